@@ -1,0 +1,48 @@
+"""Everything that Ludic raises on purpose.
+
+LudicError
+├── ConfigError        an argument or option has a value that cannot work
+├── EnvError           an environment was used against its contract
+│   ├── EpisodeOver    step() after the end, or before the first reset()
+│   └── NoOracle       the environment does not know a best action
+├── DataError          rows are missing, unreadable or lack a field
+├── ClientError        a chat endpoint failed or answered what cannot be used
+│   └── ScriptExhausted  a ScriptedClient was asked for more replies than it has
+└── EpisodeError       an episode failed: env, client, tool or time limit
+"""
+
+
+class LudicError(Exception):
+    """Root of every error that Ludic raises on purpose."""
+
+
+class ConfigError(LudicError, ValueError):
+    """An argument or option has a value that cannot work; the text says which would."""
+
+
+class EnvError(LudicError):
+    """An environment was used against its contract."""
+
+
+class EpisodeOver(EnvError):
+    """`step` was called after the end of the episode, or before the first `reset`."""
+
+
+class NoOracle(EnvError):
+    """The environment does not know a best action for its present state."""
+
+
+class DataError(LudicError):
+    """Rows of a dataset are missing, unreadable, or lack a field."""
+
+
+class ClientError(LudicError):
+    """A chat endpoint failed, or answered something that cannot be used."""
+
+
+class ScriptExhausted(ClientError):
+    """A `ScriptedClient` was asked for more replies than it was given."""
+
+
+class EpisodeError(LudicError):
+    """An episode failed: its env, client, a tool, or its time limit."""
