@@ -5,7 +5,14 @@ LudicError
     ├── ModelNotFound      no model at a path or under a hub name
     ├── UnsupportedModel   a model has a part that the embedded sampler cannot compute
     ├── PromptTooLong      prompt and completion do not fit the model's positions
-    └── SamplerError       the embedded sampler failed; every waiting request gets it
+    ├── SamplerError       the embedded sampler failed; every waiting request gets it
+    ├── CreditError        rollouts that a credit assigner cannot weigh
+    ├── LossError          a loss was given a batch that it cannot be computed on
+    │   ├── MissingLogprobs    the batch was sampled without log-probs
+    │   └── MissingAttachment  the batch lacks a per-token tensor that the loss reads
+    ├── CheckpointError    a checkpoint cannot be written, read, or applied
+    │   └── CheckpointNotFound  there is no complete checkpoint at a path
+    └── MetricError        a metric changes its meaning, or a record of metrics is unreadable
 """
 
 from ludic_gym.errors import LudicError
@@ -29,3 +36,31 @@ class PromptTooLong(TrainError):
 
 class SamplerError(TrainError):
     """The embedded sampler failed; every request that was waiting gets this."""
+
+
+class CreditError(TrainError):
+    """A credit assigner cannot weigh these rollouts, such as a group of one."""
+
+
+class LossError(TrainError):
+    """A loss was given a batch that it cannot be computed on."""
+
+
+class MissingLogprobs(LossError):
+    """A loss needs the sampler's log-probs, and the batch was sampled without them."""
+
+
+class MissingAttachment(LossError):
+    """A loss reads a per-token tensor that was not attached to the batch."""
+
+
+class CheckpointError(TrainError):
+    """A checkpoint cannot be written, read, or applied to this model and optimizer."""
+
+
+class CheckpointNotFound(CheckpointError):
+    """There is no complete checkpoint where one was asked for."""
+
+
+class MetricError(TrainError):
+    """A metric changes its meaning between parts, or a record of metrics cannot be read."""

@@ -1,0 +1,101 @@
+"""Statistics that do not depend on how a batch was cut into micro-batches and ranks.
+
+A mean of means is wrong as soon as the parts differ in size. So every part reports a `Stat`, the
+sum and what it is a sum over, or a `Peak`; both add up, and the division happens once, at the end.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ludic_train.errors import MetricError
+
+
+@dataclass(frozen=True, slots=True)
+class Stat:
+    """A weighted mean in the making: `sum` over `count` things (tokens, rollouts, seconds...)."""
+
+    sum: float
+    count: float
+
+    @classmethod
+    def of(cls, values: Iterable[float]) -> Stat:
+        """The statistic of plain values, each counted once."""
+        known = tuple(values)
+        return cls(math.fsum(known), len(known))
+
+    @property
+    def mean(self) -> float:
+        """sum / count; nan where nothing was counted."""
+        return self.sum / self.count if self.count else math.nan
+
+    @property
+    def value(self) -> float:
+        """What is logged: the mean."""
+        return self.mean
+
+
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """The largest value of all parts; -inf where there was none."""
+
+    value: float = -math.inf
+
+    @classmethod
+    def of(cls, values: Iterable[float]) -> Peak:
+        """The largest of plain values."""
+        return cls(max(values, default=-math.inf))
+
+
+Metric = Stat | Peak
+Metrics = dict[str, Metric]
+
+
+def merge(parts: Iterable[Mapping[str, Metric]]) -> Metrics:
+    """The metrics of the whole from those of its parts, in any order; a part may lack a name.
+
+    Raises MetricError where one name is a mean in one part and a maximum in another.
+    """
+    whole: Metrics = {}
+    for part in parts:
+        for name, metric in part.items():
+            whole[name] = _add(name, whole[name], metric) if name in whole else metric
+    return whole
+
+
+def _add(name: str, left: Metric, right: Metric) -> Metric:
+    match left, right:
+        case Stat(), Stat():
+            return Stat(left.sum + right.sum, left.count + right.count)
+        case Peak(), Peak():
+            # max() would hide a nan that comes second.
+            both = (left.value, right.value)
+            return Peak(math.nan if any(map(math.isnan, both)) else max(both))
+        case _:
+            raise MetricError(f"metric {name!r} is {left} in one part and {right} in another")
+
+
+def values(metrics: Mapping[str, Metric]) -> dict[str, float]:
+    """One number per name, ready for a logger; names of which nothing was counted are left out."""
+    return {
+        name: metric.value
+        for name, metric in metrics.items()
+        if not (metric == Peak() or (isinstance(metric, Stat) and metric.count == 0))
+    }
+
+
+def stats_from(pairs: Mapping[str, tuple[Tensor, Tensor]]) -> Metrics:
+    """The `Stat`s of (sum, count) scalars on a device, fetched in one transfer."""
+    if not pairs:
+        return {}
+    flat = torch.stack([part.detach().double() for pair in pairs.values() for part in pair])
+    numbers = flat.tolist()
+    return {
+        name: Stat(total, count)
+        for name, total, count in zip(pairs, numbers[::2], numbers[1::2], strict=True)
+    }

@@ -1,0 +1,55 @@
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ludic_train.errors import MetricError
+from ludic_train.metrics import Peak, Stat, merge, stats_from, values
+
+VALUES = st.lists(st.integers(-1000, 1000).map(float), min_size=1, max_size=30)
+
+
+def test_mean_of_parts_of_unequal_size_is_the_mean_of_all():
+    # means 1 and 10: a mean of means says 5.5, all four values say (1+1+1+10)/4 = 3.25.
+    whole = merge([{"x": Stat.of([1, 1, 1])}, {"x": Stat.of([10])}])
+    assert whole["x"] == Stat(13.0, 4)
+    assert whole["x"].mean == 3.25
+
+
+@given(VALUES, st.lists(st.integers(0, 30), max_size=5))
+def test_any_split_gives_the_metrics_of_the_whole(numbers, cuts):
+    edges = sorted({0, len(numbers), *(cut for cut in cuts if cut < len(numbers))})
+    parts = [numbers[a:b] for a, b in zip(edges, edges[1:], strict=False)]
+    split = merge({"mean": Stat.of(part), "max": Peak.of(part)} for part in parts)
+    assert split == {"mean": Stat.of(numbers), "max": Peak.of(numbers)}
+    assert values(split) == {"mean": sum(numbers) / len(numbers), "max": max(numbers)}
+
+
+def test_a_part_may_lack_a_name():
+    assert merge([{"a": Stat(1, 1)}, {"b": Stat(2, 1)}]) == {"a": Stat(1, 1), "b": Stat(2, 1)}
+
+
+def test_nothing_counted_is_nan_and_not_logged():
+    assert math.isnan(Stat(0, 0).mean)
+    assert values({"empty": Stat(0, 0), "none": Peak(), "one": Stat(0, 1)}) == {"one": 0.0}
+
+
+@pytest.mark.parametrize("parts", [(math.nan, 1.0), (1.0, math.nan)])
+def test_a_nan_is_never_hidden_by_a_maximum(parts):
+    assert math.isnan(merge({"x": Peak(part)} for part in parts)["x"].value)
+
+
+def test_a_name_cannot_be_a_mean_and_a_maximum():
+    with pytest.raises(MetricError, match="'x'"):
+        merge([{"x": Stat(1, 1)}, {"x": Peak(1)}])
+
+
+def test_tensor_pairs_become_stats_without_their_graph():
+    total = torch.tensor(3.0, requires_grad=True) * 2
+    assert stats_from({"x": (total, torch.tensor(4)), "y": (torch.tensor(0.5), total)}) == {
+        "x": Stat(6.0, 4.0),
+        "y": Stat(0.5, 6.0),
+    }
+    assert stats_from({}) == {}
