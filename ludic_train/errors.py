@@ -12,7 +12,11 @@ LudicError
     │   └── MissingAttachment  the batch lacks a per-token tensor that the loss reads
     ├── CheckpointError    a checkpoint cannot be written, read, or applied
     │   └── CheckpointNotFound  there is no complete checkpoint at a path
-    └── MetricError        a metric changes its meaning, or a record of metrics is unreadable
+    ├── MetricError        a metric changes its meaning, or a record of metrics is unreadable
+    ├── UntrainableRollout  a completion without usable token ids or log-probs
+    ├── OverlongRow        a row exceeds the tokens of a micro-batch
+    ├── EmptyBatch         a source has nothing to train on
+    └── NonFiniteUpdate    a loss or gradient is NaN or infinite
 """
 
 from ludic_gym.errors import LudicError
@@ -64,3 +68,19 @@ class CheckpointNotFound(CheckpointError):
 
 class MetricError(TrainError):
     """A metric changes its meaning between parts, or a record of metrics cannot be read."""
+
+
+class UntrainableRollout(TrainError):
+    """A completion has no token ids, or log-probs of another distribution than is trained."""
+
+
+class OverlongRow(TrainError):
+    """A row has more tokens than a micro-batch may hold."""
+
+
+class EmptyBatch(TrainError):
+    """A source has nothing to train on: its tasks ran out, or its filters leave no row."""
+
+
+class NonFiniteUpdate(TrainError):
+    """The loss or the gradient of an update is NaN or infinite; the params were not changed."""
