@@ -1,0 +1,52 @@
+# Everything a contributor types. `make` alone prints this list.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+DOCS_STAMP := $(VENV)/.installed-docs
+# Further arguments: make setup PIP_ARGS="--extra-index-url ...", make test ARGS="-k parsers"
+PIP_ARGS ?=
+ARGS ?=
+
+# The tensors here are small: a second thread per process costs more than it brings.
+export OMP_NUM_THREADS ?= 1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup train test check bench docs clean
+
+help: ## print this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## create .venv and install everything into it
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Ludic needs Python 3.11 or newer, but $(PYTHON) is " + sys.version.split()[0] + "; name another one: make setup PYTHON=python3.12")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet $(PIP_ARGS) -c constraints.txt -e '.[train,dev]'
+	@touch $@
+
+train: $(STAMP) ## train a Tic-Tac-Toe policy from nothing, then show its curve and a game
+	$(BIN)/ludic train tic-tac-toe $(ARGS)
+
+test: $(STAMP) ## run the whole test suite
+	@$(BIN)/python -m pytest -n auto --maxprocesses 4 $(ARGS)
+
+check: $(STAMP) ## lint, format, types, import rules
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -q tests/test_imports.py tests/test_exports.py
+
+bench: $(STAMP) ## run every program in benchmarks/
+	@set -e; for program in benchmarks/*.py; do echo "== $$program"; $(BIN)/python $$program; done
+
+docs: $(DOCS_STAMP) ## build the documentation into site/
+	$(BIN)/mkdocs build --strict
+
+$(DOCS_STAMP): $(STAMP)
+	$(BIN)/python -m pip install --quiet $(PIP_ARGS) -c constraints.txt -e '.[docs]'
+	@touch $@
+
+clean: ## remove what the other targets made, but no training run
+	rm -rf $(VENV) site dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,18 @@
+"""What every test shares."""
+
+import os
+from pathlib import Path
+
+import hypothesis
+import pytest
+
+# A shared core is slow at times: a deadline would fail tests for the neighbour's load.
+hypothesis.settings.register_profile("ludic", deadline=None)
+hypothesis.settings.register_profile("ci", deadline=None, derandomize=True)
+hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "ludic")
+
+
+@pytest.fixture(scope="session")
+def project() -> Path:
+    """The root of the checkout."""
+    return Path(__file__).parents[1]
