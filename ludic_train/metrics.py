@@ -31,7 +31,7 @@ class Stat:
 
     @property
     def mean(self) -> float:
-        """sum / count; nan where nothing was counted."""
+        """The sum over the count; nan where nothing was counted."""
         return self.sum / self.count if self.count else math.nan
 
     @property

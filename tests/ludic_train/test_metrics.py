@@ -1,4 +1,5 @@
 import math
+from itertools import pairwise
 
 import pytest
 import torch
@@ -21,7 +22,7 @@ def test_mean_of_parts_of_unequal_size_is_the_mean_of_all():
 @given(VALUES, st.lists(st.integers(0, 30), max_size=5))
 def test_any_split_gives_the_metrics_of_the_whole(numbers, cuts):
     edges = sorted({0, len(numbers), *(cut for cut in cuts if cut < len(numbers))})
-    parts = [numbers[a:b] for a, b in zip(edges, edges[1:], strict=False)]
+    parts = [numbers[a:b] for a, b in pairwise(edges)]
     split = merge({"mean": Stat.of(part), "max": Peak.of(part)} for part in parts)
     assert split == {"mean": Stat.of(numbers), "max": Peak.of(numbers)}
     assert values(split) == {"mean": sum(numbers) / len(numbers), "max": max(numbers)}

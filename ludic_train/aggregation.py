@@ -1,0 +1,102 @@
+"""The share of each action token in an update: pure functions over all items of it.
+
+A `Loss` is a sum over tokens of `scale * l`. These functions compute the scales, over ALL items of
+one optimizer update at once, so micro-batches, packing and ranks cannot change the result.
+
+The unit called sequence is the row: one `SAWItem`, which holds all turns of a rollout whose
+prompts extend each other. A rollout that was split into several rows counts as several sequences.
+Rows without action tokens are no sequences: they count nowhere.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ludic_gym.errors import ConfigError, DataError
+
+Scales = list[NDArray[np.float32]]
+
+
+class Row(Protocol):
+    """What an aggregation reads of a `SAWItem`."""
+
+    @property
+    def action_mask(self) -> NDArray[np.bool_]:
+        """[T], True at the tokens that are trained on."""
+
+    @property
+    def group(self) -> str:
+        """The group that the row's rollout belongs to; "" for none."""
+
+
+# One float32 array per item, with one scale per action token of it.
+Aggregation = Callable[[Sequence[Row]], Scales]
+
+
+def token_mean(items: Sequence[Row]) -> Scales:
+    """Every token 1 / N, N the action tokens of the update (DAPO, arXiv:2503.14476)."""
+    tokens = _token_counts(items)
+    return _spread([1 / max(sum(tokens), 1)] * len(tokens), tokens)
+
+
+def sequence_mean(items: Sequence[Row]) -> Scales:
+    """Mean over B rows of the mean over a row's n tokens: 1 / (B n) (GRPO, arXiv:2402.03300)."""
+    tokens = _token_counts(items)
+    rows = _rows(tokens)
+    return _spread([1 / (rows * max(n, 1)) for n in tokens], tokens)
+
+
+def prompt_mean(items: Sequence[Row]) -> Scales:
+    """Mean over P groups of the mean over a group's n tokens: 1 / (P n).
+
+    The aggregation of ScaleRL (arXiv:2510.13786). Raises DataError for an item without a group.
+    """
+    tokens = _token_counts(items)
+    per_group: Counter[str] = Counter()
+    for item, n in zip(items, tokens, strict=True):
+        if not item.group:
+            raise DataError(
+                "prompt_mean averages by group and an item has none; give tasks a group"
+            )
+        if n:
+            per_group[item.group] += n
+    return _spread([1 / max(len(per_group) * per_group[i.group], 1) for i in items], tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class ConstantLength:
+    """Every token 1 / (B `length`), B the rows: no length bias (Dr. GRPO, arXiv:2503.20783).
+
+    length: tokens, usually the most that a row may have; the same for all updates.
+    """
+
+    length: int
+
+    def __post_init__(self) -> None:
+        if self.length < 1:
+            raise ConfigError(
+                f"ConstantLength.length is {self.length}; it must be at least 1 token"
+            )
+
+    def __call__(self, items: Sequence[Row]) -> Scales:
+        """One array of equal scales per item."""
+        tokens = _token_counts(items)
+        return _spread([1 / (_rows(tokens) * self.length)] * len(tokens), tokens)
+
+
+def _token_counts(items: Sequence[Row]) -> list[int]:
+    return [int(np.count_nonzero(item.action_mask)) for item in items]
+
+
+def _rows(tokens: Sequence[int]) -> int:
+    return max(sum(n > 0 for n in tokens), 1)
+
+
+def _spread(scales: Sequence[float], tokens: Sequence[int]) -> Scales:
+    return [np.full(n, scale, np.float32) for scale, n in zip(scales, tokens, strict=True)]
