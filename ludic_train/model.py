@@ -1,0 +1,290 @@
+"""Models and tokenizers: made from nothing, loaded, saved; and the one way from messages to ids."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from ludic_gym.errors import ConfigError
+from ludic_gym.types import Message
+from ludic_train.errors import ModelNotFound
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+PAD, TURN_START, TURN_END = "<|pad|>", "<|im_start|>", "<|im_end|>"
+ROLES = ("system", "user", "assistant")
+CHAT_TEMPLATE = (
+    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+# Digits, lone capitals, spaces and signs stay single tokens, so that a board or a number is read
+# cell by cell; only words of letters can merge.
+PIECES = r" ?[A-Z]?[a-z]+|[\s\S]"
+
+
+def make_tokenizer(
+    texts: Iterable[str], *, vocab_size: int = 320, special_tokens: Sequence[str] = ()
+) -> PreTrainedTokenizerBase:
+    """Byte-level BPE tokenizer with a chat template, trained on `texts` in memory.
+
+    Its alphabet is all 256 bytes, so any text comes back exactly from `decode(encode(text))`; what
+    `vocab_size` leaves beyond bytes and special tokens goes to merged words. Padding is
+    "<|pad|>", a turn ends with "<|im_end|>", which is the eos token.
+    Raises ConfigError for a vocabulary smaller than bytes and special tokens.
+    """
+    specials = [PAD, TURN_START, TURN_END, *special_tokens]
+    if vocab_size < 256 + len(specials):
+        raise ConfigError(
+            f"vocab_size={vocab_size} is too small: 256 bytes and {len(specials)} special tokens "
+            f"need {256 + len(specials)}"
+        )
+    return _with_chat_template(_trained_bpe(list(texts), vocab_size, specials), special_tokens)
+
+
+def _trained_bpe(texts: list[str], vocab_size: int, specials: list[str]) -> Tokenizer:
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    bpe = Tokenizer(models.BPE())
+    bpe.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(PIECES), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    bpe.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=specials,
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    # The template writes a role before every text, so roles count as often as texts.
+    bpe.train_from_iterator([*texts, *ROLES * max(1, len(texts))], trainer)
+    return bpe
+
+
+def _with_chat_template(bpe: Tokenizer, special_tokens: Sequence[str]) -> PreTrainedTokenizerBase:
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=bpe,
+        pad_token=PAD,
+        eos_token=TURN_END,
+        additional_special_tokens=[TURN_START, *special_tokens],
+        clean_up_tokenization_spaces=False,
+    )
+    tokenizer.chat_template = CHAT_TEMPLATE
+    return tokenizer
+
+
+def render_chat(
+    tokenizer: PreTrainedTokenizerBase,
+    messages: Sequence[Message],
+    *,
+    add_generation_prompt: bool = True,
+) -> list[int]:
+    """Token ids of a dialog under the tokenizer's chat template; the one way to get prompt ids.
+
+    Equals `tokenizer.apply_chat_template`, except that a special token spelled out inside a
+    message ("<|im_end|>") stays ordinary text: nobody's words can end a turn or open another.
+    """
+    safe, fence = _fence_specials(tokenizer, messages)
+    text = tokenizer.apply_chat_template(
+        safe, add_generation_prompt=add_generation_prompt, tokenize=False
+    )
+    ids: list[int] = []
+    for i, piece in enumerate(text.split(fence) if fence else [text]):
+        fenced = i % 2 == 1
+        ids += tokenizer.encode(piece, add_special_tokens=False, split_special_tokens=fenced)
+    return ids
+
+
+def _fence_specials(
+    tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message]
+) -> tuple[Sequence[Message], str]:
+    """`messages` with each special token's spelling between two fences, and the fence.
+
+    The fence is a private-use character that no message contains, "" if none was needed.
+    """
+    contents = "".join(message["content"] for message in messages)
+    specials = [token for token in tokenizer.all_special_tokens if token in contents]
+    if not specials:
+        return messages, ""
+    fence = next(c for c in map(chr, range(0xF0000, 0xFFFFE)) if c not in contents)
+    return [
+        Message(role=m["role"], content=_fenced(m["content"], specials, fence)) for m in messages
+    ], fence
+
+
+def _fenced(text: str, specials: Sequence[str], fence: str) -> str:
+    import re
+
+    longest_first = sorted(specials, key=len, reverse=True)
+    return re.sub("|".join(map(re.escape, longest_first)), rf"{fence}\g<0>{fence}", text)
+
+
+def make_tiny_model(
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    hidden_size: int = 64,
+    num_layers: int = 2,
+    num_heads: int = 4,
+    num_kv_heads: int = 2,
+    max_positions: int = 2048,
+    initializer_range: float = 0.09,
+    seed: int = 0,
+) -> PreTrainedModel:
+    """Randomly initialised Qwen3-shaped model in float32, equal for equal seeds.
+
+    torch's global random state is left as it was. An `initializer_range` far above the usual 0.02
+    is what lets a model this narrow learn quickly.
+    Raises ConfigError if the heads do not divide the hidden size or each other.
+    """
+    if hidden_size % (2 * num_heads) or num_heads % num_kv_heads:
+        raise ConfigError(
+            f"hidden_size={hidden_size} must be a multiple of 2 * num_heads={num_heads}, and that "
+            f"of num_kv_heads={num_kv_heads}"
+        )
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    config = Qwen3Config(
+        vocab_size=len(tokenizer),
+        hidden_size=hidden_size,
+        intermediate_size=3 * hidden_size,
+        num_hidden_layers=num_layers,
+        num_attention_heads=num_heads,
+        num_key_value_heads=num_kv_heads,
+        head_dim=hidden_size // num_heads,
+        max_position_embeddings=max_positions,
+        initializer_range=initializer_range,
+        tie_word_embeddings=True,
+        pad_token_id=tokenizer.pad_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        bos_token_id=None,
+    )
+    with _quiet(), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return Qwen3ForCausalLM(config)
+
+
+def load_model(
+    name: str | Path,
+    *,
+    lora_rank: int | None = None,
+    device: str | torch.device = "cpu",
+    dtype: torch.dtype = torch.float32,
+    seed: int = 0,
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """Model and tokenizer from a Hugging Face folder, a folder of `save_model`, or a hub id.
+
+    `lora_rank` freezes the model and trains low-rank adapters on its attention and MLP matrices
+    (Hu et al. 2021, arXiv:2106.09685), drawn from `seed`; a folder that holds an adapter gives base
+    and adapter.
+    Only safetensors are read, and no code from the hub is run.
+    Raises ModelNotFound, or ConfigError for a tokenizer without a chat template.
+    """
+    if _is_path(name) and not Path(name).is_dir():
+        raise ModelNotFound(f"there is no model folder {str(name)!r}")
+    adapter = Path(name) / "adapter_config.json"
+    if adapter.is_file() and lora_rank is not None:
+        raise ConfigError(
+            f"{str(name)!r} already holds an adapter: leave out lora_rank={lora_rank}"
+        )
+    with _quiet():
+        tokenizer = _load_tokenizer(name)
+        model = _with_adapter(name, dtype) if adapter.is_file() else _load_base(name, dtype)
+        model = model if lora_rank is None else _with_new_lora(model, lora_rank, seed)
+    return model.to(device), tokenizer
+
+
+def save_model(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: str | Path
+) -> None:
+    """Write model and tokenizer in Hugging Face format; `load_model` reads them back equal.
+
+    A LoRA model writes its adapter and the name of its base, not the base itself.
+    """
+    with _quiet():
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+
+
+def _is_path(name: str | Path) -> bool:
+    return isinstance(name, Path) or name.startswith((".", "/", "~")) or Path(name).exists()
+
+
+def _load_tokenizer(name: str | Path) -> PreTrainedTokenizerBase:
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(str(name))
+    except (OSError, ValueError) as error:
+        raise _not_found(name, error) from error
+    if not tokenizer.chat_template:
+        raise ConfigError(f"the tokenizer of {str(name)!r} has no chat template: use a chat model")
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer
+
+
+def _load_base(name: str | Path, dtype: torch.dtype) -> PreTrainedModel:
+    from transformers import AutoModelForCausalLM
+
+    try:
+        return AutoModelForCausalLM.from_pretrained(str(name), dtype=dtype, use_safetensors=True)
+    except (OSError, ValueError) as error:
+        raise _not_found(name, error) from error
+
+
+def _with_adapter(folder: str | Path, dtype: torch.dtype) -> PreTrainedModel:
+    from peft import PeftConfig, PeftModel
+
+    base = _load_base(PeftConfig.from_pretrained(str(folder)).base_model_name_or_path, dtype)
+    return PeftModel.from_pretrained(base, str(folder), is_trainable=True)
+
+
+def _with_new_lora(model: PreTrainedModel, rank: int, seed: int) -> PreTrainedModel:
+    from peft import LoraConfig, get_peft_model
+
+    if rank < 1:
+        raise ConfigError(f"lora_rank={rank} must be at least 1")
+    config = LoraConfig(
+        r=rank,
+        lora_alpha=2 * rank,
+        lora_dropout=0.0,
+        target_modules="all-linear",
+        task_type="CAUSAL_LM",
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return get_peft_model(model, config)
+
+
+def _not_found(name: str | Path, error: Exception) -> ModelNotFound:
+    reason = str(error).strip().splitlines()[0]
+    return ModelNotFound(
+        f"cannot load a model from {str(name)!r}: give a folder in Hugging Face format with "
+        f"safetensors, or a hub id that can be reached ({reason})"
+    )
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """No progress bars and no advice from transformers inside the block."""
+    from transformers.utils import logging
+
+    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()
