@@ -25,7 +25,7 @@ from ludic_train.errors import LossError, MissingAttachment, MissingLogprobs
 MAX_LOG_RATIO = 20.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class TokenLogprobs:
     """What the forward pass gives.
 

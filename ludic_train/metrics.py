@@ -1,7 +1,8 @@
 """Statistics that do not depend on how a batch was cut into micro-batches and ranks.
 
 A mean of means is wrong as soon as the parts differ in size. So every part reports a `Stat`, the
-sum and what it is a sum over, or a `Peak`; both add up, and the division happens once, at the end.
+sum and what it is a sum over, or a `Total` or `Peak`; these add up, and the division happens once,
+at the end.
 """
 
 from __future__ import annotations
@@ -41,6 +42,13 @@ class Stat:
 
 
 @dataclass(frozen=True, slots=True)
+class Total:
+    """A sum in the making, such as the loss of an update: its parts' values add up."""
+
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
 class Peak:
     """The largest value of all parts; -inf where there was none."""
 
@@ -52,14 +60,14 @@ class Peak:
         return cls(max(values, default=-math.inf))
 
 
-Metric = Stat | Peak
+Metric = Stat | Total | Peak
 Metrics = dict[str, Metric]
 
 
 def merge(parts: Iterable[Mapping[str, Metric]]) -> Metrics:
     """The metrics of the whole from those of its parts, in any order; a part may lack a name.
 
-    Raises MetricError where one name is a mean in one part and a maximum in another.
+    Raises MetricError where one name is a mean in one part and, say, a maximum in another.
     """
     whole: Metrics = {}
     for part in parts:
@@ -72,6 +80,8 @@ def _add(name: str, left: Metric, right: Metric) -> Metric:
     match left, right:
         case Stat(), Stat():
             return Stat(left.sum + right.sum, left.count + right.count)
+        case Total(), Total():
+            return Total(left.value + right.value)
         case Peak(), Peak():
             # max() would hide a nan that comes second.
             both = (left.value, right.value)
@@ -90,11 +100,12 @@ def values(metrics: Mapping[str, Metric]) -> dict[str, float]:
 
 
 def stats_from(pairs: Mapping[str, tuple[Tensor, Tensor]]) -> Metrics:
-    """The `Stat`s of (sum, count) scalars on a device, fetched in one transfer."""
-    if not pairs:
+    """The `Stat`s of (sum, count) scalars on any device, fetched in one transfer."""
+    scalars = [part.detach() for pair in pairs.values() for part in pair]
+    if not scalars:
         return {}
-    flat = torch.stack([part.detach().double() for pair in pairs.values() for part in pair])
-    numbers = flat.tolist()
+    device = scalars[0].device
+    numbers = torch.stack([scalar.double().to(device) for scalar in scalars]).tolist()
     return {
         name: Stat(total, count)
         for name, total, count in zip(pairs, numbers[::2], numbers[1::2], strict=True)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ludic_train.errors import MetricError
-from ludic_train.metrics import Peak, Stat, merge, stats_from, values
+from ludic_train.metrics import Peak, Stat, Total, merge, stats_from, values
 
 VALUES = st.lists(st.integers(-1000, 1000).map(float), min_size=1, max_size=30)
 
@@ -23,9 +23,14 @@ def test_mean_of_parts_of_unequal_size_is_the_mean_of_all():
 def test_any_split_gives_the_metrics_of_the_whole(numbers, cuts):
     edges = sorted({0, len(numbers), *(cut for cut in cuts if cut < len(numbers))})
     parts = [numbers[a:b] for a, b in pairwise(edges)]
-    split = merge({"mean": Stat.of(part), "max": Peak.of(part)} for part in parts)
-    assert split == {"mean": Stat.of(numbers), "max": Peak.of(numbers)}
-    assert values(split) == {"mean": sum(numbers) / len(numbers), "max": max(numbers)}
+    split = merge(
+        {"mean": Stat.of(part), "sum": Total(sum(part)), "max": Peak.of(part)} for part in parts
+    )
+    assert values(split) == {
+        "mean": sum(numbers) / len(numbers),
+        "sum": sum(numbers),
+        "max": max(numbers),
+    }
 
 
 def test_a_part_may_lack_a_name():
@@ -42,9 +47,10 @@ def test_a_nan_is_never_hidden_by_a_maximum(parts):
     assert math.isnan(merge({"x": Peak(part)} for part in parts)["x"].value)
 
 
-def test_a_name_cannot_be_a_mean_and_a_maximum():
+@pytest.mark.parametrize("other", [Peak(1), Total(1)])
+def test_a_name_cannot_be_a_mean_and_something_else(other):
     with pytest.raises(MetricError, match="'x'"):
-        merge([{"x": Stat(1, 1)}, {"x": Peak(1)}])
+        merge([{"x": Stat(1, 1)}, {"x": other}])
 
 
 def test_tensor_pairs_become_stats_without_their_graph():
