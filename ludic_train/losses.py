@@ -147,6 +147,59 @@ class TokenClippedSurrogateLoss:
 
 
 @dataclass(frozen=True, slots=True)
+class SequenceClippedSurrogateLoss:
+    """GSPO: PPO's clipped objective with one ratio per row.
+
+    s = exp(mean over the row's action tokens of log r_t), and with sg(s) its value,
+    s_t = sg(s) exp(lp_t - sg(lp_t)), l_t = max(-A_t s_t, -A_t clip(s_t, 1 - clip_low,
+    1 + clip_high)) (Zheng et al. 2025, arXiv:2507.18071, the token form); meant for the aggregation
+    `sequence_mean`. Needs whole rows in a micro-batch, which plans never cut. Raises
+    MissingLogprobs.
+    """
+
+    clip_low: float = 3e-4
+    clip_high: float = 4e-4
+
+    def __post_init__(self) -> None:
+        _check_clip(self.clip_low, self.clip_high)
+
+    def __call__(self, out: TokenLogprobs, batch: LossBatch) -> tuple[Tensor, LossMetrics]:
+        """The summed loss; metrics `clip_low` and `clip_high`."""
+        mean = row_mean(log_ratio(out, batch).detach(), batch)
+        ratio = torch.exp(mean + out.logprobs - out.logprobs.detach())
+        per_token, metrics = clipped_surrogate(ratio, batch.weight, self.clip_low, self.clip_high)
+        return scaled_sum(per_token, batch), metrics
+
+
+@dataclass(frozen=True, slots=True)
+class CISPOLoss:
+    """Clips the importance weight instead of the objective, so every token keeps a gradient.
+
+    l_t = -sg(clip(r_t, low, high)) * A_t * lp_t (MiniMax-M1, arXiv:2506.13585). The bounds
+    are on the ratio itself; [0, 5] is ScaleRL's (arXiv:2510.13786). Raises MissingLogprobs.
+    """
+
+    low: float = 0.0
+    high: float = 5.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.low < 1 < self.high < float("inf"):
+            raise ConfigError(
+                f"CISPOLoss keeps ratios in [{self.low}, {self.high}]; these bound ratios, "
+                "so they must hold 0 <= low < 1 < high"
+            )
+
+    def __call__(self, out: TokenLogprobs, batch: LossBatch) -> tuple[Tensor, LossMetrics]:
+        """The summed loss; metrics `clip_low` and `clip_high`."""
+        ratio = torch.exp(log_ratio(out, batch)).detach()
+        per_token = -batch.weight * ratio.clamp(self.low, self.high) * out.logprobs
+        return scaled_sum(per_token, batch), {
+            "clip_low": token_mean(ratio < self.low),
+            "clip_high": token_mean(ratio > self.high),
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class MaskedCausalLMCrossEntropyLoss:
     """Negative log-likelihood of the action tokens: l_t = -A_t * lp_t.
 
@@ -161,7 +214,7 @@ class MaskedCausalLMCrossEntropyLoss:
 
 @dataclass(frozen=True, slots=True)
 class EntropyBonus:
-    """Rewards spread-out distributions: l_t = -coefficient * entropy_t (Mnih et al. 2016)."""
+    """Rewards spread-out distributions: l_t = -coefficient * entropy_t (arXiv:1602.01783)."""
 
     coefficient: float = 0.01
 
@@ -218,6 +271,18 @@ def log_ratio(out: TokenLogprobs, batch: LossBatch) -> Tensor:
         )
     difference = out.logprobs - batch.behavior_logprobs
     return difference.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+
+
+def row_mean(per_token: Tensor, batch: LossBatch) -> Tensor:
+    """At each token the mean over the action tokens of its row, [N]."""
+    sums = row_sum(per_token, batch)
+    return sums / row_sum(torch.ones_like(per_token), batch)
+
+
+def row_sum(per_token: Tensor, batch: LossBatch) -> Tensor:
+    """At each token the sum over the action tokens of its row, [N]."""
+    sums = per_token.new_zeros(batch.num_rows).index_add(0, batch.row, per_token)
+    return sums[batch.row]
 
 
 def attachment(batch: LossBatch, name: str) -> Tensor:

@@ -1,7 +1,7 @@
 """Statistics that do not depend on how a batch was cut into micro-batches and ranks.
 
 A mean of means is wrong as soon as the parts differ in size. So every part reports a `Stat`, the
-sum and what it is a sum over, or a `Total` or `Peak`; these add up, and the division happens once,
+sum and what it is a sum over, or another kind below; these add up, and the division happens once,
 at the end.
 """
 
@@ -60,7 +60,24 @@ class Peak:
         return cls(max(values, default=-math.inf))
 
 
-Metric = Stat | Total | Peak
+@dataclass(frozen=True, slots=True)
+class SampleSize:
+    """The effective sample size of importance weights w, as a share of their number.
+
+    (sum w)^2 / (n sum w^2) is 1 where all weights are equal and 1 / n where one has it all.
+    """
+
+    sum: float
+    sum_of_squares: float
+    count: float
+
+    @property
+    def value(self) -> float:
+        """The share; nan where nothing was counted."""
+        return self.sum**2 / (self.count * self.sum_of_squares) if self.count else math.nan
+
+
+Metric = Stat | Total | Peak | SampleSize
 Metrics = dict[str, Metric]
 
 
@@ -86,17 +103,26 @@ def _add(name: str, left: Metric, right: Metric) -> Metric:
             # max() would hide a nan that comes second.
             both = (left.value, right.value)
             return Peak(math.nan if any(map(math.isnan, both)) else max(both))
+        case SampleSize(), SampleSize():
+            squares = left.sum_of_squares + right.sum_of_squares
+            return SampleSize(left.sum + right.sum, squares, left.count + right.count)
         case _:
             raise MetricError(f"metric {name!r} is {left} in one part and {right} in another")
 
 
 def values(metrics: Mapping[str, Metric]) -> dict[str, float]:
     """One number per name, ready for a logger; names of which nothing was counted are left out."""
-    return {
-        name: metric.value
-        for name, metric in metrics.items()
-        if not (metric == Peak() or (isinstance(metric, Stat) and metric.count == 0))
-    }
+    return {name: metric.value for name, metric in metrics.items() if _counted(metric)}
+
+
+def _counted(metric: Metric) -> bool:
+    match metric:
+        case Stat() | SampleSize():
+            return metric.count > 0
+        case Peak():
+            return metric != Peak()
+        case Total():
+            return True
 
 
 def stats_from(pairs: Mapping[str, tuple[Tensor, Tensor]]) -> Metrics:

@@ -8,14 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ludic_gym.errors import ConfigError
-from ludic_train.aggregation import sequence_mean, token_mean
+from ludic_train.aggregation import ConstantLength, prompt_mean, sequence_mean, token_mean
 from ludic_train.errors import LossError, MissingAttachment, MissingLogprobs
 from ludic_train.losses import (
+    CISPOLoss,
     CompositeLoss,
     EntropyBonus,
     LossBatch,
     MaskedCausalLMCrossEntropyLoss,
     ReinforceLoss,
+    SequenceClippedSurrogateLoss,
     TokenClippedSurrogateLoss,
     TokenLogprobs,
     attachment,
@@ -23,7 +25,10 @@ from ludic_train.losses import (
 
 PPO = TokenClippedSurrogateLoss(clip_low=0.2, clip_high=0.28, dual_clip=3.0)
 SFT = MaskedCausalLMCrossEntropyLoss()
+GSPO = SequenceClippedSurrogateLoss(clip_low=0.2, clip_high=0.28)
 CORE = [PPO, TokenClippedSurrogateLoss(), ReinforceLoss(), ReinforceLoss(max_ratio=1.0), SFT]
+WITHOUT_ROWS = [*CORE, CISPOLoss()]
+ALL = [*WITHOUT_ROWS, GSPO, SequenceClippedSurrogateLoss()]
 
 
 def one_token(logprob=-1.0, behavior=-1.0, weight=1.0, entropy=0.0, dtype=torch.float64):
@@ -54,6 +59,14 @@ def mean_of(metrics, name):
         ("ppo sequence_mean", PPO, sequence_mean),
         ("sft token_mean", SFT, token_mean),
         ("sft sequence_mean", SFT, sequence_mean),
+        ("gspo", SequenceClippedSurrogateLoss(), sequence_mean),
+        ("gspo wide", SequenceClippedSurrogateLoss(0.2, 0.28), sequence_mean),
+        ("cispo narrow", CISPOLoss(0.8, 1.28), token_mean),
+        ("cispo high only", CISPOLoss(0.0, 1.272), token_mean),
+        ("cispo token_mean", CISPOLoss(), token_mean),
+        ("cispo sequence_mean", CISPOLoss(), sequence_mean),
+        ("cispo prompt_mean", CISPOLoss(), prompt_mean),
+        ("cispo constant_length", CISPOLoss(), ConstantLength(5)),
     ],
 )
 def test_loss_and_gradient_equal_the_published_ones(name, loss, aggregation):
@@ -84,7 +97,7 @@ def test_gradient_equals_finite_differences(loss):
     torch.testing.assert_close(grad.tolist(), slopes, atol=1e-8, rtol=1e-6)
 
 
-@pytest.mark.parametrize("loss", CORE, ids=repr)
+@pytest.mark.parametrize("loss", WITHOUT_ROWS, ids=repr)
 @given(cut=st.lists(st.booleans(), min_size=14, max_size=14))
 def test_micro_batches_add_up_to_the_update(loss, cut):
     known, whole = golden.batch(token_mean), golden.forward()
@@ -102,7 +115,7 @@ def test_micro_batches_add_up_to_the_update(loss, cut):
     torch.testing.assert_close(split, grad, atol=1e-15, rtol=0)
 
 
-@pytest.mark.parametrize("loss", [*CORE, EntropyBonus(), CompositeLoss((PPO, EntropyBonus()))])
+@pytest.mark.parametrize("loss", [*ALL, EntropyBonus(), CompositeLoss((PPO, EntropyBonus()))])
 def test_an_empty_micro_batch_gives_zero_and_can_be_differentiated(loss):
     none = torch.zeros(0)
     out = TokenLogprobs(logprobs=none.clone().requires_grad_(), entropy=none.requires_grad_())
@@ -115,12 +128,38 @@ def test_an_empty_micro_batch_gives_zero_and_can_be_differentiated(loss):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("loss", [*CORE, EntropyBonus(), CompositeLoss((PPO, EntropyBonus()))])
+@pytest.mark.parametrize("loss", [*ALL, EntropyBonus(), CompositeLoss((PPO, EntropyBonus()))])
 def test_precision_in_is_precision_out(loss, dtype):
     value, metrics = loss(*one_token(dtype=dtype))
     assert value.dtype == dtype
     assert not value.isnan()
     assert not any(part.requires_grad for pair in metrics.values() for part in pair)
+
+
+@given(cut=st.lists(st.booleans(), min_size=4, max_size=4))
+def test_micro_batches_of_whole_rows_add_up_for_losses_that_look_at_rows(cut):
+    known = golden.batch(sequence_mean)
+    value, grad = golden.value_and_grad(GSPO, known)
+    chosen = torch.tensor(cut)[known.row]
+    total, split = 0.0, torch.zeros_like(grad)
+    for index in (chosen.nonzero().flatten(), (~chosen).nonzero().flatten()):
+        lp = golden.tokens("new_logp")[index].requires_grad_()
+        part, part_grad = golden.value_and_grad(
+            GSPO, golden.sub_batch(known, index), TokenLogprobs(lp, torch.zeros_like(lp))
+        )
+        total += part
+        split[index] = part_grad
+    assert total == pytest.approx(value, abs=1e-12)
+    torch.testing.assert_close(split, grad, atol=1e-15, rtol=0)
+
+
+@pytest.mark.parametrize(("ratio", "factor"), [(0.5, 0.5), (9.0, 5.0), (0.01, 0.01)])
+def test_cispo_never_loses_a_tokens_gradient(ratio, factor):
+    out, known = one_token(-1.0, -1.0 - math.log(ratio), 3.0)
+    value, metrics = CISPOLoss()(out, known)
+    (grad,) = torch.autograd.grad(value, out.logprobs)
+    assert grad.item() == pytest.approx(-3 * factor)
+    assert mean_of(metrics, "clip_high") == float(ratio > 5)
 
 
 @pytest.mark.parametrize(
@@ -162,7 +201,7 @@ def test_reinforce_weighs_by_the_truncated_ratio_and_holds_it_constant(ratio, fa
 
 
 @pytest.mark.parametrize(("behavior", "weight"), [(-1e4, 1.0), (-1e4, -1.0), (-math.inf, 1.0)])
-@pytest.mark.parametrize("loss", [TokenClippedSurrogateLoss(), PPO, ReinforceLoss(max_ratio=2.0)])
+@pytest.mark.parametrize("loss", [PPO, GSPO, CISPOLoss(), ReinforceLoss(max_ratio=2.0)])
 def test_a_runaway_ratio_gives_finite_gradients(loss, behavior, weight):
     out, known = one_token(-0.1, behavior, weight)
     value, _ = loss(out, known)
@@ -171,7 +210,7 @@ def test_a_runaway_ratio_gives_finite_gradients(loss, behavior, weight):
     assert grad.isfinite().all()
 
 
-@pytest.mark.parametrize("loss", [TokenClippedSurrogateLoss(), ReinforceLoss(max_ratio=2.0)])
+@pytest.mark.parametrize("loss", [PPO, GSPO, CISPOLoss(), ReinforceLoss(max_ratio=2.0)])
 def test_a_ratio_without_the_samplers_logprobs_is_refused(loss):
     out, known = one_token()
     with pytest.raises(MissingLogprobs, match="client that returns them"):
@@ -227,6 +266,8 @@ def test_composite_refuses_two_terms_with_one_metric():
         lambda: TokenClippedSurrogateLoss(clip_low=1.5),
         lambda: TokenClippedSurrogateLoss(clip_high=-0.2),
         lambda: TokenClippedSurrogateLoss(dual_clip=1.1),
+        lambda: SequenceClippedSurrogateLoss(clip_low=2.0),
+        lambda: CISPOLoss(0.8, 0.28),
         lambda: EntropyBonus(-0.01),
         lambda: CompositeLoss(()),
     ],

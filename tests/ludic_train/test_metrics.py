@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ludic_train.errors import MetricError
-from ludic_train.metrics import Peak, Stat, Total, merge, stats_from, values
+from ludic_train.metrics import Peak, SampleSize, Stat, Total, merge, stats_from, values
 
 VALUES = st.lists(st.integers(-1000, 1000).map(float), min_size=1, max_size=30)
 
@@ -31,6 +31,14 @@ def test_any_split_gives_the_metrics_of_the_whole(numbers, cuts):
         "sum": sum(numbers),
         "max": max(numbers),
     }
+
+
+def test_effective_sample_size_by_hand():
+    # weights 1, 1, 2: 4^2 / (3 * 6) = 8/9; equal weights all count.
+    parts = [{"ess": SampleSize(2, 2, 2)}, {"ess": SampleSize(2, 4, 1)}]
+    assert merge(parts)["ess"].value == pytest.approx(8 / 9)
+    assert SampleSize(6, 12, 3).value == 1.0
+    assert values({"ess": SampleSize(0, 0, 0)}) == {}
 
 
 def test_a_part_may_lack_a_name():
