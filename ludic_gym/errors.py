@@ -8,7 +8,8 @@ LudicError
 ├── DataError          rows are missing, unreadable or lack a field
 ├── ClientError        a chat endpoint failed or answered what cannot be used
 │   └── ScriptExhausted  a ScriptedClient was asked for more replies than it has
-└── EpisodeError       an episode failed: env, client, tool or time limit
+├── EpisodeError       an episode failed: env, client, tool or time limit
+└── NoAction           a policy that was called like a function found no action
 """
 
 
@@ -46,3 +47,7 @@ class ScriptExhausted(ClientError):
 
 class EpisodeError(LudicError):
     """An episode failed: its env, client, a tool, or its time limit."""
+
+
+class NoAction(LudicError):
+    """A policy that was called like a function found no action; the text is its feedback."""

@@ -9,19 +9,50 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, TypedDict
+from typing import Any, Literal, NotRequired, Protocol, TypedDict
 
 import gymnasium as gym
 
-FinishReason = Literal["stop", "length"]
+FinishReason = Literal["stop", "length", "tool_calls"]
 Env = gym.Env[str, str]
 
 
-class Message(TypedDict):
-    """One chat message, in the form chat templates and chat APIs take."""
+class FunctionCall(TypedDict):
+    """The function part of a tool call; `arguments` is JSON text as the model wrote it."""
 
-    role: Literal["system", "user", "assistant"]
-    content: str
+    name: str
+    arguments: str
+
+
+class MessageToolCall(TypedDict):
+    """A tool call inside an assistant message."""
+
+    id: str
+    type: Literal["function"]
+    function: FunctionCall
+
+
+class Message(TypedDict):
+    """One chat message, in the form chat templates and chat APIs take.
+
+    content is None only in an assistant message that holds nothing but tool calls.
+    name: set on a user message that carries a tool's result instead of an observation.
+    """
+
+    role: Literal["system", "user", "assistant", "tool"]
+    content: str | None
+    name: NotRequired[str]
+    tool_calls: NotRequired[list[MessageToolCall]]
+    tool_call_id: NotRequired[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCall:
+    """A model's wish to run a tool. `arguments` is JSON text as the model wrote it, unchecked."""
+
+    id: str
+    name: str
+    arguments: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +88,7 @@ class Completion:
     completion_ids: tuple[int, ...] | None = None
     logprobs: tuple[float, ...] | None = None
     policy_version: int | None = None
+    tool_calls: tuple[ToolCall, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,12 +98,15 @@ class Decision:
     action: None means that nothing could be parsed: the env is not stepped, `reward` is the
         step's reward and `feedback` the next observation.
     completions: every model call of the turn, in order.
+    give_up: why the policy ends the episode with this turn ("" if it does not): the rollout is
+        truncated for that reason, a budget for instance.
     """
 
     action: str | None
     reward: float = 0.0
     feedback: str = ""
     completions: tuple[Completion, ...] = ()
+    give_up: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,12 +142,17 @@ class Task:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rollout:
-    """One agent's record of one episode."""
+    """One agent's record of one episode.
+
+    agent: the env's name of the seat.
+    player: who sat there, where seats rotate; "" where nobody named the players.
+    """
 
     task: Task
     steps: tuple[Step, ...]
     agent: str = "agent"
     final_observation: str = ""
+    player: str = ""
 
     @property
     def total_reward(self) -> float:

@@ -1,0 +1,110 @@
+"""ScriptedClient: replies that are known beforehand, with exact tokens. For tests and examples."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from ludic_gym.clients.base import ToolSchema
+from ludic_gym.errors import ConfigError, ScriptExhausted
+from ludic_gym.types import Completion, FinishReason, Message, Sampling, ToolCall
+
+Reply = str | Message
+Script = Callable[[Sequence[Message], Sampling], Reply]
+
+# Text is its UTF-8 bytes, one token each; roles and the end of a turn have tokens of their own.
+END_OF_TURN = 256
+ROLE_TOKENS = {"system": 257, "user": 258, "assistant": 259, "tool": 260}
+
+
+class ScriptedClient:
+    """Answers with the replies in order, or with what a function makes of the dialog.
+
+    Tokens are bytes: a turn is its role's token, the bytes of its text and the end-of-turn token,
+    so every prompt extends the previous prompt and completion exactly. The log-prob of token i is
+    `-(i % 16 + 1) / 16`. `max_tokens` and `stop` work as in a model. A reply that is a message
+    may hold tool calls.
+
+    requests: the dialogs that were asked for, in order.
+    """
+
+    def __init__(self, replies: Iterable[Reply] | Script, *, policy_version: int = 0) -> None:
+        if isinstance(replies, str):
+            raise ConfigError(f"replies is a list of texts or a function, got the text {replies!r}")
+        self._script = replies if callable(replies) else _in_order(iter(replies))
+        self.policy_version = policy_version
+        self.requests: list[tuple[Message, ...]] = []
+
+    async def complete(
+        self, messages: Sequence[Message], sampling: Sampling, tools: Sequence[ToolSchema] = ()
+    ) -> Completion:
+        """The next reply. Raises ScriptExhausted when the list is used up."""
+        self.requests.append(tuple(messages))
+        reply = self._script(messages, sampling)
+        message: Message = (
+            {"role": "assistant", "content": reply} if isinstance(reply, str) else reply
+        )
+        text, ids, finish_reason = _generated(message, sampling)
+        return Completion(
+            text=text,
+            finish_reason=finish_reason,
+            sampling=sampling,
+            prompt_ids=prompt_tokens(messages),
+            completion_ids=ids,
+            logprobs=tuple(-(token % 16 + 1) / 16 for token in ids),
+            policy_version=self.policy_version,
+            tool_calls=_tool_calls(message) if finish_reason == "tool_calls" else (),
+        )
+
+
+def prompt_tokens(messages: Sequence[Message]) -> tuple[int, ...]:
+    """The dialog's tokens, up to where the assistant's reply begins or goes on."""
+    ids: list[int] = []
+    for message in messages:
+        ids += [ROLE_TOKENS[message["role"]], *_body(message), END_OF_TURN]
+    if messages and messages[-1]["role"] == "assistant":
+        return tuple(ids[:-1])
+    return (*ids, ROLE_TOKENS["assistant"])
+
+
+def _in_order(replies: Iterator[Reply]) -> Script:
+    used = 0
+
+    def script(messages: Sequence[Message], sampling: Sampling) -> Reply:
+        nonlocal used
+        for reply in replies:
+            used += 1
+            return reply
+        raise ScriptExhausted(f"all {used} replies are used up; give the ScriptedClient more")
+
+    return script
+
+
+def _generated(message: Message, sampling: Sampling) -> tuple[str, tuple[int, ...], FinishReason]:
+    text = message["content"] or ""
+    stops = [text.find(stop) + len(stop) for stop in sampling.stop if stop in text]
+    if stops:
+        ids = tuple(_encode(text[: min(stops)]))
+        text = min((text.split(stop, 1)[0] for stop in sampling.stop if stop in text), key=len)
+    else:
+        ids = (*_body(message), END_OF_TURN)
+    if len(ids) > sampling.max_tokens:
+        ids = ids[: sampling.max_tokens]
+        return bytes(i for i in ids if i < 256).decode(errors="ignore"), ids, "length"
+    return text, ids, "tool_calls" if message.get("tool_calls") and not stops else "stop"
+
+
+def _body(message: Message) -> bytes:
+    calls = message.get("tool_calls")
+    return _encode((message["content"] or "") + (json.dumps(calls) if calls else ""))
+
+
+def _encode(text: str) -> bytes:
+    # A lone surrogate, which JSON may carry, has no UTF-8 form of its own.
+    return text.encode(errors="surrogatepass")
+
+
+def _tool_calls(message: Message) -> tuple[ToolCall, ...]:
+    return tuple(
+        ToolCall(id=call["id"], **call["function"]) for call in message.get("tool_calls", ())
+    )

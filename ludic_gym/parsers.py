@@ -1,0 +1,206 @@
+"""Parsers: what a policy wrote -> the action in it, with a reward for the format.
+
+Whenever something may occur several times, the last one counts: models think before they answer.
+Every parser fails on empty content, so that an action never is "".
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ludic_gym.errors import ConfigError
+
+# Bounds the work on a text that was written to be slow to search, such as 100,000 braces.
+_MAX_JSON_STARTS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class ParseResult:
+    """An action, or None with the feedback that tells the policy what was expected."""
+
+    action: str | None
+    reward: float = 0.0
+    feedback: str = ""
+
+
+Parser = Callable[[str], ParseResult]
+
+
+def xml_tag_parser(
+    tag: str, *, exact: bool = False, success_reward: float = 0.1, error_reward: float = -0.5
+) -> Parser:
+    """A parser for the stripped content of the last `<tag>...</tag>`; the tag's case is free.
+
+    exact: nothing but white space may surround the tag, and it may occur only once.
+    """
+    if not re.fullmatch(r"[A-Za-z_][\w.-]*", tag):
+        raise ConfigError(f"a tag is a letter followed by letters or digits, got {tag!r}")
+    opening = re.compile(rf"<\s*{re.escape(tag)}\s*>", re.IGNORECASE)
+    closing = re.compile(rf"<\s*/\s*{re.escape(tag)}\s*>", re.IGNORECASE)
+    alone = " and nothing else" if exact else ""
+    failure = ParseResult(None, error_reward, f"Reply with <{tag}>...</{tag}>{alone}.")
+
+    def parse(text: str) -> ParseResult:
+        content = (
+            _exact_span(text, opening, closing) if exact else _last_span(text, opening, closing)
+        )
+        return ParseResult(content, success_reward) if content else failure
+
+    return parse
+
+
+def think_prefix_parser(
+    *, opened: bool = False, success_reward: float = 0.1, error_reward: float = -0.5
+) -> Parser:
+    """A parser for what follows a leading `<think>...</think>`, stripped.
+
+    opened: the chat template already wrote `<think>`, so the text may start inside the block.
+    """
+    failure = ParseResult(None, error_reward, "Start with <think>...</think>, then answer.")
+
+    def parse(text: str) -> ParseResult:
+        thought, closing, rest = text.partition("</think>")
+        starts_right = opened or thought.lstrip().startswith("<think>")
+        answer = rest.strip()
+        if not (closing and starts_right and answer):
+            return failure
+        return ParseResult(answer, success_reward)
+
+    return parse
+
+
+def boxed_parser(*, success_reward: float = 0.1, error_reward: float = -0.5) -> Parser:
+    r"""A parser for the content of the last `\boxed{...}`, braces balanced; it must be closed."""
+    failure = ParseResult(None, error_reward, r"Reply with your answer in \boxed{...}.")
+
+    def parse(text: str) -> ParseResult:
+        boxes = list(re.finditer(r"\\boxed\s*\{", text))
+        content = _balanced(text, boxes[-1].end()) if boxes else ""
+        return ParseResult(content, success_reward) if content else failure
+
+    return parse
+
+
+def json_parser(
+    key: str | None = None,
+    *,
+    exact: bool = False,
+    success_reward: float = 0.1,
+    error_reward: float = -0.5,
+) -> Parser:
+    """A parser for the last JSON object of the text, or for its value at `key`.
+
+    The action is the value if that is a string, else its JSON text.
+    exact: the whole text must be the object.
+    """
+    wanted = "a JSON object" if key is None else f"a JSON object with the key {key!r}"
+    failure = ParseResult(None, error_reward, f"Reply with {wanted}.")
+
+    def parse(text: str) -> ParseResult:
+        found = list(_whole_object(text) if exact else _objects(text))
+        if not found or (key is not None and key not in found[-1]):
+            return failure
+        value = found[-1] if key is None else found[-1][key]
+        action = value.strip() if isinstance(value, str) else json.dumps(value)
+        return ParseResult(action, success_reward) if action else failure
+
+    return parse
+
+
+def regex_parser(
+    pattern: str, *, feedback: str = "", success_reward: float = 0.1, error_reward: float = -0.5
+) -> Parser:
+    """A parser for the last match of `pattern`: its first group if it has one, else all of it.
+
+    The pattern meets text that a model wrote: avoid nested repetition, it can take forever.
+    Raises ConfigError if the pattern does not compile.
+    """
+    try:
+        compiled = re.compile(pattern)
+    except re.error as error:
+        raise ConfigError(f"{pattern!r} is not a regular expression: {error}") from error
+    group = min(compiled.groups, 1)
+    failure = ParseResult(
+        None, error_reward, feedback or f"Reply with text that matches {pattern}."
+    )
+
+    def parse(text: str) -> ParseResult:
+        matches = [match[group] for match in compiled.finditer(text)]
+        content = (matches[-1] or "").strip() if matches else ""
+        return ParseResult(content, success_reward) if content else failure
+
+    return parse
+
+
+def compose_parsers(*parsers: Parser) -> Parser:
+    """A parser that feeds each parser's action to the next; rewards add up.
+
+    The first failure ends it, with its feedback and the rewards so far.
+    """
+    if not parsers:
+        raise ConfigError("compose_parsers needs at least one parser, got none")
+
+    def parse(text: str) -> ParseResult:
+        reward = 0.0
+        for parser in parsers:
+            result = parser(text)
+            reward += result.reward
+            if result.action is None:
+                return ParseResult(None, reward, result.feedback)
+            text = result.action
+        return ParseResult(text, reward)
+
+    return parse
+
+
+def _last_span(text: str, opening: re.Pattern[str], closing: re.Pattern[str]) -> str:
+    closes = [match.start() for match in closing.finditer(text)]
+    if not closes:
+        return ""
+    opens = [match.end() for match in opening.finditer(text, 0, closes[-1])]
+    return text[opens[-1] : closes[-1]].strip() if opens else ""
+
+
+def _exact_span(text: str, opening: re.Pattern[str], closing: re.Pattern[str]) -> str:
+    text = text.strip()
+    opens, closes = list(opening.finditer(text)), list(closing.finditer(text))
+    if len(opens) != 1 or len(closes) != 1:
+        return ""
+    whole = opens[0].start() == 0 and closes[0].end() == len(text)
+    return text[opens[0].end() : closes[0].start()].strip() if whole else ""
+
+
+def _balanced(text: str, start: int) -> str:
+    depth = 1
+    for mark in re.compile(r"\\.|[{}]", re.DOTALL).finditer(text, start):
+        depth += {"{": 1, "}": -1}.get(mark[0], 0)
+        if depth == 0:
+            return text[start : mark.start()].strip()
+    return ""
+
+
+def _objects(text: str) -> Iterator[dict[str, Any]]:
+    position = 0
+    for _ in range(_MAX_JSON_STARTS):
+        position = text.find("{", position)
+        if position < 0:
+            return
+        try:
+            value, position = json.JSONDecoder().raw_decode(text, position)
+        except (ValueError, RecursionError):
+            position += 1
+            continue
+        yield value
+
+
+def _whole_object(text: str) -> Iterator[dict[str, Any]]:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return
+    if isinstance(value, dict):
+        yield value

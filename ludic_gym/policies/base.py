@@ -1,0 +1,61 @@
+"""What policies share: the plain call, and wrapping."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from functools import cache
+from typing import Any, TypeVar
+
+from ludic_gym.errors import NoAction
+from ludic_gym.types import Decision, Policy, Sampling
+
+T = TypeVar("T")
+DEFAULT_SAMPLING = Sampling()
+
+
+class PlainCall:
+    """Gives a policy the plain call `action = policy(observation)`, for notebooks."""
+
+    def __call__(self: Policy, observation: str, sampling: Sampling = DEFAULT_SAMPLING) -> str:
+        """The action for the next observation, also inside a running event loop.
+
+        Raises NoAction, with the feedback, if the policy found none.
+        """
+        self.observe(observation)
+        decision = run_blocking(self.act(sampling))
+        if decision.action is None:
+            raise NoAction(decision.feedback or decision.give_up or "the policy found no action")
+        return decision.action
+
+
+class PolicyWrapper(PlainCall):
+    """A policy around `policy`; a subclass changes `act`."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+
+    def reset(self, system_prompt: str) -> None:
+        """Start an episode."""
+        self.policy.reset(system_prompt)
+
+    def observe(self, text: str) -> None:
+        """Pass the observation on."""
+        self.policy.observe(text)
+
+    async def act(self, sampling: Sampling) -> Decision:
+        """Decide as the wrapped policy does."""
+        return await self.policy.act(sampling)
+
+
+def run_blocking(coroutine: Coroutine[Any, Any, T]) -> T:
+    """The coroutine's result, waited for; it runs on a thread that is kept for such calls."""
+    return asyncio.run_coroutine_threadsafe(coroutine, _background_loop()).result()
+
+
+@cache
+def _background_loop() -> asyncio.AbstractEventLoop:
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, name="ludic-plain-calls", daemon=True).start()
+    return loop

@@ -1,0 +1,99 @@
+"""ChatPolicy: a chat client and a context, the policy that other policies wrap."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import deepcopy
+from typing import Any
+
+from ludic_gym.clients.base import ChatClient, ToolSchema
+from ludic_gym.contexts import Context, FullDialog
+from ludic_gym.errors import ConfigError
+from ludic_gym.policies.base import PlainCall, PolicyWrapper
+from ludic_gym.types import Completion, Decision, Message, Policy, Sampling
+
+
+class ChatPolicy(PlainCall):
+    """The action is the client's reply, word for word.
+
+    system_prompt: None takes the env's suggestion, "" takes none, any other text wins over it.
+    instructions: paragraphs that wrappers append to the system prompt.
+    Deep copies share the client.
+    """
+
+    def __init__(
+        self,
+        client: ChatClient,
+        context: Context | None = None,
+        system_prompt: str | None = None,
+    ) -> None:
+        self.client = client
+        self.context: Context = FullDialog() if context is None else context
+        self.system_prompt = system_prompt
+        self.instructions: tuple[str, ...] = ()
+        self.context.reset(system_prompt or "")
+
+    def reset(self, system_prompt: str) -> None:
+        """Start an episode."""
+        own = system_prompt if self.system_prompt is None else self.system_prompt
+        self.context.reset("\n\n".join(filter(None, (own, *self.instructions))))
+
+    def observe(self, text: str) -> None:
+        """Store the observation as a user message."""
+        self.context.add({"role": "user", "content": text})
+
+    async def act(self, sampling: Sampling) -> Decision:
+        """One model call; its reply is stored."""
+        completion = await self.ask(sampling)
+        self.context.add(assistant_message(completion))
+        return Decision(action=completion.text, completions=(completion,))
+
+    async def ask(
+        self,
+        sampling: Sampling,
+        *,
+        tools: Sequence[ToolSchema] = (),
+        unstored: Sequence[Message] = (),
+    ) -> Completion:
+        """One model call that stores nothing; the `unstored` messages end its prompt."""
+        messages = self.context.messages()
+        messages += unstored
+        if tools:
+            return await self.client.complete(messages, sampling, tools)
+        return await self.client.complete(messages, sampling)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> ChatPolicy:
+        fork = ChatPolicy(self.client, system_prompt=self.system_prompt)
+        fork.context = deepcopy(self.context, memo)
+        fork.instructions = self.instructions
+        return fork
+
+
+def assistant_message(completion: Completion) -> Message:
+    """The completion as the message that later prompts show."""
+    if not completion.tool_calls:
+        return {"role": "assistant", "content": completion.text}
+    return {
+        "role": "assistant",
+        "content": completion.text or None,
+        "tool_calls": [
+            {
+                "id": call.id,
+                "type": "function",
+                "function": {"name": call.name, "arguments": call.arguments},
+            }
+            for call in completion.tool_calls
+        ],
+    }
+
+
+def chat_policy_in(policy: Policy) -> ChatPolicy:
+    """The ChatPolicy that the wrappers end in. Raises ConfigError if it is another policy."""
+    innermost = policy
+    while isinstance(innermost, PolicyWrapper):
+        innermost = innermost.policy
+    if not isinstance(innermost, ChatPolicy):
+        raise ConfigError(
+            f"needs a ChatPolicy, or wrappers around one, got {type(innermost).__name__}"
+        )
+    return innermost

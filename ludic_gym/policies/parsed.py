@@ -1,0 +1,53 @@
+"""Parsed and RejectCutOff: from what a policy wrote to an action, or to feedback."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ludic_gym.parsers import Parser
+from ludic_gym.policies.base import PolicyWrapper
+from ludic_gym.types import Decision, Policy, Sampling
+
+
+class Parsed(PolicyWrapper):
+    """The action is what `parser` finds in the wrapped policy's action; its reward is added."""
+
+    def __init__(self, policy: Policy, parser: Parser) -> None:
+        super().__init__(policy)
+        self.parser = parser
+
+    async def act(self, sampling: Sampling) -> Decision:
+        """Decide; where the parser fails there is no action but its feedback."""
+        decision = await self.policy.act(sampling)
+        if decision.action is None:
+            return decision
+        found = self.parser(decision.action)
+        return Decision(
+            action=found.action,
+            reward=decision.reward + found.reward,
+            feedback=found.feedback,
+            completions=decision.completions,
+            give_up=decision.give_up,
+        )
+
+
+class RejectCutOff(PolicyWrapper):
+    """A reply that reached `max_tokens` is no action: `penalty` is its whole reward."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        penalty: float = -0.1,
+        feedback: str = "Your reply was cut off. Reply more briefly.",
+    ) -> None:
+        super().__init__(policy)
+        self.penalty = penalty
+        self.feedback = feedback
+
+    async def act(self, sampling: Sampling) -> Decision:
+        """Decide, unless the last model call of the turn was cut off."""
+        decision = await self.policy.act(sampling)
+        calls = decision.completions
+        if decision.action is None or not calls or calls[-1].finish_reason != "length":
+            return decision
+        return replace(decision, action=None, reward=self.penalty, feedback=self.feedback)

@@ -1,0 +1,97 @@
+"""run_episode: one agent plays one Gymnasium env."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ludic_gym.errors import ConfigError, EnvError
+from ludic_gym.rollout.threads import call
+from ludic_gym.seeds import derived_seed
+from ludic_gym.types import Decision, Env, Policy, Rollout, Sampling, Step, Task
+
+MAX_TURNS = "max_turns"
+
+
+async def run_episode(env: Env, policy: Policy, task: Task) -> Rollout:
+    """Play `task` to its end; `env` was made for the task's env_id and kwargs.
+
+    Where the policy finds no action the env is not stepped: the step's reward is the decision's,
+    its info is {"parse_error": True}, and the feedback is the next observation. The last of
+    `max_turns` turns is truncated, with info["truncation_reason"] "max_turns"; so is one in which
+    the policy gives up, with its reason.
+    Raises what the env and the policy raise, and EnvError for an observation that is no text.
+    """
+    options = copied_options(task)
+    observation, info = await call(env, env.reset, seed=task.seed, options=options)
+    policy.reset(info.get("system_prompt", ""))
+    steps: list[Step] = []
+    while not (steps and (steps[-1].terminated or steps[-1].truncated)):
+        seen, turn = text_of(observation, env), len(steps)
+        policy.observe(seen)
+        decision = await policy.act(turn_sampling(task.sampling, turn))
+        step, observation = await _played(env, seen, decision, turn + 1 == task.max_turns)
+        steps.append(step)
+    return Rollout(task=task, steps=tuple(steps), final_observation=text_of(observation, env))
+
+
+async def _played(env: Env, seen: str, decision: Decision, is_last: bool) -> tuple[Step, str]:
+    """The step that the decision makes, and the observation after it."""
+    reward, terminated, truncated, info = decision.reward, False, False, dict[str, Any]()
+    if decision.action is None:
+        after, info = decision.feedback, {"parse_error": True}
+    else:
+        after, earned, terminated, truncated, info = await call(env, env.step, decision.action)
+        reward += float(earned)
+    reason = decision.give_up or (MAX_TURNS if is_last else "")
+    if reason and not (terminated or truncated):
+        truncated, info = True, truncated_info(info, reason)
+    step = Step(
+        observation=seen,
+        decision=decision,
+        reward=reward,
+        terminated=terminated,
+        truncated=truncated,
+        info=info,
+    )
+    return step, after
+
+
+def turn_sampling(sampling: Sampling, turn: int) -> Sampling:
+    """The sampling of one turn: its seed follows from the episode's and the turn's number."""
+    if sampling.seed is None:
+        return sampling
+    return reseeded(sampling, derived_seed(sampling.seed, turn))
+
+
+def reseeded(sampling: Sampling, seed: int) -> Sampling:
+    """The same sampling with another seed; `dataclasses.replace` takes three times as long."""
+    return Sampling(
+        temperature=sampling.temperature,
+        top_p=sampling.top_p,
+        max_tokens=sampling.max_tokens,
+        stop=sampling.stop,
+        seed=seed,
+    )
+
+
+def truncated_info(info: Mapping[str, Any], reason: str) -> dict[str, Any]:
+    """The info of a step that was cut short for a reason which the env does not know."""
+    return {**info, "truncation_reason": reason}
+
+
+def text_of(observation: object, env: object) -> str:
+    """The observation itself, as a plain string. Raises EnvError if it is no text."""
+    if not isinstance(observation, str):
+        raise EnvError(
+            f"{env} showed a {type(observation).__name__}, not text; wrap it, for instance in "
+            "gymnasium.wrappers.TransformObservation"
+        )
+    return str(observation)
+
+
+def copied_options(task: Task) -> dict[str, Any] | None:
+    """The options for `reset`, which the env may keep. Raises ConfigError for no turns at all."""
+    if task.max_turns < 1:
+        raise ConfigError(f"max_turns is at least 1, got {task.max_turns} for {task.env_id}")
+    return None if task.options is None else dict(task.options)

@@ -1,0 +1,123 @@
+"""run_episodes and run_matches: plays for an iterator of tasks."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Literal
+
+import gymnasium as gym
+import pettingzoo
+
+from ludic_gym.errors import ConfigError
+from ludic_gym.rollout.episode import run_episode
+from ludic_gym.rollout.joint import JointEnv
+from ludic_gym.rollout.match import TurnEnv, run_match
+from ludic_gym.rollout.stream import EpisodeStream, OnProgress, Play, StreamOptions
+from ludic_gym.types import Env, Episode, MakePolicy, Policy, Rollout, Task
+
+MatchEnv = TurnEnv | JointEnv
+MakePlayer = Callable[[MatchEnv], Policy]
+# (players, agents of the env, number of the game) -> who plays which agent.
+Seating = Callable[[Sequence[str], Sequence[str], int], Mapping[str, str]]
+
+
+def run_episodes(
+    tasks: Iterable[Task | tuple[Task, MakePolicy]],
+    make_policy: MakePolicy,
+    *,
+    concurrency: int = 64,
+    timeout_s: float | None = None,
+    on_progress: OnProgress | None = None,
+) -> AsyncGenerator[Episode, None]:
+    """Play every task once; the episodes in the order in which they end.
+
+    tasks: may be endless, and is read only as episodes start: at most `concurrency` run, and as
+        many wait to be taken. A task that comes with a MakePolicy is played by that one.
+    make_policy: called for every episode, with its env. Envs are made once per env_id and kwargs
+        and played again.
+    timeout_s: the longest that an episode may take.
+    An episode that raises or takes too long arrives with its error and leaves nothing running;
+    its env is not used again. An error in `tasks` itself ends the stream. Closing the generator
+    cancels what runs and waits for it.
+    """
+    options = StreamOptions(concurrency=concurrency, timeout_s=timeout_s, on_progress=on_progress)
+
+    def jobs() -> Iterator[tuple[Task, Play[Env]]]:
+        for item in tasks:
+            task, make = (item, make_policy) if isinstance(item, Task) else item
+            yield task, partial(_play_alone, make)
+
+    return EpisodeStream(jobs(), _made_env, options).episodes()
+
+
+def fixed_seats(players: Sequence[str], agents: Sequence[str], game: int) -> Mapping[str, str]:
+    """Everybody plays the agent of the same name."""
+    return {player: player for player in players}
+
+
+def rotating_seats(players: Sequence[str], agents: Sequence[str], game: int) -> Mapping[str, str]:
+    """Game 0 seats the players in order; each game moves them on by one.
+
+    Raises ConfigError unless there are as many players as agents.
+    """
+    if len(players) != len(agents):
+        raise ConfigError(f"players {list(players)} cannot rotate over agents {list(agents)}")
+    return {agent: players[(i - game) % len(players)] for i, agent in enumerate(agents)}
+
+
+def run_matches(
+    tasks: Iterable[Task],
+    players: Mapping[str, MakePlayer],
+    *,
+    view: Literal["aec", "parallel"] = "aec",
+    seating: Seating = rotating_seats,
+    concurrency: int = 64,
+    timeout_s: float | None = None,
+    on_progress: OnProgress | None = None,
+) -> AsyncGenerator[Episode, None]:
+    """Play every task once as a match; as `run_episodes`, with a rollout for each player.
+
+    players: who takes part, by name; each rollout says who made it (`player`) and as which agent.
+    seating: who plays which agent. Tasks of one group that follow each other count as one game,
+        so that they have the same seats.
+    """
+    options = StreamOptions(concurrency=concurrency, timeout_s=timeout_s, on_progress=on_progress)
+
+    def jobs() -> Iterator[tuple[Task, Play[MatchEnv]]]:
+        for game, task in _numbered_games(tasks):
+            yield task, partial(_play_match, players, seating, game)
+
+    def made(task: Task) -> MatchEnv:
+        match_env: MatchEnv = pettingzoo.make(view, task.env_id, **task.kwargs)
+        return match_env
+
+    return EpisodeStream(jobs(), made, options).episodes()
+
+
+def _made_env(task: Task) -> Env:
+    env: Env = gym.make(task.env_id, **task.kwargs)
+    return env
+
+
+async def _play_alone(make_policy: MakePolicy, env: Env, task: Task) -> tuple[Rollout, ...]:
+    return (await run_episode(env, make_policy(env), task),)
+
+
+async def _play_match(
+    players: Mapping[str, MakePlayer], seating: Seating, game: int, env: MatchEnv, task: Task
+) -> tuple[Rollout, ...]:
+    seats = seating(tuple(players), env.possible_agents, game)
+    policies = {agent: players[player](env) for agent, player in seats.items()}
+    rollouts = await run_match(env, policies, task)
+    return tuple(replace(rollout, player=seats[rollout.agent]) for rollout in rollouts)
+
+
+def _numbered_games(tasks: Iterable[Task]) -> Iterator[tuple[int, Task]]:
+    game, group = -1, ""
+    for task in tasks:
+        if not task.group or task.group != group:
+            game += 1
+        group = task.group
+        yield game, task

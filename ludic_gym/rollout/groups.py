@@ -1,0 +1,64 @@
+"""Groups: the same task sampled several times, to be compared with each other."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+from collections.abc import AsyncIterator, Iterable, Iterator
+from dataclasses import asdict, replace
+
+from ludic_gym.errors import ConfigError
+from ludic_gym.rollout.episode import reseeded
+from ludic_gym.seeds import derived_seed
+from ludic_gym.types import Episode, Task
+
+
+def grouped(tasks: Iterable[Task], size: int) -> Iterator[Task]:
+    """Each task `size` times in a row: same env seed, different sampling seeds, one group id.
+
+    The sampling seeds follow from the task's; without one they are drawn anew. The group id
+    follows from all that the task says and its position, so that no two groups share one.
+    Raises ConfigError for a size below 1, and for a task without a seed.
+    """
+    if size < 1:
+        raise ConfigError(f"a group has at least 1 member, got size={size}")
+    return (member for index, task in enumerate(tasks) for member in _group(task, size, index))
+
+
+def _group(task: Task, size: int, index: int) -> Iterator[Task]:
+    if task.seed is None:
+        raise ConfigError(
+            f"a group shares its env seed, but the task {index} of {task.env_id} has seed=None; "
+            "give every task a seed"
+        )
+    seed = secrets.randbits(63) if task.sampling.seed is None else task.sampling.seed
+    group = _group_id(replace(task, sampling=reseeded(task.sampling, seed)), index)
+    for member in range(size):
+        sampling = reseeded(task.sampling, derived_seed(seed, member))
+        yield replace(task, sampling=sampling, group=group)
+
+
+def _group_id(task: Task, index: int) -> str:
+    said = json.dumps([index, asdict(task)], default=repr)
+    return hashlib.blake2b(said.encode(), digest_size=16).hexdigest()
+
+
+async def by_group(episodes: AsyncIterator[Episode], size: int) -> AsyncIterator[list[Episode]]:
+    """The episodes of each group together, as soon as all `size` members ended, well or not.
+
+    Members are in the order of their tasks. Groups that are incomplete when the stream ends come
+    last, as they are.
+    """
+    waiting: dict[str, list[Episode]] = {}
+    async for episode in episodes:
+        members = waiting.setdefault(episode.task.group, [])
+        members.append(episode)
+        if len(members) == size:
+            yield _in_order(waiting.pop(episode.task.group))
+    for members in waiting.values():
+        yield _in_order(members)
+
+
+def _in_order(members: list[Episode]) -> list[Episode]:
+    return sorted(members, key=lambda episode: episode.index)

@@ -1,0 +1,78 @@
+"""Matches in which all agents move at once: PettingZoo's ParallelEnv."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pettingzoo import ParallelEnv
+
+from ludic_gym.concurrency import gathered
+from ludic_gym.rollout.episode import (
+    MAX_TURNS,
+    copied_options,
+    text_of,
+    truncated_info,
+    turn_sampling,
+)
+from ludic_gym.rollout.seat import Seat
+from ludic_gym.rollout.threads import call
+from ludic_gym.types import Decision, Sampling, Task
+
+JointEnv = ParallelEnv[str, Any, Any]
+
+
+async def play_jointly(env: JointEnv, seats: Mapping[str, Seat], task: Task) -> None:
+    """Fill the seats' steps until no seated agent is left or the match is cut short."""
+    reset = await call(env, env.reset, seed=task.seed, options=copied_options(task))
+    observations: Mapping[str, Any] = reset[0]
+    for agent, seat in seats.items():
+        seat.policy.reset(reset[1][agent].get("system_prompt", ""))
+    turn, reason = 0, ""
+    while not reason and (acting := {a: seats[a] for a in env.agents if a in seats}):
+        for agent, seat in acting.items():
+            seat.observe(_told(seat, observations.get(agent), env))
+        decisions = await _decisions(acting, turn_sampling(task.sampling, turn))
+        turn += 1
+        last = MAX_TURNS if turn == task.max_turns else ""
+        reason = next((d.give_up for d in decisions.values() if d.give_up), last)
+        observations = await _step(env, acting, decisions, reason)
+
+
+async def _decisions(seats: Mapping[str, Seat], sampling: Sampling) -> dict[str, Decision]:
+    """What all decide, at the same time and each with a seed of its own."""
+    decided = await gathered(
+        seat.decide(turn_sampling(sampling, index)) for index, seat in enumerate(seats.values())
+    )
+    return dict(zip(seats, decided, strict=True))
+
+
+async def _step(
+    env: JointEnv, seats: Mapping[str, Seat], decisions: Mapping[str, Decision], reason: str
+) -> Mapping[str, Any]:
+    """Send the actions that were found, settle with every agent; the observations after it."""
+    actions = {agent: d.action for agent, d in decisions.items() if d.action is not None}
+    result = await call(env, env.step, actions) if actions else _unchanged(seats)
+    observations, rewards, terminations, truncations, infos = result
+    for agent, seat in seats.items():
+        ended, cut, info = terminations[agent], truncations[agent], infos[agent]
+        if reason and not (ended or cut):
+            cut, info = True, truncated_info(info, reason)
+        seat.settle(rewards[agent], terminated=ended, truncated=cut, info=info)
+        if ended or cut:
+            seat.show_end(_told(seat, observations.get(agent), env))
+    return observations
+
+
+def _unchanged(seats: Mapping[str, Seat]) -> tuple[dict[str, Any], ...]:
+    """What a step that was not made would have returned."""
+    no = dict.fromkeys(seats, False)
+    return {}, dict.fromkeys(seats, 0.0), no, no, {agent: {} for agent in seats}
+
+
+def _told(seat: Seat, observation: object, env: JointEnv) -> str:
+    """What the agent is told next: feedback on a failed decision, and what the env shows."""
+    parts = [] if seat.feedback is None else [seat.feedback]
+    if observation is not None:
+        parts.append(text_of(observation, env))
+    return "\n\n".join(parts)

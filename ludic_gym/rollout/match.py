@@ -1,0 +1,114 @@
+"""run_match: several agents in one PettingZoo env, a rollout for each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pettingzoo import AECEnv, ParallelEnv
+
+from ludic_gym.errors import ConfigError
+from ludic_gym.rollout.episode import (
+    MAX_TURNS,
+    copied_options,
+    text_of,
+    truncated_info,
+    turn_sampling,
+)
+from ludic_gym.rollout.joint import JointEnv, play_jointly
+from ludic_gym.rollout.seat import Seat
+from ludic_gym.rollout.threads import call
+from ludic_gym.types import Policy, Rollout, Sampling, Task
+
+TurnEnv = AECEnv[str, Any, Any]
+
+
+async def run_match(
+    env: TurnEnv | JointEnv, policies: Mapping[str, Policy], task: Task
+) -> tuple[Rollout, ...]:
+    """Play `task`; a rollout for each agent that has a policy, in the order of `policies`.
+
+    An agent's step earns what arrives until its next turn, the end of the match included. An
+    agent that the match ends for before it moved has one step without action for its reward.
+    A turn is one agent's decision, or in a ParallelEnv one of all agents together; failed ones
+    count. In an AECEnv every agent that is asked to move needs a policy; in a ParallelEnv the
+    joint action holds only the actions that were found, and those without a policy are the env's
+    own affair.
+    Raises ConfigError for a missing policy, and what the env and the policies raise.
+    """
+    unknown = [agent for agent in policies if agent not in env.possible_agents]
+    if unknown or not policies:
+        raise ConfigError(
+            f"policies for {sorted(policies)}, but the agents are {env.possible_agents}"
+        )
+    seats = {agent: Seat(policy) for agent, policy in policies.items()}
+    if isinstance(env, ParallelEnv):
+        await play_jointly(env, seats, task)
+    else:
+        await _play_in_turn(env, seats, task)
+    return tuple(seat.rollout(task, agent) for agent, seat in seats.items())
+
+
+async def _play_in_turn(env: TurnEnv, seats: Mapping[str, Seat], task: Task) -> None:
+    await call(env, env.reset, seed=task.seed, options=copied_options(task))
+    for agent, seat in seats.items():
+        seat.policy.reset(env.infos.get(agent, {}).get("system_prompt", ""))
+    turn, reason = 0, ""
+    while env.agents and not reason:
+        if env.terminations[env.agent_selection] or env.truncations[env.agent_selection]:
+            await _retire(env, seats)
+        elif turn == task.max_turns:
+            reason = MAX_TURNS
+        else:
+            reason = await _move(env, seats, turn_sampling(task.sampling, turn))
+            turn += 1
+    if reason:
+        _cut_short(env, seats, reason)
+
+
+async def _move(env: TurnEnv, seats: Mapping[str, Seat], sampling: Sampling) -> str:
+    """Let the selected agent decide; why it gives up, if it does."""
+    seat = _seat_of(env.agent_selection, seats)
+    if seat.feedback is None:
+        observation, reward, _, _, info = env.last()
+        seat.settle(reward, info=info)
+        seat.observe(text_of(observation, env))
+    else:
+        # The env was not stepped since: what it would show and pay is known already.
+        seat.observe(seat.feedback)
+    decision = await seat.decide(sampling)
+    if decision.action is None:
+        seat.settle(0.0)
+    else:
+        await call(env, env.step, decision.action)
+    return decision.give_up
+
+
+async def _retire(env: TurnEnv, seats: Mapping[str, Seat]) -> None:
+    agent = env.agent_selection
+    observation, reward, terminated, truncated, info = env.last()
+    if agent in seats:
+        seats[agent].finish(reward, terminated=terminated, truncated=truncated, info=info)
+        seats[agent].show_end(text_of(observation, env))
+    await call(env, env.step, None)
+
+
+def _cut_short(env: TurnEnv, seats: Mapping[str, Seat], reason: str) -> None:
+    for agent, seat in seats.items():
+        if agent not in env.agents:
+            continue
+        ended = env.terminations[agent]
+        info = dict(env.infos[agent]) if ended else truncated_info(env.infos[agent], reason)
+        # `last` tells what the selected agent earned; of the others only this does.
+        reward = env._cumulative_rewards[agent]
+        seat.finish(reward, terminated=ended, truncated=not ended, info=info)
+        shown = text_of(env.observe(agent), env) if seat.feedback is None else seat.feedback
+        seat.show_end(shown)
+
+
+def _seat_of(agent: str, seats: Mapping[str, Seat]) -> Seat:
+    if agent not in seats:
+        raise ConfigError(
+            f"{agent!r} is to move, but there are only policies for {sorted(seats)}; give it one"
+        )
+    return seats[agent]

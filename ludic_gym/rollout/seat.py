@@ -1,0 +1,105 @@
+"""Seat: one agent's side of a match, from what it sees to the steps of its rollout."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from ludic_gym.types import Decision, Policy, Rollout, Sampling, Step, Task
+
+_NOTHING: Mapping[str, Any] = {}
+
+
+class Seat:
+    """Collects the steps of one agent whose rewards arrive after its turn.
+
+    feedback: what the agent is told next, if its last decision held no action.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+        self.feedback: str | None = None
+        self._steps: list[Step] = []
+        self._pending: Decision | None = None
+        self._seen = ""
+        self._early_reward = 0.0
+
+    def observe(self, text: str) -> None:
+        """Show the policy what its next decision is about."""
+        self._seen = text
+        self.policy.observe(text)
+
+    async def decide(self, sampling: Sampling) -> Decision:
+        """The policy's decision; its turn stays open until `settle`."""
+        self._pending = await self.policy.act(sampling)
+        self.feedback = self._pending.feedback if self._pending.action is None else None
+        return self._pending
+
+    def settle(
+        self,
+        reward: float,
+        *,
+        terminated: bool = False,
+        truncated: bool = False,
+        info: Mapping[str, Any] = _NOTHING,
+    ) -> None:
+        """Close the open turn with what it earned; a reward before the first goes to that."""
+        if self._pending is None:
+            self._early_reward += float(reward)
+            return
+        failed = {"parse_error": True} if self._pending.action is None else {}
+        self._append(self._pending, reward, terminated, truncated, {**info, **failed})
+        self._pending = None
+
+    def finish(
+        self,
+        reward: float,
+        *,
+        terminated: bool = False,
+        truncated: bool = False,
+        info: Mapping[str, Any] = _NOTHING,
+    ) -> None:
+        """The match is over for this agent, perhaps between two of its turns.
+
+        Where no turn is open the reward has been settled, and the last step gets the rest; an
+        agent without any turn gets a step that only holds the reward.
+        """
+        if self._pending is not None:
+            self.settle(reward, terminated=terminated, truncated=truncated, info=info)
+        elif self._steps:
+            last = self._steps[-1]
+            self._steps[-1] = replace(
+                last, terminated=terminated, truncated=truncated, info={**last.info, **info}
+            )
+        else:
+            self._append(Decision(action=None), reward, terminated, truncated, info)
+
+    def show_end(self, text: str) -> None:
+        """Note what the agent would see next."""
+        self._seen = text
+
+    def _append(
+        self,
+        decision: Decision,
+        reward: float,
+        terminated: bool,
+        truncated: bool,
+        info: Mapping[str, Any],
+    ) -> None:
+        step = Step(
+            observation=self._seen,
+            decision=decision,
+            reward=float(reward) + decision.reward + self._early_reward,
+            terminated=terminated,
+            truncated=truncated,
+            info=dict(info),
+        )
+        self._steps.append(step)
+        self._early_reward = 0.0
+
+    def rollout(self, task: Task, agent: str) -> Rollout:
+        """The record so far."""
+        return Rollout(
+            task=task, steps=tuple(self._steps), agent=agent, final_observation=self._seen
+        )

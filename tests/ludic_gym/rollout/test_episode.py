@@ -1,0 +1,205 @@
+import asyncio
+import itertools
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from ludic_gym.clients import ScriptedClient
+from ludic_gym.errors import ConfigError, EnvError, ScriptExhausted
+from ludic_gym.parsers import compose_parsers, think_prefix_parser, xml_tag_parser
+from ludic_gym.policies import ChatPolicy, Parsed, RejectCutOff, ScriptedPolicy
+from ludic_gym.rollout import run_episode
+from ludic_gym.types import Decision, Sampling, Task
+
+
+class EchoEnv(gym.Env[str, str]):
+    """Shows what was played; "win" earns 1 and ends it, "stop" cuts it short."""
+
+    observation_space = action_space = gym.spaces.Text(100, min_length=0)
+
+    def __init__(self):
+        self.played = []
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.played = []
+        self.options = options
+        return f"start {seed}", {"system_prompt": "Echo."}
+
+    def step(self, action):
+        self.played.append(action)
+        return f"you said {action}", float(action == "win"), action == "win", action == "stop", {}
+
+
+def play(policy, env=None, **task):
+    return asyncio.run(run_episode(env or EchoEnv(), policy, Task(env_id="echo", **task)))
+
+
+def test_a_turn_without_action_costs_the_penalty_and_leaves_the_env_alone():
+    env = EchoEnv()
+    client = ScriptedClient(["hm", "<move>win</move>"])
+    parser = xml_tag_parser("move", success_reward=0.0, error_reward=-0.5)
+
+    rollout = play(Parsed(ChatPolicy(client), parser), env)
+
+    failed, won = rollout.steps
+    assert (failed.reward, failed.terminated, failed.truncated) == (-0.5, False, False)
+    assert failed.info == {"parse_error": True}
+    assert won.observation == "Reply with <move>...</move>."
+    assert env.played == ["win"]
+    assert rollout.total_reward == 0.5
+
+
+def test_format_rewards_add_to_the_reward_of_the_env():
+    parser = compose_parsers(
+        think_prefix_parser(success_reward=0.1), xml_tag_parser("move", success_reward=0.1)
+    )
+    client = ScriptedClient(["<think>easy</think><move>win</move>"])
+
+    rollout = play(Parsed(ChatPolicy(client), parser))
+
+    assert rollout.total_reward == pytest.approx(1.2)  # 1.0 + 0.1 + 0.1
+
+
+def test_a_reply_that_was_cut_off_costs_a_tenth_and_leaves_the_env_alone():
+    env = EchoEnv()
+    policy = RejectCutOff(ChatPolicy(ScriptedClient(["win, of course", "win"])))
+
+    # "win" and the end of the turn are 4 tokens; the first reply has more.
+    rollout = play(policy, env, sampling=Sampling(max_tokens=4))
+
+    assert [step.reward for step in rollout.steps] == [-0.1, 1.0]
+    assert rollout.steps[1].observation == "Your reply was cut off. Reply more briefly."
+    assert env.played == ["win"]
+
+
+def test_a_reply_that_was_cut_off_is_played_unless_it_is_rejected():
+    env = EchoEnv()
+
+    play(ChatPolicy(ScriptedClient(["winner"])), env, sampling=Sampling(max_tokens=3))
+
+    assert env.played == ["win"]
+
+
+def test_the_last_allowed_turn_is_truncated_and_says_so():
+    rollout = play(ScriptedPolicy(["a", "b", "c"]), max_turns=2)
+
+    assert [step.truncated for step in rollout.steps] == [False, True]
+    assert rollout.steps[1].info == {"truncation_reason": "max_turns"}
+    assert rollout.final_observation == "you said b"
+
+
+def test_failed_turns_count_as_turns():
+    parser = xml_tag_parser("move")
+    rollout = play(Parsed(ChatPolicy(ScriptedClient(["x", "y", "z"])), parser), max_turns=2)
+
+    assert len(rollout.steps) == 2
+    assert rollout.steps[1].truncated
+    assert rollout.steps[1].info == {"parse_error": True, "truncation_reason": "max_turns"}
+    assert rollout.final_observation == "Reply with <move>...</move>."
+
+
+@pytest.mark.parametrize(("action", "flags"), [("win", (True, False)), ("stop", (False, True))])
+def test_an_episode_that_ends_in_the_last_turn_ended_by_itself(action, flags):
+    (step,) = play(ScriptedPolicy([action]), max_turns=1).steps
+
+    assert (step.terminated, step.truncated) == flags
+    assert step.info == {}
+
+
+def test_a_policy_that_gives_up_ends_the_episode_with_its_reason():
+    class Quitter(ScriptedPolicy):
+        async def act(self, sampling):
+            return Decision(action=None, give_up="budget")
+
+    (step,) = play(Quitter([])).steps
+
+    assert step.truncated
+    assert step.info == {"parse_error": True, "truncation_reason": "budget"}
+
+
+def test_the_seed_and_the_options_reach_the_env():
+    env = EchoEnv()
+    rollout = play(ScriptedPolicy(["win"]), env, seed=7, options={"row": 3})
+
+    assert rollout.steps[0].observation == "start 7"
+    assert env.options == {"row": 3}
+
+
+def test_every_turn_is_sampled_with_a_seed_of_its_own_that_follows_from_the_task():
+    def seeds(seed):
+        client = ScriptedClient(["a", "b", "win"])
+        steps = play(ChatPolicy(client), sampling=Sampling(seed=seed, top_p=0.5)).steps
+        samplings = [step.decision.completions[0].sampling for step in steps]
+        assert {sampling.top_p for sampling in samplings} == {0.5}
+        return [sampling.seed for sampling in samplings]
+
+    assert seeds(3) == seeds(3)
+    assert len({*seeds(3), *seeds(4)}) == 6
+    assert all(0 <= seed < 2**63 for seed in seeds(3))
+    assert seeds(None) == [None, None, None]
+
+
+def test_the_prompt_of_a_turn_extends_the_tokens_of_the_turn_before():
+    client = ScriptedClient(["a", "é", "win"])
+    calls = [step.decision.completions[0] for step in play(ChatPolicy(client)).steps]
+
+    for before, after in itertools.pairwise(calls):
+        so_far = before.prompt_ids + before.completion_ids
+        assert after.prompt_ids[: len(so_far)] == so_far
+
+
+def test_the_callers_system_prompt_wins_over_the_envs_suggestion():
+    def system_messages(**kwargs):
+        client = ScriptedClient(["win"])
+        play(ChatPolicy(client, **kwargs))
+        return [m["content"] for m in client.requests[0] if m["role"] == "system"]
+
+    assert system_messages() == ["Echo."]
+    assert system_messages(system_prompt="Mine.") == ["Mine."]
+    assert system_messages(system_prompt="") == []
+
+
+def test_an_observation_that_is_no_text_is_refused():
+    class ArrayEnv(EchoEnv):
+        def reset(self, *, seed=None, options=None):
+            return np.zeros(2), {}
+
+    with pytest.raises(EnvError, match="ndarray"):
+        play(ScriptedPolicy(["a"]), ArrayEnv())
+
+
+def test_no_turns_at_all_are_refused():
+    with pytest.raises(ConfigError, match="max_turns is at least 1, got 0"):
+        play(ScriptedPolicy(["a"]), max_turns=0)
+
+
+def test_what_the_policy_raises_comes_through():
+    with pytest.raises(ScriptExhausted, match="1 scripted actions"):
+        play(ScriptedPolicy(["a"]))
+
+
+def test_an_env_that_blocks_runs_on_one_thread_of_its_own():
+    import threading
+
+    class SlowEnv(EchoEnv):
+        metadata = {"render_modes": [], "blocking": True}  # noqa: RUF012
+
+        def __init__(self):
+            super().__init__()
+            self.threads = set()
+
+        def reset(self, **kwargs):
+            self.threads.add(threading.current_thread())
+            return super().reset(**kwargs)
+
+        def step(self, action):
+            self.threads.add(threading.current_thread())
+            return super().step(action)
+
+    env = SlowEnv()
+    play(ScriptedPolicy(["a", "win"]), env)
+
+    assert len(env.threads) == 1
+    assert threading.current_thread() not in env.threads
