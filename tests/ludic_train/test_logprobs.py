@@ -1,0 +1,62 @@
+import pytest
+import torch
+
+from ludic_train import logprobs
+from ludic_train.logprobs import action_logprobs
+from ludic_train.model import make_tiny_model, make_tokenizer
+
+
+@pytest.fixture(scope="module")
+def model():
+    tokenizer = make_tokenizer(["a b c"])
+    return make_tiny_model(tokenizer, hidden_size=16, num_layers=2, num_heads=2, num_kv_heads=1)
+
+
+ROWS = torch.tensor([[5, 9, 7, 3, 8, 2], [4, 6, 1, 2, 0, 0]])
+ROW = torch.tensor([0, 0, 0, 1, 1])
+COLUMN = torch.tensor([2, 4, 5, 1, 3])
+TEMPERATURE = torch.tensor([1.0, 1.0, 1.0, 0.5, 0.5])
+
+
+def reference(model):
+    """log softmax(logits[t - 1] / T) of the token at t, from the whole logits, row by row."""
+    found = []
+    for row, column, temperature in zip(ROW, COLUMN, TEMPERATURE, strict=True):
+        tokens = ROWS[row][: 6 if row == 0 else 4]
+        logits = model(tokens[None]).logits[0, column - 1] / temperature
+        found.append(logits.log_softmax(-1))
+    return torch.stack(found)
+
+
+def test_logprobs_are_those_of_the_token_given_what_came_before_it(model):
+    out = action_logprobs(model, ROWS, ROW, COLUMN, TEMPERATURE)
+    expected = reference(model).gather(1, ROWS[ROW, COLUMN][:, None])[:, 0]
+    torch.testing.assert_close(out.logprobs, expected, atol=1e-5, rtol=0)
+
+
+def test_entropies_are_those_of_the_same_distributions(model):
+    out = action_logprobs(model, ROWS, ROW, COLUMN, TEMPERATURE)
+    expected = torch.distributions.Categorical(logits=reference(model)).entropy()
+    torch.testing.assert_close(out.entropy, expected, atol=1e-5, rtol=0)
+
+
+def test_chunks_change_neither_values_nor_gradients(model, monkeypatch):
+    def values_and_gradient():
+        model.zero_grad()
+        out = action_logprobs(model, ROWS, ROW, COLUMN, TEMPERATURE)
+        (out.logprobs.sum() - 0.3 * out.entropy.sum()).backward()
+        return out, torch.cat([p.grad.flatten() for p in model.parameters()])
+
+    whole, whole_gradient = values_and_gradient()
+    monkeypatch.setattr(logprobs, "CHUNK_TOKENS", 2)
+    cut, cut_gradient = values_and_gradient()
+    torch.testing.assert_close(cut.logprobs, whole.logprobs, atol=1e-6, rtol=0)
+    torch.testing.assert_close(cut_gradient, whole_gradient, atol=1e-5, rtol=1e-4)
+
+
+def test_what_padding_holds_does_not_matter(model):
+    other = ROWS.clone()
+    other[1, 4:] = 77
+    first = action_logprobs(model, ROWS, ROW, COLUMN, TEMPERATURE)
+    second = action_logprobs(model, other, ROW, COLUMN, TEMPERATURE)
+    assert torch.equal(first.logprobs, second.logprobs)
