@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
+from torch import nn
 
 from ludic_gym.errors import ConfigError
 from ludic_gym.types import Message
@@ -213,6 +214,37 @@ def save_model(
     with _quiet():
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
+
+
+def load_params(model: nn.Module, folder: str | Path) -> None:
+    """Put the params that `save_model` wrote to `folder` into `model`, in place.
+
+    Raises ModelNotFound where there are none, and ConfigError where names do not match.
+    """
+    from safetensors.torch import load_file
+
+    files = sorted(Path(folder).glob("*.safetensors"))
+    if not files:
+        raise ModelNotFound(f"there are no *.safetensors in {str(folder)!r}")
+    params = {name: tensor for file in files for name, tensor in load_file(file).items()}
+    missing, unexpected = _put(model, params)
+    if missing or unexpected:
+        raise ConfigError(
+            f"the params in {str(folder)!r} are of another model: missing {sorted(missing)[:4]}, "
+            f"unexpected {sorted(unexpected)[:4]}"
+        )
+
+
+def _put(model: nn.Module, params: dict[str, torch.Tensor]) -> tuple[set[str], set[str]]:
+    """Names that `model` lacked in `params`, and those it does not know."""
+    from peft import PeftModel, set_peft_model_state_dict
+
+    if isinstance(model, PeftModel):
+        result = set_peft_model_state_dict(model, params)
+        return {n for n in result.missing_keys if "lora_" in n}, set(result.unexpected_keys)
+    result = model.load_state_dict(params, strict=False)
+    tied = set(getattr(model, "all_tied_weights_keys", None) or ())
+    return set(result.missing_keys) - tied, set(result.unexpected_keys)
 
 
 def _is_path(name: str | Path) -> bool:

@@ -1,0 +1,7 @@
+"""Where batches come from: rollouts played now, or data that exists."""
+
+from ludic_train.sources.base import BatchSource
+from ludic_train.sources.offline import OfflineBatchSource
+from ludic_train.sources.rollouts import RolloutBatchSource
+
+__all__ = ["BatchSource", "OfflineBatchSource", "RolloutBatchSource"]
