@@ -1,0 +1,158 @@
+"""What every recipe does once its parts are made: updates, evaluations, checkpoints."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from ludic_train.checkpoint import (
+    CheckpointManager,
+    optimizer_tensors,
+    restore_optimizer,
+    restore_rng,
+    rng_state,
+)
+from ludic_train.errors import CheckpointError
+from ludic_train.logs import ConsoleLogger, JSONLLogger, Logger, MultiLogger
+from ludic_train.metrics import Metrics, values
+from ludic_train.model import load_params, save_model
+from ludic_train.recipes.learner import Learner
+from ludic_train.trainer import Trainer
+
+Evaluate = Callable[[int], Awaitable[Mapping[str, float]]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """Updates made by one trainer: imitation first, games after it, for example."""
+
+    name: str
+    trainer: Trainer
+    updates: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A training run in the folder `out`: its stages, in order, on one learner.
+
+    evaluate: takes a number of episodes and gives numbers, which are logged as "eval/..."; called
+        every `eval_every` updates and at the end of each stage, and everything is saved then.
+    """
+
+    out: Path
+    learner: Learner
+    stages: tuple[Stage, ...]
+    evaluate: Evaluate
+    eval_every: int
+    eval_episodes: int
+    logger: Logger
+
+    @property
+    def checkpoints(self) -> CheckpointManager:
+        """The checkpoints of this run."""
+        return CheckpointManager(self.out / "checkpoints")
+
+
+class Interrupted(Exception):
+    """Ctrl-C; everything was saved."""
+
+
+async def carry_out(run: Run, *, resume: bool) -> None:
+    """Make the updates that are left; at the first Ctrl-C save everything, raise Interrupted."""
+    first = _restore(run) if resume else 0
+    with _ctrl_c() as pressed:
+        for position in range(first, len(run.stages)):
+            await _carry_out_stage(run, position, pressed)
+
+
+async def _carry_out_stage(run: Run, position: int, pressed: Callable[[], bool]) -> None:
+    stage, trainer = run.stages[position], run.stages[position].trainer
+    offset = _offset(run, position)
+
+    def log(version: int, metrics: Metrics) -> None:
+        run.logger.log(offset + version, values(metrics))
+
+    while trainer.version < stage.updates:
+        before = trainer.version
+        await trainer.train(1, on_update=log)
+        ended = trainer.version >= stage.updates
+        due = ended or before // run.eval_every != trainer.version // run.eval_every
+        if due:
+            await _evaluate(run, offset + trainer.version)
+        if due or pressed():
+            _save(run, position)
+        if pressed():
+            raise Interrupted
+
+
+def _offset(run: Run, position: int) -> int:
+    """Updates that the stages before this one make."""
+    return sum(stage.updates for stage in run.stages[:position])
+
+
+async def _evaluate(run: Run, update: int) -> None:
+    started = time.perf_counter()
+    numbers = await run.evaluate(run.eval_episodes)
+    named = {f"eval/{name}": number for name, number in numbers.items()}
+    run.logger.log(update, {**named, "seconds/evaluate": time.perf_counter() - started})
+
+
+def _save(run: Run, position: int) -> None:
+    learner, trainer = run.learner, run.stages[position].trainer
+    run.checkpoints.save(
+        _offset(run, position) + trainer.version,
+        write_model=lambda folder: save_model(learner.model, learner.tokenizer, folder),
+        tensors=optimizer_tensors(trainer.optimizer, learner.model),
+        state={"stage": position, "trainer": trainer.state_dict(), "rng": rng_state()},
+    )
+    save_model(learner.model, learner.tokenizer, run.out / "model")
+
+
+def _restore(run: Run) -> int:
+    """Put the latest checkpoint into the run; the position of the stage to go on with."""
+    checkpoint = run.checkpoints.load("latest")
+    position = int(checkpoint.state["stage"])
+    if position >= len(run.stages):
+        raise CheckpointError(
+            f"{checkpoint.path} is of stage {position}, but this run has {len(run.stages)} stages; "
+            "resume with the recipe that made it"
+        )
+    trainer = run.stages[position].trainer
+    load_params(run.learner.model, checkpoint.model_dir)
+    restore_optimizer(trainer.optimizer, run.learner.model, checkpoint.tensors)
+    trainer.load_state_dict(checkpoint.state["trainer"])
+    restore_rng(checkpoint.state["rng"])
+    return position
+
+
+@contextmanager
+def open_loggers(out: Path, updates: int) -> Iterator[Logger]:
+    """Metrics to the screen, whose progress bar ends at `updates`, and to `out`/metrics.jsonl."""
+    logger = MultiLogger(
+        JSONLLogger(out / "metrics.jsonl"), ConsoleLogger(updates, title=out.name, every=100)
+    )
+    try:
+        yield logger
+    finally:
+        logger.close()
+
+
+@contextmanager
+def _ctrl_c() -> Iterator[Callable[[], bool]]:
+    """Whether Ctrl-C was pressed: the first press is noted, a second one ends at once."""
+    pressed = []
+    usual = signal.getsignal(signal.SIGINT)
+
+    def note(signum: int, frame: object) -> None:
+        pressed.append(signum)
+        signal.signal(signal.SIGINT, usual)
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield lambda: bool(pressed)
+    finally:
+        signal.signal(signal.SIGINT, usual)
