@@ -24,9 +24,9 @@ CHAT_TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
-# Digits, lone capitals, spaces and signs stay single tokens, so that a board or a number is read
-# cell by cell; only words of letters can merge.
-PIECES = r" ?[A-Z]?[a-z]+|[\s\S]"
+# Digits, lone capitals and signs stay single tokens, so that a board or a number is read cell by
+# cell; only words of letters can merge, and anything with the space before it.
+PIECES = r" ?[A-Z]?[a-z]+| ?[\s\S]"
 
 
 def make_tokenizer(

@@ -44,9 +44,10 @@ def test_single_characters_stay_single_tokens(character):
     assert pair[0] == pair[1]
 
 
-def test_a_board_takes_one_token_a_character_and_eight_around_it():
+def test_a_board_takes_one_token_a_cell_or_line_end_and_eight_around_it():
     # <|im_start|> user \n ... <|im_end|> \n <|im_start|> assistant \n
-    assert len(render_chat(TOKENIZER, [user(BOARD)])) == 3 + len(BOARD) + 5
+    cells, line_ends = 9, 2
+    assert len(render_chat(TOKENIZER, [user(BOARD)])) == 3 + cells + line_ends + 5
 
 
 def test_frequent_words_merge_and_the_vocabulary_stays_small():
