@@ -23,9 +23,10 @@ def test_reinforce_sets_what_its_docstring_says():
 
 
 def test_grpo_sets_what_its_docstring_says():
-    algo = make_grpo(clip=0.3, entropy=0.01)
+    algo = make_grpo(clip=0.3, dual_clip=3.0, entropy=0.01)
     assert algo.credit_assigner == GroupNormalizedReturn()
-    assert algo.loss == CompositeLoss((TokenClippedSurrogateLoss(0.3, 0.3), EntropyBonus(0.01)))
+    clipped = TokenClippedSurrogateLoss(0.3, 0.3, 3.0)
+    assert algo.loss == CompositeLoss((clipped, EntropyBonus(0.01)))
     assert algo.aggregation is sequence_mean
     assert algo.preprocess is not None
 

@@ -2,6 +2,7 @@ import json
 import math
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -65,6 +66,20 @@ def test_the_oldest_go_after_a_new_one_is_complete(tmp_path):
         save(manager, step)
     assert manager.steps() == [2, 3]
     assert names(tmp_path) == ["step_00000002", "step_00000003"]
+
+
+def test_killed_while_an_old_one_is_removed_it_no_longer_looks_complete(tmp_path, monkeypatch):
+    manager = CheckpointManager(tmp_path, keep_last=1)
+    save(manager, 1)
+
+    def killed(path):
+        (path / "optimizer.safetensors").unlink()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(shutil, "rmtree", killed)
+    with pytest.raises(KeyboardInterrupt):
+        save(manager, 2)
+    assert manager.steps() == [2]
 
 
 def test_a_save_that_fails_keeps_the_old_ones_and_is_cleaned_up_by_the_next(tmp_path):
