@@ -1,6 +1,16 @@
 """Chat clients: the ends of the wire to whatever generates text."""
 
 from ludic_gym.clients.base import ChatClient, ToolSchema
+from ludic_gym.clients.openai import OpenAIChatClient, VLLMChatClient
 from ludic_gym.clients.scripted import ScriptedClient
+from ludic_gym.clients.transport import HttpOptions, Usage
 
-__all__ = ["ChatClient", "ScriptedClient", "ToolSchema"]
+__all__ = [
+    "ChatClient",
+    "HttpOptions",
+    "OpenAIChatClient",
+    "ScriptedClient",
+    "ToolSchema",
+    "Usage",
+    "VLLMChatClient",
+]

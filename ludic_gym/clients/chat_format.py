@@ -1,0 +1,132 @@
+"""The chat-completions format: requests from dialogs, completions from answers."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+from ludic_gym.clients.base import ToolSchema
+from ludic_gym.clients.transport import excerpt
+from ludic_gym.errors import ClientError
+from ludic_gym.types import Completion, FinishReason, Message, Sampling, ToolCall
+
+T = TypeVar("T")
+_FINISH_REASONS: dict[str, FinishReason] = {
+    "stop": "stop",
+    "length": "length",
+    "tool_calls": "tool_calls",
+}
+
+
+def sampling_fields(sampling: Sampling) -> dict[str, Any]:
+    """What both the chat and the completions route call it."""
+    fields: dict[str, Any] = {
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "max_tokens": sampling.max_tokens,
+    }
+    if sampling.stop:
+        fields["stop"] = list(sampling.stop)
+    if sampling.seed is not None:
+        fields["seed"] = sampling.seed
+    return fields
+
+
+def chat_body(
+    model: str, messages: Sequence[Message], sampling: Sampling, tools: Sequence[ToolSchema]
+) -> dict[str, Any]:
+    """The body of a chat request that any OpenAI-style server understands."""
+    body = {"model": model, "messages": list(messages), **sampling_fields(sampling)}
+    if tools:
+        body["tools"] = list(tools)
+    return body
+
+
+def plain_completion(answer: Mapping[str, Any], sampling: Sampling) -> Completion:
+    """The answer's first choice, without tokens. Raises ClientError where it is malformed."""
+    choice = first_choice(answer)
+    message = needed(choice, "message", dict)
+    reason = finish_reason(choice)
+    return Completion(
+        text=message.get("content") or "",
+        finish_reason=reason,
+        sampling=sampling,
+        tool_calls=tuple(map(_tool_call, message.get("tool_calls") or ())),
+    )
+
+
+def token_trace(
+    prompt_ids: object, completion_ids: object, logprobs: object
+) -> dict[str, tuple[Any, ...]]:
+    """The three token fields of a Completion. Raises ClientError if they cannot be true."""
+    prompt, ids = _integers("prompt ids", prompt_ids), _integers("completion ids", completion_ids)
+    values = _numbers(logprobs)
+    if len(values) != len(ids):
+        raise ClientError(f"the answer has {len(ids)} completion ids but {len(values)} log-probs")
+    return {"prompt_ids": prompt, "completion_ids": ids, "logprobs": values}
+
+
+def count_usage(answer: Mapping[str, Any]) -> tuple[int, int]:
+    """Prompt and completion tokens as the server counts them; 0 where it does not."""
+    usage = answer.get("usage") or {}
+    return usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0
+
+
+def first_choice(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """The only choice that was asked for."""
+    choices = needed(answer, "choices", list)
+    if not choices or not isinstance(choices[0], dict):
+        raise ClientError(f"the answer has no choice: {excerpt(json.dumps(answer))}")
+    choice: dict[str, Any] = choices[0]
+    return choice
+
+
+def finish_reason(choice: Mapping[str, Any]) -> FinishReason:
+    """Why the choice ends. Raises ClientError for reasons that leave it unusable."""
+    reason = needed(choice, "finish_reason", str)
+    if reason not in _FINISH_REASONS:
+        raise ClientError(
+            f"finish_reason is {reason!r}; only {', '.join(_FINISH_REASONS)} can be used"
+        )
+    return _FINISH_REASONS[reason]
+
+
+def needed(answer: Mapping[str, Any], key: str, kind: type[T]) -> T:
+    """The value at the key. Raises ClientError if it is missing or of another kind."""
+    value = answer.get(key)
+    if not isinstance(value, kind):
+        raise ClientError(
+            f"the answer's {key!r} is {value!r}, not a {kind.__name__}: "
+            f"{excerpt(json.dumps(answer))}"
+        )
+    return value
+
+
+def _tool_call(call: object) -> ToolCall:
+    if not isinstance(call, dict):
+        raise ClientError(f"a tool call is an object, got {call!r}")
+    function = needed(call, "function", dict)
+    return ToolCall(
+        id=needed(call, "id", str),
+        name=needed(function, "name", str),
+        arguments=needed(function, "arguments", str),
+    )
+
+
+def _integers(name: str, values: object) -> tuple[int, ...]:
+    if not isinstance(values, list) or not all(type(value) is int for value in values):
+        raise ClientError(
+            f"the answer's {name} are {excerpt(repr(values))}, not a list of integers; a server "
+            "that returns no token ids can be benchmarked with OpenAIChatClient, not trained on"
+        )
+    return tuple(values)
+
+
+def _numbers(values: object) -> tuple[float, ...]:
+    if isinstance(values, list) and all(
+        isinstance(value, float | int) and math.isfinite(value) for value in values
+    ):
+        return tuple(map(float, values))
+    raise ClientError(f"the answer's log-probs are {excerpt(repr(values))}, not finite numbers")

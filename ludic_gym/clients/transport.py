@@ -1,0 +1,260 @@
+"""JSON over HTTP to one or several servers: routing, time limits, retries, accounting."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from ludic_gym.errors import ClientError, ConfigError
+
+if TYPE_CHECKING:
+    # aiohttp takes longer to import than all of ludic_gym: it is imported at the first request.
+    import aiohttp
+
+_EXCERPT_CHARACTERS = 300
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpOptions:
+    """How requests are sent.
+
+    concurrency: requests in flight at once, over all servers.
+    connect_timeout_s, request_timeout_s: to have a connection; to have the whole answer.
+    max_retries: how often a request is sent again after status 429 or 5xx or a lost connection.
+        Nothing else is tried again.
+    backoff_s: the first pause, doubled each time, less up to half of it at random; a server's
+        Retry-After is kept to. No pause is longer than `max_pause_s`.
+    jitter: a draw from [0, 1).
+    """
+
+    concurrency: int = 256
+    connect_timeout_s: float = 10.0
+    request_timeout_s: float = 600.0
+    max_retries: int = 4
+    backoff_s: float = 0.5
+    max_pause_s: float = 60.0
+    jitter: Callable[[], float] = random.random
+
+    def __post_init__(self) -> None:
+        if self.concurrency < 1 or self.max_retries < 0:
+            raise ConfigError(
+                "concurrency is at least 1 and max_retries at least 0, got "
+                f"concurrency={self.concurrency}, max_retries={self.max_retries}"
+            )
+        if min(self.connect_timeout_s, self.request_timeout_s) <= 0:
+            raise ConfigError(
+                f"time limits are positive, got connect_timeout_s={self.connect_timeout_s}, "
+                f"request_timeout_s={self.request_timeout_s}"
+            )
+
+
+@dataclass(slots=True)
+class Usage:
+    """What was asked for so far. requests: answered ones; failures: given up, for any reason."""
+
+    requests: int = 0
+    retries: int = 0
+    failures: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class _Server:
+    url: str
+    in_flight: int = 0
+
+
+@dataclass(slots=True)
+class _Wire:
+    """What belongs to one event loop."""
+
+    session: aiohttp.ClientSession
+    slots: asyncio.Semaphore
+
+
+class _TryAgainError(Exception):
+    """A failure that may pass."""
+
+    def __init__(self, text: str, retry_after_s: float = 0.0) -> None:
+        super().__init__(text)
+        self.retry_after_s = retry_after_s
+
+
+@dataclass(slots=True, eq=False, weakref_slot=True)
+class HttpTransport:
+    """Sends each request to the server with the fewest in flight; works from several loops.
+
+    urls: addresses that the paths are appended to.
+    api_key_env: the environment variable that holds the bearer token; unset means none is sent.
+    """
+
+    urls: Sequence[str]
+    api_key_env: str
+    options: HttpOptions = field(default_factory=HttpOptions)
+    usage: Usage = field(default_factory=Usage)
+    _servers: list[_Server] = field(init=False)
+    _wires: WeakKeyDictionary[asyncio.AbstractEventLoop, _Wire] = field(init=False)
+
+    def __post_init__(self) -> None:
+        if not self.urls or not all(u.startswith(("http://", "https://")) for u in self.urls):
+            raise ConfigError(f"base_url is one or more http(s) addresses, got {self.urls!r}")
+        self._servers = [_Server(url.rstrip("/")) for url in self.urls]
+        self._wires = WeakKeyDictionary()
+
+    async def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """The JSON object that a server answers. Raises ClientError if there is none."""
+        return await self._counted("POST", path, body)
+
+    async def get(self, path: str) -> dict[str, Any]:
+        """As `post`, without a body."""
+        return await self._counted("GET", path, None)
+
+    async def close(self) -> None:
+        """Close all connections; the next request opens new ones."""
+        here = asyncio.get_running_loop()
+        for loop, wire in list(self._wires.items()):
+            if loop is here:
+                await wire.session.close()
+            elif loop.is_running():
+                closing = asyncio.run_coroutine_threadsafe(wire.session.close(), loop)
+                await asyncio.wrap_future(closing)
+        self._wires.clear()
+
+    async def _counted(
+        self, method: str, path: str, body: Mapping[str, Any] | None
+    ) -> dict[str, Any]:
+        try:
+            answer = await self._persistent(method, path, body)
+        except BaseException:
+            self.usage.failures += 1
+            raise
+        self.usage.requests += 1
+        return answer
+
+    async def _persistent(
+        self, method: str, path: str, body: Mapping[str, Any] | None
+    ) -> dict[str, Any]:
+        tried: _Server | None = None
+        for attempt in range(self.options.max_retries + 1):
+            tried = self._least_loaded(tried)
+            try:
+                return await self._sent(tried, method, path, body)
+            except _TryAgainError as failure:
+                error = failure
+            if attempt < self.options.max_retries:
+                self.usage.retries += 1
+                await asyncio.sleep(self._pause_s(attempt, error))
+        raise ClientError(f"{error}, {self.options.max_retries + 1} times in a row")
+
+    def _least_loaded(self, tried: _Server | None) -> _Server:
+        others = [server for server in self._servers if server is not tried]
+        return min(others or self._servers, key=lambda server: server.in_flight)
+
+    def _pause_s(self, attempt: int, failure: _TryAgainError) -> float:
+        if failure.retry_after_s > self.options.max_pause_s:
+            raise ClientError(
+                f"{failure} and asks to wait {failure.retry_after_s:g} s, longer than "
+                f"max_pause_s={self.options.max_pause_s:g}"
+            )
+        backoff_s = self.options.backoff_s * 2.0**attempt * (1 - self.options.jitter() / 2)
+        return max(failure.retry_after_s, min(backoff_s, self.options.max_pause_s))
+
+    async def _sent(
+        self, server: _Server, method: str, path: str, body: Mapping[str, Any] | None
+    ) -> dict[str, Any]:
+        """One attempt. Raises _TryAgainError where another may help, else ClientError."""
+        import aiohttp
+
+        url = server.url + path
+        wire = self._wire()
+        try:
+            async with (
+                self._slot(wire, server),
+                asyncio.timeout(self.options.request_timeout_s),
+                wire.session.request(method, url, json=body, allow_redirects=False) as response,
+            ):
+                raw = await response.read()
+        except TimeoutError as error:
+            raise ClientError(self._too_late(url, error)) from error
+        except aiohttp.ClientSSLError as error:
+            raise ClientError(f"{url}: {type(error).__name__}: {error}") from error
+        except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError) as error:
+            raise _TryAgainError(f"{url}: {type(error).__name__}: {error}") from error
+        except aiohttp.ClientError as error:
+            raise ClientError(f"{url}: {type(error).__name__}: {error}") from error
+        return _read(url, response.status, raw, response.headers.get("Retry-After", ""))
+
+    def _too_late(self, url: str, error: TimeoutError) -> str:
+        if str(error):
+            return f"{url}: {error} (connect_timeout_s={self.options.connect_timeout_s:g})"
+        return f"{url} did not answer within request_timeout_s={self.options.request_timeout_s:g}"
+
+    @asynccontextmanager
+    async def _slot(self, wire: _Wire, server: _Server) -> AsyncIterator[None]:
+        # Counted before the wait: who waits for a slot is on the way to this server.
+        server.in_flight += 1
+        try:
+            async with wire.slots:
+                yield
+        finally:
+            server.in_flight -= 1
+
+    def _wire(self) -> _Wire:
+        import aiohttp
+
+        loop = asyncio.get_running_loop()
+        if loop not in self._wires:
+            api_key = os.environ.get(self.api_key_env)
+            session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0),
+                timeout=aiohttp.ClientTimeout(sock_connect=self.options.connect_timeout_s),
+                headers={"Authorization": f"Bearer {api_key}"} if api_key else {},
+            )
+            self._wires[loop] = _Wire(session, asyncio.Semaphore(self.options.concurrency))
+        return self._wires[loop]
+
+
+def _read(url: str, status: int, raw: bytes, retry_after: str) -> dict[str, Any]:
+    text = raw.decode(errors="replace")
+    said = f"{url} answered {status}: {excerpt(text)}"
+    if status == 429 or status >= 500:
+        raise _TryAgainError(said, _seconds(retry_after))
+    if status != 200:
+        raise ClientError(said)
+    try:
+        answer = json.loads(text)
+    except ValueError as error:
+        raise ClientError(f"{url} answered no JSON ({error}): {excerpt(text)}") from error
+    if not isinstance(answer, dict):
+        raise ClientError(f"{url} answered no JSON object: {excerpt(text)}")
+    return answer
+
+
+def excerpt(text: str) -> str:
+    """The text, or its start if it is long."""
+    if len(text) <= _EXCERPT_CHARACTERS:
+        return text or "(nothing)"
+    return f"{text[:_EXCERPT_CHARACTERS]}... ({len(text)} characters)"
+
+
+def _seconds(retry_after: str) -> float:
+    """How long a Retry-After header says to wait: a number of seconds or a date."""
+    try:
+        return max(0.0, float(retry_after))
+    except ValueError:
+        pass
+    try:
+        date = parsedate_to_datetime(retry_after)
+    except ValueError:
+        return 0.0
+    return max(0.0, (date - datetime.now(UTC)).total_seconds()) if date.tzinfo else 0.0
