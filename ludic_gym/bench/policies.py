@@ -1,0 +1,49 @@
+"""Policies by name: what `--policy` and `--against` take."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from ludic_gym.clients import OpenAIChatClient
+from ludic_gym.errors import ConfigError
+from ludic_gym.plugins import find_plugins, load_plugin
+from ludic_gym.policies import ChatPolicy, OraclePolicy, RandomPolicy
+from ludic_gym.types import MakePolicy
+
+REFERENCE_POLICIES: dict[str, MakePolicy] = {"oracle": OraclePolicy, "random": RandomPolicy}
+
+
+@asynccontextmanager
+async def open_policy(spec: str, *, model: str | None = None) -> AsyncIterator[MakePolicy]:
+    """What builds the policy, for as long as the context lasts.
+
+    spec: "oracle", "random", the http(s) address of an OpenAI-style server, or a run folder.
+    model: the name the server gives its model; None asks the server.
+    Raises ConfigError for anything else, and for a run without what it takes to load it.
+    """
+    if spec in REFERENCE_POLICIES:
+        yield REFERENCE_POLICIES[spec]
+    elif spec.startswith(("http://", "https://")):
+        # No token ids are asked for: any OpenAI-style server will do, vLLM's included.
+        async with OpenAIChatClient(spec, model=model) as client:
+            yield lambda env: ChatPolicy(client)
+    else:
+        yield policy_from_path(spec)
+
+
+def policy_from_path(spec: str) -> MakePolicy:
+    """What builds the policy that a run folder holds."""
+    if not Path(spec).exists():
+        raise ConfigError(
+            f"policy {spec!r} is neither {', '.join(REFERENCE_POLICIES)}, an http(s) address, "
+            "nor a run folder that exists"
+        )
+    loaders = find_plugins("ludic.policies")
+    if "run" not in loaders:
+        raise ConfigError(
+            f"nothing installed can load a policy from {spec!r}: pip install 'ludic-gym[train]'"
+        )
+    make_policy: MakePolicy = load_plugin(loaders["run"])(spec)
+    return make_policy

@@ -1,0 +1,112 @@
+"""Score: what one episode came to. BenchResult: what many came to."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+
+from ludic_gym.bench.statistics import Interval, mean_interval, wilson_interval
+from ludic_gym.types import Episode, Rollout
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Score:
+    """One episode in numbers.
+
+    index: the task's position among the tasks.
+    outcome: the env's own word for the end (`info["outcome"]`), else "truncated", "success" or
+        "failure"; "error" where the episode failed.
+    completion_tokens: sampled tokens; 0 for policies that report none.
+    error: why the episode failed, None if it did not; then the other numbers are 0.
+    """
+
+    index: int
+    success: bool = False
+    reward: float = 0.0
+    outcome: str = "error"
+    turns: int = 0
+    completion_tokens: int = 0
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchResult:
+    """Many episodes in numbers. Failed episodes say nothing about the policy: they count apart.
+
+    episodes: those that came to an end; `success_rate` and `mean_reward` are over these and nan
+        where there are none.
+    success_interval: Wilson's, 95%.
+    reward_interval: normal, 95%; None with fewer than two episodes.
+    outcomes: how many episodes ended how, the commonest first.
+    errors: (index of the task, reason) of every failed episode, by index.
+    """
+
+    episodes: int
+    successes: int
+    success_rate: float
+    success_interval: Interval
+    mean_reward: float
+    reward_interval: Interval | None
+    outcomes: Mapping[str, int] = field(default_factory=dict)
+    turns: int = 0
+    completion_tokens: int = 0
+    errors: tuple[tuple[int, str], ...] = ()
+
+
+def score(episode: Episode) -> Score:
+    """The episode in numbers; its one rollout is that of the one-player view."""
+    if episode.error is not None:
+        return Score(index=episode.index, error=episode.error)
+    (rollout,) = episode.rollouts
+    return Score(
+        index=episode.index,
+        success=succeeded(rollout),
+        reward=rollout.total_reward,
+        outcome=outcome(rollout),
+        turns=len(rollout.steps),
+        completion_tokens=count_completion_tokens(rollout),
+    )
+
+
+def succeeded(rollout: Rollout) -> bool:
+    """Whether the env called the end a success; an episode that was cut short is none."""
+    return bool(rollout.steps) and rollout.steps[-1].info.get("success") is True
+
+
+def outcome(rollout: Rollout) -> str:
+    """The env's own word for the end, else "truncated", "success" or "failure"."""
+    word = rollout.steps[-1].info.get("outcome") if rollout.steps else None
+    if isinstance(word, str):
+        return word
+    if succeeded(rollout):
+        return "success"
+    return "truncated" if rollout.steps and rollout.steps[-1].truncated else "failure"
+
+
+def count_completion_tokens(rollout: Rollout) -> int:
+    """Tokens sampled in the rollout, as far as the endpoint tells them."""
+    completions = (c for step in rollout.steps for c in step.decision.completions)
+    return sum(len(c.completion_ids or ()) for c in completions)
+
+
+def summarise(scores: Sequence[Score]) -> BenchResult:
+    """The scores added up, the same in whatever order they come."""
+    # Float sums depend on the order, and episodes finish in any.
+    ordered = sorted(scores, key=lambda s: s.index)
+    ended = [s for s in ordered if s.error is None]
+    successes, rewards = sum(s.success for s in ended), [s.reward for s in ended]
+    return BenchResult(
+        episodes=len(ended),
+        successes=successes,
+        success_rate=successes / len(ended) if ended else math.nan,
+        success_interval=wilson_interval(successes, len(ended)),
+        mean_reward=fmean(rewards) if rewards else math.nan,
+        reward_interval=mean_interval(rewards) if len(rewards) > 1 else None,
+        outcomes=dict(Counter(s.outcome for s in ended).most_common()),
+        turns=sum(s.turns for s in ended),
+        completion_tokens=sum(s.completion_tokens for s in ended),
+        errors=tuple((s.index, s.error) for s in ordered if s.error is not None),
+    )

@@ -1,0 +1,59 @@
+"""What a benchmark plays: every row of a dataset once, or seeds in a row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import gymnasium as gym
+
+from ludic_gym.envs.base import TextEnv
+from ludic_gym.errors import ConfigError
+from ludic_gym.types import Sampling, Task
+
+PROCEDURAL_EPISODES = 100
+
+
+def bench_tasks(
+    env_id: str,
+    *,
+    kwargs: Mapping[str, Any] | None = None,
+    episodes: int | None = None,
+    seed: int = 0,
+    sampling: Sampling | None = None,
+    max_turns: int = 32,
+) -> tuple[Task, ...]:
+    """Tasks that are the same on every call; task i has env seed and sampling seed `seed + i`.
+
+    An env with rows plays row i modulo their number, by default each once; any other env plays
+    100 episodes by default.
+    Raises ConfigError if there is nothing to play.
+    """
+    kwargs = dict(kwargs or {})
+    rows = count_rows(env_id, kwargs)
+    count = episodes if episodes is not None else rows or PROCEDURAL_EPISODES
+    if count < 1:
+        raise ConfigError(f"episodes must be at least 1, got {count}")
+    if seed < 0:
+        raise ConfigError(f"seed must be at least 0, got {seed}")
+    return tuple(
+        Task(
+            env_id=env_id,
+            kwargs=kwargs,
+            seed=seed + i,
+            options=None if rows is None else {"row": i % rows},
+            sampling=replace(sampling or Sampling(), seed=seed + i),
+            max_turns=max_turns,
+        )
+        for i in range(count)
+    )
+
+
+def count_rows(env_id: str, kwargs: Mapping[str, Any]) -> int | None:
+    """Rows the env plays from; None for an env that makes its episodes up."""
+    env = gym.make(env_id, **kwargs)
+    try:
+        return env.unwrapped.num_rows if isinstance(env.unwrapped, TextEnv) else None
+    finally:
+        env.close()

@@ -1,0 +1,74 @@
+import math
+from itertools import permutations
+
+import pytest
+
+from ludic_gym.bench import score, summarise
+from ludic_gym.types import Completion, Decision, Episode, Rollout, Step, Task
+
+TASK = Task(env_id="ludic/Arithmetic-v0")
+
+
+def step(reward=0.0, ids=(), **rest):
+    completion = Completion(text="5", finish_reason="stop", completion_ids=tuple(ids))
+    decision = Decision(action="5", completions=(completion,))
+    return Step(observation="?", decision=decision, reward=reward, **rest)
+
+
+def ended(index, *steps):
+    return Episode(index=index, task=TASK, rollouts=(Rollout(task=TASK, steps=steps),))
+
+
+def test_a_score_adds_up_the_episode():
+    first = step(0.25, ids=(1, 2, 3))
+    last = step(1.0, ids=(4, 5), terminated=True, info={"success": True, "outcome": "win"})
+    numbers = score(ended(7, first, last))
+    assert (numbers.index, numbers.success, numbers.reward) == (7, True, 1.25)
+    assert (numbers.outcome, numbers.turns, numbers.completion_tokens) == ("win", 2, 5)
+
+
+@pytest.mark.parametrize(
+    ("last", "word"),
+    [
+        (step(terminated=True, info={"success": True}), "success"),
+        (step(terminated=True, info={"success": False}), "failure"),
+        (step(truncated=True), "truncated"),
+        (step(terminated=True, info={"success": False, "outcome": "illegal"}), "illegal"),
+    ],
+)
+def test_the_outcome_is_the_envs_word_or_a_plain_one(last, word):
+    assert score(ended(0, last)).outcome == word
+
+
+def test_an_episode_cut_short_is_no_success():
+    assert not score(ended(0, step(truncated=True))).success
+
+
+def test_results_count_failed_episodes_apart():
+    good = ended(0, step(1.0, terminated=True, info={"success": True}))
+    bad = ended(1, step(-1.0, terminated=True, info={"success": False}))
+    broken = Episode(index=2, task=TASK, error="boom")
+    result = summarise([score(episode) for episode in (good, bad, broken)])
+    assert (result.episodes, result.successes, result.success_rate) == (2, 1, 0.5)
+    assert result.mean_reward == 0.0
+    assert result.errors == ((2, "boom"),)
+    assert result.outcomes == {"success": 1, "failure": 1}
+
+
+def test_results_do_not_depend_on_the_order_of_completion():
+    rewards = (0.1, 0.2, 0.3, 1e16)
+    scores = [
+        score(ended(i, step(r, terminated=True, info={"success": True})))
+        for i, r in enumerate(rewards)
+    ]
+    results = [summarise(order) for order in permutations(scores)]
+    assert all(result == results[0] for result in results)
+
+
+def test_nothing_measured_is_nan_and_no_interval():
+    result = summarise([score(Episode(index=0, task=TASK, error="boom"))])
+    assert result.episodes == 0
+    assert math.isnan(result.success_rate)
+    assert math.isnan(result.mean_reward)
+    assert result.reward_interval is None
+    assert result.success_interval == (0.0, 1.0)

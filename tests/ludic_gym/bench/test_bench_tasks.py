@@ -1,0 +1,48 @@
+import pytest
+
+import ludic_gym  # noqa: F401 - makes the ids known
+from ludic_gym.bench import bench_tasks
+from ludic_gym.errors import ConfigError
+from ludic_gym.types import Sampling
+
+QUESTIONS = (
+    '{"question": "1 + 1?", "answer": "#### 2"}\n{"question": "2 + 2?", "answer": "#### 4"}\n'
+)
+
+
+@pytest.fixture
+def two_rows(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text(QUESTIONS)
+    return {"data": str(path)}
+
+
+def test_a_dataset_is_played_once_row_by_row(two_rows):
+    tasks = bench_tasks("ludic/GSM8K-v0", kwargs=two_rows, seed=7)
+    assert [task.options for task in tasks] == [{"row": 0}, {"row": 1}]
+    assert [task.seed for task in tasks] == [7, 8]
+
+
+def test_more_episodes_than_rows_start_over_with_new_seeds(two_rows):
+    tasks = bench_tasks("ludic/GSM8K-v0", kwargs=two_rows, episodes=3)
+    assert [task.options for task in tasks] == [{"row": 0}, {"row": 1}, {"row": 0}]
+    assert [task.seed for task in tasks] == [0, 1, 2]
+
+
+def test_a_procedural_env_plays_a_hundred_seeds():
+    tasks = bench_tasks("ludic/Arithmetic-v0", seed=1000)
+    assert [task.seed for task in tasks] == list(range(1000, 1100))
+    assert all(task.options is None for task in tasks)
+
+
+def test_every_episode_samples_with_its_own_seed_and_the_callers_settings():
+    sampling = Sampling(temperature=0.5, max_tokens=9, seed=77)
+    first, second = bench_tasks("ludic/Arithmetic-v0", episodes=2, seed=3, sampling=sampling)
+    assert (first.sampling.seed, second.sampling.seed) == (3, 4)
+    assert (second.sampling.temperature, second.sampling.max_tokens) == (0.5, 9)
+
+
+@pytest.mark.parametrize(("name", "value"), [("episodes", 0), ("episodes", -1), ("seed", -1)])
+def test_numbers_that_cannot_be_played_are_refused(name, value):
+    with pytest.raises(ConfigError, match=f"{name} must be at least .*, got {value}"):
+        bench_tasks("ludic/Arithmetic-v0", **{name: value})
