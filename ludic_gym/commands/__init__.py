@@ -1,0 +1,1 @@
+"""The subcommands of `ludic`: one file each, with `main(argv) -> exit code`."""

@@ -1,0 +1,51 @@
+"""`ludic list`: what there is to play."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import tyro
+from rich.table import Table
+
+from envs_registry import CATALOG, SUITES, EnvEntry
+from ludic_gym.commands.arguments import parse, screen
+from ludic_gym.errors import ConfigError
+
+EXAMPLES = """\
+ludic list
+ludic list --suite core"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListArgs:
+    """Show the environments: id, title, players and suites."""
+
+    suite: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
+    """Only the environments of this suite."""
+
+
+def main(argv: list[str]) -> int:
+    """Runs `ludic list`."""
+    args = parse(ListArgs, argv, command="list", examples=EXAMPLES)
+    screen().print(env_table(entries_of(args.suite)))
+    return 0
+
+
+def entries_of(suite: str | None) -> tuple[EnvEntry, ...]:
+    """The catalogue, or the part that is in a suite; raises ConfigError for an unknown one."""
+    if suite is None:
+        return CATALOG
+    if suite not in SUITES:
+        raise ConfigError(f"no suite {suite!r}; there are: {', '.join(SUITES)}")
+    return tuple(entry for entry in CATALOG if entry.id in SUITES[suite])
+
+
+def env_table(entries: Sequence[EnvEntry]) -> Table:
+    """One line per environment."""
+    table = Table("id", "title", "players", "suites", box=None, pad_edge=False)
+    for entry in entries:
+        players = "1 or 2" if entry.aec else "1"
+        table.add_row(entry.id, entry.title, players, ", ".join(entry.suites))
+    return table
