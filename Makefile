@@ -22,8 +22,9 @@ setup: $(STAMP) ## create .venv and install everything into it
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Ludic needs Python 3.11 or newer, but $(PYTHON) is " + sys.version.split()[0] + "; name another one: make setup PYTHON=python3.12")'
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet $(PIP_ARGS) -c constraints.txt -e '.[train,dev]'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "Installing Ludic and what it needs into $(VENV); the first time takes a few minutes."
+	@$(BIN)/python -m pip install --quiet $(PIP_ARGS) -c constraints.txt -e '.[train,dev]'
 	@touch $@
 
 train: $(STAMP) ## train a Tic-Tac-Toe policy from nothing, then show its curve and a game
@@ -42,7 +43,8 @@ bench: $(STAMP) ## run every program in benchmarks/
 	@set -e; for program in benchmarks/*.py; do echo "== $$program"; $(BIN)/python $$program; done
 
 docs: $(DOCS_STAMP) ## build the documentation into site/
-	$(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "Open site/index.html"
 
 $(DOCS_STAMP): $(STAMP)
 	$(BIN)/python -m pip install --quiet $(PIP_ARGS) -c constraints.txt -e '.[docs]'
