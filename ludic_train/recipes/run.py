@@ -23,7 +23,7 @@ from ludic_train.model import load_params, save_model
 from ludic_train.recipes.learner import Learner
 from ludic_train.trainer import Trainer
 
-Evaluate = Callable[[int], Awaitable[Mapping[str, float]]]
+Evaluate = Callable[[], Awaitable[Mapping[str, float]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,8 +39,8 @@ class Stage:
 class Run:
     """A training run in the folder `out`: its stages, in order, on one learner.
 
-    evaluate: takes a number of episodes and gives numbers, which are logged as "eval/..."; called
-        every `eval_every` updates and at the end of each stage, and everything is saved then.
+    evaluate: gives numbers that are logged as "eval/..."; called every `eval_every` updates and at
+        the end of each stage. Everything is saved then.
     """
 
     out: Path
@@ -48,7 +48,6 @@ class Run:
     stages: tuple[Stage, ...]
     evaluate: Evaluate
     eval_every: int
-    eval_episodes: int
     logger: Logger
 
     @property
@@ -96,7 +95,7 @@ def _offset(run: Run, position: int) -> int:
 
 async def _evaluate(run: Run, update: int) -> None:
     started = time.perf_counter()
-    numbers = await run.evaluate(run.eval_episodes)
+    numbers = await run.evaluate()
     named = {f"eval/{name}": number for name, number in numbers.items()}
     run.logger.log(update, {**named, "seconds/evaluate": time.perf_counter() - started})
 

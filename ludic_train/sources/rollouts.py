@@ -22,7 +22,8 @@ class RolloutBatchSource:
     """Plays `groups_per_batch` tasks, each `group_size` times, and turns the rollouts into rows.
 
     tasks: read in order, as far as needed; must be seeded when group_size > 1, because the members
-        of a group share the env's seed and differ in how they are sampled.
+        of a group share the env's seed and differ in how they are sampled. Only if their sampling
+        is seeded too can a run be repeated.
     algo: filters the rollouts (`preprocess`) and gives them credit.
     Failed episodes are left out, and their groups too if fewer than two members survive; when more
     than half of a batch failed, next_batch raises EpisodeError with the first failure.

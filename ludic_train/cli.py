@@ -1,0 +1,77 @@
+"""`ludic train`: a recipe, its options, and what Ctrl-C leaves behind."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Annotated
+
+import tyro
+
+from ludic_gym.errors import ConfigError
+from ludic_train.recipes import ARITHMETIC, TIC_TAC_TOE, Recipe, RecipeConfig
+from ludic_train.recipes import train as train_recipe
+from ludic_train.recipes.run import Interrupted
+
+RECIPES = {recipe.name: recipe for recipe in (TIC_TAC_TOE, ARITHMETIC)}
+INTERRUPTED = 130
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Options:
+    config: Annotated[RecipeConfig, tyro.conf.arg(name="")]
+    resume: Annotated[bool, tyro.conf.arg(help="Go on with the run in --out.")] = False
+
+
+def train(argv: list[str]) -> int:
+    """Train by the recipe that the first word names; the exit code."""
+    if not argv or argv[0] in {"-h", "--help"}:
+        print(overview())
+        return 0
+    if argv[0] not in RECIPES:
+        raise ConfigError(f"no recipe {argv[0]!r}; there are: {', '.join(RECIPES)}")
+    recipe = RECIPES[argv[0]]
+    options = _parse(recipe, argv[1:])
+    try:
+        asyncio.run(train_recipe(recipe, options.config, resume=options.resume))
+    except Interrupted:
+        out = options.config.out
+        print(f"saved; go on with: ludic train {recipe.name} --out {out} --resume")
+        return INTERRUPTED
+    print(f"play it:  ludic play {recipe.env_id} --against {options.config.out}")
+    return 0
+
+
+def overview() -> str:
+    """What `ludic train --help` prints."""
+    lines = [f"  {recipe.name:14s}{recipe.summary}" for recipe in RECIPES.values()]
+    return "\n".join(
+        [
+            "usage: ludic train RECIPE [options]",
+            "",
+            "Train a policy on one machine: from nothing, or a model you have (--model) by LoRA.",
+            "",
+            "recipes:",
+            *lines,
+            "",
+            "examples:",
+            "  ludic train tic-tac-toe",
+            "  ludic train tic-tac-toe --out runs/mine --seed 1 --updates 400",
+            "  ludic train tic-tac-toe --out runs/mine --resume",
+            "  ludic train arithmetic --model path/to/model --updates 50",
+            "",
+            "`ludic train RECIPE --help` lists the options.",
+        ]
+    )
+
+
+def _parse(recipe: Recipe, argv: list[str]) -> _Options:
+    return tyro.cli(
+        _Options,
+        args=argv,
+        prog=f"ludic train {recipe.name}",
+        description=f"Train {recipe.summary}. The run's folder gets config.json, metrics.jsonl, "
+        "checkpoints, the model in Hugging Face format, curve.png, games.txt and results.json. "
+        "Ctrl-C saves; --resume goes on.",
+        default=_Options(config=recipe.defaults),
+    )

@@ -1,0 +1,195 @@
+"""A recipe: what is played, imitated and measured; and the one way through all of it.
+
+    demonstrations -> imitation -> games of one's own (GRPO) -> evaluation -> report
+
+From nothing, a tiny model first imitates a demonstrator and so learns the form of an answer; then
+it learns from rewards. A model that is given starts with its own games.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ludic_gym.bench.runner import run_bench
+from ludic_gym.errors import EpisodeError
+from ludic_gym.rollout import run_episodes
+from ludic_gym.types import MakePolicy, Rollout, Task
+from ludic_train.algorithms import make_grpo, make_sft
+from ludic_train.recipes.folder import open_run
+from ludic_train.recipes.learner import Learner, learner_from_model, learner_from_nothing
+from ludic_train.recipes.report import show
+from ludic_train.recipes.run import Run, Stage, carry_out, open_loggers
+from ludic_train.saw import items_from, with_token_ids
+from ludic_train.sources import OfflineBatchSource, RolloutBatchSource
+from ludic_train.trainer import Trainer, TrainerConfig
+
+CONCURRENCY = 256
+IMITATION_ROWS = 128
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecipeConfig:
+    """How to train.
+
+    Attributes:
+        out: Folder of the run.
+        seed: Of everything that is random: params, demonstrations, games, sampling.
+        model: Folder or hub id of a chat model to train by LoRA. Without it, a tiny one is made.
+        lora_rank: Rank of the adapters of `model`.
+        demonstrations: Episodes to imitate first; none with `model`.
+        imitation_updates: Updates on the demonstrations, 128 turns each.
+        imitation_lr: Peak learning rate of these.
+        updates: Updates on the policy's own episodes.
+        lr: Peak learning rate of these.
+        groups: Tasks in a batch.
+        group_size: Episodes of each task; what they earn is compared with each other.
+        minibatches: Updates made from one batch.
+        entropy: Coefficient of the entropy bonus.
+        eval_every: Updates between two evaluations and checkpoints.
+        eval_episodes: Episodes of an evaluation, per measure.
+    """
+
+    out: Path
+    seed: int = 0
+    model: str | None = None
+    lora_rank: int = 16
+    demonstrations: int
+    imitation_updates: int
+    imitation_lr: float = 3e-3
+    updates: int
+    lr: float
+    groups: int = 32
+    group_size: int = 8
+    minibatches: int = 4
+    entropy: float = 0.0
+    eval_every: int = 100
+    eval_episodes: int = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """What tells one training from another.
+
+    demonstrations: the first n tasks of a seed, for `demonstrator` to play; tasks: those of a
+        seed, without end; measures: n tasks for each thing that is measured, by name, none of
+        which is ever trained on.
+    reply: what the model is taught to write for an action, such as "<answer>{}</answer>".
+    outcomes: which shares of the episodes of a measure are reported.
+    final_episodes: per measure, when training has ended.
+    curves: the metrics to draw.
+    """
+
+    name: str
+    summary: str
+    env_id: str
+    defaults: RecipeConfig
+    demonstrations: Callable[[int, int], Iterable[Task]]
+    demonstrator: MakePolicy
+    reply: str = "{}"
+    tasks: Callable[[int], Iterator[Task]]
+    measures: Callable[[int], Mapping[str, Sequence[Task]]]
+    outcomes: Sequence[str]
+    final_episodes: int = 1_000
+    curves: Sequence[str]
+
+
+async def train(
+    recipe: Recipe, config: RecipeConfig, *, resume: bool = False
+) -> Mapping[str, float]:
+    """Train as `config` says, report in its folder, return the final measurements.
+
+    Raises Interrupted after an orderly Ctrl-C; `resume` goes on from there.
+    """
+    config = open_run(config, recipe.defaults, resume=resume)
+    if config.model is None:
+        shown = await play(
+            recipe.demonstrations(config.seed, config.demonstrations), recipe.demonstrator
+        )
+        learner = learner_from_nothing(shown, reply=recipe.reply, seed=config.seed)
+        stages = [imitation(recipe, config, learner, shown), own_games(recipe, config, learner)]
+    else:
+        learner = learner_from_model(config.model, lora_rank=config.lora_rank, seed=config.seed)
+        stages = [own_games(recipe, config, learner)]
+    with open_loggers(config.out, sum(stage.updates for stage in stages)) as logger:
+        run = Run(
+            out=config.out,
+            learner=learner,
+            stages=tuple(stages),
+            evaluate=lambda: evaluate(recipe, learner, config.eval_episodes),
+            eval_every=config.eval_every,
+            logger=logger,
+        )
+        await carry_out(run, resume=resume)
+    results = await evaluate(recipe, learner, recipe.final_episodes)
+    samples = [task for tasks in recipe.measures(2).values() for task in tasks]
+    games = await play(samples, learner.make_policy)
+    show(config.out, results=results, games=games, curves=recipe.curves)
+    return results
+
+
+def imitation(
+    recipe: Recipe, config: RecipeConfig, learner: Learner, shown: Sequence[Rollout]
+) -> Stage:
+    """Supervised updates on the demonstrations, every turn alike."""
+    algo = make_sft()
+    written = [
+        with_token_ids(rollout, learner.tokenizer, learner.new_context(), reply=recipe.reply)
+        for rollout in shown
+    ]
+    items = items_from(written, algo.credit_assigner(written))
+    source = OfflineBatchSource(items, batch_size=IMITATION_ROWS, seed=config.seed)
+    cfg = TrainerConfig(
+        lr=config.imitation_lr, warmup_updates=20, decay_updates=config.imitation_updates
+    )
+    trainer = Trainer(learner.model, algo, source, learner.publisher, cfg)
+    return Stage(name="imitation", trainer=trainer, updates=config.imitation_updates)
+
+
+def own_games(recipe: Recipe, config: RecipeConfig, learner: Learner) -> Stage:
+    """GRPO updates on episodes that the learner plays itself."""
+    algo = make_grpo(entropy=config.entropy)
+    source = RolloutBatchSource(
+        recipe.tasks(config.seed),
+        learner.make_policy,
+        algo,
+        groups_per_batch=config.groups,
+        group_size=config.group_size,
+        concurrency=CONCURRENCY,
+    )
+    cfg = TrainerConfig(
+        lr=config.lr,
+        warmup_updates=20,
+        decay_updates=config.updates,
+        minibatches=config.minibatches,
+        seed=config.seed,
+    )
+    trainer = Trainer(learner.model, algo, source, learner.publisher, cfg)
+    return Stage(name="own games", trainer=trainer, updates=config.updates)
+
+
+async def evaluate(recipe: Recipe, learner: Learner, episodes: int) -> dict[str, float]:
+    """The share of each outcome in each measure, as "measure/outcome".
+
+    Raises EpisodeError if an episode fails.
+    """
+    shares = {}
+    for name, tasks in recipe.measures(episodes).items():
+        result = await run_bench(tasks, learner.make_policy, concurrency=CONCURRENCY)
+        if result.errors:
+            index, reason = result.errors[0]
+            raise EpisodeError(f"{len(result.errors)} of {name} failed; task {index}: {reason}")
+        for outcome in recipe.outcomes:
+            shares[f"{name}/{outcome}"] = result.outcomes.get(outcome, 0) / result.episodes
+    return shares
+
+
+async def play(tasks: Iterable[Task], make_policy: MakePolicy) -> list[Rollout]:
+    """A rollout per task, in the order of the tasks. Raises EpisodeError if one fails."""
+    episodes = [e async for e in run_episodes(tasks, make_policy, concurrency=CONCURRENCY)]
+    for episode in episodes:
+        if episode.error is not None:
+            raise EpisodeError(f"{episode.task.env_id}, task {episode.index}: {episode.error}")
+    episodes.sort(key=lambda episode: episode.index)
+    return [rollout for episode in episodes for rollout in episode.rollouts]

@@ -1,0 +1,136 @@
+from itertools import count, islice
+
+import pytest
+
+import ludic_gym  # noqa: F401 - registers the environments
+from ludic_gym.clients import ScriptedClient
+from ludic_gym.contexts import LatestObservation
+from ludic_gym.errors import ConfigError, EpisodeError
+from ludic_gym.policies import ChatPolicy
+from ludic_gym.types import Sampling, Task
+from ludic_train.algorithms import make_grpo, make_reinforce
+from ludic_train.errors import EmptyBatch
+from ludic_train.sources import RolloutBatchSource
+
+LEGAL = "123456789"
+
+
+def games(start=0):
+    for seed in count(start):
+        yield Task(env_id="ludic/TicTacToe-v0", seed=seed, sampling=Sampling(seed=seed))
+
+
+def a_cell(messages, sampling):
+    """Any cell of the board, by the seed: often taken, so that games end in all ways."""
+    return LEGAL[sampling.seed % 9]
+
+
+def source(script=a_cell, *, tasks=None, algo=None, **options):
+    client = ScriptedClient(script, policy_version=3)
+    options = {"groups_per_batch": 4, "group_size": 3, **options}
+    return RolloutBatchSource(
+        games() if tasks is None else tasks,
+        lambda env: ChatPolicy(client, LatestObservation(), system_prompt=""),
+        algo or make_grpo(),
+        **options,
+    )
+
+
+def content(batch):
+    return [
+        (item.input_ids.tolist(), item.weight.tolist(), item.versions.tolist(), item.group)
+        for item in batch.items
+    ]
+
+
+async def test_a_batch_has_a_row_per_turn_with_the_credit_of_its_group():
+    batch = await source().next_batch()
+    assert {tuple(item.versions[item.action_mask]) for item in batch.items} == {(3, 3)}
+    for group in {item.group for item in batch.items}:
+        weights = {w for i in batch.items if i.group == group for w in i.weight[i.action_mask]}
+        assert min(weights) < 0 < max(weights)
+
+
+async def test_metrics_count_all_episodes_those_filtered_away_too():
+    batch = await source().next_batch()
+    assert batch.metrics["episodes"].value == 12
+    assert batch.metrics["episodes/failed"].value == 0
+    assert -1 <= batch.metrics["reward"].value <= 1
+    assert batch.metrics["tokens/completion"].value == 2  # the cell and the end of the turn
+
+
+async def test_equal_sources_give_equal_batches_at_any_concurrency():
+    one, other = source(concurrency=1), source(concurrency=64)
+    for _ in range(3):
+        assert content(await one.next_batch()) == content(await other.next_batch())
+
+
+async def test_successive_batches_play_different_games():
+    playing = source()
+    first, second = await playing.next_batch(), await playing.next_batch()
+    assert {i.group for i in first.items}.isdisjoint(i.group for i in second.items)
+
+
+async def test_a_source_goes_on_where_another_stopped():
+    first = source()
+    await first.next_batch()
+    second = source()
+    second.load_state_dict(first.state_dict())
+    assert content(await second.next_batch()) == content(await first.next_batch())
+
+
+async def test_groups_of_equal_rewards_alone_make_no_batch():
+    with pytest.raises(EmptyBatch, match="20 batches of 4 groups left no row"):
+        await source(lambda messages, sampling: "no move").next_batch()
+
+
+async def test_tasks_that_run_out_are_told():
+    playing = source(tasks=islice(games(), 4), algo=make_reinforce())
+    await playing.next_batch()
+    with pytest.raises(EmptyBatch, match="ran out after 4"):
+        await playing.next_batch()
+
+
+async def test_a_failed_episode_leaves_the_rest_of_its_group():
+    broken = iter([True])
+
+    def script(messages, sampling):
+        if next(broken, False):
+            raise RuntimeError("the endpoint is down")
+        return a_cell(messages, sampling)
+
+    batch = await source(script, algo=make_reinforce()).next_batch()
+    assert batch.metrics["episodes/failed"].value == pytest.approx(1 / 12)
+    assert batch.metrics["rollouts/kept"].count == 11
+
+
+async def test_a_group_with_one_survivor_goes_with_the_others():
+    broken = iter([True])
+
+    def script(messages, sampling):
+        if next(broken, False):
+            raise RuntimeError("the endpoint is down")
+        return a_cell(messages, sampling)
+
+    batch = await source(script, algo=make_reinforce(), group_size=2).next_batch()
+    assert batch.metrics["rollouts/kept"].count == 6
+
+
+async def test_a_batch_that_mostly_failed_is_an_error_with_the_reason():
+    def script(messages, sampling):
+        raise RuntimeError("the endpoint is down")
+
+    with pytest.raises(EpisodeError, match="12 of 12 episodes failed.*the endpoint is down"):
+        await source(script).next_batch()
+
+
+def test_a_source_cannot_go_backwards():
+    playing = source()
+    playing.taken = 9
+    with pytest.raises(ConfigError, match="from task 9 to task 4"):
+        playing.load_state_dict({"taken": 4})
+
+
+def test_sizes_below_one_are_refused():
+    with pytest.raises(ConfigError, match="group_size=0"):
+        source(group_size=0)
