@@ -10,15 +10,20 @@ from ludic_gym.policies.reference import (
     ReplayPolicy,
     ScriptedPolicy,
 )
+from ludic_gym.policies.tool_use import NativeTools, ReAct, TextTools, ToolUse
 
 __all__ = [
     "ChatPolicy",
     "HumanPolicy",
+    "NativeTools",
     "OraclePolicy",
     "Parsed",
     "PolicyWrapper",
     "RandomPolicy",
+    "ReAct",
     "RejectCutOff",
     "ReplayPolicy",
     "ScriptedPolicy",
+    "TextTools",
+    "ToolUse",
 ]

@@ -31,6 +31,8 @@ class ChatPolicy(PlainCall):
         self.context: Context = FullDialog() if context is None else context
         self.system_prompt = system_prompt
         self.instructions: tuple[str, ...] = ()
+        self._tools: tuple[ToolSchema, ...] = ()
+        self._unstored: tuple[Message, ...] = ()
         self.context.reset(system_prompt or "")
 
     def reset(self, system_prompt: str) -> None:
@@ -48,16 +50,16 @@ class ChatPolicy(PlainCall):
         self.context.add(assistant_message(completion))
         return Decision(action=completion.text, completions=(completion,))
 
-    async def ask(
-        self,
-        sampling: Sampling,
-        *,
-        tools: Sequence[ToolSchema] = (),
-        unstored: Sequence[Message] = (),
-    ) -> Completion:
-        """One model call that stores nothing; the `unstored` messages end its prompt."""
-        messages = self.context.messages()
-        messages += unstored
+    def offer(self, *, tools: Sequence[ToolSchema] = (), unstored: Sequence[Message] = ()) -> None:
+        """Give the next model call tools, and messages that end its prompt but are not stored."""
+        self._tools = tuple(tools)
+        self._unstored = tuple(unstored)
+
+    async def ask(self, sampling: Sampling) -> Completion:
+        """One model call that stores nothing."""
+        tools, messages = self._tools, self.context.messages()
+        messages += self._unstored
+        self._tools = self._unstored = ()
         if tools:
             return await self.client.complete(messages, sampling, tools)
         return await self.client.complete(messages, sampling)
@@ -66,6 +68,7 @@ class ChatPolicy(PlainCall):
         fork = ChatPolicy(self.client, system_prompt=self.system_prompt)
         fork.context = deepcopy(self.context, memo)
         fork.instructions = self.instructions
+        fork.offer(tools=self._tools, unstored=self._unstored)
         return fork
 
 

@@ -1,0 +1,194 @@
+"""ToolUse and ReAct: model calls and tool calls in turns, until there is an answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from ludic_gym.clients.base import ToolSchema
+from ludic_gym.concurrency import gathered
+from ludic_gym.errors import ConfigError
+from ludic_gym.parsers import Parser
+from ludic_gym.policies.base import PolicyWrapper, call_sampling
+from ludic_gym.policies.chat import ChatPolicy, chat_policy_in
+from ludic_gym.policies.parsed import Parsed
+from ludic_gym.tools import Tool, as_tool, call_tool
+from ludic_gym.types import Completion, Decision, Message, Policy, Sampling, ToolCall
+
+WRAP_UP = "You cannot call tools any more. Give your answer now."
+_OPENING, _CLOSING = "<tool_call>", "</tool_call>"
+
+
+class ToolProtocol(Protocol):
+    """How a model is told of tools, calls them, and is told the results."""
+
+    def instructions(self, tools: Sequence[ToolSchema]) -> str:
+        """What the system prompt says about them."""
+
+    def offered(self, tools: Sequence[ToolSchema]) -> Sequence[ToolSchema]:
+        """What the client is given."""
+
+    def calls_in(self, completion: Completion) -> Sequence[ToolCall]:
+        """The calls that the model made."""
+
+    def results(self, calls: Sequence[ToolCall], texts: Sequence[str]) -> list[Message]:
+        """The messages that tell the results, one text per call."""
+
+
+class NativeTools:
+    """The client and its chat template know about tools."""
+
+    def instructions(self, tools: Sequence[ToolSchema]) -> str:
+        """Nothing: the chat template says it."""
+        return ""
+
+    def offered(self, tools: Sequence[ToolSchema]) -> Sequence[ToolSchema]:
+        """All of them."""
+        return tools
+
+    def calls_in(self, completion: Completion) -> Sequence[ToolCall]:
+        """What the client found."""
+        return completion.tool_calls
+
+    def results(self, calls: Sequence[ToolCall], texts: Sequence[str]) -> list[Message]:
+        """One tool message per call."""
+        return [
+            {"role": "tool", "tool_call_id": call.id, "content": text}
+            for call, text in zip(calls, texts, strict=True)
+        ]
+
+
+class TextTools:
+    """Calls are `<tool_call>` JSON in the text, results a user message: any model can do that."""
+
+    def instructions(self, tools: Sequence[ToolSchema]) -> str:
+        """The schemas, and how to call."""
+        schemas = "\n".join(json.dumps(tool["function"]) for tool in tools)
+        return (
+            f"You can call these tools:\n{schemas}\nTo call one, write "
+            f'{_OPENING}{{"name": ..., "arguments": {{...}}}}{_CLOSING}. You are then told the '
+            "result. You may make several calls at once."
+        )
+
+    def offered(self, tools: Sequence[ToolSchema]) -> Sequence[ToolSchema]:
+        """Nothing: the system prompt says it."""
+        return ()
+
+    def calls_in(self, completion: Completion) -> Sequence[ToolCall]:
+        """Every `<tool_call>`; the last one may be open, since it may end with a stop string."""
+        return [
+            _text_call(f"call_{i}", text) for i, text in enumerate(_call_texts(completion.text))
+        ]
+
+    def results(self, calls: Sequence[ToolCall], texts: Sequence[str]) -> list[Message]:
+        """One user message with all results; its name sets it apart from an observation."""
+        content = "\n".join(f"<tool_result>\n{text}\n</tool_result>" for text in texts)
+        return [{"role": "user", "name": "tools", "content": content}]
+
+
+class ToolUse(PolicyWrapper):
+    """Lets the wrapped policy call tools before it acts; all calls of one reply run at once.
+
+    policy: a ChatPolicy, or wrappers around one.
+    tools: typed functions, or tools made of them by `as_tool`.
+    max_steps: model calls in one turn. In the last one there are no tools, and `wrap_up` ends the
+        prompt without being stored.
+    max_calls: tool calls in one turn; more of them get an error as their result.
+    A policy that calls tools when there are none any more has not acted.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        tools: Sequence[Tool | Callable[..., object]],
+        *,
+        protocol: ToolProtocol | None = None,
+        max_steps: int = 8,
+        max_calls: int = 32,
+        wrap_up: str = WRAP_UP,
+    ) -> None:
+        super().__init__(policy)
+        if max_steps < 2:
+            raise ConfigError(f"max_steps is at least 2, a call and an answer, got {max_steps}")
+        self.tools = _by_name(tools)
+        self.max_steps = max_steps
+        self.max_calls = max_calls
+        self.wrap_up = wrap_up
+        self.protocol: ToolProtocol = protocol or NativeTools()
+        self._schemas = tuple(tool.schema for tool in self.tools.values())
+        self._chat.instructions += (self.protocol.instructions(self._schemas),)
+        self._chat.reset("")
+
+    @property
+    def _chat(self) -> ChatPolicy:
+        return chat_policy_in(self.policy)
+
+    async def act(self, sampling: Sampling) -> Decision:
+        """Decide, after as many tool calls as it takes."""
+        completions: tuple[Completion, ...] = ()
+        reward, calls_left = 0.0, self.max_calls
+        for step in range(self.max_steps):
+            is_last = step + 1 == self.max_steps
+            decision = await self._step(call_sampling(sampling, step), is_last)
+            completions += decision.completions
+            reward += decision.reward
+            decision = replace(decision, completions=completions, reward=reward)
+            calls = () if decision.action is None else self.protocol.calls_in(completions[-1])
+            if not calls:
+                return decision
+            await self._run(calls, 0 if is_last else calls_left)
+            calls_left = max(0, calls_left - len(calls))
+        return replace(decision, action=None, feedback=self.wrap_up)
+
+    async def _step(self, sampling: Sampling, is_last: bool) -> Decision:
+        if is_last:
+            self._chat.offer(unstored=[{"role": "user", "content": self.wrap_up}])
+        else:
+            self._chat.offer(tools=self.protocol.offered(self._schemas))
+        return await self.policy.act(sampling)
+
+    async def _run(self, calls: Sequence[ToolCall], allowed: int) -> None:
+        """Run the calls that are allowed and store all results: a call without one is illegal."""
+        texts = await gathered(call_tool(self.tools, call) for call in calls[:allowed])
+        refused = ["Error: not run, the tool calls of this turn are used up"] * len(calls[allowed:])
+        for message in self.protocol.results(calls, texts + refused):
+            self._chat.context.add(message)
+
+
+def ReAct(
+    policy: Policy,
+    tools: Sequence[Tool | Callable[..., object]],
+    parser: Parser,
+    *,
+    max_react_steps: int = 8,
+    protocol: ToolProtocol | None = None,
+) -> Parsed:
+    """Reason and act (Yao et al. 2022, arXiv:2210.03629): tool use, then a parsed answer."""
+    return Parsed(ToolUse(policy, tools, max_steps=max_react_steps, protocol=protocol), parser)
+
+
+def _by_name(tools: Sequence[Tool | Callable[..., object]]) -> Mapping[str, Tool]:
+    made = [tool if isinstance(tool, Tool) else as_tool(tool) for tool in tools]
+    names = [tool.name for tool in made]
+    if not names or len(set(names)) < len(names):
+        raise ConfigError(f"ToolUse needs tools with different names, got {names}")
+    return dict(zip(names, made, strict=True))
+
+
+def _call_texts(text: str) -> Iterator[str]:
+    for part in text.split(_OPENING)[1:]:
+        yield part.partition(_CLOSING)[0].strip()
+
+
+def _text_call(call_id: str, text: str) -> ToolCall:
+    try:
+        call = json.loads(text)
+    except (ValueError, RecursionError):
+        call = None
+    if isinstance(call, dict) and isinstance(call.get("name"), str):
+        arguments = json.dumps(call.get("arguments", {}))
+        return ToolCall(id=call_id, name=call["name"], arguments=arguments)
+    # No tool has such a name: the model is told so, with what it wrote.
+    return ToolCall(id=call_id, name=text, arguments="")

@@ -1,0 +1,293 @@
+import json
+import time
+
+import pytest
+
+from ludic_gym.clients import ScriptedClient
+from ludic_gym.errors import ConfigError
+from ludic_gym.parsers import xml_tag_parser
+from ludic_gym.policies import (
+    ChatPolicy,
+    Parsed,
+    ReAct,
+    RejectCutOff,
+    ScriptedPolicy,
+    TextTools,
+    ToolUse,
+)
+from ludic_gym.tools import as_tool
+from ludic_gym.types import Sampling
+
+
+def add(a: int, b: int) -> int:
+    """Add."""
+    return a + b
+
+
+def fail() -> str:
+    """Fail."""
+    raise ValueError("broken")
+
+
+def nap(seconds: float) -> str:
+    """Sleep."""
+    time.sleep(seconds)
+    return "slept"
+
+
+def calling(*calls, content=None):
+    """An assistant message that calls tools; a call is a name and its arguments as JSON."""
+    return {
+        "role": "assistant",
+        "content": content,
+        "tool_calls": [
+            {"id": f"c{i}", "type": "function", "function": {"name": n, "arguments": a}}
+            for i, (n, a) in enumerate(calls)
+        ],
+    }
+
+
+LONG = Sampling(max_tokens=10_000, seed=5)
+
+
+class SpyClient(ScriptedClient):
+    """Remembers the tools of each request, too."""
+
+    def __init__(self, replies):
+        super().__init__(replies)
+        self.tools = []
+        self.seeds = []
+
+    async def complete(self, messages, sampling, tools=()):
+        self.tools.append([tool["function"]["name"] for tool in tools])
+        self.seeds.append(sampling.seed)
+        return await super().complete(messages, sampling, tools)
+
+
+async def decide(policy, question="2+3?", sampling=LONG):
+    policy.reset("Be exact.")
+    policy.observe(question)
+    return await policy.act(sampling)
+
+
+async def test_the_model_is_told_the_result_of_its_call():
+    client = SpyClient([calling(("add", '{"a": 2, "b": 3}')), "It is 5."])
+
+    decision = await decide(ToolUse(ChatPolicy(client), [add]))
+
+    assert decision.action == "It is 5."
+    assert client.tools == [["add"], ["add"]]
+    assert [m["role"] for m in client.requests[1]] == ["system", "user", "assistant", "tool"]
+    assert client.requests[1][-1] == {"role": "tool", "tool_call_id": "c0", "content": "5"}
+
+
+async def test_every_model_call_of_the_turn_is_kept_and_extends_the_one_before():
+    client = SpyClient([calling(("add", '{"a": 2, "b": 3}')), "It is 5."])
+
+    first, second = (await decide(ToolUse(ChatPolicy(client), [add]))).completions
+
+    assert (first.finish_reason, second.finish_reason) == ("tool_calls", "stop")
+    so_far = first.prompt_ids + first.completion_ids
+    assert second.prompt_ids[: len(so_far)] == so_far
+    # The call was sampled; its result was not, and is only in the next prompt.
+    assert b'"name": "add"' in bytes(i for i in first.completion_ids if i < 256)
+    assert bytes(i for i in second.prompt_ids[len(so_far) :] if i < 256) == b"5"
+
+
+async def test_every_model_call_of_the_turn_has_a_seed_of_its_own():
+    client = SpyClient([calling(("add", "{}")), calling(("add", "{}")), "5"])
+    await decide(ToolUse(ChatPolicy(client), [add]))
+
+    assert client.seeds[0] == 5
+    assert len(set(client.seeds)) == 3
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (("sub", "{}"), "Error: there is no tool 'sub'; there are add, fail"),
+        (("add", "{a: 1}"), "Error: the arguments are not JSON: "),
+        (("add", '{"a": 1}'), "Error: the arguments lack b"),
+        (("fail", "{}"), "Error: ValueError: broken"),
+    ],
+)
+async def test_a_call_that_goes_wrong_tells_the_model_why(call, told):
+    client = SpyClient([calling(call), "Oh."])
+
+    decision = await decide(ToolUse(ChatPolicy(client), [add, fail]))
+
+    assert decision.action == "Oh."
+    assert client.requests[1][-1]["content"].startswith(told)
+
+
+async def test_a_call_that_takes_too_long_tells_the_model_so():
+    client = SpyClient([calling(("nap", '{"seconds": 1.0}')), "Oh."])
+
+    await decide(ToolUse(ChatPolicy(client), [as_tool(nap, timeout_s=0.05)]))
+
+    assert client.requests[1][-1]["content"] == "Error: nap took longer than 0.05 s"
+
+
+async def test_parallel_calls_run_at_once_and_are_answered_in_order():
+    calls = [("nap", '{"seconds": 0.2}')] * 3 + [("add", '{"a": 1, "b": 1}')]
+    client = SpyClient([calling(*calls), "Done."])
+    start = time.monotonic()
+
+    await decide(ToolUse(ChatPolicy(client), [nap, add]))
+
+    assert time.monotonic() - start < 0.5  # three naps in a row take 0.6
+    results = [(m["tool_call_id"], m["content"]) for m in client.requests[1][-4:]]
+    assert results == [("c0", "slept"), ("c1", "slept"), ("c2", "slept"), ("c3", "2")]
+
+
+async def test_tools_are_withheld_in_the_last_step_and_its_note_is_not_stored():
+    call = calling(("add", '{"a": 1, "b": 1}'))
+    client = SpyClient([call, call, "2", "next"])
+    policy = ToolUse(ChatPolicy(client), [add], max_steps=3, wrap_up="Answer now.")
+
+    decision = await decide(policy)
+    policy.observe("And now?")
+    await policy.act(LONG)
+
+    assert decision.action == "2"
+    assert client.tools == [["add"], ["add"], [], ["add"]]
+    note = {"role": "user", "content": "Answer now."}
+    assert client.requests[2][-1] == note
+    assert note not in client.requests[3]
+
+
+async def test_calling_tools_when_there_are_none_any_more_is_no_action():
+    call = calling(("add", '{"a": 1, "b": 1}'))
+    client = SpyClient([call, call, "fine"])
+    policy = ToolUse(ChatPolicy(client), [add], max_steps=2)
+
+    decision = await decide(policy)
+    policy.observe(decision.feedback)
+    await policy.act(LONG)
+
+    assert decision.action is None
+    assert decision.feedback == "You cannot call tools any more. Give your answer now."
+    assert len(decision.completions) == 2
+    # Every stored call has a result, or chat templates refuse the dialog.
+    roles = [m["role"] for m in client.requests[2]]
+    assert roles == ["system", "user", "assistant", "tool", "assistant", "tool", "user"]
+    assert client.requests[2][5]["content"].startswith("Error: not run")
+
+
+async def test_calls_beyond_the_limit_are_not_run():
+    calls = [("add", '{"a": 1, "b": 1}')] * 3
+    client = SpyClient([calling(*calls), "Done."])
+
+    await decide(ToolUse(ChatPolicy(client), [add], max_calls=2))
+
+    results = [m["content"] for m in client.requests[1][-3:]]
+    assert results == ["2", "2", "Error: not run, the tool calls of this turn are used up"]
+
+
+async def test_text_around_a_call_is_stored_with_it():
+    client = SpyClient([calling(("add", '{"a": 1, "b": 1}'), content="I add."), "2"])
+
+    await decide(ToolUse(ChatPolicy(client), [add]))
+
+    assert client.requests[1][2]["content"] == "I add."
+    assert client.requests[1][2]["tool_calls"][0]["function"]["name"] == "add"
+
+
+def text_call(name, **arguments):
+    return f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
+
+
+async def test_a_model_without_native_tools_calls_in_text():
+    client = SpyClient([f"Let me see. {text_call('add', a=2, b=3)}", "It is 5."])
+    policy = ToolUse(ChatPolicy(client), [add], protocol=TextTools())
+
+    decision = await decide(policy)
+
+    assert decision.action == "It is 5."
+    assert client.tools == [[], []]
+    system = client.requests[0][0]["content"]
+    assert system.startswith("Be exact.\n\nYou can call these tools:")
+    assert '"name": "add"' in system
+    result = client.requests[1][-1]
+    assert result["role"] == "user"
+    assert result["content"] == "<tool_result>\n5\n</tool_result>"
+
+
+async def test_several_calls_in_text_get_one_message():
+    client = SpyClient([text_call("add", a=1, b=1) + text_call("add", a=2, b=2), "Done."])
+
+    await decide(ToolUse(ChatPolicy(client), [add], protocol=TextTools()))
+
+    results = "<tool_result>\n2\n</tool_result>\n<tool_result>\n4\n</tool_result>"
+    assert client.requests[1][-1]["content"] == results
+
+
+@pytest.mark.parametrize("garbage", ["", "{", "[]", '{"name": ["add"]}', '{"arguments": {}}', "5"])
+async def test_a_garbled_call_in_text_is_told_to_the_model(garbage):
+    client = SpyClient([f"<tool_call>{garbage}</tool_call>", "Oh."])
+
+    await decide(ToolUse(ChatPolicy(client), [add], protocol=TextTools()))
+
+    assert "Error: there is no tool" in client.requests[1][-1]["content"]
+
+
+async def test_a_call_in_text_may_end_with_a_stop_string():
+    client = SpyClient(lambda m, s: text_call("add", a=1, b=1) if len(m) == 2 else "2")
+    sampling = Sampling(max_tokens=1000, stop=("</tool_call>",))
+
+    decision = await decide(
+        ToolUse(ChatPolicy(client), [add], protocol=TextTools()), sampling=sampling
+    )
+
+    assert decision.action == "2"
+    assert "\n2\n" in client.requests[1][-1]["content"]
+
+
+async def test_a_cut_off_call_ends_the_turn():
+    client = SpyClient([text_call("add", a=1, b=1)])
+    policy = ToolUse(RejectCutOff(ChatPolicy(client)), [add], protocol=TextTools())
+
+    decision = await decide(policy, sampling=Sampling(max_tokens=5))
+
+    assert (decision.action, decision.reward) == (None, -0.1)
+    assert len(client.requests) == 1
+
+
+async def test_the_whole_stack_composes():
+    client = SpyClient([calling(("add", '{"a": 2, "b": 3}')), "So <answer>5</answer>"])
+    chat = RejectCutOff(ChatPolicy(client))
+    policy = Parsed(ToolUse(chat, [add]), xml_tag_parser("answer", success_reward=0.25))
+
+    decision = await decide(policy)
+
+    assert (decision.action, decision.reward) == ("5", 0.25)
+    assert len(decision.completions) == 2
+
+
+async def test_react_reasons_acts_and_parses():
+    client = SpyClient([text_call("add", a=2, b=3), "<answer>5</answer>"])
+    policy = ReAct(
+        ChatPolicy(client),
+        [add],
+        xml_tag_parser("answer"),
+        max_react_steps=2,
+        protocol=TextTools(),
+    )
+
+    assert (await decide(policy)).action == "5"
+
+
+def test_a_policy_that_is_no_chat_cannot_use_tools():
+    with pytest.raises(ConfigError, match="ScriptedPolicy"):
+        ToolUse(ScriptedPolicy([]), [add])
+
+
+@pytest.mark.parametrize("tools", [[], [add, add]])
+def test_tools_need_names_of_their_own(tools):
+    with pytest.raises(ConfigError, match="different names"):
+        ToolUse(ChatPolicy(ScriptedClient([])), tools)
+
+
+def test_one_step_is_not_enough_for_a_call_and_an_answer():
+    with pytest.raises(ConfigError, match="got 1"):
+        ToolUse(ChatPolicy(ScriptedClient([])), [add], max_steps=1)

@@ -1,0 +1,184 @@
+import asyncio
+import threading
+import time
+from typing import Any, Literal
+
+import pytest
+
+from ludic_gym.errors import ConfigError
+from ludic_gym.tools import as_tool, call_tool
+from ludic_gym.types import ToolCall
+
+
+def add(a: int, b: int = 1) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+def kinds(
+    text: str,
+    number: float,
+    flag: bool,
+    choice: Literal["x", 2],
+    items: list[int],
+    table: dict[str, float],
+    maybe: int | None = None,
+    anything: Any = None,
+) -> str:
+    return "fine"
+
+
+async def call(function, arguments, name=None, **kwargs):
+    tool = as_tool(function, **kwargs)
+    request = ToolCall(id="c", name=name or tool.name, arguments=arguments)
+    return await call_tool({tool.name: tool}, request)
+
+
+def test_the_schema_of_a_tool_says_its_name_purpose_and_parameters():
+    assert as_tool(add).schema == {
+        "type": "function",
+        "function": {
+            "name": "add",
+            "description": "Add two numbers.",
+            "parameters": {
+                "type": "object",
+                "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}},
+                "required": ["a"],
+                "additionalProperties": False,
+            },
+        },
+    }
+
+
+def test_every_type_that_json_has_can_be_a_parameter():
+    properties = as_tool(kinds).schema["function"]["parameters"]["properties"]
+
+    assert properties == {
+        "text": {"type": "string"},
+        "number": {"type": "number"},
+        "flag": {"type": "boolean"},
+        "choice": {"enum": ["x", 2]},
+        "items": {"type": "array", "items": {"type": "integer"}},
+        "table": {"type": "object", "additionalProperties": {"type": "number"}},
+        "maybe": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
+        "anything": {},
+    }
+
+
+def odd_type(a: set[int]) -> str: ...
+def odd_keys(a: dict[int, str]) -> str: ...
+def no_type(a) -> str: ...
+def many(*a: int) -> str: ...
+def nameless(a: int, /) -> str: ...
+
+
+@pytest.mark.parametrize("function", [odd_type, odd_keys, no_type, many, nameless])
+def test_a_parameter_that_a_model_cannot_give_is_refused(function):
+    with pytest.raises(ConfigError, match=f"parameter 'a' of {function.__name__}"):
+        as_tool(function)
+
+
+async def test_a_call_returns_text_or_json():
+    assert await call(add, '{"a": 2, "b": 3}') == "5"
+    assert await call(add, '{"a": 2}') == "3"
+    assert await call(lambda: "as it is", "", name="<lambda>") == "as it is"
+    assert await call(lambda: {"k": [1]}, "{}", name="<lambda>") == '{"k": [1]}'
+
+
+async def test_an_async_tool_is_awaited():
+    async def later(a: int) -> int:
+        await asyncio.sleep(0)
+        return a
+
+    assert await call(later, '{"a": 4}') == "4"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ("{", "Error: the arguments are not JSON: "),
+        ("[" * 100_000, "Error: the arguments are not JSON: "),
+        ("[1]", "Error: the arguments should be of type object, got [1]"),
+        ("{}", "Error: the arguments lack a"),
+        ('{"a": 1, "c": 2}', "Error: the arguments have no 'c'; there are a, b"),
+        ('{"a": "1"}', "Error: 'a' should be of type integer, got '1'"),
+        ('{"a": 1.5}', "Error: 'a' should be of type integer, got 1.5"),
+        ('{"a": true}', "Error: 'a' should be of type integer, got True"),
+        ('{"a": null}', "Error: 'a' should be of type integer, got None"),
+    ],
+)
+async def test_arguments_that_do_not_fit_are_explained(arguments, error):
+    assert (await call(add, arguments)).startswith(error)
+
+
+GOOD = '"text": "", "number": 1, "flag": true, "choice": 2, "items": [1], "table": {"k": 0.5}'
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ("", "fine"),
+        (', "maybe": null', "fine"),
+        (', "maybe": 3', "fine"),
+        (', "maybe": "3"', "Error: 'maybe' should be of type integer, got '3'"),
+        (', "flag": 1', "Error: 'flag' should be of type boolean, got 1"),
+        (', "choice": "2"', "Error: 'choice' is one of ['x', 2], got '2'"),
+        (', "items": [1, "x"]', "Error: 'items'[1] should be of type integer, got 'x'"),
+        (', "table": {"k": "x"}', "Error: 'k' should be of type number, got 'x'"),
+        (', "anything": {"deep": [1]}', "fine"),
+    ],
+)
+async def test_arguments_are_checked_in_depth(change, error):
+    assert await call(kinds, f"{{{GOOD}{change}}}") == error
+
+
+async def test_an_unknown_tool_is_named_with_those_there_are():
+    assert await call(add, "{}", name="sub") == "Error: there is no tool 'sub'; there are add"
+
+
+async def test_what_a_tool_raises_becomes_text():
+    def divide(a: int) -> float:
+        return 1 / a
+
+    async def fails() -> str:
+        raise KeyError("k")
+
+    def leaves() -> str:
+        raise SystemExit(3)
+
+    assert await call(divide, '{"a": 0}') == "Error: ZeroDivisionError: division by zero"
+    assert await call(fails, "{}") == "Error: KeyError: 'k'"
+    assert await call(leaves, "{}") == "Error: SystemExit: 3"
+
+
+async def test_a_tool_that_takes_too_long_is_left_behind():
+    gone = threading.Event()
+
+    def hangs() -> str:
+        gone.wait(5)
+        return "late"
+
+    async def waits() -> str:
+        await asyncio.sleep(5)
+        return "late"
+
+    start = time.monotonic()
+    assert await call(hangs, "{}", timeout_s=0.05) == "Error: hangs took longer than 0.05 s"
+    assert await call(waits, "{}", timeout_s=0.05) == "Error: waits took longer than 0.05 s"
+    gone.set()
+    assert time.monotonic() - start < 2
+
+
+async def test_a_tool_that_is_not_async_does_not_hold_up_the_loop():
+    def slow() -> str:
+        time.sleep(0.1)
+        return "done"
+
+    running = asyncio.create_task(call(slow, "{}"))
+    ticks = 0
+    while not running.done():
+        await asyncio.sleep(0.005)
+        ticks += 1
+
+    assert running.result() == "done"
+    assert ticks > 3
