@@ -16,8 +16,9 @@ from ludic_gym.errors import ConfigError
 from ludic_train.algorithms import RLAlgorithm
 from ludic_train.errors import EmptyBatch, NonFiniteUpdate
 from ludic_train.logprobs import action_logprobs
-from ludic_train.losses import LossBatch
+from ludic_train.losses import LossBatch, token_mean
 from ludic_train.metrics import Metrics, Stat, Total, merge, stats_from
+from ludic_train.off_policy import mismatch_metrics
 from ludic_train.planning import MicroBatch, plan_update
 from ludic_train.publishers import InProcessPublisher, PolicyPublisher
 from ludic_train.saw import SAWItem
@@ -217,10 +218,11 @@ class Trainer:
             column,
             tensor(micro_batch.temperature, device),
         )
-        loss, pairs = self.algo.loss(out, loss_batch(micro_batch, self.version, device))
+        batch = loss_batch(micro_batch, self.version, device)
+        loss, pairs = self.algo.loss(out, batch)
         loss.backward()  # type: ignore[no-untyped-call]
-        pairs = {**pairs, "entropy": (out.entropy.sum(), torch.tensor(float(len(row))))}
-        return loss.item(), stats_from(pairs)
+        metrics = stats_from({**pairs, "entropy": token_mean(out.entropy)})
+        return loss.item(), {**metrics, **mismatch_metrics(out, batch)}
 
     def _step(self) -> Metrics:
         lr = self.learning_rate()

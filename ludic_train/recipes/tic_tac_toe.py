@@ -59,8 +59,8 @@ TIC_TAC_TOE = Recipe(
     defaults=RecipeConfig(
         out=Path("runs/tic-tac-toe"),
         demonstrations=4_000,
-        imitation_updates=300,
-        updates=800,
+        imitation_updates=200,
+        updates=1_000,
         lr=1e-3,
         entropy=0.01,
     ),
