@@ -20,6 +20,8 @@ COMMANDS = {
     "bench": "let a policy play, and see how it does",
     "check": "test an environment, yours too, against the contract",
 }
+# A plug-in is not loaded to ask what it does: torch takes seconds.
+PLUGIN_SUMMARIES = {"train": "let a model learn to play; needs the extra 'train'"}
 EXAMPLES = """\
 examples:
   ludic list
@@ -71,7 +73,8 @@ def find_command(name: str) -> Command:
 def overview() -> str:
     """What `ludic --help` prints."""
     plugins = {
-        n: f"from {p.module.split('.')[0]}" for n, p in find_plugins("ludic.commands").items()
+        name: PLUGIN_SUMMARIES.get(name, f"from {point.module.split('.')[0]}")
+        for name, point in find_plugins("ludic.commands").items()
     }
     lines = [f"  {name:8s} {text}" for name, text in {**COMMANDS, **plugins}.items()]
     head = "usage: ludic COMMAND [...]\n\nText environments for language-model agents.\n\ncommands:"

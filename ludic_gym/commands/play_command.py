@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import signal
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, cast
 
@@ -58,12 +60,29 @@ def main(argv: list[str]) -> int:
         sampling=Sampling(seed=args.seed),
     )
     try:
-        rollout = asyncio.run(played(task, args))
+        with interrupted_at_once():
+            rollout = asyncio.run(played(task, args))
     except EOFError:
         print("\nleft before the end")
         return 0
     print(farewell(rollout))
     return 0
+
+
+@contextmanager
+def interrupted_at_once() -> Iterator[None]:
+    """Lets Ctrl-C end the program wherever it is."""
+
+    def interrupt(signum: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    # Where the handler is not Python's own, asyncio.run leaves it alone. Its own would wait for
+    # the loop, which waits for the human.
+    previous = signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)
 
 
 async def played(task: Task, args: PlayArgs) -> Rollout:
