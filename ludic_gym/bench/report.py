@@ -98,5 +98,14 @@ def error_lines(results: Mapping[str, BenchResult]) -> list[str]:
     return lines
 
 
+def cut_off_lines(results: Mapping[str, BenchResult], *, max_tokens: int) -> list[str]:
+    """Which envs saw replies that hit the limit, and so may have been graded unfairly."""
+    return [
+        f"{label}: {result.cut_off} replies were cut off at {max_tokens} tokens; see --max-tokens"
+        for label, result in results.items()
+        if result.cut_off
+    ]
+
+
 def _interval(interval: Interval, *, scale: int, digits: int) -> str:
     return f"[{scale * interval.low:.{digits}f}, {scale * interval.high:.{digits}f}]"

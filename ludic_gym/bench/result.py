@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 
 from ludic_gym.bench.statistics import Interval, mean_interval, wilson_interval
-from ludic_gym.types import Episode, Rollout
+from ludic_gym.types import Completion, Episode, Rollout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +20,7 @@ class Score:
     outcome: the env's own word for the end (`info["outcome"]`), else "truncated", "success" or
         "failure"; "error" where the episode failed.
     completion_tokens: sampled tokens; 0 for policies that report none.
+    cut_off: model calls that ran into `max_tokens`.
     error: why the episode failed, None if it did not; then the other numbers are 0.
     """
 
@@ -29,6 +30,7 @@ class Score:
     outcome: str = "error"
     turns: int = 0
     completion_tokens: int = 0
+    cut_off: int = 0
     error: str | None = None
 
 
@@ -41,6 +43,7 @@ class BenchResult:
     success_interval: Wilson's, 95%.
     reward_interval: normal, 95%; None with fewer than two episodes.
     outcomes: how many episodes ended how, the commonest first.
+    turns, completion_tokens, cut_off: sums over the episodes.
     errors: (index of the task, reason) of every failed episode, by index.
     """
 
@@ -53,6 +56,7 @@ class BenchResult:
     outcomes: Mapping[str, int] = field(default_factory=dict)
     turns: int = 0
     completion_tokens: int = 0
+    cut_off: int = 0
     errors: tuple[tuple[int, str], ...] = ()
 
 
@@ -67,7 +71,8 @@ def score(episode: Episode) -> Score:
         reward=rollout.total_reward,
         outcome=outcome(rollout),
         turns=len(rollout.steps),
-        completion_tokens=count_completion_tokens(rollout),
+        completion_tokens=sum(len(c.completion_ids or ()) for c in completions(rollout)),
+        cut_off=sum(c.finish_reason == "length" for c in completions(rollout)),
     )
 
 
@@ -86,10 +91,9 @@ def outcome(rollout: Rollout) -> str:
     return "truncated" if rollout.steps and rollout.steps[-1].truncated else "failure"
 
 
-def count_completion_tokens(rollout: Rollout) -> int:
-    """Tokens sampled in the rollout, as far as the endpoint tells them."""
-    completions = (c for step in rollout.steps for c in step.decision.completions)
-    return sum(len(c.completion_ids or ()) for c in completions)
+def completions(rollout: Rollout) -> tuple[Completion, ...]:
+    """Every model call of the rollout."""
+    return tuple(c for step in rollout.steps for c in step.decision.completions)
 
 
 def summarise(scores: Sequence[Score]) -> BenchResult:
@@ -108,5 +112,6 @@ def summarise(scores: Sequence[Score]) -> BenchResult:
         outcomes=dict(Counter(s.outcome for s in ended).most_common()),
         turns=sum(s.turns for s in ended),
         completion_tokens=sum(s.completion_tokens for s in ended),
+        cut_off=sum(s.cut_off for s in ended),
         errors=tuple((s.index, s.error) for s in ordered if s.error is not None),
     )

@@ -21,6 +21,11 @@ Args = TypeVar("Args")
 PIPE_WIDTH = 200
 
 
+def option(metavar: str) -> object:
+    """An argument whose help text says itself what happens without it."""
+    return tyro.conf.arg(metavar=metavar, help_behavior_hint="")
+
+
 def parse(args_type: type[Args], argv: Sequence[str], *, command: str, examples: str) -> Args:
     """The arguments as a dataclass; its docstring and the examples are what `--help` shows.
 

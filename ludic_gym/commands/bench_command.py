@@ -12,10 +12,11 @@ from typing import Annotated, Any
 import tyro
 
 from ludic_gym.bench import BenchResult, bench_tasks, open_policy, open_records, run_bench
-from ludic_gym.bench.report import bench_progress, error_lines, result_table
+from ludic_gym.bench.report import bench_progress, cut_off_lines, error_lines, result_table
 from ludic_gym.commands.arguments import (
     env_name,
     keyword_arguments,
+    option,
     parse,
     readable_env_errors,
     screen,
@@ -34,23 +35,23 @@ ludic bench ludic/TicTacToe-v0 --policy runs/tic-tac-toe --episodes 1000 --out r
 class BenchArgs:
     """Play environments with a policy and say how it did."""
 
-    ids: tyro.conf.Positional[tuple[str, ...]]
+    ids: Annotated[tyro.conf.Positional[tuple[str, ...]], option("ID ...")]
     """Environment ids, as `ludic list` shows them."""
     policy: str = "random"
     """oracle, random, the http(s) address of an OpenAI-style server, or a run folder."""
-    model: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
+    model: Annotated[str | None, option("NAME")] = None
     """The server's name for its model; by default the one it serves."""
-    episodes: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
+    episodes: Annotated[int | None, option("N")] = None
     """Episodes per env; by default every row once, or 100 where there are no rows."""
-    data: Annotated[str | None, tyro.conf.arg(metavar="PATH")] = None
+    data: Annotated[str | None, option("PATH")] = None
     """Where a dataset env takes its rows from: a jsonl file, say."""
-    env_kwargs: Annotated[tuple[str, ...], tyro.conf.arg(metavar="KEY=VALUE ...")] = ()
+    env_kwargs: Annotated[tuple[str, ...], option("KEY=VALUE ...")] = ()
     """Arguments of the env."""
     seed: int = 0
     """Episode i plays and samples with this seed + i."""
     concurrency: int = 64
     """Episodes in flight."""
-    timeout_s: Annotated[float | None, tyro.conf.arg(metavar="SECONDS")] = None
+    timeout_s: Annotated[float | None, option("SECONDS")] = None
     """Seconds after which an episode counts as failed; by default never."""
     max_turns: int = 32
     """Turns after which an episode is cut short."""
@@ -60,7 +61,7 @@ class BenchArgs:
     """Nucleus of the sampling."""
     max_tokens: int = 256
     """Most tokens of one reply."""
-    out: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
+    out: Annotated[Path | None, option("DIR")] = None
     """Folder for the transcripts: one jsonl file per env, one line per episode."""
 
 
@@ -72,7 +73,7 @@ def main(argv: list[str]) -> int:
     results = asyncio.run(run_all(args))
     console = screen()
     console.print(result_table(results, policy=args.policy))
-    for line in error_lines(results):
+    for line in [*error_lines(results), *cut_off_lines(results, max_tokens=args.max_tokens)]:
         console.print(line, style="red", markup=False)
     if args.out is not None:
         console.print(f"transcripts: {args.out}", markup=False)

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-import tyro
 from rich.table import Table
 
 from envs_registry import CATALOG, SUITES, EnvEntry
-from ludic_gym.commands.arguments import parse, screen
+from ludic_gym.commands.arguments import option, parse, screen
 from ludic_gym.errors import ConfigError
 
 EXAMPLES = """\
@@ -22,7 +21,7 @@ ludic list --suite core"""
 class ListArgs:
     """Show the environments: id, title, players and suites."""
 
-    suite: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
+    suite: Annotated[str | None, option("NAME")] = None
     """Only the environments of this suite."""
 
 

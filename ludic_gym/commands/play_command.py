@@ -18,7 +18,13 @@ from pettingzoo import AECEnv
 
 from ludic_gym.bench import open_policy
 from ludic_gym.bench.result import outcome
-from ludic_gym.commands.arguments import env_name, keyword_arguments, parse, readable_env_errors
+from ludic_gym.commands.arguments import (
+    env_name,
+    keyword_arguments,
+    option,
+    parse,
+    readable_env_errors,
+)
 from ludic_gym.errors import ConfigError
 from ludic_gym.policies import HumanPolicy
 from ludic_gym.policies.reference import KnowsLegalActions, read_line
@@ -36,16 +42,15 @@ ludic play ludic/Arithmetic-v0 --seed 7"""
 class PlayArgs:
     """Play an environment in the terminal; Ctrl-D or Ctrl-C leaves."""
 
-    env_id: tyro.conf.Positional[str]
+    env_id: Annotated[tyro.conf.Positional[str], option("ID")]
     """The environment's id, as `ludic list` shows it, or module:id for one of your own."""
     seat: Literal["first", "second"] = "first"
     """Whether you move first, in a game for two."""
-    against: Annotated[str | None, tyro.conf.arg(metavar="POLICY")] = None
-    """In a game for two: random (the default), perfect, the http(s) address of an OpenAI-style
-    server, or a run folder."""
-    seed: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
+    against: Annotated[str | None, option("POLICY")] = None
+    """In a game for two: random (as without it), perfect, a server's address or a run folder."""
+    seed: Annotated[int | None, option("N")] = None
     """Makes the same episode again; by default every one is new."""
-    env_kwargs: Annotated[tuple[str, ...], tyro.conf.arg(metavar="KEY=VALUE ...")] = ()
+    env_kwargs: Annotated[tuple[str, ...], option("KEY=VALUE ...")] = ()
     """Arguments of the env."""
 
 

@@ -9,8 +9,8 @@ from ludic_gym.types import Completion, Decision, Episode, Rollout, Step, Task
 TASK = Task(env_id="ludic/Arithmetic-v0")
 
 
-def step(reward=0.0, ids=(), **rest):
-    completion = Completion(text="5", finish_reason="stop", completion_ids=tuple(ids))
+def step(reward=0.0, ids=(), finish="stop", **rest):
+    completion = Completion(text="5", finish_reason=finish, completion_ids=tuple(ids))
     decision = Decision(action="5", completions=(completion,))
     return Step(observation="?", decision=decision, reward=reward, **rest)
 
@@ -53,6 +53,12 @@ def test_results_count_failed_episodes_apart():
     assert result.mean_reward == 0.0
     assert result.errors == ((2, "boom"),)
     assert result.outcomes == {"success": 1, "failure": 1}
+
+
+def test_replies_that_hit_the_token_limit_are_counted():
+    cut, whole = step(finish="length"), step(terminated=True, info={"success": False})
+    result = summarise([score(ended(0, cut, whole)), score(ended(1, whole))])
+    assert result.cut_off == 1
 
 
 def test_results_do_not_depend_on_the_order_of_completion():
