@@ -6,8 +6,11 @@ caller's own and stays as it is; the messages inside must not be changed by anyb
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from ludic_gym.errors import ConfigError
 from ludic_gym.types import Message
 
 
@@ -67,6 +70,117 @@ class LatestObservation:
     def messages(self) -> list[Message]:
         """The system message and the messages of this turn."""
         return self._system + self._turn
+
+
+class TruncatedThinkingContext:
+    """Shows the thinking of the present turn only; stored messages keep theirs.
+
+    placeholder: stands where a `<think>...</think>` block of an earlier turn was. Without one,
+        the white space after the block goes as well.
+    A reply that starts inside a block, because the chat template opened it, is cut up to its
+    `</think>`; a block that was never closed is cut to the end.
+    """
+
+    def __init__(self, placeholder: str = "") -> None:
+        self._placeholder = placeholder
+        self._stored: list[Message] = []
+
+    def reset(self, system_prompt: str) -> None:
+        """Forget the dialog."""
+        self._stored = stored_system_prompt(system_prompt)
+
+    def add(self, message: Message) -> None:
+        """Store a message, thinking included."""
+        self._stored.append(message)
+
+    def messages(self) -> list[Message]:
+        """All messages, without the thinking in replies before the newest observation."""
+        turn_start = _last_turn_start(self._stored)
+        return [self._shown(m) for m in self._stored[:turn_start]] + self._stored[turn_start:]
+
+    def _shown(self, message: Message) -> Message:
+        content = message["content"]
+        if message["role"] != "assistant" or not content or "think>" not in content:
+            return message
+        return {**message, "content": without_thinking(content, self._placeholder)}
+
+
+class SlidingWindow:
+    """Shows the system message and as many of the newest turns as fit, at least the last one.
+
+    max_tokens: what the shown messages may come to, as `count_tokens` measures their texts.
+    summarize: makes of the messages that do not fit a text that is added to the system message.
+    """
+
+    def __init__(
+        self,
+        max_tokens: int,
+        count_tokens: Callable[[str], int],
+        summarize: Callable[[Sequence[Message]], str] | None = None,
+    ) -> None:
+        if max_tokens < 1:
+            raise ConfigError(f"max_tokens is at least 1, got {max_tokens}")
+        self._max_tokens = max_tokens
+        self._count_tokens = count_tokens
+        self._summarize = summarize
+        self.reset("")
+
+    def reset(self, system_prompt: str) -> None:
+        """Forget the dialog."""
+        self._system_prompt = system_prompt
+        self._stored: list[Message] = []
+        self._sizes: list[int] = []
+
+    def add(self, message: Message) -> None:
+        """Store a message."""
+        self._stored.append(message)
+        self._sizes.append(self._count_tokens(_text_of(message)))
+
+    def messages(self) -> list[Message]:
+        """The system message, with the summary if there is one, and the turns that fit."""
+        start = self._window_start()
+        summary = ""
+        if start and self._summarize is not None:
+            summary = self._summarize(tuple(self._stored[:start]))
+        system_prompt = "\n\n".join(filter(None, (self._system_prompt, summary)))
+        return stored_system_prompt(system_prompt) + self._stored[start:]
+
+    def _window_start(self) -> int:
+        left = self._max_tokens - self._count_tokens(self._system_prompt)
+        start = len(self._stored)
+        for turn_start in reversed(_turn_starts(self._stored)):
+            left -= sum(self._sizes[turn_start:start])
+            if left < 0 and start < len(self._stored):
+                break
+            start = turn_start
+        return start
+
+
+def without_thinking(text: str, placeholder: str = "") -> str:
+    """The text with each `<think>...</think>` replaced, or taken out with the space after it."""
+    first_end = text.find("</think>")
+    if first_end >= 0 and "<think>" not in text[:first_end]:
+        text = "<think>" + text
+    spoken, *thoughts = text.split("<think>")
+    for thought in thoughts:
+        _, closing, rest = thought.partition("</think>")
+        spoken += placeholder + (rest if placeholder or not closing else rest.lstrip())
+    return spoken
+
+
+def _turn_starts(messages: Sequence[Message]) -> list[int]:
+    """Where turns begin. What comes before the first observation belongs to the first turn."""
+    return [i for i, message in enumerate(messages) if is_observation(message) or i == 0]
+
+
+def _last_turn_start(messages: Sequence[Message]) -> int:
+    return max(_turn_starts(messages), default=0)
+
+
+def _text_of(message: Message) -> str:
+    """All that a message brings into a prompt."""
+    calls = message.get("tool_calls")
+    return (message["content"] or "") + (json.dumps(calls) if calls else "")
 
 
 def stored_system_prompt(system_prompt: str) -> list[Message]:
