@@ -1,6 +1,8 @@
 """Policies: whatever acts in an environment. They compose by wrapping."""
 
+from ludic_gym.policies.attempts import BestOf, Retry, majority
 from ludic_gym.policies.base import PolicyWrapper
+from ludic_gym.policies.budgets import Budget, ThinkingBudget
 from ludic_gym.policies.chat import ChatPolicy
 from ludic_gym.policies.parsed import Parsed, RejectCutOff
 from ludic_gym.policies.reference import (
@@ -13,6 +15,8 @@ from ludic_gym.policies.reference import (
 from ludic_gym.policies.tool_use import NativeTools, ReAct, TextTools, ToolUse
 
 __all__ = [
+    "BestOf",
+    "Budget",
     "ChatPolicy",
     "HumanPolicy",
     "NativeTools",
@@ -23,7 +27,10 @@ __all__ = [
     "ReAct",
     "RejectCutOff",
     "ReplayPolicy",
+    "Retry",
     "ScriptedPolicy",
     "TextTools",
+    "ThinkingBudget",
     "ToolUse",
+    "majority",
 ]

@@ -47,19 +47,28 @@ class ChatPolicy(PlainCall):
     async def act(self, sampling: Sampling) -> Decision:
         """One model call; its reply is stored."""
         completion = await self.ask(sampling)
-        self.context.add(assistant_message(completion))
+        self.store(completion)
         return Decision(action=completion.text, completions=(completion,))
 
+    def store(self, completion: Completion, prefill: str = "") -> None:
+        """Store the reply, which ends the offer."""
+        self._tools, self._unstored = (), ()
+        self.context.add(assistant_message(completion, prefill))
+
     def offer(self, *, tools: Sequence[ToolSchema] = (), unstored: Sequence[Message] = ()) -> None:
-        """Give the next model call tools, and messages that end its prompt but are not stored."""
+        """Give the next reply tools, and messages that end its prompt but are not stored."""
         self._tools = tuple(tools)
         self._unstored = tuple(unstored)
 
-    async def ask(self, sampling: Sampling) -> Completion:
-        """One model call that stores nothing."""
+    async def ask(self, sampling: Sampling, prefill: str = "") -> Completion:
+        """One model call that stores nothing; it takes the offer along.
+
+        prefill: the beginning of the reply, which the model continues.
+        """
         tools, messages = self._tools, self.context.messages()
         messages += self._unstored
-        self._tools = self._unstored = ()
+        if prefill:
+            messages.append({"role": "assistant", "content": prefill})
         if tools:
             return await self.client.complete(messages, sampling, tools)
         return await self.client.complete(messages, sampling)
@@ -72,13 +81,14 @@ class ChatPolicy(PlainCall):
         return fork
 
 
-def assistant_message(completion: Completion) -> Message:
+def assistant_message(completion: Completion, prefill: str = "") -> Message:
     """The completion as the message that later prompts show."""
+    text = prefill + completion.text
     if not completion.tool_calls:
-        return {"role": "assistant", "content": completion.text}
+        return {"role": "assistant", "content": text}
     return {
         "role": "assistant",
-        "content": completion.text or None,
+        "content": text or None,
         "tool_calls": [
             {
                 "id": call.id,

@@ -1,0 +1,80 @@
+"""Retry and BestOf: more than one attempt at a turn."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from dataclasses import replace
+
+from ludic_gym.concurrency import gathered
+from ludic_gym.errors import ConfigError
+from ludic_gym.policies.base import PolicyWrapper, call_sampling
+from ludic_gym.types import Decision, Policy, Sampling
+
+Choose = Callable[[Sequence[Decision]], int]
+
+
+class Retry(PolicyWrapper):
+    """Where the wrapped policy found no action, tells it its feedback and asks again at once.
+
+    attempts: in one turn. Their rewards add up, so that each failure costs its penalty.
+    """
+
+    def __init__(self, policy: Policy, attempts: int = 2) -> None:
+        super().__init__(policy)
+        if attempts < 1:
+            raise ConfigError(f"attempts is at least 1, got {attempts}")
+        self._attempts = attempts
+
+    async def act(self, sampling: Sampling) -> Decision:
+        """The first decision with an action, or the last one."""
+        decision = await self.policy.act(sampling)
+        for attempt in range(1, self._attempts):
+            if decision.action is not None or decision.give_up:
+                break
+            self.policy.observe(decision.feedback)
+            again = await self.policy.act(call_sampling(sampling, attempt))
+            decision = replace(
+                again,
+                reward=decision.reward + again.reward,
+                completions=decision.completions + again.completions,
+            )
+        return decision
+
+
+class BestOf(PolicyWrapper):
+    """Samples `n` decisions at once, from copies of the wrapped policy, and goes on with one.
+
+    choose: the index of that one; by default `majority`, which is self-consistency (Wang et al.
+        2022, arXiv:2203.11171).
+    All model calls are kept, those of the chosen decision last; the reward is that one's alone.
+    """
+
+    def __init__(self, policy: Policy, n: int, choose: Choose | None = None) -> None:
+        super().__init__(policy)
+        if n < 1:
+            raise ConfigError(f"n is at least 1, got {n}")
+        self._n = n
+        self._choose = choose or majority
+
+    async def act(self, sampling: Sampling) -> Decision:
+        """The chosen decision; the other copies are forgotten."""
+        copies = [deepcopy(self.policy) for _ in range(self._n)]
+        decisions = await gathered(
+            copy.act(call_sampling(sampling, index)) for index, copy in enumerate(copies)
+        )
+        best = self._choose(decisions)
+        self.policy = copies[best]
+        in_order = [*decisions[:best], *decisions[best + 1 :], decisions[best]]
+        calls = tuple(call for decision in in_order for call in decision.completions)
+        return replace(decisions[best], completions=calls)
+
+
+def majority(decisions: Sequence[Decision]) -> int:
+    """The first decision for the most frequent action; those without action have no vote."""
+    votes = Counter(d.action for d in decisions if d.action is not None)
+    if not votes:
+        return 0
+    winner = votes.most_common(1)[0][0]
+    return next(index for index, d in enumerate(decisions) if d.action == winner)

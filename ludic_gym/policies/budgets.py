@@ -1,0 +1,98 @@
+"""Budget and ThinkingBudget: an end to long episodes and to long thoughts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ludic_gym.errors import ClientError, ConfigError
+from ludic_gym.policies.base import PolicyWrapper, call_sampling
+from ludic_gym.policies.chat import ChatPolicy
+from ludic_gym.types import Completion, Decision, Policy, Sampling
+
+
+class Budget(PolicyWrapper):
+    """Gives up when an episode has used up its completion tokens or its turns.
+
+    max_tokens: the last model call is cut to what is left. Where a turn makes several calls (tool
+        use), wrap the ChatPolicy inside, so that each call is counted as it comes.
+    max_turns: turns of this policy; the last one is still played.
+    The rollout is truncated for the reason "token_budget" or "turn_budget".
+    Raises ClientError if tokens are to be counted but the client returns none.
+    """
+
+    def __init__(
+        self, policy: Policy, *, max_tokens: int | None = None, max_turns: int | None = None
+    ) -> None:
+        super().__init__(policy)
+        limits = [limit for limit in (max_tokens, max_turns) if limit is not None]
+        if not limits or min(limits) < 1:
+            raise ConfigError(
+                "a Budget has max_tokens or max_turns, at least 1 each, got "
+                f"max_tokens={max_tokens}, max_turns={max_turns}"
+            )
+        self._max_tokens = max_tokens
+        self._max_turns = max_turns
+        self._tokens = self._turns = 0
+
+    def reset(self, system_prompt: str) -> None:
+        """Start an episode with the whole budget."""
+        self._tokens = self._turns = 0
+        super().reset(system_prompt)
+
+    async def act(self, sampling: Sampling) -> Decision:
+        """Decide, within what is left."""
+        if self._max_tokens is not None:
+            left = max(1, self._max_tokens - self._tokens)
+            sampling = replace(sampling, max_tokens=min(sampling.max_tokens, left))
+        decision = await self.policy.act(sampling)
+        self._turns += 1
+        if self._max_tokens is not None:
+            self._tokens += sum(map(_token_count, decision.completions))
+        reason = self._used_up()
+        return replace(decision, give_up=reason) if reason and not decision.give_up else decision
+
+    def _used_up(self) -> str:
+        if self._max_tokens is not None and self._tokens >= self._max_tokens:
+            return "token_budget"
+        if self._max_turns is not None and self._turns >= self._max_turns:
+            return "turn_budget"
+        return ""
+
+
+class ThinkingBudget(PolicyWrapper):
+    """Ends a thought that has become too long, and lets the model answer from there.
+
+    A reply that reaches `max_think_tokens` is continued in a second model call, with up to
+    `max_tokens` in all. If its `<think>` is still open, `closing` is put into its mouth: those
+    tokens belong to the second prompt and are never trained on.
+    """
+
+    def __init__(
+        self, policy: ChatPolicy, max_think_tokens: int, closing: str = "\n</think>\n\n"
+    ) -> None:
+        super().__init__(policy)
+        if max_think_tokens < 1:
+            raise ConfigError(f"max_think_tokens is at least 1, got {max_think_tokens}")
+        self._chat = policy
+        self._max_think_tokens = max_think_tokens
+        self._closing = closing
+
+    async def act(self, sampling: Sampling) -> Decision:
+        """Think and answer, in one or two model calls."""
+        short = min(sampling.max_tokens, self._max_think_tokens)
+        first = await self._chat.ask(replace(sampling, max_tokens=short))
+        left = sampling.max_tokens - short
+        if first.finish_reason != "length" or left < 1:
+            self._chat.store(first)
+            return Decision(action=first.text, completions=(first,))
+        prefill = first.text if "</think>" in first.text else first.text + self._closing
+        rest = call_sampling(replace(sampling, max_tokens=left), 1)
+        second = await self._chat.ask(rest, prefill)
+        self._chat.store(second, prefill)
+        return Decision(action=prefill + second.text, completions=(first, second))
+
+
+def _token_count(completion: Completion) -> int:
+    if completion.completion_ids is None:
+        raise ClientError("a token budget needs a client that returns token ids, this one does not")
+    return len(completion.completion_ids)
