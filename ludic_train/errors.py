@@ -4,8 +4,8 @@ LudicError
 └── TrainError             something between a model and its update went wrong
     ├── ModelNotFound      no model at a path or under a hub name
     ├── UnsupportedModel   a model has a part that the embedded sampler cannot compute
-    ├── PromptTooLong      prompt and completion do not fit the model's positions
-    ├── SamplerError       the embedded sampler failed; every waiting request gets it
+    ├── PromptTooLong      prompt and completion do not fit the model's positions (a ClientError)
+    ├── SamplerError       the embedded sampler failed, for all who wait (a ClientError)
     ├── CreditError        rollouts that a credit assigner cannot weigh
     ├── LossError          a loss was given a batch that it cannot be computed on
     │   ├── MissingLogprobs    the batch was sampled without log-probs
@@ -19,7 +19,7 @@ LudicError
     └── NonFiniteUpdate    a loss or gradient is NaN or infinite
 """
 
-from ludic_gym.errors import LudicError
+from ludic_gym.errors import ClientError, LudicError
 
 
 class TrainError(LudicError):
@@ -34,11 +34,11 @@ class UnsupportedModel(TrainError):
     """A model has a part that the embedded sampler cannot compute exactly."""
 
 
-class PromptTooLong(TrainError):
+class PromptTooLong(TrainError, ClientError):
     """A prompt and its completion do not fit into the model's positions."""
 
 
-class SamplerError(TrainError):
+class SamplerError(TrainError, ClientError):
     """The embedded sampler failed; every request that was waiting gets this."""
 
 

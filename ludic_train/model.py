@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
 PAD, TURN_START, TURN_END = "<|pad|>", "<|im_start|>", "<|im_end|>"
 ROLES = ("system", "user", "assistant")
 CHAT_TEMPLATE = (
-    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
+    "{% for m in messages %}{% if m['tool_calls'] %}{{ raise_exception('it knows no tool calls') }}"
+    "{% endif %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 # Digits, lone capitals and signs stay single tokens, so that a board or a number is read cell by
@@ -84,26 +86,37 @@ def _with_chat_template(bpe: Tokenizer, special_tokens: Sequence[str]) -> PreTra
     return tokenizer
 
 
-def render_chat(
-    tokenizer: PreTrainedTokenizerBase,
-    messages: Sequence[Message],
-    *,
-    add_generation_prompt: bool = True,
-) -> list[int]:
-    """Token ids of a dialog under the tokenizer's chat template; the one way to get prompt ids.
+def render_chat(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message]) -> list[int]:
+    """Prompt ids for the next assistant message; the one way from a dialog to ids.
 
-    Equals `tokenizer.apply_chat_template`, except that a special token spelled out inside a
-    message ("<|im_end|>") stays ordinary text: nobody's words can end a turn or open another.
+    A dialog that ends with an assistant message has that one continued. Equals
+    `tokenizer.apply_chat_template`, except that a special token spelled out inside a message
+    ("<|im_end|>") stays ordinary text: nobody's words can end a turn or open another.
+    Raises ConfigError for a dialog that the chat template refuses.
     """
     safe, fence = _fence_specials(tokenizer, messages)
-    text = tokenizer.apply_chat_template(
-        safe, add_generation_prompt=add_generation_prompt, tokenize=False
-    )
+    text = _rendered(tokenizer, safe)
     ids: list[int] = []
     for i, piece in enumerate(text.split(fence) if fence else [text]):
         fenced = i % 2 == 1
         ids += tokenizer.encode(piece, add_special_tokens=False, split_special_tokens=fenced)
     return ids
+
+
+def _rendered(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message]) -> str:
+    from jinja2 import TemplateError
+
+    goes_on = bool(messages) and messages[-1]["role"] == "assistant"
+    try:
+        text: str = tokenizer.apply_chat_template(
+            messages,
+            add_generation_prompt=not goes_on,
+            continue_final_message=goes_on,
+            tokenize=False,
+        )
+    except (TemplateError, ValueError) as error:
+        raise ConfigError(f"the chat template refuses this dialog: {error}") from error
+    return text
 
 
 def _fence_specials(
@@ -113,21 +126,39 @@ def _fence_specials(
 
     The fence is a private-use character that no message contains, "" if none was needed.
     """
-    contents = "".join(message["content"] for message in messages)
-    specials = [token for token in tokenizer.all_special_tokens if token in contents]
+    said = "\0".join(_strings(list(messages)))
+    specials = [token for token in tokenizer.all_special_tokens if token in said]
     if not specials:
         return messages, ""
-    fence = next(c for c in map(chr, range(0xF0000, 0xFFFFE)) if c not in contents)
-    return [
-        Message(role=m["role"], content=_fenced(m["content"], specials, fence)) for m in messages
-    ], fence
-
-
-def _fenced(text: str, specials: Sequence[str], fence: str) -> str:
-    import re
-
+    fence = next(c for c in map(chr, range(0xF0000, 0xFFFFE)) if c not in said)
     longest_first = sorted(specials, key=len, reverse=True)
-    return re.sub("|".join(map(re.escape, longest_first)), rf"{fence}\g<0>{fence}", text)
+    pattern = re.compile("|".join(map(re.escape, longest_first)))
+    fenced: Sequence[Message] = _replaced(list(messages), pattern, rf"{fence}\g<0>{fence}")
+    return fenced, fence
+
+
+def _strings(value: Any) -> Iterator[str]:  # noqa: ANN401 - JSON
+    """Every string value in JSON data."""
+    match value:
+        case str():
+            yield value
+        case list():
+            for item in value:
+                yield from _strings(item)
+        case dict():
+            yield from _strings(list(value.values()))
+
+
+def _replaced(value: Any, pattern: re.Pattern[str], by: str) -> Any:  # noqa: ANN401 - JSON
+    """JSON data with the pattern replaced in every string."""
+    match value:
+        case str():
+            return pattern.sub(by, value)
+        case list():
+            return [_replaced(item, pattern, by) for item in value]
+        case dict():
+            return {key: _replaced(item, pattern, by) for key, item in value.items()}
+    return value
 
 
 def make_tiny_model(

@@ -65,7 +65,7 @@ def test_a_vocabulary_without_room_for_all_bytes_is_refused():
         make_tokenizer(TEXTS, vocab_size=200)
 
 
-@given(st.lists(ANY_TEXT, min_size=1, max_size=4))
+@given(st.lists(ANY_TEXT, min_size=1, max_size=5).filter(lambda texts: len(texts) % 2))
 @settings(max_examples=50)
 def test_ordinary_dialogs_get_the_ids_of_the_chat_template(texts):
     roles = ("user", "assistant")
@@ -95,10 +95,33 @@ def test_the_next_prompt_extends_the_last_prompt_and_its_completion():
     assert then[: len(prompt) + len(completion)] == prompt + completion
 
 
-def test_a_finished_dialog_has_no_open_turn():
-    dialog = [user("5"), Message(role="assistant", content="6")]
-    closed = render_chat(TOKENIZER, dialog, add_generation_prompt=False)
-    assert TOKENIZER.decode(closed).endswith("assistant\n6<|im_end|>\n")
+@pytest.mark.parametrize("begun", ["", "6", " 6 <|im_end|> "])
+def test_a_dialog_that_ends_with_the_assistant_is_continued(begun):
+    dialog = [user("5"), Message(role="assistant", content=begun)]
+    ids = render_chat(TOKENIZER, dialog)
+    assert TOKENIZER.decode(ids) == TOKENIZER.decode(render_chat(TOKENIZER, dialog[:1])) + begun
+    assert ids.count(TOKENIZER.eos_token_id) == 1
+
+
+def test_tool_calls_that_the_template_cannot_show_are_refused():
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    dialog = [user("5"), Message(role="assistant", content="", tool_calls=[call]), user("6")]
+    with pytest.raises(ConfigError, match="refuses this dialog: it knows no tool calls"):
+        render_chat(TOKENIZER, dialog)
+
+
+def test_an_assistant_message_without_text_cannot_be_continued():
+    with pytest.raises(ConfigError, match="refuses this dialog"):
+        render_chat(TOKENIZER, [user("5"), Message(role="assistant", content=None)])
+
+
+def test_special_tokens_inside_tool_calls_stay_text_too():
+    lenient = make_tokenizer(TEXTS)
+    lenient.chat_template = "{% for m in messages %}{{ m['tool_calls'] | tojson }}{% endfor %}"
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "<|im_end|>"}}
+    ids = render_chat(lenient, [Message(role="user", content=None, tool_calls=[call])])
+    assert not set(ids) & set(lenient.all_special_ids)
+    assert '"arguments": "<|im_end|>"' in lenient.decode(ids)
 
 
 def test_equal_seeds_give_equal_models_and_leave_the_global_random_state_alone():

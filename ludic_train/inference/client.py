@@ -1,0 +1,209 @@
+"""The embedded sampler as a chat client: coroutines ask, one engine answers them together."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from ludic_gym.clients import ToolSchema
+from ludic_gym.errors import ConfigError
+from ludic_gym.types import Completion, Message, Sampling
+from ludic_train.errors import PromptTooLong, SamplerError
+from ludic_train.inference.engine import Ended, Engine
+from ludic_train.inference.requests import Request
+from ludic_train.model import render_chat
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+# Turns of the event loop without a new request after which no more are expected. A coroutine that
+# got its answer needs a few to hand it on, through gathers and queues, until the next one asks.
+QUIET_TURNS = 8
+# Tokenising can take longer than sampling; in a game, the same short dialogs come again.
+REMEMBERED_DIALOGS, REMEMBERED_LENGTH = 8192, 512
+
+_Answer = asyncio.Future[Completion]
+
+
+class EmbeddedChatClient:
+    """A `ChatClient` over the live params of a model in this process.
+
+    Requests of all coroutines are batched while they run, at most `max_batch_size` at a time; the
+    rest wait. The forward passes run in one worker thread, so the event loop stays alive. A change
+    of the params is what the next request is sampled from; setting `policy_version` after it is all
+    that publishing takes. Change params only while no request is in flight.
+
+    A request without a seed gets one from the client's own generator, which starts at `seed`; the
+    completion's `sampling` tells it. Equal requests made in equal order give equal completions, bit
+    for bit, and a request with a seed gives the same text in any company, up to the rounding that
+    `sampling.choose` explains.
+    Raises UnsupportedModel for a model that the decoder cannot run.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        max_batch_size: int = 256,
+        policy_version: int = 0,
+        seed: int = 0,
+    ) -> None:
+        if max_batch_size < 1:
+            raise ConfigError(f"max_batch_size={max_batch_size} must be at least 1")
+        self.policy_version = policy_version
+        self._tokenizer = tokenizer
+
+        @lru_cache(maxsize=REMEMBERED_DIALOGS)
+        def remembered_prompt_ids(dialog: str) -> tuple[int, ...]:
+            return tuple(render_chat(tokenizer, json.loads(dialog)))
+
+        self._remembered_prompt_ids = remembered_prompt_ids
+        self._engine = Engine(model, tokenizer, max_batch_size=max_batch_size)
+        self._seeds = random.Random(seed)
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sampler")
+        self._inbox: list[tuple[Request, _Answer]] = []
+        self._answers: dict[Request, _Answer] = {}
+        self._task: asyncio.Task[None] | None = None
+        # Makes the worker thread stop at the next token, to look at what has changed.
+        self._hung_up = False
+
+    async def complete(
+        self, messages: Sequence[Message], sampling: Sampling, tools: Sequence[ToolSchema] = ()
+    ) -> Completion:
+        """Sample the next message of a dialog, or the rest of the assistant message that ends it.
+
+        Raises ConfigError for a sampling that makes no sense and for native tools, PromptTooLong
+        for a dialog that with `max_tokens` does not fit the model, SamplerError if the model cannot
+        be sampled from.
+        """
+        if tools:
+            raise ConfigError(
+                f"the embedded sampler reads no native tool calls, and {len(tools)} tools were "
+                "offered: use a policy that calls tools in text"
+            )
+        request = self._request(messages, sampling)
+        answer: _Answer = asyncio.get_running_loop().create_future()
+        self._start()
+        self._inbox.append((request, answer))
+        try:
+            return await answer
+        except asyncio.CancelledError:
+            self._hung_up = True
+            raise
+
+    def _request(self, messages: Sequence[Message], sampling: Sampling) -> Request:
+        check_sampling(sampling)
+        prompt_ids = self._prompt_ids(messages)
+        if len(prompt_ids) + sampling.max_tokens > self._engine.max_positions:
+            raise PromptTooLong(
+                f"a prompt of {len(prompt_ids)} tokens and max_tokens={sampling.max_tokens} do not "
+                f"fit the model's {self._engine.max_positions} positions"
+            )
+        if sampling.seed is None:
+            sampling = replace(sampling, seed=self._seeds.getrandbits(63))
+        return Request(prompt_ids=prompt_ids, sampling=sampling, policy_version=self.policy_version)
+
+    def _prompt_ids(self, messages: Sequence[Message]) -> tuple[int, ...]:
+        dialog = json.dumps(messages)
+        if len(dialog) > REMEMBERED_LENGTH:
+            return tuple(render_chat(self._tokenizer, messages))
+        return self._remembered_prompt_ids(dialog)
+
+    def _start(self) -> None:
+        """Have a task on this event loop that serves the inbox."""
+        loop, task = asyncio.get_running_loop(), self._task
+        if task and not task.done():
+            if task.get_loop() is loop:
+                return
+            if not task.get_loop().is_closed():
+                raise SamplerError("this client is serving another event loop: use one client each")
+            self._forget()
+        self._task = loop.create_task(self._serve())
+
+    async def _serve(self) -> None:
+        """Answer until nobody is waiting."""
+        loop = asyncio.get_running_loop()
+        try:
+            while self._inbox or self._answers:
+                await self._quiet()
+                arrived, gone = self._collect()
+                ended = await loop.run_in_executor(self._thread, self._advance, arrived, gone)
+                self._hand_out(ended)
+        except Exception as error:
+            self._abandon(error)
+        except asyncio.CancelledError:
+            self._abandon(None)
+            raise
+
+    async def _quiet(self) -> None:
+        """Let the event loop turn until no coroutine asks any more."""
+        turns = 0
+        while turns < QUIET_TURNS:
+            asked = len(self._inbox)
+            await asyncio.sleep(0)
+            turns = turns + 1 if len(self._inbox) == asked else 0
+
+    def _collect(self) -> tuple[list[Request], set[Request]]:
+        """The requests that arrived since the last time, and those nobody waits for any more."""
+        gone = {request for request, answer in self._answers.items() if answer.done()}
+        arrived = {request: answer for request, answer in self._inbox if not answer.done()}
+        self._inbox.clear()
+        self._hung_up = False
+        self._answers = {r: a for r, a in self._answers.items() if r not in gone} | arrived
+        return list(arrived), gone
+
+    def _advance(self, arrived: list[Request], gone: set[Request]) -> list[Ended]:
+        """What the worker thread does, and nobody else: the engine belongs to it."""
+        if gone:
+            self._engine.cancel(gone)
+        for request in arrived:
+            self._engine.add(request)
+        return self._engine.advance(lambda: bool(self._inbox) or self._hung_up)
+
+    def _hand_out(self, ended: list[Ended]) -> None:
+        for request, completion in ended:
+            answer = self._answers.pop(request)
+            if not answer.done():
+                answer.set_result(completion)
+
+    def _abandon(self, error: Exception | None) -> None:
+        """Drop all requests: whoever waits gets the error, or is cancelled if there is none."""
+        for answer in self._forget():
+            if error is None:
+                answer.cancel()
+            elif not answer.done():
+                answer.set_exception(_failure(error))
+
+    def _forget(self) -> list[_Answer]:
+        """Drop all requests, here and in the engine, and return what was waited for."""
+        self._hung_up = True
+        self._thread.submit(self._engine.reset)
+        answers = [*self._answers.values(), *(answer for _, answer in self._inbox)]
+        self._answers.clear()
+        self._inbox.clear()
+        return answers
+
+
+def check_sampling(sampling: Sampling) -> None:
+    """Raises ConfigError for values that no completion can be sampled with."""
+    if not 0 <= sampling.temperature < float("inf"):
+        raise ConfigError(f"temperature={sampling.temperature} must be 0 (greedy) or more")
+    if not 0 < sampling.top_p <= 1:
+        raise ConfigError(f"top_p={sampling.top_p} must be above 0 and at most 1")
+    if sampling.max_tokens < 1:
+        raise ConfigError(f"max_tokens={sampling.max_tokens} must be at least 1")
+    if "" in sampling.stop:
+        raise ConfigError(f"stop={sampling.stop!r} has an empty string, which every text contains")
+
+
+def _failure(error: Exception) -> SamplerError:
+    failure = SamplerError(f"sampling failed: {error}")
+    failure.__cause__ = error
+    return failure

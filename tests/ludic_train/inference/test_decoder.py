@@ -1,0 +1,110 @@
+import random
+
+import pytest
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel
+
+from ludic_train.errors import UnsupportedModel
+from ludic_train.inference.decoder import Decoder
+from ludic_train.model import load_model, save_model
+
+LENGTHS = (40, 9, 17, 5)
+PROMPTS = (25, 9, 8, 3)
+
+
+def sequences(lengths=LENGTHS, vocab=300):
+    rng = random.Random(0)
+    return [[rng.randrange(vocab) for _ in range(length)] for length in lengths]
+
+
+def worst_error(model, reference_logits, copies=(1, 2, 1, 2)):
+    """Greatest difference over a ragged prefill and 15 teacher-forced steps of six rows."""
+    texts, decoder = sequences(vocab=model.config.vocab_size), Decoder(model)
+    expected = [reference_logits(model, text) for text in texts]
+    owners = [i for i, n in enumerate(copies) for _ in range(n)]
+    lengths = [PROMPTS[i] for i in owners]
+    with torch.inference_mode():
+        decoder.reserve(len(owners), max(lengths))
+        prompts = [text[:size] for text, size in zip(texts, PROMPTS, strict=True)]
+        logits = decoder.prefill(prompts, copies, first_row=0)
+        errors = []
+        for _ in range(15):
+            errors += [
+                (logits[row] - expected[i][lengths[row] - 1]).abs().max().item()
+                for row, i in enumerate(owners)
+                if lengths[row] <= len(texts[i])
+            ]
+            newest = [(texts[i] + [0] * 15)[lengths[row]] for row, i in enumerate(owners)]
+            decoder.reserve(len(owners), max(lengths) + 1)
+            logits = decoder.decode(
+                torch.tensor(newest), torch.tensor(lengths), num_slots=max(lengths) + 1
+            )
+            lengths = [length + 1 for length in lengths]
+    return max(errors)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("family", ["qwen3", "qwen2", "mistral", "llama", "llama3"])
+def test_ragged_rows_get_the_logits_of_the_full_forward(family, tied, make_model, reference_logits):
+    assert worst_error(make_model(family, tied), reference_logits) < 1e-5
+
+
+def test_a_model_of_one_layer_and_unshared_keys_is_exact(make_model, reference_logits):
+    model = make_model("qwen3", num_hidden_layers=1, num_key_value_heads=4)
+    assert worst_error(model, reference_logits) < 1e-5
+
+
+def test_adapters_take_part(make_model, tokenizer, reference_logits, tmp_path):
+    save_model(make_model("qwen3", vocab_size=len(tokenizer)), tokenizer, tmp_path)
+    model, _ = load_model(tmp_path, lora_rank=4)
+    plain = reference_logits(model, [5, 6])
+    with torch.no_grad():
+        for param in model.parameters():
+            if param.requires_grad:
+                param.normal_(std=0.1)
+    assert not torch.allclose(reference_logits(model, [5, 6]), plain, atol=0.1)
+    assert worst_error(model.eval(), reference_logits) < 1e-5
+
+
+def test_changed_params_show_at_the_next_call(make_model, reference_logits):
+    model = make_model("llama")
+    assert worst_error(model, reference_logits) < 1e-5
+    decoder, prompt = Decoder(model), [[5, 6, 7]]
+    with torch.inference_mode():
+        decoder.reserve(1, 3)
+        decoder.prefill(prompt, [1], 0)
+    with torch.no_grad():
+        for param in model.parameters():
+            param.mul_(0.9)
+    with torch.inference_mode():
+        again = decoder.prefill(prompt, [1], 0)[0]
+    torch.testing.assert_close(again, reference_logits(model, prompt[0])[-1], atol=1e-5, rtol=0)
+
+
+def test_moved_rows_go_on_as_if_they_had_been_there(make_model, reference_logits):
+    model, (first, second) = make_model("qwen3"), sequences((6, 4))
+    decoder = Decoder(model)
+    with torch.inference_mode():
+        decoder.reserve(2, 7)
+        decoder.prefill([first, second], [1, 1], 0)
+        decoder.cache.move([1], [0], num_slots=4)
+        logits = decoder.decode(torch.tensor([9]), torch.tensor([4]), num_slots=5)[0]
+    expected = reference_logits(model, [*second, 9])[-1]
+    torch.testing.assert_close(logits, expected, atol=1e-5, rtol=0)
+
+
+def test_a_sliding_window_bounds_the_positions(make_model):
+    assert Decoder(make_model("mistral")).max_positions == 200
+    assert Decoder(make_model("llama")).max_positions == 256
+
+
+def test_another_architecture_is_refused():
+    model = GPT2LMHeadModel(GPT2Config(n_layer=1, n_head=1, n_embd=8, vocab_size=10))
+    with pytest.raises(UnsupportedModel, match=r"cannot run 'gpt2' models, only llama"):
+        Decoder(model)
+
+
+def test_a_rotation_that_depends_on_the_length_is_refused(make_model):
+    rope = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}
+    with pytest.raises(UnsupportedModel, match="'dynamic' is none of default"):
+        Decoder(make_model("llama", rope_parameters=rope))

@@ -1,0 +1,102 @@
+import math
+
+import pytest
+import torch
+
+from ludic_train.inference.sampling import choose, uniforms
+
+# Probabilities 0.1, 0.2, 0.3, 0.4.
+LOGITS = torch.tensor([1.0, 2.0, 3.0, 4.0]).log()
+ALMOST_ONE = 1 - 2.0**-52
+
+
+def draw(uniform, *, temperature=1.0, top_p=1.0, logits=LOGITS):
+    row = torch.tensor([temperature]), torch.tensor([top_p])
+    ids, logprobs = choose(logits[None], *row, torch.tensor([uniform], dtype=torch.float64))
+    return ids.item(), logprobs.item()
+
+
+def splitmix64(state):
+    """The reference in plain integers (Steele, Lea & Flood 2014)."""
+    z = (state + 0x9E3779B97F4A7C15) % 2**64
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EB % 2**64
+    return z ^ (z >> 31)
+
+
+def test_the_reference_generator_gives_its_published_first_number():
+    assert splitmix64(0) == 0xE220A8397B1DCDAF
+
+
+@pytest.mark.parametrize("seed", [0, 1, -1, 2**63 - 1, -(2**63), 123456789])
+@pytest.mark.parametrize("position", [0, 1, 1000])
+def test_noise_is_the_hash_of_seed_and_position(seed, position):
+    state = splitmix64(seed % 2**64) + (position - 1) * 0x9E3779B97F4A7C15
+    expected = (splitmix64(state % 2**64) >> 12) * 2.0**-52
+    assert uniforms(torch.tensor([seed]), torch.tensor([position])).item() == expected
+
+
+def test_noise_of_neighbouring_seeds_and_positions_is_uniform_and_distinct():
+    seeds, positions = torch.meshgrid(torch.arange(200), torch.arange(50), indexing="ij")
+    noise = uniforms(seeds.flatten(), positions.flatten())
+    assert len(noise.unique()) == 10_000
+    # The mean of 10,000 uniforms has standard error 0.0029, a tenth's share 0.003.
+    assert abs(noise.mean().item() - 0.5) < 0.012
+    assert (torch.histc(noise.float(), 10, 0, 1) / 10_000 - 0.1).abs().max() < 0.012
+
+
+@pytest.mark.parametrize(
+    ("uniform", "token"),
+    [(0.0, 0), (0.09, 0), (0.11, 1), (0.29, 1), (0.31, 2), (0.59, 2), (0.61, 3)],
+)
+def test_the_token_is_where_the_cumulative_distribution_passes_the_noise(uniform, token):
+    assert draw(uniform) == (token, pytest.approx(math.log((token + 1) / 10), abs=1e-6))
+
+
+def test_temperature_sharpens_the_distribution():
+    # At 0.5 the weights are squared: 1, 4, 9, 16 of 30.
+    assert draw(0.5, temperature=0.5) == (3, pytest.approx(math.log(16 / 30), abs=1e-6))
+    assert draw(0.4, temperature=0.5) == (2, pytest.approx(math.log(9 / 30), abs=1e-6))
+
+
+def test_the_nucleus_is_renormalised():
+    # 0.4 alone does not reach 0.65, 0.4 + 0.3 does: 3/7 for token 2, 4/7 for token 3.
+    assert draw(0.42, top_p=0.65) == (2, pytest.approx(math.log(3 / 7), abs=1e-6))
+    assert draw(0.44, top_p=0.65) == (3, pytest.approx(math.log(4 / 7), abs=1e-6))
+
+
+def test_the_nucleus_always_holds_the_likeliest_token():
+    assert draw(0.0, top_p=1e-9) == (3, 0.0)
+
+
+def test_temperature_zero_takes_the_likeliest_token_with_its_logprob_at_temperature_one():
+    for uniform in (0.0, 0.5, ALMOST_ONE):
+        assert draw(uniform, temperature=0, top_p=0.3) == (3, pytest.approx(math.log(0.4)))
+
+
+@pytest.mark.parametrize("uniform", [0.0, 0.5, ALMOST_ONE])
+def test_impossible_tokens_are_never_drawn(uniform):
+    logits = torch.tensor([-math.inf, 0.0, -math.inf, -200.0, -math.inf])
+    assert draw(uniform, logits=logits) == (1, 0.0)
+
+
+def test_rows_do_not_know_each_other():
+    uniform = torch.tensor([0.44, 0.44, 0.44, 0.44], dtype=torch.float64)
+    temperature, top_p = torch.tensor([1.0, 0.5, 0.0, 1.0]), torch.tensor([1.0, 1.0, 1.0, 0.65])
+    ids, logprobs = choose(LOGITS.expand(4, 4), temperature, top_p, uniform)
+    assert ids.tolist() == [2, 2, 3, 3]
+    expected = torch.tensor([0.3, 9 / 30, 0.4, 4 / 7]).log()
+    torch.testing.assert_close(logprobs, expected, atol=1e-6, rtol=0)
+
+
+def test_frequencies_follow_the_distribution():
+    size = 20_000
+    noise = uniforms(torch.arange(size), torch.zeros(size, dtype=torch.int64))
+    ids, _ = choose(LOGITS.expand(size, 4), torch.ones(size), torch.ones(size), noise)
+    shares = torch.bincount(ids, minlength=4) / size
+    # Four standard errors of a share of 0.4 are 0.014.
+    torch.testing.assert_close(shares, LOGITS.exp() / 10, atol=0.014, rtol=0)
+
+
+def test_logits_that_are_not_numbers_give_a_logprob_that_is_none():
+    assert math.isnan(draw(0.5, logits=torch.full((4,), math.nan))[1])
