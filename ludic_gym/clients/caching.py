@@ -1,0 +1,75 @@
+"""CachingClient: answers kept on disk, so that a second run costs nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+
+from ludic_gym.clients.base import ChatClient, ToolSchema
+from ludic_gym.errors import ConfigError, DataError
+from ludic_gym.records import completion_from_json, completion_to_json
+from ludic_gym.types import Completion, Message, Sampling
+
+
+class CachingClient:
+    """Asks `client` only what is not in `folder` yet.
+
+    model: what the answers depend on besides the request: the model, its version, the server's
+        options. Answers of different models never mix.
+    The key is the model, the messages, the sampling and the tools. Without a seed and above
+    temperature 0 every answer is a new draw: such requests always go to the client.
+    hits, misses: how many requests were answered from the folder and by the client.
+    """
+
+    def __init__(self, client: ChatClient, folder: Path | str, *, model: str) -> None:
+        if not model:
+            raise ConfigError("a CachingClient needs the name of the model that answers, got ''")
+        self._client = client
+        self._folder = Path(folder)
+        self._model = model
+        self.hits = 0
+        self.misses = 0
+
+    async def complete(
+        self, messages: Sequence[Message], sampling: Sampling, tools: Sequence[ToolSchema] = ()
+    ) -> Completion:
+        """The next assistant message. Raises DataError for a file that cannot be read."""
+        if sampling.seed is None and sampling.temperature > 0:
+            self.misses += 1
+            return await self._client.complete(messages, sampling, tools)
+        path = self._path(messages, sampling, tools)
+        if path.exists():
+            self.hits += 1
+            return _read(path)
+        completion = await self._client.complete(messages, sampling, tools)
+        self.misses += 1
+        _write(path, completion)
+        return completion
+
+    def _path(
+        self, messages: Sequence[Message], sampling: Sampling, tools: Sequence[ToolSchema]
+    ) -> Path:
+        request = [self._model, list(messages), asdict(sampling), list(tools)]
+        digest = hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()
+        # Folders of all answers at once are slow on most file systems.
+        return self._folder / digest[:2] / f"{digest[2:]}.json"
+
+
+def _read(path: Path) -> Completion:
+    try:
+        return completion_from_json(json.loads(path.read_text(encoding="ascii")))
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{path} holds no completion: {error!r}; delete it") from error
+
+
+def _write(path: Path, completion: Completion) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Renamed when it is complete, because other processes may share the folder.
+    with NamedTemporaryFile("w", encoding="ascii", dir=path.parent, delete=False) as file:
+        json.dump(completion_to_json(completion), file)
+    os.replace(file.name, path)

@@ -1,0 +1,199 @@
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ludic_gym.errors import DataError
+from ludic_gym.records import (
+    completion_from_json,
+    completion_to_json,
+    episode_from_json,
+    episode_to_json,
+    open_records,
+    read_episodes,
+    read_rollouts,
+    recorded,
+    write_rollouts,
+)
+from ludic_gym.types import Completion, Decision, Episode, Rollout, Sampling, Step, Task, ToolCall
+
+COMPLETION = Completion(
+    text="é \ud800",
+    finish_reason="tool_calls",
+    sampling=Sampling(temperature=0.1 + 0.2, stop=("\n",), seed=2**62),
+    prompt_ids=(1, 2),
+    completion_ids=(3,),
+    logprobs=(-1 / 3,),
+    policy_version=4,
+    tool_calls=(ToolCall(id="c", name="f", arguments="{"),),
+)
+TASK = Task(
+    env_id="e",
+    kwargs={"pair": (1, 2), "table": {1: "a", "$x": [None]}, "deep": {"a": {"b": (True,)}}},
+    seed=7,
+    options={"row": 3},
+    group="g",
+    sampling=Sampling(seed=1),
+    max_turns=5,
+)
+STEP = Step(
+    observation="o",
+    decision=Decision(
+        action=None, reward=0.1, feedback="f", completions=(COMPLETION,), give_up="budget"
+    ),
+    reward=1e-300,
+    truncated=True,
+    info={"success": False, "score": np.float32(0.1), "board": np.arange(6).reshape(2, 3)},
+)
+EPISODE = Episode(
+    index=2,
+    task=TASK,
+    rollouts=(
+        Rollout(task=TASK, steps=(replace(STEP, info={"a": 1}),), agent="a", player="p"),
+        Rollout(task=TASK, steps=(), agent="b", final_observation="end"),
+    ),
+)
+
+
+def test_an_episode_is_read_back_exactly():
+    line = json.dumps(episode_to_json(EPISODE))
+
+    assert episode_from_json(json.loads(line)) == EPISODE
+
+
+def test_a_completion_without_tokens_is_read_back_exactly():
+    bare = Completion(text="", finish_reason="stop")
+
+    assert completion_from_json(json.loads(json.dumps(completion_to_json(bare)))) == bare
+
+
+def test_numpy_values_keep_their_type_and_shape():
+    episode = replace(EPISODE, rollouts=(Rollout(task=TASK, steps=(STEP,)),))
+    (step,) = episode_from_json(json.loads(json.dumps(episode_to_json(episode)))).rollouts[0].steps
+
+    assert type(step.info["score"]) is np.float32
+    assert step.info["score"] == np.float32(0.1)
+    np.testing.assert_array_equal(step.info["board"], np.arange(6).reshape(2, 3))
+    assert step.info["board"].dtype == np.arange(6).dtype
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: (
+        st.lists(inner)
+        | st.lists(inner).map(tuple)
+        | st.dictionaries(st.text() | st.integers() | st.sampled_from(["$tuple", "$x"]), inner)
+    ),
+    max_leaves=10,
+)
+
+
+@given(values)
+def test_any_plain_value_is_read_back_with_its_types(value):
+    task = Task(env_id="e", kwargs={"value": value})
+    line = json.dumps(episode_to_json(Episode(index=0, task=task)))
+
+    assert repr(episode_from_json(json.loads(line)).task.kwargs["value"]) == repr(value)
+
+
+@pytest.mark.parametrize("value", [{1, 2}, b"x", object(), 1j, np.array([None])])
+def test_a_value_that_could_not_be_read_back_is_refused(value):
+    with pytest.raises(DataError, match="cannot record"):
+        episode_to_json(Episode(index=0, task=Task(env_id="e", kwargs={"value": value})))
+
+
+def test_a_rollout_of_another_task_is_refused():
+    other = Episode(index=0, task=Task(env_id="f"), rollouts=EPISODE.rollouts)
+
+    with pytest.raises(DataError, match="'a' is of another task"):
+        episode_to_json(other)
+
+
+def test_files_are_appended_to_and_read_line_by_line(tmp_path):
+    path = tmp_path / "new" / "episodes.jsonl"
+    failed = Episode(index=3, task=TASK, error="RuntimeError: broke")
+    for episode in (EPISODE, failed):
+        with open_records(path) as append:
+            append(episode)
+
+    assert list(read_episodes(path)) == [EPISODE, failed]
+    assert list(read_rollouts(path)) == list(EPISODE.rollouts)
+
+
+def test_every_line_is_on_disk_as_soon_as_it_is_written(tmp_path):
+    path = tmp_path / "episodes.jsonl"
+    with open_records(path) as append:
+        append(EPISODE)
+
+        assert list(read_episodes(path)) == [EPISODE]
+
+
+async def test_a_stream_of_episodes_can_be_recorded_as_it_passes(tmp_path):
+    async def stream():
+        yield EPISODE
+
+    path = tmp_path / "episodes.jsonl"
+    passed = [episode async for episode in recorded(stream(), path)]
+
+    assert passed == list(read_episodes(path)) == [EPISODE]
+
+
+def test_rollouts_can_be_written_without_an_episode(tmp_path):
+    path = tmp_path / "rollouts.jsonl"
+    write_rollouts(EPISODE.rollouts, path)
+
+    assert list(read_rollouts(path)) == list(EPISODE.rollouts)
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ('{"schema": "ludic.episode", "version": 1, "ind', "line 2: JSONDecodeError"),
+        ("[]", "line 2: TypeError"),
+        ("{}", "line 2: KeyError: 'schema'"),
+        ('{"schema": "ludic.bench", "version": 1}', "'ludic.bench' version 1; this code reads"),
+        ('{"schema": "ludic.episode", "version": 2}', "'ludic.episode' version 2; this code reads"),
+    ],
+)
+def test_a_line_that_is_no_record_is_named(tmp_path, line, complaint):
+    path = tmp_path / "episodes.jsonl"
+    path.write_text(f"{json.dumps(episode_to_json(EPISODE))}\n{line}\n")
+
+    with pytest.raises(DataError, match=complaint):
+        list(read_episodes(path))
+
+
+def test_the_schema_is_written_down():
+    record = episode_to_json(EPISODE)
+
+    # Whoever changes a field here raises VERSION.
+    assert record["version"] == 1
+    assert sorted(record) == ["error", "index", "rollouts", "schema", "task", "version"]
+    rollout = record["rollouts"][0]
+    assert sorted(rollout) == ["agent", "final_observation", "player", "steps"]
+    step = rollout["steps"][0]
+    assert sorted(step) == ["decision", "info", "observation", "reward", "terminated", "truncated"]
+    decision = step["decision"]
+    assert sorted(decision) == ["action", "completions", "feedback", "give_up", "reward"]
+    assert sorted(decision["completions"][0]) == [
+        "completion_ids",
+        "finish_reason",
+        "logprobs",
+        "policy_version",
+        "prompt_ids",
+        "sampling",
+        "text",
+        "tool_calls",
+    ]
+    assert sorted(record["task"]) == [
+        "env_id",
+        "group",
+        "kwargs",
+        "max_turns",
+        "options",
+        "sampling",
+        "seed",
+    ]
