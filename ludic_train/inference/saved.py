@@ -1,0 +1,110 @@
+"""Policies from folders: how a trained model is to be asked, beside the model itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from ludic_gym.clients import ChatClient, ToolSchema
+from ludic_gym.contexts import FullDialog, LatestObservation
+from ludic_gym.errors import ConfigError
+from ludic_gym.parsers import xml_tag_parser
+from ludic_gym.policies import ChatPolicy, Parsed
+from ludic_gym.types import Completion, Env, MakePolicy, Message, Policy, Sampling
+from ludic_train.errors import ModelNotFound
+from ludic_train.inference.client import EmbeddedChatClient
+from ludic_train.model import load_model
+
+SPEC_FILE = "policy.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicySpec:
+    """How a model is asked, so that it is asked as it was in training.
+
+    Attributes:
+        context: "full" shows it the whole dialog, "latest" the newest observation alone.
+        system_prompt: None takes the env's suggestion, "" takes none.
+        parser_tag: The action is what the model writes inside this XML tag; None: its whole reply.
+        max_tokens: No completion is longer, whatever is asked for; None leaves that to who asks.
+    """
+
+    context: Literal["full", "latest"] = "full"
+    system_prompt: str | None = None
+    parser_tag: str | None = None
+    max_tokens: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.context not in ("full", "latest"):
+            raise ConfigError(f'context={self.context!r} must be "full" or "latest"')
+        if self.max_tokens is not None and self.max_tokens < 1:
+            raise ConfigError(f"max_tokens={self.max_tokens} must be at least 1")
+
+
+def write_policy_spec(folder: str | Path, spec: PolicySpec) -> None:
+    """Write a run's policy.json."""
+    path = Path(folder) / SPEC_FILE
+    path.write_text(json.dumps(asdict(spec), indent=2) + "\n", encoding="utf-8")
+
+
+def read_policy_spec(folder: str | Path) -> PolicySpec:
+    """What `write_policy_spec` wrote. Raises ConfigError if the file is something else."""
+    path, known = Path(folder) / SPEC_FILE, [field.name for field in fields(PolicySpec)]
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"{path} is no JSON: {error}") from error
+    if not isinstance(values, dict) or not values.keys() <= set(known):
+        raise ConfigError(f"{path} must be an object with {', '.join(known)}, got {values!r}")
+    return PolicySpec(**values)
+
+
+def policy_from_run(path: str | Path) -> MakePolicy:
+    """The policy of a run folder, or of any folder with a model in Hugging Face format.
+
+    A run folder holds model/ and policy.json; a model alone sees the full dialog under the env's
+    system prompt. All policies made share one sampler, on the GPU if there is one.
+    Raises ModelNotFound for a folder that is neither.
+    """
+    folder, spec = _model_and_spec(Path(path))
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    client = EmbeddedChatClient(*load_model(folder, device=device))
+    asked = client if spec.max_tokens is None else _Brief(client, spec.max_tokens)
+
+    def make_policy(env: Env) -> Policy:
+        context = FullDialog() if spec.context == "full" else LatestObservation()
+        policy = ChatPolicy(asked, context, spec.system_prompt)
+        return Parsed(policy, xml_tag_parser(spec.parser_tag)) if spec.parser_tag else policy
+
+    return make_policy
+
+
+def _model_and_spec(path: Path) -> tuple[Path, PolicySpec]:
+    if (path / "model").is_dir():
+        if not (path / SPEC_FILE).is_file():
+            raise ModelNotFound(f"{str(path)!r} has a model/ but no {SPEC_FILE}")
+        return path / "model", read_policy_spec(path)
+    if any((path / name).is_file() for name in ("config.json", "adapter_config.json")):
+        return path, PolicySpec()
+    raise ModelNotFound(
+        f"{str(path)!r} is no run folder, with model/ and {SPEC_FILE}, nor a model in Hugging Face "
+        "format, with config.json"
+    )
+
+
+class _Brief:
+    """A chat client that keeps completions to `max_tokens`."""
+
+    def __init__(self, client: ChatClient, max_tokens: int) -> None:
+        self._client, self._max_tokens = client, max_tokens
+
+    async def complete(
+        self, messages: Sequence[Message], sampling: Sampling, tools: Sequence[ToolSchema] = ()
+    ) -> Completion:
+        brief = replace(sampling, max_tokens=min(sampling.max_tokens, self._max_tokens))
+        return await self._client.complete(messages, brief, tools)

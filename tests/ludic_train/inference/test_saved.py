@@ -1,0 +1,104 @@
+import gymnasium as gym
+import pytest
+
+from ludic_gym.errors import ConfigError
+from ludic_gym.types import Sampling
+from ludic_train.errors import ModelNotFound
+from ludic_train.inference import PolicySpec, policy_from_run, write_policy_spec
+from ludic_train.inference.saved import read_policy_spec
+from ludic_train.model import render_chat, save_model
+
+SAMPLING = Sampling(seed=0, max_tokens=6)
+
+
+@pytest.fixture
+def run_folder(tmp_path, model, tokenizer):
+    save_model(model, tokenizer, tmp_path / "model")
+    return tmp_path
+
+
+@pytest.fixture
+def env():
+    return gym.Env()
+
+
+async def decided(make_policy, env, sampling=SAMPLING):
+    """The second decision of a dialog, and the first."""
+    policy = make_policy(env)
+    policy.reset("Be brief.")
+    policy.observe("1")
+    first = await policy.act(sampling)
+    policy.observe("2")
+    return await policy.act(sampling), first
+
+
+def prompt(tokenizer, *messages):
+    return tuple(
+        render_chat(tokenizer, [{"role": role, "content": text} for role, text in messages])
+    )
+
+
+async def test_a_run_is_asked_as_its_policy_json_says(run_folder, tokenizer, env):
+    spec = PolicySpec(context="latest", system_prompt="", max_tokens=2)
+    write_policy_spec(run_folder, spec)
+    second, first = await decided(policy_from_run(run_folder), env)
+    assert first.completions[0].prompt_ids == prompt(tokenizer, ("user", "1"))
+    assert second.completions[0].prompt_ids == prompt(tokenizer, ("user", "2"))
+    assert second.completions[0].sampling.max_tokens == 2
+
+
+async def test_who_asks_may_want_less_than_the_run_allows(run_folder, env):
+    write_policy_spec(run_folder, PolicySpec(max_tokens=100))
+    second, _ = await decided(policy_from_run(run_folder), env)
+    assert second.completions[0].sampling == SAMPLING
+
+
+async def test_a_plain_model_sees_the_full_dialog_and_the_prompt_of_the_env(
+    run_folder, tokenizer, env
+):
+    second, first = await decided(policy_from_run(str(run_folder / "model")), env)
+    reply = first.completions[0].text
+    assert first.action == reply
+    expected = [("system", "Be brief."), ("user", "1"), ("assistant", reply), ("user", "2")]
+    assert second.completions[0].prompt_ids == prompt(tokenizer, *expected)
+
+
+async def test_with_a_parser_tag_the_action_is_inside_the_tag(run_folder, env):
+    write_policy_spec(run_folder, PolicySpec(parser_tag="move"))
+    second, _ = await decided(policy_from_run(run_folder), env)
+    assert second.action is None
+    assert "<move>" in second.feedback
+
+
+async def test_policies_of_one_run_are_one_batch_and_repeat(run_folder, env):
+    write_policy_spec(run_folder, PolicySpec())
+    make_policy = policy_from_run(run_folder)
+    one, other = make_policy(env), make_policy(env)
+    assert one.client is other.client
+    assert await decided(make_policy, env) == await decided(make_policy, env)
+
+
+def test_what_is_written_is_what_is_read(tmp_path):
+    spec = PolicySpec(context="latest", system_prompt="Hi", parser_tag="a", max_tokens=3)
+    write_policy_spec(tmp_path, spec)
+    assert read_policy_spec(tmp_path) == spec
+
+
+@pytest.mark.parametrize("text", ["[]", '{"contxt": "full"}', "{", '{"context": "some"}'])
+def test_a_policy_json_that_cannot_be_meant_is_refused(tmp_path, text):
+    (tmp_path / "policy.json").write_text(text)
+    with pytest.raises(ConfigError):
+        read_policy_spec(tmp_path)
+
+
+def test_a_bound_below_one_token_is_refused():
+    with pytest.raises(ConfigError, match="max_tokens=0"):
+        PolicySpec(max_tokens=0)
+
+
+def test_a_folder_without_a_model_is_refused(tmp_path):
+    with pytest.raises(ModelNotFound, match="is no run folder"):
+        policy_from_run(tmp_path)
+    (tmp_path / "model").mkdir()
+    with pytest.raises(ModelNotFound, match=r"has a model/ but no policy\.json"):
+        policy_from_run(tmp_path)
