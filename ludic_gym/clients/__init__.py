@@ -5,6 +5,7 @@ from ludic_gym.clients.caching import CachingClient
 from ludic_gym.clients.openai import OpenAIChatClient, VLLMChatClient
 from ludic_gym.clients.scripted import ScriptedClient
 from ludic_gym.clients.transport import HttpOptions, Usage
+from ludic_gym.clients.vllm_tokens import VLLMTokenClient
 
 __all__ = [
     "CachingClient",
@@ -15,4 +16,5 @@ __all__ = [
     "ToolSchema",
     "Usage",
     "VLLMChatClient",
+    "VLLMTokenClient",
 ]

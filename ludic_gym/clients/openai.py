@@ -18,14 +18,16 @@ from ludic_gym.clients.transport import HttpOptions, HttpTransport, Usage
 from ludic_gym.errors import ClientError, ConfigError
 from ludic_gym.types import Completion, Message, Sampling
 
+CHAT_ROUTE = "/chat/completions"
 
-class OpenAIChatClient:
-    """Chat completions from any server that speaks the OpenAI format.
 
-    Its completions have no token ids: good for benchmarks, refused by the trainer.
+class HttpClient:
+    """What all clients over HTTP share: the model's name, the wire and its accounting.
+
     base_url: as for the `openai` package, with or without a final "/v1"; several of one model
         share the load.
     model: None asks the server which one it has.
+    api_key_env: the environment variable that holds the key; unset means that none is sent.
     extra_body: further fields of every request.
     """
 
@@ -34,7 +36,7 @@ class OpenAIChatClient:
         base_url: str | Sequence[str],
         model: str | None = None,
         *,
-        api_key_env: str = "OPENAI_API_KEY",
+        api_key_env: str,
         options: HttpOptions | None = None,
         extra_body: Mapping[str, Any] | None = None,
     ) -> None:
@@ -47,15 +49,6 @@ class OpenAIChatClient:
         """Requests and tokens so far."""
         return self._http.usage
 
-    async def complete(
-        self, messages: Sequence[Message], sampling: Sampling, tools: Sequence[ToolSchema] = ()
-    ) -> Completion:
-        """The next assistant message. Raises ClientError if there is no usable answer."""
-        if messages and messages[-1]["role"] == "assistant":
-            raise ClientError("this route cannot continue an assistant message; use VLLMChatClient")
-        body = chat_body(await self.model(), messages, sampling, tools)
-        return plain_completion(await self._asked(body), sampling)
-
     async def model(self) -> str:
         """The model's name on the server. Raises ClientError if the server has not just one."""
         if self._model is None:
@@ -65,6 +58,14 @@ class OpenAIChatClient:
                 raise ClientError(f"the server has {len(models)} models {names}; name one of them")
             self._model = needed(models[0], "id", str)
         return self._model
+
+    async def asked(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """The server's answer. Raises ClientError if there is none."""
+        answer = await self._http.post(path, {**body, **self._extra_body})
+        prompt_tokens, completion_tokens = count_usage(answer)
+        self.usage.prompt_tokens += prompt_tokens
+        self.usage.completion_tokens += completion_tokens
+        return answer
 
     async def aclose(self) -> None:
         """Close all connections."""
@@ -76,15 +77,37 @@ class OpenAIChatClient:
     async def __aexit__(self, *exception: object) -> None:
         await self.aclose()
 
-    async def _asked(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        answer = await self._http.post("/chat/completions", {**body, **self._extra_body})
-        prompt_tokens, completion_tokens = count_usage(answer)
-        self.usage.prompt_tokens += prompt_tokens
-        self.usage.completion_tokens += completion_tokens
-        return answer
+
+class OpenAIChatClient(HttpClient):
+    """Chat completions from any server that speaks the OpenAI format.
+
+    Its completions have no token ids: good for benchmarks, refused by the trainer.
+    """
+
+    def __init__(
+        self,
+        base_url: str | Sequence[str],
+        model: str | None = None,
+        *,
+        api_key_env: str = "OPENAI_API_KEY",
+        options: HttpOptions | None = None,
+        extra_body: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(
+            base_url, model, api_key_env=api_key_env, options=options, extra_body=extra_body
+        )
+
+    async def complete(
+        self, messages: Sequence[Message], sampling: Sampling, tools: Sequence[ToolSchema] = ()
+    ) -> Completion:
+        """The next assistant message. Raises ClientError if there is no usable answer."""
+        if messages and messages[-1]["role"] == "assistant":
+            raise ClientError("this route cannot continue an assistant message; use VLLMChatClient")
+        body = chat_body(await self.model(), messages, sampling, tools)
+        return plain_completion(await self.asked(CHAT_ROUTE, body), sampling)
 
 
-class VLLMChatClient(OpenAIChatClient):
+class VLLMChatClient(HttpClient):
     """Chat completions from a vLLM server, with exact token ids and log-probs.
 
     The server's log-probs are those of the sampled distribution only if it was started with
@@ -116,7 +139,7 @@ class VLLMChatClient(OpenAIChatClient):
         body |= {"return_token_ids": True, "logprobs": True, "top_logprobs": 0}
         if messages and messages[-1]["role"] == "assistant":
             body |= {"add_generation_prompt": False, "continue_final_message": True}
-        answer = await self._asked(body)
+        answer = await self.asked(CHAT_ROUTE, body)
         plain = plain_completion(answer, sampling)
         return _traced(plain, answer, version)
 

@@ -10,6 +10,7 @@ from ludic_gym.clients.base import ChatClient, ToolSchema
 from ludic_gym.contexts import Context, FullDialog
 from ludic_gym.errors import ConfigError
 from ludic_gym.policies.base import PlainCall, PolicyWrapper
+from ludic_gym.prompts import sampled_message
 from ludic_gym.types import Completion, Decision, Message, Policy, Sampling
 
 
@@ -33,6 +34,7 @@ class ChatPolicy(PlainCall):
         self.instructions: tuple[str, ...] = ()
         self._tools: tuple[ToolSchema, ...] = ()
         self._unstored: tuple[Message, ...] = ()
+        self._prompt: Sequence[Message] = ()
         self.context.reset(system_prompt or "")
 
     def reset(self, system_prompt: str) -> None:
@@ -51,9 +53,10 @@ class ChatPolicy(PlainCall):
         return Decision(action=completion.text, completions=(completion,))
 
     def store(self, completion: Completion, prefill: str = "") -> None:
-        """Store the reply, which ends the offer."""
+        """Store the reply to the last `ask`, which ends the offer."""
         self._tools, self._unstored = (), ()
-        self.context.add(assistant_message(completion, prefill))
+        message = assistant_message(completion, prefill)
+        self.context.add(sampled_message(message, self._prompt, completion))
 
     def offer(self, *, tools: Sequence[ToolSchema] = (), unstored: Sequence[Message] = ()) -> None:
         """Give the next reply tools, and messages that end its prompt but are not stored."""
@@ -66,9 +69,10 @@ class ChatPolicy(PlainCall):
         prefill: the beginning of the reply, which the model continues.
         """
         tools, messages = self._tools, self.context.messages()
+        self._prompt = messages
         messages += self._unstored
         if prefill:
-            messages.append({"role": "assistant", "content": prefill})
+            messages = [*messages, {"role": "assistant", "content": prefill}]
         if tools:
             return await self.client.complete(messages, sampling, tools)
         return await self.client.complete(messages, sampling)

@@ -1,0 +1,137 @@
+"""Prompts whose tokens continue the tokens that were sampled before.
+
+A chat template turns a dialog into text, and text into tokens. What a model sampled may be
+tokenised in another way than its text would be, and templates may rewrite earlier turns. Turns
+become one training row only where each prompt begins with the prompt and completion before it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Self, cast
+
+from ludic_gym.types import Completion, Message, Rollout
+
+# (messages, whether the assistant's reply comes next) -> token ids of the chat template. Where a
+# reply comes next and the last message is the assistant's, it is that one which goes on.
+Render = Callable[[Sequence[Message], bool], Sequence[int]]
+
+
+class SampledMessage(dict[str, Any]):
+    """An assistant message that knows the tokens it was sampled as; else like any other.
+
+    prompt: the messages before it. token_ids: of prompt and reply; None if nobody told them.
+    """
+
+    __slots__ = ("prompt", "token_ids")
+
+    def __init__(self, message: Message, prompt: Sequence[Message], completion: Completion) -> None:
+        super().__init__(message)
+        self.prompt = prompt
+        self.token_ids: tuple[int, ...] | None = None
+        if completion.prompt_ids is not None and completion.completion_ids is not None:
+            self.token_ids = completion.prompt_ids + completion.completion_ids
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        # Messages never change, and the prompts of a long dialog hold each other.
+        return self
+
+
+def sampled_message(message: Message, prompt: Sequence[Message], completion: Completion) -> Message:
+    """The message, with the tokens that `ExactPrompts` needs to continue it."""
+    return cast(Message, SampledMessage(message, prompt, completion))
+
+
+class ExactPrompts:
+    """Token ids of dialogs that begin with the ids which earlier replies were sampled as.
+
+    extended: prompts that continue the sampled ids of the newest reply.
+    rewritten: prompts that could not, because the template or the context shows earlier turns in
+        another way than before; they start a new training row.
+    """
+
+    def __init__(self, render: Render) -> None:
+        self._render = render
+        self._closing = _closing(render)
+        self.extended = 0
+        self.rewritten = 0
+
+    def token_ids(self, messages: Sequence[Message]) -> tuple[int, ...]:
+        """The prompt for the next reply."""
+        rendered = tuple(self._render(messages, True))
+        newest = _newest_sampled(messages)
+        if newest is None:
+            return rendered
+        index, sampled_ids = newest
+        tail = self._tail(rendered, messages[: index + 1], sampled_ids)
+        if tail is None:
+            self.rewritten += 1
+            return rendered
+        self.extended += 1
+        return sampled_ids + tail
+
+    def _tail(
+        self, rendered: tuple[int, ...], before: Sequence[Message], sampled_ids: tuple[int, ...]
+    ) -> tuple[int, ...] | None:
+        """What the template writes after the reply; None if it shows what is before otherwise."""
+        reply = before[-1]
+        assert isinstance(reply, SampledMessage)
+        if list(reply.prompt) != list(before[:-1]):
+            return None
+        head = tuple(self._render(before, False))
+        if rendered[: len(head)] != head:
+            return None
+        # The model samples the end of its turn itself, unless it was cut off or stopped.
+        ended = bool(self._closing) and sampled_ids[-1] == self._closing[0]
+        return self._closing[ended:] + rendered[len(head) :]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowCount:
+    """How many model calls there are, and how many training rows they make.
+
+    splits: calls that do not continue the call before them in their rollout.
+    """
+
+    calls: int
+    rows: int
+    splits: int
+
+
+def count_rows(rollouts: Iterable[Rollout]) -> RowCount:
+    """Calls, rows and splits of the rollouts' calls that have token ids."""
+    calls = rows = splits = 0
+    for rollout in rollouts:
+        traced = [c for s in rollout.steps for c in s.decision.completions if c.prompt_ids]
+        breaks = sum(not extends(after, before) for before, after in itertools.pairwise(traced))
+        calls += len(traced)
+        rows += breaks + bool(traced)
+        splits += breaks
+    return RowCount(calls=calls, rows=rows, splits=splits)
+
+
+def extends(completion: Completion, before: Completion) -> bool:
+    """Whether the prompt begins with the prompt and completion before, token by token."""
+    so_far = (before.prompt_ids or ()) + (before.completion_ids or ())
+    prompt = completion.prompt_ids or ()
+    return len(prompt) > len(so_far) and prompt[: len(so_far)] == so_far
+
+
+def _newest_sampled(messages: Sequence[Message]) -> tuple[int, tuple[int, ...]] | None:
+    for index in range(len(messages) - 1, -1, -1):
+        message: object = messages[index]
+        if isinstance(message, SampledMessage) and message.token_ids:
+            return index, message.token_ids
+    return None
+
+
+def _closing(render: Render) -> tuple[int, ...]:
+    """The tokens that the template writes after an assistant's text."""
+    question: Message = {"role": "user", "content": "?"}
+    one, other = (
+        tuple(render([question, {"role": "assistant", "content": text}], False)) for text in "ab"
+    )
+    same = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(one[::-1], other[::-1]))  # noqa: B905
+    return tuple(token for token, _ in same)[::-1]

@@ -1,0 +1,204 @@
+import itertools
+from copy import deepcopy
+
+import pytest
+
+from ludic_gym.contexts import FullDialog, SlidingWindow, TruncatedThinkingContext
+from ludic_gym.policies import ChatPolicy, ThinkingBudget
+from ludic_gym.prompts import ExactPrompts, RowCount, count_rows, extends, sampled_message
+from ludic_gym.types import Completion, Decision, Rollout, Sampling, Step, Task
+
+END, NEWLINE, MERGED = 256, 10, 1000
+ROLES = {"system": 257, "user": 258, "assistant": 259}
+
+
+def render(messages, reply_comes):
+    """A chat template over characters, in which "ab" is one token."""
+    ids = []
+    for message in messages:
+        text = [ord(c) for c in message["content"].replace("ab", "\u03e8")]
+        ids += [ROLES[message["role"]], *text, END, NEWLINE]
+    goes_on = reply_comes and messages[-1]["role"] == "assistant"
+    return ids[:-2] if goes_on else ids + [ROLES["assistant"]] * reply_comes
+
+
+def strict_render(messages, reply_comes):
+    """As `render`, but earlier turns lose what is before "!"."""
+    last = max((i for i, m in enumerate(messages) if m["role"] == "user"), default=0)
+    shown = [
+        {**m, "content": m["content"].rpartition("!")[2]} if i < last else m
+        for i, m in enumerate(messages)
+    ]
+    return render(shown, reply_comes)
+
+
+class TokenClient:
+    """Replies with given token ids, to prompts that ExactPrompts makes."""
+
+    def __init__(self, *replies, render=render):
+        self.prompts = ExactPrompts(render)
+        self.replies = list(replies)
+        self.calls = []
+
+    async def complete(self, messages, sampling, tools=()):
+        ids = self.replies.pop(0)
+        completion = Completion(
+            text="".join(map(chr, (i for i in ids if i < 256))),
+            finish_reason="stop" if ids[-1] == END else "length",
+            prompt_ids=self.prompts.token_ids(messages),
+            completion_ids=ids,
+        )
+        self.calls.append(completion)
+        return completion
+
+
+A, B = ord("a"), ord("b")
+
+
+async def play(client, observations, context=None, wrap=lambda policy: policy):
+    policy = wrap(ChatPolicy(client, context or FullDialog()))
+    policy.reset("")
+    for observation in observations:
+        policy.observe(observation)
+        await policy.act(Sampling(max_tokens=10))
+    return client
+
+
+async def test_a_prompt_continues_the_ids_that_were_sampled_not_those_of_their_text():
+    # "ab" was sampled as two tokens; the template would write it as one.
+    client = await play(TokenClient((A, B, END), (A, END)), ["x", "y"])
+
+    first, second = client.calls
+    assert second.prompt_ids == (
+        *first.prompt_ids,
+        *(A, B, END),
+        *(NEWLINE, ROLES["user"], ord("y"), END, NEWLINE, ROLES["assistant"]),
+    )
+    assert MERGED not in second.prompt_ids
+    assert (client.prompts.extended, client.prompts.rewritten) == (1, 0)
+
+
+async def test_the_template_ends_a_turn_that_was_cut_off():
+    client = await play(TokenClient((A, B), (A, END)), ["x", "y"])
+
+    first, second = client.calls
+    tail = second.prompt_ids[len(first.prompt_ids) :]
+    assert tail[:5] == (A, B, END, NEWLINE, ROLES["user"])
+
+
+async def test_many_turns_stay_exact():
+    client = await play(TokenClient(*[(A, B, END)] * 5), "vwxyz")
+
+    assert all(extends(after, before) for before, after in itertools.pairwise(client.calls))
+    assert client.prompts.extended == 4
+
+
+async def test_a_template_that_rewrites_history_starts_a_new_row_and_is_counted():
+    client = await play(
+        TokenClient((A, ord("!"), B, END), (A, END), render=strict_render), ["x", "y"]
+    )
+
+    assert client.calls[1].prompt_ids == tuple(
+        strict_render(
+            [
+                {"role": "user", "content": "x"},
+                {"role": "assistant", "content": "a!b"},
+                {"role": "user", "content": "y"},
+            ],
+            True,
+        )
+    )
+    assert (client.prompts.extended, client.prompts.rewritten) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    "context", [SlidingWindow(3, len), TruncatedThinkingContext()], ids=["window", "thinking"]
+)
+async def test_a_context_that_shows_less_starts_a_new_row(context):
+    thought = tuple(map(ord, "<think>a</think>b"))
+    client = await play(TokenClient((*thought, END), (A, END)), ["xx", "yy"], context)
+
+    assert not extends(client.calls[1], client.calls[0])
+
+
+async def test_a_window_that_lost_the_first_turn_is_counted():
+    client = TokenClient((A, END), (B, END), (A, END))
+    await play(client, ["xx", "y", "z"], SlidingWindow(4, len))
+
+    # The third prompt shows the second turn without the first.
+    assert client.prompts.rewritten == 1
+
+
+async def test_the_forced_end_of_a_thought_is_continued_exactly():
+    client = TokenClient((A, B), (A, END), (B, END))
+    await play(
+        client,
+        ["x", "y"],
+        wrap=lambda policy: ThinkingBudget(policy, 2, closing="|"),
+    )
+
+    # The reply so far was never stored as a message, so the template writes "ab|" in its own
+    # way; the turn after it continues what was sampled.
+    first, second, third = client.calls
+    assert second.prompt_ids[len(first.prompt_ids) :] == (MERGED, ord("|"))
+    assert extends(third, second)
+
+
+async def test_copies_of_a_dialog_continue_it_exactly():
+    client = TokenClient((A, B, END), (A, END))
+    policy = ChatPolicy(client)
+    policy.observe("x")
+    await policy.act(Sampling())
+    fork = deepcopy(policy)
+    fork.observe("y")
+    await fork.act(Sampling())
+
+    assert extends(client.calls[1], client.calls[0])
+
+
+def test_a_dialog_that_was_not_sampled_is_rendered():
+    prompts = ExactPrompts(render)
+    dialog = [
+        {"role": "user", "content": "x"},
+        {"role": "assistant", "content": "ab"},
+        {"role": "user", "content": "y"},
+    ]
+
+    assert prompts.token_ids(dialog) == tuple(render(dialog, True))
+    assert (prompts.extended, prompts.rewritten) == (0, 0)
+
+
+def test_a_sampled_message_is_like_any_other():
+    plain = {"role": "assistant", "content": "a"}
+    message = sampled_message(plain, [], Completion(text="a", finish_reason="stop"))
+
+    assert message == plain
+    assert repr(message) == repr(plain)
+
+
+def rollout(*calls):
+    steps = tuple(
+        Step(observation="", decision=Decision(action="", completions=group), reward=0.0)
+        for group in calls
+    )
+    return Rollout(task=Task(env_id="e"), steps=steps)
+
+
+def call(prompt, *completion):
+    return Completion(
+        text="", finish_reason="stop", prompt_ids=tuple(prompt), completion_ids=completion
+    )
+
+
+def test_rows_and_splits_are_counted():
+    one_row = rollout((call([1], 2), call([1, 2, 3], 4)), (call([1, 2, 3, 4, 5], 6),))
+    split = rollout((call([1], 2),), (call([1, 9, 3], 4),))
+    untold = rollout((Completion(text="", finish_reason="stop"),))
+
+    assert count_rows([one_row, split, untold]) == RowCount(calls=5, rows=3, splits=1)
+    assert count_rows([]) == RowCount(calls=0, rows=0, splits=0)
+
+
+def test_a_prompt_that_adds_nothing_does_not_extend():
+    assert not extends(call([1, 2], 3), call([1], 2))
+    assert extends(call([1, 2, 3], 4), call([1], 2))
