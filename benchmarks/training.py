@@ -22,6 +22,7 @@ from rich.table import Table
 import ludic_gym  # noqa: F401 - registers the environments
 from ludic_gym.types import Sampling, Task
 from ludic_train.algorithms import make_grpo, make_reinforce
+from ludic_train.inference.saved import PolicySpec
 from ludic_train.model import make_tiny_model, make_tokenizer
 from ludic_train.recipes.learner import Learner, learner_from_nothing
 from ludic_train.saw import SAWItem
@@ -108,7 +109,7 @@ def games_rate(repeats: int) -> float:
     tasks = (
         Task(env_id="ludic/TicTacToe-v0", seed=i, sampling=sampling, max_turns=5) for i in count()
     )
-    learner: Learner = learner_from_nothing([], seed=0)
+    learner: Learner = learner_from_nothing([], PolicySpec(context="latest"), seed=0)
     source = RolloutBatchSource(
         tasks, learner.make_policy, make_reinforce(), groups_per_batch=32, group_size=8
     )

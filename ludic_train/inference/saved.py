@@ -11,7 +11,7 @@ from typing import Literal
 import torch
 
 from ludic_gym.clients import ChatClient, ToolSchema
-from ludic_gym.contexts import FullDialog, LatestObservation
+from ludic_gym.contexts import Context, FullDialog, LatestObservation
 from ludic_gym.errors import ConfigError
 from ludic_gym.parsers import xml_tag_parser
 from ludic_gym.policies import ChatPolicy, Parsed
@@ -73,15 +73,23 @@ def policy_from_run(path: str | Path) -> MakePolicy:
     """
     folder, spec = _model_and_spec(Path(path))
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    client = EmbeddedChatClient(*load_model(folder, device=device))
+    return policies(EmbeddedChatClient(*load_model(folder, device=device)), spec)
+
+
+def policies(client: ChatClient, spec: PolicySpec) -> MakePolicy:
+    """Makes policies that ask `client` as `spec` says."""
     asked = client if spec.max_tokens is None else _Brief(client, spec.max_tokens)
 
     def make_policy(env: Env) -> Policy:
-        context = FullDialog() if spec.context == "full" else LatestObservation()
-        policy = ChatPolicy(asked, context, spec.system_prompt)
+        policy = ChatPolicy(asked, new_context(spec), spec.system_prompt)
         return Parsed(policy, xml_tag_parser(spec.parser_tag)) if spec.parser_tag else policy
 
     return make_policy
+
+
+def new_context(spec: PolicySpec) -> Context:
+    """What prompts are made of, empty."""
+    return FullDialog() if spec.context == "full" else LatestObservation()
 
 
 def _model_and_spec(path: Path) -> tuple[Path, PolicySpec]:

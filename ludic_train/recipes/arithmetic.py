@@ -64,6 +64,7 @@ ARITHMETIC = Recipe(
     ),
     demonstrations=demonstrations,
     demonstrator=OraclePolicy,
+    max_tokens=MAX_TOKENS,
     reply="<answer>{}</answer>",
     tasks=tasks,
     measures=measures,

@@ -17,6 +17,7 @@ from ludic_gym.errors import EpisodeError
 from ludic_gym.rollout import run_episodes
 from ludic_gym.types import MakePolicy, Rollout, Task
 from ludic_train.algorithms import make_grpo, make_sft
+from ludic_train.inference.saved import PolicySpec, new_context
 from ludic_train.recipes.folder import open_run
 from ludic_train.recipes.learner import Learner, learner_from_model, learner_from_nothing
 from ludic_train.recipes.report import show
@@ -76,6 +77,7 @@ class Recipe:
         seed, without end; measures: n tasks for each thing that is measured, by name, none of
         which is ever trained on.
     reply: what the model is taught to write for an action, such as "<answer>{}</answer>".
+    max_tokens: of a completion.
     outcomes: which shares of the episodes of a measure are reported.
     final_episodes: per measure, when training has ended.
     curves: the metrics to draw.
@@ -88,6 +90,7 @@ class Recipe:
     demonstrations: Callable[[int, int], Iterable[Task]]
     demonstrator: MakePolicy
     reply: str = "{}"
+    max_tokens: int
     tasks: Callable[[int], Iterator[Task]]
     measures: Callable[[int], Mapping[str, Sequence[Task]]]
     outcomes: Sequence[str]
@@ -107,10 +110,13 @@ async def train(
         shown = await play(
             recipe.demonstrations(config.seed, config.demonstrations), recipe.demonstrator
         )
-        learner = learner_from_nothing(shown, reply=recipe.reply, seed=config.seed)
+        spec = PolicySpec(context="latest", system_prompt="", max_tokens=recipe.max_tokens)
+        learner = learner_from_nothing(shown, spec, reply=recipe.reply, seed=config.seed)
         stages = [imitation(recipe, config, learner, shown), own_games(recipe, config, learner)]
     else:
-        learner = learner_from_model(config.model, lora_rank=config.lora_rank, seed=config.seed)
+        spec = PolicySpec(max_tokens=recipe.max_tokens)
+        rank = config.lora_rank
+        learner = learner_from_model(config.model, spec, lora_rank=rank, seed=config.seed)
         stages = [own_games(recipe, config, learner)]
     with open_loggers(config.out, sum(stage.updates for stage in stages)) as logger:
         run = Run(
@@ -135,7 +141,7 @@ def imitation(
     """Supervised updates on the demonstrations, every turn alike."""
     algo = make_sft()
     written = [
-        with_token_ids(rollout, learner.tokenizer, learner.new_context(), reply=recipe.reply)
+        with_token_ids(rollout, learner.tokenizer, new_context(learner.spec), reply=recipe.reply)
         for rollout in shown
     ]
     items = items_from(written, algo.credit_assigner(written))

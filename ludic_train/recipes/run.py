@@ -17,6 +17,7 @@ from ludic_train.checkpoint import (
     rng_state,
 )
 from ludic_train.errors import CheckpointError
+from ludic_train.inference.saved import write_policy_spec
 from ludic_train.logs import ConsoleLogger, JSONLLogger, Logger, MultiLogger
 from ludic_train.metrics import Metrics, values
 from ludic_train.model import load_params, save_model
@@ -62,6 +63,7 @@ class Interrupted(Exception):
 
 async def carry_out(run: Run, *, resume: bool) -> None:
     """Make the updates that are left; at the first Ctrl-C save everything, raise Interrupted."""
+    write_policy_spec(run.out, run.learner.spec)
     first = _restore(run) if resume else 0
     with _ctrl_c() as pressed:
         for position in range(first, len(run.stages)):

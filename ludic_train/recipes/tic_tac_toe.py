@@ -17,7 +17,8 @@ from ludic_gym.types import Sampling, Task
 from ludic_train.recipes.recipe import Recipe, RecipeConfig
 
 ENV_ID = "ludic/TicTacToe-v0"
-SAMPLING = Sampling(max_tokens=8)
+MAX_TOKENS = 8
+SAMPLING = Sampling(max_tokens=MAX_TOKENS)
 # Far above the seeds of games that are learned from.
 SHOWN_FROM, MEASURED_FROM = 2_000_000_000, 1_000_000_000
 
@@ -30,8 +31,8 @@ def demonstrations(seed: int, episodes: int) -> Iterable[Task]:
 
 
 def tasks(seed: int) -> Iterator[Task]:
-    """Games to learn from; a draw with a perfect rival has to earn more than a loss."""
-    kwargs = {"opponent": "mixed", "draw_reward": 0.5}
+    """Games to learn from; a draw has to earn more than a loss, but far less than a win."""
+    kwargs = {"opponent": "mixed", "draw_reward": 0.2}
     for i in count(seed * 1_000_000):
         yield Task(env_id=ENV_ID, kwargs=kwargs, seed=i, sampling=replace(SAMPLING, seed=i))
 
@@ -62,10 +63,11 @@ TIC_TAC_TOE = Recipe(
         imitation_updates=200,
         updates=1_000,
         lr=1e-3,
-        entropy=0.01,
+        entropy=0.02,
     ),
     demonstrations=demonstrations,
     demonstrator=RandomPolicy,
+    max_tokens=MAX_TOKENS,
     tasks=tasks,
     measures=measures,
     outcomes=("win", "draw", "loss", "illegal"),

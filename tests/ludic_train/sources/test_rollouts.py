@@ -120,7 +120,7 @@ async def test_a_batch_that_mostly_failed_is_an_error_with_the_reason():
     def script(messages, sampling):
         raise RuntimeError("the endpoint is down")
 
-    with pytest.raises(EpisodeError, match="12 of 12 episodes failed.*the endpoint is down"):
+    with pytest.raises(EpisodeError, match=r"12 of 12 episodes failed.*the endpoint is down"):
         await source(script).next_batch()
 
 
