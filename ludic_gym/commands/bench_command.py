@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from ludic_gym.bench import BenchResult, bench_tasks, open_policy, open_records, run_bench
+from ludic_gym.bench import BenchResult, bench_tasks, open_policy, open_transcripts, run_bench
 from ludic_gym.bench.report import bench_progress, cut_off_lines, error_lines, result_table
 from ludic_gym.commands.arguments import (
     env_name,
@@ -128,7 +128,7 @@ def records(env_id: str, args: BenchArgs) -> AbstractContextManager[OnEpisode]:
     if args.out is None:
         return nullcontext(lambda episode: None)
     name = env_id.replace("/", "-").replace(":", "-")
-    return open_records(args.out / f"{name}.jsonl", policy=args.policy)
+    return open_transcripts(args.out / f"{name}.jsonl", policy=args.policy)
 
 
 def both(first: OnEpisode, second: OnEpisode) -> OnEpisode:

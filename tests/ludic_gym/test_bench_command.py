@@ -44,7 +44,7 @@ def test_several_envs_get_a_line_and_a_file_each(tmp_path, capsys):
     assert all(env_id in table for env_id in ids)
     for name in ("ludic-TicTacToe-v0", "ludic-Arithmetic-v0"):
         lines = (tmp_path / "results" / f"{name}.jsonl").read_text().splitlines()
-        assert len(lines) == 1 + 5
+        assert len(lines) == 5
     assert json.loads(lines[1])["policy"] == "oracle"
 
 
@@ -52,10 +52,11 @@ def test_env_arguments_and_sampling_reach_the_episodes(tmp_path, capsys):
     options = "--episodes 1 --env-kwargs digits=3 operations=* --temperature 0.5 --max-turns 4"
     out = str(tmp_path)
     code, _, _ = bench(capsys, "ludic/Arithmetic-v0", *options.split(), "--out", out, "--seed", "9")
-    record = json.loads((tmp_path / "ludic-Arithmetic-v0.jsonl").read_text().splitlines()[1])
+    record = json.loads((tmp_path / "ludic-Arithmetic-v0.jsonl").read_text())
     assert code == 0
-    assert record["kwargs"] == {"digits": 3, "operations": "*"}
-    assert (record["sampling"]["temperature"], record["max_turns"], record["seed"]) == (0.5, 4, 9)
+    task = record["task"]
+    assert task["kwargs"] == {"digits": 3, "operations": "*"}
+    assert (task["sampling"]["temperature"], task["max_turns"], task["seed"]) == (0.5, 4, 9)
 
 
 def test_failed_episodes_are_named_and_the_code_is_1(capsys):

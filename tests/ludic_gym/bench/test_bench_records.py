@@ -1,18 +1,16 @@
 import json
 
-import numpy as np
 import pytest
 
-from ludic_gym.bench import bench_tasks, open_records, run_bench
-from ludic_gym.bench.records import plain
+from ludic_gym.bench import bench_tasks, open_transcripts, run_bench
 from ludic_gym.clients import ScriptedClient
 from ludic_gym.errors import ConfigError
 from ludic_gym.policies import ChatPolicy, ScriptedPolicy
-from ludic_gym.types import Task
+from ludic_gym.records import read_episodes
 
 
 async def recorded(path, tasks, make_policy):
-    with open_records(path, policy="mine") as record:
+    with open_transcripts(path, policy="mine") as record:
         await run_bench(tasks, make_policy, on_episode=record)
     return [json.loads(line) for line in path.read_text().splitlines()]
 
@@ -21,60 +19,51 @@ def sums(episodes):
     return bench_tasks("ludic/Arithmetic-v0", kwargs={"digits": 1}, episodes=episodes, seed=3)
 
 
-async def test_the_header_says_which_schema_follows(tmp_path):
-    header, *episodes = await recorded(
-        tmp_path / "out" / "a.jsonl", sums(4), lambda env: ScriptedPolicy(["1"])
-    )
-    assert (header["schema"], header["version"]) == ("ludic.bench", 1)
-    assert sorted(record["index"] for record in episodes) == [0, 1, 2, 3]
+async def test_every_line_says_its_schema_who_played_and_what_it_came_to(tmp_path):
+    path = tmp_path / "new folder" / "a.jsonl"
+    lines = await recorded(path, sums(4), lambda env: ScriptedPolicy(["1"]))
+    assert sorted(line["index"] for line in lines) == [0, 1, 2, 3]
+    for line in lines:
+        assert (line["schema"], line["version"]) == ("ludic.episode", 1)
+        assert line["policy"] == "mine"
+        assert line["ludic"].startswith("0.")
+        assert (line["score"]["outcome"], line["score"]["turns"]) == ("failure", 1)
 
 
-async def test_a_record_holds_what_it_takes_to_play_the_episode_again(tmp_path):
-    (task,) = sums(1)
-    _, record = await recorded(tmp_path / "a.jsonl", [task], lambda env: ScriptedPolicy(["1"]))
-    again = Task(
-        env_id=record["env_id"],
-        kwargs=record["kwargs"],
-        seed=record["seed"],
-        options=record["options"],
-        max_turns=record["max_turns"],
-        sampling=type(task.sampling)(
-            **{**record["sampling"], "stop": tuple(record["sampling"]["stop"])}
-        ),
-    )
-    assert again == task
-    assert record["policy"] == "mine"
+async def test_what_was_played_is_read_back_exactly_with_its_tokens(tmp_path):
+    client = ScriptedClient(["<answer>7</answer>"] * 3)
+    seen = []
+    path = tmp_path / "a.jsonl"
+    with open_transcripts(path, policy="mine") as record:
 
+        def keep(episode):
+            seen.append(episode)
+            record(episode)
 
-async def test_a_record_holds_the_transcript_and_the_tokens(tmp_path):
-    client = ScriptedClient(["x" * 7])
-    _, record = await recorded(tmp_path / "a.jsonl", sums(1), lambda env: ChatPolicy(client))
-    (step,) = record["rollouts"][0]["steps"]
-    assert step["observation"].endswith("How many?")
-    assert (step["action"], step["reward"], step["terminated"]) == ("xxxxxxx", 0.0, True)
-    # Seven bytes and the end of the turn.
-    assert step["completions"][0]["completion_tokens"] == 8
-    assert (record["success"], record["outcome"], record["error"]) == (False, "failure", None)
+        await run_bench(sums(3), lambda env: ChatPolicy(client), on_episode=keep)
+    assert list(read_episodes(path)) == seen
+    assert sorted(episode.index for episode in seen) == [0, 1, 2]
+    assert tuple(sorted((e.task for e in seen), key=lambda task: task.seed)) == sums(3)
 
 
 async def test_a_failed_episode_is_recorded_with_its_reason(tmp_path):
-    _, record = await recorded(tmp_path / "a.jsonl", sums(1), lambda env: ScriptedPolicy([]))
-    assert "scripted actions" in record["error"]
-    assert (record["outcome"], record["success"]) == ("error", False)
+    (line,) = await recorded(tmp_path / "a.jsonl", sums(1), lambda env: ScriptedPolicy([]))
+    assert "scripted actions" in line["error"]
+    assert (line["score"]["outcome"], line["score"]["success"]) == ("error", False)
 
 
 async def test_text_that_is_no_unicode_is_recorded(tmp_path):
-    _, record = await recorded(
-        tmp_path / "a.jsonl", sums(1), lambda env: ScriptedPolicy(["\ud800"])
-    )
-    assert record["rollouts"][0]["steps"][0]["action"] == "\ud800"
+    path = tmp_path / "a.jsonl"
+    await recorded(path, sums(1), lambda env: ScriptedPolicy(["\ud800"]))
+    (episode,) = read_episodes(path)
+    assert episode.rollouts[0].steps[0].decision.action == "\ud800"
 
 
 async def test_an_earlier_run_is_never_overwritten(tmp_path):
     path = tmp_path / "a.jsonl"
     await recorded(path, sums(1), lambda env: ScriptedPolicy(["1"]))
     before = path.read_text()
-    with pytest.raises(ConfigError, match="holds an earlier run"), open_records(path, policy="p"):
+    with pytest.raises(ConfigError, match="an earlier run"), open_transcripts(path, policy="p"):
         pass
     assert path.read_text() == before
 
@@ -82,19 +71,11 @@ async def test_an_earlier_run_is_never_overwritten(tmp_path):
 async def test_episodes_are_on_disk_as_soon_as_they_end(tmp_path):
     path = tmp_path / "a.jsonl"
     lines = []
-    with open_records(path, policy="mine") as record:
+    with open_transcripts(path, policy="mine") as record:
 
         def look(episode):
             record(episode)
             lines.append(len(path.read_text().splitlines()))
 
         await run_bench(sums(3), lambda env: ScriptedPolicy(["1"]), on_episode=look)
-    assert lines == [2, 3, 4]
-
-
-@pytest.mark.parametrize(
-    ("value", "json_value"),
-    [(np.float32(0.5), 0.5), (np.bool_(True), True), (np.arange(2), [0, 1]), ({1}, "{1}")],
-)
-def test_values_json_does_not_know_become_plain(value, json_value):
-    assert plain(value) == json_value
+    assert lines == [1, 2, 3]
