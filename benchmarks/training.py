@@ -53,7 +53,9 @@ def rows(lengths: list[int]) -> list[SAWItem]:
     return made
 
 
-def bare_update(model: torch.nn.Module, optimizer: torch.optim.Optimizer, items: list[SAWItem]):
+def bare_update(
+    model: torch.nn.Module, optimizer: torch.optim.Optimizer, items: list[SAWItem]
+) -> None:
     """The same clipped surrogate on one padded batch."""
     width = max(len(item.input_ids) for item in items)
 

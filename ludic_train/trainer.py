@@ -94,8 +94,8 @@ class Trainer:
         self.cfg = cfg or TrainerConfig()
         if isinstance(publisher, InProcessPublisher) and self.cfg.sync_every_steps != 1:
             raise ConfigError(
-                f"sync_every_steps={self.cfg.sync_every_steps}, but every update changes the params "
-                "that an in-process sampler reads; set it to 1"
+                f"sync_every_steps={self.cfg.sync_every_steps}, but an in-process sampler reads "
+                "the params that every update changes; set it to 1"
             )
         self.model = model.to(self.cfg.model_device)
         self.algo = algo
