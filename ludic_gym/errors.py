@@ -3,6 +3,7 @@
 LudicError
 ├── ConfigError        an argument or option has a value that cannot work
 ├── EnvError           an environment was used against its contract
+│   ├── ContractError  an environment breaks a rule that all text environments keep
 │   ├── EpisodeOver    step() after the end, or before the first reset()
 │   └── NoOracle       the environment does not know a best action
 ├── DataError          rows are missing, unreadable or lack a field
@@ -23,6 +24,10 @@ class ConfigError(LudicError, ValueError):
 
 class EnvError(LudicError):
     """An environment was used against its contract."""
+
+
+class ContractError(EnvError):
+    """An environment breaks a rule that all text environments keep; the text says which."""
 
 
 class EpisodeOver(EnvError):
