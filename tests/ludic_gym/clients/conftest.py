@@ -1,0 +1,78 @@
+"""A chat server on this machine, and a client that asks it."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+
+import pytest
+from aiohttp import web
+
+from ludic_gym.clients import HttpOptions, VLLMChatClient
+from ludic_gym.types import Completion, Message, Sampling
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+ASK: list[Message] = [{"role": "user", "content": "2+2?"}]
+FAST = HttpOptions(backoff_s=0.001, request_timeout_s=5)
+
+
+def answer(text="4", ids=(52, 9), logprobs=(-0.25, -0.5), **choice):
+    """A chat completion as vLLM writes it."""
+    content = [{"token": "?", "logprob": value} for value in logprobs]
+    return {
+        "prompt_token_ids": [1, 2, 3],
+        "choices": [
+            {
+                "message": {"role": "assistant", "content": text},
+                "finish_reason": "stop",
+                "token_ids": list(ids),
+                "logprobs": {"content": content},
+                **choice,
+            }
+        ],
+        "usage": {"prompt_tokens": 3, "completion_tokens": 2},
+    }
+
+
+@asynccontextmanager
+async def serving(handler: Handler, **routes: Handler) -> AsyncIterator[str]:
+    """A server whose chat route is `handler`; its address."""
+    app = web.Application()
+    app.router.add_post("/v1/chat/completions", handler)
+    for name, route in routes.items():
+        app.router.add_get(f"/v1/{name}", route)
+    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
+
+
+async def asked(handler, sampling=Sampling(), tools=(), messages=ASK, **kwargs) -> Completion:  # noqa: B008
+    """What VLLMChatClient makes of the handler's answer."""
+    async with (
+        serving(handler) as url,
+        VLLMChatClient(url, "m", options=kwargs.pop("options", FAST), **kwargs) as client,
+    ):
+        return await client.complete(messages, sampling, tools)
+
+
+def replying(*answers) -> Handler:
+    """Gives the answers in order: objects as JSON, responses as they are."""
+    left = list(answers)
+
+    async def handler(request):
+        reply = left.pop(0)
+        return reply if isinstance(reply, web.StreamResponse) else web.json_response(reply)
+
+    return handler
+
+
+@pytest.fixture
+def http() -> SimpleNamespace:
+    """What tests of HTTP clients need."""
+    return SimpleNamespace(
+        ASK=ASK, FAST=FAST, answer=answer, serving=serving, asked=asked, replying=replying
+    )

@@ -1,0 +1,263 @@
+"""How requests are sent: retries, time limits, routing, accounting."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+
+import pytest
+from aiohttp import web
+
+from ludic_gym.clients import HttpOptions, VLLMChatClient
+from ludic_gym.errors import ClientError, ConfigError
+from ludic_gym.types import Sampling
+
+
+@pytest.mark.parametrize("status", [429, 500, 502, 503])
+async def test_a_server_in_trouble_is_asked_again(http, status):
+    trouble = web.Response(status=status, text="busy")
+
+    assert (await http.asked(http.replying(trouble, http.answer()))).text == "4"
+
+
+@pytest.mark.parametrize("status", [400, 401, 404, 422])
+async def test_a_refused_request_is_not_sent_again_and_shows_what_the_server_says(http, status):
+    with pytest.raises(ClientError, match=f"answered {status}: the prompt is too long"):
+        await http.asked(http.replying(web.Response(status=status, text="the prompt is too long")))
+
+
+async def test_a_redirect_is_not_followed_with_the_key_in_hand(http):
+    with pytest.raises(ClientError, match="answered 302"):
+        await http.asked(
+            http.replying(web.Response(status=302, headers={"Location": "/elsewhere"}))
+        )
+
+
+async def test_trouble_that_stays_is_an_error_that_counts_the_attempts(http):
+    trouble = [web.Response(status=503, text="still loading") for _ in range(3)]
+    options = HttpOptions(backoff_s=0.001, max_retries=2)
+
+    with pytest.raises(ClientError, match="answered 503: still loading, 3 times in a row"):
+        await http.asked(http.replying(*trouble), options=options)
+
+
+async def test_pauses_double_and_jitter_takes_up_to_half_off(http):
+    loop = asyncio.get_running_loop()
+    times = []
+
+    async def handler(request):
+        times.append(loop.time())
+        return web.Response(status=500)
+
+    options = HttpOptions(backoff_s=0.04, max_retries=2, jitter=lambda: 0.5)
+    with pytest.raises(ClientError):
+        await http.asked(handler, options=options)
+
+    # 0.04 and 0.08, less a quarter each.
+    assert times[1] - times[0] >= 0.029
+    assert times[2] - times[1] >= 0.059
+
+
+@pytest.mark.parametrize("in_words", [False, True])
+async def test_retry_after_is_kept_to(http, in_words):
+    loop = asyncio.get_running_loop()
+    later = format_datetime(datetime.now(UTC) + timedelta(seconds=2), usegmt=True)
+    wait = {"Retry-After": later if in_words else "0.2"}
+    start = loop.time()
+
+    await http.asked(http.replying(web.Response(status=429, headers=wait), http.answer()))
+
+    assert loop.time() - start >= 0.2
+
+
+async def test_a_retry_after_that_is_too_long_is_an_error_at_once(http):
+    response = web.Response(status=429, headers={"Retry-After": "3600"})
+
+    with pytest.raises(ClientError, match="asks to wait 3600 s, longer than max_pause_s=60"):
+        await http.asked(http.replying(response))
+
+
+async def test_an_answer_that_takes_too_long_is_not_waited_for(http):
+    async def hangs(request):
+        await asyncio.sleep(10)
+
+    with pytest.raises(ClientError, match=r"did not answer within request_timeout_s=0\.05"):
+        await http.asked(hangs, options=HttpOptions(request_timeout_s=0.05))
+
+
+async def test_an_answer_that_drips_is_not_waited_for_either(http):
+    async def drips(request):
+        response = web.StreamResponse()
+        await response.prepare(request)
+        for _ in range(1000):
+            await response.write(b" ")
+            await asyncio.sleep(0.01)
+
+    with pytest.raises(ClientError, match=r"request_timeout_s=0\.1"):
+        await http.asked(drips, options=HttpOptions(request_timeout_s=0.1))
+
+
+async def test_a_connection_lost_in_mid_answer_is_tried_again(http):
+    calls = 0
+
+    async def handler(request):
+        nonlocal calls
+        calls += 1
+        if calls > 1:
+            return web.json_response(http.answer())
+        response = web.StreamResponse(headers={"Content-Length": "1000"})
+        await response.prepare(request)
+        await response.write(b'{"choices": [')
+        request.transport.close()
+        return response
+
+    assert (await http.asked(handler)).text == "4"
+
+
+async def test_nobody_listening_is_an_error(http):
+    async with http.serving(http.replying()) as url:
+        pass
+    async with VLLMChatClient(url, "m", options=http.FAST) as client:
+        with pytest.raises(ClientError, match="5 times in a row"):
+            await client.complete(http.ASK, Sampling())
+
+
+async def test_cancelling_reaches_the_server(http):
+    arrived, gone = asyncio.Event(), asyncio.Event()
+
+    async def handler(request):
+        arrived.set()
+        try:
+            await asyncio.sleep(10)
+        finally:
+            gone.set()
+
+    async with http.serving(handler) as url, VLLMChatClient(url, "m") as client:
+        call = asyncio.create_task(client.complete(http.ASK, Sampling()))
+        await arrived.wait()
+        call.cancel()
+        await asyncio.wait_for(gone.wait(), 2)
+
+
+async def test_requests_go_to_the_server_with_the_fewest_in_flight(http):
+    release = asyncio.Event()
+    counts = {"slow": 0, "fast": 0}
+
+    async def slow(request):
+        counts["slow"] += 1
+        await release.wait()
+        return web.json_response(http.answer())
+
+    async def fast(request):
+        counts["fast"] += 1
+        return web.json_response(http.answer())
+
+    async with (
+        http.serving(slow) as slow_url,
+        http.serving(fast) as fast_url,
+        VLLMChatClient([slow_url, fast_url], "m") as client,
+    ):
+        stuck = asyncio.create_task(client.complete(http.ASK, Sampling()))
+        while not counts["slow"]:
+            await asyncio.sleep(0)
+        for _ in range(5):
+            await client.complete(http.ASK, Sampling())
+        release.set()
+        await stuck
+
+    assert counts == {"slow": 1, "fast": 5}
+
+
+async def test_a_failed_request_is_sent_to_another_server(http):
+    async with (
+        http.serving(http.replying(web.Response(status=500))) as broken,
+        http.serving(http.replying(http.answer())) as sound,
+        VLLMChatClient([broken, sound], "m", options=http.FAST) as client,
+    ):
+        assert (await client.complete(http.ASK, Sampling())).text == "4"
+
+
+async def test_no_more_requests_are_in_flight_than_allowed(http):
+    now = most = 0
+
+    async def handler(request):
+        nonlocal now, most
+        now += 1
+        most = max(most, now)
+        await asyncio.sleep(0.01)
+        now -= 1
+        return web.json_response(http.answer())
+
+    options = HttpOptions(concurrency=3)
+    async with http.serving(handler) as url, VLLMChatClient(url, "m", options=options) as client:
+        await asyncio.gather(*(client.complete(http.ASK, Sampling()) for _ in range(12)))
+
+    assert most == 3
+
+
+async def test_the_key_comes_from_the_environment(http, monkeypatch):
+    keys = []
+
+    async def handler(request):
+        keys.append(request.headers.get("Authorization"))
+        return web.json_response(http.answer())
+
+    monkeypatch.delenv("VLLM_API_KEY", raising=False)
+    await http.asked(handler)
+    monkeypatch.setenv("VLLM_API_KEY", "secret")
+    await http.asked(handler)
+    await http.asked(handler, api_key_env="OTHER_KEY")
+
+    assert keys == [None, "Bearer secret", None]
+
+
+async def test_usage_is_counted(http):
+    replies = http.replying(
+        http.answer(), web.Response(status=500), http.answer(), web.Response(status=400)
+    )
+    async with http.serving(replies) as url, VLLMChatClient(url, "m", options=http.FAST) as client:
+        await client.complete(http.ASK, Sampling())
+        await client.complete(http.ASK, Sampling())
+        with pytest.raises(ClientError):
+            await client.complete(http.ASK, Sampling())
+
+        usage = client.usage
+
+    assert (usage.requests, usage.retries, usage.failures) == (2, 1, 1)
+    assert (usage.prompt_tokens, usage.completion_tokens) == (6, 4)
+
+
+async def test_one_client_works_from_several_event_loops(http):
+    async with (
+        http.serving(http.replying(http.answer(), http.answer())) as url,
+        VLLMChatClient(url, "m") as client,
+    ):
+
+        async def ask_and_close():
+            completion = await client.complete(http.ASK, Sampling())
+            await client.aclose()
+            return completion
+
+        elsewhere = await asyncio.to_thread(asyncio.run, ask_and_close())
+        here = await client.complete(http.ASK, Sampling())
+
+    assert here == elsewhere
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"concurrency": 0},
+        {"max_retries": -1},
+        {"request_timeout_s": 0.0},
+        {"connect_timeout_s": -1.0},
+    ],
+)
+def test_http_options_that_cannot_work_are_refused(wrong):
+    with pytest.raises(ConfigError, match=str(next(iter(wrong.values())))):
+        HttpOptions(**wrong)
+
+
+@pytest.mark.parametrize("address", ["", [], "localhost:8000", ["http://a", "b"]])
+def test_an_address_without_http_is_refused(address):
+    with pytest.raises(ConfigError, match="base_url"):
+        VLLMChatClient(address)
