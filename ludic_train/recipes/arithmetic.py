@@ -17,7 +17,7 @@ ENV_ID = "ludic/Arithmetic-v0"
 MAX_TOKENS = 16
 TRAIN, TEST = {"split": "train"}, {"split": "test"}
 # Far above the seeds of problems that are learned from.
-SHOWN_FROM, MEASURED_FROM = 2_000_000_000, 1_000_000_000
+SHOWN_FROM, MEASURED_FROM = 2**61, 2**60
 
 
 def demonstrations(seed: int, episodes: int) -> Iterable[Task]:

@@ -20,7 +20,7 @@ ENV_ID = "ludic/TicTacToe-v0"
 MAX_TOKENS = 8
 SAMPLING = Sampling(max_tokens=MAX_TOKENS)
 # Far above the seeds of games that are learned from.
-SHOWN_FROM, MEASURED_FROM = 2_000_000_000, 1_000_000_000
+SHOWN_FROM, MEASURED_FROM = 2**61, 2**60
 
 
 def demonstrations(seed: int, episodes: int) -> Iterable[Task]:
