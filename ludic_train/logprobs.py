@@ -14,18 +14,30 @@ CHUNK_TOKENS = 1024
 
 
 def action_logprobs(
-    model: nn.Module, input_ids: Tensor, row: Tensor, column: Tensor, temperature: Tensor
+    model: nn.Module,
+    input_ids: Tensor,
+    row: Tensor,
+    column: Tensor,
+    temperature: Tensor,
+    position_ids: Tensor | None = None,
 ) -> TokenLogprobs:
     """Log softmax(logits / temperature) of the tokens at (row, column), float32 nats [N].
 
     input_ids: int64 [B, T], right-padded rows. row, column: int64 [N], column >= 1: the logits
     that predict a token stand one position before it. temperature: float32 [N].
+    position_ids: int64 [B, T], starting again with each of several items in a row; None for one
+    item per row.
     Only hidden states of action tokens meet the vocabulary, a chunk at a time; the backward pass
     computes the chunk's logits again instead of keeping them.
     """
     causal_lm = unwrapped(model)
-    # No attention mask: padding is on the right, and a causal token never looks there.
-    hidden = causal_lm.get_decoder()(input_ids=input_ids[:, :-1], use_cache=False)[0]
+    # No attention mask: padding is on the right, and a causal token never looks there. With one,
+    # transformers would not look for items in the positions either.
+    hidden = causal_lm.get_decoder()(
+        input_ids=input_ids[:, :-1],
+        position_ids=None if position_ids is None else position_ids[:, :-1],
+        use_cache=False,
+    )[0]
     head = causal_lm.get_output_embeddings()
     targets = input_ids[row, column]
     selected = hidden[row, column - 1]

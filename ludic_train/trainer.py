@@ -211,12 +211,14 @@ class Trainer:
     def _accumulate(self, micro_batch: MicroBatch) -> tuple[float, Metrics]:
         device = self.cfg.model_device
         row, column = tensor(micro_batch.row, device), tensor(micro_batch.column, device)
+        positions = micro_batch.position_ids
         out = action_logprobs(
             self.model,
             tensor(micro_batch.input_ids, device),
             row,
             column,
             tensor(micro_batch.temperature, device),
+            None if positions is None else tensor(positions, device),
         )
         batch = loss_batch(micro_batch, self.version, device)
         loss, pairs = self.algo.loss(out, batch)
@@ -255,8 +257,8 @@ def loss_batch(micro_batch: MicroBatch, version: int, device: str = "cpu") -> Lo
         weight=tensor(micro_batch.weight, device),
         scale=tensor(micro_batch.scale, device),
         behavior_logprobs=None if logprobs is None else tensor(logprobs, device),
-        row=tensor(micro_batch.row, device),
-        num_rows=len(micro_batch.input_ids),
+        row=tensor(micro_batch.item, device),
+        num_rows=micro_batch.num_items,
         lag=None if versions is None else tensor(version - versions, device),
         attachments={name: tensor(a, device) for name, a in micro_batch.attachments.items()},
     )
