@@ -5,16 +5,15 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
-import threading
 import types
 import typing
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, Union
 
 from ludic_gym.clients.base import ToolSchema
+from ludic_gym.concurrency import WorkerThread
 from ludic_gym.errors import ConfigError
 from ludic_gym.types import ToolCall
 
@@ -95,7 +94,7 @@ async def call_tool(tools: Mapping[str, Tool], call: ToolCall) -> str:
 async def _result(function: Callable[..., object], arguments: Mapping[str, Any]) -> str:
     if inspect.iscoroutinefunction(function):
         return await _text_of_awaited(function(**arguments))
-    return await _on_a_thread(partial(_text_of_call, function, arguments))
+    return await WorkerThread("ludic-tool").run(partial(_text_of_call, function, arguments))
 
 
 async def _text_of_awaited(awaitable: Awaitable[object]) -> str:
@@ -106,7 +105,7 @@ async def _text_of_awaited(awaitable: Awaitable[object]) -> str:
 
 
 def _text_of_call(function: Callable[..., object], arguments: Mapping[str, Any]) -> str:
-    # SystemExit would end the thread without an answer.
+    # A tool that leaves would end the whole program otherwise.
     try:
         return _as_text(function(**arguments))
     except (Exception, SystemExit) as error:
@@ -119,25 +118,6 @@ def _as_text(result: object) -> str:
 
 def _as_error(error: BaseException) -> str:
     return f"Error: {type(error).__name__}: {error}"
-
-
-async def _on_a_thread(function: Callable[[], str]) -> str:
-    """The function's result. Nobody waits for its thread, not even when the program ends."""
-    loop = asyncio.get_running_loop()
-    answer: asyncio.Future[str] = loop.create_future()
-
-    def deliver(result: str) -> None:
-        if not answer.done():
-            answer.set_result(result)
-
-    def run() -> None:
-        result = function()
-        # The loop may have been closed in the meantime, after the call was given up.
-        with suppress(RuntimeError):
-            loop.call_soon_threadsafe(deliver, result)
-
-    threading.Thread(target=run, name="ludic-tool", daemon=True).start()
-    return await answer
 
 
 def _parameter_schema(

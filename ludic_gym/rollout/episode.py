@@ -42,7 +42,7 @@ async def _played(env: Env, seen: str, decision: Decision, is_last: bool) -> tup
         after, info = decision.feedback, {"parse_error": True}
     else:
         after, earned, terminated, truncated, info = await call(env, env.step, decision.action)
-        reward += float(earned)
+        reward, info = reward + float(earned), dict(info)
     reason = decision.give_up or (MAX_TURNS if is_last else "")
     if reason and not (terminated or truncated):
         truncated, info = True, truncated_info(info, reason)

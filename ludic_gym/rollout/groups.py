@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import secrets
 from collections.abc import AsyncIterator, Iterable, Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 from ludic_gym.errors import ConfigError
 from ludic_gym.rollout.episode import reseeded
@@ -40,8 +39,8 @@ def _group(task: Task, size: int, index: int) -> Iterator[Task]:
 
 
 def _group_id(task: Task, index: int) -> str:
-    said = json.dumps([index, asdict(task)], default=repr)
-    return hashlib.blake2b(said.encode(), digest_size=16).hexdigest()
+    said = f"{index} {task!r}".encode(errors="backslashreplace")
+    return hashlib.blake2b(said, digest_size=16).hexdigest()
 
 
 async def by_group(episodes: AsyncIterator[Episode], size: int) -> AsyncIterator[list[Episode]]:

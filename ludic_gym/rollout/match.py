@@ -89,7 +89,8 @@ async def _retire(env: TurnEnv, seats: Mapping[str, Seat]) -> None:
     observation, reward, terminated, truncated, info = env.last()
     if agent in seats:
         seats[agent].finish(reward, terminated=terminated, truncated=truncated, info=info)
-        seats[agent].show_end(text_of(observation, env))
+        # Some envs show nothing any more to an agent that is out.
+        seats[agent].show_end("" if observation is None else text_of(observation, env))
     await call(env, env.step, None)
 
 

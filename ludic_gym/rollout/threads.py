@@ -5,12 +5,12 @@ An env whose calls take long says so with `metadata["blocking"] = True`.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, ParamSpec, Protocol, TypeVar
 from weakref import WeakKeyDictionary
+
+from ludic_gym.concurrency import WorkerThread
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -28,15 +28,16 @@ class Closable(Protocol):
 
 
 # One thread per env, so that an env may hold what belongs to a thread (a browser, a database).
-_threads: WeakKeyDictionary[Closable, ThreadPoolExecutor] = WeakKeyDictionary()
+_threads: WeakKeyDictionary[Closable, WorkerThread] = WeakKeyDictionary()
 
 
 async def call(env: Closable, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """The function's result, computed where the env runs."""
     if not env.metadata.get("blocking"):
         return function(*args, **kwargs)
-    loop = asyncio.get_running_loop()
-    return await loop.run_in_executor(_thread_of(env), partial(function, *args, **kwargs))
+    if env not in _threads:
+        _threads[env] = WorkerThread("ludic-env")
+    return await _threads[env].run(partial(function, *args, **kwargs))
 
 
 def close(env: Closable) -> None:
@@ -44,12 +45,5 @@ def close(env: Closable) -> None:
     thread = _threads.pop(env, None)
     if thread is None:
         env.close()
-        return
-    thread.submit(env.close)
-    thread.shutdown(wait=False)
-
-
-def _thread_of(env: Closable) -> ThreadPoolExecutor:
-    if env not in _threads:
-        _threads[env] = ThreadPoolExecutor(1, thread_name_prefix="ludic-env")
-    return _threads[env]
+    else:
+        thread.finish(env.close)

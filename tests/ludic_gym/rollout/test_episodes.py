@@ -1,9 +1,11 @@
 import asyncio
 import itertools
+import threading
 
 import gymnasium as gym
 import pytest
 
+import ludic_gym  # noqa: F401
 from ludic_gym.clients import ScriptedClient
 from ludic_gym.errors import ConfigError
 from ludic_gym.policies import ChatPolicy, ScriptedPolicy
@@ -35,6 +37,22 @@ class CountingEnv(gym.Env[str, str]):
         CountingEnv.closed += 1
 
 
+class HangingEnv(CountingEnv):
+    """Blocks, as it says, and perhaps for ever."""
+
+    metadata = {"render_modes": [], "blocking": True}  # noqa: RUF012
+
+    def __init__(self, hangs=False):
+        super().__init__()
+        self.hangs = hangs
+
+    def step(self, action):
+        if self.hangs:
+            threading.Event().wait()
+        return super().step(action)
+
+
+gym.register("test/Hanging-v0", HangingEnv, disable_env_checker=True, order_enforce=False)
 gym.register("test/Counting-v0", CountingEnv, disable_env_checker=True, order_enforce=False)
 
 
@@ -190,6 +208,26 @@ async def test_an_episode_that_takes_too_long_is_stopped_and_named():
         None,
     ]
     assert HangingClient.cancelled == 1
+
+
+async def test_an_env_that_hangs_on_its_thread_fails_its_episode_only():
+    hanging = {"env_id": "test/Hanging-v0", "seed": 0}
+    pairs = [Task(**hanging, kwargs={"hangs": True}), Task(**hanging)]
+    episodes = await collect(pairs, lambda env: ScriptedPolicy(["x"]), timeout_s=0.1)
+
+    errors = {episode.index: episode.error for episode in episodes}
+    assert errors == {0: "EpisodeError: the episode took longer than timeout_s=0.1", 1: None}
+
+
+async def test_without_seeds_no_call_repeats_the_episodes_of_another():
+    unseeded = [Task(env_id="ludic/Arithmetic-v0") for _ in range(5)]
+
+    async def questions():
+        episodes = await collect(unseeded, lambda env: ScriptedPolicy(["x"]), concurrency=2)
+        return [episode.rollouts[0].steps[0].observation for episode in episodes]
+
+    seen = await questions() + await questions()
+    assert len(set(seen)) > 5
 
 
 async def test_a_client_that_cancels_itself_fails_its_episode_only():
