@@ -3,6 +3,7 @@ import gc
 import subprocess
 import sys
 import threading
+from functools import partial
 
 import pytest
 
@@ -68,9 +69,8 @@ async def test_a_thread_ends_with_its_last_call_or_its_worker():
     first = await finished.run(threading.current_thread)
     finished.finish(lambda: calls.append("last"))
     forgotten = WorkerThread("w")
-    owner = [forgotten]
-    second = await forgotten.run(lambda: owner and threading.current_thread())
-    del forgotten, owner
+    second = await forgotten.run(partial(lambda worker: threading.current_thread(), forgotten))
+    del forgotten
     gc.collect()
 
     assert await ended(first)

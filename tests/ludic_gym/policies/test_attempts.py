@@ -4,7 +4,7 @@ import pytest
 
 from ludic_gym.clients import ScriptedClient
 from ludic_gym.errors import ConfigError
-from ludic_gym.parsers import xml_tag_parser
+from ludic_gym.parsers import regex_parser, xml_tag_parser
 from ludic_gym.policies import BestOf, ChatPolicy, Parsed, Retry, ScriptedPolicy, majority
 from ludic_gym.types import Decision, Sampling
 
@@ -34,6 +34,16 @@ async def test_the_last_attempt_may_fail():
     decision = await decide(policy)
 
     assert (decision.action, decision.reward) == (None, -1.0)
+
+
+async def test_a_parser_around_adds_its_reward_to_the_one_inside():
+    client = ScriptedClient(["x", "<a>(1)</a>"])
+    inside = Retry(Parsed(ChatPolicy(client), PARSER))
+    outside = Parsed(inside, regex_parser(r"\((\d)\)", success_reward=1.0))
+
+    decision = await decide(outside)
+
+    assert (decision.action, decision.reward) == ("1", pytest.approx(0.6))  # -0.5, 0.1 and 1.0
 
 
 async def test_a_policy_that_gives_up_is_not_asked_again():

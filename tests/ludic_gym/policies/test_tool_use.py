@@ -184,6 +184,28 @@ async def test_calls_beyond_the_limit_are_not_run():
     assert results == ["2", "2", "Error: not run, the tool calls of this turn are used up"]
 
 
+async def test_the_limit_of_calls_is_for_the_whole_turn():
+    call = ("add", '{"a": 1, "b": 1}')
+    client = SpyClient([calling(call, call), calling(call, call), "Done."])
+
+    await decide(ToolUse(ChatPolicy(client), [add], max_calls=3))
+
+    refusal = "Error: not run, the tool calls of this turn are used up"
+    assert [m["content"] for m in client.requests[2][-2:]] == ["2", refusal]
+
+
+async def test_an_offer_is_for_one_reply():
+    client = SpyClient(["a", "b"])
+    policy = ChatPolicy(client)
+    policy.offer(tools=[as_tool(add).schema], unstored=[{"role": "user", "content": "psst"}])
+    policy.observe("q")
+    await policy.act(LONG)
+    await policy.act(LONG)
+
+    assert client.tools == [["add"], []]
+    assert [len(request) for request in client.requests] == [2, 2]
+
+
 async def test_text_around_a_call_is_stored_with_it():
     client = SpyClient([calling(("add", '{"a": 1, "b": 1}'), content="I add."), "2"])
 

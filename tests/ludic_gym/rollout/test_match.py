@@ -108,6 +108,19 @@ async def test_a_failed_turn_is_the_same_agents_again_and_earns_nothing_twice():
     assert won.observation == "board A:x B:y A:z"
 
 
+async def test_a_reward_before_the_first_turn_is_not_lost():
+    class HandicapEnv(RaceEnv):
+        def reset(self, seed=None, options=None):
+            super().reset(seed, options)
+            self._cumulative_rewards["A"] = 0.5
+
+    a, _b = await run_match(
+        HandicapEnv(), {"A": ScriptedPolicy(["win"]), "B": ScriptedPolicy([])}, TASK
+    )
+
+    assert [step.reward for step in a.steps] == [1.5]
+
+
 async def test_the_last_allowed_turn_truncates_every_agents_rollout():
     policies = {"A": ScriptedPolicy("xx"), "B": ScriptedPolicy("yy")}
 
