@@ -16,13 +16,13 @@ from ludic_train.checkpoint import (
     restore_rng,
     rng_state,
 )
-from ludic_train.errors import CheckpointError
+from ludic_train.errors import CheckpointError, EmptyBatch
 from ludic_train.inference.saved import write_policy_spec
 from ludic_train.logs import ConsoleLogger, JSONLLogger, Logger, MultiLogger
 from ludic_train.metrics import Metrics, values
 from ludic_train.model import load_params, save_model
 from ludic_train.recipes.learner import Learner
-from ludic_train.trainer import Trainer
+from ludic_train.trainer import OnUpdate, Trainer
 
 Evaluate = Callable[[], Awaitable[Mapping[str, float]]]
 
@@ -77,10 +77,10 @@ async def _carry_out_stage(run: Run, position: int, pressed: Callable[[], bool])
     def log(version: int, metrics: Metrics) -> None:
         run.logger.log(offset + version, values(metrics))
 
-    while trainer.version < stage.updates:
+    ended = trainer.version >= stage.updates
+    while not ended:
         before = trainer.version
-        await trainer.train(1, on_update=log)
-        ended = trainer.version >= stage.updates
+        ended = not await _learned(stage, log) or trainer.version >= stage.updates
         due = ended or before // run.eval_every != trainer.version // run.eval_every
         if due:
             await _evaluate(run, offset + trainer.version)
@@ -88,6 +88,21 @@ async def _carry_out_stage(run: Run, position: int, pressed: Callable[[], bool])
             _save(run, position)
         if pressed():
             raise Interrupted
+
+
+async def _learned(stage: Stage, log: OnUpdate) -> bool:
+    """Make the updates of one batch; False, with a note, where a stage has nothing left to learn.
+
+    Raises EmptyBatch where it never had.
+    """
+    try:
+        await stage.trainer.train(1, on_update=log)
+    except EmptyBatch as nothing:
+        if stage.trainer.version == 0:
+            raise
+        print(f"{stage.name} ended after {stage.trainer.version} updates: {nothing}")
+        return False
+    return True
 
 
 def _offset(run: Run, position: int) -> int:
@@ -104,8 +119,11 @@ async def _evaluate(run: Run, update: int) -> None:
 
 def _save(run: Run, position: int) -> None:
     learner, trainer = run.learner, run.stages[position].trainer
+    update = _offset(run, position) + trainer.version
+    if update in run.checkpoints.steps():
+        return
     run.checkpoints.save(
-        _offset(run, position) + trainer.version,
+        update,
         write_model=lambda folder: save_model(learner.model, learner.tokenizer, folder),
         tensors=optimizer_tensors(trainer.optimizer, learner.model),
         state={"stage": position, "trainer": trainer.state_dict(), "rng": rng_state()},

@@ -65,7 +65,9 @@ class RolloutBatchSource:
                 return SAWBatch(items=tuple(items), metrics=metrics)
         raise EmptyBatch(
             f"{EMPTY_BATCHES_ALLOWED} batches of {self.groups_per_batch} groups left no row to "
-            "train on: every group earned equal rewards or was filtered; check rewards and filters"
+            "train on: every group earned equal rewards or was filtered. The mean reward is "
+            f"{metrics['reward'].value:.3g}: if that is the best there is, the task is solved; if "
+            "not, start from a policy that sometimes does better"
         )
 
     def state_dict(self) -> dict[str, Any]:

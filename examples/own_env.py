@@ -1,0 +1,78 @@
+"""Your own environment, and a policy that learns it with GRPO, from a random model on a CPU.
+
+    python examples/own_env.py [--updates 20]
+
+The task is to answer with an even digit. Nobody shows the model how: out of some 300 tokens it
+finds the five that are rewarded.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from collections.abc import Iterator, Mapping
+from itertools import count
+from typing import Any
+
+import gymnasium as gym
+
+from ludic_gym.envs.base import Info, TextEnv, Turn, ending
+from ludic_gym.policies import ChatPolicy
+from ludic_gym.types import Env, Sampling, Task
+from ludic_train.algorithms import make_grpo
+from ludic_train.inference import EmbeddedChatClient
+from ludic_train.metrics import Metrics
+from ludic_train.model import make_tiny_model, make_tokenizer
+from ludic_train.publishers import InProcessPublisher
+from ludic_train.sources import RolloutBatchSource
+from ludic_train.trainer import Trainer, TrainerConfig
+
+
+class EvenDigitEnv(TextEnv):
+    """One question, one answer: reward 1 for an even digit, else 0."""
+
+    def _start(self, options: Mapping[str, Any]) -> tuple[str, Info]:
+        return "An even digit, please.", {"system_prompt": ""}
+
+    def _advance(self, action: str) -> Turn:
+        correct = action.strip() in set("02468")
+        return "", float(correct), True, False, ending(success=correct, correct=float(correct))
+
+
+gym.register("example/EvenDigit-v0", EvenDigitEnv)
+
+
+def tasks() -> Iterator[Task]:
+    """The same question for ever, each time with new sampling seeds."""
+    for i in count():
+        sampling = Sampling(max_tokens=1, seed=i)
+        yield Task(env_id="example/EvenDigit-v0", seed=i, sampling=sampling)
+
+
+async def train(updates: int) -> float:
+    """The share of even digits among the answers of the last batch."""
+    tokenizer = make_tokenizer(["An even digit, please."])
+    model = make_tiny_model(tokenizer)
+    client = EmbeddedChatClient(model, tokenizer)
+
+    def make_policy(env: Env) -> ChatPolicy:
+        return ChatPolicy(client)
+
+    algo = make_grpo()
+    source = RolloutBatchSource(tasks(), make_policy, algo, groups_per_batch=16, group_size=16)
+    cfg = TrainerConfig(lr=3e-3)
+    trainer = Trainer(model, algo, source, InProcessPublisher(client), cfg)
+    rewards = []
+
+    def report(update: int, metrics: Metrics) -> None:
+        rewards.append(metrics["reward"].value)
+        print(f"update {update:3d}  reward {rewards[-1]:.3f}")
+
+    await trainer.train(updates, on_update=report)
+    return rewards[-1]
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--updates", type=int, default=20)
+    asyncio.run(train(parser.parse_args().updates))

@@ -1,0 +1,81 @@
+import numpy as np
+import pytest
+
+from ludic_train.algorithms import make_sft
+from ludic_train.errors import EmptyBatch
+from ludic_train.inference import EmbeddedChatClient, PolicySpec
+from ludic_train.model import make_tiny_model, make_tokenizer
+from ludic_train.recipes.learner import Learner
+from ludic_train.recipes.run import Run, Stage, carry_out, open_loggers
+from ludic_train.saw import SAWBatch, SAWItem
+from ludic_train.trainer import Trainer
+
+
+class RunsOut:
+    """A source with `batches` batches of one row."""
+
+    def __init__(self, batches):
+        self.left = batches
+
+    async def next_batch(self):
+        if not self.left:
+            raise EmptyBatch("every group earned the same")
+        self.left -= 1
+        mask = np.array([False, True])
+        row = SAWItem(
+            input_ids=np.array([5, 6], np.int32),
+            action_mask=mask,
+            weight=mask.astype(np.float32),
+        )
+        return SAWBatch(items=(row,))
+
+    def state_dict(self):
+        return {}
+
+    def load_state_dict(self, state):
+        pass
+
+
+async def carried_out(out, *stages):
+    tokenizer = make_tokenizer(["a b c"])
+    model = make_tiny_model(tokenizer, hidden_size=16, num_heads=2, num_kv_heads=1)
+    client = EmbeddedChatClient(model, tokenizer)
+    learner = Learner(model=model, tokenizer=tokenizer, client=client, spec=PolicySpec())
+
+    async def evaluate():
+        return {"calls": 1.0}
+
+    with open_loggers(out, 9) as logger:
+        run = Run(
+            out=out,
+            learner=learner,
+            stages=tuple(
+                Stage(name=f"stage {i}", trainer=Trainer(model, make_sft(), source), updates=n)
+                for i, (source, n) in enumerate(stages)
+            ),
+            evaluate=evaluate,
+            eval_every=2,
+            logger=logger,
+        )
+        await carry_out(run, resume=False)
+    return run
+
+
+async def test_a_stage_with_nothing_left_to_learn_ends_with_a_note(tmp_path, capsys):
+    run = await carried_out(tmp_path, (RunsOut(2), 5), (RunsOut(9), 2))
+    assert [stage.trainer.version for stage in run.stages] == [2, 2]
+    said = capsys.readouterr().out
+    assert "stage 0 ended after 2 updates: every group earned the same" in said
+
+
+async def test_a_stage_that_never_had_anything_to_learn_is_an_error(tmp_path):
+    with pytest.raises(EmptyBatch):
+        await carried_out(tmp_path, (RunsOut(0), 5))
+
+
+async def test_evaluations_and_checkpoints_come_at_their_updates(tmp_path):
+    run = await carried_out(tmp_path, (RunsOut(9), 5))
+    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    assert ["eval/calls" in line for line in lines].count(True) == 3  # updates 2, 4 and 5
+    assert run.checkpoints.steps() == [4, 5]
+    assert (tmp_path / "model" / "model.safetensors").is_file()
