@@ -1,1 +1,24 @@
-"""To be filled."""
+"""The catalogue of Ludic's environments, and their registration with Gymnasium and PettingZoo."""
+
+from __future__ import annotations
+
+import gymnasium as gym
+import pettingzoo
+
+from envs_registry.catalog import CATALOG, EnvEntry
+from envs_registry.suites import SUITES
+
+__all__ = ["CATALOG", "SUITES", "EnvEntry", "register_envs"]
+
+
+def register_envs() -> None:
+    """Make every id of the catalogue known; ids that are known already are left as they are."""
+    for entry in CATALOG:
+        # TextEnv keeps the order of calls itself, which is cheaper than a wrapper.
+        if entry.id not in gym.registry:
+            kwargs = dict(entry.kwargs)
+            gym.register(entry.id, entry.gym, kwargs=kwargs, order_enforce=False)
+        if entry.aec and entry.id not in pettingzoo.aec_registry:
+            pettingzoo.register("aec", entry.id, entry.aec)
+        if entry.parallel and entry.id not in pettingzoo.parallel_registry:
+            pettingzoo.register("parallel", entry.id, entry.parallel)

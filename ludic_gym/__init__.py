@@ -1,1 +1,5 @@
-"""To be filled."""
+"""Text environments for language-model agents. Importing this makes the `ludic/` ids known."""
+
+from envs_registry import register_envs
+
+register_envs()

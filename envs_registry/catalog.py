@@ -1,0 +1,60 @@
+"""Every environment there is, as data: ids and the places of their code, nothing imported."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvEntry:
+    """One environment.
+
+    id: its name in every registry it is in.
+    gym, aec, parallel: "module:attribute" of what makes it for Gymnasium, and for PettingZoo's
+        two registries; "" where there is no such view.
+    kwargs: what the Gymnasium view is made with, unless the caller says otherwise.
+    suites: the benchmarks it is part of.
+    tags: words to find it by.
+    """
+
+    id: str
+    title: str
+    description: str
+    gym: str
+    aec: str = ""
+    parallel: str = ""
+    kwargs: Mapping[str, str | int | float] = field(default_factory=lambda: MappingProxyType({}))
+    suites: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+
+
+CATALOG: tuple[EnvEntry, ...] = (
+    EnvEntry(
+        id="ludic/TicTacToe-v0",
+        title="Tic-Tac-Toe",
+        description="Three in a row, against random or perfect play, or between two agents.",
+        gym="ludic_gym.envs.tic_tac_toe:TicTacToeEnv",
+        aec="ludic_gym.envs.tic_tac_toe:TicTacToeAECEnv",
+        parallel="ludic_gym.envs.tic_tac_toe:parallel_env",
+        suites=("core",),
+        tags=("game", "two-player", "multi-turn", "procedural"),
+    ),
+    EnvEntry(
+        id="ludic/Arithmetic-v0",
+        title="Arithmetic",
+        description="Short word problems with sums, differences and products of any size.",
+        gym="ludic_gym.envs.arithmetic:ArithmeticEnv",
+        suites=("core",),
+        tags=("maths", "single-turn", "procedural"),
+    ),
+    EnvEntry(
+        id="ludic/GSM8K-v0",
+        title="GSM8K",
+        description="Grade-school word problems that take two to eight steps.",
+        gym="ludic_gym.envs.gsm8k:GSM8KEnv",
+        suites=("core",),
+        tags=("maths", "single-turn", "dataset"),
+    ),
+)

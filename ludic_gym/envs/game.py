@@ -1,0 +1,98 @@
+"""Two-player games as pure functions over an immutable state, and exact play for small ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from functools import cache
+from typing import Generic, TypeVar
+
+import numpy as np
+
+from ludic_gym.envs.base import pick
+
+S = TypeVar("S", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Game(Generic[S]):
+    """The rules of a game for the players 0 and 1.
+
+    initial: a first state; any chance comes from the generator.
+    mover: whose turn it is.
+    legal_actions: what the mover may do, never empty before the end.
+    play: the state after a legal action.
+    returns: what each player has won, from -1 to 1, or None while the game goes on.
+    observation: the state as a player sees it.
+    system_prompt: the rules and the reply format, for a player.
+    best_actions: the actions of perfect play, the one that also does best against a player who
+        moves at random first. Raises NoOracle where they are not known.
+    """
+
+    name: str
+    initial: Callable[[np.random.Generator], S]
+    mover: Callable[[S], int]
+    legal_actions: Callable[[S], tuple[str, ...]]
+    play: Callable[[S, str], S]
+    returns: Callable[[S], tuple[float, float] | None]
+    observation: Callable[[S, int], str]
+    system_prompt: Callable[[int], str]
+    best_actions: Callable[[S], tuple[str, ...]]
+
+
+def random_action(game: Game[S], state: S, rng: np.random.Generator) -> str:
+    """Any legal action, each as likely."""
+    return pick(rng, game.legal_actions(state))
+
+
+def perfect_action(game: Game[S], state: S, rng: np.random.Generator) -> str:
+    """Any action of perfect play, each as likely."""
+    return pick(rng, game.best_actions(state))
+
+
+def outcome_of(reward: float) -> str:
+    """What a player's return is called: "win", "draw" or "loss"."""
+    return "win" if reward > 0 else "loss" if reward < 0 else "draw"
+
+
+def solved(
+    *,
+    mover: Callable[[S], int],
+    legal_actions: Callable[[S], tuple[str, ...]],
+    play: Callable[[S, str], S],
+    returns: Callable[[S], tuple[float, float] | None],
+) -> Callable[[S], tuple[str, ...]]:
+    """`Game.best_actions` of a zero-sum game that is small enough to be searched to its ends.
+
+    Every state is worked out once, when it is first asked for.
+    """
+
+    @cache
+    def value(state: S) -> float:
+        """What player 0 gets when both play perfectly."""
+        result = returns(state)
+        if result is not None:
+            return result[0]
+        values = [value(play(state, action)) for action in legal_actions(state)]
+        return min(values) if mover(state) else max(values)
+
+    @cache
+    def chance(state: S, player: int) -> float:
+        """How likely `player` wins by its first best actions against random ones."""
+        result = returns(state)
+        if result is not None:
+            return float(result[player] > 0)
+        if mover(state) == player:
+            return chance(play(state, best_actions(state)[0]), player)
+        replies = legal_actions(state)
+        return sum(chance(play(state, action), player) for action in replies) / len(replies)
+
+    @cache
+    def best_actions(state: S) -> tuple[str, ...]:
+        player = mover(state)
+        after = {action: play(state, action) for action in legal_actions(state)}
+        best = (min if player else max)(value(state) for state in after.values())
+        perfect = [action for action in after if value(after[action]) == best]
+        return tuple(sorted(perfect, key=lambda action: -chance(after[action], player)))
+
+    return best_actions

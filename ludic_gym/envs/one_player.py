@@ -1,0 +1,85 @@
+"""OnePlayerEnv: a two-player game as a Gymnasium environment, with a scripted opponent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Generic, Literal
+
+from ludic_gym.envs.base import Info, TextEnv, Turn, checked_choice, ending, pick
+from ludic_gym.envs.game import Game, S, outcome_of, perfect_action, random_action
+from ludic_gym.errors import NoOracle
+
+_OPPONENTS = {
+    "random": (random_action,),
+    "perfect": (perfect_action,),
+    "mixed": (random_action, perfect_action),
+}
+_SEATS = {"first": (0,), "second": (1,), "random": (0, 1)}
+
+
+class OnePlayerEnv(TextEnv, Generic[S]):
+    """Play a seat of `game`; a subclass names the game.
+
+    opponent: "random", "perfect" (any of its best moves, each as likely), or "mixed": one of the
+        two, drawn for every episode.
+    seat: whether the agent moves "first" or "second", or "random": drawn for every episode.
+    draw_reward: the reward of a draw; a win earns 1, a loss -1, an illegal action -1 and the end.
+
+    The last info has "outcome", one of "win", "draw", "loss", "illegal"; success is a win.
+    """
+
+    game: Game[S]
+
+    def __init__(
+        self,
+        opponent: Literal["random", "perfect", "mixed"] = "random",
+        seat: Literal["first", "second", "random"] = "first",
+        draw_reward: float = 0.0,
+        render_mode: str | None = None,
+    ) -> None:
+        super().__init__(render_mode)
+        self._opponents = _OPPONENTS[checked_choice("opponent", opponent, tuple(_OPPONENTS))]
+        self._seats = _SEATS[checked_choice("seat", seat, tuple(_SEATS))]
+        self._draw_reward = float(draw_reward)
+
+    def _start(self, options: Mapping[str, Any]) -> tuple[str, Info]:
+        self._row(options)
+        rng = self.np_random
+        self._opponent = pick(rng, self._opponents)
+        self._seat = pick(rng, self._seats)
+        self._state = self._answered(self.game.initial(rng))
+        prompt = self.game.system_prompt(self._seat)
+        return self.game.observation(self._state, self._seat), {"system_prompt": prompt}
+
+    def _advance(self, action: str) -> Turn:
+        action = action.strip()
+        if action not in self.game.legal_actions(self._state):
+            return self._end("illegal", -1.0)
+        self._state = self._answered(self.game.play(self._state, action))
+        result = self.game.returns(self._state)
+        if result is None:
+            return self.game.observation(self._state, self._seat), 0.0, False, False, {}
+        value = result[self._seat]
+        return self._end(outcome_of(value), value or self._draw_reward)
+
+    def _answered(self, state: S) -> S:
+        """The state once it is the agent's turn, or the game is over."""
+        game = self.game
+        while game.returns(state) is None and game.mover(state) != self._seat:
+            state = game.play(state, self._opponent(game, state, self.np_random))
+        return state
+
+    def _end(self, outcome: str, reward: float) -> Turn:
+        info = ending(success=outcome == "win", outcome=reward)
+        info["outcome"] = outcome
+        return self.game.observation(self._state, self._seat), reward, True, False, info
+
+    def legal_actions(self) -> tuple[str, ...]:
+        """What the agent may do now; nothing once the game is over."""
+        return self.game.legal_actions(self._state) if self._running else ()
+
+    def oracle_action(self) -> str:
+        """The action of perfect play that wins most often against random replies."""
+        if not self._running:
+            raise NoOracle(f"{self.game.name}: no game is running; call reset() first")
+        return self.game.best_actions(self._state)[0]

@@ -1,0 +1,221 @@
+"""A two-player game for PettingZoo: one agent at a time (AEC), or with joint actions (Parallel)."""
+
+from __future__ import annotations
+
+from typing import Any, Generic
+
+import numpy as np
+from gymnasium.utils import seeding
+from pettingzoo import AECEnv, ParallelEnv
+
+from ludic_gym.envs.base import RENDER_MODES, Info, checked_render_mode, ending, rendered
+from ludic_gym.envs.game import Game, S, outcome_of
+from ludic_gym.errors import EnvError, EpisodeOver, NoOracle
+from ludic_gym.spaces import TEXT, TextObservation, TextSpace, own_copy
+
+PLAYERS = ("player_0", "player_1")
+JointTurn = tuple[
+    dict[str, str], dict[str, float], dict[str, bool], dict[str, bool], dict[str, Info]
+]
+
+
+class GameAECEnv(AECEnv[str, str, str | None], Generic[S]):
+    """The agents `player_0` (who moves first) and `player_1` take turns at `game`.
+
+    An illegal action ends the game: -1 for who made it, +1 for the other. An agent's info has
+    "system_prompt" until its first action, and at the end "success", "outcome" and the reward's
+    components, as in the one-player view.
+    """
+
+    game: Game[S]
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        self.metadata = {
+            "name": f"{self.game.name.lower().replace('-', '_')}_v0",
+            "render_modes": list(RENDER_MODES),
+            "render_fps": 1,
+            "is_parallelizable": False,
+        }
+        self.render_mode = checked_render_mode(render_mode)
+        self.possible_agents = list(PLAYERS)
+        self.agents: list[str] = []
+        self._rng: np.random.Generator | None = None
+        self._action_spaces = {agent: own_copy(TEXT) for agent in PLAYERS}
+
+    def observation_space(self, agent: str) -> TextSpace:
+        """Any text, for each agent."""
+        return TEXT
+
+    def action_space(self, agent: str) -> TextSpace:
+        """Any text; each agent samples on its own."""
+        return self._action_spaces[agent]
+
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
+        """Start a game."""
+        if seed is not None or self._rng is None:
+            self._rng, _ = seeding.np_random(seed)
+        self._state = self.game.initial(self._rng)
+        self.agents = list(PLAYERS)
+        self.agent_selection = PLAYERS[self.game.mover(self._state)]
+        self.rewards = dict.fromkeys(PLAYERS, 0.0)
+        self._cumulative_rewards = dict.fromkeys(PLAYERS, 0.0)
+        self.terminations = dict.fromkeys(PLAYERS, False)
+        self.truncations = dict.fromkeys(PLAYERS, False)
+        self.infos = {
+            agent: {"system_prompt": self.game.system_prompt(player)}
+            for player, agent in enumerate(PLAYERS)
+        }
+
+    def observe(self, agent: str) -> str:
+        """The state as the agent sees it. Raises EpisodeOver before the first reset."""
+        self.check_open()
+        return TextObservation(self.game.observation(self._state, PLAYERS.index(agent)))
+
+    def step(self, action: str | None) -> None:
+        """Play for the selected agent; `None` retires it once the game is over.
+
+        Raises EpisodeOver when no game is running or the agent's is over, EnvError for an action
+        that is no text.
+        """
+        self.check_open()
+        agent = self.agent_selection
+        if self.terminations[agent]:
+            return self._retire(agent, action)
+        if not isinstance(action, str):
+            raise EnvError(f"{agent} is to move: an action is a str, got {action!r}")
+        self.infos[agent] = {}
+        if action.strip() not in self.game.legal_actions(self._state):
+            return self._end({agent: -1.0, _other(agent): 1.0}, illegal=agent)
+        self._state = self.game.play(self._state, action.strip())
+        result = self.game.returns(self._state)
+        if result is not None:
+            return self._end(dict(zip(PLAYERS, result, strict=True)))
+        self._cumulative_rewards[agent] = 0.0
+        self.agent_selection = PLAYERS[self.game.mover(self._state)]
+        return None
+
+    def _end(self, rewards: dict[str, float], illegal: str = "") -> None:
+        self.rewards = rewards
+        self._cumulative_rewards = dict(rewards)
+        self.terminations = dict.fromkeys(PLAYERS, True)
+        for agent, reward in rewards.items():
+            outcome = "illegal" if agent == illegal else outcome_of(reward)
+            final = ending(success=outcome == "win", outcome=reward)
+            self.infos[agent] = {**self.infos[agent], **final, "outcome": outcome}
+        self.agent_selection = _other(self.agent_selection)
+
+    def _retire(self, agent: str, action: str | None) -> None:
+        if action is not None:
+            raise EpisodeOver(f"the game is over for {agent}: step(None), got {action!r}")
+        self.agents.remove(agent)
+        tables = (self.rewards, self.terminations, self.truncations, self.infos)
+        for table in (*tables, self._cumulative_rewards):
+            del table[agent]
+        self.rewards = dict.fromkeys(self.agents, 0.0)
+        self.agent_selection = _other(agent)
+
+    def render(self) -> str:
+        """The state as the selected agent sees it, as text or as an HTML fragment."""
+        return rendered(self.observe(self.agent_selection), self.render_mode)
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def legal_actions(self) -> tuple[str, ...]:
+        """What the selected agent may do now; nothing once the game is over."""
+        return self.game.legal_actions(self._state) if self._is_running() else ()
+
+    def oracle_action(self) -> str:
+        """A best action of the selected agent. Raises NoOracle once the game is over."""
+        if not self._is_running():
+            raise NoOracle(f"{self.game.name}: no game is running; call reset() first")
+        return self.game.best_actions(self._state)[0]
+
+    def _is_running(self) -> bool:
+        return bool(self.agents) and not any(self.terminations.values())
+
+    def check_open(self) -> None:
+        """Raises EpisodeOver unless a game is running."""
+        if not self.agents:
+            raise EpisodeOver(
+                f"{self.game.name}: no game is running, before the first reset() or after its "
+                "end; call reset() first"
+            )
+
+
+class GameParallelEnv(ParallelEnv[str, str, str | None], Generic[S]):
+    """A turn-based game with joint actions: only the action of the agent to move is read.
+
+    Every agent's info has "active_agent", who moves next, as long as the game goes on.
+    """
+
+    # PettingZoo's own conversion returns four values instead of five, instead of an error, when
+    # a finished game is stepped, and says who is to move only after the first step.
+
+    def __init__(self, aec_env: GameAECEnv[S]) -> None:
+        self._aec_env = aec_env
+        self.metadata = aec_env.metadata
+        self.render_mode = aec_env.render_mode
+        self.possible_agents = aec_env.possible_agents
+        self.agents: list[str] = []
+
+    def observation_space(self, agent: str) -> TextSpace:
+        """Any text, for each agent."""
+        return self._aec_env.observation_space(agent)
+
+    def action_space(self, agent: str) -> TextSpace:
+        """Any text; each agent samples on its own."""
+        return self._aec_env.action_space(agent)
+
+    def reset(
+        self, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, str], dict[str, Info]]:
+        """Start a game: observations and infos by agent."""
+        self._aec_env.reset(seed, options)
+        self.agents = list(self._aec_env.agents)
+        return self._observations(), self._infos()
+
+    def step(self, actions: dict[str, str | None]) -> JointTurn:
+        """Play the moving agent's action: five dictionaries by agent, as in `ParallelEnv.step`.
+
+        Raises EpisodeOver when no game is running, EnvError if the moving agent does not act.
+        """
+        env = self._aec_env
+        env.check_open()
+        if env.agent_selection not in actions:
+            raise EnvError(f"{env.agent_selection} is to move, but acted: {sorted(actions)}")
+        env.step(actions[env.agent_selection])
+        ended = dict(env.terminations)
+        turn = (self._observations(), dict(env.rewards), ended, dict(env.truncations))
+        infos = {agent: _without_prompt(info) for agent, info in self._infos().items()}
+        if any(ended.values()):
+            self._retire_all()
+        return *turn, infos
+
+    def _observations(self) -> dict[str, str]:
+        return {agent: self._aec_env.observe(agent) for agent in self.agents}
+
+    def _infos(self) -> dict[str, Info]:
+        env = self._aec_env
+        active = {} if any(env.terminations.values()) else {"active_agent": env.agent_selection}
+        return {agent: {**env.infos[agent], **active} for agent in self.agents}
+
+    def _retire_all(self) -> None:
+        while self._aec_env.agents:
+            self._aec_env.step(None)
+        self.agents = []
+
+    def render(self) -> str:
+        """The state as the agent to move sees it, as text or as an HTML fragment."""
+        return self._aec_env.render()
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+
+def _other(agent: str) -> str:
+    return PLAYERS[1 - PLAYERS.index(agent)]
+
+
+def _without_prompt(info: Info) -> Info:
+    return {key: value for key, value in info.items() if key != "system_prompt"}
