@@ -58,8 +58,8 @@ ARITHMETIC = Recipe(
     defaults=RecipeConfig(
         out=Path("runs/arithmetic"),
         demonstrations=20_000,
-        imitation_updates=600,
-        updates=200,
+        imitation_updates=800,
+        updates=300,
         lr=5e-4,
     ),
     demonstrations=demonstrations,
