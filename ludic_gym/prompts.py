@@ -22,14 +22,19 @@ Render = Callable[[Sequence[Message], bool], Sequence[int]]
 class SampledMessage(dict[str, Any]):
     """An assistant message that knows the tokens it was sampled as; else like any other.
 
-    prompt: the messages before it. token_ids: of prompt and reply; None if nobody told them.
+    prompt: the messages before it.
+    token_ids: of prompt and reply; None if nobody told them.
+    added: what its text ends with that was not sampled; only in a reply that is to be continued.
     """
 
-    __slots__ = ("prompt", "token_ids")
+    __slots__ = ("added", "prompt", "token_ids")
 
-    def __init__(self, message: Message, prompt: Sequence[Message], completion: Completion) -> None:
+    def __init__(
+        self, message: Message, prompt: Sequence[Message], completion: Completion, added: str
+    ) -> None:
         super().__init__(message)
         self.prompt = prompt
+        self.added = added
         self.token_ids: tuple[int, ...] | None = None
         if completion.prompt_ids is not None and completion.completion_ids is not None:
             self.token_ids = completion.prompt_ids + completion.completion_ids
@@ -39,9 +44,11 @@ class SampledMessage(dict[str, Any]):
         return self
 
 
-def sampled_message(message: Message, prompt: Sequence[Message], completion: Completion) -> Message:
-    """The message, with the tokens that `ExactPrompts` needs to continue it."""
-    return cast(Message, SampledMessage(message, prompt, completion))
+def sampled_message(
+    message: Message, prompt: Sequence[Message], completion: Completion, added: str = ""
+) -> Message:
+    """The message, with what `ExactPrompts` needs to continue its tokens."""
+    return cast(Message, SampledMessage(message, prompt, completion, added))
 
 
 class ExactPrompts:
@@ -59,33 +66,42 @@ class ExactPrompts:
         self.rewritten = 0
 
     def token_ids(self, messages: Sequence[Message]) -> tuple[int, ...]:
-        """The prompt for the next reply."""
-        rendered = tuple(self._render(messages, True))
-        newest = _newest_sampled(messages)
-        if newest is None:
-            return rendered
-        index, sampled_ids = newest
-        tail = self._tail(rendered, messages[: index + 1], sampled_ids)
+        """The prompt for the next reply, or for the rest of it if the dialog ends with one."""
+        index = _newest_sampled(messages)
+        if index is None:
+            return tuple(self._render(messages, True))
+        is_last = index + 1 == len(messages)
+        tail = self._addition(messages) if is_last else self._tail(messages, index)
         if tail is None:
             self.rewritten += 1
-            return rendered
+            return tuple(self._render(messages, True))
         self.extended += 1
-        return sampled_ids + tail
+        return _sampled_ids(messages[index]) + tail
 
-    def _tail(
-        self, rendered: tuple[int, ...], before: Sequence[Message], sampled_ids: tuple[int, ...]
-    ) -> tuple[int, ...] | None:
-        """What the template writes after the reply; None if it shows what is before otherwise."""
-        reply = before[-1]
-        assert isinstance(reply, SampledMessage)
-        if list(reply.prompt) != list(before[:-1]):
+    def _tail(self, messages: Sequence[Message], index: int) -> tuple[int, ...] | None:
+        """What the template writes after that reply; None if it shows what is before otherwise."""
+        if not _is_as_sampled(messages, index):
             return None
-        head = tuple(self._render(before, False))
+        rendered = tuple(self._render(messages, True))
+        head = tuple(self._render(messages[: index + 1], False))
         if rendered[: len(head)] != head:
             return None
         # The model samples the end of its turn itself, unless it was cut off or stopped.
-        ended = bool(self._closing) and sampled_ids[-1] == self._closing[0]
+        ended = bool(self._closing) and _sampled_ids(messages[index])[-1] == self._closing[0]
         return self._closing[ended:] + rendered[len(head) :]
+
+    def _addition(self, messages: Sequence[Message]) -> tuple[int, ...] | None:
+        """The tokens of what was added to the last reply, as if that were all of it."""
+        reply: object = messages[-1]
+        assert isinstance(reply, SampledMessage)
+        if not _is_as_sampled(messages, len(messages) - 1):
+            return None
+        if not reply.added:
+            return ()
+        added: Message = {"role": "assistant", "content": reply.added}
+        head = tuple(self._render(messages[:-1], True))
+        rendered = tuple(self._render([*messages[:-1], added], True))
+        return rendered[len(head) :] if rendered[: len(head)] == head else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,12 +135,21 @@ def extends(completion: Completion, before: Completion) -> bool:
     return len(prompt) > len(so_far) and prompt[: len(so_far)] == so_far
 
 
-def _newest_sampled(messages: Sequence[Message]) -> tuple[int, tuple[int, ...]] | None:
+def _newest_sampled(messages: Sequence[Message]) -> int | None:
     for index in range(len(messages) - 1, -1, -1):
-        message: object = messages[index]
-        if isinstance(message, SampledMessage) and message.token_ids:
-            return index, message.token_ids
+        if _sampled_ids(messages[index]):
+            return index
     return None
+
+
+def _sampled_ids(message: object) -> tuple[int, ...]:
+    return (message.token_ids or ()) if isinstance(message, SampledMessage) else ()
+
+
+def _is_as_sampled(messages: Sequence[Message], index: int) -> bool:
+    """Whether the reply still follows the messages that it was sampled after."""
+    reply: object = messages[index]
+    return isinstance(reply, SampledMessage) and list(reply.prompt) == list(messages[:index])
 
 
 def _closing(render: Render) -> tuple[int, ...]:

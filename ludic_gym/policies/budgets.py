@@ -85,9 +85,10 @@ class ThinkingBudget(PolicyWrapper):
         if first.finish_reason != "length" or left < 1:
             self._chat.store(first)
             return Decision(action=first.text, completions=(first,))
-        prefill = first.text if "</think>" in first.text else first.text + self._closing
+        added = "" if "</think>" in first.text else self._closing
         rest = call_sampling(replace(sampling, max_tokens=left), 1)
-        second = await self._chat.ask(rest, prefill)
+        second = await self._chat.ask(rest, self._chat.begun(first, added))
+        prefill = first.text + added
         self._chat.store(second, prefill)
         return Decision(action=prefill + second.text, completions=(first, second))
 

@@ -58,21 +58,27 @@ class ChatPolicy(PlainCall):
         message = assistant_message(completion, prefill)
         self.context.add(sampled_message(message, self._prompt, completion))
 
+    def begun(self, completion: Completion, added: str) -> Message:
+        """The reply to the last `ask` with a text added to it, for another `ask` to go on with."""
+        message = assistant_message(completion)
+        message["content"] = completion.text + added
+        return sampled_message(message, self._prompt, completion, added)
+
     def offer(self, *, tools: Sequence[ToolSchema] = (), unstored: Sequence[Message] = ()) -> None:
         """Give the next reply tools, and messages that end its prompt but are not stored."""
         self._tools = tuple(tools)
         self._unstored = tuple(unstored)
 
-    async def ask(self, sampling: Sampling, prefill: str = "") -> Completion:
+    async def ask(self, sampling: Sampling, begun: Message | None = None) -> Completion:
         """One model call that stores nothing; it takes the offer along.
 
-        prefill: the beginning of the reply, which the model continues.
+        begun: the beginning of the reply, which the model continues.
         """
         tools, messages = self._tools, self.context.messages()
-        self._prompt = messages
         messages += self._unstored
-        if prefill:
-            messages = [*messages, {"role": "assistant", "content": prefill}]
+        self._prompt = messages
+        if begun is not None:
+            messages = [*messages, begun]
         if tools:
             return await self.client.complete(messages, sampling, tools)
         return await self.client.complete(messages, sampling)

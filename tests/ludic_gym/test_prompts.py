@@ -137,11 +137,19 @@ async def test_the_forced_end_of_a_thought_is_continued_exactly():
         wrap=lambda policy: ThinkingBudget(policy, 2, closing="|"),
     )
 
-    # The reply so far was never stored as a message, so the template writes "ab|" in its own
-    # way; the turn after it continues what was sampled.
     first, second, third = client.calls
-    assert second.prompt_ids[len(first.prompt_ids) :] == (MERGED, ord("|"))
+    assert second.prompt_ids == (*first.prompt_ids, A, B, ord("|"))
     assert extends(third, second)
+    assert (client.prompts.extended, client.prompts.rewritten) == (2, 0)
+
+
+async def test_an_answer_goes_on_after_its_thought_without_a_token_between():
+    thought = tuple(map(ord, "</think>"))
+    client = TokenClient(thought, (A, END))
+    await play(client, ["x"], wrap=lambda policy: ThinkingBudget(policy, 8))
+
+    first, second = client.calls
+    assert second.prompt_ids == first.prompt_ids + first.completion_ids
 
 
 async def test_copies_of_a_dialog_continue_it_exactly():
