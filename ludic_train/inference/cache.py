@@ -52,19 +52,22 @@ class KVCache:
             copies = new.repeat_interleave(repeats, dim=0).transpose(1, 2)
             cache[layer, rows, :, : new.shape[1]] = copies
 
-    def append(
-        self, layer: int, key: Tensor, value: Tensor, lengths: Tensor, num_slots: int
-    ) -> tuple[Tensor, Tensor]:
-        """Write one token a row, [rows, kv_heads, head_dim], at slot `lengths[i]` of row i.
+    def slots_at(self, lengths: Tensor) -> Tensor:
+        """Where `append` writes for rows of these lengths, one number for each row and head."""
+        _, _, heads, slots, _ = self.keys.shape
+        first = torch.arange(0, len(lengths) * heads * slots, slots, device=lengths.device)
+        return (first.view(-1, heads) + lengths[:, None]).flatten()
 
-        Returns the first `num_slots` slots of these rows, [rows, kv_heads, num_slots, head_dim].
-        """
-        rows = torch.arange(len(key), device=key.device)
-        read = []
-        for cache, new in ((self.keys[layer], key), (self.values[layer], value)):
-            cache[rows, :, lengths] = new
-            read.append(cache[: len(key), :, :num_slots])
-        return read[0], read[1]
+    def append(self, layer: int, key: Tensor, value: Tensor, slots: Tensor) -> None:
+        """Write a token of each row, [rows, kv_heads, head_dim], to where `slots_at` says."""
+        for cache, new in ((self.keys, key), (self.values, value)):
+            cache[layer].view(-1, new.shape[-1]).index_copy_(0, slots, new.reshape(len(slots), -1))
+
+    def read(self, layer: int, num_rows: int, num_slots: int) -> tuple[Tensor, Tensor]:
+        """Keys and values of the first rows and slots, [rows, kv_heads, slots, head_dim]."""
+        return self.keys[layer, :num_rows, :, :num_slots], self.values[
+            layer, :num_rows, :, :num_slots
+        ]
 
     def move(self, sources: Sequence[int], targets: Sequence[int], num_slots: int) -> None:
         """Copy the first `num_slots` slots of the source rows over the target rows."""

@@ -9,16 +9,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
-import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ludic_train.errors import UnsupportedModel
+from ludic_train.inference.attention import attend_all, attend_one, length_mask
 from ludic_train.inference.cache import KVCache
+from ludic_train.inference.layers import Layer, heads_of, read_layers
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel
-    from transformers.modeling_layers import GradientCheckpointingLayer
 
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
 # The other kinds of rotary embedding change with the length of the text.
@@ -28,27 +30,36 @@ ROPE_TYPES = ("default", "linear", "llama3", "yarn")
 class Decoder:
     """A model as two functions, `prefill` and `decode`, over the rows of a key-value cache.
 
-    Call it under `torch.inference_mode()`, with the model in eval mode.
+    Call them under `torch.inference_mode()`, with the model in eval mode, after `refresh`.
     Raises UnsupportedModel for an architecture that it cannot compute exactly.
     """
 
     def __init__(self, model: PreTrainedModel) -> None:
         self._causal = causal_lm(model)
         self.max_positions = max_positions(self._causal.config)
-        self._layers = list(self._causal.model.layers)
-        self._norms_heads = self._causal.config.model_type == "qwen3"
+        self._heads = heads_of(self._causal)
+        self._layers: list[Layer] = []
         self.release()
+
+    @property
+    def vocab_size(self) -> int:
+        """How many logits there are for a row."""
+        size: int = self._causal.lm_head.weight.shape[0]
+        return size
 
     @property
     def device(self) -> torch.device:
         """Where the model is now."""
         return _weight(self._causal).device
 
+    def refresh(self) -> None:
+        """Compute with the params as they are now, from here on."""
+        self._layers = read_layers(self._causal, self._heads)
+
     def release(self) -> None:
         """Forget every row and give its memory back."""
-        weight, attention = _weight(self._causal), self._layers[0].self_attn
-        heads = self._causal.config.num_key_value_heads
-        self.cache = KVCache(len(self._layers), heads, attention.head_dim, weight)
+        weight, num_layers = _weight(self._causal), len(self._causal.model.layers)
+        self.cache = KVCache(num_layers, self._heads.num_keys, self._heads.size, weight)
         self._cos = self._sin = weight.new_zeros(0)
 
     def reserve(self, num_rows: int, num_slots: int) -> None:
@@ -77,70 +88,77 @@ class Decoder:
         hidden = self._read_last(hidden, last, repeats, rows)
         return self._logits(hidden).repeat_interleave(repeats, dim=0)
 
-    def decode(self, ids: Tensor, lengths: Tensor, num_slots: int) -> Tensor:
-        """Append token `ids[i]` to row i, which held `lengths[i]`: next-token logits, [rows, V].
-
-        `num_slots` is the greatest length after that.
-        """
-        hidden = self._causal.model.embed_tokens(ids)
-        cos, sin = self._cos[lengths], self._sin[lengths]
-        mask = _length_mask(lengths, num_slots, hidden.dtype)
+    def decode(self, ids: NDArray[np.int64], lengths: NDArray[np.int64]) -> Tensor:
+        """Append token `ids[i]` to row i, which held `lengths[i]`: next-token logits, [rows, V]."""
+        num_slots = int(lengths.max()) + 1
+        hidden = self._causal.model.embed_tokens(torch.from_numpy(ids).to(self.device))
+        at = torch.from_numpy(lengths).to(self.device)
+        cos, sin, slots = self._cos[at], self._sin[at], self.cache.slots_at(at)
+        is_ragged = lengths.min() + 1 < num_slots
+        mask = length_mask(at, num_slots, hidden.dtype) if is_ragged else None
         for i, layer in enumerate(self._layers):
-            x = layer.input_layernorm(hidden)
-            query, key = self._query(i, x, cos, sin), self._key(i, x, cos, sin)
-            keys, values = self.cache.append(i, key, self._value(i, x), lengths, num_slots)
-            hidden = _after_attention(layer, hidden, _attend_one(query, keys, values, mask))
+            heads = self._split(layer.heads(layer.before_attention(hidden)))
+            query, key, value = self._turned_apart(heads, layer, cos, sin)
+            self.cache.append(i, key, value, slots)
+            keys, values = self.cache.read(i, len(ids), num_slots)
+            hidden = _finished(layer, hidden, attend_one(query, keys, values, mask))
         return self._logits(hidden)
 
     def _read(self, i: int, hidden: Tensor, repeats: Tensor, rows: slice) -> Tensor:
         """Layer i over whole prompts, [prompts, tokens, hidden]."""
         layer, length = self._layers[i], hidden.shape[1]
-        x, cos, sin = layer.input_layernorm(hidden), self._cos[:length], self._sin[:length]
-        query, key, value = (
-            self._query(i, x, cos, sin),
-            self._key(i, x, cos, sin),
-            self._value(i, x),
-        )
+        heads = self._split(layer.heads(layer.before_attention(hidden)))
+        cos, sin = self._cos[:length], self._sin[:length]
+        query, key, value = self._turned_apart(heads, layer, cos, sin)
         self.cache.write_prompts(i, key, value, repeats, rows)
-        attended = F.scaled_dot_product_attention(
-            query.transpose(1, 2),
-            key.transpose(1, 2),
-            value.transpose(1, 2),
-            is_causal=True,
-            enable_gqa=True,
-        )
-        return _after_attention(layer, hidden, attended.transpose(1, 2))
+        return _finished(layer, hidden, attend_all(query, key, value))
 
     def _read_last(self, hidden: Tensor, last: Tensor, repeats: Tensor, rows: slice) -> Tensor:
         """The last layer, [prompts, hidden], at the last tokens only.
 
         The other tokens' outputs are never used: of them it takes the keys and values alone.
         """
-        i, length = len(self._layers) - 1, hidden.shape[1]
-        x = self._layers[i].input_layernorm(hidden)
-        key, value = self._key(i, x, self._cos[:length], self._sin[:length]), self._value(i, x)
-        self.cache.write_prompts(i, key, value, repeats, rows)
+        layer, length, n = self._layers[-1], hidden.shape[1], self._heads.num_queries
+        x = layer.before_attention(hidden)
+        key, value = self._split(layer.keys_values(x)).chunk(2, dim=-2)
+        cos, sin = self._cos[:length], self._sin[:length]
+        key = self._turned(key, layer.weight[n:], layer.swapped[n:], cos, sin)
+        self.cache.write_prompts(len(self._layers) - 1, key, value, repeats, rows)
         prompts = torch.arange(len(last), device=last.device)
-        query = self._query(i, x[prompts, last], self._cos[last], self._sin[last])
-        attended = _attend_one(
-            query, key.transpose(1, 2), value.transpose(1, 2), _length_mask(last, length, x.dtype)
-        )
-        return _after_attention(self._layers[i], hidden[prompts, last], attended)
+        query = self._split(layer.queries(x[prompts, last]))
+        cos, sin = self._cos[last], self._sin[last]
+        query = self._turned(query, layer.weight[:n], layer.swapped[:n], cos, sin)
+        mask = length_mask(last, length, x.dtype)
+        attended = attend_one(query, key.transpose(1, 2), value.transpose(1, 2), mask)
+        return _finished(layer, hidden[prompts, last], attended)
 
-    def _query(self, i: int, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        attention = self._layers[i].self_attn
-        query = attention.q_proj(x).unflatten(-1, (-1, attention.head_dim))
-        return _rotated(attention.q_norm(query) if self._norms_heads else query, cos, sin)
+    def _split(self, heads: Tensor) -> Tensor:
+        return heads.view(*heads.shape[:-1], -1, self._heads.size)
 
-    def _key(self, i: int, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        attention = self._layers[i].self_attn
-        key = attention.k_proj(x).unflatten(-1, (-1, attention.head_dim))
-        return _rotated(attention.k_norm(key) if self._norms_heads else key, cos, sin)
+    def _turned_apart(
+        self, heads: Tensor, layer: Layer, cos: Tensor, sin: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries and keys, turned, and values."""
+        queries, keys = self._heads.num_queries, self._heads.num_keys
+        both, value = torch.split(heads, [queries + keys, keys], dim=-2)
+        turned = self._turned(both, layer.weight, layer.swapped, cos, sin)
+        query, key = torch.split(turned, [queries, keys], dim=-2)
+        return query, key, value
 
-    def _value(self, i: int, x: Tensor) -> Tensor:
-        attention = self._layers[i].self_attn
-        value: Tensor = attention.v_proj(x).unflatten(-1, (-1, attention.head_dim))
-        return value
+    def _turned(
+        self, heads: Tensor, weight: Tensor, swapped: Tensor, cos: Tensor, sin: Tensor
+    ) -> Tensor:
+        """Queries or keys, [..., heads, head_size], normed and rotated (arXiv:2104.09864).
+
+        The norm multiplies a head by a number and its weight, and rotating is linear, so the weight
+        goes into the few cosines and sines, and the number comes last.
+        """
+        rolled = heads.roll(self._heads.size // 2, dims=-1)
+        turned = (heads * (cos * weight)).addcmul_(rolled, sin * swapped)
+        if self._heads.eps is None:
+            return turned
+        norm = torch.linalg.vector_norm(heads, dim=-1, keepdim=True, dtype=torch.float32)
+        return turned.mul_(norm.square_().div_(self._heads.size).add_(self._heads.eps).rsqrt_())
 
     def _logits(self, hidden: Tensor) -> Tensor:
         logits: Tensor = self._causal.lm_head(self._causal.model.norm(hidden))
@@ -180,32 +198,12 @@ def _weight(causal: PreTrainedModel) -> Tensor:
 
 
 def _signed(sin: Tensor) -> Tensor:
-    """`sin` for `_rotated`, which swaps the halves without negating one."""
+    """`sin` for rotating by exchanged halves, neither of them negated."""
     low, high = sin.chunk(2, dim=-1)
     return torch.cat((-low, high), dim=-1)
 
 
-def _rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotary position embedding of [..., heads, head_dim] (Su et al. 2021, arXiv:2104.09864)."""
-    return x * cos + x.roll(x.shape[-1] // 2, dims=-1) * sin
-
-
-def _length_mask(lengths: Tensor, num_slots: int, dtype: torch.dtype) -> Tensor:
-    """0 for the slots up to `lengths[i]`, -inf after, [rows, 1, 1, num_slots]."""
-    hidden = torch.arange(num_slots, device=lengths.device) > lengths[:, None]
-    mask = torch.zeros(hidden.shape, dtype=dtype, device=lengths.device)
-    return mask.masked_fill_(hidden, -torch.inf)[:, None, None]
-
-
-def _attend_one(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
-    """Attention of one query a row, [rows, heads, dim], over keys [rows, kv_heads, slots, dim]."""
-    # Heads that share keys are queries of one attention: [rows, kv_heads, shared, dim].
-    grouped = query.view(len(query), keys.shape[1], -1, query.shape[-1])
-    return F.scaled_dot_product_attention(grouped, keys, values, attn_mask=mask).flatten(1, 2)
-
-
-def _after_attention(layer: GradientCheckpointingLayer, hidden: Tensor, attended: Tensor) -> Tensor:
+def _finished(layer: Layer, hidden: Tensor, attended: Tensor) -> Tensor:
     """The rest of a layer: output projection, residuals, MLP."""
-    hidden = hidden + layer.self_attn.o_proj(attended.flatten(-2))
-    mlp: Tensor = layer.mlp(layer.post_attention_layernorm(hidden))
-    return hidden + mlp
+    hidden = hidden + layer.after_attention(attended.flatten(-2))
+    return hidden + layer.mlp(layer.before_mlp(hidden))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ludic_gym.types import Sampling
 
-# Padded tokens that one prefill may hold: enough to fill the arithmetic units.
-PREFILL_TOKENS = 8192
+# Padded tokens that one prefill may hold: more would not fit the caches of a CPU.
+PREFILL_TOKENS = 1024
 # Padding that is cheaper than one more forward pass, in tokens and as a share of the prefill.
 FREE_PADDING = 128
 MAX_PADDING = 0.2
@@ -23,33 +23,19 @@ class Request:
     policy_version: int | None = None
 
 
-@dataclass(slots=True)
-class Row:
-    """A request on its way, with the ids and log-probs sampled so far."""
-
-    request: Request
-    ids: list[int] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)
-
-    @property
-    def length(self) -> int:
-        """Tokens in the key-value cache: all but the newest, which the next step reads."""
-        return len(self.request.prompt_ids) + len(self.ids) - 1
-
-
 @dataclass(frozen=True, slots=True)
 class Prefill:
-    """Prompts to read in one forward pass, and for each the rows that share it."""
+    """Prompts to read in one forward pass, and for each the requests that share it."""
 
     prompts: tuple[tuple[int, ...], ...]
-    sharers: tuple[tuple[Row, ...], ...]
+    sharers: tuple[tuple[Request, ...], ...]
 
 
-def prefills(rows: Iterable[Row]) -> Iterator[Prefill]:
+def prefills(requests: Iterable[Request]) -> Iterator[Prefill]:
     """Groups equal prompts, and puts those of similar length into one forward pass."""
-    sharers: dict[tuple[int, ...], list[Row]] = {}
-    for row in rows:
-        sharers.setdefault(row.request.prompt_ids, []).append(row)
+    sharers: dict[tuple[int, ...], list[Request]] = {}
+    for request in requests:
+        sharers.setdefault(request.prompt_ids, []).append(request)
     for prompts in _buckets(sorted(sharers, key=len)):
         yield Prefill(tuple(prompts), tuple(tuple(sharers[prompt]) for prompt in prompts))
 

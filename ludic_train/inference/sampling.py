@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-# splitmix64 (Steele, Lea & Flood 2014, doi:10.1145/2660193.2660195), as signed 64-bit integers.
-GOLDEN = 0x9E3779B97F4A7C15 - 2**64
-MIX_1 = 0xBF58476D1CE4E5B9 - 2**64
-MIX_2 = 0x94D049BB133111EB - 2**64
+# splitmix64 (Steele, Lea & Flood 2014, doi:10.1145/2660193.2660195).
+GOLDEN, MIX_1, MIX_2 = map(np.uint64, (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
+
+Keys = NDArray[np.uint64]
 
 
-def uniforms(seeds: Tensor, positions: Tensor) -> Tensor:
-    """One number in [0, 1) per (seed, position) pair of int64, float64; equal pairs, equal numbers.
+def noise_keys(seeds: Sequence[int]) -> Keys:
+    """A key for the noise of each seed: neighbouring seeds share no numbers."""
+    return _mixed(np.array([seed % 2**64 for seed in seeds], np.uint64) + GOLDEN)
 
-    The seed is hashed before the position is added, so that neighbouring seeds share no numbers.
-    """
-    bits = _mixed(_mixed(seeds + GOLDEN) + positions * GOLDEN)
+
+def uniforms(keys: Keys, positions: NDArray[np.int64]) -> NDArray[np.float64]:
+    """One number in [0, 1) for each key and position; equal pairs give equal numbers."""
+    bits = _mixed(keys + positions.astype(np.uint64) * GOLDEN)
     # 52 bits, so that a number times a total stays below the total after rounding.
-    return _shifted(bits, 12).double() * 2.0**-52
+    return np.ldexp((bits >> np.uint64(12)).astype(np.float64), -52)
 
 
 def choose(
-    logits: Tensor, temperature: Tensor, top_p: Tensor, uniform: Tensor
+    logits: Tensor,
+    temperature: NDArray[np.float32],
+    top_p: NDArray[np.float32],
+    uniform: NDArray[np.float64],
 ) -> tuple[Tensor, Tensor]:
     """A token per row and its log-prob in nats, float32, under the distribution it was drawn from.
 
@@ -33,14 +42,25 @@ def choose(
     of logits (about 1e-7, it varies with the batch) can change it only if it moves that very point.
     """
     greedy = temperature == 0
-    logprobs = torch.log_softmax(logits.float() / temperature.masked_fill(greedy, 1)[:, None], -1)
-    if bool(((top_p < 1) & ~greedy).any()):
-        logprobs = _cut_to_nucleus(logprobs, top_p.masked_fill(greedy, 1))
-    cumulative = logprobs.double().exp().cumsum(-1)
+    temperature, top_p = np.where(greedy, 1, temperature), np.where(greedy, 1, top_p)
+    logits = logits.float()
+    if (temperature != 1).any():
+        logits = logits / torch.from_numpy(temperature).to(logits.device)[:, None]
+    logprobs = torch.log_softmax(logits, -1)
+    if (top_p < 1).any():
+        logprobs = _cut_to_nucleus(logprobs, torch.from_numpy(top_p).to(logits.device))
+    ids = _drawn(logprobs, torch.from_numpy(uniform).to(logits.device))
+    if greedy.any():
+        likeliest = logprobs.argmax(-1, keepdim=True)
+        ids = torch.where(torch.from_numpy(greedy).to(logits.device)[:, None], likeliest, ids)
+    return ids[:, 0], logprobs.gather(1, ids)[:, 0]
+
+
+def _drawn(logprobs: Tensor, uniform: Tensor) -> Tensor:
+    cumulative = logprobs.exp().cumsum(-1, dtype=torch.float64)
     point = uniform[:, None] * cumulative[:, -1:]
-    drawn = torch.searchsorted(cumulative, point, right=True)
-    ids = torch.where(greedy[:, None], logprobs.argmax(-1, keepdim=True), drawn)
-    return ids[:, 0], logprobs.gather(1, ids.clamp_max(logits.shape[1] - 1))[:, 0]
+    # Only numbers that are none have no place; whoever reads their log-prob will see.
+    return torch.searchsorted(cumulative, point, right=True).clamp_max_(logprobs.shape[1] - 1)
 
 
 def _cut_to_nucleus(logprobs: Tensor, top_p: Tensor) -> Tensor:
@@ -53,12 +73,7 @@ def _cut_to_nucleus(logprobs: Tensor, top_p: Tensor) -> Tensor:
     return torch.where(top_p[:, None] < 1, renormalised, logprobs)
 
 
-def _mixed(bits: Tensor) -> Tensor:
-    bits = (bits ^ _shifted(bits, 30)) * MIX_1
-    bits = (bits ^ _shifted(bits, 27)) * MIX_2
-    return bits ^ _shifted(bits, 31)
-
-
-def _shifted(bits: Tensor, by: int) -> Tensor:
-    """Logical right shift, which torch lacks: the sign bit must not be copied."""
-    return (bits >> by) & ((1 << (64 - by)) - 1)
+def _mixed(bits: Keys) -> Keys:
+    bits = (bits ^ (bits >> np.uint64(30))) * MIX_1
+    bits = (bits ^ (bits >> np.uint64(27))) * MIX_2
+    return bits ^ (bits >> np.uint64(31))

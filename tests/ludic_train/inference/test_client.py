@@ -182,7 +182,7 @@ async def test_an_error_inside_the_model_is_the_cause_of_what_they_get(model, cl
     def fail(*_):
         raise RuntimeError("out of memory")
 
-    hook = model.model.layers[1].mlp.register_forward_pre_hook(fail)
+    hook = model.lm_head.register_forward_pre_hook(fail)
     with pytest.raises(SamplerError, match="sampling failed: out of memory") as error:
         await client.complete(user(), Sampling(seed=0, max_tokens=2))
     assert isinstance(error.value.__cause__, RuntimeError)
@@ -211,7 +211,7 @@ async def test_a_cancelled_request_makes_room_and_the_others_do_not_notice(model
 
 async def test_when_all_have_given_up_the_sampler_stops(model, client):
     calls = []
-    model.model.norm.register_forward_pre_hook(lambda *_: calls.append(time.monotonic()))
+    model.lm_head.register_forward_pre_hook(lambda *_: calls.append(time.monotonic()))
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.01):
             await client.complete(user(), Sampling(seed=1, temperature=50.0, max_tokens=240))

@@ -1,5 +1,6 @@
 import random
 
+import numpy as np
 import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
@@ -24,6 +25,7 @@ def worst_error(model, reference_logits, copies=(1, 2, 1, 2)):
     owners = [i for i, n in enumerate(copies) for _ in range(n)]
     lengths = [PROMPTS[i] for i in owners]
     with torch.inference_mode():
+        decoder.refresh()
         decoder.reserve(len(owners), max(lengths))
         prompts = [text[:size] for text, size in zip(texts, PROMPTS, strict=True)]
         logits = decoder.prefill(prompts, copies, first_row=0)
@@ -36,9 +38,7 @@ def worst_error(model, reference_logits, copies=(1, 2, 1, 2)):
             ]
             newest = [(texts[i] + [0] * 15)[lengths[row]] for row, i in enumerate(owners)]
             decoder.reserve(len(owners), max(lengths) + 1)
-            logits = decoder.decode(
-                torch.tensor(newest), torch.tensor(lengths), num_slots=max(lengths) + 1
-            )
+            logits = decoder.decode(np.array(newest), np.array(lengths))
             lengths = [length + 1 for length in lengths]
     return max(errors)
 
@@ -71,12 +71,14 @@ def test_changed_params_show_at_the_next_call(make_model, reference_logits):
     assert worst_error(model, reference_logits) < 1e-5
     decoder, prompt = Decoder(model), [[5, 6, 7]]
     with torch.inference_mode():
+        decoder.refresh()
         decoder.reserve(1, 3)
         decoder.prefill(prompt, [1], 0)
     with torch.no_grad():
         for param in model.parameters():
             param.mul_(0.9)
     with torch.inference_mode():
+        decoder.refresh()
         again = decoder.prefill(prompt, [1], 0)[0]
     torch.testing.assert_close(again, reference_logits(model, prompt[0])[-1], atol=1e-5, rtol=0)
 
@@ -85,10 +87,11 @@ def test_moved_rows_go_on_as_if_they_had_been_there(make_model, reference_logits
     model, (first, second) = make_model("qwen3"), sequences((6, 4))
     decoder = Decoder(model)
     with torch.inference_mode():
+        decoder.refresh()
         decoder.reserve(2, 7)
         decoder.prefill([first, second], [1, 1], 0)
         decoder.cache.move([1], [0], num_slots=4)
-        logits = decoder.decode(torch.tensor([9]), torch.tensor([4]), num_slots=5)[0]
+        logits = decoder.decode(np.array([9]), np.array([4]))[0]
     expected = reference_logits(model, [*second, 9])[-1]
     torch.testing.assert_close(logits, expected, atol=1e-5, rtol=0)
 

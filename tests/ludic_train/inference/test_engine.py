@@ -219,14 +219,14 @@ def test_an_interrupted_engine_goes_on_where_it_was(make_model, tokenizer):
 def test_training_mode_is_off_while_sampling_and_back_after(make_model, tokenizer):
     model = make_model("qwen3")
     model.train()
-    model.lm_head.eval()
+    model.model.layers[1].mlp.eval()
     seen = []
-    model.model.norm.register_forward_pre_hook(lambda module, _: seen.append(module.training))
+    model.lm_head.register_forward_pre_hook(lambda module, _: seen.append(module.training))
     run(Engine(model, tokenizer, max_batch_size=2), [request([5], max_tokens=3)])
     assert set(seen) == {False}
     assert model.training
     assert model.model.layers[0].mlp.training
-    assert not model.lm_head.training
+    assert not model.model.layers[1].mlp.training
 
 
 def test_sampling_between_two_updates_does_not_disturb_training(make_model, tokenizer):

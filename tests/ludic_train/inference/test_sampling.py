@@ -1,9 +1,10 @@
 import math
 
+import numpy as np
 import pytest
 import torch
 
-from ludic_train.inference.sampling import choose, uniforms
+from ludic_train.inference.sampling import choose, noise_keys, uniforms
 
 # Probabilities 0.1, 0.2, 0.3, 0.4.
 LOGITS = torch.tensor([1.0, 2.0, 3.0, 4.0]).log()
@@ -11,8 +12,8 @@ ALMOST_ONE = 1 - 2.0**-52
 
 
 def draw(uniform, *, temperature=1.0, top_p=1.0, logits=LOGITS):
-    row = torch.tensor([temperature]), torch.tensor([top_p])
-    ids, logprobs = choose(logits[None], *row, torch.tensor([uniform], dtype=torch.float64))
+    row = np.array([temperature], np.float32), np.array([top_p], np.float32)
+    ids, logprobs = choose(logits[None], *row, np.array([uniform]))
     return ids.item(), logprobs.item()
 
 
@@ -33,16 +34,16 @@ def test_the_reference_generator_gives_its_published_first_number():
 def test_noise_is_the_hash_of_seed_and_position(seed, position):
     state = splitmix64(seed % 2**64) + (position - 1) * 0x9E3779B97F4A7C15
     expected = (splitmix64(state % 2**64) >> 12) * 2.0**-52
-    assert uniforms(torch.tensor([seed]), torch.tensor([position])).item() == expected
+    assert uniforms(noise_keys([seed]), np.array([position])).tolist() == [expected]
 
 
 def test_noise_of_neighbouring_seeds_and_positions_is_uniform_and_distinct():
-    seeds, positions = torch.meshgrid(torch.arange(200), torch.arange(50), indexing="ij")
-    noise = uniforms(seeds.flatten(), positions.flatten())
-    assert len(noise.unique()) == 10_000
+    keys, positions = np.repeat(noise_keys(range(200)), 50), np.tile(np.arange(50), 200)
+    noise = uniforms(keys, positions)
+    assert len(np.unique(noise)) == 10_000
     # The mean of 10,000 uniforms has standard error 0.0029, a tenth's share 0.003.
-    assert abs(noise.mean().item() - 0.5) < 0.012
-    assert (torch.histc(noise.float(), 10, 0, 1) / 10_000 - 0.1).abs().max() < 0.012
+    assert abs(noise.mean() - 0.5) < 0.012
+    assert np.abs(np.histogram(noise, 10, (0, 1))[0] / 10_000 - 0.1).max() < 0.012
 
 
 @pytest.mark.parametrize(
@@ -81,9 +82,9 @@ def test_impossible_tokens_are_never_drawn(uniform):
 
 
 def test_rows_do_not_know_each_other():
-    uniform = torch.tensor([0.44, 0.44, 0.44, 0.44], dtype=torch.float64)
-    temperature, top_p = torch.tensor([1.0, 0.5, 0.0, 1.0]), torch.tensor([1.0, 1.0, 1.0, 0.65])
-    ids, logprobs = choose(LOGITS.expand(4, 4), temperature, top_p, uniform)
+    temperature = np.array([1.0, 0.5, 0.0, 1.0], np.float32)
+    top_p = np.array([1.0, 1.0, 1.0, 0.65], np.float32)
+    ids, logprobs = choose(LOGITS.expand(4, 4), temperature, top_p, np.full(4, 0.44))
     assert ids.tolist() == [2, 2, 3, 3]
     expected = torch.tensor([0.3, 9 / 30, 0.4, 4 / 7]).log()
     torch.testing.assert_close(logprobs, expected, atol=1e-6, rtol=0)
@@ -91,8 +92,9 @@ def test_rows_do_not_know_each_other():
 
 def test_frequencies_follow_the_distribution():
     size = 20_000
-    noise = uniforms(torch.arange(size), torch.zeros(size, dtype=torch.int64))
-    ids, _ = choose(LOGITS.expand(size, 4), torch.ones(size), torch.ones(size), noise)
+    noise = uniforms(noise_keys(range(size)), np.zeros(size, np.int64))
+    ones = np.ones(size, np.float32)
+    ids, _ = choose(LOGITS.expand(size, 4), ones, ones, noise)
     shares = torch.bincount(ids, minlength=4) / size
     # Four standard errors of a share of 0.4 are 0.014.
     torch.testing.assert_close(shares, LOGITS.exp() / 10, atol=0.014, rtol=0)

@@ -1,0 +1,175 @@
+"""Sampled tokens per second, beside the `generate` of transformers; and moves per second.
+
+    python benchmarks/sampler.py [--threads 1] [--repeats 5] [--models tiny 10M]
+
+Both sample at temperature 1 and return log-probs; nothing ends before its number of tokens.
+`generate` gets token ids, padded on the left; Ludic's client gets messages from coroutines, one for
+each completion. Every number is the best of `repeats`, taken in turns; compare ratios, not
+absolutes. The last table is the load of a board game: 256 coroutines play 16 moves each, in groups
+of 8 that start alike.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from ludic_gym.types import Message, Sampling
+from ludic_train.inference import EmbeddedChatClient
+from ludic_train.model import make_tiny_model, make_tokenizer, render_chat
+
+MODELS = {
+    "tiny": {},
+    "10M": {"hidden_size": 384, "num_layers": 6, "num_heads": 6, "num_kv_heads": 2},
+}
+PLAYERS, MOVES, GROUP = 256, 16, 8
+
+
+@dataclass(frozen=True)
+class Load:
+    """What is sampled: a dialog and a number of tokens for each completion."""
+
+    dialogs: Sequence[Sequence[Message]]
+    sizes: Sequence[int]
+
+
+def make_loads() -> dict[str, Load]:
+    """Prompts of 32 tokens and completions of 64; and ragged ones, 5 to 100 and 8 to 64."""
+    rng = random.Random(0)
+
+    def dialog(size: int) -> list[Message]:
+        text = "".join(rng.choice("0123456789XO") for _ in range(size))
+        return [Message(role="user", content=text)]
+
+    loads = {
+        f"batch {size}": Load([dialog(24) for _ in range(size)], [64] * size)
+        for size in (1, 16, 64)
+    }
+    # The chat template adds 8 tokens, so 5 to 100 stands for 0 to 92 characters and the template.
+    sizes = [rng.randint(8, 64) for _ in range(64)]
+    loads["ragged 64"] = Load([dialog(rng.randint(0, 92)) for _ in sizes], sizes)
+    return loads
+
+
+def endless(name: str) -> tuple[torch.nn.Module, object]:
+    """A random model and its tokenizer, neither of which knows a token that ends a text."""
+    tokenizer = make_tokenizer(["1 2 X\n4 O 6\n7 8 9"])
+    model = make_tiny_model(tokenizer, **MODELS[name]).eval()
+    tokenizer.eos_token = None
+    model.generation_config.eos_token_id = None
+    return model, tokenizer
+
+
+def sample_ours(client: EmbeddedChatClient, load: Load) -> int:
+    """Number of sampled tokens."""
+
+    async def all_of_them() -> list[int]:
+        completions = await asyncio.gather(
+            *(
+                client.complete(dialog, Sampling(seed=i, max_tokens=size))
+                for i, (dialog, size) in enumerate(zip(load.dialogs, load.sizes, strict=True))
+            )
+        )
+        return [len(completion.logprobs) for completion in completions]
+
+    return sum(asyncio.run(all_of_them()))
+
+
+@torch.inference_mode()
+def sample_theirs(model: torch.nn.Module, prompts: Sequence[Sequence[int]], load: Load) -> int:
+    """Number of sampled tokens that were asked for; `generate` goes on to the longest."""
+    width = max(map(len, prompts))
+    ids = torch.tensor([[0] * (width - len(prompt)) + list(prompt) for prompt in prompts])
+    real = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts])
+    out = model.generate(
+        ids,
+        attention_mask=real,
+        do_sample=True,
+        max_new_tokens=max(load.sizes),
+        return_dict_in_generate=True,
+        output_logits=True,
+        pad_token_id=0,
+    )
+    logprobs = torch.stack(out.logits, 1).log_softmax(-1)
+    logprobs.gather(2, out.sequences[:, width:, None])
+    return sum(load.sizes)
+
+
+def best_rates(works: Sequence[Callable[[], int]], repeats: int) -> list[float]:
+    """What each work amounts to per second at its fastest; they take turns."""
+    best = [0.0] * len(works)
+    for _ in range(repeats + 1):
+        for i, work in enumerate(works):
+            started = time.perf_counter()
+            amount = work()
+            best[i] = max(best[i], amount / (time.perf_counter() - started))
+    return best
+
+
+def compared(name: str, repeats: int) -> Table:
+    """A row per load."""
+    model, tokenizer = endless(name)
+    client = EmbeddedChatClient(model, tokenizer)
+    table = Table(f"{name}, tokens/s", "Ludic", "generate", "ratio")
+    for label, load in make_loads().items():
+        prompts = [render_chat(tokenizer, dialog) for dialog in load.dialogs]
+        ours, theirs = best_rates(
+            [
+                lambda load=load: sample_ours(client, load),
+                lambda load=load, prompts=prompts: sample_theirs(model, prompts, load),
+            ],
+            repeats,
+        )
+        table.add_row(label, f"{ours:,.0f}", f"{theirs:,.0f}", f"{ours / theirs:.2f}")
+    return table
+
+
+def play_moves(client: EmbeddedChatClient) -> int:
+    """Number of moves, two tokens each, on boards of 9 cells."""
+
+    def board(seed: int, moves: int) -> str:
+        cells = list("123456789")
+        for i, cell in enumerate(random.Random(seed).sample(range(9), moves)):
+            cells[cell] = "XO"[i % 2]
+        return "\n".join(" ".join(cells[row : row + 3]) for row in (0, 3, 6))
+
+    async def player(i: int) -> None:
+        for turn in range(MOVES):
+            text = board(i // GROUP if turn % 4 == 0 else 100 * i + turn, 2 * (turn % 4))
+            seed = MOVES * i + turn
+            await client.complete(
+                [Message(role="user", content=text)], Sampling(seed=seed, max_tokens=2)
+            )
+
+    async def everybody() -> None:
+        await asyncio.gather(*map(player, range(PLAYERS)))
+
+    asyncio.run(everybody())
+    return PLAYERS * MOVES
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--models", nargs="*", default=list(MODELS), choices=MODELS)
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    console = Console()
+    for name in args.models:
+        console.print(compared(name, args.repeats))
+    client = EmbeddedChatClient(*endless("tiny"))
+    (rate,) = best_rates([lambda: play_moves(client)], args.repeats)
+    console.print(f"moves of the tiny model: {rate:,.0f}/s")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,109 @@
+"""What is known of the rows in flight: their requests, and the tokens sampled so far."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ludic_gym.types import Completion, FinishReason
+from ludic_train.inference.requests import Request
+from ludic_train.inference.sampling import noise_keys
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float32]
+
+ROW = np.dtype(
+    [
+        ("prompt_size", np.int64),
+        ("count", np.int64),
+        ("limit", np.int64),
+        ("key", np.uint64),
+        ("temperature", np.float32),
+        ("top_p", np.float32),
+        ("has_stop_strings", np.bool_),
+    ]
+)
+
+
+class Batch:
+    """The rows, in the order of the key-value cache.
+
+    Attributes:
+        requests: Of each row.
+        rows: Its numbers, [rows] of ROW: tokens of the prompt, sampled, and to sample at most; what
+            its noise depends on; how it is sampled.
+        ids, logprobs: The sampled tokens, [rows, at least the greatest count].
+    """
+
+    def __init__(self) -> None:
+        self.requests: list[Request] = []
+        self.rows = np.zeros(0, ROW)
+        self.ids: Ints = np.zeros((0, 8), np.int64)
+        self.logprobs: Floats = np.zeros((0, 8), np.float32)
+
+    def __len__(self) -> int:
+        return len(self.requests)
+
+    @property
+    def lengths(self) -> Ints:
+        """Tokens in the key-value cache: all but the newest, which the next step reads."""
+        lengths: Ints = self.rows["prompt_size"] + self.rows["count"] - 1
+        return lengths
+
+    @property
+    def newest(self) -> Ints:
+        """The last sampled token of each row."""
+        newest: Ints = self.ids[np.arange(len(self)), self.rows["count"] - 1]
+        return newest
+
+    def join(self, requests: Sequence[Request]) -> None:
+        """Add rows, with nothing sampled yet."""
+        samplings = [request.sampling for request in requests]
+        new = np.zeros(len(requests), ROW)
+        new["prompt_size"] = [len(request.prompt_ids) for request in requests]
+        new["limit"] = [sampling.max_tokens for sampling in samplings]
+        new["key"] = noise_keys([sampling.seed or 0 for sampling in samplings])
+        new["temperature"] = [sampling.temperature for sampling in samplings]
+        new["top_p"] = [sampling.top_p for sampling in samplings]
+        new["has_stop_strings"] = [bool(sampling.stop) for sampling in samplings]
+        self.requests += requests
+        self.rows = np.concatenate((self.rows, new))
+        space = ((0, len(new)), (0, 0))
+        self.ids, self.logprobs = np.pad(self.ids, space), np.pad(self.logprobs, space)
+
+    def record(self, ids: Ints, logprobs: Floats) -> None:
+        """Add a sampled token to each of the last `len(ids)` rows."""
+        first = len(self) - len(ids)
+        counts = self.rows["count"][first:]
+        if counts.max() == self.ids.shape[1]:
+            space = ((0, 0), (0, self.ids.shape[1]))
+            self.ids, self.logprobs = np.pad(self.ids, space), np.pad(self.logprobs, space)
+        places = np.arange(first, len(self)), counts
+        self.ids[places], self.logprobs[places] = ids, logprobs
+        counts += 1
+
+    def keep(self, order: Sequence[int]) -> None:
+        """Row i becomes what row `order[i]` was; the others are gone."""
+        kept = np.array(order, np.int64)
+        self.requests = [self.requests[i] for i in order]
+        self.rows, self.ids, self.logprobs = self.rows[kept], self.ids[kept], self.logprobs[kept]
+
+    def sampled(self, i: int) -> list[int]:
+        """All tokens sampled for row i."""
+        ids: list[int] = self.ids[i, : self.rows["count"][i]].tolist()
+        return ids
+
+    def completion(self, i: int, text: str, reason: FinishReason) -> Completion:
+        """Row i, ended."""
+        request = self.requests[i]
+        return Completion(
+            text=text,
+            finish_reason=reason,
+            sampling=request.sampling,
+            prompt_ids=request.prompt_ids,
+            completion_ids=tuple(self.sampled(i)),
+            logprobs=tuple(self.logprobs[i, : self.rows["count"][i]].tolist()),
+            policy_version=request.policy_version,
+        )

@@ -1,0 +1,139 @@
+"""The layers of a Llama-shaped model as functions, read from the params of this moment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+    from transformers.modeling_layers import GradientCheckpointingLayer
+    from transformers.models.llama.modeling_llama import LlamaRMSNorm
+
+Map = Callable[[Tensor], Tensor]
+
+# Matrices of a model up to this size are joined and copied whenever they are read: that costs less
+# than the many small calls it saves. Those of larger models are used where they are.
+JOINED_BYTES = 2**22
+RMS_NORMS = ("LlamaRMSNorm", "MistralRMSNorm", "Qwen2RMSNorm", "Qwen3RMSNorm")
+
+
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """The shape of the attention. `eps` is that of the norm of each query and key, if any."""
+
+    num_queries: int
+    num_keys: int
+    size: int
+    eps: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One layer. Heads lie side by side: queries, then keys, then values.
+
+    weight: what the norm of queries and keys multiplies by, [queries + keys, head_size], the
+        scale of the attention scores included; swapped: the same with its halves exchanged.
+    """
+
+    before_attention: Map
+    queries: Map
+    keys_values: Map
+    heads: Map
+    after_attention: Map
+    before_mlp: Map
+    mlp: Map
+    weight: Tensor
+    swapped: Tensor
+
+
+def heads_of(causal: PreTrainedModel) -> Heads:
+    """The heads of a model."""
+    config, attention = causal.config, causal.model.layers[0].self_attn
+    return Heads(
+        num_queries=config.num_attention_heads,
+        num_keys=config.num_key_value_heads,
+        size=attention.head_dim,
+        eps=attention.q_norm.variance_epsilon if config.model_type == "qwen3" else None,
+    )
+
+
+def read_layers(causal: PreTrainedModel, heads: Heads) -> list[Layer]:
+    """All layers with the params of this moment; read again after these have changed."""
+    layers = causal.model.layers
+    linears = [m for m in layers.modules() if isinstance(m, nn.Linear)]
+    plain = all(type(m) is nn.Linear for m in linears) and len(linears) == 7 * len(layers)
+    joined = plain and sum(m.weight.nbytes for m in linears) <= JOINED_BYTES
+    return [_read_layer(layer, heads, joined=joined) for layer in layers]
+
+
+def _read_layer(layer: GradientCheckpointingLayer, heads: Heads, *, joined: bool) -> Layer:
+    attention = layer.self_attn
+    projections = [attention.q_proj, attention.k_proj, attention.v_proj]
+    weight = _head_weight(layer, heads)
+    return Layer(
+        before_attention=norm_of(layer.input_layernorm),
+        queries=attention.q_proj,
+        keys_values=_side_by_side(projections[1:], joined=joined),
+        heads=_side_by_side(projections, joined=joined),
+        after_attention=attention.o_proj,
+        before_mlp=norm_of(layer.post_attention_layernorm),
+        mlp=_joined_mlp(layer) if joined else layer.mlp,
+        weight=weight,
+        swapped=weight.roll(heads.size // 2, dims=-1),
+    )
+
+
+def _head_weight(layer: GradientCheckpointingLayer, heads: Heads) -> Tensor:
+    attention = layer.self_attn
+    ones = layer.input_layernorm.weight.new_ones(heads.size)
+    query, key = (
+        (ones, ones)
+        if heads.eps is None
+        else (attention.q_norm.weight.detach(), attention.k_norm.weight.detach())
+    )
+    scaled = query * heads.size**-0.5
+    return torch.cat((scaled.expand(heads.num_queries, -1), key.expand(heads.num_keys, -1)))
+
+
+def _side_by_side(linears: Sequence[nn.Linear], *, joined: bool) -> Map:
+    if joined:
+        return _joined(linears)
+
+    def apply(x: Tensor) -> Tensor:
+        return torch.cat([linear(x) for linear in linears], dim=-1)
+
+    return apply
+
+
+def _joined(linears: Sequence[nn.Linear]) -> Map:
+    biases = [linear.bias for linear in linears if linear.bias is not None]
+    weight = torch.cat(tuple(linear.weight for linear in linears))
+    return partial(F.linear, weight=weight, bias=torch.cat(tuple(biases)) if biases else None)
+
+
+def _joined_mlp(layer: GradientCheckpointingLayer) -> Map:
+    mlp = layer.mlp
+    gate_and_up, down, activation = _joined([mlp.gate_proj, mlp.up_proj]), mlp.down_proj, mlp.act_fn
+
+    def apply(x: Tensor) -> Tensor:
+        gate, up = gate_and_up(x).chunk(2, dim=-1)
+        result: Tensor = down(activation(gate).mul_(up))
+        return result
+
+    return apply
+
+
+def norm_of(module: LlamaRMSNorm) -> Map:
+    """A root-mean-square norm (Zhang & Sennrich 2019, arXiv:1910.07467) in one call, not seven."""
+    if type(module).__name__ not in RMS_NORMS:
+        as_it_is: Map = module
+        return as_it_is
+    shape, eps = module.weight.shape, module.variance_epsilon
+    return partial(F.rms_norm, normalized_shape=shape, weight=module.weight, eps=eps)
