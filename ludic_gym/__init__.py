@@ -2,4 +2,6 @@
 
 from envs_registry import register_envs
 
+__all__ = ["register_envs"]
+
 register_envs()
