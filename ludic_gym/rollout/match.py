@@ -63,14 +63,14 @@ async def _play_in_turn(env: TurnEnv, seats: Mapping[str, Seat], task: Task) -> 
             reason = await _move(env, seats, turn_sampling(task.sampling, turn))
             turn += 1
     if reason:
-        _cut_short(env, seats, reason)
+        await _cut_short(env, seats, reason)
 
 
 async def _move(env: TurnEnv, seats: Mapping[str, Seat], sampling: Sampling) -> str:
     """Let the selected agent decide; why it gives up, if it does."""
     seat = _seat_of(env.agent_selection, seats)
     if seat.feedback is None:
-        observation, reward, _, _, info = env.last()
+        observation, reward, _, _, info = await call(env, env.last)
         seat.settle(reward, info=info)
         seat.observe(text_of(observation, env))
     else:
@@ -86,7 +86,7 @@ async def _move(env: TurnEnv, seats: Mapping[str, Seat], sampling: Sampling) -> 
 
 async def _retire(env: TurnEnv, seats: Mapping[str, Seat]) -> None:
     agent = env.agent_selection
-    observation, reward, terminated, truncated, info = env.last()
+    observation, reward, terminated, truncated, info = await call(env, env.last)
     if agent in seats:
         seats[agent].finish(reward, terminated=terminated, truncated=truncated, info=info)
         # Some envs show nothing any more to an agent that is out.
@@ -94,7 +94,7 @@ async def _retire(env: TurnEnv, seats: Mapping[str, Seat]) -> None:
     await call(env, env.step, None)
 
 
-def _cut_short(env: TurnEnv, seats: Mapping[str, Seat], reason: str) -> None:
+async def _cut_short(env: TurnEnv, seats: Mapping[str, Seat], reason: str) -> None:
     for agent, seat in seats.items():
         if agent not in env.agents:
             continue
@@ -103,8 +103,8 @@ def _cut_short(env: TurnEnv, seats: Mapping[str, Seat], reason: str) -> None:
         # `last` tells what the selected agent earned; of the others only this does.
         reward = env._cumulative_rewards[agent]
         seat.finish(reward, terminated=ended, truncated=not ended, info=info)
-        shown = text_of(env.observe(agent), env) if seat.feedback is None else seat.feedback
-        seat.show_end(shown)
+        observation = await call(env, env.observe, agent)
+        seat.show_end(text_of(observation, env) if seat.feedback is None else seat.feedback)
 
 
 def _seat_of(agent: str, seats: Mapping[str, Seat]) -> Seat:

@@ -1,3 +1,5 @@
+import threading
+
 import pytest
 from pettingzoo import AECEnv, ParallelEnv
 
@@ -164,6 +166,29 @@ async def test_a_policy_that_gives_up_ends_the_match_for_all():
 
     assert [r.steps[-1].info["truncation_reason"] for r in (a, b)] == ["budget", "budget"]
     assert [len(r.steps) for r in (a, b)] == [1, 1]
+
+
+async def test_a_match_in_an_env_that_blocks_is_played_on_one_thread_of_its_own():
+    threads = set()
+
+    class SlowEnv(RaceEnv):
+        def __init__(self):
+            super().__init__()
+            self.metadata = {"name": "slow", "blocking": True}
+
+        def observe(self, agent):
+            threads.add(threading.current_thread())
+            return super().observe(agent)
+
+        def step(self, action):
+            threads.add(threading.current_thread())
+            return super().step(action)
+
+    policies = {"A": ScriptedPolicy("xx"), "B": ScriptedPolicy("yy")}
+    await run_match(SlowEnv(), policies, Task(env_id="race", max_turns=3))
+
+    assert len(threads) == 1
+    assert threading.current_thread() not in threads
 
 
 async def test_an_agent_that_is_asked_to_move_needs_a_policy():
