@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -23,7 +23,8 @@ from ludic_gym.bench.result import BenchResult, score
 from ludic_gym.bench.statistics import Interval
 from ludic_gym.types import Episode
 
-MAX_ERROR_LINES = 10
+MAX_REASONS = 10
+MAX_INDICES = 5
 
 
 class RateColumn(ProgressColumn):
@@ -88,14 +89,23 @@ def cells(result: BenchResult) -> tuple[Text, ...]:
 
 
 def error_lines(results: Mapping[str, BenchResult]) -> list[str]:
-    """The failed episodes by name, the first ten of every env."""
-    lines = []
-    for label, result in results.items():
-        shown = result.errors[:MAX_ERROR_LINES]
-        lines += [f"{label} episode {index} failed: {error}" for index, error in shown]
-        if len(result.errors) > len(shown):
-            lines.append(f"{label}: {len(result.errors) - len(shown)} more episodes failed")
-    return lines
+    """The failed episodes, those with the same reason on one line; ten reasons for every env."""
+    return [line for label, result in results.items() for line in _reasons(label, result.errors)]
+
+
+def _reasons(label: str, errors: Sequence[tuple[int, str]]) -> list[str]:
+    indices: dict[str, list[int]] = {}
+    for index, reason in errors:
+        indices.setdefault(reason, []).append(index)
+    lines = [f"{label}, episode {_listed(where)}: {why}" for why, where in indices.items()]
+    rest = len(lines) - MAX_REASONS
+    return lines if rest <= 0 else [*lines[:MAX_REASONS], f"{label}: {rest} more reasons"]
+
+
+def _listed(indices: Sequence[int]) -> str:
+    shown = ", ".join(map(str, indices[:MAX_INDICES]))
+    rest = len(indices) - MAX_INDICES
+    return shown if rest <= 0 else f"{shown} and {rest} more"
 
 
 def cut_off_lines(results: Mapping[str, BenchResult], *, max_tokens: int) -> list[str]:

@@ -66,8 +66,7 @@ def test_failed_episodes_are_named_and_the_code_is_1(capsys):
         "--model", "none",
     )  # fmt: skip
     assert code == 1
-    assert "ludic/Arithmetic-v0 episode 0 failed: " in screen
-    assert "ludic/Arithmetic-v0 episode 1 failed: " in screen
+    assert "\nludic/Arithmetic-v0, episode 0, 1: ClientError: http://127.0.0.1:9/v1/" in screen
     assert "0/0" in screen
 
 

@@ -40,10 +40,17 @@ def test_names_are_shown_as_they_are_written():
     assert "[red]e" in shown({"[red]e": result()})
 
 
-def test_ten_failures_are_named_and_the_rest_counted():
-    lines = error_lines({"e": result(errors=tuple((i, "boom") for i in range(12)))})
-    assert lines[0] == "e episode 0 failed: boom"
-    assert lines[10:] == ["e: 2 more episodes failed"]
+def test_failures_with_the_same_reason_share_a_line():
+    errors = (*((i, "boom") for i in range(7)), (7, "bang"))
+    assert error_lines({"e": result(errors=errors)}) == [
+        "e, episode 0, 1, 2, 3, 4 and 2 more: boom",
+        "e, episode 7: bang",
+    ]
+
+
+def test_ten_reasons_are_shown_and_the_rest_counted():
+    lines = error_lines({"e": result(errors=tuple((i, f"boom {i}") for i in range(12)))})
+    assert lines[9:] == ["e, episode 9: boom 9", "e: 2 more reasons"]
 
 
 def test_cut_off_replies_are_told_with_the_option_that_helps():
