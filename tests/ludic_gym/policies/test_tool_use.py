@@ -1,4 +1,5 @@
 import json
+import threading
 import time
 
 import pytest
@@ -129,15 +130,19 @@ async def test_a_call_that_takes_too_long_tells_the_model_so():
 
 
 async def test_parallel_calls_run_at_once_and_are_answered_in_order():
-    calls = [("nap", '{"seconds": 0.2}')] * 3 + [("add", '{"a": 1, "b": 1}')]
+    all_three = threading.Barrier(3)
+
+    def meet(name: str) -> str:
+        all_three.wait(timeout=10)
+        return f"met {name}"
+
+    calls = [("meet", f'{{"name": "{name}"}}') for name in "abc"]
     client = SpyClient([calling(*calls), "Done."])
-    start = time.monotonic()
 
-    await decide(ToolUse(ChatPolicy(client), [nap, add]))
+    await decide(ToolUse(ChatPolicy(client), [meet]))
 
-    assert time.monotonic() - start < 0.5  # three naps in a row take 0.6
-    results = [(m["tool_call_id"], m["content"]) for m in client.requests[1][-4:]]
-    assert results == [("c0", "slept"), ("c1", "slept"), ("c2", "slept"), ("c3", "2")]
+    results = [(m["tool_call_id"], m["content"]) for m in client.requests[1][-3:]]
+    assert results == [("c0", "met a"), ("c1", "met b"), ("c2", "met c")]
 
 
 async def test_tools_are_withheld_in_the_last_step_and_its_note_is_not_stored():
