@@ -1,0 +1,284 @@
+import random
+import re
+import threading
+from typing import ClassVar
+
+import gymnasium as gym
+import numpy as np
+import pettingzoo
+import pytest
+
+import ludic_gym  # noqa: F401 (registers the ids)
+from ludic_gym.envs.base import TextEnv, ending
+from ludic_gym.envs.tic_tac_toe import TicTacToeAECEnv
+from ludic_gym.errors import ContractError
+from ludic_gym.testing import check_text_env
+
+
+class Sound(TextEnv):
+    """Two turns; right is a digit that the seed decides."""
+
+    def _start(self, options):
+        self.turn = 0
+        self.right = str(int(self.np_random.random() * 10))
+        return f"Not {self.right}.", {"system_prompt": "Say something."}
+
+    def _advance(self, action):
+        self.turn += 1
+        reward = float(self.turn == 2 and action != self.right)
+        last = ending(success=reward == 1, other=reward) if self.turn == 2 else {}
+        return f"turn {self.turn}", reward, self.turn == 2, False, {"turn": self.turn, **last}
+
+
+def changed(**changes):
+    """A Sound whose step's result is changed: text, reward, terminated, truncated, or info."""
+
+    def advance(self, action):
+        text, reward, terminated, truncated, info = Sound._advance(self, action)
+        turn = {"text": text, "reward": reward, "terminated": terminated, "truncated": truncated}
+        turn["info"] = info
+        for name, change in changes.items():
+            turn[name] = change(self, turn)
+        return tuple(turn.values())
+
+    return advance
+
+
+def with_info(**values):
+    """A Sound whose info has more keys; a value may be a function of the turn."""
+    return changed(
+        info=lambda self, turn: (
+            turn["info"]
+            | {key: value(self.turn) if callable(value) else value for key, value in values.items()}
+        )
+    )
+
+
+class NoneInInfo(Sound):
+    _advance = with_info(hint=None)
+
+
+class EpisodeInInfo(Sound):
+    _advance = with_info(episode=1)
+
+
+class TypeChanges(Sound):
+    _advance = with_info(score=lambda turn: 1 if turn == 1 else 0.5)
+
+
+class TypeChangesAfterReset(Sound):
+    _advance = with_info(system_prompt=3)
+
+
+class CutOffAtOnce(Sound):
+    _advance = changed(
+        truncated=lambda self, turn: True,
+        terminated=lambda self, turn: False,
+        info=lambda self, turn: ending(success=False, other=turn["reward"]),
+    )
+
+
+class NeitherSum(Sound):
+    _advance = changed(
+        info=lambda self, turn: turn["info"] | ({"reward/bonus": 0.5} if self.turn == 2 else {})
+    )
+
+
+class NoSuccess(Sound):
+    _advance = changed(
+        info=lambda self, turn: {k: v for k, v in turn["info"].items() if k != "success"}
+    )
+
+
+class NoComponents(Sound):
+    _advance = changed(
+        info=lambda self, turn: {k: v for k, v in turn["info"].items() if k != "reward/other"}
+    )
+
+
+class IntReward(Sound):
+    _advance = changed(reward=lambda self, turn: int(turn["reward"]))
+
+
+class NanReward(Sound):
+    _advance = changed(reward=lambda self, turn: float("nan") if self.turn == 2 else 0.0)
+
+
+class BothEnds(Sound):
+    _advance = changed(truncated=lambda self, turn: turn["terminated"])
+
+
+class TooLong(Sound):
+    _advance = changed(text=lambda self, turn: "x" * 100_000)
+
+
+class Raises(Sound):
+    def _advance(self, action):
+        int(action)
+        return Sound._advance(self, action)
+
+
+class OwnRandomness(Sound):
+    def _start(self, options):
+        text, info = Sound._start(self, options)
+        return text + str(random.random()), info
+
+
+class NumpyRandomness(Sound):
+    def _advance(self, action):
+        text, *rest = Sound._advance(self, action)
+        return (text if self.turn == 1 else text + str(np.random.random()), *rest)
+
+
+class SharedState(Sound):
+    played = 0
+
+    def _advance(self, action):
+        type(self).played += 1
+        text, *rest = Sound._advance(self, action)
+        return (text if self.turn == 1 else text + str(self.played), *rest)
+
+
+class NoPrompt(Sound):
+    def _start(self, options):
+        return Sound._start(self, options)[0], {}
+
+
+class NoHtml(Sound):
+    metadata: ClassVar = {"render_modes": ["ansi"], "render_fps": 1}
+
+
+class RendersBytes(Sound):
+    def render(self):
+        return "ok" if self.render_mode == "ansi" else b"ok"
+
+
+class CannotBeCopied(Sound):
+    def _start(self, options):
+        self.lock = threading.Lock()
+        return Sound._start(self, options)
+
+
+class ForgetsWhenCopied(Sound):
+    def __getstate__(self):
+        return vars(self) | {"right": "none", "turn": 0}
+
+
+class RowsIgnored(Sound):
+    num_rows = 10
+
+
+class WrongOracle(Sound):
+    def legal_actions(self):
+        return ("a", "b")
+
+    def oracle_action(self):
+        return "c"
+
+
+class StepsAfterTheEnd(Sound):
+    def step(self, action):
+        self._running = self._observation is not None
+        return super().step(action)
+
+
+class StepsBeforeReset(Sound):
+    def __init__(self, render_mode=None):
+        super().__init__(render_mode)
+        self.reset()
+
+
+def broken(cls, **options):
+    """What the check says about the class, registered under its name."""
+    env_id = f"broken/{cls.__name__}-v0"
+    gym.register(env_id, f"{__name__}:{cls.__name__}", order_enforce=False)
+    try:
+        with pytest.raises(ContractError) as caught:
+            check_text_env(env_id, **options)
+    finally:
+        del gym.registry[env_id]
+    return str(caught.value)
+
+
+def test_a_sound_environment_passes():
+    gym.register("sound/Sound-v0", f"{__name__}:Sound")
+    try:
+        check_text_env("sound/Sound-v0")
+    finally:
+        del gym.registry["sound/Sound-v0"]
+
+
+@pytest.mark.parametrize(
+    ("cls", "rule", "found"),
+    [
+        (NoneInInfo, "is never None", r"info\['hint'\] is None"),
+        (EpisodeInInfo, "never 'episode'", r"info\['episode'\] is 1"),
+        (TypeChanges, "has one type", r"info\['score'\] is 0.5, a float, and was a int"),
+        (TypeChangesAfterReset, "has one type", r"info\['system_prompt'\] is 3, a int"),
+        (CutOffAtOnce, "check_env", "truncates after 1 step"),
+        (NeitherSum, "adds up the reward", r"sum to 1.5, but the reward is 1.0"),
+        (NoSuccess, "says success", "no success of type bool"),
+        (NoComponents, "adds up the reward", 'no floats under "reward/<name>"'),
+        (IntReward, "finite floats", "the reward 0 is not"),
+        (NanReward, "finite float", "nan"),
+        (BothEnds, "finite floats", "terminated and truncated at once"),
+        (TooLong, "check_env", "not within the observation space"),
+        (Raises, "any text is an action", "the action '' raises ValueError"),
+        (OwnRandomness, "check_env", "deterministic"),
+        (NumpyRandomness, "seed alone decides", "the episode of seed 0"),
+        (SharedState, "seed alone decides", "the episode of seed 0"),
+        (NoPrompt, "system prompt", r"info\[\"system_prompt\"\]: \{\}"),
+        (NoHtml, "renders", r"missing: \['html'\]"),
+        (RendersBytes, "renders", "render_mode='html' gives b'ok'"),
+        (CannotBeCopied, "copy or a pickle", "cannot pickle"),
+        (ForgetsWhenCopied, "copy or a pickle", "a deep copy made in mid-episode"),
+        (RowsIgnored, "a row is the same task", "row "),
+        (WrongOracle, "oracle's action is legal", r"wants 'c', legal are \('a', 'b'\)"),
+        (StepsAfterTheEnd, "without a running episode", "after the end"),
+        (StepsBeforeReset, "without a running episode", "before the first reset"),
+    ],
+)
+def test_a_broken_rule_is_named_with_the_values(cls, rule, found):
+    message = broken(cls)
+    assert message.startswith(f"broken/{cls.__name__}-v0 breaks the rule '")
+    assert rule in message.partition(": ")[0]
+    assert re.search(found, message)
+
+
+class Unwritable(Sound):
+    def __init__(self, reward=None, render_mode=None):
+        super().__init__(render_mode)
+
+
+def test_options_that_are_not_json_break_the_spec():
+    assert "its spec survives JSON" in broken(Unwritable, reward=len)
+
+
+class StingyAECEnv(TicTacToeAECEnv):
+    """Tells no rewards."""
+
+    def _end(self, rewards, illegal=""):
+        super()._end(rewards, illegal)
+        self._cumulative_rewards = dict.fromkeys(rewards, 0.0)
+
+
+def test_an_aec_view_must_pass_pettingzoos_tests():
+    gym.register("broken/Stingy-v0", f"{__name__}:Sound")
+    pettingzoo.register("aec", "broken/Stingy-v0", f"{__name__}:StingyAECEnv")
+    try:
+        with pytest.raises(ContractError, match=r"PettingZoo's api_test': .*accumulated rewards"):
+            check_text_env("broken/Stingy-v0")
+    finally:
+        del gym.registry["broken/Stingy-v0"]
+        del pettingzoo.aec_registry["broken/Stingy-v0"]
+
+
+def test_the_check_prints_nothing_and_leaves_the_random_state_alone(capsys):
+    random.seed(5)
+    np.random.seed(5)
+    expected = (random.random(), np.random.random())
+    random.seed(5)
+    np.random.seed(5)
+    check_text_env("ludic/TicTacToe-v0")
+    assert (random.random(), np.random.random()) == expected
+    assert capsys.readouterr().out == ""
