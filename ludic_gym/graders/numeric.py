@@ -29,8 +29,7 @@ _NO_UNITS = re.compile(
     re.IGNORECASE,
 )
 _TAG = re.compile(rf"<answer>([^<]{{1,{_LONGEST}}})</answer>", re.IGNORECASE)
-_HASHES = re.compile(rf"####([^\n]{{1,{_LONGEST}}})")
-_PHRASE = re.compile(rf"\banswer(?: is|\s?:|\s?=)([^\n]{{1,{_LONGEST}}})", re.IGNORECASE)
+_PHRASE = re.compile(r"\banswer(?: is\b|\s?:|\s?=)", re.IGNORECASE)
 _SENTENCE_END = re.compile(r"[.!?](?:\s|$)")
 _FRACTION = re.compile(r"\\[dt]?frac(?:\{([^{}]+)\}\{([^{}]+)\}|(\d)(\d))")
 _WRAPPED = re.compile(r"\\(?:boxed|text|textbf|mathrm|mathbf)\s?\{([^{}]*)\}")
@@ -110,12 +109,17 @@ def _extract(text: str) -> tuple[str | None, str]:
         return _only(tags, "tag")
     if "\\boxed" in said and (boxes := _boxes(said)):
         return _only(boxes, "boxed")
-    if "####" in said and (marked := _HASHES.findall(said)):
-        return marked[-1].strip(), "hashes"
-    if phrases := _PHRASE.findall(said):
-        return _SENTENCE_END.split(phrases[-1])[0].strip(" :"), "phrase"
+    if "####" in said:
+        return _first_line(said.rpartition("####")[2]), "hashes"
+    if len(pieces := _PHRASE.split(said)) > 1:
+        return _SENTENCE_END.split(_first_line(pieces[-1]))[0], "phrase"
     said = said.strip()
     return (said, "bare") if parse_number(said) is not None else (None, "none")
+
+
+def _first_line(text: str) -> str:
+    """What follows a mark: the next line that is not blank."""
+    return text[: 2 * _LONGEST].lstrip(" :\n").partition("\n")[0].rstrip()
 
 
 def _only(answers: list[str], rule: str) -> tuple[str | None, str]:
