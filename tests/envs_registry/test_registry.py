@@ -1,0 +1,88 @@
+import importlib
+import subprocess
+import sys
+import warnings
+from dataclasses import replace
+
+import gymnasium as gym
+import pettingzoo
+import pytest
+
+import ludic_gym  # noqa: F401 (registers the ids)
+from envs_registry import CATALOG, SUITES, register_envs
+from ludic_gym.testing import check_text_env
+
+IDS = [entry.id for entry in CATALOG]
+entries = pytest.mark.parametrize("entry", CATALOG, ids=IDS)
+
+
+@pytest.mark.parametrize("env_id", IDS)
+def test_every_environment_keeps_the_contract(env_id):
+    check_text_env(env_id)
+
+
+@pytest.mark.parametrize(
+    ("env_id", "kwargs"),
+    [
+        ("ludic/TicTacToe-v0", {"opponent": "mixed", "seat": "random", "draw_reward": 0.5}),
+        ("ludic/TicTacToe-v0", {"opponent": "perfect", "seat": "second"}),
+        ("ludic/Arithmetic-v0", {"operations": "+-*", "steps": 3, "split": "test"}),
+    ],
+)
+def test_it_is_kept_with_other_options_too(env_id, kwargs):
+    check_text_env(env_id, **kwargs)
+
+
+@entries
+def test_importing_ludic_gym_makes_every_view_known(entry):
+    assert entry.id in gym.registry
+    assert (entry.id in pettingzoo.aec_registry) == bool(entry.aec)
+    assert (entry.id in pettingzoo.parallel_registry) == bool(entry.parallel)
+
+
+def test_registering_again_changes_nothing():
+    before = gym.spec("ludic/TicTacToe-v0")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        register_envs()
+    assert gym.spec("ludic/TicTacToe-v0") is before
+
+
+@entries
+def test_every_entry_point_exists(entry):
+    for entry_point in filter(None, (entry.gym, entry.aec, entry.parallel)):
+        module, _, attribute = entry_point.partition(":")
+        assert callable(getattr(importlib.import_module(module), attribute))
+
+
+@entries
+def test_an_entry_cannot_be_changed(entry):
+    with pytest.raises(AttributeError):
+        entry.id = "other"
+    with pytest.raises(TypeError):
+        entry.kwargs["opponent"] = "perfect"
+    assert replace(entry) == entry
+
+
+def test_ids_are_unique_and_carry_a_version():
+    assert len(set(IDS)) == len(IDS)
+    assert all(env_id.startswith("ludic/") and "-v" in env_id for env_id in IDS)
+
+
+def test_suites_name_environments_that_exist():
+    assert SUITES["core"] == tuple(IDS)
+    assert all(set(ids) <= set(IDS) for ids in SUITES.values())
+
+
+def test_importing_loads_no_environment():
+    program = (
+        "import sys, ludic_gym; print(*(m for m in sys.modules if m[:15] == 'ludic_gym.envs.'))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stdout.strip()) == (0, "")
+
+
+def test_gymnasium_finds_an_id_through_the_module():
+    program = "import gymnasium; print(gymnasium.make('ludic_gym:ludic/Arithmetic-v0').spec.id)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.strip() == "ludic/Arithmetic-v0", done.stderr
