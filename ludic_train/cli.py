@@ -38,7 +38,7 @@ def train(argv: list[str]) -> int:
         out = options.config.out
         print(f"saved; go on with: ludic train {recipe.name} --out {out} --resume")
         return INTERRUPTED
-    print(f"play it:  ludic play {recipe.env_id} --against {options.config.out}")
+    print(f"try it   {recipe.try_it.format(out=options.config.out)}")
     return 0
 
 

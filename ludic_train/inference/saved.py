@@ -71,7 +71,7 @@ def policy_from_run(path: str | Path) -> MakePolicy:
     system prompt. All policies made share one sampler, on the GPU if there is one.
     Raises ModelNotFound for a folder that is neither.
     """
-    folder, spec = _model_and_spec(Path(path))
+    folder, spec = model_and_spec(Path(path))
     device = "cuda" if torch.cuda.is_available() else "cpu"
     return policies(EmbeddedChatClient(*load_model(folder, device=device)), spec)
 
@@ -92,7 +92,11 @@ def new_context(spec: PolicySpec) -> Context:
     return FullDialog() if spec.context == "full" else LatestObservation()
 
 
-def _model_and_spec(path: Path) -> tuple[Path, PolicySpec]:
+def model_and_spec(path: Path) -> tuple[Path, PolicySpec]:
+    """The folder of the model and how to ask it, of a run folder or a model's own.
+
+    Raises ModelNotFound for a folder that is neither.
+    """
     if (path / "model").is_dir():
         if not (path / SPEC_FILE).is_file():
             raise ModelNotFound(f"{str(path)!r} has a model/ but no {SPEC_FILE}")

@@ -54,7 +54,6 @@ def measures(episodes: int) -> dict[str, list[Task]]:
 ARITHMETIC = Recipe(
     name="arithmetic",
     summary="a policy that adds two-digit numbers it has never seen together",
-    env_id=ENV_ID,
     defaults=RecipeConfig(
         out=Path("runs/arithmetic"),
         demonstrations=20_000,
@@ -70,4 +69,5 @@ ARITHMETIC = Recipe(
     measures=measures,
     outcomes=("success", "failure", "truncated"),
     curves=("reward", "eval/greedy/success", "eval/sampled/success", "entropy"),
+    try_it=f"ludic bench {ENV_ID} --policy {{out}} --env-kwargs split=test --temperature 0",
 )

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from torch import nn
 from transformers import PreTrainedTokenizerBase
 
 from ludic_gym.types import MakePolicy, Rollout
 from ludic_train.inference import EmbeddedChatClient
-from ludic_train.inference.saved import PolicySpec, policies
+from ludic_train.inference.saved import PolicySpec, model_and_spec, policies
 from ludic_train.model import load_model, make_tiny_model, make_tokenizer
 from ludic_train.publishers import InProcessPublisher
 
@@ -55,8 +56,13 @@ def learner_from_nothing(
     return Learner(model=model, tokenizer=tokenizer, client=client, spec=spec)
 
 
-def learner_from_model(name: str, spec: PolicySpec, *, lora_rank: int, seed: int) -> Learner:
-    """A model from a folder or the hub, whose LoRA adapters learn."""
-    model, tokenizer = load_model(name, lora_rank=lora_rank)
+def learner_from_model(name: str, *, max_tokens: int, lora_rank: int, seed: int) -> Learner:
+    """A model whose LoRA adapters learn: from a run's folder, asked as in that run, or any other.
+
+    A model from its own folder or the hub sees the env's system prompt and all turns.
+    """
+    folder, spec = model_and_spec(Path(name)) if Path(name).is_dir() else (name, PolicySpec())
+    spec = replace(spec, max_tokens=max_tokens)
+    model, tokenizer = load_model(folder, lora_rank=lora_rank)
     client = EmbeddedChatClient(model, tokenizer, seed=seed)
     return Learner(model=model, tokenizer=tokenizer, client=client, spec=spec)

@@ -37,7 +37,8 @@ class RecipeConfig:
     Attributes:
         out: Folder of the run.
         seed: Of everything that is random: params, demonstrations, games, sampling.
-        model: Folder or hub id of a chat model to train by LoRA. Without it, a tiny one is made.
+        model: Run folder, model folder or hub id of a chat model to train by LoRA; use a lower
+            `lr` then, such as 1e-4. Without it, a tiny model is made.
         lora_rank: Rank of the adapters of `model`.
         demonstrations: Episodes to imitate first; none with `model`.
         imitation_updates: Updates on the demonstrations, 128 turns each.
@@ -81,11 +82,11 @@ class Recipe:
     outcomes: which shares of the episodes of a measure are reported.
     final_episodes: per measure, when training has ended.
     curves: the metrics to draw.
+    try_it: a command that uses the policy, with "{out}" for the run's folder.
     """
 
     name: str
     summary: str
-    env_id: str
     defaults: RecipeConfig
     demonstrations: Callable[[int, int], Iterable[Task]]
     demonstrator: MakePolicy
@@ -96,6 +97,7 @@ class Recipe:
     outcomes: Sequence[str]
     final_episodes: int = 1_000
     curves: Sequence[str]
+    try_it: str
 
 
 async def train(
@@ -114,9 +116,12 @@ async def train(
         learner = learner_from_nothing(shown, spec, reply=recipe.reply, seed=config.seed)
         stages = [imitation(recipe, config, learner, shown), own_games(recipe, config, learner)]
     else:
-        spec = PolicySpec(max_tokens=recipe.max_tokens)
-        rank = config.lora_rank
-        learner = learner_from_model(config.model, spec, lora_rank=rank, seed=config.seed)
+        learner = learner_from_model(
+            config.model,
+            max_tokens=recipe.max_tokens,
+            lora_rank=config.lora_rank,
+            seed=config.seed,
+        )
         stages = [own_games(recipe, config, learner)]
     with open_loggers(config.out, sum(stage.updates for stage in stages)) as logger:
         run = Run(

@@ -56,7 +56,6 @@ def measures(episodes: int) -> dict[str, list[Task]]:
 TIC_TAC_TOE = Recipe(
     name="tic-tac-toe",
     summary="a policy that never loses to perfect play and beats a random rival",
-    env_id=ENV_ID,
     defaults=RecipeConfig(
         out=Path("runs/tic-tac-toe"),
         demonstrations=4_000,
@@ -72,4 +71,6 @@ TIC_TAC_TOE = Recipe(
     measures=measures,
     outcomes=("win", "draw", "loss", "illegal"),
     curves=("reward", "eval/perfect/draw", "eval/random/win", "entropy"),
+    # It has learned to move first, so the human moves second.
+    try_it=f"ludic play {ENV_ID} --against {{out}} --seat second",
 )
