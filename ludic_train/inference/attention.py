@@ -27,7 +27,7 @@ def attend_one(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None)
     rows fill all slots.
     """
     # Heads that share keys are queries of one attention: [rows, kv_heads, shared, head_size].
-    grouped = query.reshape(len(query), keys.shape[1], -1, query.shape[-1])
+    grouped = query.reshape(query.shape[0], keys.shape[1], -1, query.shape[-1])
     scores = torch.matmul(grouped, keys.transpose(-1, -2))
     if mask is not None:
         scores += mask

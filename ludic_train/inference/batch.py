@@ -70,16 +70,17 @@ class Batch:
         new["has_stop_strings"] = [bool(sampling.stop) for sampling in samplings]
         self.requests += requests
         self.rows = np.concatenate((self.rows, new))
-        space = ((0, len(new)), (0, 0))
-        self.ids, self.logprobs = np.pad(self.ids, space), np.pad(self.logprobs, space)
+        space = (len(new), self.ids.shape[1])
+        self.ids = np.concatenate((self.ids, np.zeros(space, np.int64)))
+        self.logprobs = np.concatenate((self.logprobs, np.zeros(space, np.float32)))
 
     def record(self, ids: Ints, logprobs: Floats) -> None:
         """Add a sampled token to each of the last `len(ids)` rows."""
         first = len(self) - len(ids)
         counts = self.rows["count"][first:]
         if counts.max() == self.ids.shape[1]:
-            space = ((0, 0), (0, self.ids.shape[1]))
-            self.ids, self.logprobs = np.pad(self.ids, space), np.pad(self.logprobs, space)
+            self.ids = np.concatenate((self.ids, np.zeros_like(self.ids)), axis=1)
+            self.logprobs = np.concatenate((self.logprobs, np.zeros_like(self.logprobs)), axis=1)
         places = np.arange(first, len(self)), counts
         self.ids[places], self.logprobs[places] = ids, logprobs
         counts += 1

@@ -55,13 +55,15 @@ class KVCache:
     def slots_at(self, lengths: Tensor) -> Tensor:
         """Where `append` writes for rows of these lengths, one number for each row and head."""
         _, _, heads, slots, _ = self.keys.shape
-        first = torch.arange(0, len(lengths) * heads * slots, slots, device=lengths.device)
+        first = torch.arange(0, lengths.shape[0] * heads * slots, slots, device=lengths.device)
         return (first.view(-1, heads) + lengths[:, None]).flatten()
 
     def append(self, layer: int, key: Tensor, value: Tensor, slots: Tensor) -> None:
         """Write a token of each row, [rows, kv_heads, head_dim], to where `slots_at` says."""
         for cache, new in ((self.keys, key), (self.values, value)):
-            cache[layer].view(-1, new.shape[-1]).index_copy_(0, slots, new.reshape(len(slots), -1))
+            cache[layer].view(-1, new.shape[-1]).index_copy_(
+                0, slots, new.reshape(-1, new.shape[-1])
+            )
 
     def read(self, layer: int, num_rows: int, num_slots: int) -> tuple[Tensor, Tensor]:
         """Keys and values of the first rows and slots, [rows, kv_heads, slots, head_dim]."""

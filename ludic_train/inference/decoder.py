@@ -17,7 +17,7 @@ from torch import Tensor
 from ludic_train.errors import UnsupportedModel
 from ludic_train.inference.attention import attend_all, attend_one, length_mask
 from ludic_train.inference.cache import KVCache
-from ludic_train.inference.layers import Layer, heads_of, read_layers
+from ludic_train.inference.layers import Layer, heads_of, inverse_rms, norm_of, read_layers
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel
@@ -54,7 +54,9 @@ class Decoder:
 
     def refresh(self) -> None:
         """Compute with the params as they are now, from here on."""
+        self._heads = heads_of(self._causal)
         self._layers = read_layers(self._causal, self._heads)
+        self._last_norm = norm_of(self._causal.model.norm)
 
     def release(self) -> None:
         """Forget every row and give its memory back."""
@@ -93,7 +95,8 @@ class Decoder:
         num_slots = int(lengths.max()) + 1
         hidden = self._causal.model.embed_tokens(torch.from_numpy(ids).to(self.device))
         at = torch.from_numpy(lengths).to(self.device)
-        cos, sin, slots = self._cos[at], self._sin[at], self.cache.slots_at(at)
+        cos, sin = self._cos.index_select(0, at), self._sin.index_select(0, at)
+        slots = self.cache.slots_at(at)
         is_ragged = lengths.min() + 1 < num_slots
         mask = length_mask(at, num_slots, hidden.dtype) if is_ragged else None
         for i, layer in enumerate(self._layers):
@@ -140,9 +143,9 @@ class Decoder:
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Queries and keys, turned, and values."""
         queries, keys = self._heads.num_queries, self._heads.num_keys
-        both, value = torch.split(heads, [queries + keys, keys], dim=-2)
+        both, value = heads.split_with_sizes((queries + keys, keys), dim=-2)
         turned = self._turned(both, layer.weight, layer.swapped, cos, sin)
-        query, key = torch.split(turned, [queries, keys], dim=-2)
+        query, key = turned.split_with_sizes((queries, keys), dim=-2)
         return query, key, value
 
     def _turned(
@@ -157,11 +160,10 @@ class Decoder:
         turned = (heads * (cos * weight)).addcmul_(rolled, sin * swapped)
         if self._heads.eps is None:
             return turned
-        norm = torch.linalg.vector_norm(heads, dim=-1, keepdim=True, dtype=torch.float32)
-        return turned.mul_(norm.square_().div_(self._heads.size).add_(self._heads.eps).rsqrt_())
+        return turned.mul_(inverse_rms(heads, self._heads.eps))
 
     def _logits(self, hidden: Tensor) -> Tensor:
-        logits: Tensor = self._causal.lm_head(self._causal.model.norm(hidden))
+        logits: Tensor = self._causal.lm_head(self._last_norm(hidden))
         return logits
 
 

@@ -93,12 +93,13 @@ class Engine:
 
     def _admit(self, room: int) -> Tensor:
         """Let requests join as the last rows of the batch: their logits, [room, V]."""
+        admitted = [self._waiting.popleft() for _ in range(room)]
         self._decoder.refresh()
+        self._decoder.reserve(len(self._batch) + room, max(len(r.prompt_ids) for r in admitted))
         logits = []
-        for prefill in prefills([self._waiting.popleft() for _ in range(room)]):
-            first, copies = len(self._batch), [len(sharers) for sharers in prefill.sharers]
-            self._decoder.reserve(first + sum(copies), len(prefill.prompts[-1]))
-            logits.append(self._decoder.prefill(prefill.prompts, copies, first))
+        for prefill in prefills(admitted):
+            copies = [len(sharers) for sharers in prefill.sharers]
+            logits.append(self._decoder.prefill(prefill.prompts, copies, len(self._batch)))
             self._batch.join([each for sharers in prefill.sharers for each in sharers])
         return torch.cat(logits)
 

@@ -6,6 +6,7 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from ludic_train.errors import UnsupportedModel
+from ludic_train.inference import layers
 from ludic_train.inference.decoder import Decoder
 from ludic_train.model import load_model, save_model
 
@@ -47,6 +48,25 @@ def worst_error(model, reference_logits, copies=(1, 2, 1, 2)):
 @pytest.mark.parametrize("family", ["qwen3", "qwen2", "mistral", "llama", "llama3"])
 def test_ragged_rows_get_the_logits_of_the_full_forward(family, tied, make_model, reference_logits):
     assert worst_error(make_model(family, tied), reference_logits) < 1e-5
+
+
+@pytest.mark.parametrize("family", ["qwen3", "qwen2", "llama"])
+def test_large_models_are_used_where_they_are_and_exact_too(
+    family, make_model, reference_logits, monkeypatch
+):
+    monkeypatch.setattr(layers, "JOINED_BYTES", 0)
+    assert worst_error(make_model(family), reference_logits) < 1e-5
+
+
+def test_another_activation_is_the_models_own(make_model, reference_logits):
+    model = make_model("llama", hidden_act="gelu")
+    assert worst_error(model, reference_logits) < 1e-5
+
+
+def test_half_precision_is_as_exact_as_it_can_be(make_model, reference_logits):
+    model = make_model("qwen3").bfloat16()
+    # bfloat16 has 8 bits: logits of up to 4 are apart by up to 0.016 each time one is rounded.
+    assert worst_error(model, reference_logits) < 0.15
 
 
 def test_a_model_of_one_layer_and_unshared_keys_is_exact(make_model, reference_logits):
