@@ -108,10 +108,10 @@ def _listed(indices: Sequence[int]) -> str:
     return shown if rest <= 0 else f"{shown} and {rest} more"
 
 
-def cut_off_lines(results: Mapping[str, BenchResult], *, max_tokens: int) -> list[str]:
+def cut_off_lines(results: Mapping[str, BenchResult]) -> list[str]:
     """Which envs saw replies that hit the limit, and so may have been graded unfairly."""
     return [
-        f"{label}: {result.cut_off} replies were cut off at {max_tokens} tokens; see --max-tokens"
+        f"{label}: {result.cut_off} replies ran into the token limit; see --max-tokens"
         for label, result in results.items()
         if result.cut_off
     ]

@@ -73,7 +73,7 @@ def main(argv: list[str]) -> int:
     results = asyncio.run(run_all(args))
     console = screen()
     console.print(result_table(results, policy=args.policy))
-    for line in [*error_lines(results), *cut_off_lines(results, max_tokens=args.max_tokens)]:
+    for line in [*error_lines(results), *cut_off_lines(results)]:
         console.print(line, style="red", markup=False)
     if args.out is not None:
         console.print(f"transcripts: {args.out}", markup=False)

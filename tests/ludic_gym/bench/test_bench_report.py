@@ -54,5 +54,5 @@ def test_ten_reasons_are_shown_and_the_rest_counted():
 
 
 def test_cut_off_replies_are_told_with_the_option_that_helps():
-    lines = cut_off_lines({"a": result(cut_off=3), "b": result()}, max_tokens=256)
-    assert lines == ["a: 3 replies were cut off at 256 tokens; see --max-tokens"]
+    lines = cut_off_lines({"a": result(cut_off=3), "b": result()})
+    assert lines == ["a: 3 replies ran into the token limit; see --max-tokens"]
