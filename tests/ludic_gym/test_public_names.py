@@ -1,0 +1,38 @@
+import subprocess
+import sys
+
+import pytest
+
+import ludic_gym
+
+
+def run(program):
+    """What a fresh interpreter prints."""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_every_public_name_is_the_one_of_its_home():
+    assert ludic_gym.ChatPolicy.__module__ == "ludic_gym.policies.chat"
+    assert ludic_gym.Task.__module__ == "ludic_gym.types"
+    for name in ludic_gym.__all__:
+        assert getattr(ludic_gym, name).__module__ != "ludic_gym", name
+
+
+def test_a_name_that_does_not_exist_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="module 'ludic_gym' has no attribute 'ChatPolice'"):
+        _ = ludic_gym.ChatPolice
+
+
+def test_names_are_loaded_when_they_are_first_used():
+    program = "import sys, ludic_gym; print('ludic_gym.policies' in sys.modules); "
+    assert run(program + "ludic_gym.ChatPolicy; print('ludic_gym.policies' in sys.modules)") == (
+        "False\nTrue"
+    )
+
+
+def test_importing_takes_less_than_a_quarter_of_a_second():
+    program = "from time import process_time as s; t = s(); import ludic_gym; print(s() - t)"
+    # The best of some: a neighbour may have the caches.
+    assert min(float(run(program)) for _ in range(5)) < 0.25
