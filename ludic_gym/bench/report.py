@@ -67,7 +67,7 @@ def result_table(results: Mapping[str, BenchResult], *, policy: str) -> Table:
         title=Text(f"policy: {policy}"), title_justify="left", box=None, padding=(0, 1, 0, 0)
     )
     table.add_column("env", overflow="fold")
-    for heading in ("right", "success", "95%", "reward", "95%", "failed"):
+    for heading in ("successes", "rate", "95%", "reward", "95%", "failed"):
         table.add_column(heading, justify="right", no_wrap=True)
     for label, result in results.items():
         table.add_row(Text(label), *cells(result))
