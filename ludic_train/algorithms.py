@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ludic_train.aggregation import Aggregation, sequence_mean, token_mean
@@ -20,6 +21,7 @@ from ludic_train.losses import (
     ReinforceLoss,
     TokenClippedSurrogateLoss,
 )
+from ludic_train.saw import SAWItem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +29,9 @@ class RLAlgorithm:
     """Everything that tells one algorithm from another.
 
     preprocess: which rollouts are learned from, before credit; None keeps all.
+    attach: what the trainer attaches to the rows of a batch before its updates: log-probs under a
+        REFERENCE model, those under the params that begin the batch (PROXIMAL), their VALUES.
+    refine: credit that needs what was attached; from rows to rows, after attaching.
     """
 
     name: str
@@ -34,6 +39,8 @@ class RLAlgorithm:
     loss: Loss
     aggregation: Aggregation = token_mean
     preprocess: Filter | None = None
+    attach: frozenset[str] = frozenset()
+    refine: Callable[[Sequence[SAWItem]], list[SAWItem]] | None = None
 
 
 def make_reinforce(

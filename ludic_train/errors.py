@@ -16,7 +16,9 @@ LudicError
     ├── UntrainableRollout  a completion without usable token ids or log-probs
     ├── OverlongRow        a row exceeds the tokens of a micro-batch
     ├── EmptyBatch         a source has nothing to train on
-    └── NonFiniteUpdate    a loss or gradient is NaN or infinite
+    ├── NonFiniteUpdate    a loss or gradient is NaN or infinite, too often in a row
+    ├── SamplerMismatch    the sampler does not have the params whose version it names
+    └── RankError          rank 0 failed, so the other ranks stop
 """
 
 from ludic_gym.errors import ClientError, LudicError
@@ -83,4 +85,12 @@ class EmptyBatch(TrainError):
 
 
 class NonFiniteUpdate(TrainError):
-    """The loss or the gradient of an update is NaN or infinite; the params were not changed."""
+    """Losses or gradients were NaN or infinite too often in a row; no params were changed."""
+
+
+class SamplerMismatch(TrainError):
+    """The sampler does not have the params whose version it names."""
+
+
+class RankError(TrainError):
+    """Rank 0 failed, so this rank stops too."""

@@ -13,7 +13,7 @@ of micro-batches add up to the loss of the update, however they were cut.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -31,10 +31,13 @@ class TokenLogprobs:
 
     logprobs: [N] nats of the taken tokens, temperature applied; carries the gradient.
     entropy: [N] nats of the distributions they were taken from; carries the gradient too.
+    values: [N] what a value head expects to be earned from the states before the tokens, with
+        gradient; None without one.
     """
 
     logprobs: Tensor
     entropy: Tensor
+    values: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,11 +75,18 @@ class LossBatch:
             if tensor is not None:
                 _check_shape(name, tensor, self.weight)
 
+    def with_attachment(self, name: str, values: Tensor) -> LossBatch:
+        """The batch with [N] `values` attached under a name."""
+        return replace(self, attachments={**self.attachments, name: values})
+
 
 # An attachment: log-probs under the reference policy, which a KL term stays close to.
 REFERENCE = "ref_logprobs"
 # An attachment: log-probs under the params that began the update, which ratios are clipped to.
 PROXIMAL = "proximal_logprobs"
+
+# Attachments: values of the params that began the update, and what they are to be fitted to.
+VALUES, RETURNS = "values", "returns"
 
 # name -> (sum, count), both scalars without gradient.
 LossMetrics = dict[str, tuple[Tensor, Tensor]]

@@ -6,7 +6,8 @@ import torch
 
 from ludic_gym.errors import ConfigError
 from ludic_train.algorithms import make_grpo, make_sft
-from ludic_train.errors import EmptyBatch, NonFiniteUpdate
+from ludic_train.config import Guards
+from ludic_train.errors import EmptyBatch, NonFiniteUpdate, SamplerMismatch
 from ludic_train.inference import EmbeddedChatClient
 from ludic_train.model import make_tiny_model, make_tokenizer
 from ludic_train.publishers import InProcessPublisher
@@ -169,24 +170,49 @@ def test_an_update_without_usable_rows_is_refused():
         trainer.update(rows(2, versions=1))
 
 
-def test_a_gradient_that_is_not_finite_leaves_the_params_alone():
+def test_gradients_that_are_not_finite_are_skipped_until_there_are_too_many_in_a_row():
     model = tiny_model()
     before = [p.clone() for p in model.parameters()]
-    (item,) = rows(1)
-    item.weight[item.action_mask] = np.inf
-    trainer = Trainer(model, make_sft(), Fixed([item]))
-    with pytest.raises(NonFiniteUpdate, match="update 1 is"):
-        trainer.update([item])
+    (good,), (bad,) = rows(1), rows(1)
+    bad.weight[bad.action_mask] = np.inf
+    trainer = Trainer(model, make_sft(), Fixed([]), cfg=TrainerConfig(guards=Guards(max_skipped=1)))
+    assert trainer.update([bad])["updates/skipped"].value == 1
     assert trainer.version == 0
     assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+    assert trainer.update([good])["updates/skipped"].value == 0
+    trainer.update([bad])
+    with pytest.raises(NonFiniteUpdate, match=r"update 2 is (nan|inf), for the 2\. time in a row"):
+        trainer.update([bad])
+
+
+async def test_a_skipped_update_is_reported_with_the_next_one():
+    (good,), (bad,) = rows(1), rows(1)
+    bad.weight[bad.action_mask] = np.inf
+    batches = iter([[bad], [good]])
+
+    class Bad(Fixed):
+        async def next_batch(self):
+            return SAWBatch(items=tuple(next(batches)))
+
+    seen = []
+    await Trainer(tiny_model(), make_sft(), Bad([])).train(1, lambda v, m: seen.append((v, m)))
+    ((version, metrics),) = seen
+    assert version == 1
+    assert metrics["updates/skipped"].value == 1
+
+
+def test_a_sampler_with_other_params_than_it_names_stops_the_run():
+    # The model gives every token about -5.5 nats, the sampler says -2 of its own version.
+    trainer = Trainer(tiny_model(), make_grpo(), Fixed([]))
+    with pytest.raises(SamplerMismatch, match="version 0 is said to have sampled are"):
+        trainer.update(rows(4, behavior=-2.0))
+    trainer.version = 1
+    trainer.update(rows(4, behavior=-2.0))
 
 
 def test_the_learning_rate_warms_up_and_decays_to_a_fraction():
     cfg = TrainerConfig(lr=1.0, warmup_updates=2, decay_updates=10, final_lr_fraction=0.1)
-    trainer = Trainer(tiny_model(), make_sft(), Fixed([]), cfg=cfg)
-    rates = []
-    for trainer.version in (0, 1, 5, 10, 99):
-        rates.append(trainer.learning_rate())
+    rates = [cfg.learning_rate(done) for done in (0, 1, 5, 10, 99)]
     # 0.5 x (0.1 + 0.9 x 1.0), 1 x (0.1 + 0.9 x 0.9), 0.1 + 0.9 x 0.5, 0.1, 0.1
     assert rates == pytest.approx([0.5, 0.91, 0.55, 0.1, 0.1])
 
@@ -233,13 +259,15 @@ def test_the_settings_are_these_and_no_others():
         "warmup_updates",
         "decay_updates",
         "final_lr_fraction",
-        "betas",
-        "weight_decay",
+        "adamw",
         "max_grad_norm",
         "minibatches",
+        "epochs",
         "micro_token_budget",
         "max_seq_len",
         "sync_every_steps",
         "max_lag",
+        "execution",
+        "guards",
         "seed",
     ]

@@ -1,0 +1,119 @@
+"""How a trainer makes updates: plain settings, checked where they are made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ludic_gym.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdamW:
+    """Settings of the optimizer (Loshchilov & Hutter 2019, arXiv:1711.05101)."""
+
+    betas: tuple[float, float] = (0.9, 0.95)
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Execution:
+    """How an update is computed; none of it changes the result.
+
+    packing: rows may be shared by several items where padding would waste much.
+    sync_last_only: sharded gradients are added up over ranks once per update instead of once per
+        micro-batch, for the price of holding them whole.
+    """
+
+    packing: bool = True
+    sync_last_only: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guards:
+    """When training stops by itself.
+
+    max_skipped: updates in a row that may be skipped because a gradient is not finite; the next
+        one stops the run.
+    max_kl_at_lag_0: nats per token between the sampler's log-probs and those of the very params
+        it names as its own. Kernels and rounding make 1e-2 at most; more means other params.
+        None never stops.
+    """
+
+    max_skipped: int = 2
+    max_kl_at_lag_0: float | None = 0.2
+
+    def __post_init__(self) -> None:
+        if self.max_skipped < 0:
+            raise ConfigError(f"max_skipped={self.max_skipped}; it must be 0 or more")
+        if self.max_kl_at_lag_0 is not None and not self.max_kl_at_lag_0 > 0:
+            raise ConfigError(
+                f"max_kl_at_lag_0={self.max_kl_at_lag_0}; it must be greater than 0, or None"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainerConfig:
+    """How updates are made.
+
+    lr: peak learning rate; it rises linearly over `warmup_updates` and, where `decay_updates` is
+        given, falls linearly until then to `final_lr_fraction` of the peak.
+    max_grad_norm: gradients with a larger global L2 norm are scaled down to it.
+    minibatches: optimizer updates made from one batch, each on its own random part of the rows.
+    epochs: passes over each batch.
+    micro_token_budget: tokens of one forward pass, padding included; changes memory, not results.
+    max_seq_len: rows with more tokens are dropped and counted.
+    sync_every_steps: updates between two publications of the params.
+    max_lag: rows sampled by params older than this many updates are dropped and counted.
+    """
+
+    model_device: str = "cpu"
+    lr: float = 1e-5
+    warmup_updates: int = 0
+    decay_updates: int | None = None
+    final_lr_fraction: float = 0.1
+    adamw: AdamW = field(default_factory=AdamW)
+    max_grad_norm: float = 1.0
+    minibatches: int = 1
+    epochs: int = 1
+    micro_token_budget: int = 16_384
+    max_seq_len: int = 4_096
+    sync_every_steps: int = 1
+    max_lag: int | None = None
+    execution: Execution = field(default_factory=Execution)
+    guards: Guards = field(default_factory=Guards)
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        positive = {
+            "lr": self.lr,
+            "max_grad_norm": self.max_grad_norm,
+            "minibatches": self.minibatches,
+            "epochs": self.epochs,
+            "max_seq_len": self.max_seq_len,
+            "sync_every_steps": self.sync_every_steps,
+        }
+        for name, value in positive.items():
+            if not value > 0:
+                raise ConfigError(f"{name}={value}; it must be greater than 0")
+        if self.max_seq_len > self.micro_token_budget:
+            raise ConfigError(
+                f"max_seq_len={self.max_seq_len} exceeds "
+                f"micro_token_budget={self.micro_token_budget}; a row must fit into a micro-batch"
+            )
+        updates = self.epochs * self.minibatches
+        oldest = updates - 1 + self.sync_every_steps - 1
+        if self.max_lag is not None and oldest > self.max_lag:
+            raise ConfigError(
+                f"epochs={self.epochs}, minibatches={self.minibatches} and "
+                f"sync_every_steps={self.sync_every_steps} make rows up to {oldest} updates old, "
+                f"but max_lag={self.max_lag}; raise it"
+            )
+
+    def learning_rate(self, done: int) -> float:
+        """The rate of the update after `done` others."""
+        rise = min(1.0, (done + 1) / self.warmup_updates) if self.warmup_updates else 1.0
+        if self.decay_updates is None:
+            return self.lr * rise
+        left = max(0.0, 1 - done / self.decay_updates)
+        return self.lr * rise * (self.final_lr_fraction + (1 - self.final_lr_fraction) * left)

@@ -1,0 +1,117 @@
+"""Run by torchrun: how far the gradients and params of two ranks are from those of one."""
+
+import json
+import sys
+from contextlib import contextmanager
+from itertools import product
+
+import torch
+import torch.distributed as dist
+from two_ranks.learning import (
+    MOST_TOKENS,
+    gradient_of,
+    random_rows,
+    relative_error,
+    settings,
+    tiny_model,
+)
+
+from ludic_train import trainer
+from ludic_train.algorithms import make_grpo
+from ludic_train.attachments import attached
+from ludic_train.passes import forward
+from ludic_train.planning import plan_update
+from ludic_train.sharding import checkpoint_activations, shard_model, whole_params
+from ludic_train.trainer import Trainer
+
+
+def one_process_gradient(items):
+    """The same update in one forward pass, without any other rank."""
+    model, loss = tiny_model(), make_grpo().loss
+    ((micro_batch,),) = plan_update(
+        items, token_budget=10_000, packing=False, aggregation=make_grpo().aggregation
+    )
+    loss(forward(model, micro_batch), trainer.loss_batch(micro_batch, 0))[0].backward()
+    return torch.cat([p.grad.flatten() for p in model.parameters()])
+
+
+def sharded_with_checkpoints(model):
+    checkpoint_activations(model)
+    return shard_model(model)
+
+
+SHARDINGS = {"copies": lambda model: model, "shards": shard_model, "both": sharded_with_checkpoints}
+
+
+def gradient_errors():
+    errors = {}
+    cases = product(
+        SHARDINGS, [(1, 0.0), (7, 0.5), (24, 0.0), (24, 1.0)], [MOST_TOKENS, 100], [0, 1]
+    )
+    for k, (sharding, (count, masked), budget, flag) in enumerate(cases):
+        items = random_rows(count, seed=k, masked=masked)
+        cfg = settings(budget, packing=bool(flag), sync_last_only=bool(flag))
+        mine = items if dist.get_rank() == 0 else []
+        found, metrics = gradient_of(mine, cfg, shard=SHARDINGS[sharding])
+        expected = one_process_gradient(items)
+        errors[f"{sharding} {count} {masked} {budget} {flag}"] = relative_error(found, expected)
+        assert metrics["rows"].value == count
+    return errors
+
+
+def params_after_5_updates(shard):
+    model = shard(tiny_model())
+    made = Trainer(model, make_grpo(), None, cfg=settings(100))
+    for update in range(5):
+        items = random_rows(16, seed=update)
+        made.update(items if dist.is_initialized() is False or dist.get_rank() == 0 else [])
+    return torch.cat([p.flatten() for _, p in whole_params(model)])
+
+
+def attached_values():
+    """Log-probs that both ranks computed, put back into the rows of rank 0."""
+    model, items = shard_model(tiny_model()), random_rows(9, masked=0.3)
+
+    @torch.no_grad()
+    def score(micro_batch):
+        return {"own": forward(model, micro_batch).logprobs.numpy()}
+
+    mine = items if dist.get_rank() == 0 else []
+    return [
+        item.attachments["own"].tolist()
+        for item in attached(mine, score, token_budget=60, packing=True)
+    ]
+
+
+def what_another_rank_says():
+    """The error of rank 0, as rank 1 raises it."""
+    made = Trainer(tiny_model(), make_grpo(), None, cfg=settings())
+    try:
+        made.update([])
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+
+
+@contextmanager
+def process_group():
+    dist.init_process_group("gloo")
+    yield
+    dist.destroy_process_group()
+
+
+def main(out):
+    with process_group():
+        found = {
+            "gradients": gradient_errors(),
+            "attached": attached_values(),
+            "copies": params_after_5_updates(SHARDINGS["copies"]).tolist(),
+            "shards": params_after_5_updates(shard_model).tolist(),
+            "error": what_another_rank_says(),
+            "rank": dist.get_rank(),
+        }
+    with open(f"{out}/{found['rank']}.json", "w") as file:
+        json.dump(found, file)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,72 @@
+"""Tiny models, random rows, gradients: shared by tests and by the programs they start."""
+
+from functools import cache
+
+import numpy as np
+import torch
+
+from ludic_train.algorithms import make_grpo
+from ludic_train.config import Execution, Guards, TrainerConfig
+from ludic_train.model import make_tiny_model, make_tokenizer
+from ludic_train.saw import SAWItem
+from ludic_train.sharding import whole
+from ludic_train.trainer import Trainer
+
+MOST_TOKENS = 24
+
+
+@cache
+def tokenizer():
+    return make_tokenizer(["a b c"])
+
+
+def tiny_model(seed=0):
+    return make_tiny_model(
+        tokenizer(), hidden_size=16, num_layers=2, num_heads=2, num_kv_heads=1, seed=seed
+    )
+
+
+def random_rows(count, seed=0, masked=0.0):
+    """Rows of 2 to 24 tokens; a share of `masked` has no action token, but never the first."""
+    rng = np.random.default_rng(seed)
+    made = []
+    for i in range(count):
+        length = int(rng.integers(2, MOST_TOKENS + 1))
+        mask = (rng.random(length) < 0.5) & (rng.random() >= masked)
+        mask[0] = False
+        mask[1] |= i == 0
+        made.append(
+            SAWItem(
+                input_ids=rng.integers(3, 250, length).astype(np.int32),
+                action_mask=mask,
+                weight=np.where(mask, rng.normal(), 0).astype(np.float32),
+                behavior_logprobs=np.where(mask, rng.normal(-5.5, 0.3, length), 0).astype(
+                    np.float32
+                ),
+                versions=np.where(mask, 0, -1).astype(np.int32),
+                group=str(i // 2),
+            )
+        )
+    return made
+
+
+def settings(budget=10_000, packing=True, **others):
+    return TrainerConfig(
+        lr=1e-3,
+        micro_token_budget=budget,
+        max_seq_len=MOST_TOKENS,
+        max_grad_norm=1e9,
+        guards=Guards(max_kl_at_lag_0=None),
+        execution=Execution(packing=packing, **others),
+    )
+
+
+def gradient_of(items, cfg, algo=None, shard=lambda model: model):
+    """The gradient of one update, whole and flat, and its metrics."""
+    model = shard(tiny_model())
+    metrics = Trainer(model, algo or make_grpo(), None, cfg=cfg).update(items)
+    return torch.cat([whole(p.grad).flatten() for p in model.parameters()]), metrics
+
+
+def relative_error(found, expected):
+    return float((found - expected).norm() / expected.norm())
