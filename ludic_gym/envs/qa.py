@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from ludic_gym.envs.base import Info, TextEnv, Turn, ending, pick
 from ludic_gym.errors import NoOracle
@@ -70,6 +71,13 @@ class DatasetEnv(QuestionEnv):
         self._questions = questions
         self._rows = range(len(questions))
         self.num_rows = len(questions)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        # Copies share the rows, which do not change: thousands of them would take milliseconds.
+        memo[id(self._questions)] = self._questions
+        twin = memo[id(self)] = type(self).__new__(type(self))
+        vars(twin).update(copy.deepcopy(vars(self), memo))
+        return twin
 
     def _ask(self, options: Mapping[str, Any]) -> tuple[Question, Info]:
         row = self._row(options)

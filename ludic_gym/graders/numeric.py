@@ -25,7 +25,7 @@ _LEAD = re.compile(r"(?:[A-Za-z]\s?)?=\s?")
 _UNIT = re.compile(r"[^\W\d_][^\W\d_ %/'.-]*(?:[ /'-][^\W\d_]+){0,5}")
 # Words that change the number before them, or add another.
 _NO_UNITS = re.compile(
-    r"\b(?:and|or|to|half|dozens?|hundreds?|thousands?|millions?|billions?|trillions?)\b",
+    r"\b(?:and|or|to|plus|minus|point|half|dozens?|hundreds?|k|thousands?|(?:m|b|tr)illions?)\b",
     re.IGNORECASE,
 )
 _TAG = re.compile(rf"<answer>([^<]{{1,{_LONGEST}}})</answer>", re.IGNORECASE)
@@ -66,14 +66,13 @@ def parse_number(text: str) -> Number | None:
 
 
 def _value(match: re.Match[str]) -> Number | None:
-    sign, top, bottom = match["sign"], match["top"], match["bottom"]
-    number: Number = Decimal(top.replace(",", ""))
-    if bottom is not None:
-        divisor = Decimal(bottom.replace(",", ""))
-        if not divisor:
-            return None
-        number = Fraction(number) / Fraction(divisor)
-    return -number if sign and sign != "+" else number
+    # The sign goes in here: Decimal's own minus rounds to 28 digits.
+    sign = "-" if match["sign"] and match["sign"] != "+" else ""
+    number = Decimal(sign + match["top"].replace(",", ""))
+    if match["bottom"] is None:
+        return number
+    divisor = Decimal(match["bottom"].replace(",", ""))
+    return Fraction(number) / Fraction(divisor) if divisor else None
 
 
 def _marked_number(text: str) -> Number | None:

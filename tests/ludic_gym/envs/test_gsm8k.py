@@ -1,3 +1,4 @@
+import copy
 import json
 import os
 import re
@@ -59,6 +60,16 @@ def test_a_row_is_asked_by_number_or_drawn_by_seed():
     assert "<answer>" in info["system_prompt"]
     drawn = {env.reset(seed=seed)[1]["row"] for seed in range(400)}
     assert drawn == set(range(env.unwrapped.num_rows))
+
+
+def test_a_copy_shares_the_rows_and_nothing_else():
+    env = gym.make(ID).unwrapped
+    env.reset(seed=0)
+    twin = copy.deepcopy(env)
+    assert twin._questions is env._questions
+    env.step("wrong")
+    assert twin.step(twin.oracle_action())[1] == 1.0
+    assert twin.reset()[0] == env.reset()[0]
 
 
 def test_all_of_the_original_test_split_is_graded_right(test_rows):

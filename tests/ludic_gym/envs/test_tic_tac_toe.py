@@ -1,3 +1,5 @@
+import copy
+import pickle
 from collections import Counter
 
 import gymnasium as gym
@@ -250,6 +252,20 @@ def test_a_new_game_may_begin_while_agents_of_the_old_one_wait():
     env.reset()
     env.step("1")
     assert (env.agents, env.agent_selection) == (["player_0", "player_1"], "player_1")
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda env: pickle.loads(pickle.dumps(env))])
+@pytest.mark.parametrize("kind", ["aec", "parallel"])
+def test_a_copied_game_goes_on_by_itself(kind, copied):
+    env = pettingzoo.make(kind, ID)
+    env.reset(seed=0)
+    env.step("1" if kind == "aec" else {"player_0": "1"})
+    twin = copied(env)
+    twin.step("5" if kind == "aec" else {"player_1": "5"})
+    aec_twin, aec_env = (twin, env) if kind == "aec" else (twin._aec_env, env._aec_env)
+    assert aec_twin.observe("player_0") == "X 2 3\n4 O 6\n7 8 9"
+    assert aec_env.observe("player_0") == "X 2 3\n4 5 6\n7 8 9"
+    assert (aec_twin.agent_selection, aec_env.agent_selection) == ("player_0", "player_1")
 
 
 def test_an_aec_game_renders_for_the_agent_that_moves():

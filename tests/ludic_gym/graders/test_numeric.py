@@ -92,6 +92,8 @@ def test_the_answer_is_found_where_it_is_marked(text, rule):
         ("<answer>85 or 86</answer>", "tag"),
         ("<answer>85 or eighty</answer>", "tag"),
         ("<answer>85 hundred</answer>", "tag"),
+        ("<answer>85k</answer>", "tag"),
+        ("<answer>85 minus one</answer>", "tag"),
         ("<answer>eighty-five</answer>", "tag"),
         ("<answer>84</answer> #### 85", "tag"),
         ("\\boxed{85", "none"),
@@ -125,6 +127,13 @@ def test_equality_is_exact():
     assert not grade_number(
         "100000000000000000000000000000.1", "100000000000000000000000000000"
     ).correct
+
+
+def test_long_numbers_are_not_rounded():
+    digits = "1234567890" * 5
+    assert grade_number(f"-{digits}", f"-{digits}").correct
+    assert not grade_number(f"-{digits}", f"-{digits[:-1]}1").correct
+    assert not grade_number(f"{digits}/3", f"{digits[:-1]}1/3").correct
 
 
 def test_percent_is_a_unit_not_a_factor():
