@@ -118,5 +118,6 @@ class _Brief:
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, tools: Sequence[ToolSchema] = ()
     ) -> Completion:
-        brief = replace(sampling, max_tokens=min(sampling.max_tokens, self._max_tokens))
-        return await self._client.complete(messages, brief, tools)
+        if sampling.max_tokens > self._max_tokens:
+            sampling = replace(sampling, max_tokens=self._max_tokens)
+        return await self._client.complete(messages, sampling, tools)
