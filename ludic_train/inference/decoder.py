@@ -1,7 +1,7 @@
 """Next-token logits of Llama-shaped models, for many rows of different lengths at once.
 
-The decoder calls the model's own projections, norms and head, so it always computes with the params
-of this moment, adapters included; only attention and the order of things are its own.
+The decoder computes with the model's own params as they are at the last `refresh`, adapters
+included; nothing is copied but the matrices of small models. Hooks of the layers do not run.
 """
 
 from __future__ import annotations
