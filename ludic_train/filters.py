@@ -50,6 +50,20 @@ def drop_zero_variance_groups(tolerance: float = 1e-9) -> Filter:
     return keep
 
 
+def drop_stale(version: Callable[[], int], max_lag: int) -> Filter:
+    """A filter that drops rollouts sampled by params more than `max_lag` updates old.
+
+    version: gives the update whose params are the newest, when rollouts are filtered. Completions
+        without a version, such as recorded ones, are never stale.
+    """
+
+    def keep(rollouts: Sequence[Rollout]) -> list[Rollout]:
+        oldest = version() - max_lag
+        return [r for r in rollouts if all(v >= oldest for v in _versions(r))]
+
+    return keep
+
+
 def combine(*filters: Filter) -> Filter:
     """A filter that applies `filters` from left to right."""
 
@@ -65,6 +79,11 @@ def combine(*filters: Filter) -> Filter:
 def _spans_more(returns: Sequence[float], tolerance: float) -> bool:
     # A nan is kept, for the credit assigner to refuse it by name.
     return any(map(math.isnan, returns)) or max(returns) - min(returns) > tolerance
+
+
+def _versions(rollout: Rollout) -> list[int]:
+    calls = [call for step in rollout.steps for call in step.decision.completions]
+    return [call.policy_version for call in calls if call.policy_version is not None]
 
 
 def _has_cut_off(rollout: Rollout) -> bool:

@@ -87,6 +87,8 @@ PROXIMAL = "proximal_logprobs"
 
 # Attachments: values of the params that began the update, and what they are to be fitted to.
 VALUES, RETURNS = "values", "returns"
+# An attachment: what a step earned, at the last token that was sampled for it, 0 elsewhere.
+REWARDS = "rewards"
 
 # name -> (sum, count), both scalars without gradient.
 LossMetrics = dict[str, tuple[Tensor, Tensor]]

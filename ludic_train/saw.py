@@ -12,6 +12,7 @@ from transformers import PreTrainedTokenizerBase
 from ludic_gym.contexts import Context
 from ludic_gym.types import Completion, Decision, Rollout
 from ludic_train.errors import UntrainableRollout
+from ludic_train.losses import REWARDS
 from ludic_train.metrics import Metric
 from ludic_train.model import render_chat
 
@@ -51,20 +52,26 @@ class SAWBatch:
 
 @dataclass(frozen=True, slots=True)
 class _Span:
+    """A model call, its credit, and the step's reward if it is the last call of the step."""
+
     completion: Completion
     weight: float
+    reward: float
 
 
-def items_from(rollouts: Sequence[Rollout], weights: Sequence[Sequence[float]]) -> list[SAWItem]:
+def items_from(
+    rollouts: Sequence[Rollout], weights: Sequence[Sequence[float]], *, rewards: bool = False
+) -> list[SAWItem]:
     """Rows for rollouts whose step t carries the credit `weights[i][t]`, all its model calls alike.
 
     A call whose prompt extends the row so far (prompt and completions, token by token) continues
-    that row; any other starts a new one. Text is never tokenised again.
+    that row; any other starts a new one. Text is never tokenised again. With `rewards`, the steps'
+    rewards are attached as REWARDS.
     Raises UntrainableRollout for calls without token ids, or sampled greedily or with top_p < 1,
     whose log-probs are not those of the policy being trained.
     """
     return [
-        _row(spans, rollout)
+        _row(spans, rollout, rewards=rewards)
         for rollout, rollout_weights in zip(rollouts, weights, strict=True)
         for spans in _chains(_spans(rollout, rollout_weights))
     ]
@@ -72,9 +79,10 @@ def items_from(rollouts: Sequence[Rollout], weights: Sequence[Sequence[float]]) 
 
 def _spans(rollout: Rollout, weights: Sequence[float]) -> Iterator[_Span]:
     for step, weight in zip(rollout.steps, weights, strict=True):
-        for completion in step.decision.completions:
+        last = len(step.decision.completions) - 1
+        for i, completion in enumerate(step.decision.completions):
             _require_trainable(completion, rollout)
-            yield _Span(completion, weight)
+            yield _Span(completion, weight, step.reward if i == last else 0.0)
 
 
 def _require_trainable(completion: Completion, rollout: Rollout) -> None:
@@ -122,7 +130,7 @@ def _continues(completion: Completion, last: Completion, ids: tuple[int, ...]) -
     )
 
 
-def _row(spans: Sequence[_Span], rollout: Rollout) -> SAWItem:
+def _row(spans: Sequence[_Span], rollout: Rollout, *, rewards: bool) -> SAWItem:
     last = spans[-1].completion
     ids = (last.prompt_ids or ()) + (last.completion_ids or ())
     length = len(ids)
@@ -130,12 +138,14 @@ def _row(spans: Sequence[_Span], rollout: Rollout) -> SAWItem:
     weight = np.zeros(length, np.float32)
     logprobs = None if last.logprobs is None else np.zeros(length, np.float32)
     versions = None if last.policy_version is None else np.full(length, -1, np.int32)
+    earned = np.zeros(length, np.float32)
     for span in spans:
         call = span.completion
         start = len(call.prompt_ids or ())
         where = slice(start, start + len(call.completion_ids or ()))
         mask[where] = True
         weight[where] = span.weight
+        earned[where.stop - 1] = span.reward
         if logprobs is not None:
             logprobs[where] = call.logprobs
         if versions is not None:
@@ -149,6 +159,7 @@ def _row(spans: Sequence[_Span], rollout: Rollout) -> SAWItem:
         temperature=last.sampling.temperature,
         group=rollout.task.group,
         agent=rollout.agent,
+        attachments={REWARDS: earned} if rewards else {},
     )
 
 

@@ -6,7 +6,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -75,8 +75,9 @@ class Trainer:
         self.batch_source = batch_source
         self.publisher = publisher
         self.reference = reference
-        if REFERENCE in algo.attach:
-            self._check_reference()
+        self.max_lag = algo.max_lag if self.cfg.max_lag is None else self.cfg.max_lag
+        if reference is not None:
+            reference.to(self.cfg.model_device).requires_grad_(False)
         self.version = 0
         self.published: int | None = None
         self._skipped = 0
@@ -195,9 +196,9 @@ class Trainer:
         # In a single update, the params that begin the batch are those that begin the update.
         if names != {PROXIMAL} or self.cfg.minibatches * self.cfg.epochs > 1:
             kept = self._attached(kept, self.model, names)
-        if REFERENCE in self.algo.attach:
-            with self._reference_in_place():
-                kept = self._attached(kept, self.reference or self.model, frozenset({REFERENCE}))
+        if REFERENCE in self.algo.attach and not self._judged(kept):
+            with self._reference_model() as model:
+                kept = self._attached(kept, model, frozenset({REFERENCE}))
         return self.algo.refine(kept) if self.algo.refine and rank() == 0 else kept
 
     def _attached(
@@ -217,24 +218,26 @@ class Trainer:
         model.eval()
         return attached(items, score, token_budget=budget, packing=self._may_pack())
 
-    def _reference_in_place(self) -> AbstractContextManager[None]:
+    def _judged(self, items: Sequence[SAWItem]) -> bool:
+        """Whether the source attached log-probs of a reference or teacher; rank 0 knows."""
+        judged = all(REFERENCE in item.attachments for item in items)
+        return scattered(lambda: [judged] * world_size(), lambda yes: b"y" * yes, bool)
+
+    @contextmanager
+    def _reference_model(self) -> Iterator[nn.Module]:
         from peft import PeftModel
 
-        if self.reference is None and isinstance(self.model, PeftModel):
-            adapter_off: AbstractContextManager[None] = self.model.disable_adapter()
-            return adapter_off
-        return nullcontext()
-
-    def _check_reference(self) -> None:
-        from peft import PeftModel
-
-        if self.reference is None and not isinstance(self.model, PeftModel):
-            raise ConfigError(
-                f"{self.algo.name} stays close to a reference model and there is none; give "
-                "Trainer(reference=copy.deepcopy(model)), or train by LoRA"
-            )
         if self.reference is not None:
-            self.reference = self.reference.to(self.cfg.model_device).requires_grad_(False)
+            yield self.reference
+        elif isinstance(self.model, PeftModel):
+            with self.model.disable_adapter():
+                yield self.model
+        else:
+            raise ConfigError(
+                f"{self.algo.name} compares with a reference model and there is none; give "
+                "Trainer(reference=copy.deepcopy(model)), train by LoRA, or have the source attach "
+                "its log-probs"
+            )
 
     def _parts(self, items: Sequence[SAWItem]) -> Iterator[list[SAWItem]]:
         if self.cfg.minibatches == self.cfg.epochs == 1:
@@ -275,7 +278,7 @@ class Trainer:
             raise EmptyBatch(
                 f"of {len(items)} rows, {len(items) - len(short)} exceed "
                 f"max_seq_len={self.cfg.max_seq_len} and {len(short) - len(fresh)} lag more than "
-                f"max_lag={self.cfg.max_lag} updates; none is left"
+                f"max_lag={self.max_lag} updates; none is left"
             )
         return fresh, {
             "rows/overlong": Total(len(items) - len(short)),
@@ -283,10 +286,10 @@ class Trainer:
         }
 
     def _stale(self, item: SAWItem) -> bool:
-        if self.cfg.max_lag is None or item.versions is None or not item.action_mask.any():
+        if self.max_lag is None or item.versions is None or not item.action_mask.any():
             return False
         oldest = int(item.versions[item.action_mask].min())
-        return self.version - oldest > self.cfg.max_lag
+        return self.version - oldest > self.max_lag
 
     def _may_pack(self) -> bool:
         """Whether items may share rows; the first time, all ranks must ask."""

@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from ludic_gym.errors import ConfigError, EpisodeError
 from ludic_gym.rollout import grouped, run_episodes
 from ludic_gym.types import Episode, MakePolicy, Rollout, Task
 from ludic_train.algorithms import RLAlgorithm
 from ludic_train.errors import EmptyBatch
-from ludic_train.metrics import Metrics, Stat, Total
-from ludic_train.saw import SAWBatch, items_from
+from ludic_train.losses import REWARDS
+from ludic_train.metrics import Metrics, Stat, Total, merge
+from ludic_train.saw import SAWBatch, SAWItem, items_from
 
 # A source whose filters leave nothing this often in a row will not recover by playing on.
 EMPTY_BATCHES_ALLOWED = 20
+
+
+@runtime_checkable
+class Remembering(Protocol):
+    """A credit assigner that keeps something from batch to batch."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """What it keeps, as JSON can hold it."""
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on with what `state` holds."""
 
 
 class RolloutBatchSource:
@@ -24,7 +37,8 @@ class RolloutBatchSource:
     tasks: read in order, as far as needed; must be seeded when group_size > 1, because the members
         of a group share the env's seed and differ in how they are sampled. Only if their sampling
         is seeded too can a run be repeated.
-    algo: filters the rollouts (`preprocess`) and gives them credit.
+    algo: filters the rollouts (`preprocess`), gives them credit, and says whether dropped groups
+        are replaced (`full_batches`) and solved tasks played again (`retire_at`).
     Failed episodes are left out, and their groups too if fewer than two members survive; when more
     than half of a batch failed, next_batch raises EpisodeError with the first failure.
     """
@@ -50,29 +64,35 @@ class RolloutBatchSource:
         self.group_size = group_size
         self.concurrency = concurrency
         self.taken = 0
+        self.retired: set[str] = set()
 
     async def next_batch(self) -> SAWBatch:
         """Rows of freshly played groups; plays on while the filters leave nothing.
 
         Raises EmptyBatch after many batches without a row, or when the tasks have run out.
         """
+        kept: list[Rollout] = []
+        parts: list[Metrics] = []
         for _ in range(EMPTY_BATCHES_ALLOWED):
-            rollouts, metrics = await self._play()
-            kept = self.algo.preprocess(rollouts) if self.algo.preprocess else rollouts
-            items = items_from(kept, self.algo.credit_assigner(kept))
-            if items:
-                metrics["rollouts/kept"] = Stat(len(kept), len(rollouts))
-                return SAWBatch(items=tuple(items), metrics=metrics)
+            wanted = self.groups_per_batch - (_count_groups(kept) if self.algo.full_batches else 0)
+            rollouts, metrics = await self._play(wanted)
+            good = self.algo.preprocess(rollouts) if self.algo.preprocess else rollouts
+            metrics["rollouts/kept"] = Stat(len(good), len(rollouts))
+            parts.append(metrics)
+            kept += good
+            if kept and not self._falls_short(kept):
+                return SAWBatch(items=tuple(self._items(kept)), metrics=merge(parts))
         raise EmptyBatch(
-            f"{EMPTY_BATCHES_ALLOWED} batches of {self.groups_per_batch} groups left no row to "
-            "train on: every group earned equal rewards or was filtered. The mean reward is "
-            f"{metrics['reward'].value:.3g}: if that is the best there is, the task is solved; if "
-            "not, start from a policy that sometimes does better"
+            f"{EMPTY_BATCHES_ALLOWED} batches of {self.groups_per_batch} groups left "
+            f"{_count_groups(kept)} groups to train on: the others earned equal rewards or were "
+            "filtered; check rewards and filters"
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """How many tasks were taken."""
-        return {"taken": self.taken}
+        """How many tasks were taken, and what is remembered of them."""
+        credit = _remembering(self.algo.credit_assigner)
+        kept = {} if credit is None else {"credit": credit.state_dict()}
+        return {"taken": self.taken, "retired": sorted(self.retired), **kept}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Skip the tasks that were taken already; `tasks` must be a fresh, equal iterator."""
@@ -80,12 +100,40 @@ class RolloutBatchSource:
         if skip < 0:
             raise ConfigError(f"cannot go back from task {self.taken} to task {state['taken']}")
         self.taken += sum(1 for _ in islice(self.tasks, skip))
+        self.retired = set(state["retired"])
+        if credit := _remembering(self.algo.credit_assigner):
+            credit.load_state_dict(state["credit"])
 
-    async def _play(self) -> tuple[list[Rollout], Metrics]:
-        tasks = list(islice(self.tasks, self.groups_per_batch))
+    def _falls_short(self, kept: Sequence[Rollout]) -> bool:
+        return self.algo.full_batches and _count_groups(kept) < self.groups_per_batch
+
+    def _items(self, kept: Sequence[Rollout]) -> list[SAWItem]:
+        weights = self.algo.credit_assigner(kept)
+        return items_from(kept, weights, rewards=REWARDS in self.algo.attach)
+
+    def _next_tasks(self, wanted: int) -> list[Task]:
+        tasks: list[Task] = []
+        for task in self.tasks:
+            self.taken += 1
+            if not self.retired or _name(task) not in self.retired:
+                tasks.append(task)
+            if len(tasks) == wanted:
+                break
         if not tasks:
-            raise EmptyBatch(f"the tasks ran out after {self.taken}")
-        self.taken += len(tasks)
+            raise EmptyBatch(
+                f"the tasks ran out after {self.taken}, {len(self.retired)} of which are retired"
+            )
+        return tasks
+
+    def _retire(self, rollouts: Sequence[Rollout], share: float) -> None:
+        successes: dict[str, list[float]] = {}
+        for rollout in rollouts:
+            solved = float(bool(rollout.steps and rollout.steps[-1].info.get("success", False)))
+            successes.setdefault(_name(rollout.task), []).append(solved)
+        self.retired |= {n for n, each in successes.items() if sum(each) / len(each) >= share}
+
+    async def _play(self, wanted: int) -> tuple[list[Rollout], Metrics]:
+        tasks = self._next_tasks(wanted)
         requests = grouped(tasks, self.group_size) if self.group_size > 1 else iter(tasks)
         episodes = [
             episode
@@ -94,7 +142,25 @@ class RolloutBatchSource:
             )
         ]
         episodes.sort(key=lambda episode: episode.index)
-        return _survivors(episodes, self.group_size), _episode_metrics(episodes)
+        rollouts = _survivors(episodes, self.group_size)
+        if self.algo.retire_at is not None:
+            self._retire(rollouts, self.algo.retire_at)
+        return rollouts, _episode_metrics(episodes)
+
+
+def _remembering(credit_assigner: object) -> Remembering | None:
+    return credit_assigner if isinstance(credit_assigner, Remembering) else None
+
+
+def _count_groups(rollouts: Sequence[Rollout]) -> int:
+    """Groups; a rollout that is in none counts as one."""
+    named = {rollout.task.group for rollout in rollouts if rollout.task.group}
+    return len(named) + sum(not rollout.task.group for rollout in rollouts)
+
+
+def _name(task: Task) -> str:
+    """What makes a task the same task when it comes again."""
+    return json.dumps([task.env_id, dict(task.kwargs), task.seed, task.options], default=str)
 
 
 def _survivors(episodes: Sequence[Episode], group_size: int) -> list[Rollout]:

@@ -1,18 +1,59 @@
+import math
+
 import pytest
 import torch
 
-from ludic_train.aggregation import sequence_mean, token_mean
-from ludic_train.algorithms import make_grpo, make_reinforce, make_sft
-from ludic_train.credit import ConstantCredit, GroupNormalizedReturn, MonteCarloReturn
+from ludic_gym.types import Decision, Rollout, Step, Task
+from ludic_train.aggregation import ConstantLength, prompt_mean, sequence_mean, token_mean
+from ludic_train.algorithms import (
+    make_awr,
+    make_cispo,
+    make_dapo,
+    make_dr_grpo,
+    make_grpo,
+    make_gspo,
+    make_ppo,
+    make_reinforce,
+    make_reinforce_baseline,
+    make_reinforce_plus_plus,
+    make_rloo,
+    make_scalerl,
+    make_self_play,
+    make_sft,
+)
+from ludic_train.baselines import (
+    BatchCenteredReturn,
+    ExponentialAdvantage,
+    OverlongPenalty,
+    SeatBaselineReturn,
+    TokenWhitenedReturn,
+)
+from ludic_train.credit import (
+    ConstantCredit,
+    GroupNormalizedReturn,
+    HybridNormalizedReturn,
+    LeaveOneOutReturn,
+    MonteCarloReturn,
+    PerStepReward,
+)
 from ludic_train.losses import (
+    RETURNS,
+    REWARDS,
+    VALUES,
+    CISPOLoss,
     CompositeLoss,
     EntropyBonus,
     LossBatch,
     MaskedCausalLMCrossEntropyLoss,
     ReinforceLoss,
+    SequenceClippedSurrogateLoss,
     TokenClippedSurrogateLoss,
     TokenLogprobs,
 )
+from ludic_train.values import GAE, ValueLoss
+
+CENTRED = GroupNormalizedReturn(divide_by_std=False)
+CLIPPED = TokenClippedSurrogateLoss(0.2, 0.2)
 
 
 def test_reinforce_sets_what_its_docstring_says():
@@ -37,7 +78,24 @@ def test_sft_sets_what_its_docstring_says():
     assert algo.loss == MaskedCausalLMCrossEntropyLoss()
 
 
-@pytest.mark.parametrize("algo", [make_reinforce(), make_reinforce(max_ratio=2.0), make_grpo()])
+ON_POLICY = [
+    make_reinforce(),
+    make_reinforce(max_ratio=2.0),
+    make_reinforce_baseline(),
+    make_reinforce_plus_plus(),
+    make_grpo(),
+    make_dr_grpo(max_tokens=1),
+    make_dapo(max_tokens=1, buffer=1),
+    make_gspo(),
+    make_cispo(),
+    make_scalerl(),
+    make_rloo(),
+    make_self_play(),
+    make_ppo(),
+]
+
+
+@pytest.mark.parametrize("algo", ON_POLICY, ids=lambda algo: algo.name)
 def test_expected_gradient_on_a_two_token_policy_is_the_policy_gradient(algo):
     # pi(1) = p = sigmoid(z), reward 1 for token 1 and 0 for token 0, on policy. The gradient of
     # the expected reward p is p (1 - p); centring with any constant does not change it. Summing
@@ -53,6 +111,73 @@ def test_expected_gradient_on_a_two_token_policy_is_the_policy_gradient(algo):
         num_rows=2,
         behavior_logprobs=logprobs.detach(),
     )
-    loss, _ = algo.loss(TokenLogprobs(logprobs=logprobs, entropy=logprobs), known)
+    for name in (VALUES, RETURNS):
+        known = known.with_attachment(name, torch.zeros_like(probabilities))
+    out = TokenLogprobs(logprobs=logprobs, entropy=logprobs, values=torch.zeros_like(logprobs))
+    loss, _ = algo.loss(out, known)
     (grad,) = torch.autograd.grad(loss, z)
     assert grad.item() == pytest.approx(-(p * (1 - p)).item(), abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("algo", "credit", "loss", "aggregation"),
+    [
+        (make_reinforce_baseline(), BatchCenteredReturn(), ReinforceLoss(), token_mean),
+        (make_reinforce_plus_plus(), TokenWhitenedReturn(), CLIPPED, token_mean),
+        (make_rloo(), LeaveOneOutReturn(), ReinforceLoss(), ConstantLength(1)),
+        (make_dr_grpo(max_tokens=7), CENTRED, CLIPPED, ConstantLength(7)),
+        (
+            make_dapo(max_tokens=9, buffer=3),
+            OverlongPenalty(GroupNormalizedReturn(), 9, 3),
+            TokenClippedSurrogateLoss(0.2, 0.28),
+            token_mean,
+        ),
+        (
+            make_gspo(),
+            GroupNormalizedReturn(),
+            SequenceClippedSurrogateLoss(3e-4, 4e-4),
+            sequence_mean,
+        ),
+        (make_cispo(), GroupNormalizedReturn(), CISPOLoss(0.0, 5.0), token_mean),
+        (make_scalerl(), HybridNormalizedReturn(), CISPOLoss(0.0, 5.0), prompt_mean),
+        (make_ppo(), PerStepReward(), CompositeLoss((CLIPPED, ValueLoss(0.5, 0.2))), token_mean),
+        (make_awr(), ExponentialAdvantage(CENTRED), MaskedCausalLMCrossEntropyLoss(), token_mean),
+        (make_self_play(), SeatBaselineReturn(0.95), ReinforceLoss(), sequence_mean),
+    ],
+    ids=lambda value: getattr(value, "name", ""),
+)
+def test_presets_set_what_their_docstrings_say(algo, credit, loss, aggregation):
+    assert algo.credit_assigner == credit
+    assert algo.loss == loss
+    assert algo.aggregation == aggregation
+
+
+def test_presets_that_play_differently_say_so():
+    assert make_dapo(max_tokens=2, buffer=1).full_batches
+    scalerl = make_scalerl()
+    assert (scalerl.retire_at, scalerl.max_lag) == (0.9, 8)
+    ppo = make_ppo(lam=0.9)
+    assert (ppo.attach, ppo.refine) == ({VALUES, REWARDS}, GAE(1.0, 0.9))
+
+
+def test_imitation_by_advantage_moves_towards_the_better_token():
+    # Two rollouts of a group, one per token, rewards 0 and 1: weights exp(-0.5) and exp(0.5).
+    # Summed over both, the gradient of -sum_i w_i lp_i / 2 is (w_0 p - w_1 (1 - p)) / 2.
+    algo = make_awr()
+    steps = [Step(observation="", decision=Decision(action="x"), reward=r) for r in (0.0, 1.0)]
+    task = Task(env_id="ludic/X-v0", group="g")
+    (w0,), (w1,) = algo.credit_assigner([Rollout(task=task, steps=(step,)) for step in steps])
+    z = torch.tensor(0.4, dtype=torch.float64, requires_grad=True)
+    p = torch.sigmoid(z)
+    logprobs = torch.stack([torch.log1p(-p), torch.log(p)])
+    known = LossBatch(
+        weight=torch.tensor([w0, w1], dtype=torch.float64),
+        scale=torch.full((2,), 0.5, dtype=torch.float64),
+        row=torch.arange(2),
+        num_rows=2,
+    )
+    loss, _ = algo.loss(TokenLogprobs(logprobs=logprobs, entropy=logprobs), known)
+    (grad,) = torch.autograd.grad(loss, z)
+    q = p.item()
+    assert (w0, w1) == pytest.approx((math.exp(-0.5), math.exp(0.5)))
+    assert grad.item() == pytest.approx((w0 * q - w1 * (1 - q)) / 2, abs=1e-12)

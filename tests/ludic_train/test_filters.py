@@ -9,6 +9,7 @@ from ludic_train.filters import (
     combine,
     drop_incomplete_completions,
     drop_parse_errors,
+    drop_stale,
     drop_truncated,
     drop_zero_variance_groups,
 )
@@ -91,3 +92,12 @@ def test_combine_applies_from_left_to_right():
 def test_an_impossible_tolerance_is_refused(tolerance):
     with pytest.raises(ConfigError, match="tolerance"):
         drop_zero_variance_groups(tolerance)
+
+
+def test_rollouts_of_old_params_are_dropped():
+    def sampled_at(*versions):
+        calls = [Completion(text="", finish_reason="stop", policy_version=v) for v in versions]
+        return decided(Decision(action="x", completions=tuple(calls)))
+
+    fresh, half, old, recorded = sampled_at(5, 7), sampled_at(4, 7), sampled_at(1), sampled_at(None)
+    assert drop_stale(lambda: 7, 2)([fresh, half, old, recorded]) == [fresh, recorded]

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from itertools import count, islice
 
 import pytest
@@ -8,8 +9,9 @@ from ludic_gym.contexts import LatestObservation
 from ludic_gym.errors import ConfigError, EpisodeError
 from ludic_gym.policies import ChatPolicy
 from ludic_gym.types import Sampling, Task
-from ludic_train.algorithms import make_grpo, make_reinforce
+from ludic_train.algorithms import make_grpo, make_ppo, make_reinforce, make_self_play
 from ludic_train.errors import EmptyBatch
+from ludic_train.losses import REWARDS
 from ludic_train.sources import RolloutBatchSource
 
 LEGAL = "123456789"
@@ -23,6 +25,10 @@ def games(start=0):
 def a_cell(messages, sampling):
     """Any cell of the board, by the seed: often taken, so that games end in all ways."""
     return LEGAL[sampling.seed % 9]
+
+
+def first_free_cell(messages, sampling):
+    return next(c for c in messages[-1]["content"] if c in LEGAL)
 
 
 def source(script=a_cell, *, tasks=None, algo=None, **options):
@@ -52,7 +58,9 @@ async def test_a_batch_has_a_row_per_turn_with_the_credit_of_its_group():
 
 
 async def test_metrics_count_all_episodes_those_filtered_away_too():
-    batch = await source().next_batch()
+    drop_some = replace(make_reinforce(), preprocess=lambda rollouts: rollouts[:5])
+    batch = await source(algo=drop_some).next_batch()
+    assert batch.metrics["rollouts/kept"].value == 5 / 12
     assert batch.metrics["episodes"].value == 12
     assert batch.metrics["episodes/failed"].value == 0
     assert -1 <= batch.metrics["reward"].value <= 1
@@ -80,7 +88,7 @@ async def test_a_source_goes_on_where_another_stopped():
 
 
 async def test_groups_of_equal_rewards_alone_make_no_batch():
-    with pytest.raises(EmptyBatch, match="20 batches of 4 groups left no row"):
+    with pytest.raises(EmptyBatch, match="20 batches of 4 groups left 0 groups"):
         await source(lambda messages, sampling: "no move").next_batch()
 
 
@@ -128,9 +136,51 @@ def test_a_source_cannot_go_backwards():
     playing = source()
     playing.taken = 9
     with pytest.raises(ConfigError, match="from task 9 to task 4"):
-        playing.load_state_dict({"taken": 4})
+        playing.load_state_dict({"taken": 4, "retired": []})
 
 
 def test_sizes_below_one_are_refused():
     with pytest.raises(ConfigError, match="group_size=0"):
         source(group_size=0)
+
+
+async def test_groups_that_are_dropped_are_replaced_where_the_algorithm_says_so():
+    short = await source().next_batch()
+    assert len({item.group for item in short.items}) < 4
+    full = await source(algo=replace(make_grpo(), full_batches=True)).next_batch()
+    assert len({item.group for item in full.items}) == 4
+    assert full.metrics["episodes"].value > 12
+
+
+async def test_tasks_that_are_solved_are_not_played_again():
+    def few_games():
+        while True:
+            yield from islice(games(), 12)
+
+    algo = replace(make_reinforce(), retire_at=0.01)
+    options = {"algo": algo, "groups_per_batch": 12, "group_size": 8}
+    playing = source(first_free_cell, tasks=few_games(), **options)
+    first = await playing.next_batch()
+    assert first.metrics["success"].value > 0
+    solved = len(playing.retired)
+    assert 0 < solved < 12
+    again = source(first_free_cell, tasks=few_games(), **options)
+    again.load_state_dict(playing.state_dict())
+    await again.next_batch()
+    # Each pass over the 12 games gives only those that are left.
+    passes = 12 // (12 - solved)
+    assert again.taken > 12 + 12 * (passes - 1)
+
+
+async def test_rewards_are_attached_for_algorithms_that_ask():
+    batch = await source(algo=make_ppo()).next_batch()
+    for item in batch.items:
+        assert item.attachments[REWARDS][item.action_mask][-1] == item.weight.sum() / 2
+
+
+async def test_what_a_credit_assigner_remembers_goes_on_too():
+    first = source(algo=make_self_play())
+    await first.next_batch()
+    second = source(algo=make_self_play())
+    second.load_state_dict(first.state_dict())
+    assert content(await second.next_batch()) == content(await first.next_batch())
