@@ -86,16 +86,19 @@ def _with_chat_template(bpe: Tokenizer, special_tokens: Sequence[str]) -> PreTra
     return tokenizer
 
 
-def render_chat(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message]) -> list[int]:
+def render_chat(
+    tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], *, reply_comes: bool = True
+) -> list[int]:
     """Prompt ids for the next assistant message; the one way from a dialog to ids.
 
-    A dialog that ends with an assistant message has that one continued. Equals
+    A dialog that ends with an assistant message has that one continued. Without `reply_comes`, the
+    ids end where the last message does. Equals
     `tokenizer.apply_chat_template`, except that a special token spelled out inside a message
     ("<|im_end|>") stays ordinary text: nobody's words can end a turn or open another.
     Raises ConfigError for a dialog that the chat template refuses.
     """
     safe, fence = _fence_specials(tokenizer, messages)
-    text = _rendered(tokenizer, safe)
+    text = _rendered(tokenizer, safe, reply_comes)
     ids: list[int] = []
     for i, piece in enumerate(text.split(fence) if fence else [text]):
         fenced = i % 2 == 1
@@ -103,14 +106,16 @@ def render_chat(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message])
     return ids
 
 
-def _rendered(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message]) -> str:
+def _rendered(
+    tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], reply_comes: bool
+) -> str:
     from jinja2 import TemplateError
 
-    goes_on = bool(messages) and messages[-1]["role"] == "assistant"
+    goes_on = reply_comes and bool(messages) and messages[-1]["role"] == "assistant"
     try:
         text: str = tokenizer.apply_chat_template(
             messages,
-            add_generation_prompt=not goes_on,
+            add_generation_prompt=reply_comes and not goes_on,
             continue_final_message=goes_on,
             tokenize=False,
         )

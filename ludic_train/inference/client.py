@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from ludic_gym.clients import ToolSchema
 from ludic_gym.errors import ConfigError
+from ludic_gym.prompts import ExactPrompts, Render
 from ludic_gym.types import Completion, Message, Sampling
 from ludic_train.errors import PromptTooLong, SamplerError
 from ludic_train.inference.engine import Ended, Engine
@@ -43,6 +44,9 @@ class EmbeddedChatClient:
     completion's `sampling` tells it. Equal requests made in equal order give equal completions, bit
     for bit, and a request with a seed gives the same text in any company, up to the rounding that
     `sampling.choose` explains.
+
+    prompts: makes a prompt continue the very tokens that earlier replies were sampled as, so that
+        the turns of a dialog become one training row; it counts those that could not.
     Raises UnsupportedModel for a model that the decoder cannot run.
     """
 
@@ -58,13 +62,7 @@ class EmbeddedChatClient:
         if max_batch_size < 1:
             raise ConfigError(f"max_batch_size={max_batch_size} must be at least 1")
         self.policy_version = policy_version
-        self._tokenizer = tokenizer
-
-        @lru_cache(maxsize=REMEMBERED_DIALOGS)
-        def remembered_prompt_ids(dialog: str) -> tuple[int, ...]:
-            return tuple(render_chat(tokenizer, json.loads(dialog)))
-
-        self._remembered_prompt_ids = remembered_prompt_ids
+        self.prompts = ExactPrompts(_remembering_render(tokenizer))
         self._engine = Engine(model, tokenizer, max_batch_size=max_batch_size)
         self._seeds = random.Random(seed)
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sampler")
@@ -100,7 +98,7 @@ class EmbeddedChatClient:
 
     def _request(self, messages: Sequence[Message], sampling: Sampling) -> Request:
         check_sampling(sampling)
-        prompt_ids = self._prompt_ids(messages)
+        prompt_ids = self.prompts.token_ids(messages)
         if len(prompt_ids) + sampling.max_tokens > self._engine.max_positions:
             raise PromptTooLong(
                 f"a prompt of {len(prompt_ids)} tokens and max_tokens={sampling.max_tokens} do not "
@@ -109,12 +107,6 @@ class EmbeddedChatClient:
         if sampling.seed is None:
             sampling = replace(sampling, seed=self._seeds.getrandbits(63))
         return Request(prompt_ids=prompt_ids, sampling=sampling, policy_version=self.policy_version)
-
-    def _prompt_ids(self, messages: Sequence[Message]) -> tuple[int, ...]:
-        dialog = json.dumps(messages)
-        if len(dialog) > REMEMBERED_LENGTH:
-            return tuple(render_chat(self._tokenizer, messages))
-        return self._remembered_prompt_ids(dialog)
 
     def _start(self) -> None:
         """Have a task on this event loop that serves the inbox."""
@@ -189,6 +181,22 @@ class EmbeddedChatClient:
         self._answers.clear()
         self._inbox.clear()
         return answers
+
+
+def _remembering_render(tokenizer: PreTrainedTokenizerBase) -> Render:
+    """`render_chat`, which remembers short dialogs: groups ask for the same ones again."""
+
+    def render(messages: Sequence[Message], reply_comes: bool) -> Sequence[int]:
+        dialog = json.dumps(messages)
+        if len(dialog) > REMEMBERED_LENGTH:
+            return render_chat(tokenizer, messages, reply_comes=reply_comes)
+        return remembered(dialog, reply_comes)
+
+    @lru_cache(maxsize=REMEMBERED_DIALOGS)
+    def remembered(dialog: str, reply_comes: bool) -> Sequence[int]:
+        return tuple(render_chat(tokenizer, json.loads(dialog), reply_comes=reply_comes))
+
+    return render
 
 
 def check_sampling(sampling: Sampling) -> None:

@@ -57,10 +57,14 @@ async def test_a_plain_model_sees_the_full_dialog_and_the_prompt_of_the_env(
     run_folder, tokenizer, env
 ):
     second, first = await decided(policy_from_run(str(run_folder / "model")), env)
-    reply = first.completions[0].text
-    assert first.action == reply
-    expected = [("system", "Be brief."), ("user", "1"), ("assistant", reply), ("user", "2")]
-    assert second.completions[0].prompt_ids == prompt(tokenizer, *expected)
+    asked, went_on = first.completions[0], second.completions[0].prompt_ids
+    assert asked.prompt_ids == prompt(tokenizer, ("system", "Be brief."), ("user", "1"))
+    # The second prompt begins with the first and its reply, token by token, and closes the turn.
+    so_far = asked.prompt_ids + asked.completion_ids
+    assert went_on[: len(so_far)] == so_far
+    assert tokenizer.decode(went_on[len(so_far) :]) == (
+        "<|im_end|>\n<|im_start|>user\n2<|im_end|>\n<|im_start|>assistant\n"
+    )
 
 
 async def test_with_a_parser_tag_the_action_is_inside_the_tag(run_folder, env):
