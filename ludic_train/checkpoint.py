@@ -30,6 +30,7 @@ from torch import Tensor, nn
 
 from ludic_gym.errors import ConfigError
 from ludic_train.errors import CheckpointError, CheckpointNotFound
+from ludic_train.sharding import like, whole
 
 SCHEMA = 1
 INCOMPLETE = ".incomplete"
@@ -110,7 +111,8 @@ class CheckpointManager:
     def load(self, which: Path | str = "latest") -> LoadedCheckpoint:
         """The checkpoint at an exact path, or the newest complete one here.
 
-        Raises CheckpointNotFound where there is none; no other one is taken instead.
+        Raises CheckpointNotFound where there is none; no other one is taken instead. To start
+        anew where there is none yet, see `resume_training`.
         """
         if which != "latest":
             return load_checkpoint(Path(which))
@@ -160,12 +162,12 @@ def load_checkpoint(path: Path) -> LoadedCheckpoint:
 def optimizer_tensors(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[str, Tensor]:
     """The optimizer's state as "KEY/PARAMETER NAME" -> tensor, such as "exp_avg/lm_head.weight".
 
-    The tensors are the live ones: write them before the next step. Learning rates and the like are
-    the caller's to keep.
+    The tensors are the live ones: write them before the next step. Those of a sharded model are
+    whole, and all ranks must ask. Learning rates and the like are the caller's to keep.
     """
     names = _names(optimizer, model)
     return {
-        f"{key}/{names[param]}": value
+        f"{key}/{names[param]}": whole(value)
         for param, state in optimizer.state.items()
         for key, value in state.items()
     }
@@ -281,7 +283,7 @@ def _state_of(name: str, param: Tensor, tensors: Mapping[str, Tensor]) -> dict[s
                 f"the checkpoint's {key} of {name} is {list(tensor.shape)}, the parameter here "
                 f"{list(param.shape)}"
             )
-    return {key: tensor.clone() for key, tensor in own.items()}
+    return {key: like(param, t.clone()) if t.ndim else t.clone() for key, t in own.items()}
 
 
 def _text(state: Tensor) -> str:

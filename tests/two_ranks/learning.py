@@ -69,4 +69,4 @@ def gradient_of(items, cfg, algo=None, shard=lambda model: model):
 
 
 def relative_error(found, expected):
-    return float((found - expected).norm() / expected.norm())
+    return float((found.detach() - expected).norm() / expected.norm())

@@ -1,0 +1,123 @@
+"""Runs that are killed at some update go on as if nothing had happened."""
+
+import os
+import random
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from two_ranks.learning import random_rows, relative_error, settings, tiny_model
+from two_ranks.resume import write_model
+
+from ludic_train.algorithms import make_grpo
+from ludic_train.checkpoint import CheckpointManager
+from ludic_train.errors import CheckpointNotFound
+from ludic_train.resuming import resume_training, save_training
+from ludic_train.sources import OfflineBatchSource
+from ludic_train.trainer import Trainer
+
+TESTS = Path(__file__).parents[1]
+UPDATES = 12
+
+
+def start(kind, out, ranks):
+    """One process per rank, as torchrun would start them, but each to be killed by its own id."""
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(TESTS)}
+    if ranks > 1:
+        address = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(port), "WORLD_SIZE": str(ranks)}
+        environment |= address
+    return [
+        subprocess.Popen(
+            [sys.executable, "-m", "two_ranks.resume", kind, str(out), str(UPDATES)],
+            env=environment | ({"RANK": str(rank)} if ranks > 1 else {}),
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(ranks)
+    ]
+
+
+def finish(processes):
+    for process in processes:
+        _, errors = process.communicate(timeout=240)
+        assert process.returncode == 0, errors[-3000:]
+
+
+def kill_at(update, out, processes):
+    """SIGKILL once that checkpoint is there or a later one."""
+    while max(CheckpointManager(out / "checkpoints").steps(), default=0) < update:
+        assert processes[0].poll() is None, processes[0].communicate()[1][-3000:]
+        time.sleep(0.002)
+    for process in processes:
+        process.kill()
+    for process in processes:
+        process.communicate()
+
+
+@pytest.mark.parametrize(
+    ("kind", "ranks"), [("tied", 1), ("full", 1), ("lora", 1), ("shards", 2), ("copies", 2)]
+)
+def test_a_run_killed_at_any_update_goes_on_bit_for_bit(kind, ranks, tmp_path):
+    straight, killed = tmp_path / "straight", tmp_path / "killed"
+    straight.mkdir()
+    killed.mkdir()
+    finish(start(kind, straight, ranks))
+    kill_at(random.randint(1, UPDATES - 4), killed, start(kind, killed, ranks))
+    assert not (killed / "final.safetensors").exists()
+    finish(start(kind, killed, ranks))
+    expected = load_file(straight / "final.safetensors")
+    found = load_file(killed / "final.safetensors")
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    if ranks > 1 and kind == "shards":
+        go_on_alone(straight, killed, expected)
+
+
+def go_on_alone(straight, killed, expected):
+    """Two ranks' checkpoint of an earlier update, gone on with by one process."""
+    manager = CheckpointManager(killed / "checkpoints")
+    trainer = new_trainer()
+    resume_training(manager, trainer, manager._path(UPDATES - 1))
+    trainer.update([trainer.batch_source._row_at(trainer.batch_source.taken + k) for k in range(8)])
+    params = dict(trainer.model.named_parameters())
+    for name, param in expected.items():
+        assert relative_error(params[name], param) < 1e-5
+
+
+def new_trainer():
+    source = OfflineBatchSource(random_rows(20), batch_size=8, seed=1)
+    return Trainer(tiny_model(), make_grpo(), source, cfg=settings(60))
+
+
+def save(manager, trainer, **options):
+    write = lambda folder, params: write_model(trainer.model, folder, params)  # noqa: E731
+    save_training(manager, trainer, write, **options)
+
+
+async def test_what_the_caller_adds_comes_back(tmp_path):
+    manager, trainer = CheckpointManager(tmp_path), new_trainer()
+    await trainer.train(1)
+    save(manager, trainer, extra={"stage": 3})
+    assert resume_training(manager, new_trainer()) == {"stage": 3}
+
+
+def test_auto_starts_anew_where_nothing_was_saved(tmp_path):
+    assert resume_training(CheckpointManager(tmp_path / "none"), new_trainer(), "auto") is None
+
+
+async def test_a_wrong_path_is_an_error_though_there_are_others(tmp_path):
+    manager, trainer = CheckpointManager(tmp_path), new_trainer()
+    await trainer.train(1)
+    save(manager, trainer)
+    with pytest.raises(CheckpointNotFound, match="step_00000009"):
+        resume_training(manager, new_trainer(), tmp_path / "step_00000009")
+    with pytest.raises(CheckpointNotFound):
+        resume_training(CheckpointManager(tmp_path / "none"), new_trainer(), "latest")

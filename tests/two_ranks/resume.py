@@ -1,0 +1,78 @@
+"""Run by torchrun or alone: train, save every update, go on if there is something to go on from."""
+
+import asyncio
+import copy
+import os
+import sys
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from peft import LoraConfig, get_peft_model
+from safetensors.torch import save_file
+from transformers import Qwen3ForCausalLM
+from two_ranks.learning import random_rows, settings, tiny_model, tokenizer
+
+from ludic_train.algorithms import make_grpo
+from ludic_train.checkpoint import CheckpointManager
+from ludic_train.model import save_model
+from ludic_train.resuming import resume_training, save_training
+from ludic_train.sharding import shard_model, whole_params
+from ludic_train.sources import OfflineBatchSource
+from ludic_train.trainer import Trainer
+
+
+def untied_model():
+    config = copy.deepcopy(tiny_model().config)
+    config.tie_word_embeddings = False
+    torch.manual_seed(0)
+    return Qwen3ForCausalLM(config)
+
+
+def lora_model():
+    torch.manual_seed(0)
+    config = LoraConfig(r=2, target_modules="all-linear", task_type="CAUSAL_LM")
+    return get_peft_model(tiny_model(), config)
+
+
+MODELS = {
+    "tied": tiny_model,
+    "full": untied_model,
+    "lora": lora_model,
+    "shards": lambda: shard_model(tiny_model()),
+    "copies": tiny_model,
+}
+
+
+def write_model(model, folder, params):
+    if params is None:
+        save_model(model, tokenizer(), folder)
+    else:
+        model.save_pretrained(folder, state_dict=dict(params))
+
+
+async def train(kind, out, updates):
+    model = MODELS[kind]()
+    source = OfflineBatchSource(random_rows(20), batch_size=8, seed=1)
+    trainer = Trainer(model, make_grpo(), source, cfg=settings(60))
+    manager = CheckpointManager(out / "checkpoints")
+    resume_training(manager, trainer, "auto")
+    while trainer.version < updates:
+        await trainer.train(1)
+        save_training(manager, trainer, lambda folder, params: write_model(model, folder, params))
+    params = {name: param.clone() for name, param in whole_params(model)}
+    if not dist.is_initialized() or dist.get_rank() == 0:
+        save_file(params, out / "final.safetensors")
+
+
+def main(kind, out, updates):
+    distributed = "RANK" in os.environ
+    if distributed:
+        dist.init_process_group("gloo")
+    asyncio.run(train(kind, Path(out), int(updates)))
+    if distributed:
+        dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
