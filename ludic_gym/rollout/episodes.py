@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
-from typing import Literal
+from typing import Literal, TypeVar
 
 import gymnasium as gym
 import pettingzoo
@@ -14,8 +15,12 @@ from ludic_gym.errors import ConfigError
 from ludic_gym.rollout.episode import run_episode
 from ludic_gym.rollout.joint import JointEnv
 from ludic_gym.rollout.match import TurnEnv, run_match
+from ludic_gym.rollout.pool import EnvPool
 from ludic_gym.rollout.stream import EpisodeStream, OnProgress, Play, StreamOptions
+from ludic_gym.rollout.threads import Closable
 from ludic_gym.types import Env, Episode, MakePolicy, Policy, Rollout, Task
+
+E = TypeVar("E", bound=Closable)
 
 MatchEnv = TurnEnv | JointEnv
 MakePlayer = Callable[[MatchEnv], Policy]
@@ -30,6 +35,7 @@ def run_episodes(
     concurrency: int = 64,
     timeout_s: float | None = None,
     on_progress: OnProgress | None = None,
+    envs: EnvPool[Env] | None = None,
 ) -> AsyncGenerator[Episode, None]:
     """Play every task once; the episodes in the order in which they end.
 
@@ -38,6 +44,7 @@ def run_episodes(
     make_policy: called for every episode, with its env. Envs are made once per env_id and kwargs
         and played again.
     timeout_s: the longest that an episode may take.
+    envs: a pool of `env_pool` to play in, which stays open; without it, envs are closed at the end.
     An episode that raises or takes too long arrives with its error and leaves nothing running;
     its env is not used again. An error in `tasks` itself ends the stream. Closing the generator
     cancels what runs and waits for it.
@@ -49,7 +56,17 @@ def run_episodes(
             task, make = (item, make_policy) if isinstance(item, Task) else item
             yield task, partial(_play_alone, make)
 
-    return EpisodeStream(jobs(), _made_env, options).episodes()
+    if envs is not None:
+        return EpisodeStream(jobs(), envs, options).episodes()
+    return _closing(jobs(), env_pool(max_idle=concurrency), options)
+
+
+def env_pool(*, max_idle: int) -> EnvPool[Env]:
+    """Envs made by `gymnasium.make`, to keep over several calls of `run_episodes` and close then.
+
+    max_idle: how many envs wait to be played again, at most.
+    """
+    return EnvPool(_made_env, max_idle)
 
 
 def fixed_seats(players: Sequence[str], agents: Sequence[str], game: int) -> Mapping[str, str]:
@@ -93,7 +110,19 @@ def run_matches(
         match_env: MatchEnv = pettingzoo.make(view, task.env_id, **task.kwargs)
         return match_env
 
-    return EpisodeStream(jobs(), made, options).episodes()
+    return _closing(jobs(), EnvPool(made, concurrency), options)
+
+
+async def _closing(
+    jobs: Iterator[tuple[Task, Play[E]]], envs: EnvPool[E], options: StreamOptions
+) -> AsyncGenerator[Episode, None]:
+    """The episodes of a stream whose envs are closed at its end."""
+    try:
+        async with aclosing(EpisodeStream(jobs, envs, options).episodes()) as episodes:
+            async for episode in episodes:
+                yield episode
+    finally:
+        envs.close()
 
 
 def _made_env(task: Task) -> Env:

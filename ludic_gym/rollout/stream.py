@@ -57,11 +57,11 @@ class EpisodeStream(Generic[E]):
     def __init__(
         self,
         jobs: Iterable[tuple[Task, Play[E]]],
-        make_env: Callable[[Task], E],
+        envs: EnvPool[E],
         options: StreamOptions,
     ) -> None:
         self._jobs: Iterator[tuple[int, tuple[Task, Play[E]]]] = enumerate(jobs)
-        self._envs = EnvPool(make_env, max_idle=options.concurrency)
+        self._envs = envs
         self._options = options
         self._started = self._finished = self._failed = 0
         # A worker's end is None, or the error that reading the tasks raised.
@@ -85,7 +85,6 @@ class EpisodeStream(Generic[E]):
                     yield result
         finally:
             await cancelled(workers)
-            self._envs.close()
 
     async def _work(self) -> None:
         end: Exception | None = None

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Protocol, runtime_checkable
 
 from ludic_gym.errors import ConfigError, EpisodeError
-from ludic_gym.rollout import grouped, run_episodes
+from ludic_gym.rollout import env_pool, grouped, run_episodes
 from ludic_gym.types import Episode, MakePolicy, Rollout, Task
 from ludic_train.algorithms import RLAlgorithm
 from ludic_train.errors import EmptyBatch
@@ -64,6 +65,9 @@ class RolloutBatchSource:
         self.group_size = group_size
         self.concurrency = concurrency
         self.taken = 0
+        # Making an env and checking its first steps costs as much as several short episodes.
+        self._envs = env_pool(max_idle=concurrency)
+        weakref.finalize(self, self._envs.close)
         self.retired: set[str] = set()
 
     async def next_batch(self) -> SAWBatch:
@@ -85,7 +89,8 @@ class RolloutBatchSource:
         raise EmptyBatch(
             f"{EMPTY_BATCHES_ALLOWED} batches of {self.groups_per_batch} groups left "
             f"{_count_groups(kept)} groups to train on: the others earned equal rewards or were "
-            "filtered; check rewards and filters"
+            f"filtered. The mean reward is {merge(parts)['reward'].value:.3g}: if that is the best "
+            "there is, the task is solved; if not, start from a policy that sometimes does better"
         )
 
     def state_dict(self) -> dict[str, Any]:
@@ -138,7 +143,7 @@ class RolloutBatchSource:
         episodes = [
             episode
             async for episode in run_episodes(
-                requests, self.make_policy, concurrency=self.concurrency
+                requests, self.make_policy, concurrency=self.concurrency, envs=self._envs
             )
         ]
         episodes.sort(key=lambda episode: episode.index)

@@ -9,7 +9,7 @@ import ludic_gym  # noqa: F401
 from ludic_gym.clients import ScriptedClient
 from ludic_gym.errors import ConfigError
 from ludic_gym.policies import ChatPolicy, ScriptedPolicy
-from ludic_gym.rollout import Progress, run_episodes
+from ludic_gym.rollout import Progress, env_pool, run_episodes
 from ludic_gym.types import Sampling, Task
 
 
@@ -123,6 +123,15 @@ async def test_envs_are_made_once_per_arguments_and_closed_in_the_end():
     assert [e.rollouts[0].steps[0].observation for e in episodes] == ["a 1", "b 1", "a 1", "b 1"]
     # Only one env waits to be used again at concurrency 1, so a and b push each other out.
     assert CountingEnv.made == CountingEnv.closed == 4
+
+
+async def test_a_pool_keeps_its_envs_from_call_to_call_until_it_is_closed():
+    envs = env_pool(max_idle=8)
+    for _ in range(3):
+        await collect(tasks(1), lambda env: ScriptedPolicy(["x"]), envs=envs)
+    assert (CountingEnv.made, CountingEnv.closed) == (1, 0)
+    envs.close()
+    assert CountingEnv.closed == 1
 
 
 async def test_one_env_serves_all_tasks_that_are_played_one_after_the_other():
