@@ -22,20 +22,28 @@ def open_transcripts(path: Path, *, policy: str) -> Iterator[Callable[[Episode],
     """A function that appends an episode to the new file, at once, as one line.
 
     policy: how the policy is written on the command line.
-    Raises ConfigError if the file exists: a run is never overwritten.
+    Raises ConfigError if the file exists: a run is never overwritten. A file into which nothing
+    was written is removed again.
     """
+    refuse_earlier_run(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        file = path.open("x", encoding="ascii")
-    except FileExistsError:
-        raise ConfigError(f"{path} holds an earlier run; name another folder") from None
-    with file:
+    with path.open("x", encoding="ascii") as file:
 
         def append(episode: Episode) -> None:
             file.write(json.dumps(bench_record(episode, policy=policy)) + "\n")
             file.flush()
 
-        yield append
+        try:
+            yield append
+        finally:
+            if file.tell() == 0:
+                path.unlink()
+
+
+def refuse_earlier_run(path: Path) -> None:
+    """Raises ConfigError if there are transcripts already."""
+    if path.exists():
+        raise ConfigError(f"{path} holds an earlier run; name another folder")
 
 
 def bench_record(episode: Episode, *, policy: str) -> dict[str, Any]:

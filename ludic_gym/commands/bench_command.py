@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,8 +12,10 @@ from typing import Annotated, Any
 
 import tyro
 
-from ludic_gym.bench import BenchResult, bench_tasks, open_policy, open_transcripts, run_bench
+from ludic_gym.bench import bench_tasks, open_policy, open_transcripts, run_bench
+from ludic_gym.bench.records import refuse_earlier_run
 from ludic_gym.bench.report import bench_progress, cut_off_lines, error_lines, result_table
+from ludic_gym.bench.result import Score, score, summarise
 from ludic_gym.commands.arguments import (
     env_name,
     keyword_arguments,
@@ -70,35 +73,48 @@ def main(argv: list[str]) -> int:
     args = parse(BenchArgs, argv, command="bench", examples=EXAMPLES)
     if not args.ids:
         raise ConfigError("name at least one environment; `ludic list` shows them")
-    results = asyncio.run(run_all(args))
+    scores: dict[str, list[Score]] = {}
+    try:
+        asyncio.run(run_all(args, scores))
+    except KeyboardInterrupt:
+        show_results(scores, args)
+        print("interrupted: these are the episodes that had ended", file=sys.stderr)
+        raise
+    failed = show_results(scores, args)
+    return 1 if failed else 0
+
+
+async def run_all(args: BenchArgs, scores: dict[str, list[Score]]) -> None:
+    """Play one env after the other; each fills its list in `scores` as its episodes end."""
+    with readable_env_errors():
+        tasks = {env_id: env_tasks(env_id, args) for env_id in args.ids}
+    refuse_earlier_runs(args)
+    async with open_policy(args.policy, model=args.model) as make_policy:
+        for env_id in tasks:
+            ended = scores.setdefault(env_id, [])
+            with (
+                records(env_id, args) as record,
+                bench_progress(env_id, total=len(tasks[env_id])) as show,
+            ):
+                await run_bench(
+                    tasks[env_id],
+                    make_policy,
+                    concurrency=args.concurrency,
+                    timeout_s=args.timeout_s,
+                    on_episode=each_of(record, show, scored_into(ended)),
+                )
+
+
+def show_results(scores: Mapping[str, Sequence[Score]], args: BenchArgs) -> bool:
+    """Print the table and what has to be said about it; whether episodes failed."""
+    results = {env_id: summarise(ended) for env_id, ended in scores.items()}
     console = screen()
     console.print(result_table(results, policy=args.policy))
     for line in [*error_lines(results), *cut_off_lines(results)]:
         console.print(line, style="red", markup=False)
     if args.out is not None:
         console.print(f"transcripts: {args.out}", markup=False)
-    return 1 if any(result.errors for result in results.values()) else 0
-
-
-async def run_all(args: BenchArgs) -> dict[str, BenchResult]:
-    """The result of every env, one env after the other."""
-    with readable_env_errors():
-        tasks = {env_id: env_tasks(env_id, args) for env_id in args.ids}
-    results = {}
-    async with open_policy(args.policy, model=args.model) as make_policy:
-        for env_id in tasks:
-            with (
-                records(env_id, args) as record,
-                bench_progress(env_id, total=len(tasks[env_id])) as show,
-            ):
-                results[env_id] = await run_bench(
-                    tasks[env_id],
-                    make_policy,
-                    concurrency=args.concurrency,
-                    timeout_s=args.timeout_s,
-                    on_episode=both(record, show),
-                )
-    return results
+    return any(result.errors for result in results.values())
 
 
 def env_tasks(env_id: str, args: BenchArgs) -> tuple[Task, ...]:
@@ -127,15 +143,31 @@ def records(env_id: str, args: BenchArgs) -> AbstractContextManager[OnEpisode]:
     """What keeps the transcripts of one env; nothing does without `--out`."""
     if args.out is None:
         return nullcontext(lambda episode: None)
-    name = env_id.replace("/", "-").replace(":", "-")
-    return open_transcripts(args.out / f"{name}.jsonl", policy=args.policy)
+    return open_transcripts(transcript_path(args.out, env_id), policy=args.policy)
 
 
-def both(first: OnEpisode, second: OnEpisode) -> OnEpisode:
-    """One function that calls two."""
+def transcript_path(out: Path, env_id: str) -> Path:
+    """The file of an env's transcripts."""
+    return out / f"{env_id.replace('/', '-').replace(':', '-')}.jsonl"
+
+
+def refuse_earlier_runs(args: BenchArgs) -> None:
+    """Raises ConfigError if any env's file exists, before the first one is played."""
+    if args.out is not None:
+        for env_id in args.ids:
+            refuse_earlier_run(transcript_path(args.out, env_id))
+
+
+def scored_into(scores: list[Score]) -> OnEpisode:
+    """What adds every episode's score to the list."""
+    return lambda episode: scores.append(score(episode))
+
+
+def each_of(*functions: OnEpisode) -> OnEpisode:
+    """One function that calls several."""
 
     def call(episode: Episode) -> None:
-        first(episode)
-        second(episode)
+        for function in functions:
+            function(episode)
 
     return call

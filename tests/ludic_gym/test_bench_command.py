@@ -1,8 +1,11 @@
 import json
+import signal
+from contextlib import contextmanager
 
 import pytest
 
 from ludic_gym.cli import main
+from ludic_gym.commands import bench_command
 from ludic_gym.commands.arguments import keyword_arguments
 from ludic_gym.errors import ConfigError
 
@@ -91,6 +94,38 @@ def test_results_that_exist_are_not_overwritten(tmp_path, capsys):
     code, _, error = bench(capsys, *arguments)
     assert code == 2
     assert "holds an earlier run" in error
+
+
+def test_an_earlier_run_of_any_env_is_found_before_the_first_is_played(tmp_path, capsys):
+    options = ["--episodes", "1", "--out", str(tmp_path)]
+    assert bench(capsys, "ludic/Arithmetic-v0", *options)[0] == 0
+    code, table, error = bench(capsys, "ludic/TicTacToe-v0", "ludic/Arithmetic-v0", *options)
+    assert (code, table) == (2, "")
+    assert "ludic-Arithmetic-v0.jsonl holds an earlier run" in error
+    assert not (tmp_path / "ludic-TicTacToe-v0.jsonl").exists()
+
+
+def test_ctrl_c_shows_and_keeps_what_had_ended(tmp_path, capsys, monkeypatch):
+    append = bench_command.open_transcripts
+
+    @contextmanager
+    def pressed_after_the_third(path, policy):
+        with append(path, policy=policy) as record:
+
+            def record_and_press(episode):
+                record(episode)
+                if episode.index == 2:
+                    signal.raise_signal(signal.SIGINT)
+
+            yield record_and_press
+
+    monkeypatch.setattr(bench_command, "open_transcripts", pressed_after_the_third)
+    options = ["--policy", "oracle", "--concurrency", "1", "--out", str(tmp_path)]
+    code, table, error = bench(capsys, "ludic/Arithmetic-v0", *options)
+    assert code == 130
+    assert "3/3" in table
+    assert "interrupted: these are the episodes that had ended" in error
+    assert len((tmp_path / "ludic-Arithmetic-v0.jsonl").read_text().splitlines()) == 3
 
 
 def test_keyword_values_are_json_where_they_read_as_json():

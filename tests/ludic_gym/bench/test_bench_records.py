@@ -79,3 +79,10 @@ async def test_episodes_are_on_disk_as_soon_as_they_end(tmp_path):
 
         await run_bench(sums(3), lambda env: ScriptedPolicy(["1"]), on_episode=look)
     assert lines == [1, 2, 3]
+
+
+def test_a_file_without_any_episode_does_not_stand_in_the_way_of_the_next_run(tmp_path):
+    for _ in range(2):
+        with open_transcripts(tmp_path / "a.jsonl", policy="mine"):
+            pass
+    assert list(tmp_path.iterdir()) == []
