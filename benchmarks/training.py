@@ -115,7 +115,11 @@ def games_rate(repeats: int) -> float:
     source = RolloutBatchSource(
         tasks, learner.make_policy, make_reinforce(), groups_per_batch=32, group_size=8
     )
-    return best_rate(lambda: asyncio.run(source.next_batch()) and None, 256, repeats)
+
+    async def play() -> None:
+        await source.next_batch()
+
+    return best_rate(lambda: asyncio.run(play()), 256, repeats)
 
 
 def main() -> None:

@@ -46,7 +46,8 @@ class SAWItem:
 class SAWBatch:
     """The rows of one batch, and what is worth logging about the episodes they came from."""
 
-    items: tuple[SAWItem, ...]
+    # Left out of the repr, which asyncio takes of every task's result.
+    items: tuple[SAWItem, ...] = field(repr=False)
     metrics: Mapping[str, Metric] = field(default_factory=dict)
 
 
