@@ -29,7 +29,10 @@ from ludic_train.losses import (
     row_sum,
     token_mean,
 )
-from ludic_train.metrics import Metrics, Peak, SampleSize, Stat
+from ludic_train.metrics import Metrics, Peak, SampleSize, Stat, Total
+
+# The bins of the histogram of lags: from, and up to but without.
+LAGS = {"0": (0, 1), "1": (1, 2), "2-3": (2, 4), "4-7": (4, 8), "8+": (8, math.inf)}
 
 # Log of the ratio proximal / sampler, [N] -> the factor of each token's loss, [N].
 Correction = Callable[[Tensor, LossBatch], Tensor]
@@ -139,7 +142,8 @@ def mismatch_metrics(out: TokenLogprobs, batch: LossBatch) -> Metrics:
     mismatch/kl: KL(sampler || current) in nats per token, by k3; mismatch/kl_at_lag_0: the same on
     tokens that the current params are said to have sampled, where anything but rounding means that
     the sampler does not have them; mismatch/ratio and mismatch/ratio_max: current / sampler;
-    mismatch/ess: effective sample size of these ratios; lag, lag_max: in updates.
+    mismatch/ess: effective sample size of these ratios; lag, lag_max: in updates;
+    tokens/at_lag_N: how many tokens are N updates old, N such as 0 or 4-7.
     Empty without the sampler's log-probs; the names on lag are left out where it is unknown.
     """
     if batch.behavior_logprobs is None or not len(batch.row):
@@ -151,6 +155,7 @@ def mismatch_metrics(out: TokenLogprobs, batch: LossBatch) -> Metrics:
         fresh = batch.lag == 0
         lag = batch.lag.double()
         sums += [(divergence * fresh).sum(), fresh.sum(), lag.sum(), lag.max()]
+        sums += [((lag >= low) & (lag < high)).sum() for low, high in LAGS.values()]
     # One transfer from the device, not one per number.
     return _named(torch.stack([number.double() for number in sums]).tolist(), len(batch.row))
 
@@ -164,9 +169,11 @@ def _named(numbers: list[float], count: int) -> Metrics:
         "mismatch/ess": SampleSize(ratio, squares, count),
     }
     if of_lag:
-        fresh_divergence, fresh, lag, oldest = of_lag
+        fresh_divergence, fresh, lag, oldest, *by_lag = of_lag
         metrics["mismatch/kl_at_lag_0"] = Stat(fresh_divergence, fresh)
         metrics |= {"lag": Stat(lag, count), "lag_max": Peak(oldest)}
+        histogram = zip(LAGS, by_lag, strict=True)
+        metrics |= {f"tokens/at_lag_{name}": Total(n) for name, n in histogram if n}
     return metrics
 
 

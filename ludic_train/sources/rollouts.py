@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Protocol, runtime_checkable
 
@@ -19,6 +19,9 @@ from ludic_train.saw import SAWBatch, SAWItem, items_from
 
 # A source whose filters leave nothing this often in a row will not recover by playing on.
 EMPTY_BATCHES_ALLOWED = 20
+
+# What is worth logging about rollouts; sums and counts, so that parts of a batch add up.
+Reducer = Callable[[Sequence[Rollout]], Metrics]
 
 
 @runtime_checkable
@@ -40,6 +43,7 @@ class RolloutBatchSource:
         is seeded too can a run be repeated.
     algo: filters the rollouts (`preprocess`), gives them credit, and says whether dropped groups
         are replaced (`full_batches`) and solved tasks played again (`retire_at`).
+    reducer: further metrics of all rollouts that were played, before filters.
     Failed episodes are left out, and their groups too if fewer than two members survive; when more
     than half of a batch failed, next_batch raises EpisodeError with the first failure.
     """
@@ -53,6 +57,7 @@ class RolloutBatchSource:
         groups_per_batch: int,
         group_size: int = 1,
         concurrency: int = 256,
+        reducer: Reducer | None = None,
     ) -> None:
         if groups_per_batch < 1 or group_size < 1:
             raise ConfigError(
@@ -64,6 +69,7 @@ class RolloutBatchSource:
         self.groups_per_batch = groups_per_batch
         self.group_size = group_size
         self.concurrency = concurrency
+        self.reducer = reducer
         self.taken = 0
         # Making an env and checking its first steps costs as much as several short episodes.
         self._envs = env_pool(max_idle=concurrency)
@@ -150,7 +156,8 @@ class RolloutBatchSource:
         rollouts = _survivors(episodes, self.group_size)
         if self.algo.retire_at is not None:
             self._retire(rollouts, self.algo.retire_at)
-        return rollouts, _episode_metrics(episodes)
+        metrics = _episode_metrics(episodes)
+        return rollouts, merge([metrics, self.reducer(rollouts) if self.reducer else {}])
 
 
 def _remembering(credit_assigner: object) -> Remembering | None:

@@ -136,6 +136,8 @@ def test_mismatch_by_hand():
             "mismatch/ess": 16 / (2 * 10),
             "lag": 2.0,
             "lag_max": 4.0,
+            "tokens/at_lag_0": 1.0,
+            "tokens/at_lag_4-7": 1.0,
         }
     )
 

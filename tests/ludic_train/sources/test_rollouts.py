@@ -12,6 +12,7 @@ from ludic_gym.types import Sampling, Task
 from ludic_train.algorithms import make_grpo, make_ppo, make_reinforce, make_self_play
 from ludic_train.errors import EmptyBatch
 from ludic_train.losses import REWARDS
+from ludic_train.metrics import Stat
 from ludic_train.sources import RolloutBatchSource
 
 LEGAL = "123456789"
@@ -184,3 +185,12 @@ async def test_what_a_credit_assigner_remembers_goes_on_too():
     second = source(algo=make_self_play())
     second.load_state_dict(first.state_dict())
     assert content(await second.next_batch()) == content(await first.next_batch())
+
+
+async def test_metrics_of_ones_own_are_reduced_from_all_rollouts():
+    def first_moves(rollouts):
+        return {"first_move": Stat.of([float(r.steps[0].decision.action) for r in rollouts])}
+
+    batch = await source(first_free_cell, algo=make_reinforce(), reducer=first_moves).next_batch()
+    assert batch.metrics["first_move"] == Stat(batch.metrics["first_move"].sum, 12)
+    assert 1 <= batch.metrics["first_move"].value <= 2

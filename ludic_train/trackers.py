@@ -1,0 +1,93 @@
+"""Loggers that hand the numbers of a run to a tracking service or its files.
+
+Each needs a package of its own, which is imported when the logger is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from ludic_gym.errors import ConfigError
+
+
+class WandbLogger:
+    """A run of Weights & Biases.
+
+    config: the settings of the run, to be shown with it. Keyword options go to `wandb.init`:
+    `mode="offline"` keeps the run in `dir`, `id` and `resume` go on with one.
+    """
+
+    def __init__(
+        self,
+        project: str,
+        *,
+        config: Mapping[str, Any] | None = None,
+        **options: Any,  # noqa: ANN401 - the service's own
+    ) -> None:
+        wandb = _imported("wandb", extra="wandb")
+        self._run = wandb.init(project=project, config=dict(config or {}), **options)
+
+    def log(self, update: int, metrics: Mapping[str, float]) -> None:
+        """Send the numbers of an update."""
+        self._run.log(dict(metrics), step=update)
+
+    def close(self) -> None:
+        """Mark the run as finished."""
+        self._run.finish()
+
+
+class TrackioLogger:
+    """A run of Trackio, in a local database that `trackio show` reads.
+
+    config, options: as for `WandbLogger`; options go to `trackio.init`.
+    """
+
+    def __init__(
+        self,
+        project: str,
+        *,
+        config: Mapping[str, Any] | None = None,
+        **options: Any,  # noqa: ANN401 - the service's own
+    ) -> None:
+        trackio = _imported("trackio", extra="trackio")
+        self._run = trackio.init(project=project, config=dict(config or {}), **options)
+
+    def log(self, update: int, metrics: Mapping[str, float]) -> None:
+        """Write the numbers of an update."""
+        self._run.log(dict(metrics), step=update)
+
+    def close(self) -> None:
+        """Mark the run as finished."""
+        self._run.finish()
+
+
+class TensorBoardLogger:
+    """Event files in a folder, for `tensorboard --logdir`."""
+
+    def __init__(self, folder: Path | str) -> None:
+        _imported("tensorboard", extra="tensorboard")
+        from torch.utils.tensorboard import SummaryWriter
+
+        self._writer = SummaryWriter(str(folder))
+
+    def log(self, update: int, metrics: Mapping[str, float]) -> None:
+        """Write the numbers of an update."""
+        for name, value in metrics.items():
+            self._writer.add_scalar(name, value, update)
+
+    def close(self) -> None:
+        """Write out what is buffered."""
+        self._writer.close()
+
+
+def _imported(package: str, *, extra: str) -> ModuleType:
+    try:
+        return import_module(package)
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"{package} is not installed: pip install 'ludic-gym[{extra}]', or leave its logger out"
+        ) from error
