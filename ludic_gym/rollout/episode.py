@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,7 +21,8 @@ async def run_episode(env: Env, policy: Policy, task: Task) -> Rollout:
     its info is {"parse_error": True}, and the feedback is the next observation. The last of
     `max_turns` turns is truncated, with info["truncation_reason"] "max_turns"; so is one in which
     the policy gives up, with its reason.
-    Raises what the env and the policy raise, and EnvError for an observation that is no text.
+    Raises what the env and the policy raise, and EnvError for an observation that is no text or a
+    reward that is nan or infinite.
     """
     options = copied_options(task)
     observation, info = await call(env, env.reset, seed=task.seed, options=options)
@@ -49,7 +51,7 @@ async def _played(env: Env, seen: str, decision: Decision, is_last: bool) -> tup
     step = Step(
         observation=seen,
         decision=decision,
-        reward=reward,
+        reward=finite_reward(reward),
         terminated=terminated,
         truncated=truncated,
         info=info,
@@ -88,6 +90,13 @@ def text_of(observation: object, env: object) -> str:
             "gymnasium.wrappers.TransformObservation"
         )
     return str(observation)
+
+
+def finite_reward(reward: float) -> float:
+    """The reward itself. Raises EnvError for nan and infinities, which would spoil every mean."""
+    if not math.isfinite(reward):
+        raise EnvError(f"a turn earned {reward}; let the env and the parser give finite rewards")
+    return reward
 
 
 def copied_options(task: Task) -> dict[str, Any] | None:

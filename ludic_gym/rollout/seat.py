@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from ludic_gym.rollout.episode import finite_reward
 from ludic_gym.types import Decision, Policy, Rollout, Sampling, Step, Task
 
 _NOTHING: Mapping[str, Any] = {}
@@ -90,7 +91,7 @@ class Seat:
         step = Step(
             observation=self._seen,
             decision=decision,
-            reward=float(reward) + decision.reward + self._early_reward,
+            reward=finite_reward(float(reward) + decision.reward + self._early_reward),
             terminated=terminated,
             truncated=truncated,
             info=dict(info),

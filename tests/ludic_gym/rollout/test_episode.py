@@ -170,6 +170,16 @@ def test_an_observation_that_is_no_text_is_refused():
         play(ScriptedPolicy(["a"]), ArrayEnv())
 
 
+@pytest.mark.parametrize("reward", [float("nan"), float("inf"), float("-inf")])
+def test_a_reward_that_no_mean_could_bear_is_refused(reward):
+    class Broken(EchoEnv):
+        def step(self, action):
+            return "", reward, True, False, {}
+
+    with pytest.raises(EnvError, match=f"a turn earned {reward}; .* finite"):
+        play(ScriptedPolicy(["a"]), Broken())
+
+
 def test_no_turns_at_all_are_refused():
     with pytest.raises(ConfigError, match="max_turns is at least 1, got 0"):
         play(ScriptedPolicy(["a"]), max_turns=0)
