@@ -10,6 +10,7 @@ import gymnasium as gym
 
 from ludic_gym.envs.base import TextEnv
 from ludic_gym.errors import ConfigError
+from ludic_gym.sampling import check_sampling
 from ludic_gym.types import Sampling, Task
 
 PROCEDURAL_EPISODES = 100
@@ -28,22 +29,26 @@ def bench_tasks(
 
     An env with rows plays row i modulo their number, by default each once; any other env plays
     100 episodes by default.
-    Raises ConfigError if there is nothing to play.
+    Raises ConfigError if there is nothing to play, or for a sampling that cannot work.
     """
-    kwargs = dict(kwargs or {})
+    kwargs, sampling = dict(kwargs or {}), sampling or Sampling()
+    check_sampling(sampling)
     rows = count_rows(env_id, kwargs)
     count = episodes if episodes is not None else rows or PROCEDURAL_EPISODES
-    if count < 1:
-        raise ConfigError(f"episodes must be at least 1, got {count}")
-    if seed < 0:
-        raise ConfigError(f"seed must be at least 0, got {seed}")
+    for name, value, least in (
+        ("episodes", count, 1),
+        ("seed", seed, 0),
+        ("max_turns", max_turns, 1),
+    ):
+        if value < least:
+            raise ConfigError(f"{name} must be at least {least}, got {value}")
     return tuple(
         Task(
             env_id=env_id,
             kwargs=kwargs,
             seed=seed + i,
             options=None if rows is None else {"row": i % rows},
-            sampling=replace(sampling or Sampling(), seed=seed + i),
+            sampling=replace(sampling, seed=seed + i),
             max_turns=max_turns,
         )
         for i in range(count)

@@ -1,3 +1,5 @@
+import re
+
 import pytest
 
 import ludic_gym  # noqa: F401 - makes the ids known
@@ -42,7 +44,25 @@ def test_every_episode_samples_with_its_own_seed_and_the_callers_settings():
     assert (second.sampling.temperature, second.sampling.max_tokens) == (0.5, 9)
 
 
-@pytest.mark.parametrize(("name", "value"), [("episodes", 0), ("episodes", -1), ("seed", -1)])
+@pytest.mark.parametrize(
+    ("name", "value"), [("episodes", 0), ("episodes", -1), ("seed", -1), ("max_turns", 0)]
+)
 def test_numbers_that_cannot_be_played_are_refused(name, value):
     with pytest.raises(ConfigError, match=f"{name} must be at least .*, got {value}"):
         bench_tasks("ludic/Arithmetic-v0", **{name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("temperature", -1.0),
+        ("temperature", float("nan")),
+        ("top_p", 0.0),
+        ("top_p", 7.0),
+        ("max_tokens", 0),
+        ("stop", ("",)),
+    ],
+)
+def test_a_sampling_that_cannot_work_is_refused_before_anything_is_played(name, value):
+    with pytest.raises(ConfigError, match=re.escape(f"{name}={value}")):
+        bench_tasks("ludic/Arithmetic-v0", sampling=Sampling(**{name: value}))
