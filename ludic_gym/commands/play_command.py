@@ -57,6 +57,8 @@ class PlayArgs:
 def main(argv: list[str]) -> int:
     """Runs `ludic play`."""
     args = parse(PlayArgs, argv, command="play", examples=EXAMPLES)
+    if args.seed is not None and args.seed < 0:
+        raise ConfigError(f"seed must be at least 0, got {args.seed}")
     kwargs = dict(keyword_arguments(args.env_kwargs))
     task = Task(
         env_id=env_name(args.env_id),

@@ -96,3 +96,8 @@ def test_an_unknown_opponent_is_refused_with_the_choices(monkeypatch, capsys):
 def test_an_unknown_id_is_refused(monkeypatch, capsys):
     code, screen = play(monkeypatch, capsys, "", "ludic/TicTacTo-v0")
     assert (code, "Did you mean: `TicTacToe`" in screen) == (2, True)
+
+
+def test_a_seed_below_zero_is_refused(monkeypatch, capsys):
+    code, screen = play(monkeypatch, capsys, "", "ludic/TicTacToe-v0", "--seed", "-4")
+    assert (code, screen) == (2, "ludic: seed must be at least 0, got -4\n")
