@@ -75,7 +75,7 @@ def readable_env_errors() -> Iterator[None]:
 def env_name(spec: str) -> str:
     """The id in "id" or "module:id"; the module, which registers it, is imported.
 
-    The module may lie in the current folder. Raises ConfigError if there is none of that name.
+    The module may lie in the current folder. Raises ConfigError if it cannot be imported.
     """
     module, colon, env_id = spec.rpartition(":")
     if not colon:
@@ -84,13 +84,17 @@ def env_name(spec: str) -> str:
         sys.path.insert(0, os.getcwd())
     try:
         import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name is None or not module.startswith(error.name):
-            raise
-        raise ConfigError(
-            f"{spec!r} names the module {module!r}, which is neither installed nor in this folder"
-        ) from error
+    except (ImportError, SyntaxError) as error:
+        raise ConfigError(_why_not_imported(spec, module, error)) from error
     return env_id
+
+
+def _why_not_imported(spec: str, module: str, error: ImportError | SyntaxError) -> str:
+    if isinstance(error, ModuleNotFoundError) and module.startswith(error.name or "\n"):
+        return (
+            f"{spec!r} names the module {module!r}, which is neither installed nor in this folder"
+        )
+    return f"{spec!r} names the module {module!r}, whose import fails: {error}"
 
 
 def screen() -> Console:

@@ -148,3 +148,18 @@ def test_ctrl_c_at_the_prompt_leaves_at_once():
             shown += game.stdout.read(1)
         game.send_signal(signal.SIGINT)
         assert game.wait(timeout=30) == 130
+
+
+@pytest.mark.parametrize(
+    ("source", "why"),
+    [
+        ("import no_such_dependency", "No module named 'no_such_dependency'"),
+        ("def f(:", "invalid syntax (unimportable.py, line 1)"),
+    ],
+)
+def test_a_module_whose_import_fails_says_why(source, why, tmp_path, monkeypatch, capsys):
+    (tmp_path / "unimportable.py").write_text(source)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert main(["check", "unimportable:mine/Env-v0"]) == 2
+    assert f"names the module 'unimportable', whose import fails: {why}" in capsys.readouterr().err
