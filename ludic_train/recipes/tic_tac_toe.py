@@ -62,7 +62,7 @@ TIC_TAC_TOE = Recipe(
         imitation_updates=200,
         updates=1_000,
         lr=1e-3,
-        entropy=0.02,
+        entropy=0.04,
     ),
     demonstrations=demonstrations,
     demonstrator=RandomPolicy,
