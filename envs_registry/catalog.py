@@ -17,6 +17,8 @@ class EnvEntry:
     kwargs: what the Gymnasium view is made with, unless the caller says otherwise.
     suites: the benchmarks it is part of.
     tags: words to find it by.
+    random_success, oracle_success: how often a policy that plays random legal actions (random
+        texts where any is legal) and the environment's own oracle succeed with these kwargs.
     """
 
     id: str
@@ -28,6 +30,8 @@ class EnvEntry:
     kwargs: Mapping[str, str | int | float] = field(default_factory=lambda: MappingProxyType({}))
     suites: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
+    random_success: float = 0.0
+    oracle_success: float = 1.0
 
 
 CATALOG: tuple[EnvEntry, ...] = (
@@ -40,6 +44,8 @@ CATALOG: tuple[EnvEntry, ...] = (
         parallel="ludic_gym.envs.tic_tac_toe:parallel_env",
         suites=("core",),
         tags=("game", "two-player", "multi-turn", "procedural"),
+        random_success=0.585,
+        oracle_success=0.99,
     ),
     EnvEntry(
         id="ludic/Arithmetic-v0",
@@ -56,5 +62,14 @@ CATALOG: tuple[EnvEntry, ...] = (
         gym="ludic_gym.envs.gsm8k:GSM8KEnv",
         suites=("core",),
         tags=("maths", "single-turn", "dataset"),
+    ),
+    EnvEntry(
+        id="ludic/GuessTheNumber-v0",
+        title="Guess the Number",
+        description="A hidden number, found by comparisons.",
+        gym="ludic_gym.envs.games.guess_the_number:GuessTheNumberEnv",
+        suites=("games",),
+        tags=("game", "one-player", "multi-turn", "procedural", "search"),
+        random_success=0.07,
     ),
 )

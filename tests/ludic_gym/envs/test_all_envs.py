@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import random
 import subprocess
 import sys
 
@@ -15,14 +16,15 @@ IDS = [entry.id for entry in CATALOG]
 
 PLAYED = """
 import hashlib, gymnasium as gym, ludic_gym
+from envs_registry import CATALOG
 digest = hashlib.sha256()
 for env_id, kwargs in [
     ("ludic/TicTacToe-v0", {"opponent": "mixed", "seat": "random"}),
     ("ludic/Arithmetic-v0", {"operations": "+-*", "steps": 3, "split": "train"}),
-    ("ludic/GSM8K-v0", {}),
+    *((entry.id, {}) for entry in CATALOG),
 ]:
     env = gym.make(env_id, **kwargs)
-    for seed in range(50):
+    for seed in range(20):
         digest.update(repr(env.reset(seed=seed)).encode())
         done = False
         while not done:
@@ -69,6 +71,38 @@ def three_episodes(vector):
 def test_async_and_sync_vector_envs_show_the_same(env_id):
     sync = three_episodes(gym.make_vec(env_id, 3, vectorization_mode="sync"))
     assert three_episodes(gym.make_vec(env_id, 3, vectorization_mode="async")) == sync
+
+
+def success_rate(env, policy, episodes=150):
+    """How often the policy succeeds; random play is the same every time."""
+    rng = random.Random(0)
+    successes = 0
+    for seed in range(episodes):
+        env.reset(seed=seed)
+        over = False
+        while not over:
+            _, _, over, _, info = env.step(policy(env, rng))
+        successes += info["success"]
+    return successes / episodes
+
+
+def at_random(env, rng):
+    legal = env.legal_actions()
+    return rng.choice(legal) if legal else env.action_space.sample()
+
+
+@pytest.mark.parametrize(
+    ("entry", "policy", "published"),
+    [
+        *((e, at_random, e.random_success) for e in CATALOG),
+        *((e, lambda env, _: env.oracle_action(), e.oracle_success) for e in CATALOG),
+    ],
+    ids=[f"{id_}-{who}" for who in ("random", "oracle") for id_ in IDS],
+)
+def test_success_is_what_the_catalogue_says(entry, policy, published):
+    rate = success_rate(gym.make(entry.id).unwrapped, policy)
+    # Four standard deviations of 150 episodes, and nothing where nothing can vary.
+    assert abs(rate - published) <= 4 * (published * (1 - published) / 150) ** 0.5
 
 
 @pytest.mark.parametrize("env_id", IDS)
