@@ -72,4 +72,13 @@ CATALOG: tuple[EnvEntry, ...] = (
         tags=("game", "one-player", "multi-turn", "procedural", "search"),
         random_success=0.07,
     ),
+    EnvEntry(
+        id="ludic/Mastermind-v0",
+        title="Mastermind",
+        description="A hidden code, found from how many letters of each guess are right.",
+        gym="ludic_gym.envs.games.mastermind:MastermindEnv",
+        suites=("games",),
+        tags=("game", "one-player", "multi-turn", "procedural", "deduction"),
+        random_success=0.008,
+    ),
 )
