@@ -81,4 +81,12 @@ CATALOG: tuple[EnvEntry, ...] = (
         tags=("game", "one-player", "multi-turn", "procedural", "deduction"),
         random_success=0.008,
     ),
+    EnvEntry(
+        id="ludic/Hangman-v0",
+        title="Hangman",
+        description="A hidden word, found letter by letter.",
+        gym="ludic_gym.envs.games.hangman:HangmanEnv",
+        suites=("games",),
+        tags=("game", "one-player", "multi-turn", "procedural", "words"),
+    ),
 )

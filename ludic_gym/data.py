@@ -84,6 +84,12 @@ def text_field(row: Row, name: str) -> str:
 
 
 @lru_cache(maxsize=16)
+def words(path: Path) -> tuple[str, ...]:
+    """The words of a bundled list, one or several a line, read once per process."""
+    return tuple(path.read_text(encoding="utf-8").split())
+
+
+@lru_cache(maxsize=16)
 def _load(origin: File | HubData, parse: Callable[[Row], T]) -> tuple[T, ...]:
     rows = tuple(parse(row) for row in _rows(origin))
     if not rows:
