@@ -89,4 +89,13 @@ CATALOG: tuple[EnvEntry, ...] = (
         suites=("games",),
         tags=("game", "one-player", "multi-turn", "procedural", "words"),
     ),
+    EnvEntry(
+        id="ludic/Wordle-v0",
+        title="Wordle",
+        description="A hidden word of five letters, found from the marks of each guess.",
+        gym="ludic_gym.envs.games.wordle:WordleEnv",
+        suites=("games",),
+        tags=("game", "one-player", "multi-turn", "procedural", "words", "deduction"),
+        random_success=0.0086,
+    ),
 )
