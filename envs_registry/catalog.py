@@ -98,4 +98,13 @@ CATALOG: tuple[EnvEntry, ...] = (
         tags=("game", "one-player", "multi-turn", "procedural", "words", "deduction"),
         random_success=0.0086,
     ),
+    EnvEntry(
+        id="ludic/Minesweeper-v0",
+        title="Minesweeper",
+        description="A board of hidden mines that logic alone can clear.",
+        gym="ludic_gym.envs.games.minesweeper:MinesweeperEnv",
+        suites=("games",),
+        tags=("game", "one-player", "multi-turn", "procedural", "deduction"),
+        random_success=0.007,
+    ),
 )

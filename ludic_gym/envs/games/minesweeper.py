@@ -1,0 +1,185 @@
+"""Minesweeper: open every cell that holds no mine; no board needs a guess."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import cache
+
+import numpy as np
+
+from ludic_gym.envs.solitaire import Outcome, SolitaireEnv, checked_range
+from ludic_gym.errors import ConfigError
+
+Cells = frozenset[int]
+MOST_CELLS_PER_MINE = 5
+
+
+class MinesweeperEnv(SolitaireEnv):
+    """Open every cell without a mine; opening a mine loses.
+
+    size: rows and columns.
+    mines: how many there are, at most one in five cells.
+
+    The game begins with an open region, and can be won from there by logic alone. Observation: the
+    board; an open cell shows how many of its up to eight neighbours hold mines, # is closed.
+    Action: column letter and row number of a closed cell.
+
+          A B C
+        1 0 1 #
+        2 0 1 #
+        3 0 1 #
+        Mines: 1
+    C1
+          A B C
+        1 0 1 1
+        2 0 1 #
+        3 0 1 #
+        Mines: 1
+    C3                 (and so C2 is the mine: reward 1)
+    """
+
+    def __init__(self, size: int = 6, mines: int = 5, render_mode: str | None = None) -> None:
+        super().__init__(checked_range("size", size, 3, 16) ** 2, render_mode)
+        self._size, self._count = size, mines
+        if not 1 <= mines <= size * size // MOST_CELLS_PER_MINE:
+            raise ConfigError(
+                f"mines is from 1 to {size * size // MOST_CELLS_PER_MINE} for size={size}, "
+                f"got {mines!r}"
+            )
+
+    def _prompt(self) -> str:
+        return (
+            "Open every cell without a mine. An open cell shows how many of its up to eight "
+            "neighbours hold mines; # is closed. Opening a mine loses. Reply with just the column "
+            "letter and the row number of a closed cell, such as A1."
+        )
+
+    def _deal(self, rng: np.random.Generator) -> None:
+        self._open: Cells = frozenset()
+        cells = self._size**2
+        while True:
+            self._mines = frozenset(int(i) for i in rng.permutation(cells)[: self._count])
+            start = next((i for i in range(cells) if self._number(i) == 0), None)
+            if start is None:
+                continue
+            region = self._region(start)
+            if len(region) + self._count < cells and self._is_fair(region):
+                break
+        self._open = region
+
+    def _is_fair(self, opened: Cells) -> bool:
+        """Whether logic alone gets from there to the end."""
+        while len(opened) + self._count < self._size**2:
+            safe = self._safe(opened)
+            if not safe:
+                return False
+            opened = opened.union(*(self._region(i) for i in safe))
+        return True
+
+    def _number(self, i: int) -> int:
+        """How many neighbours hold mines; -1 for a mine."""
+        return -1 if i in self._mines else len(neighbours(self._size)[i] & self._mines)
+
+    def _region(self, start: int) -> Cells:
+        """What opens with the cell: all that is connected to it by zeros."""
+        found, fresh = {start}, [start]
+        while fresh:
+            i = fresh.pop()
+            if self._number(i) == 0:
+                fresh += [j for j in neighbours(self._size)[i] if j not in found]
+                found |= neighbours(self._size)[i]
+        return frozenset(found)
+
+    def _safe(self, opened: Cells) -> Cells:
+        """The closed cells that the open ones prove to be safe."""
+        clues = {
+            (neighbours(self._size)[i] - opened, self._number(i))
+            for i in opened
+            if not neighbours(self._size)[i] <= opened
+        }
+        return safe_cells(clues)
+
+    def _play(self, action: str) -> Outcome:
+        names = names_of_cells(self._size)
+        cell = names.get(action.upper())
+        if cell is None or cell in self._open:
+            return "illegal"
+        self._open |= self._region(cell)
+        if cell in self._mines:
+            return "loss"
+        return "win" if len(self._open) + self._count == self._size**2 else ""
+
+    def _view(self) -> str:
+        letters = " ".join(column(x) for x in range(self._size))
+        margin = len(str(self._size))
+        lines = [" " * (margin + 1) + letters]
+        for y in range(self._size):
+            row = range(y * self._size, (y + 1) * self._size)
+            lines.append(f"{y + 1:>{margin}} " + " ".join(self._symbol(i) for i in row))
+        return "\n".join([*lines, f"Mines: {self._count}"])
+
+    def _symbol(self, i: int) -> str:
+        if i not in self._open:
+            return "#"
+        return "*" if i in self._mines else str(self._number(i))
+
+    def _legal(self) -> tuple[str, ...]:
+        return tuple(n for n, i in names_of_cells(self._size).items() if i not in self._open)
+
+    def _best(self) -> str:
+        """A cell that is proven safe."""
+        safe = self._safe(self._open)
+        return next(n for n, i in names_of_cells(self._size).items() if i in safe)
+
+
+def safe_cells(clues: Iterable[tuple[Cells, int]]) -> Cells:
+    """The cells that the clues, each a set of cells and the mines among them, prove to be safe.
+
+    Clues are combined while one's cells are part of another's, until nothing new follows.
+    """
+    known, fresh = set(clues), set(clues)
+    while fresh:
+        fresh = {new for pair in _pairs(known, fresh) for new in _difference(*pair)} - known
+        known |= fresh
+    return frozenset(i for cells, count in known if count == 0 for i in cells)
+
+
+def _pairs(
+    known: set[tuple[Cells, int]], fresh: set[tuple[Cells, int]]
+) -> Iterator[tuple[tuple[Cells, int], tuple[Cells, int]]]:
+    for a in known:
+        for b in fresh:
+            yield a, b
+            yield b, a
+
+
+def _difference(part: tuple[Cells, int], whole: tuple[Cells, int]) -> Iterator[tuple[Cells, int]]:
+    """What a clue leaves of a larger one; all of it are mines in the end, or none."""
+    if part[0] < whole[0]:
+        yield whole[0] - part[0], whole[1] - part[1]
+
+
+@cache
+def neighbours(size: int) -> tuple[Cells, ...]:
+    """The up to eight cells around every cell."""
+    return tuple(
+        frozenset(
+            v * size + u
+            for v in range(max(y - 1, 0), min(y + 2, size))
+            for u in range(max(x - 1, 0), min(x + 2, size))
+            if (u, v) != (x, y)
+        )
+        for y in range(size)
+        for x in range(size)
+    )
+
+
+def column(x: int) -> str:
+    """A for 0, B for 1, ..."""
+    return chr(ord("A") + x)
+
+
+@cache
+def names_of_cells(size: int) -> dict[str, int]:
+    """From "A1", "B1", ... to the cells, row by row."""
+    return {f"{column(i % size)}{i // size + 1}": i for i in range(size * size)}
