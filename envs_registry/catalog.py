@@ -107,4 +107,13 @@ CATALOG: tuple[EnvEntry, ...] = (
         tags=("game", "one-player", "multi-turn", "procedural", "deduction"),
         random_success=0.007,
     ),
+    EnvEntry(
+        id="ludic/Game2048-v0",
+        title="2048",
+        description="Sliding tiles that merge, up to a target.",
+        gym="ludic_gym.envs.games.game_2048:Game2048Env",
+        suites=("games",),
+        tags=("game", "one-player", "multi-turn", "procedural", "planning"),
+        random_success=0.06,
+    ),
 )

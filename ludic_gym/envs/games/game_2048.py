@@ -1,0 +1,133 @@
+"""2048: slide and merge tiles until one is large enough (G. Cirulli, 2014)."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+
+from ludic_gym.envs.base import pick
+from ludic_gym.envs.solitaire import Outcome, SolitaireEnv
+from ludic_gym.errors import ConfigError
+
+SIDE = 4
+TARGETS = (16, 32, 64, 128, 256, 512, 1024, 2048)
+FOUR_CHANCE = 0.1
+Board = tuple[tuple[int, ...], ...]
+# Large tiles in one corner and falling from there keep the board tidy.
+WEIGHTS = ((15, 14, 13, 12), (8, 9, 10, 11), (7, 6, 5, 4), (0, 1, 2, 3))
+EMPTY_WORTH = 16
+
+
+class Game2048Env(SolitaireEnv):
+    """Slide all tiles; equal ones that meet merge; the game is won with the target tile.
+
+    target: the tile that wins, a power of two from 16 to 2048.
+
+    After every move a 2 (nine times of ten) or a 4 appears on a free cell. A board on which
+    nothing moves loses. Observation: the board, 0 for a free cell. Action: up, down, left or right,
+    if that moves any tile.
+
+        0 0 2 2
+        0 0 0 0
+        0 2 0 0
+        0 0 0 0
+    left
+        4 0 0 0
+        0 0 0 2
+        2 0 0 0
+        0 0 0 0
+    """
+
+    def __init__(self, target: int = 256, render_mode: str | None = None) -> None:
+        if target not in TARGETS:
+            raise ConfigError(f"target is one of {TARGETS}, got {target!r}")
+        # Moves make 2.2 on average, so this is never what ends a game that is played.
+        super().__init__(4 * target, render_mode)
+        self._target = target
+
+    def _prompt(self) -> str:
+        return (
+            "Slide the tiles of the board; equal tiles that meet merge into their sum, and a 2 or "
+            f"a 4 appears on a free cell (0). Make a tile of {self._target}. Reply with just up, "
+            "down, left or right; the move must change the board."
+        )
+
+    def _deal(self, rng: np.random.Generator) -> None:
+        self._board: Board = ((0,) * SIDE,) * SIDE
+        self._add_tile(rng)
+        self._add_tile(rng)
+
+    def _add_tile(self, rng: np.random.Generator) -> None:
+        free = [(y, x) for y, row in enumerate(self._board) for x, n in enumerate(row) if not n]
+        at = pick(rng, free)
+        tile = 4 if rng.random() < FOUR_CHANCE else 2
+        self._board = tuple(
+            tuple(tile if (y, x) == at else n for x, n in enumerate(row))
+            for y, row in enumerate(self._board)
+        )
+
+    def _play(self, action: str) -> Outcome:
+        move = action.lower()
+        if move not in self._legal():
+            return "illegal"
+        self._board = moved(self._board, move)
+        if max(map(max, self._board)) >= self._target:
+            return "win"
+        self._add_tile(self.np_random)
+        return "" if self._legal() else "loss"
+
+    def _view(self) -> str:
+        return "\n".join(" ".join(map(str, row)) for row in self._board)
+
+    def _legal(self) -> tuple[str, ...]:
+        return tuple(move for move in MOVES if moved(self._board, move) != self._board)
+
+    def _best(self) -> str:
+        """The first of the two moves that leave the best board if no tile appeared."""
+
+        def prospect(move: str) -> int:
+            board = moved(self._board, move)
+            return worth(board) + max(worth(moved(board, after)) for after in MOVES)
+
+        return max(self._legal(), key=prospect)
+
+
+MOVES = ("left", "up", "right", "down")
+
+
+def moved(board: Board, move: str) -> Board:
+    """The board after the slide; the same where nothing moves."""
+    if move in ("up", "down"):
+        return transposed(moved(transposed(board), "left" if move == "up" else "right"))
+    if move == "right":
+        return tuple(slid(row[::-1])[::-1] for row in board)
+    return tuple(slid(row) for row in board)
+
+
+def transposed(board: Board) -> Board:
+    """Columns as rows."""
+    return tuple(zip(*board, strict=True))
+
+
+@cache
+def slid(row: tuple[int, ...]) -> tuple[int, ...]:
+    """The row after a slide to the left; a tile merges at most once."""
+    tiles: list[int] = []
+    open_to_merge = False
+    for tile in filter(None, row):
+        if open_to_merge and tiles[-1] == tile:
+            tiles[-1] *= 2
+            open_to_merge = False
+        else:
+            tiles.append(tile)
+            open_to_merge = True
+    return (*tiles, *(0,) * (len(row) - len(tiles)))
+
+
+def worth(board: Board) -> int:
+    """How tidy a board is: large tiles in line, many cells free."""
+    tiles = [
+        (n, w) for row, ws in zip(board, WEIGHTS, strict=True) for n, w in zip(row, ws, strict=True)
+    ]
+    return sum(n * w if n else EMPTY_WORTH for n, w in tiles)
