@@ -116,4 +116,13 @@ CATALOG: tuple[EnvEntry, ...] = (
         tags=("game", "one-player", "multi-turn", "procedural", "planning"),
         random_success=0.06,
     ),
+    EnvEntry(
+        id="ludic/Maze-v0",
+        title="Maze",
+        description="A walk to the goal on a map.",
+        gym="ludic_gym.envs.games.maze:MazeEnv",
+        suites=("games",),
+        tags=("game", "one-player", "multi-turn", "procedural", "planning"),
+        random_success=0.01,
+    ),
 )

@@ -1,0 +1,45 @@
+"""What the games on a map share: directions, and shortest paths."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable
+from typing import TypeVar
+
+S = TypeVar("S", bound=Hashable)
+Cell = tuple[int, int]
+
+# From the action to the step in rows and columns.
+DIRECTIONS: dict[str, Cell] = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
+
+
+def shifted(cell: Cell, direction: str) -> Cell:
+    """The next cell in the direction."""
+    dy, dx = DIRECTIONS[direction]
+    return cell[0] + dy, cell[1] + dx
+
+
+def shortest_path(
+    start: S, next_states: Callable[[S], Iterable[tuple[str, S]]], is_goal: Callable[[S], bool]
+) -> tuple[str, ...] | None:
+    """A shortest list of actions from the state to a goal, found breadth first; None for none."""
+    before: dict[S, tuple[S, str] | None] = {start: None}
+    queue = deque([start])
+    while queue:
+        state = queue.popleft()
+        if is_goal(state):
+            return _actions(before, state)
+        for action, after in next_states(state):
+            if after not in before:
+                before[after] = (state, action)
+                queue.append(after)
+    return None
+
+
+def _actions(before: dict[S, tuple[S, str] | None], state: S) -> tuple[str, ...]:
+    actions = []
+    step = before[state]
+    while step is not None:
+        actions.append(step[1])
+        step = before[step[0]]
+    return tuple(reversed(actions))

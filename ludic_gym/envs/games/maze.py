@@ -1,0 +1,102 @@
+"""Maze: walk from one corner to the other on a map."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ludic_gym.envs.base import pick
+from ludic_gym.envs.games.grid import DIRECTIONS, Cell, shifted, shortest_path
+from ludic_gym.envs.solitaire import Outcome, SolitaireEnv, checked_range
+
+TURNS_PER_CELL = 2
+
+
+class MazeEnv(SolitaireEnv):
+    """Walk to the goal of a maze that has exactly one path between any two places.
+
+    size: cells per side; the map has walls between them.
+    turns: how many steps there are; 0 for two per cell, which is always enough.
+
+    Observation: the map with walls (#), the walker (@) and the goal (G). Action: up, down, left
+    or right, where no wall is.
+
+        #####
+        #@  #
+        ### #
+        #G  #
+        #####
+    right
+        #####
+        # @ #
+        ### #
+        #G  #
+        #####
+    """
+
+    def __init__(self, size: int = 4, turns: int = 0, render_mode: str | None = None) -> None:
+        self._size = checked_range("size", size, 2, 30)
+        super().__init__(turns or TURNS_PER_CELL * size**2, render_mode)
+
+    def _prompt(self) -> str:
+        return (
+            "Walk from @ to G; # is a wall. "
+            f"Steps: {self._turns}. Reply with just up, down, left or right."
+        )
+
+    def _deal(self, rng: np.random.Generator) -> None:
+        self._floor = carved(self._size, rng)
+        self._at: Cell = (1, 1)
+        self._goal: Cell = (2 * self._size - 1, 2 * self._size - 1)
+
+    def _play(self, action: str) -> Outcome:
+        move = action.lower()
+        if move not in self._legal():
+            return "illegal"
+        self._at = shifted(self._at, move)
+        return "win" if self._at == self._goal else ""
+
+    def _view(self) -> str:
+        side = range(2 * self._size + 1)
+        return "\n".join("".join(self._symbol((y, x)) for x in side) for y in side)
+
+    def _symbol(self, cell: Cell) -> str:
+        if cell == self._at:
+            return "@"
+        return "G" if cell == self._goal else " " if cell in self._floor else "#"
+
+    def _legal(self) -> tuple[str, ...]:
+        return tuple(move for move, _ in self._steps(self._at))
+
+    def _steps(self, cell: Cell) -> Iterator[tuple[str, Cell]]:
+        for move in DIRECTIONS:
+            if (after := shifted(cell, move)) in self._floor:
+                yield move, after
+
+    def _best(self) -> str:
+        """The first step of the shortest path."""
+        path = shortest_path(self._at, self._steps, lambda cell: cell == self._goal)
+        assert path, "every place of the maze is connected"
+        return path[0]
+
+
+def carved(size: int, rng: np.random.Generator) -> frozenset[Cell]:
+    """The floor of a random maze: cells at odd rows and columns, and the gaps between them."""
+    floor, path = {(1, 1)}, [(1, 1)]
+    while path:
+        y, x = path[-1]
+        ahead = [
+            (dy, dx)
+            for dy, dx in DIRECTIONS.values()
+            if 0 < y + 2 * dy < 2 * size
+            and 0 < x + 2 * dx < 2 * size
+            and (y + 2 * dy, x + 2 * dx) not in floor
+        ]
+        if not ahead:
+            path.pop()
+            continue
+        dy, dx = pick(rng, ahead)
+        floor |= {(y + dy, x + dx), (y + 2 * dy, x + 2 * dx)}
+        path.append((y + 2 * dy, x + 2 * dx))
+    return frozenset(floor)
