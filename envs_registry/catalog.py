@@ -125,4 +125,13 @@ CATALOG: tuple[EnvEntry, ...] = (
         tags=("game", "one-player", "multi-turn", "procedural", "planning"),
         random_success=0.01,
     ),
+    EnvEntry(
+        id="ludic/Sokoban-v0",
+        title="Sokoban",
+        description="Boxes to be pushed onto goals, in levels that can be solved.",
+        gym="ludic_gym.envs.games.sokoban:SokobanEnv",
+        suites=("games",),
+        tags=("game", "one-player", "multi-turn", "procedural", "planning"),
+        random_success=0.11,
+    ),
 )

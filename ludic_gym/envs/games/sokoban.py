@@ -1,0 +1,139 @@
+"""Sokoban: push boxes onto goals; every level can be solved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+
+import numpy as np
+
+from ludic_gym.envs.base import pick
+from ludic_gym.envs.games.grid import DIRECTIONS, Cell, shifted, shortest_path
+from ludic_gym.envs.solitaire import Outcome, SolitaireEnv, checked_range
+from ludic_gym.errors import NoOracle
+
+Cells = frozenset[Cell]
+OPPOSITE = {"up": "down", "down": "up", "left": "right", "right": "left"}
+# One cell of the inside in eight is a wall.
+CELLS_PER_WALL = 8
+# So long is the backward walk that makes a level, and so no level takes more.
+WALK = 40
+
+
+class SokobanEnv(SolitaireEnv):
+    """Push every box onto a goal. Boxes cannot be pulled, nor two pushed at once.
+
+    size: rows and columns, the outer wall included.
+    boxes: how many there are, and goals.
+    turns: how many steps there are; no level needs more than 40.
+
+    Observation: the map with walls (#), the player (@, or + on a goal), boxes ($, or * on a goal)
+    and goals (.). Action: up, down, left or right, where no wall and no stuck box is.
+
+        #####
+        #@$.#
+        #   #
+        #   #
+        #####
+    right
+        #####
+        # @*#
+        #   #
+        #   #
+        #####                  (reward 1)
+    """
+
+    def __init__(
+        self, size: int = 6, boxes: int = 2, turns: int = 50, render_mode: str | None = None
+    ) -> None:
+        super().__init__(turns, render_mode)
+        self._size = checked_range("size", size, 5, 10)
+        self._count = checked_range("boxes", boxes, 1, 4)
+
+    def _prompt(self) -> str:
+        return (
+            "Push every box ($) onto a goal (.). You are @ (+ on a goal), * is a box on a goal, # "
+            f"a wall. Steps: {self._turns}. Reply with just up, down, left or right."
+        )
+
+    def _deal(self, rng: np.random.Generator) -> None:
+        while True:
+            self._floor = random_floor(self._size, rng)
+            cells = sorted(self._floor)
+            places = [cells[int(i)] for i in rng.permutation(len(cells))[: self._count + 1]]
+            self._goals = frozenset(places[1:])
+            self._at, self._boxes = walked_back(self._floor, places[0], self._goals, rng)
+            if not self._boxes & self._goals:
+                return
+
+    def _play(self, action: str) -> Outcome:
+        after = dict(pushes(self._floor, (self._at, self._boxes))).get(action.lower())
+        if after is None:
+            return "illegal"
+        self._at, self._boxes = after
+        return "win" if self._boxes == self._goals else ""
+
+    def _view(self) -> str:
+        side = range(self._size)
+        return "\n".join("".join(self._symbol((y, x)) for x in side) for y in side)
+
+    def _symbol(self, cell: Cell) -> str:
+        if cell not in self._floor:
+            return "#"
+        plain, on_goal = "@+" if cell == self._at else "$*" if cell in self._boxes else " ."
+        return on_goal if cell in self._goals else plain
+
+    def _legal(self) -> tuple[str, ...]:
+        return tuple(action for action, _ in pushes(self._floor, (self._at, self._boxes)))
+
+    def _best(self) -> str:
+        """The first step of a shortest solution. Raises NoOracle where there is none any more."""
+        path = solution(self._floor, self._goals, self._at, self._boxes)
+        if path is None:
+            raise NoOracle(f"a box is stuck for good:\n{self._view()}")
+        return path[0]
+
+
+def random_floor(size: int, rng: np.random.Generator) -> Cells:
+    """The inside of the outer wall, less some cells."""
+    inside = [(y, x) for y in range(1, size - 1) for x in range(1, size - 1)]
+    walls = rng.permutation(len(inside))[: len(inside) // CELLS_PER_WALL]
+    return frozenset(inside) - {inside[int(i)] for i in walls}
+
+
+def walked_back(
+    floor: Cells, at: Cell, boxes: Cells, rng: np.random.Generator
+) -> tuple[Cell, Cells]:
+    """Where player and boxes are after a random walk that pulls a box whenever it can."""
+    for _ in range(WALK):
+        moves = [move for move in DIRECTIONS if shifted(at, move) in floor - boxes]
+        if not moves:
+            break
+        pulls = [move for move in moves if shifted(at, OPPOSITE[move]) in boxes]
+        # Going to and fro with one box would leave the others where they are.
+        move = pick(rng, pulls if pulls and rng.random() < 0.5 else moves)
+        behind = shifted(at, OPPOSITE[move])
+        if behind in boxes:
+            boxes = boxes - {behind} | {at}
+        at = shifted(at, move)
+    return at, boxes
+
+
+def pushes(floor: Cells, state: tuple[Cell, Cells]) -> Iterator[tuple[str, tuple[Cell, Cells]]]:
+    """Every possible step, and where it leaves player and boxes."""
+    at, boxes = state
+    for move in DIRECTIONS:
+        ahead = shifted(at, move)
+        if ahead not in floor:
+            continue
+        if ahead not in boxes:
+            yield move, (ahead, boxes)
+        elif (beyond := shifted(ahead, move)) in floor and beyond not in boxes:
+            yield move, (ahead, boxes - {ahead} | {beyond})
+
+
+@lru_cache(maxsize=2**8)
+def solution(floor: Cells, goals: Cells, at: Cell, boxes: Cells) -> tuple[str, ...] | None:
+    """A shortest solution, None if there is none."""
+    start = (at, boxes)
+    return shortest_path(start, lambda state: pushes(floor, state), lambda s: s[1] == goals)

@@ -1,0 +1,73 @@
+import gymnasium as gym
+import pytest
+
+import ludic_gym  # noqa: F401 (registers the ids)
+from ludic_gym.envs.games.sokoban import pushes, solution
+from ludic_gym.errors import ConfigError, NoOracle
+
+ID = "ludic/Sokoban-v0"
+ROOM = frozenset((y, x) for y in (1, 2, 3) for x in (1, 2, 3))
+
+
+def level(at, boxes, goals):
+    env = gym.make(ID, size=5, boxes=len(boxes))
+    env.reset(seed=0)
+    inside = env.unwrapped
+    inside._floor, inside._at = ROOM, at
+    inside._boxes, inside._goals = frozenset(boxes), frozenset(goals)
+    return env
+
+
+def test_one_push_solves_the_level_of_the_docstring():
+    env = level((1, 1), [(1, 2)], [(1, 3)])
+    assert env.unwrapped._view() == "#####\n#@$.#\n#   #\n#   #\n#####"
+    text, reward, terminated, _, info = env.step("right")
+    assert text == "#####\n# @*#\n#   #\n#   #\n#####"
+    assert (reward, terminated, info["outcome"]) == (1.0, True, "win")
+
+
+def test_boxes_stop_at_walls_and_at_boxes():
+    against_wall = dict(pushes(ROOM, ((1, 2), frozenset({(1, 3)}))))
+    against_box = dict(pushes(ROOM, ((1, 1), frozenset({(1, 2), (1, 3)}))))
+    assert sorted(against_wall) == ["down", "left"]
+    assert sorted(against_box) == ["down"]
+
+
+def test_a_step_without_a_box_moves_the_player_alone():
+    env = level((2, 2), [(1, 1)], [(2, 1)])
+    assert env.step("left")[0] == "#####\n#$  #\n#+  #\n#   #\n#####"
+
+
+@pytest.mark.parametrize("action", ["left", "up", "", "push"])
+def test_a_step_into_a_wall_is_illegal(action):
+    env = level((1, 1), [(2, 2)], [(3, 3)])
+    assert env.unwrapped.legal_actions() == ("down", "right")
+    assert env.step(action)[4]["illegal"]
+
+
+def test_the_solution_is_shortest():
+    # Down and left of the box first, then one push up is impossible at the wall: push right.
+    box, goal = frozenset({(2, 2)}), frozenset({(2, 3)})
+    assert solution(ROOM, goal, (1, 1), box) == ("down", "right")
+
+
+def test_a_box_in_a_corner_has_no_oracle():
+    env = level((2, 2), [(1, 1)], [(2, 1)])
+    with pytest.raises(NoOracle, match="stuck for good"):
+        env.unwrapped.oracle_action()
+
+
+@pytest.mark.parametrize(("size", "boxes"), [(5, 1), (6, 2), (7, 3)])
+def test_every_level_can_be_solved_within_forty_steps_and_is_not_solved_yet(size, boxes):
+    env = gym.make(ID, size=size, boxes=boxes).unwrapped
+    for seed in range(15):
+        env.reset(seed=seed)
+        assert len(env._boxes) == len(env._goals) == boxes
+        assert not env._boxes & env._goals
+        assert 1 <= len(solution(env._floor, env._goals, env._at, env._boxes)) <= 40
+
+
+@pytest.mark.parametrize("kwargs", [{"size": 4}, {"boxes": 0}, {"boxes": 5}])
+def test_difficulties_that_do_not_exist_are_refused(kwargs):
+    with pytest.raises(ConfigError, match="is an int from"):
+        gym.make(ID, **kwargs)
