@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 import tyro
@@ -11,6 +12,7 @@ import tyro
 from ludic_gym.errors import ConfigError
 from ludic_train.recipes import ARITHMETIC, TIC_TAC_TOE, Recipe, RecipeConfig
 from ludic_train.recipes import train as train_recipe
+from ludic_train.recipes.folder import is_resumable, started_config
 from ludic_train.recipes.run import Interrupted
 
 RECIPES = {recipe.name: recipe for recipe in (TIC_TAC_TOE, ARITHMETIC)}
@@ -31,15 +33,28 @@ def train(argv: list[str]) -> int:
     if argv[0] not in RECIPES:
         raise ConfigError(f"no recipe {argv[0]!r}; there are: {', '.join(RECIPES)}")
     recipe = RECIPES[argv[0]]
-    options = _parse(recipe, argv[1:])
+    options = _parse(recipe, argv[1:], recipe.defaults)
+    out = options.config.out
+    if options.resume:
+        # What is not said again stays as it was when the run was started.
+        options = _parse(recipe, argv[1:], started_config(recipe, out))
     try:
         asyncio.run(train_recipe(recipe, options.config, resume=options.resume))
     except Interrupted:
-        out = options.config.out
-        print(f"saved; go on with: ludic train {recipe.name} --out {out} --resume")
+        print(f"saved; {how_to_go_on(recipe, out)}")
         return INTERRUPTED
-    print(f"try it   {recipe.try_it.format(out=options.config.out)}")
+    except KeyboardInterrupt:
+        print(f"stopped at once; {how_to_go_on(recipe, out)}")
+        return INTERRUPTED
+    print(f"try it   {recipe.try_it.format(out=out)}")
     return 0
+
+
+def how_to_go_on(recipe: Recipe, out: Path) -> str:
+    """What to type after a run was stopped."""
+    if is_resumable(out):
+        return f"go on with: ludic train {recipe.name} --out {out} --resume"
+    return "there was nothing to save yet: start it again with the same command"
 
 
 def overview() -> str:
@@ -65,7 +80,7 @@ def overview() -> str:
     )
 
 
-def _parse(recipe: Recipe, argv: list[str]) -> _Options:
+def _parse(recipe: Recipe, argv: list[str], defaults: RecipeConfig) -> _Options:
     return tyro.cli(
         _Options,
         args=argv,
@@ -73,5 +88,5 @@ def _parse(recipe: Recipe, argv: list[str]) -> _Options:
         description=f"Train {recipe.summary}. The run's folder gets config.json, metrics.jsonl, "
         "checkpoints, the model in Hugging Face format, curve.png, games.txt and results.json. "
         "Ctrl-C saves; --resume goes on.",
-        default=_Options(config=recipe.defaults),
+        default=_Options(config=defaults),
     )

@@ -1,4 +1,4 @@
-"""A run's folder: the config it was started with, and whether it may be started or resumed."""
+"""A run's folder: what it was started with, and whether it may be started or resumed."""
 
 from __future__ import annotations
 
@@ -9,48 +9,70 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ludic_gym.errors import ConfigError
+from ludic_train.checkpoint import CheckpointManager
 
 if TYPE_CHECKING:
-    from ludic_train.recipes.recipe import RecipeConfig
+    from ludic_train.recipes.recipe import Recipe, RecipeConfig
+
+CONFIG, METRICS, CHECKPOINTS = "config.json", "metrics.jsonl", "checkpoints"
 
 
-def open_run(config: RecipeConfig, defaults: RecipeConfig, *, resume: bool) -> RecipeConfig:
-    """The config to train with; a new run writes it to config.json, a resumed one reads it there.
+def open_run(recipe: Recipe, config: RecipeConfig, *, resume: bool) -> None:
+    """Make the folder of a new run, with its config.json; or see that it can be gone on with.
 
+    A run that ended before its first checkpoint has nothing to lose, and is started anew.
     Raises ConfigError where the folder already holds a run that is not to be resumed, where it
     holds none to resume, and where a resumed run is given other values than it was started with.
     """
-    path = config.out / "config.json"
     if resume:
-        return _resumed(config, defaults, path)
-    if path.exists():
+        _refuse_changes(started_config(recipe, config.out), config)
+        return
+    if is_resumable(config.out):
         raise ConfigError(
             f"{config.out} holds a run already: add --resume to go on with it, or name another "
             "folder with --out"
         )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(_plain(config), indent=2) + "\n", encoding="utf-8")
-    return config
+    config.out.mkdir(parents=True, exist_ok=True)
+    (config.out / METRICS).unlink(missing_ok=True)
+    started = {"recipe": recipe.name, **_plain(config)}
+    (config.out / CONFIG).write_text(json.dumps(started, indent=2) + "\n", encoding="utf-8")
 
 
-def _resumed(config: RecipeConfig, defaults: RecipeConfig, path: Path) -> RecipeConfig:
+def is_resumable(out: Path) -> bool:
+    """Whether the folder holds a run with something to go on from."""
+    return (out / CONFIG).is_file() and bool(CheckpointManager(out / CHECKPOINTS).steps())
+
+
+def started_config(recipe: Recipe, out: Path) -> RecipeConfig:
+    """What the run in the folder was started with.
+
+    Raises ConfigError if there is none, one of another recipe or version, or one without any
+    checkpoint.
+    """
+    path = out / CONFIG
     if not path.is_file():
-        raise ConfigError(f"there is no run to resume in {config.out}: {path} does not exist")
+        raise ConfigError(f"there is no run to resume in {out}: {path} does not exist")
     started = json.loads(path.read_text(encoding="utf-8"))
-    given, usual = _plain(config), _plain(defaults)
-    if started.keys() != given.keys():
+    usual = _plain(recipe.defaults)
+    if started.keys() != {"recipe", *usual}:
         raise ConfigError(f"{path} was written by another version: its fields are {list(started)}")
-    changed = {
-        name: value
-        for name, value in given.items()
-        if name != "out" and value not in (started[name], usual[name])
-    }
+    if (name := started.pop("recipe")) != recipe.name:
+        raise ConfigError(f"{out} holds a run of {name}, not of {recipe.name}")
+    if not is_resumable(out):
+        raise ConfigError(
+            f"the run in {out} ended before its first checkpoint: start it without --resume"
+        )
+    return replace(recipe.defaults, **{**started, "out": out})
+
+
+def _refuse_changes(started: RecipeConfig, config: RecipeConfig) -> None:
+    before, now = _plain(started), _plain(config)
+    changed = {name: value for name, value in now.items() if value != before[name]}
     if changed:
         raise ConfigError(
-            f"the run in {config.out} was started with { ({n: started[n] for n in changed}) }, and "
+            f"the run in {config.out} was started with { ({n: before[n] for n in changed}) }, and "
             f"now {changed} is asked for; leave these out to resume, or start a new run"
         )
-    return replace(config, **{name: v for name, v in started.items() if name != "out"})
 
 
 def _plain(config: RecipeConfig) -> Mapping[str, Any]:

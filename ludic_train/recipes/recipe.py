@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ludic_gym.bench.runner import run_bench
-from ludic_gym.errors import EpisodeError
+from ludic_gym.errors import ConfigError, EpisodeError
 from ludic_gym.rollout import run_episodes
 from ludic_gym.types import MakePolicy, Rollout, Task
 from ludic_train.algorithms import make_grpo, make_sft
@@ -69,6 +69,27 @@ class RecipeConfig:
     eval_every: int = 100
     eval_episodes: int = 200
 
+    def __post_init__(self) -> None:
+        _check_at_least(0, seed=self.seed, imitation_updates=self.imitation_updates)
+        _check_at_least(
+            1,
+            lora_rank=self.lora_rank,
+            demonstrations=self.demonstrations,
+            updates=self.updates,
+            groups=self.groups,
+            minibatches=self.minibatches,
+            eval_every=self.eval_every,
+            eval_episodes=self.eval_episodes,
+        )
+        # One episode alone has nothing to be compared with: it teaches nothing.
+        _check_at_least(2, group_size=self.group_size)
+
+
+def _check_at_least(least: int, **values: int) -> None:
+    for name, value in values.items():
+        if value < least:
+            raise ConfigError(f"{name} must be at least {least}, got {value}")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
@@ -105,9 +126,9 @@ async def train(
 ) -> Mapping[str, float]:
     """Train as `config` says, report in its folder, return the final measurements.
 
-    Raises Interrupted after an orderly Ctrl-C; `resume` goes on from there.
+    Raises Interrupted after an orderly Ctrl-C; `resume` goes on from there, with the same config.
     """
-    config = open_run(config, recipe.defaults, resume=resume)
+    open_run(recipe, config, resume=resume)
     if config.model is None:
         shown = await play(
             recipe.demonstrations(config.seed, config.demonstrations), recipe.demonstrator
@@ -150,6 +171,11 @@ def imitation(
         for rollout in shown
     ]
     items = items_from(written, algo.credit_assigner(written))
+    if len(items) < IMITATION_ROWS:
+        raise ConfigError(
+            f"{config.demonstrations} demonstrations are {len(items)} turns, and an update "
+            f"imitates {IMITATION_ROWS}: ask for more demonstrations"
+        )
     source = OfflineBatchSource(items, batch_size=IMITATION_ROWS, seed=config.seed)
     cfg = TrainerConfig(
         lr=config.imitation_lr, warmup_updates=20, decay_updates=config.imitation_updates

@@ -4,8 +4,9 @@ from dataclasses import replace
 import pytest
 
 from ludic_gym.errors import ConfigError
-from ludic_train.recipes import TIC_TAC_TOE, RecipeConfig
-from ludic_train.recipes.folder import open_run
+from ludic_train.checkpoint import CheckpointManager
+from ludic_train.recipes import ARITHMETIC, TIC_TAC_TOE, RecipeConfig, train
+from ludic_train.recipes.folder import open_run, started_config
 
 USUAL = TIC_TAC_TOE.defaults
 
@@ -15,40 +16,99 @@ def config(tmp_path):
     return replace(USUAL, out=tmp_path / "run", lr=0.01)
 
 
-def test_a_new_run_writes_its_config(config):
-    assert open_run(config, USUAL, resume=False) == config
+def start(config, *, save=True):
+    """A new run, with a checkpoint after its first update."""
+    open_run(TIC_TAC_TOE, config, resume=False)
+    if save:
+        CheckpointManager(config.out / "checkpoints").save(
+            1, write_model=lambda folder: folder.mkdir(exist_ok=True), tensors={}, state={}
+        )
+
+
+def test_a_new_run_writes_its_recipe_and_config(config):
+    start(config)
     written = json.loads((config.out / "config.json").read_text())
-    assert written["lr"] == 0.01
+    assert (written["recipe"], written["lr"]) == ("tic-tac-toe", 0.01)
     assert written["out"] == str(config.out)
 
 
-def test_a_resumed_run_takes_the_config_it_was_started_with(config):
-    open_run(config, USUAL, resume=False)
-    assert open_run(replace(USUAL, out=config.out), USUAL, resume=True) == config
-
-
-def test_saying_again_what_a_run_was_started_with_is_fine(config):
-    open_run(config, USUAL, resume=False)
-    assert open_run(config, USUAL, resume=True) == config
+def test_what_a_run_was_started_with_is_known_to_the_resumed_one(config):
+    start(config)
+    assert started_config(TIC_TAC_TOE, config.out) == config
+    open_run(TIC_TAC_TOE, config, resume=True)
 
 
 def test_a_moved_folder_can_be_resumed(config):
-    open_run(config, USUAL, resume=False)
+    start(config)
     moved = config.out.rename(config.out.with_name("moved"))
-    assert open_run(replace(USUAL, out=moved), USUAL, resume=True) == replace(config, out=moved)
+    assert started_config(TIC_TAC_TOE, moved) == replace(config, out=moved)
+    open_run(TIC_TAC_TOE, replace(config, out=moved), resume=True)
 
 
-def test_another_value_is_refused_by_name(config):
-    open_run(config, USUAL, resume=False)
-    with pytest.raises(ConfigError, match=r"'lr': 0\.01.*'lr': 0\.5"):
-        open_run(replace(config, lr=0.5), USUAL, resume=True)
+@pytest.mark.parametrize("lr", [0.5, USUAL.lr])
+def test_another_value_is_refused_by_name_the_default_as_well(config, lr):
+    start(config)
+    with pytest.raises(ConfigError, match=rf"'lr': 0\.01.*'lr': {lr}"):
+        open_run(TIC_TAC_TOE, replace(config, lr=lr), resume=True)
+
+
+def test_a_run_with_a_checkpoint_is_not_started_again(config):
+    start(config)
+    with pytest.raises(ConfigError, match="holds a run already: add --resume"):
+        start(config)
+
+
+def test_a_run_that_ended_before_its_first_checkpoint_is_started_again(config):
+    start(config, save=False)
+    (config.out / "metrics.jsonl").write_text('{"update": 1, "reward": 0.5}\n')
+    start(replace(config, lr=0.02), save=False)
+    assert json.loads((config.out / "config.json").read_text())["lr"] == 0.02
+    assert not (config.out / "metrics.jsonl").exists()
+
+
+def test_a_run_that_ended_before_its_first_checkpoint_cannot_be_resumed(config):
+    start(config, save=False)
+    with pytest.raises(ConfigError, match="start it without --resume"):
+        open_run(TIC_TAC_TOE, config, resume=True)
+
+
+def test_a_run_of_another_recipe_is_not_resumed(config):
+    start(config)
+    with pytest.raises(ConfigError, match="holds a run of tic-tac-toe, not of arithmetic"):
+        started_config(ARITHMETIC, config.out)
 
 
 def test_a_config_of_another_version_is_refused(config):
-    open_run(config, USUAL, resume=False)
+    start(config)
     (config.out / "config.json").write_text('{"out": "x"}')
     with pytest.raises(ConfigError, match="another version"):
-        open_run(config, USUAL, resume=True)
+        started_config(TIC_TAC_TOE, config.out)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "least"),
+    [
+        ("seed", -1, 0),
+        ("imitation_updates", -1, 0),
+        ("demonstrations", 0, 1),
+        ("updates", 0, 1),
+        ("groups", 0, 1),
+        ("group_size", 1, 2),
+        ("minibatches", 0, 1),
+        ("lora_rank", 0, 1),
+        ("eval_every", 0, 1),
+        ("eval_episodes", 0, 1),
+    ],
+)
+def test_numbers_that_cannot_work_are_refused(name, value, least):
+    with pytest.raises(ConfigError, match=f"{name} must be at least {least}, got {value}"):
+        replace(USUAL, **{name: value})
+
+
+async def test_too_few_demonstrations_for_an_update_are_refused_in_these_words(config):
+    few = replace(config, demonstrations=3)
+    with pytest.raises(ConfigError, match=r"3 demonstrations are \d+ turns, .* imitates 128"):
+        await train(TIC_TAC_TOE, few)
 
 
 def test_the_options_are_these_and_no_others():

@@ -6,9 +6,13 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
+from ludic_train.recipes import TIC_TAC_TOE
+from ludic_train.recipes.folder import open_run
 
 SMALL = ["tic-tac-toe", "--demonstrations", "300", "--imitation-updates", "60"]
 SMALL += ["--updates", "24", "--groups", "8", "--eval-every", "10", "--eval-episodes", "20"]
@@ -75,6 +79,18 @@ def test_a_killed_run_goes_on_bit_for_bit_from_its_last_checkpoint(straight, tmp
     process.communicate()
     finish(start(out, "--resume"))
     assert learned(out) == learned(straight)
+
+
+def test_ctrl_c_before_the_first_checkpoint_leaves_nothing_in_the_way_of_the_next_start(tmp_path):
+    out = tmp_path / "early"
+    process = start(out)
+    while not (out / "config.json").exists() and process.poll() is None:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 130, output
+    assert "start it again with the same command" in output
+    open_run(TIC_TAC_TOE, replace(TIC_TAC_TOE.defaults, out=out), resume=False)
 
 
 def test_a_run_leaves_all_there_is_to_look_at(straight):
