@@ -134,4 +134,12 @@ CATALOG: tuple[EnvEntry, ...] = (
         tags=("game", "one-player", "multi-turn", "procedural", "planning"),
         random_success=0.11,
     ),
+    EnvEntry(
+        id="ludic/Countdown-v0",
+        title="Countdown",
+        description="An expression of given numbers that equals a target.",
+        gym="ludic_gym.envs.puzzles.countdown:CountdownEnv",
+        suites=("puzzles",),
+        tags=("puzzle", "maths", "single-turn", "procedural"),
+    ),
 )

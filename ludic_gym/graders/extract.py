@@ -1,0 +1,73 @@
+r"""What a reply gives as its answer: after `</think>`, in tags, in a box, or at the end."""
+
+from __future__ import annotations
+
+import re
+
+LONGEST = 1000
+_TAG = re.compile(rf"<answer>(.{{1,{LONGEST}}}?)</answer>", re.IGNORECASE | re.DOTALL)
+_PHRASE = re.compile(r"\banswer(?: is\b|\s?:|\s?=)", re.IGNORECASE)
+# More marked answers than that are no answer.
+_MOST = 50
+
+
+def extract(text: str) -> tuple[str | None, str]:
+    r"""The answer, and the rule that found it; None where there is none.
+
+    What stands before `</think>` is ignored. The first rule that finds something decides: "tag"
+    (`<answer>`), "boxed" (`\boxed`), "hashes" (`####`), "phrase" (the rest of the line after "the
+    answer is"), "bare" (all that was said). Tags or boxes that differ are "ambiguous"; a thought
+    that is not closed is "unfinished", and nothing at all is "none".
+    """
+    _, closed, said = text.rpartition("</think>")
+    if not closed and "<think>" in said:
+        return None, "unfinished"
+    if tags := _tags(said):
+        return _only(tags, "tag")
+    if boxes := boxed(said):
+        return _only(boxes, "boxed")
+    if "####" in said:
+        return _checked(first_line(said.rpartition("####")[2]), "hashes")
+    if len(pieces := _PHRASE.split(said)) > 1:
+        return _checked(first_line(pieces[-1]), "phrase")
+    return _checked(said, "bare")
+
+
+def _tags(text: str) -> list[str]:
+    # The search would try every opening tag as a start up to a closing one that never comes.
+    return _TAG.findall(text) if "</" in text and text.count("<answer>") <= _MOST else []
+
+
+def boxed(text: str) -> list[str]:
+    r"""The contents of every closed `\boxed{...}`; an unclosed one counts for nothing."""
+    pieces = text.split("\\boxed")[1:]
+    if len(pieces) > _MOST:
+        return []
+    return [inside for piece in pieces if (inside := _braced(piece[: LONGEST + 2].lstrip()))]
+
+
+def _braced(text: str) -> str | None:
+    """What the brace that opens the text holds, or None if it is not closed."""
+    depth = 0
+    for i, character in enumerate(text):
+        depth += (character == "{") - (character == "}")
+        if depth == 0:
+            return text[1:i]
+    return None
+
+
+def first_line(text: str) -> str:
+    """What follows a mark: the next line that is not blank."""
+    return text[: 2 * LONGEST].lstrip(" :\n").partition("\n")[0].rstrip()
+
+
+def _only(answers: list[str], rule: str) -> tuple[str | None, str]:
+    """The answer that all agree on."""
+    if len({"".join(answer.split()) for answer in answers}) > 1:
+        return None, "ambiguous"
+    return _checked(answers[-1], rule)
+
+
+def _checked(answer: str, rule: str) -> tuple[str | None, str]:
+    answer = answer.strip()
+    return (answer, rule) if 0 < len(answer) <= LONGEST else (None, "none")

@@ -1,0 +1,55 @@
+from fractions import Fraction
+
+import pytest
+
+from ludic_gym.envs.puzzles.expressions import BadExpression, worked_out
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1 + 2 * 3", 7),
+        ("(1+2)*3", 9),
+        ("10 - 3 - 2", 5),
+        ("24 / 4 / 3", 2),
+        ("1 / 3 * 3", 1),
+        ("-(2 - 5)", 3),
+        ("2 × 3 ÷ 4 − 1", Fraction(1, 2)),
+    ],
+)
+def test_values_are_exact(text, value):
+    assert worked_out(text).value == value
+
+
+def test_the_numbers_are_told_in_order():
+    assert worked_out("25 * (5 - 3)").numbers == (25, 5, 3)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "1 +",
+        "1 2",
+        "(1",
+        "1)",
+        "1 / (2 - 2)",
+        "2 ** 3",
+        "9**9**9",
+        "2 // 1",
+        "+1",
+        "1.5",
+        "x",
+        "__import__('os')",
+        "1e9",
+        "1_000",
+        "1" * 10,
+        "५",
+        "²",
+        "(" * 199,
+        "1+" * 150 + "1",
+    ],
+)
+def test_anything_else_is_no_expression(text):
+    with pytest.raises(BadExpression):
+        worked_out(text)
