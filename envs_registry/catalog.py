@@ -142,4 +142,13 @@ CATALOG: tuple[EnvEntry, ...] = (
         suites=("puzzles",),
         tags=("puzzle", "maths", "single-turn", "procedural"),
     ),
+    EnvEntry(
+        id="ludic/TowerOfHanoi-v0",
+        title="Tower of Hanoi",
+        description="Disks carried from peg to peg, never a larger one onto a smaller one.",
+        gym="ludic_gym.envs.puzzles.tower_of_hanoi:TowerOfHanoiEnv",
+        suites=("puzzles",),
+        tags=("puzzle", "planning", "multi-turn", "one-player"),
+        random_success=0.02,
+    ),
 )
