@@ -151,4 +151,12 @@ CATALOG: tuple[EnvEntry, ...] = (
         tags=("puzzle", "planning", "multi-turn", "one-player"),
         random_success=0.02,
     ),
+    EnvEntry(
+        id="ludic/KnightsAndKnaves-v0",
+        title="Knights and Knaves",
+        description="Who tells the truth and who lies, by what they say of each other.",
+        gym="ludic_gym.envs.puzzles.knights_and_knaves:KnightsAndKnavesEnv",
+        suites=("puzzles",),
+        tags=("puzzle", "logic", "single-turn", "procedural"),
+    ),
 )

@@ -1,0 +1,76 @@
+import gymnasium as gym
+import pytest
+
+import ludic_gym  # noqa: F401 (registers the ids)
+from ludic_gym.envs.puzzles.knights_and_knaves import (
+    about_all,
+    about_one,
+    about_two,
+    claims,
+    grade_kinds,
+    solutions,
+)
+from ludic_gym.errors import ConfigError
+
+ID = "ludic/KnightsAndKnaves-v0"
+TRUTH = "knave, knight, knave"
+
+
+def test_the_puzzle_of_the_docstring_has_its_solution():
+    said = [about_one(1)[1], about_two(0, 2)[0], about_one(0)[0]]
+    assert [text for text, _ in said] == [
+        "Bob is a knave",
+        "Ann and Cy are of the same kind",
+        "Ann is a knight",
+    ]
+    assert solutions(said) == [(False, True, False)]
+
+
+def test_who_calls_each_other_knave_has_two_solutions():
+    assert solutions([about_one(1)[1], about_one(0)[1]]) == [(True, False), (False, True)]
+
+
+def test_nobody_can_say_to_be_of_the_other_kind_than_a_knight():
+    # "Bob and Ann are of different kinds" says that Bob is a knave, if Ann is a knight; and if
+    # she is a knave it is a lie, so that Bob is a knave too.
+    found = solutions([about_two(1, 0)[1], about_all(2)[0]])
+    assert all(not kinds[1] for kinds in found)
+
+
+@pytest.mark.parametrize(
+    ("text", "correct"),
+    [
+        ("<answer>knave, knight, knave</answer>", True),
+        ("<answer>Ann is a Knave, Bob a KNIGHT and Cy a knave.</answer>", True),
+        ("knave knight knave", True),
+        ("<answer>knave, knight</answer>", False),
+        ("<answer>knave, knight, knave, knight</answer>", False),
+        ("<answer>knight, knave, knight</answer>", False),
+        ("<answer>knave, knight, knave</answer><answer>knight, knave, knave</answer>", False),
+        ("<answer></answer>", False),
+        ("", False),
+    ],
+)
+def test_the_kinds_count_in_order(text, correct):
+    assert grade_kinds(text, TRUTH).correct is correct
+
+
+@pytest.mark.parametrize("people", [2, 3, 6])
+def test_everybody_says_one_thing_about_others(people):
+    env = gym.make(ID, people=people)
+    for seed in range(30):
+        text, _ = env.reset(seed=seed)
+        assert len(text.splitlines()) == people
+        assert env.unwrapped.oracle_action().count("kn") == people
+        assert env.step(env.unwrapped.oracle_action())[1] == 1.0
+
+
+def test_no_claim_is_made_twice():
+    texts = [text for text, _ in claims(3, 0)]
+    assert len(texts) == len(set(texts))
+
+
+@pytest.mark.parametrize("people", [1, 7])
+def test_crowds_that_do_not_exist_are_refused(people):
+    with pytest.raises(ConfigError, match="people is an int from 2 to 6"):
+        gym.make(ID, people=people)
