@@ -159,4 +159,12 @@ CATALOG: tuple[EnvEntry, ...] = (
         suites=("puzzles",),
         tags=("puzzle", "logic", "single-turn", "procedural"),
     ),
+    EnvEntry(
+        id="ludic/Sudoku-v0",
+        title="Sudoku",
+        description="A grid to be filled in the only possible way.",
+        gym="ludic_gym.envs.puzzles.sudoku:SudokuEnv",
+        suites=("puzzles",),
+        tags=("puzzle", "logic", "single-turn", "procedural"),
+    ),
 )

@@ -30,7 +30,7 @@ class QuestionEnv(TextEnv):
     the grader found it) and "truth". The last observation is empty.
     """
 
-    prompt: ClassVar[str]
+    prompt: str
     grade: ClassVar[Grader]
     _question: Question
 

@@ -1,0 +1,149 @@
+"""Sudoku: fill a grid; every puzzle has exactly one solution."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from itertools import islice
+from math import isqrt
+from typing import Any
+
+import numpy as np
+
+from ludic_gym.envs.base import Info
+from ludic_gym.envs.qa import Question, QuestionEnv
+from ludic_gym.errors import ConfigError
+from ludic_gym.graders.extract import extract
+from ludic_gym.graders.grade import Grade
+
+FREE = "."
+# Fewest clues that are asked for, and most, by side.
+CLUES = {4: (4, 15), 9: (24, 80)}
+USUAL_CLUES = {4: 8, 9: 40}
+
+
+def grade_grid(text: str, truth: str) -> Grade:
+    """Whether the answer in `text` is the grid of `truth`, white space and lines | - + aside."""
+    answer, rule = extract(text)
+    if answer is None:
+        return Grade(False, None, rule)
+    return Grade(_cells(answer) == _cells(truth), answer, rule)
+
+
+def _cells(text: str) -> str:
+    return "".join(character for character in text if character not in " \t\n\r|-+")
+
+
+class SudokuEnv(QuestionEnv):
+    """Fill the grid so that every row, column and box has every number once.
+
+    size: 9, or 4 for the small one.
+    clues: how many numbers are given; 0 for 40 of 81, or 8 of 16. Where taking away one more
+        would allow a second solution, more are given.
+
+    Observation: the grid, . for a free cell. Action: the whole grid in <answer></answer> tags.
+
+        1 . 3 4
+        . 4 . 2
+        2 . 4 .
+        4 3 . 1
+    <answer>1 2 3 4
+    3 4 1 2
+    2 1 4 3
+    4 3 2 1</answer>             (reward 1)
+    """
+
+    grade = grade_grid
+
+    def __init__(self, size: int = 9, clues: int = 0, render_mode: str | None = None) -> None:
+        super().__init__(render_mode)
+        if size not in CLUES:
+            raise ConfigError(f"size is one of {sorted(CLUES)}, got {size!r}")
+        low, high = CLUES[size]
+        if clues and not low <= clues <= high:
+            raise ConfigError(f"clues is from {low} to {high} for size={size}, got {clues!r}")
+        self._size, self._clues = size, clues or USUAL_CLUES[size]
+        box = isqrt(size)
+        self.prompt = (
+            f"Fill the free cells (.) so that every row, column and {box} by {box} box has every "
+            f"number from 1 to {size} once. Give the whole grid in <answer></answer> tags."
+        )
+
+    def _ask(self, options: Mapping[str, Any]) -> tuple[Question, Info]:
+        self._row(options)
+        solved = shuffled(self._size, self.np_random)
+        order = [int(i) for i in self.np_random.permutation(self._size**2)]
+        return Question(as_text(thinned(solved, order, self._clues)), as_text(solved)), {}
+
+
+def as_text(grid: str) -> str:
+    """One line per row."""
+    size = isqrt(len(grid))
+    return "\n".join(" ".join(grid[i : i + size]) for i in range(0, len(grid), size))
+
+
+def shuffled(size: int, rng: np.random.Generator) -> str:
+    """A full grid: a regular one with numbers, rows and columns changed among their kind."""
+    box = isqrt(size)
+
+    def order() -> list[int]:
+        bands = rng.permutation(box)
+        return [int(band) * box + int(i) for band in bands for i in rng.permutation(box)]
+
+    rows, columns, numbers = order(), order(), rng.permutation(size)
+    return "".join(
+        str(int(numbers[(y % box * box + y // box + x) % size]) + 1) for y in rows for x in columns
+    )
+
+
+def thinned(grid: str, order: list[int], clues: int) -> str:
+    """The grid without what can be left out in that order, down to the number of clues."""
+    given = len(grid)
+    for i in order:
+        if given == clues:
+            break
+        fewer = grid[:i] + FREE + grid[i + 1 :]
+        if is_unique(fewer):
+            grid, given = fewer, given - 1
+    return grid
+
+
+def is_unique(grid: str) -> bool:
+    """Whether there is exactly one solution."""
+    return len(list(islice(solutions(grid), 2))) == 1
+
+
+def solutions(grid: str) -> Iterator[str]:
+    """Every solution, by filling the cell with the fewest choices first."""
+    cell, choices = -1, ""
+    for i, character in enumerate(grid):
+        if character != FREE:
+            continue
+        seen = {grid[j] for j in peers(isqrt(len(grid)))[i]}
+        left = "".join(n for n in "123456789"[: isqrt(len(grid))] if n not in seen)
+        if cell < 0 or len(left) < len(choices):
+            cell, choices = i, left
+        if len(choices) < 2:
+            break
+    if cell < 0:
+        yield grid
+    for number in choices:
+        yield from solutions(grid[:cell] + number + grid[cell + 1 :])
+
+
+@cache
+def peers(size: int) -> tuple[tuple[int, ...], ...]:
+    """The cells that share a row, column or box with each cell."""
+    box, cells = isqrt(size), range(size * size)
+
+    def units(i: int) -> tuple[int, int, tuple[int, int]]:
+        y, x = divmod(i, size)
+        return y, x, (y // box, x // box)
+
+    return tuple(
+        tuple(j for j in cells if j != i and any(map(_same, units(i), units(j)))) for i in cells
+    )
+
+
+def _same(a: object, b: object) -> bool:
+    return a == b
