@@ -1,0 +1,222 @@
+"""Trained tokens and played games per second, beside a bare torch loop and TRL.
+
+    python benchmarks/trainer.py [--threads 1] [--repeats 5] [--trl-python VENV/bin/python]
+
+The bare loop is what one writes in a notebook: padded rows, the model's logits, log_softmax,
+gather, backward, clip, AdamW. TRL's GRPOTrainer runs in an environment of its own (pip install
+trl), on the same model and the same rows, sampling left out. Every number is the best of `repeats`;
+compare ratios, not absolutes.
+
+A ten-turn episode is one row here. TRL is shown it as one row as well, which its tool mask makes
+possible, and as a row per turn, which is what single-turn recipes make of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table
+
+import ludic_gym  # noqa: F401 - registers the environments
+from ludic_gym.types import Sampling, Task
+from ludic_train.algorithms import make_grpo, make_reinforce
+from ludic_train.config import Guards, TrainerConfig
+from ludic_train.inference.saved import PolicySpec
+from ludic_train.model import make_tiny_model, make_tokenizer, save_model
+from ludic_train.recipes.learner import Learner, learner_from_nothing
+from ludic_train.saw import SAWItem
+from ludic_train.sources import RolloutBatchSource
+from ludic_train.trainer import Trainer
+
+LENGTHS = {
+    "256 rows of 22 tokens": [22] * 256,
+    "64 rows of 8 to 256 tokens": [8 + 248 * i * i // 63**2 for i in range(64)],
+    "64 rows of 20 to 1000 tokens, lognormal": [
+        int(n) for n in np.clip(np.random.default_rng(1).lognormal(4.2, 1.0, 64), 20, 1000)
+    ],
+}
+TURNS, SAID, SAMPLED = 10, 20, 10
+EPISODES = "16 episodes of 10 turns"
+
+
+def sampled_tail(length: int) -> np.ndarray:
+    return np.arange(length) >= length - max(length // 3, 1)
+
+
+def turns(count: int) -> np.ndarray:
+    """The action mask of an episode: what is said to the model, what it samples, and again."""
+    return np.tile(np.arange(SAID + SAMPLED) >= SAID, count)
+
+
+def rows(masks: list[np.ndarray]) -> list[SAWItem]:
+    """Random rows, sampled where the masks say."""
+    rng = np.random.default_rng(0)
+    made = []
+    for mask in masks:
+        length = len(mask)
+        weight = np.where(mask, rng.normal(), 0).astype(np.float32)
+        made.append(
+            SAWItem(
+                input_ids=rng.integers(3, 250, length).astype(np.int32),
+                action_mask=mask,
+                weight=weight,
+                behavior_logprobs=np.where(mask, -5.5, 0).astype(np.float32),
+            )
+        )
+    return made
+
+
+def bare_update(
+    model: torch.nn.Module, optimizer: torch.optim.Optimizer, items: list[SAWItem]
+) -> None:
+    """The same clipped surrogate on one padded batch."""
+    width = max(len(item.input_ids) for item in items)
+
+    def padded(arrays: list[np.ndarray]) -> torch.Tensor:
+        return torch.stack(
+            [torch.from_numpy(np.pad(array, (0, width - len(array)))) for array in arrays]
+        )
+
+    ids = padded([item.input_ids.astype(np.int64) for item in items])
+    real = padded([np.ones(len(item.input_ids), np.int64) for item in items])
+    mask = padded([item.action_mask for item in items])[:, 1:]
+    weight = padded([item.weight for item in items])[:, 1:]
+    old = padded([item.behavior_logprobs for item in items])[:, 1:]
+    logits = model(input_ids=ids, attention_mask=real).logits[:, :-1]
+    logprobs = logits.log_softmax(-1).gather(-1, ids[:, 1:, None])[..., 0]
+    ratio = (logprobs - old).exp()
+    surrogate = torch.minimum(ratio * weight, ratio.clamp(0.8, 1.2) * weight)
+    loss = -(surrogate * mask).sum() / mask.sum()
+    optimizer.zero_grad()
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+
+
+def best_rate(work: Callable[[], None], amount: int, repeats: int) -> float:
+    """`amount` per second, in the fastest of `repeats` calls."""
+    work()
+    seconds = []
+    for _ in range(repeats):
+        started = time.perf_counter()
+        work()
+        seconds.append(time.perf_counter() - started)
+    return amount / min(seconds)
+
+
+def trained_rates(items: list[SAWItem], repeats: int) -> tuple[float, float]:
+    """Tokens per second of Ludic's trainer and of the bare loop."""
+    tokenizer = make_tokenizer(["a b c"])
+    model = make_tiny_model(tokenizer)
+    guards = Guards(max_kl_at_lag_0=None)
+    cfg = TrainerConfig(micro_token_budget=4096, guards=guards)
+    trainer = Trainer(model, make_grpo(), None, cfg=cfg)
+    tokens = sum(len(item.input_ids) for item in items)
+    bare = make_tiny_model(tokenizer)
+    optimizer = torch.optim.AdamW(bare.parameters(), lr=1e-5, fused=True)
+    return (
+        best_rate(lambda: trainer.update(items), tokens, repeats),
+        best_rate(lambda: bare_update(bare, optimizer, items), tokens, repeats),
+    )
+
+
+def trl_seconds(batches: dict[str, list[SAWItem]], args: argparse.Namespace) -> dict[str, float]:
+    """Seconds per update of TRL on each batch."""
+    tokenizer = make_tokenizer(["a b c"])
+    plain = {
+        name: [
+            {
+                "ids": item.input_ids.tolist(),
+                "mask": item.action_mask.tolist(),
+                "old": item.behavior_logprobs.tolist(),
+                "advantage": float(item.weight[item.action_mask][0]),
+            }
+            for item in items
+        ]
+        for name, items in batches.items()
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "model").mkdir()
+        save_model(make_tiny_model(tokenizer), tokenizer, Path(folder) / "model")
+        (Path(folder) / "batches.json").write_text(json.dumps(plain))
+        program = Path(__file__).parent / "peers" / "trl_grpo.py"
+        arguments = [folder, str(args.repeats + 1), str(args.threads)]
+        subprocess.run([args.trl_python, program, *arguments], check=True, stdout=sys.stderr)
+        return json.loads((Path(folder) / "seconds.json").read_text())
+
+
+def games_rate(repeats: int) -> float:
+    """Tic-Tac-Toe games per second, sampled from the tiny model and made into rows."""
+    sampling = Sampling(max_tokens=8)
+    tasks = (
+        Task(env_id="ludic/TicTacToe-v0", seed=i, sampling=sampling, max_turns=5) for i in count()
+    )
+    learner: Learner = learner_from_nothing([], PolicySpec(context="latest"), seed=0)
+    source = RolloutBatchSource(
+        tasks, learner.make_policy, make_reinforce(), groups_per_batch=32, group_size=8
+    )
+
+    async def play() -> None:
+        await source.next_batch()
+
+    return best_rate(lambda: asyncio.run(play()), 256, repeats)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--trl-python", help="an interpreter that can import trl")
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    batches = {name: rows([sampled_tail(n) for n in ns]) for name, ns in LENGTHS.items()}
+    batches[EPISODES] = rows([turns(TURNS)] * 16)
+    per_turn = rows([turns(k)[: k * (SAID + SAMPLED)] for k in range(1, TURNS + 1)] * 16)
+    for item in per_turn:
+        item.action_mask[:-SAMPLED] = False
+    peer = trl_seconds(batches | {"per turn": per_turn}, args) if args.trl_python else {}
+    table = Table("useful tokens/s", "Ludic", "bare loop", "ratio", "TRL", "ratio")
+    for name, items in batches.items():
+        tokens = sum(len(item.input_ids) for item in items)
+        ours, bare = trained_rates(items, args.repeats)
+        table.add_row(
+            name,
+            f"{ours:,.0f}",
+            f"{bare:,.0f}",
+            f"{ours / bare:.2f}",
+            *beside(ours, tokens, peer.get(name)),
+        )
+        if name == EPISODES:
+            table.add_row(
+                "  a row per turn in TRL",
+                f"{ours:,.0f}",
+                "",
+                "",
+                *beside(ours, tokens, peer.get("per turn")),
+            )
+    console = Console()
+    console.print(table)
+    console.print(f"games of an untrained policy: {games_rate(args.repeats):,.0f}/s")
+
+
+def beside(ours: float, tokens: int, seconds: float | None) -> tuple[str, str]:
+    """A peer's rate on the same useful tokens, and how many times faster we are."""
+    if seconds is None:
+        return "", ""
+    return f"{tokens / seconds:,.0f}", f"{ours * seconds / tokens:.2f}"
+
+
+if __name__ == "__main__":
+    main()
