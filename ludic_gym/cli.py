@@ -21,7 +21,10 @@ COMMANDS = {
     "check": "test an environment, yours too, against the contract",
 }
 # A plug-in is not loaded to ask what it does: torch takes seconds.
-PLUGIN_SUMMARIES = {"train": "let a model learn to play; needs the extra 'train'"}
+PLUGIN_SUMMARIES = {
+    "train": "let a model learn to play; needs the extra 'train'",
+    "plan": "memory and time that training a model would take; needs the extra 'train'",
+}
 EXAMPLES = """\
 examples:
   ludic list
