@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from dataclasses import dataclass
 from pathlib import Path
+from shutil import which
 from typing import Annotated
 
 import tyro
@@ -46,15 +48,21 @@ def train(argv: list[str]) -> int:
     except KeyboardInterrupt:
         print(f"stopped at once; {how_to_go_on(recipe, out)}")
         return INTERRUPTED
-    print(f"try it   {recipe.try_it.format(out=out)}")
+    print(f"try it   {program()} {recipe.try_it.format(out=out)}")
     return 0
 
 
 def how_to_go_on(recipe: Recipe, out: Path) -> str:
     """What to type after a run was stopped."""
     if is_resumable(out):
-        return f"go on with: ludic train {recipe.name} --out {out} --resume"
+        return f"go on with: {program()} train {recipe.name} --out {out} --resume"
     return "there was nothing to save yet: start it again with the same command"
+
+
+def program() -> str:
+    """What to type for `ludic`: its path, where the shell would not find it by its name."""
+    started_as = Path(sys.argv[0])
+    return str(started_as) if started_as.name == "ludic" and not which("ludic") else "ludic"
 
 
 def overview() -> str:

@@ -69,5 +69,5 @@ ARITHMETIC = Recipe(
     measures=measures,
     outcomes=("success", "failure", "truncated"),
     curves=("reward", "eval/greedy/success", "eval/sampled/success", "entropy"),
-    try_it=f"ludic bench {ENV_ID} --policy {{out}} --env-kwargs split=test --temperature 0",
+    try_it=f"bench {ENV_ID} --policy {{out}} --env-kwargs split=test --temperature 0",
 )

@@ -103,7 +103,7 @@ class Recipe:
     outcomes: which shares of the episodes of a measure are reported.
     final_episodes: per measure, when training has ended.
     curves: the metrics to draw.
-    try_it: a command that uses the policy, with "{out}" for the run's folder.
+    try_it: what to type after `ludic` to use the policy, with "{out}" for the run's folder.
     """
 
     name: str

@@ -72,5 +72,5 @@ TIC_TAC_TOE = Recipe(
     outcomes=("win", "draw", "loss", "illegal"),
     curves=("reward", "eval/perfect/draw", "eval/random/win", "entropy"),
     # It has learned to move first, so the human moves second.
-    try_it=f"ludic play {ENV_ID} --against {{out}} --seat second",
+    try_it=f"play {ENV_ID} --against {{out}} --seat second",
 )

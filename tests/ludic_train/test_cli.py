@@ -1,6 +1,7 @@
 import pytest
 
 from ludic_gym.cli import main
+from ludic_train import cli
 
 
 def test_train_explains_itself(capsys):
@@ -22,3 +23,18 @@ def test_a_recipe_lists_its_options_with_defaults(capsys):
 def test_an_unknown_recipe_is_answered_with_those_there_are(capsys):
     assert main(["train", "chess"]) == 2
     assert "no recipe 'chess'; there are: tic-tac-toe, arithmetic" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("path", "typed"),
+    [("bin", "ludic"), ("elsewhere", ".venv/bin/ludic")],
+)
+def test_commands_to_type_next_name_the_program_as_the_shell_finds_it(
+    path, typed, tmp_path, monkeypatch
+):
+    program = tmp_path / "bin" / "ludic"
+    program.parent.mkdir()
+    program.touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path / path))
+    monkeypatch.setattr("sys.argv", [".venv/bin/ludic", "train"])
+    assert cli.program() == typed
