@@ -8,6 +8,8 @@ DOCS_STAMP := $(VENV)/.installed-docs
 # Further arguments: make setup PIP_ARGS="--extra-index-url ...", make test ARGS="-k parsers"
 PIP_ARGS ?=
 ARGS ?=
+# A folder of its own for every `make train`, unless ARGS names one.
+NEW_RUN = $(if $(findstring --out,$(ARGS)),,--out runs/tic-tac-toe-$$(date +%Y%m%d-%H%M%S))
 
 # The tensors here are small: a second thread per process costs more than it brings.
 export OMP_NUM_THREADS ?= 1
@@ -28,7 +30,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 train: $(STAMP) ## train a Tic-Tac-Toe policy from nothing, then show its curve and a game
-	$(BIN)/ludic train tic-tac-toe $(ARGS)
+	$(BIN)/ludic train tic-tac-toe $(NEW_RUN) $(ARGS)
 
 test: $(STAMP) ## run the whole test suite
 	@$(BIN)/python -m pytest -n auto --maxprocesses 4 $(ARGS)

@@ -94,4 +94,22 @@ def test_links_within_the_project_lead_somewhere(page):
 
 def test_the_program_on_the_first_screen_has_twelve_lines():
     program = next(block for block in blocks(ROOT / "README.md") if block.language == "python")
-    assert len([line for line in program.text.splitlines() if line]) == 11
+    assert len(program.text.splitlines()) == 12
+
+
+@pytest.mark.parametrize(
+    ("arguments", "folder"),
+    [("", "runs/tic-tac-toe-$(date +%Y%m%d-%H%M%S)"), ("--seed 1 --out mine", "mine")],
+)
+def test_make_train_starts_a_new_run_every_time_unless_a_folder_is_named(arguments, folder):
+    command = ["make", "--dry-run", "train", f"ARGS={arguments}"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
+    (line,) = [line for line in done.stdout.splitlines() if "ludic train tic-tac-toe" in line]
+    assert line.count("--out") == 1
+    assert f"--out {folder}" in line
+
+
+def test_the_start_page_leads_to_every_page():
+    text = (ROOT / "docs" / "index.md").read_text()
+    others = {path.name for path in (ROOT / "docs").glob("*.md")} - {"index.md"}
+    assert others <= set(re.findall(r"\]\(([^)#]+)\)", text))
