@@ -19,7 +19,7 @@ class Score:
     index: the task's position among the tasks.
     outcome: the env's own word for the end (`info["outcome"]`), else "truncated", "success" or
         "failure"; "error" where the episode failed.
-    completion_tokens: sampled tokens; 0 for policies that report none.
+    completion_tokens: sampled tokens; None where a server did not tell them.
     cut_off: model calls that ran into `max_tokens`.
     error: why the episode failed, None if it did not; then the other numbers are 0.
     """
@@ -29,7 +29,7 @@ class Score:
     reward: float = 0.0
     outcome: str = "error"
     turns: int = 0
-    completion_tokens: int = 0
+    completion_tokens: int | None = 0
     cut_off: int = 0
     error: str | None = None
 
@@ -43,7 +43,8 @@ class BenchResult:
     success_interval: Wilson's, 95%.
     reward_interval: normal, 95%; None with fewer than two episodes.
     outcomes: how many episodes ended how, the commonest first.
-    turns, completion_tokens, cut_off: sums over the episodes.
+    turns, completion_tokens, cut_off: sums over the episodes; None for tokens that a server did not
+        tell.
     errors: (index of the task, reason) of every failed episode, by index.
     """
 
@@ -55,7 +56,7 @@ class BenchResult:
     reward_interval: Interval | None
     outcomes: Mapping[str, int] = field(default_factory=dict)
     turns: int = 0
-    completion_tokens: int = 0
+    completion_tokens: int | None = 0
     cut_off: int = 0
     errors: tuple[tuple[int, str], ...] = ()
 
@@ -71,7 +72,7 @@ def score(episode: Episode) -> Score:
         reward=rollout.total_reward,
         outcome=outcome(rollout),
         turns=len(rollout.steps),
-        completion_tokens=sum(len(c.completion_ids or ()) for c in completions(rollout)),
+        completion_tokens=_sum([_sampled_tokens(c) for c in completions(rollout)]),
         cut_off=sum(c.finish_reason == "length" for c in completions(rollout)),
     )
 
@@ -111,7 +112,17 @@ def summarise(scores: Sequence[Score]) -> BenchResult:
         reward_interval=mean_interval(rewards) if len(rewards) > 1 else None,
         outcomes=dict(Counter(s.outcome for s in ended).most_common()),
         turns=sum(s.turns for s in ended),
-        completion_tokens=sum(s.completion_tokens for s in ended),
+        completion_tokens=_sum([s.completion_tokens for s in ended]),
         cut_off=sum(s.cut_off for s in ended),
         errors=tuple((s.index, s.error) for s in ordered if s.error is not None),
     )
+
+
+def _sampled_tokens(completion: Completion) -> int | None:
+    return None if completion.completion_ids is None else len(completion.completion_ids)
+
+
+def _sum(counts: Sequence[int | None]) -> int | None:
+    """The sum; None as soon as one count is not known."""
+    known = [count for count in counts if count is not None]
+    return sum(known) if len(known) == len(counts) else None

@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 from itertools import permutations
 
 import pytest
@@ -7,6 +8,7 @@ from ludic_gym.bench import score, summarise
 from ludic_gym.types import Completion, Decision, Episode, Rollout, Step, Task
 
 TASK = Task(env_id="ludic/Arithmetic-v0")
+UNTOLD = Completion(text="5", finish_reason="stop")
 
 
 def step(reward=0.0, ids=(), finish="stop", **rest):
@@ -25,6 +27,14 @@ def test_a_score_adds_up_the_episode():
     numbers = score(ended(7, first, last))
     assert (numbers.index, numbers.success, numbers.reward) == (7, True, 1.25)
     assert (numbers.outcome, numbers.turns, numbers.completion_tokens) == ("win", 2, 5)
+
+
+def test_tokens_that_a_server_did_not_tell_are_not_counted_as_none_at_all():
+    untold = replace(step(), decision=Decision(action="5", completions=(UNTOLD,)))
+    silent, told = score(ended(0, step(ids=(1, 2)), untold)), score(ended(1, step(ids=(1, 2))))
+    assert (silent.completion_tokens, told.completion_tokens) == (None, 2)
+    assert summarise([silent, told]).completion_tokens is None
+    assert summarise([told]).completion_tokens == 2
 
 
 @pytest.mark.parametrize(
