@@ -53,12 +53,22 @@ def run_episodes(
 
     def jobs() -> Iterator[tuple[Task, Play[Env]]]:
         for item in tasks:
-            task, make = (item, make_policy) if isinstance(item, Task) else item
+            task, make = _task_and_maker(item, make_policy)
             yield task, partial(_play_alone, make)
 
     if envs is not None:
         return EpisodeStream(jobs(), envs, options).episodes()
     return _closing(jobs(), env_pool(max_idle=concurrency), options)
+
+
+def _task_and_maker(item: object, make_policy: MakePolicy) -> tuple[Task, MakePolicy]:
+    if isinstance(item, Task):
+        return item, make_policy
+    if isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], Task):
+        return item
+    raise ConfigError(
+        f"tasks holds {item!r}; it takes a Task, or a pair of a Task and a MakePolicy"
+    )
 
 
 def env_pool(*, max_idle: int) -> EnvPool[Env]:

@@ -1,5 +1,6 @@
 import asyncio
 import itertools
+import re
 import threading
 
 import gymnasium as gym
@@ -325,3 +326,10 @@ async def test_a_keyboard_interrupt_is_not_an_episode_error():
 
     with pytest.raises(KeyboardInterrupt):
         await asyncio.to_thread(run)
+
+
+@pytest.mark.parametrize("item", ["ludic/Arithmetic-v0", None, ("ludic/Arithmetic-v0", {})])
+async def test_what_is_no_task_is_refused_by_its_value(item):
+    with pytest.raises(ConfigError, match=re.escape(f"tasks holds {item!r}; it takes a Task")):
+        async for _ in run_episodes([item], lambda env: ScriptedPolicy(["1"])):
+            pass
