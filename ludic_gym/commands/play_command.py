@@ -34,7 +34,7 @@ from ludic_gym.types import Env, Rollout, Sampling, Task
 EXAMPLES = """\
 ludic play ludic/TicTacToe-v0
 ludic play ludic/TicTacToe-v0 --seat second --against perfect
-ludic play ludic/TicTacToe-v0 --against runs/tic-tac-toe
+ludic play ludic/TicTacToe-v0 --seat second --against runs/tic-tac-toe
 ludic play ludic/Arithmetic-v0 --seed 7"""
 
 
@@ -68,11 +68,11 @@ def main(argv: list[str]) -> int:
     )
     try:
         with interrupted_at_once():
-            rollout = asyncio.run(played(task, args))
+            rollouts = asyncio.run(played(task, args))
     except EOFError:
         print("\nleft before the end")
         return 0
-    print(farewell(rollout))
+    print(farewell(*rollouts))
     return 0
 
 
@@ -92,13 +92,13 @@ def interrupted_at_once() -> Iterator[None]:
         signal.signal(signal.SIGINT, previous)
 
 
-async def played(task: Task, args: PlayArgs) -> Rollout:
-    """The human's rollout."""
+async def played(task: Task, args: PlayArgs) -> tuple[Rollout, ...]:
+    """The human's rollout, and in a game for two the other player's after it."""
     if task.env_id in pettingzoo.aec_registry:
         return await game_for_two(task, seat=args.seat, against=args.against or "random")
     if args.against is not None or args.seat != "first":
         raise ConfigError(f"{task.env_id} is for one player: leave out --against and --seat")
-    return await game_for_one(task)
+    return (await game_for_one(task),)
 
 
 async def game_for_one(task: Task) -> Rollout:
@@ -108,8 +108,8 @@ async def game_for_one(task: Task) -> Rollout:
     return await run_episode(env, human(env.unwrapped), task)
 
 
-async def game_for_two(task: Task, *, seat: str, against: str) -> Rollout:
-    """The human's rollout of a PettingZoo game."""
+async def game_for_two(task: Task, *, seat: str, against: str) -> tuple[Rollout, ...]:
+    """The human's rollout of a PettingZoo game, and the other player's."""
     with readable_env_errors():
         env: AECEnv[str, Any, Any] = pettingzoo.make("aec", task.env_id, **task.kwargs)
     first, second = env.possible_agents
@@ -118,8 +118,7 @@ async def game_for_two(task: Task, *, seat: str, against: str) -> Rollout:
         # The reference policies look into either kind of env; all others look into none.
         opponent = make_policy(cast(Env, env))
         policies = {you: human(env.unwrapped), other: opponent}
-        rollouts = await run_match(env, policies, task)
-    return next(rollout for rollout in rollouts if rollout.agent == you)
+        return await run_match(env, policies, task)
 
 
 def human(env: object) -> HumanPolicy:
@@ -145,9 +144,14 @@ def read_action(legal_actions: Callable[[], tuple[str, ...]]) -> str:
         print(f"{action!r} is not allowed here; choose from: {' '.join(legal)}")
 
 
-def farewell(rollout: Rollout) -> str:
+def farewell(rollout: Rollout, *others: Rollout) -> str:
     """How it ended."""
     info = rollout.steps[-1].info
     truth = f" (the answer is {info['truth']})" if "truth" in info else ""
-    lines = [rollout.final_observation, f"{outcome(rollout)}{truth}"]
+    faults = [
+        f"the other player's move {other.steps[-1].decision.action!r} is not allowed"
+        for other in others
+        if outcome(other) == "illegal"
+    ]
+    lines = [rollout.final_observation, *faults, f"{outcome(rollout)}{truth}"]
     return "\n" + "\n".join([*filter(None, lines), f"reward {rollout.total_reward:g}"])

@@ -1,9 +1,15 @@
+import asyncio
 import io
 import re
 
+import pettingzoo
 import pytest
 
 from ludic_gym.cli import main
+from ludic_gym.commands.play_command import farewell
+from ludic_gym.policies import ScriptedPolicy
+from ludic_gym.rollout import run_match
+from ludic_gym.types import Task
 
 
 @pytest.fixture(autouse=True)
@@ -101,3 +107,12 @@ def test_an_unknown_id_is_refused(monkeypatch, capsys):
 def test_a_seed_below_zero_is_refused(monkeypatch, capsys):
     code, screen = play(monkeypatch, capsys, "", "ludic/TicTacToe-v0", "--seed", "-4")
     assert (code, screen) == (2, "ludic: seed must be at least 0, got -4\n")
+
+
+def test_a_win_by_the_other_players_illegal_move_says_so():
+    task = Task(env_id="ludic/TicTacToe-v0", seed=0)
+    env = pettingzoo.make("aec", "ludic/TicTacToe-v0")
+    you, other = env.possible_agents
+    policies = {you: ScriptedPolicy(["5"]), other: ScriptedPolicy(["55"])}
+    said = farewell(*asyncio.run(run_match(env, policies, task)))
+    assert said.endswith("\nthe other player's move '55' is not allowed\nwin\nreward 1")
