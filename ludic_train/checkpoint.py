@@ -159,15 +159,18 @@ def load_checkpoint(path: Path) -> LoadedCheckpoint:
     return LoadedCheckpoint(path=path, step=record["step"], tensors=tensors, state=record["state"])
 
 
-def optimizer_tensors(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[str, Tensor]:
+def optimizer_tensors(
+    optimizer: torch.optim.Optimizer, model: nn.Module, *, put_together: bool = True
+) -> dict[str, Tensor]:
     """The optimizer's state as "KEY/PARAMETER NAME" -> tensor, such as "exp_avg/lm_head.weight".
 
     The tensors are the live ones: write them before the next step. Those of a sharded model are
-    whole, and all ranks must ask. Learning rates and the like are the caller's to keep.
+    whole, and all ranks must ask, unless they are not to be `put_together`. Learning rates and the
+    like are the caller's to keep.
     """
     names = _names(optimizer, model)
     return {
-        f"{key}/{names[param]}": whole(value)
+        f"{key}/{names[param]}": whole(value) if put_together else value
         for param, state in optimizer.state.items()
         for key, value in state.items()
     }

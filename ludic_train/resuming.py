@@ -23,10 +23,12 @@ from ludic_train.errors import CheckpointError
 from ludic_train.model import load_params
 from ludic_train.ranks import gathered, rank, world_size
 from ludic_train.sharding import like, sharded_modules, whole_params
+from ludic_train.shards import read_shards, write_shards
 from ludic_train.trainer import Trainer
 
 # Trained params of a sharded model stand beside the optimizer's tensors, under this.
 PARAM = "param/"
+SHARDS = "shards"
 # Writes the model to a folder; the mapping holds whole params where the model's own are sharded.
 WriteModel = Callable[[Path, Mapping[str, Tensor] | None], None]
 
@@ -57,6 +59,41 @@ def save_training(
             tensors=tensors,
             state={"trainer": trainer.state_dict(), "rngs": rngs, "extra": dict(extra or {})},
         )
+    _wait_for_all()
+
+
+def save_shards(manager: CheckpointManager, trainer: Trainer, *, extra: Json | None = None) -> None:
+    """As `save_training`, but each rank writes its own part and nothing is put together.
+
+    For models that fit on no single rank. The checkpoint holds no model in Hugging Face format;
+    `resume_training` reads it with any number of ranks.
+    """
+    draft = manager.directory / f"shards_{trainer.version:08d}.incomplete"
+    draft.mkdir(parents=True, exist_ok=True)
+    _wait_for_all()
+    write_shards(draft, _shard_tensors(trainer))
+    rngs = [json.loads(state) for state in gathered(json.dumps(rng_state()).encode())]
+
+    def move_draft(folder: Path) -> None:
+        draft.rename(folder / SHARDS)
+
+    if rank() == 0:
+        manager.save(
+            trainer.version,
+            write_model=move_draft,
+            tensors={},
+            state={"trainer": trainer.state_dict(), "rngs": rngs, "extra": dict(extra or {})},
+        )
+    _wait_for_all()
+
+
+def _shard_tensors(trainer: Trainer) -> dict[str, Tensor]:
+    """The trained params and what the optimizer keeps of them, as they are spread."""
+    params = {PARAM + n: p for n, p in trainer.model.named_parameters() if p.requires_grad}
+    return params | optimizer_tensors(trainer.optimizer, trainer.model, put_together=False)
+
+
+def _wait_for_all() -> None:
     if world_size() > 1:
         torch.distributed.barrier()
 
@@ -74,14 +111,29 @@ def resume_training(
     if which == "auto" and not manager.steps():
         return None
     checkpoint = manager.load("latest" if which == "auto" else which)
-    _restore_params(trainer, checkpoint)
-    moments = {n: t for n, t in checkpoint.tensors.items() if not n.startswith(PARAM)}
+    if (shards := checkpoint.model_dir / SHARDS).is_dir():
+        moments = _restore_shards(trainer, shards)
+    else:
+        _restore_params(trainer, checkpoint)
+        moments = {n: t for n, t in checkpoint.tensors.items() if not n.startswith(PARAM)}
     restore_optimizer(trainer.optimizer, trainer.model, moments)
     trainer.load_state_dict(checkpoint.state["trainer"])
     rngs = checkpoint.state["rngs"]
     restore_rng(rngs[rank() % len(rngs)])
     extra: Mapping[str, Any] = checkpoint.state["extra"]
     return extra
+
+
+def _restore_shards(trainer: Trainer, folder: Path) -> dict[str, Tensor]:
+    """Put the params in place; returns this rank's part of what the optimizer keeps."""
+    own = {n: p for n, p in trainer.model.named_parameters() if p.requires_grad}
+    stored = read_shards(folder, {PARAM + name: param for name, param in own.items()})
+    with torch.no_grad():
+        for name, param in own.items():
+            param.copy_(stored[PARAM + name])
+    wanted = {f"{key}/{n}": p for key in ("exp_avg", "exp_avg_sq") for n, p in own.items()}
+    steps = {f"step/{name}": torch.tensor(0.0) for name in own}
+    return read_shards(folder, wanted | steps)
 
 
 def _restore_params(trainer: Trainer, checkpoint: LoadedCheckpoint) -> None:

@@ -102,7 +102,9 @@ def whole_params(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 
 def like(param: Tensor, value: Tensor) -> Tensor:
-    """A whole tensor, which all ranks have, cut and placed as `param` is."""
+    """A whole tensor, which all ranks have, cut and placed as `param` is; or one that is so."""
+    if isinstance(value, DTensor):
+        return value
     if not isinstance(param, DTensor):
         return value.to(param.device)
     from torch.distributed.tensor import distribute_tensor

@@ -62,9 +62,17 @@ def kill_at(update, out, processes):
         process.communicate()
 
 
-@pytest.mark.parametrize(
-    ("kind", "ranks"), [("tied", 1), ("full", 1), ("lora", 1), ("shards", 2), ("copies", 2)]
-)
+KINDS = [
+    ("tied", 1),
+    ("lora", 1),
+    ("pieces", 2),
+    ("copies", 2),
+    pytest.param("full", 1, marks=pytest.mark.slow),
+    pytest.param("shards", 2, marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize(("kind", "ranks"), KINDS)
 def test_a_run_killed_at_any_update_goes_on_bit_for_bit(kind, ranks, tmp_path):
     straight, killed = tmp_path / "straight", tmp_path / "killed"
     straight.mkdir()
@@ -77,7 +85,7 @@ def test_a_run_killed_at_any_update_goes_on_bit_for_bit(kind, ranks, tmp_path):
     found = load_file(killed / "final.safetensors")
     assert found.keys() == expected.keys()
     assert all(torch.equal(found[name], expected[name]) for name in expected)
-    if ranks > 1 and kind == "shards":
+    if kind in {"shards", "pieces"}:
         go_on_alone(straight, killed, expected)
 
 

@@ -16,7 +16,7 @@ from two_ranks.learning import random_rows, settings, tiny_model, tokenizer
 from ludic_train.algorithms import make_grpo
 from ludic_train.checkpoint import CheckpointManager
 from ludic_train.model import save_model
-from ludic_train.resuming import resume_training, save_training
+from ludic_train.resuming import resume_training, save_shards, save_training
 from ludic_train.sharding import shard_model, whole_params
 from ludic_train.sources import OfflineBatchSource
 from ludic_train.trainer import Trainer
@@ -40,6 +40,7 @@ MODELS = {
     "full": untied_model,
     "lora": lora_model,
     "shards": lambda: shard_model(tiny_model()),
+    "pieces": lambda: shard_model(tiny_model()),
     "copies": tiny_model,
 }
 
@@ -59,7 +60,10 @@ async def train(kind, out, updates):
     resume_training(manager, trainer, "auto")
     while trainer.version < updates:
         await trainer.train(1)
-        save_training(manager, trainer, lambda folder, params: write_model(model, folder, params))
+        if kind == "pieces":
+            save_shards(manager, trainer)
+        else:
+            save_training(manager, trainer, lambda to, params: write_model(model, to, params))
     params = {name: param.clone() for name, param in whole_params(model)}
     if not dist.is_initialized() or dist.get_rank() == 0:
         save_file(params, out / "final.safetensors")
