@@ -167,4 +167,15 @@ CATALOG: tuple[EnvEntry, ...] = (
         suites=("puzzles",),
         tags=("puzzle", "logic", "single-turn", "procedural"),
     ),
+    EnvEntry(
+        id="ludic/ConnectFour-v0",
+        title="Connect Four",
+        description="Four in a line, against random play or a search, or between two agents.",
+        gym="ludic_gym.envs.games.connect_four:ConnectFourEnv",
+        aec="ludic_gym.envs.games.connect_four:ConnectFourAECEnv",
+        parallel="ludic_gym.envs.games.connect_four:parallel_env",
+        suites=("two-player",),
+        tags=("game", "two-player", "multi-turn", "procedural"),
+        random_success=0.56,
+    ),
 )

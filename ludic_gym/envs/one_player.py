@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Generic, Literal
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Generic, Literal
+
+import numpy as np
 
 from ludic_gym.envs.base import Info, TextEnv, Turn, checked_choice, ending, pick
 from ludic_gym.envs.game import Game, S, outcome_of, perfect_action, random_action
 from ludic_gym.errors import NoOracle
 
-_OPPONENTS = {
+# How a scripted opponent moves; one of several is drawn for every episode.
+Reply = Callable[[Game[Any], Any, np.random.Generator], str]
+OPPONENTS: Mapping[str, tuple[Reply, ...]] = {
     "random": (random_action,),
     "perfect": (perfect_action,),
     "mixed": (random_action, perfect_action),
@@ -18,7 +22,7 @@ _SEATS = {"first": (0,), "second": (1,), "random": (0, 1)}
 
 
 class OnePlayerEnv(TextEnv, Generic[S]):
-    """Play a seat of `game`; a subclass names the game.
+    """Play a seat of `game`; a subclass names the game, and its `opponents` if they are others.
 
     opponent: "random", "perfect" (any of its best moves, each as likely), or "mixed": one of the
         two, drawn for every episode.
@@ -29,16 +33,19 @@ class OnePlayerEnv(TextEnv, Generic[S]):
     """
 
     game: Game[S]
+    opponents: ClassVar[Mapping[str, tuple[Reply, ...]]] = OPPONENTS
 
     def __init__(
         self,
-        opponent: Literal["random", "perfect", "mixed"] = "random",
+        opponent: str = "random",
         seat: Literal["first", "second", "random"] = "first",
         draw_reward: float = 0.0,
         render_mode: str | None = None,
     ) -> None:
         super().__init__(render_mode)
-        self._opponents = _OPPONENTS[checked_choice("opponent", opponent, tuple(_OPPONENTS))]
+        self._opponents = self.opponents[
+            checked_choice("opponent", opponent, tuple(self.opponents))
+        ]
         self._seats = _SEATS[checked_choice("seat", seat, tuple(_SEATS))]
         self._draw_reward = float(draw_reward)
 

@@ -1,0 +1,179 @@
+"""Connect Four: drop discs, four in a line win.
+
+A state is (discs of X, discs of O), each an integer with a bit per cell: bit 7 * column + row,
+row 0 at the bottom. A column's seventh bit stays free, so that lines do not wrap around.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+
+from ludic_gym.envs.game import Game, random_action
+from ludic_gym.envs.game import perfect_action as expert_action
+from ludic_gym.envs.one_player import OnePlayerEnv
+from ludic_gym.envs.two_player import GameAECEnv, GameParallelEnv
+
+COLUMNS, ROWS = 7, 6
+HEIGHT = ROWS + 1
+MARKS = "XO"
+FULL = sum(((1 << ROWS) - 1) << HEIGHT * column for column in range(COLUMNS))
+# Up, right, and the two diagonals, as distances between bits.
+STEPS = (1, HEIGHT, HEIGHT + 1, HEIGHT - 1)
+# Columns near the centre are part of more lines, and so are tried first.
+ORDER = (3, 2, 4, 1, 5, 0, 6)
+DEPTH = 4
+PROMPT = (
+    "You play Connect Four as {mark}; X moves first. A disc falls to the lowest free cell (.) of "
+    "its column. Four in a row, column or diagonal win. Reply with just the number of a column."
+)
+State = tuple[int, int]
+
+
+def initial(rng: np.random.Generator) -> State:
+    """The empty board; there is no chance in this game."""
+    return 0, 0
+
+
+def mover(state: State) -> int:
+    """Player 0, who is X, when as many X as O are on the board."""
+    return state[0].bit_count() - state[1].bit_count()
+
+
+@lru_cache(maxsize=2**16)
+def legal_actions(state: State) -> tuple[str, ...]:
+    """The numbers of the columns that are not full, from 1."""
+    taken = state[0] | state[1]
+    return tuple(str(c + 1) for c in range(COLUMNS) if not taken >> (HEIGHT * c + ROWS - 1) & 1)
+
+
+def play(state: State, action: str) -> State:
+    """The board with the mover's disc on top of the column."""
+    disc = dropped(state[0] | state[1], int(action) - 1)
+    return (state[0] | disc, state[1]) if mover(state) == 0 else (state[0], state[1] | disc)
+
+
+def dropped(taken: int, column: int) -> int:
+    """The bit of the lowest free cell of the column."""
+    return (taken + (1 << HEIGHT * column)) & ~taken & (((1 << ROWS) - 1) << HEIGHT * column)
+
+
+def has_four(discs: int) -> bool:
+    """Whether four of the discs are in a line."""
+    for step in STEPS:
+        pairs = discs & discs >> step
+        if pairs & pairs >> 2 * step:
+            return True
+    return False
+
+
+def returns(state: State) -> tuple[float, float] | None:
+    """1 for four in a line, -1 for the other player, 0 for both on a full board."""
+    if has_four(state[0]):
+        return 1.0, -1.0
+    if has_four(state[1]):
+        return -1.0, 1.0
+    return (0.0, 0.0) if state[0] | state[1] == FULL else None
+
+
+def observation(state: State, player: int) -> str:
+    """The board, the top row first, above the columns' numbers; both players see the same."""
+    rows = (
+        " ".join(_symbol(state, 1 << HEIGHT * column + row) for column in range(COLUMNS))
+        for row in reversed(range(ROWS))
+    )
+    return "\n".join([*rows, " ".join(str(c + 1) for c in range(COLUMNS))])
+
+
+def _symbol(state: State, cell: int) -> str:
+    return "X" if state[0] & cell else "O" if state[1] & cell else "."
+
+
+def system_prompt(player: int) -> str:
+    """The rules, the player's mark and the reply format."""
+    return PROMPT.format(mark=MARKS[player])
+
+
+@lru_cache(maxsize=2**14)
+def best_actions(state: State) -> tuple[str, ...]:
+    """The best columns as far as a search of five moves sees, those near the centre first.
+
+    This is good play and not perfect play: the whole game is too large to be worked out here.
+    """
+    own, other = state if mover(state) == 0 else state[::-1]
+    taken = own | other
+    values = {}
+    for column in ORDER:
+        if disc := dropped(taken, column):
+            values[column] = -negamax(other, own | disc, DEPTH, -10_000, 10_000)
+    best = max(values.values())
+    return tuple(str(column + 1) for column, value in values.items() if value == best)
+
+
+def negamax(own: int, other: int, depth: int, alpha: int, beta: int) -> int:
+    """What the position is worth to its mover: +- 100 and more for a forced end, sooner is more.
+
+    Values outside of alpha to beta are bounds only (Knuth and Moore 1975).
+    """
+    if has_four(other):
+        return -100 - depth
+    taken = own | other
+    if taken == FULL:
+        return 0
+    if depth == 0:
+        return 0
+    for column in ORDER:
+        if disc := dropped(taken, column):
+            alpha = max(alpha, -negamax(other, own | disc, depth - 1, -beta, -alpha))
+            if alpha >= beta:
+                break
+    return alpha
+
+
+CONNECT_FOUR = Game(
+    name="Connect Four",
+    initial=initial,
+    mover=mover,
+    legal_actions=legal_actions,
+    play=play,
+    returns=returns,
+    observation=observation,
+    system_prompt=system_prompt,
+    best_actions=best_actions,
+)
+
+
+class ConnectFourEnv(OnePlayerEnv[State]):
+    """Connect Four against a scripted opponent; the action is the number of a column.
+
+    opponent: "random", "search" (looks five moves ahead; any of its best moves, each as likely), or
+        "mixed": one of the two, drawn for every episode.
+
+        . . . . . . .
+        . . . . . . .
+        . . . . . . .
+        . . . O . . .
+        . . O X O . .
+        . O X X X . .
+        1 2 3 4 5 6 7
+    6                  (X has four in the lowest row: reward 1)
+    """
+
+    game = CONNECT_FOUR
+    opponents = {  # noqa: RUF012 (as the base class has it)
+        "random": (random_action,),
+        "search": (expert_action,),
+        "mixed": (random_action, expert_action),
+    }
+
+
+class ConnectFourAECEnv(GameAECEnv[State]):
+    """Connect Four for two agents in turn."""
+
+    game = CONNECT_FOUR
+
+
+def parallel_env(render_mode: str | None = None) -> GameParallelEnv[State]:
+    """Connect Four for two agents with joint actions."""
+    return GameParallelEnv(ConnectFourAECEnv(render_mode))
