@@ -178,4 +178,16 @@ CATALOG: tuple[EnvEntry, ...] = (
         tags=("game", "two-player", "multi-turn", "procedural"),
         random_success=0.56,
     ),
+    EnvEntry(
+        id="ludic/Nim-v0",
+        title="Nim",
+        description="Stones taken from piles; who takes the last one wins.",
+        gym="ludic_gym.envs.games.nim:NimEnv",
+        aec="ludic_gym.envs.games.nim:NimAECEnv",
+        parallel="ludic_gym.envs.games.nim:parallel_env",
+        suites=("two-player",),
+        tags=("game", "two-player", "multi-turn", "procedural"),
+        random_success=0.48,
+        oracle_success=0.997,
+    ),
 )

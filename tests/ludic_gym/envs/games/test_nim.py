@@ -1,0 +1,67 @@
+import gymnasium as gym
+import pytest
+
+import ludic_gym  # noqa: F401 (registers the ids)
+from ludic_gym.envs.game import solved
+from ludic_gym.envs.games.nim import (
+    best_actions,
+    legal_actions,
+    mover,
+    nim_sum,
+    observation,
+    play,
+    returns,
+)
+
+ID = "ludic/Nim-v0"
+
+
+def test_stones_are_taken_from_one_pile():
+    assert play(((3, 4, 5), 0), "2 3") == ((3, 1, 5), 1)
+    assert legal_actions(((2, 0, 1), 0)) == ("1 1", "1 2", "3 1")
+    assert observation(((2, 0, 1), 0), 1) == "Pile 1: 2\nPile 2: 0\nPile 3: 1"
+
+
+def test_who_takes_the_last_stone_wins():
+    assert returns(((0, 0, 1), 0)) is None
+    assert returns(((0, 0, 0), 1)) == (1.0, -1.0)
+    assert returns(((0, 0, 0), 0)) == (-1.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("piles", "best"),
+    [
+        # 4 xor 5 = 1: two of the three stones go.
+        ((3, 4, 5), ("1 2",)),
+        ((0, 4, 3), ("2 1",)),
+        ((1, 1, 1), ("1 1", "2 1", "3 1")),
+        # 1 xor 2 xor 3 = 0 is lost.
+        ((1, 2, 3), ("3 1",)),
+    ],
+)
+def test_best_play_leaves_an_exclusive_or_of_zero(piles, best):
+    assert best_actions((piles, 0)) == best
+
+
+def test_best_play_is_what_a_full_search_finds():
+    exact = solved(mover=mover, legal_actions=legal_actions, play=play, returns=returns)
+    for piles in [(a, b, c) for a in range(4) for b in range(4) for c in range(4)]:
+        if nim_sum((piles, 0)):
+            assert set(best_actions((piles, 0))) == set(exact((piles, 0)))
+
+
+def test_games_begin_with_three_piles_of_one_to_seven():
+    env = gym.make(ID)
+    seen = set()
+    for seed in range(100):
+        env.reset(seed=seed)
+        seen |= set(env.unwrapped._state[0])
+    assert seen == set(range(1, 8))
+
+
+@pytest.mark.parametrize("action", ["4 1", "1 0", "1 8", "1", "", "1 1 1", "-1 1"])
+def test_what_cannot_be_taken_is_illegal(action):
+    env = gym.make(ID)
+    env.reset(seed=0)
+    _, reward, terminated, _, info = env.step(action)
+    assert (reward, terminated, info["outcome"]) == (-1.0, True, "illegal")
