@@ -190,4 +190,16 @@ CATALOG: tuple[EnvEntry, ...] = (
         random_success=0.48,
         oracle_success=0.997,
     ),
+    EnvEntry(
+        id="ludic/KuhnPoker-v0",
+        title="Kuhn Poker",
+        description="The smallest game of bluffing, with cards that only their owners see.",
+        gym="ludic_gym.envs.games.kuhn_poker:KuhnPokerEnv",
+        aec="ludic_gym.envs.games.kuhn_poker:KuhnPokerAECEnv",
+        parallel="ludic_gym.envs.games.kuhn_poker:parallel_env",
+        suites=("two-player",),
+        tags=("game", "two-player", "multi-turn", "procedural", "hidden-information"),
+        random_success=0.55,
+        oracle_success=0.42,
+    ),
 )

@@ -1,0 +1,208 @@
+"""Kuhn Poker: the smallest game of bluffing (H. W. Kuhn, 1950)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+from functools import cache
+from itertools import permutations
+from typing import NamedTuple
+
+import numpy as np
+
+from ludic_gym.envs.base import pick
+from ludic_gym.envs.game import Game
+from ludic_gym.envs.one_player import OnePlayerEnv
+from ludic_gym.envs.two_player import GameAECEnv, GameParallelEnv
+
+# The higher one wins the showdown.
+CARDS = "JQK"
+PROMPT = (
+    "You play Kuhn Poker with a deck of J, Q and K. Both players put in one chip and get a card "
+    "each, which only they see. You act {order}. Who may bet one chip more or check; a bet is "
+    "answered by call or fold. Who folds loses the pot; otherwise the higher card wins it. Reply "
+    "with just check, bet, call or fold."
+)
+# Most chips that can be won; returns are in these.
+STAKE = 2
+
+
+class State(NamedTuple):
+    """The cards of both players, and the actions so far."""
+
+    cards: str
+    actions: tuple[str, ...] = ()
+
+
+DEALS = tuple(State(a + b) for a, b in permutations(CARDS, 2))
+# From a player's card and the actions so far to how likely it bets or calls.
+Strategy = Mapping[tuple[str, tuple[str, ...]], Fraction]
+
+
+def initial(rng: np.random.Generator) -> State:
+    """Two different cards."""
+    return pick(rng, DEALS)
+
+
+def mover(state: State) -> int:
+    """The players alternate."""
+    return len(state.actions) % 2
+
+
+def legal_actions(state: State) -> tuple[str, ...]:
+    """Call or fold after a bet, check or bet otherwise."""
+    return ("call", "fold") if state.actions[-1:] == ("bet",) else ("check", "bet")
+
+
+def play(state: State, action: str) -> State:
+    """The game with one more action."""
+    return State(state.cards, (*state.actions, action))
+
+
+@cache
+def returns(state: State) -> tuple[float, float] | None:
+    """What the players win, one for two chips; None while the game goes on."""
+    chips = won_chips(state)
+    return None if chips is None else (chips / STAKE, -chips / STAKE)
+
+
+def won_chips(state: State) -> int | None:
+    """What the first player wins."""
+    last = state.actions[-1:]
+    if last == ("fold",):
+        return 1 if mover(state) == 0 else -1
+    if last == ("call",) or state.actions == ("check", "check"):
+        higher = CARDS.index(state.cards[0]) > CARDS.index(state.cards[1])
+        pot = STAKE if last == ("call",) else 1
+        return pot if higher else -pot
+    return None
+
+
+def observation(state: State, player: int) -> str:
+    """The player's own card and what was done; both cards once they are shown."""
+    actions = ", ".join(state.actions) or "none"
+    text = f"Your card: {state.cards[player]}\nActions: {actions}"
+    shown = returns(state) is not None and state.actions[-1] != "fold"
+    return f"{text}\nThe other card: {state.cards[1 - player]}" if shown else text
+
+
+def system_prompt(player: int) -> str:
+    """The rules, who begins, and the reply format."""
+    return PROMPT.format(order=("first", "second")[player])
+
+
+# The equilibrium in which the first player never bets first (Kuhn's alpha = 0).
+EQUILIBRIUM: Strategy = {
+    ("J", ()): Fraction(0),
+    ("Q", ()): Fraction(0),
+    ("K", ()): Fraction(0),
+    ("J", ("check", "bet")): Fraction(0),
+    ("Q", ("check", "bet")): Fraction(1, 3),
+    ("K", ("check", "bet")): Fraction(1),
+    ("J", ("check",)): Fraction(1, 3),
+    ("Q", ("check",)): Fraction(0),
+    ("K", ("check",)): Fraction(1),
+    ("J", ("bet",)): Fraction(0),
+    ("Q", ("bet",)): Fraction(1, 3),
+    ("K", ("bet",)): Fraction(1),
+}
+
+
+def best_actions(state: State) -> tuple[str, ...]:
+    """Three actions that, each as likely, are an equilibrium; told from the mover's card alone."""
+    bold, timid = bold_and_timid(state)
+    bets = int(3 * EQUILIBRIUM[information(state)])
+    bold_ones, timid_ones = (bold,) * bets, (timid,) * (3 - bets)
+    return bold_ones + timid_ones if bets > 1 else timid_ones + bold_ones
+
+
+def bold_and_timid(state: State) -> tuple[str, str]:
+    """The action that puts in a chip, and the other one."""
+    return ("call", "fold") if "bet" in state.actions else ("bet", "check")
+
+
+def information(state: State) -> tuple[str, tuple[str, ...]]:
+    """What the mover knows."""
+    return state.cards[mover(state)], state.actions
+
+
+def exploitability(strategy: Strategy) -> Fraction:
+    """What best responses win against the strategy, in chips per game, averaged over both seats.
+
+    strategy: how likely a player bets or calls, for each of the 12 cards and actions so far in
+        `EQUILIBRIUM`. 0 for an equilibrium, 11/24 for playing at random.
+    """
+    return sum((_best_response(strategy, seat) for seat in (0, 1)), Fraction(0)) / 2
+
+
+def _best_response(strategy: Strategy, seat: int) -> Fraction:
+    """What the best response of the seat wins per game."""
+    even = Fraction(1, len(DEALS))
+    own_cards = ([(s, even) for s in DEALS if s.cards[seat] == card] for card in CARDS)
+    return sum((_response_value(strategy, seat, beliefs) for beliefs in own_cards), Fraction(0))
+
+
+def _response_value(
+    strategy: Strategy, seat: int, beliefs: list[tuple[State, Fraction]]
+) -> Fraction:
+    """What the seat wins from states that it cannot tell apart, weighted by how likely they are."""
+    state = beliefs[0][0]
+    ends = [(chips, p) for s, p in beliefs if (chips := won_chips(s)) is not None]
+    if ends:
+        return sum((p * chips for chips, p in ends), Fraction(0)) * (1 if seat == 0 else -1)
+    actions = bold_and_timid(state)
+    if mover(state) == seat:
+        after = [[(play(s, action), p) for s, p in beliefs] for action in actions]
+        return max(_response_value(strategy, seat, states) for states in after)
+    after = [
+        [(play(s, action), p * _likelihood(strategy, s, bold)) for s, p in beliefs]
+        for action, bold in zip(actions, (True, False), strict=True)
+    ]
+    return sum((_response_value(strategy, seat, states) for states in after), Fraction(0))
+
+
+def _likelihood(strategy: Strategy, state: State, bold: bool) -> Fraction:
+    p = strategy[information(state)]
+    return p if bold else 1 - p
+
+
+KUHN_POKER = Game(
+    name="Kuhn Poker",
+    initial=initial,
+    mover=mover,
+    legal_actions=legal_actions,
+    play=play,
+    returns=returns,
+    observation=observation,
+    system_prompt=system_prompt,
+    best_actions=best_actions,
+)
+
+
+class KuhnPokerEnv(OnePlayerEnv[State]):
+    """Kuhn Poker against a scripted opponent; "perfect" plays an equilibrium.
+
+    Observation: the player's own card and the actions so far. Action: check, bet, call or fold.
+    Reward: the chips won, a half for each. Even perfect play wins only as the cards fall: against
+    an equilibrium, the first player loses 1/18 chip per game, which is all it can do.
+
+        Your card: K
+        Actions: none
+    bet
+        Your card: K
+        Actions: bet, call
+        The other card: Q             (reward 1)
+    """
+
+    game = KUHN_POKER
+
+
+class KuhnPokerAECEnv(GameAECEnv[State]):
+    """Kuhn Poker for two agents in turn; each sees its own card only."""
+
+    game = KUHN_POKER
+
+
+def parallel_env(render_mode: str | None = None) -> GameParallelEnv[State]:
+    """Kuhn Poker for two agents with joint actions."""
+    return GameParallelEnv(KuhnPokerAECEnv(render_mode))
