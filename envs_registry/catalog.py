@@ -202,4 +202,15 @@ CATALOG: tuple[EnvEntry, ...] = (
         random_success=0.55,
         oracle_success=0.42,
     ),
+    EnvEntry(
+        id="ludic/RockPaperScissors-v0",
+        title="Rock, Paper, Scissors",
+        description="Nine rounds, both at once, against opponents that can be seen through.",
+        gym="ludic_gym.envs.games.rock_paper_scissors:RockPaperScissorsEnv",
+        aec="ludic_gym.envs.games.rock_paper_scissors:RockPaperScissorsAECEnv",
+        parallel="ludic_gym.envs.games.rock_paper_scissors:parallel_env",
+        suites=("two-player",),
+        tags=("game", "two-player", "multi-turn", "simultaneous"),
+        random_success=0.42,
+    ),
 )

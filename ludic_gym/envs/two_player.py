@@ -85,7 +85,7 @@ class GameAECEnv(AECEnv[str, str, str | None], Generic[S]):
             raise EnvError(f"{agent} is to move: an action is a str, got {action!r}")
         self.infos[agent] = {}
         if action.strip() not in self.game.legal_actions(self._state):
-            return self._end({agent: -1.0, _other(agent): 1.0}, illegal=agent)
+            return self._end({agent: -1.0, _other(agent): 1.0}, illegal=(agent,))
         self._state = self.game.play(self._state, action.strip())
         result = self.game.returns(self._state)
         if result is not None:
@@ -94,12 +94,24 @@ class GameAECEnv(AECEnv[str, str, str | None], Generic[S]):
         self.agent_selection = PLAYERS[self.game.mover(self._state)]
         return None
 
-    def _end(self, rewards: dict[str, float], illegal: str = "") -> None:
+    def play_jointly(self, actions: list[str]) -> None:
+        """Play an action of each player, in order; illegal ones lose, also both at once."""
+        legal = self.game.legal_actions(self._state)
+        wrong = [a for a, text in zip(PLAYERS, actions, strict=True) if text.strip() not in legal]
+        if wrong:
+            self.infos = {agent: {} for agent in PLAYERS}
+            rewards = {agent: -1.0 if agent in wrong else 1.0 for agent in PLAYERS}
+            return self._end(rewards, illegal=tuple(wrong))
+        for action in actions:
+            self.step(action)
+        return None
+
+    def _end(self, rewards: dict[str, float], illegal: tuple[str, ...] = ()) -> None:
         self.rewards = rewards
         self._cumulative_rewards = dict(rewards)
         self.terminations = dict.fromkeys(PLAYERS, True)
         for agent, reward in rewards.items():
-            outcome = "illegal" if agent == illegal else outcome_of(reward)
+            outcome = "illegal" if agent in illegal else outcome_of(reward)
             final = ending(success=outcome == "win", outcome=reward)
             self.infos[agent] = {**self.infos[agent], **final, "outcome": outcome}
         self.agent_selection = _other(self.agent_selection)
@@ -211,6 +223,33 @@ class GameParallelEnv(ParallelEnv[str, str, str | None], Generic[S]):
 
     def close(self) -> None:
         """Nothing is held open."""
+
+
+class SimultaneousEnv(GameParallelEnv[S]):
+    """A game whose players act at once: every step takes the actions of both.
+
+    The game is one in which the first player's action is hidden until the second has acted.
+    """
+
+    def step(self, actions: dict[str, str | None]) -> JointTurn:
+        """Play both actions: five dictionaries by agent, as in `ParallelEnv.step`.
+
+        Raises EpisodeOver when no game is running, EnvError if an agent does not act.
+        """
+        env = self._aec_env
+        env.check_open()
+        if not all(isinstance(actions.get(agent), str) for agent in PLAYERS):
+            raise EnvError(f"both agents act with a str, got {actions!r}")
+        env.play_jointly([actions[agent] or "" for agent in PLAYERS])
+        ended = dict(env.terminations)
+        turn = (self._observations(), dict(env.rewards), ended, dict(env.truncations))
+        infos = self._infos()
+        if any(ended.values()):
+            self._retire_all()
+        return *turn, infos
+
+    def _infos(self) -> dict[str, Info]:
+        return {agent: dict(self._aec_env.infos[agent]) for agent in self.agents}
 
 
 def _other(agent: str) -> str:

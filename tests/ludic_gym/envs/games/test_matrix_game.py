@@ -1,0 +1,82 @@
+from functools import partial
+
+import pettingzoo
+import pytest
+
+import ludic_gym  # noqa: F401 (registers the ids)
+from ludic_gym.envs.games.matrix_game import Rounds, mover, observation, play, returns
+from ludic_gym.errors import EnvError, EpisodeOver
+
+ID = "ludic/RockPaperScissors-v0"
+STATE = Rounds((("a", "b"),), "a")
+
+
+def test_the_second_choice_completes_a_round():
+    assert play(Rounds(), "a") == Rounds((), "a")
+    assert play(STATE, "b") == Rounds((("a", "b"), ("a", "b")))
+    assert (mover(Rounds()), mover(STATE)) == (0, 1)
+
+
+def test_a_pending_choice_is_hidden_and_the_own_one_comes_first():
+    assert observation(3, STATE, 1) == "Round 2 of 3. You - other:\nb - a"
+    assert observation(3, STATE, 0) == observation(3, STATE._replace(pending=""), 0)
+
+
+def test_the_return_is_the_mean_payoff():
+    payoffs = {("a", "b"): 1.0, ("b", "a"): -0.5, ("a", "a"): 0.0}
+    ended = partial(returns, 2, payoffs)
+    assert ended(Rounds((("a", "b"),))) is None
+    assert ended(Rounds((("a", "b"), ("a", "a")))) == (0.5, -0.25)
+
+
+def joint():
+    env = pettingzoo.make("parallel", ID)
+    env.reset(seed=0)
+    return env
+
+
+def test_both_actions_count_at_once():
+    env = joint()
+    observations, rewards, ended, _, infos = env.step({"player_0": "rock", "player_1": "paper"})
+    assert observations["player_0"] == "Round 2 of 9. You - other:\nrock - paper"
+    assert observations["player_1"] == "Round 2 of 9. You - other:\npaper - rock"
+    assert (rewards, infos) == (dict.fromkeys(rewards, 0.0), {"player_0": {}, "player_1": {}})
+    assert not any(ended.values())
+
+
+def test_nine_rounds_end_the_game_for_both():
+    env = joint()
+    for _ in range(9):
+        turn = env.step({"player_0": "rock", "player_1": "paper"})
+    assert turn[1] == {"player_0": -1.0, "player_1": 1.0}
+    assert turn[4]["player_1"] == {"success": True, "reward/outcome": 1.0, "outcome": "win"}
+    assert env.agents == []
+    with pytest.raises(EpisodeOver):
+        env.step({"player_0": "rock", "player_1": "paper"})
+
+
+@pytest.mark.parametrize(
+    ("actions", "rewards"),
+    [(("x", "rock"), (-1.0, 1.0)), (("rock", "x"), (1.0, -1.0)), (("x", "y"), (-1.0, -1.0))],
+)
+def test_who_acts_illegally_loses_even_both(actions, rewards):
+    env = joint()
+    _, earned, ended, _, infos = env.step(dict(zip(env.agents, actions, strict=True)))
+    assert tuple(earned.values()) == rewards
+    assert all(ended.values())
+    assert [info["outcome"] for info in infos.values()] == [
+        "illegal" if reward < 0 else "win" for reward in rewards
+    ]
+
+
+def test_both_must_act():
+    with pytest.raises(EnvError, match="both agents act with a str"):
+        joint().step({"player_0": "rock"})
+
+
+def test_in_turn_the_second_does_not_see_the_first_choice():
+    env = pettingzoo.make("aec", ID)
+    env.reset(seed=0)
+    before = env.observe("player_1")
+    env.step("rock")
+    assert env.observe("player_1") == before
