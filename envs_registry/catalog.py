@@ -213,4 +213,15 @@ CATALOG: tuple[EnvEntry, ...] = (
         tags=("game", "two-player", "multi-turn", "simultaneous"),
         random_success=0.42,
     ),
+    EnvEntry(
+        id="ludic/IteratedPrisonersDilemma-v0",
+        title="Iterated Prisoner's Dilemma",
+        description="Ten rounds, both at once: cooperate or defect.",
+        gym="ludic_gym.envs.games.prisoners_dilemma:PrisonersDilemmaEnv",
+        aec="ludic_gym.envs.games.prisoners_dilemma:PrisonersDilemmaAECEnv",
+        parallel="ludic_gym.envs.games.prisoners_dilemma:parallel_env",
+        suites=("two-player",),
+        tags=("game", "two-player", "multi-turn", "simultaneous"),
+        random_success=0.006,
+    ),
 )
