@@ -73,7 +73,7 @@ def test_async_and_sync_vector_envs_show_the_same(env_id):
     assert three_episodes(gym.make_vec(env_id, 3, vectorization_mode="async")) == sync
 
 
-def success_rate(env, policy, episodes=150):
+def success_rate(env, policy, episodes=100):
     """How often the policy succeeds; random play is the same every time."""
     rng = random.Random(0)
     successes = 0
@@ -101,8 +101,8 @@ def at_random(env, rng):
 )
 def test_success_is_what_the_catalogue_says(entry, policy, published):
     rate = success_rate(gym.make(entry.id).unwrapped, policy)
-    # Four standard deviations of 150 episodes, and nothing where nothing can vary.
-    assert abs(rate - published) <= 4 * (published * (1 - published) / 150) ** 0.5
+    # Four standard deviations of 100 episodes, and nothing where nothing can vary.
+    assert abs(rate - published) <= 4 * (published * (1 - published) / 100) ** 0.5
 
 
 @pytest.mark.parametrize("env_id", IDS)
