@@ -49,7 +49,7 @@ def grade_number(text: str, truth: str) -> Grade:
     answer, rule = _extract(text)
     if answer is None:
         return Grade(False, None, rule)
-    number = parse_number(answer) if rule == "bare" else _marked_number(answer)
+    number = parse_number(answer) if rule == "bare" else marked_number(answer)
     return Grade(number is not None and number == expected, answer, rule)
 
 
@@ -75,7 +75,7 @@ def _value(match: re.Match[str]) -> Number | None:
     return Fraction(number) / Fraction(divisor) if divisor else None
 
 
-def _marked_number(text: str) -> Number | None:
+def marked_number(text: str) -> Number | None:
     """The number in a text that was marked as the answer: LaTeX and one unit are allowed."""
     text = _without_latex(text) if "\\" in text else text
     text = text.strip().strip("*_`$").strip()
@@ -131,7 +131,7 @@ def _only(answers: list[str], rule: str) -> tuple[str | None, str]:
 
 def _values(answers: Iterable[str]) -> Iterable[Number | str]:
     for answer in answers:
-        number = _marked_number(answer)
+        number = marked_number(answer)
         yield answer if number is None else number
 
 

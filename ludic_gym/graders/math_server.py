@@ -1,0 +1,37 @@
+"""The process that `worker` asks: a line [answer, truth] in, a line true or false out."""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+
+MEMORY_BYTES = 4 * 2**30
+RELATIVE = 1e-6
+
+
+def main() -> None:
+    """Answer until the input ends."""
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    from math_verify import parse, verify
+
+    for line in sys.stdin:
+        # Both in a box: math-verify reads other texts in part or not at all.
+        boxes = [f"\\boxed{{{text}}}" for text in json.loads(line)]
+        answer, truth = (parse(box, parsing_timeout=None) for box in boxes)
+        same = verify(truth, answer, timeout_seconds=None) and are_close(truth[0], answer[0])
+        print(json.dumps(bool(same)), flush=True)
+
+
+def are_close(a: object, b: object) -> bool:
+    """Whether two numbers differ by a millionth of their size at most; True for other things."""
+    # math-verify rounds to six places, so that all tiny numbers are the same to it.
+    from sympy import Expr
+
+    if not (isinstance(a, Expr) and isinstance(b, Expr) and a.is_number and b.is_number):
+        return True
+    return bool(abs((a - b).evalf()) <= RELATIVE * max(abs(a.evalf()), abs(b.evalf())))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+r"""Grades maths: our own exact comparison first, math-verify in a process of its own after that."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from ludic_gym.errors import DataError
+from ludic_gym.graders.extract import extract
+from ludic_gym.graders.grade import Grade
+from ludic_gym.graders.numeric import marked_number
+from ludic_gym.graders.worker import verdict
+
+# Longer answers are not looked at by math-verify.
+LONGEST = 300
+# Towers of powers, factorials and huge exponents: they take more time than there is.
+_EXPLOSIVE = re.compile(r"!|\\uparrow|factorial|\^[^,;=]{0,40}\^|\*\*|\^\s*\{?\s*-?\s*\d{4}")
+_BIG = re.compile(r"\d{30}")
+# What would let an answer say two things, of which one may be right.
+_HEDGES = re.compile(r"\\boxed|\b(?:or|and)\b")
+_LEAD = re.compile(r"\s*[A-Za-z](?:\([a-z]\))?\s*=")
+_SPACES = re.compile(r"\\[,;:! ]|\\(?:left|right)(?![a-z])|\s+")
+_DOLLARS = re.compile(r"^\$+|\$+$")
+_TEXT = re.compile(r"\\(?:text|textbf|mathrm|mbox)\s?\{([^{}]*)\}")
+_FRACTIONS = re.compile(r"\\[dt]frac")
+_BARE_FRACTION = re.compile(r"\\frac(\d)(\d)")
+
+
+def grade_maths(text: str, truth: str) -> Grade:
+    r"""Whether the answer in `text` is worth the same as `truth`, both LaTeX or plain.
+
+    The answer is found by `extract`. The rule tells that and how it was compared: "boxed, exact"
+    (the same text or the same number), "boxed, math-verify", or why it was not: "boxed,
+    refused" (too long, towers, factorials, two answers in one) or "boxed, timeout". Needs
+    math-verify only for answers that are neither the same text nor both numbers.
+    Raises DataError if the truth is blank, ConfigError where math-verify is needed and missing.
+    """
+    if not truth.strip():
+        raise DataError(f"the truth must not be blank, got {truth!r}")
+    answer, rule = extract(text)
+    if answer is None:
+        return Grade(False, None, rule)
+    correct, how = compared(answer, truth)
+    return Grade(correct, answer, f"{rule}, {how}")
+
+
+@lru_cache(maxsize=2**14)
+def compared(answer: str, truth: str) -> tuple[bool, str]:
+    """Whether both are worth the same, and how that was found."""
+    if plain(answer) == plain(truth):
+        return True, "exact"
+    numbers = marked_number(answer), marked_number(truth)
+    if numbers[0] is not None and numbers[1] is not None:
+        return numbers[0] == numbers[1], "exact"
+    if is_refused(answer, truth):
+        return False, "refused"
+    return verdict(answer, truth)
+
+
+def is_refused(answer: str, truth: str) -> bool:
+    """Whether an answer is too much to work out, or says more than one thing."""
+    if len(answer) > LONGEST or _EXPLOSIVE.search(answer) or _BIG.search(answer):
+        return True
+    if answer.count("{") != answer.count("}") or (_HEDGES.search(answer) and answer != truth):
+        return True
+    return "=" in _LEAD.sub("", answer, count=1) and "=" not in truth
+
+
+def plain(text: str) -> str:
+    """The text without what changes only how it looks."""
+    text = _DOLLARS.sub("", text.strip().rstrip(".")).replace("{,}", ",")
+    text = _FRACTIONS.sub(r"\\frac", _TEXT.sub(r"\1", text))
+    text = _BARE_FRACTION.sub(r"\\frac{\1}{\2}", text)
+    return _SPACES.sub("", text).replace("^\\circ", "").replace("^{\\circ}", "")

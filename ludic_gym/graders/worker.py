@@ -1,0 +1,96 @@
+"""math-verify in a process that can be killed: a deadline, no exception, no hang."""
+
+from __future__ import annotations
+
+import atexit
+import importlib.util
+import json
+import os
+import select
+import subprocess
+import sys
+import threading
+
+from ludic_gym.errors import ConfigError
+
+DEADLINE_S = 5.0
+# Loading sympy takes seconds on a busy machine.
+START_DEADLINE_S = 120.0
+
+
+class Worker:
+    """One process that compares pairs one after another, made again when it had to be killed."""
+
+    def __init__(self, deadline_s: float = DEADLINE_S) -> None:
+        self._deadline_s = deadline_s
+        self.forget()
+
+    def forget(self) -> None:
+        """Leave the process to whoever else has it: a fork's pipes lead to the same one."""
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[str] | None = None
+
+    def ask(self, answer: str, truth: str) -> tuple[bool, str]:
+        """The verdict and "math-verify"; False and "timeout" or "crash" where there is none.
+
+        Safe in threads. Raises ConfigError if math-verify is not installed.
+        """
+        with self._lock:
+            process = self._process or self._started()
+            reply = _reply(process, json.dumps([answer, truth]), self._deadline_s)
+            if reply in ("timeout", "crash"):
+                self._kill()
+                return False, reply
+            return reply == "true", "math-verify"
+
+    def _started(self) -> subprocess.Popen[str]:
+        if importlib.util.find_spec("math_verify") is None:
+            raise ConfigError("maths answers need math-verify: pip install 'ludic-gym[math]'")
+        # Not by multiprocessing: the workers of vector environments must not have children there.
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "ludic_gym.graders.math_server"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            bufsize=1,
+        )
+        if _reply(self._process, '["1", "1"]', START_DEADLINE_S) != "true":
+            self._kill()
+            raise ConfigError("math-verify does not start; try: python -c 'import math_verify'")
+        return self._process
+
+    def _kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            # Waits for the end and closes the pipes.
+            self._process.communicate()
+        self._process = None
+
+    def close(self) -> None:
+        """End the process; the next question starts another."""
+        with self._lock:
+            self._kill()
+
+
+def _reply(process: subprocess.Popen[str], line: str, deadline_s: float) -> str:
+    """The line that answers the line; "timeout" or "crash" where none does."""
+    assert process.stdin, "it is a pipe"
+    assert process.stdout, "it is a pipe"
+    try:
+        process.stdin.write(f"{line}\n")
+        if not select.select([process.stdout], [], [], deadline_s)[0]:
+            return "timeout"
+        return process.stdout.readline().strip() or "crash"
+    except OSError:
+        return "crash"
+
+
+_WORKER = Worker()
+atexit.register(_WORKER.close)
+os.register_at_fork(after_in_child=_WORKER.forget)
+
+
+def verdict(answer: str, truth: str) -> tuple[bool, str]:
+    """Whether math-verify takes the answer for the truth, from the process that all share."""
+    return _WORKER.ask(answer, truth)

@@ -1,0 +1,58 @@
+import pytest
+
+from ludic_gym.errors import DataError
+from ludic_gym.graders import extract, grade_choice, grade_exact, grade_f1
+from ludic_gym.graders.text import normalised, word_f1
+
+
+@pytest.mark.parametrize(
+    ("text", "answer", "rule"),
+    [
+        ("<think>A</think> B", "B", "bare"),
+        ("x <answer> B </answer>", "B", "tag"),
+        (r"x \boxed{\frac{1}{2}}", r"\frac{1}{2}", "boxed"),
+        ("x\n#### 7\nbye", "7", "hashes"),
+        ("The answer is B\nbye", "B", "phrase"),
+        ("<answer>A</answer><answer>B</answer>", None, "ambiguous"),
+        ("<think>B", None, "unfinished"),
+        (" ", None, "none"),
+        ("x" * 1001, None, "none"),
+    ],
+)
+def test_the_first_rule_that_finds_an_answer_decides(text, answer, rule):
+    assert extract(text) == (answer, rule)
+
+
+@pytest.mark.parametrize("text", ["B", "b", "(B)", "B.", "B: Paris", "B) Paris", "**B**"])
+def test_a_choice_may_be_written_in_many_ways(text):
+    assert grade_choice(text, "B").correct
+
+
+@pytest.mark.parametrize("text", ["A", "AB", "A, B", "Paris", "", "A B C D", "Because", "A or B"])
+def test_another_choice_and_no_choice_are_wrong(text):
+    assert not grade_choice(text, "B").correct
+
+
+@pytest.mark.parametrize("truth", ["", "b", "AB", "1"])
+def test_the_true_choice_is_a_capital_letter(truth):
+    with pytest.raises(DataError, match="a letter from A to Z"):
+        grade_choice("A", truth)
+
+
+def test_case_articles_and_punctuation_do_not_matter():
+    assert normalised("The  Eiffel-Tower, a!") == "eiffeltower"
+    assert grade_exact("the Amazon.", "Nile\nAmazon").correct
+    assert not grade_exact("Amazon or Nile", "Nile\nAmazon").correct
+
+
+def test_f1_is_the_harmonic_mean_over_words():
+    # Two of three words said are right, two of two are found: 2 * 2 / 5.
+    assert word_f1("big red house", "red house") == 0.8
+    assert word_f1("", "red") == 0
+    assert grade_f1("big red house", "red house").correct
+    assert not grade_f1("red", "red house").correct
+
+
+def test_an_accepted_answer_needs_a_word():
+    with pytest.raises(DataError, match="needs a word"):
+        grade_exact("x", "the")
