@@ -1,0 +1,59 @@
+"""The page docs/environments.md, made from the catalogue: `python -m envs_registry.page > FILE`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from envs_registry.catalog import CATALOG, EnvEntry
+from envs_registry.suites import SUITES
+
+HEADER = """\
+# Environments
+
+`ludic list` prints this list, `ludic play ID` plays one of them, and its docstring has the rules,
+the arguments and an example. "Random" and "oracle" say how often a policy succeeds that plays random
+legal actions (random texts where any text is legal), and the environment's own oracle, with the
+arguments that an id has by itself. An oracle that does not always succeed is no mistake: it plays
+from what a player sees, and cards, seats and lucky opponents decide the rest.
+
+This page is made by `python -m envs_registry.page`.
+"""
+TABLE = """\
+| id | what it is | views | random | oracle |
+|---|---|---|---:|---:|
+"""
+
+
+def environments_page() -> str:
+    """The page: one table per suite, in the catalogue's order."""
+    sections = (section(name, ids) for name, ids in sorted(SUITES.items(), key=_place))
+    return "\n".join([HEADER, *sections])
+
+
+def section(suite: str, ids: tuple[str, ...]) -> str:
+    """A suite's heading and table."""
+    return f"## {suite}\n\n{TABLE}" + "".join(map(row, (e for e in CATALOG if e.id in ids)))
+
+
+def row(entry: EnvEntry) -> str:
+    """One line of a table."""
+    rates = f"{entry.random_success:.3f} | {entry.oracle_success:.3f}"
+    return f"| `{entry.id}` | {entry.description} | {', '.join(views(entry))} | {rates} |\n"
+
+
+def views(entry: EnvEntry) -> Iterator[str]:
+    """What it is registered as."""
+    yield "Gymnasium"
+    if entry.aec:
+        yield "AEC"
+    if entry.parallel:
+        yield "Parallel"
+
+
+def _place(suite: tuple[str, tuple[str, ...]]) -> int:
+    ids = [entry.id for entry in CATALOG]
+    return ids.index(suite[1][0])
+
+
+if __name__ == "__main__":
+    print(environments_page(), end="")
