@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import random
+import weakref
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -220,8 +221,25 @@ class HttpTransport:
                 timeout=aiohttp.ClientTimeout(sock_connect=self.options.connect_timeout_s),
                 headers={"Authorization": f"Bearer {api_key}"} if api_key else {},
             )
+            weakref.finalize(self, _close_left_open, loop, session)
             self._wires[loop] = _Wire(session, asyncio.Semaphore(self.options.concurrency))
         return self._wires[loop]
+
+
+def _close_left_open(loop: asyncio.AbstractEventLoop, session: aiohttp.ClientSession) -> None:
+    """Close the session of a transport that is gone, if its loop runs in another thread.
+
+    Plain calls have such a loop, and nobody who could write `async with` around it.
+    """
+    if not session.closed and loop.is_running() and _running_loop() is not loop:
+        asyncio.run_coroutine_threadsafe(session.close(), loop).result(timeout=1.0)
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
 def _read(url: str, status: int, raw: bytes, retry_after: str) -> dict[str, Any]:
