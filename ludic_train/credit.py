@@ -180,7 +180,8 @@ def groups(rollouts: Sequence[Rollout]) -> list[list[int]]:
         if not rollout.task.group:
             raise CreditError(
                 f"rollout {i} of {rollout.task.env_id} has no group; make tasks with "
-                "`grouped(tasks, size)`, or use MonteCarloReturn"
+                "`grouped(tasks, size)`, give a source a group_size of 2 or more, or use "
+                "MonteCarloReturn"
             )
         members.setdefault((rollout.task.group, rollout.agent), []).append(i)
     for (group, agent), indices in members.items():

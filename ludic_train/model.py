@@ -278,7 +278,11 @@ def _put(model: nn.Module, params: dict[str, torch.Tensor]) -> tuple[set[str], s
     if isinstance(model, PeftModel):
         result = set_peft_model_state_dict(model, params)
         return {n for n in result.missing_keys if "lora_" in n}, set(result.unexpected_keys)
-    result = model.load_state_dict(params, strict=False)
+    try:
+        result = model.load_state_dict(params, strict=False)
+    except RuntimeError as error:
+        reason = str(error).splitlines()[-1].strip()
+        raise ConfigError(f"the params are of a model of another shape: {reason}") from error
     tied = set(getattr(model, "all_tied_weights_keys", None) or ())
     return set(result.missing_keys) - tied, set(result.unexpected_keys)
 

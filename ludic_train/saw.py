@@ -86,6 +86,21 @@ def _spans(rollout: Rollout, weights: Sequence[float]) -> Iterator[_Span]:
             yield _Span(completion, weight, step.reward if i == last else 0.0)
 
 
+def require_trainable(rollouts: Sequence[Rollout]) -> None:
+    """Raises UntrainableRollout as `items_from` would, and where no rollout has a model call."""
+    calls = 0
+    for rollout in rollouts:
+        for step in rollout.steps:
+            for completion in step.decision.completions:
+                _require_trainable(completion, rollout)
+                calls += 1
+    if rollouts and not calls:
+        raise UntrainableRollout(
+            f"none of {len(rollouts)} rollouts of {rollouts[0].task.env_id} holds a model call: "
+            "play with a policy that asks a chat client"
+        )
+
+
 def _require_trainable(completion: Completion, rollout: Rollout) -> None:
     where = f"a completion of agent {rollout.agent!r} in {rollout.task.env_id}"
     if not completion.prompt_ids or not completion.completion_ids:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from ludic_gym.clients import ToolSchema
 from ludic_gym.errors import ConfigError
 from ludic_gym.prompts import ExactPrompts, Render
+from ludic_gym.sampling import check_sampling
 from ludic_gym.types import Completion, Message, Sampling
 from ludic_train.errors import PromptTooLong, SamplerError
 from ludic_train.inference.engine import Ended, Engine
@@ -197,18 +198,6 @@ def _remembering_render(tokenizer: PreTrainedTokenizerBase) -> Render:
         return tuple(render_chat(tokenizer, json.loads(dialog), reply_comes=reply_comes))
 
     return render
-
-
-def check_sampling(sampling: Sampling) -> None:
-    """Raises ConfigError for values that no completion can be sampled with."""
-    if not 0 <= sampling.temperature < float("inf"):
-        raise ConfigError(f"temperature={sampling.temperature} must be 0 (greedy) or more")
-    if not 0 < sampling.top_p <= 1:
-        raise ConfigError(f"top_p={sampling.top_p} must be above 0 and at most 1")
-    if sampling.max_tokens < 1:
-        raise ConfigError(f"max_tokens={sampling.max_tokens} must be at least 1")
-    if "" in sampling.stop:
-        raise ConfigError(f"stop={sampling.stop!r} has an empty string, which every text contains")
 
 
 def _failure(error: Exception) -> SamplerError:

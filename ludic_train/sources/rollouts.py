@@ -15,7 +15,7 @@ from ludic_train.algorithms import RLAlgorithm
 from ludic_train.errors import EmptyBatch
 from ludic_train.losses import REWARDS
 from ludic_train.metrics import Metrics, Stat, Total, merge
-from ludic_train.saw import SAWBatch, SAWItem, items_from
+from ludic_train.saw import SAWBatch, SAWItem, items_from, require_trainable
 
 # A source whose filters leave nothing this often in a row will not recover by playing on.
 EMPTY_BATCHES_ALLOWED = 20
@@ -154,6 +154,8 @@ class RolloutBatchSource:
         ]
         episodes.sort(key=lambda episode: episode.index)
         rollouts = _survivors(episodes, self.group_size)
+        # Before any filter: what is dropped for equal rewards may be untrainable for good.
+        require_trainable(rollouts)
         if self.algo.retire_at is not None:
             self._retire(rollouts, self.algo.retire_at)
         metrics = _episode_metrics(episodes)

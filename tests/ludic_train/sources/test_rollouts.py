@@ -7,10 +7,10 @@ import ludic_gym  # noqa: F401 - registers the environments
 from ludic_gym.clients import ScriptedClient
 from ludic_gym.contexts import LatestObservation
 from ludic_gym.errors import ConfigError, EpisodeError
-from ludic_gym.policies import ChatPolicy
+from ludic_gym.policies import ChatPolicy, RandomPolicy
 from ludic_gym.types import Sampling, Task
 from ludic_train.algorithms import make_grpo, make_ppo, make_reinforce, make_self_play
-from ludic_train.errors import EmptyBatch
+from ludic_train.errors import EmptyBatch, UntrainableRollout
 from ludic_train.losses import REWARDS
 from ludic_train.metrics import Stat
 from ludic_train.sources import RolloutBatchSource
@@ -131,6 +131,22 @@ async def test_a_batch_that_mostly_failed_is_an_error_with_the_reason():
 
     with pytest.raises(EpisodeError, match=r"12 of 12 episodes failed.*the endpoint is down"):
         await source(script).next_batch()
+
+
+async def test_an_untrainable_client_is_named_before_equal_groups_are_dropped():
+    greedy = (
+        Task(env_id="ludic/TicTacToe-v0", seed=i, sampling=Sampling(temperature=0.0, seed=i))
+        for i in count()
+    )
+    with pytest.raises(UntrainableRollout, match=r"temperature=0\.0"):
+        await source(lambda messages, sampling: "5", tasks=greedy).next_batch()
+
+
+async def test_a_policy_without_a_model_is_named():
+    playing = source()
+    playing.make_policy = RandomPolicy
+    with pytest.raises(UntrainableRollout, match="none of 12 rollouts"):
+        await playing.next_batch()
 
 
 def test_a_source_cannot_go_backwards():
