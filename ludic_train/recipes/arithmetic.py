@@ -57,9 +57,12 @@ ARITHMETIC = Recipe(
     defaults=RecipeConfig(
         out=Path("runs/arithmetic"),
         demonstrations=20_000,
-        imitation_updates=800,
-        updates=300,
-        lr=5e-4,
+        imitation_updates=1_000,
+        updates=150,
+        lr=3e-4,
+        groups=64,
+        # Few groups are mixed by then: split further, they would be noise.
+        minibatches=1,
     ),
     demonstrations=demonstrations,
     demonstrator=OraclePolicy,
