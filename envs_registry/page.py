@@ -10,11 +10,23 @@ from envs_registry.suites import SUITES
 HEADER = """\
 # Environments
 
+```python
+import gymnasium, ludic_gym
+
+env = gymnasium.make("ludic/Mastermind-v0")
+observation, info = env.reset(seed=0)
+print(observation)
+```
+
+```text
+Guesses left: 10
+```
+
 `ludic list` prints this list, `ludic play ID` plays one of them, and its docstring has the rules,
-the arguments and an example. "Random" and "oracle" say how often a policy succeeds that plays random
-legal actions (random texts where any text is legal), and the environment's own oracle, with the
-arguments that an id has by itself. An oracle that does not always succeed is no mistake: it plays
-from what a player sees, and cards, seats and lucky opponents decide the rest.
+the arguments and an example. "Random" and "oracle" say how often a policy succeeds that plays
+random legal actions (random texts where any text is legal), and the environment's own oracle,
+with the arguments that an id has by itself. An oracle that does not always succeed is no mistake:
+it plays from what a player sees, and cards, seats and lucky opponents decide the rest.
 
 This page is made by `python -m envs_registry.page`.
 """
