@@ -9,6 +9,7 @@ from ludic_gym.types import Message
 from ludic_train.errors import ModelNotFound
 from ludic_train.model import (
     load_model,
+    load_params,
     make_tiny_model,
     make_tokenizer,
     render_chat,
@@ -209,3 +210,17 @@ def test_a_tokenizer_without_chat_template_is_refused(tmp_path):
     save_model(make_tiny_model(plain), plain, tmp_path)
     with pytest.raises(ConfigError, match="no chat template"):
         load_model(tmp_path)
+
+
+def test_params_go_into_a_model_of_the_same_shape_alone(tmp_path):
+    model = make_tiny_model(TOKENIZER, seed=1)
+    save_model(model, TOKENIZER, tmp_path)
+    other = make_tiny_model(TOKENIZER, seed=2)
+    load_params(other, tmp_path)
+    assert same_params(other, model)
+    with pytest.raises(ConfigError, match="another shape"):
+        load_params(make_tiny_model(TOKENIZER, hidden_size=128), tmp_path)
+    with pytest.raises(ConfigError, match="another model: missing"):
+        load_params(make_tiny_model(TOKENIZER, num_layers=3), tmp_path)
+    with pytest.raises(ModelNotFound, match="no \\*.safetensors"):
+        load_params(model, tmp_path / "nothing")
