@@ -222,5 +222,5 @@ def test_params_go_into_a_model_of_the_same_shape_alone(tmp_path):
         load_params(make_tiny_model(TOKENIZER, hidden_size=128), tmp_path)
     with pytest.raises(ConfigError, match="another model: missing"):
         load_params(make_tiny_model(TOKENIZER, num_layers=3), tmp_path)
-    with pytest.raises(ModelNotFound, match="no \\*.safetensors"):
+    with pytest.raises(ModelNotFound, match=r"no \*\.safetensors"):
         load_params(model, tmp_path / "nothing")
