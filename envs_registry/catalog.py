@@ -224,4 +224,28 @@ CATALOG: tuple[EnvEntry, ...] = (
         tags=("game", "two-player", "multi-turn", "simultaneous"),
         random_success=0.006,
     ),
+    EnvEntry(
+        id="ludic/MATH-v0",
+        title="MATH",
+        description="Competition problems whose answers are expressions.",
+        gym="ludic_gym.envs.maths:MATHEnv",
+        suites=("questions",),
+        tags=("maths", "single-turn", "dataset"),
+    ),
+    EnvEntry(
+        id="ludic/MultipleChoice-v0",
+        title="Multiple choice",
+        description="Questions with options that are shuffled by the seed.",
+        gym="ludic_gym.envs.multiple_choice:MultipleChoiceEnv",
+        suites=("questions",),
+        tags=("knowledge", "single-turn", "dataset"),
+    ),
+    EnvEntry(
+        id="ludic/ShortAnswer-v0",
+        title="Short answer",
+        description="Questions that a few words answer.",
+        gym="ludic_gym.envs.short_answer:ShortAnswerEnv",
+        suites=("questions",),
+        tags=("knowledge", "single-turn", "dataset"),
+    ),
 )
