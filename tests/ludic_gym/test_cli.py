@@ -46,7 +46,7 @@ def test_an_unknown_option_exits_with_2(capsys):
 
 def test_our_errors_are_one_line_without_traceback(capsys):
     assert main(["list", "--suite", "none"]) == 2
-    assert capsys.readouterr().err == "ludic: no suite 'none'; there are: core\n"
+    assert capsys.readouterr().err == "ludic: no suite 'none'; there are: core, games, puzzles, questions, two-player\n"
 
 
 def test_ctrl_c_exits_with_130(monkeypatch):
