@@ -58,19 +58,19 @@ class Run:
 
 
 class Interrupted(Exception):
-    """Ctrl-C; everything was saved."""
+    """Ctrl-C or SIGTERM; everything was saved."""
 
 
 async def carry_out(run: Run, *, resume: bool) -> None:
-    """Make the updates that are left; at the first Ctrl-C save everything, raise Interrupted."""
+    """Make the updates that are left; asked to stop, save everything and raise Interrupted."""
     write_policy_spec(run.out, run.learner.spec)
     first = _restore(run) if resume else 0
-    with _ctrl_c() as pressed:
+    with _stop_asked() as stop_asked:
         for position in range(first, len(run.stages)):
-            await _carry_out_stage(run, position, pressed)
+            await _carry_out_stage(run, position, stop_asked)
 
 
-async def _carry_out_stage(run: Run, position: int, pressed: Callable[[], bool]) -> None:
+async def _carry_out_stage(run: Run, position: int, stop_asked: Callable[[], bool]) -> None:
     stage, trainer = run.stages[position], run.stages[position].trainer
     offset = _offset(run, position)
 
@@ -84,9 +84,9 @@ async def _carry_out_stage(run: Run, position: int, pressed: Callable[[], bool])
         due = ended or before // run.eval_every != trainer.version // run.eval_every
         if due:
             await _evaluate(run, offset + trainer.version)
-        if due or pressed():
+        if due or stop_asked():
             _save(run, position)
-        if pressed():
+        if stop_asked():
             raise Interrupted
 
 
@@ -161,17 +161,22 @@ def open_loggers(out: Path, updates: int) -> Iterator[Logger]:
 
 
 @contextmanager
-def _ctrl_c() -> Iterator[Callable[[], bool]]:
-    """Whether Ctrl-C was pressed: the first press is noted, a second one ends at once."""
-    pressed = []
-    usual = signal.getsignal(signal.SIGINT)
+def _stop_asked() -> Iterator[Callable[[], bool]]:
+    """Whether Ctrl-C or SIGTERM came: the first is noted, a second one ends at once."""
+    asked = []
+    usual = {signum: signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGTERM)}
+
+    def restore() -> None:
+        for signum, handler in usual.items():
+            signal.signal(signum, handler)
 
     def note(signum: int, frame: object) -> None:
-        pressed.append(signum)
-        signal.signal(signal.SIGINT, usual)
+        asked.append(signum)
+        restore()
 
-    signal.signal(signal.SIGINT, note)
+    for signum in usual:
+        signal.signal(signum, note)
     try:
-        yield lambda: bool(pressed)
+        yield lambda: bool(asked)
     finally:
-        signal.signal(signal.SIGINT, usual)
+        restore()

@@ -58,12 +58,12 @@ def straight(tmp_path_factory) -> Path:
     return out
 
 
-@pytest.mark.parametrize("update", [23, 66])
-def test_a_run_stopped_by_ctrl_c_goes_on_bit_for_bit(straight, tmp_path, update):
+@pytest.mark.parametrize(("update", "signum"), [(23, signal.SIGTERM), (66, signal.SIGINT)])
+def test_a_run_that_is_asked_to_stop_goes_on_bit_for_bit(straight, tmp_path, update, signum):
     out = tmp_path / "stopped"
     process = start(out)
     wait_for_update(out, update, process)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(signum)
     output, _ = process.communicate(timeout=120)
     assert process.returncode == 130, output
     assert f"--out {out} --resume" in output.replace("\n", " ")
