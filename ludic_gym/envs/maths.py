@@ -9,6 +9,7 @@ from ludic_gym.data import Row, load, text_field
 from ludic_gym.envs.qa import DatasetEnv, Question
 from ludic_gym.errors import ConfigError, DataError
 from ludic_gym.graders import grade_maths
+from ludic_gym.graders.worker import require_math_verify
 
 SAMPLE = Path(__file__).parent / "data" / "math_sample.jsonl"
 LEVELS = range(1, 6)
@@ -23,7 +24,7 @@ class Problem(Question):
 
 
 class MATHEnv(DatasetEnv):
-    r"""One problem, answered by an expression.
+    r"""One problem, answered by an expression. Needs the extra `math`.
 
     data: "sample" (a few problems written for this package), the path of a .jsonl or .parquet file
         with the fields "problem", "answer", "level" (1 to 5) and "subject", or a hub id:
@@ -49,6 +50,8 @@ class MATHEnv(DatasetEnv):
         subject: str = "",
         render_mode: str | None = None,
     ) -> None:
+        # Said here, because no text that a player types may raise later.
+        require_math_verify()
         problems = load(data, problem, sample=SAMPLE, split=split)
         chosen = [p for p in problems if level in (0, p.level) and subject in ("", p.subject)]
         if not chosen:

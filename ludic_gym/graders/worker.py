@@ -44,8 +44,7 @@ class Worker:
             return reply == "true", "math-verify"
 
     def _started(self) -> subprocess.Popen[str]:
-        if importlib.util.find_spec("math_verify") is None:
-            raise ConfigError("maths answers need math-verify: pip install 'ludic-gym[math]'")
+        require_math_verify()
         # Not by multiprocessing: the workers of vector environments must not have children there.
         self._process = subprocess.Popen(
             [sys.executable, "-m", "ludic_gym.graders.math_server"],
@@ -71,6 +70,12 @@ class Worker:
         """End the process; the next question starts another."""
         with self._lock:
             self._kill()
+
+
+def require_math_verify() -> None:
+    """Raises ConfigError if math-verify is not installed."""
+    if importlib.util.find_spec("math_verify") is None:
+        raise ConfigError("maths answers need math-verify: pip install 'ludic-gym[math]'")
 
 
 def _reply(process: subprocess.Popen[str], line: str, deadline_s: float) -> str:
