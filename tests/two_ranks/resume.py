@@ -75,7 +75,11 @@ def main(kind, out, updates):
         dist.init_process_group("gloo")
     asyncio.run(train(kind, Path(out), int(updates)))
     if distributed:
+        # Whoever leaves first must not find the other in the middle of an exchange, nor gloo's
+        # threads running while the interpreter takes itself apart: that aborts now and then.
+        dist.barrier()
         dist.destroy_process_group()
+        os._exit(0)
 
 
 if __name__ == "__main__":

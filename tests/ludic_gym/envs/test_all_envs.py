@@ -77,6 +77,7 @@ def success_rate(env, policy, episodes=100):
     """How often the policy succeeds; random play is the same every time."""
     rng = random.Random(0)
     successes = 0
+    env.action_space.seed(0)
     for seed in range(episodes):
         env.reset(seed=seed)
         over = False
