@@ -34,6 +34,8 @@ if TYPE_CHECKING:
         LudicError,
         NoAction,
         NoOracle,
+        NoSandbox,
+        SandboxError,
         ScriptExhausted,
     )
     from ludic_gym.parsers import (
@@ -105,6 +107,7 @@ __all__ = [
     "Message",
     "NoAction",
     "NoOracle",
+    "NoSandbox",
     "OpenAIChatClient",
     "OraclePolicy",
     "ParseResult",
@@ -118,6 +121,7 @@ __all__ = [
     "Retry",
     "Rollout",
     "Sampling",
+    "SandboxError",
     "ScriptExhausted",
     "ScriptedClient",
     "ScriptedPolicy",

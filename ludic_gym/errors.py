@@ -9,6 +9,8 @@ LudicError
 ├── DataError          rows are missing, unreadable or lack a field
 ├── ClientError        a chat endpoint failed or answered what cannot be used
 │   └── ScriptExhausted  a ScriptedClient was asked for more replies than it has
+├── SandboxError       a sandbox failed; the program in it is not to blame
+│   └── NoSandbox      no sandbox works on this machine
 ├── EpisodeError       an episode failed: env, client, tool or time limit
 └── NoAction           a policy that was called like a function found no action
 """
@@ -48,6 +50,14 @@ class ClientError(LudicError):
 
 class ScriptExhausted(ClientError):
     """A `ScriptedClient` was asked for more replies than it was given."""
+
+
+class SandboxError(LudicError):
+    """A sandbox failed, which says nothing about the program that it was to run."""
+
+
+class NoSandbox(SandboxError):
+    """No sandbox works on this machine; the text says why and what to install."""
 
 
 class EpisodeError(LudicError):

@@ -1,0 +1,27 @@
+"""Running programs that nobody trusts: limits and guarantees as data, one protocol."""
+
+from ludic_gym.sandbox.types import (
+    DEFAULT_LIMITS,
+    MEBIBYTE,
+    NO_FILES,
+    Ended,
+    ExecResult,
+    Guarantees,
+    Limits,
+    Program,
+    Sandbox,
+    Session,
+)
+
+__all__ = [
+    "DEFAULT_LIMITS",
+    "MEBIBYTE",
+    "NO_FILES",
+    "Ended",
+    "ExecResult",
+    "Guarantees",
+    "Limits",
+    "Program",
+    "Sandbox",
+    "Session",
+]
