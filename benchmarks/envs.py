@@ -20,6 +20,7 @@ import ludic_gym  # noqa: F401  registers the environments
 from ludic_gym.graders import grade_number
 
 REPEATS = 5
+CELLS = tuple(row + column for row in "ABC" for column in "123")
 GAME, SUMS, QUESTIONS = "ludic/TicTacToe-v0", "ludic/Arithmetic-v0", "ludic/GSM8K-v0"
 ANSWERS = {
     "bare": "85",
@@ -74,11 +75,11 @@ def joint_steps() -> Work:
     env = pettingzoo.make("parallel", GAME)
     while True:
         env.reset()
-        cells = 0
+        steps = 0
         while env.agents:
-            cells += 1
-            env.step(dict.fromkeys(env.agents, str(cells)))
-        yield cells
+            env.step(dict.fromkeys(env.agents, CELLS[steps]))
+            steps += 1
+        yield steps
 
 
 def answers(env_id: str, seeded: bool, **kwargs: str) -> Work:
@@ -113,7 +114,7 @@ def vector_steps(size: int) -> Work:
     vector = gym.make_vec(GAME, size, vectorization_mode="sync")
     vector.reset(seed=0)
     while True:
-        for cell in "123456789":
+        for cell in CELLS:
             vector.step((cell,) * size)
         yield 9 * size
 
@@ -122,7 +123,7 @@ def copies(copied: Callable[[gym.Env[str, str]], object]) -> Work:
     """Copies of a game in mid-episode."""
     env = gym.make(GAME).unwrapped
     env.reset(seed=0)
-    env.step("5")
+    env.step("B2")
     while True:
         copied(env)
         yield 1

@@ -72,8 +72,8 @@ class InstantClient:
 
 
 def first_free_cell(board: str) -> str:
-    """The lowest number on a Tic-Tac-Toe board."""
-    return next(cell for cell in board if cell.isdigit())
+    """The first cell of a Tic-Tac-Toe board that shows its name."""
+    return next(cell for cell in board.split() if len(cell) == 2)
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,9 @@ CHAT_TEMPLATE = (
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 # Digits, lone capitals and signs stay single tokens, so that a board or a number is read cell by
-# cell; only words of letters can merge, and anything with the space before it.
-PIECES = r" ?[A-Z]?[a-z]+| ?[\s\S]"
+# cell; only words of letters and the names of cells ("B2") can merge, and anything with the space
+# before it.
+PIECES = r" ?[A-Z]?[a-z]+| ?[A-Z][0-9](?![0-9A-Za-z])| ?[\s\S]"
 
 
 def make_tokenizer(

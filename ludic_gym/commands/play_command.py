@@ -135,12 +135,15 @@ def show(text: str) -> None:
 
 
 def read_action(legal_actions: Callable[[], tuple[str, ...]]) -> str:
-    """What was typed, once it is allowed."""
+    """What was typed, once it is allowed, whatever its case."""
     while True:
         print("> ", end="", flush=True)
         action, legal = read_line().strip(), legal_actions()
         if not legal or action in legal:
             return action
+        for name in legal:
+            if name.casefold() == action.casefold():
+                return name
         print(f"{action!r} is not allowed here; choose from: {' '.join(legal)}")
 
 

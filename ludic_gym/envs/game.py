@@ -27,6 +27,7 @@ class Game(Generic[S]):
     system_prompt: the rules and the reply format, for a player.
     best_actions: the actions of perfect play, the one that also does best against a player who
         moves at random first. Raises NoOracle where they are not known.
+    read: what a text means as an action, legal or not; without white space around it by default.
     """
 
     name: str
@@ -37,6 +38,19 @@ class Game(Generic[S]):
     returns: Callable[[S], tuple[float, float] | None]
     observation: Callable[[S, int], str]
     system_prompt: Callable[[int], str]
+    best_actions: Callable[[S], tuple[str, ...]]
+    read: Callable[[str], str] = str.strip
+
+
+@dataclass(frozen=True, slots=True)
+class Solution(Generic[S]):
+    """What perfect play comes to.
+
+    value: what player 0 gets from a state when both play perfectly.
+    best_actions: see `Game`.
+    """
+
+    value: Callable[[S], float]
     best_actions: Callable[[S], tuple[str, ...]]
 
 
@@ -61,15 +75,14 @@ def solved(
     legal_actions: Callable[[S], tuple[str, ...]],
     play: Callable[[S, str], S],
     returns: Callable[[S], tuple[float, float] | None],
-) -> Callable[[S], tuple[str, ...]]:
-    """`Game.best_actions` of a zero-sum game that is small enough to be searched to its ends.
+) -> Solution[S]:
+    """Perfect play of a zero-sum game that is small enough to be searched to its ends.
 
     Every state is worked out once, when it is first asked for.
     """
 
     @cache
     def value(state: S) -> float:
-        """What player 0 gets when both play perfectly."""
         result = returns(state)
         if result is not None:
             return result[0]
@@ -95,4 +108,4 @@ def solved(
         perfect = [action for action in after if value(after[action]) == best]
         return tuple(sorted(perfect, key=lambda action: -chance(after[action], player)))
 
-    return best_actions
+    return Solution(value, best_actions)

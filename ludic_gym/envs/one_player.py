@@ -59,7 +59,7 @@ class OnePlayerEnv(TextEnv, Generic[S]):
         return self.game.observation(self._state, self._seat), {"system_prompt": prompt}
 
     def _advance(self, action: str) -> Turn:
-        action = action.strip()
+        action = self.game.read(action)
         if action not in self.game.legal_actions(self._state):
             return self._end("illegal", -1.0)
         self._state = self._answered(self.game.play(self._state, action))

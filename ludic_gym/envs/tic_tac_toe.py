@@ -1,36 +1,42 @@
 """Tic-Tac-Toe: the rules, and the game for one player, two in turn, and two jointly.
 
-A state is the board as a string of nine cells, left to right and top to bottom: a free cell is
-its number, a taken one is X or O ("12X4O6789").
+A state is the board as a string of nine characters, left to right and top to bottom: X, O, or a
+dot for a free cell ("X...O....").
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
+from typing import Any, Literal
 
 import numpy as np
 
+from ludic_gym.envs.base import Info, Turn, ending
 from ludic_gym.envs.game import Game, solved
 from ludic_gym.envs.one_player import OnePlayerEnv
 from ludic_gym.envs.two_player import GameAECEnv, GameParallelEnv
 
 MARKS = "XO"
+FREE = "."
+CELLS = tuple(row + column for row in "ABC" for column in "123")
 LINES = ((0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4, 8), (2, 4, 6))
 PROMPT = (
-    "You play Tic-Tac-Toe as {mark}; X moves first. The board shows each free cell by its number. "
-    "Three marks in a row, column or diagonal win. Reply with just the number of a free cell."
+    "You play Tic-Tac-Toe as {mark}; X moves first. The rows are A to C, the columns 1 to 3; the "
+    "board shows each free cell by its name. Three marks in a row, column or diagonal win. Reply "
+    "with just the name of a free cell, such as B2."
 )
 
 
 def initial(rng: np.random.Generator) -> str:
     """The empty board; there is no chance in this game."""
-    return "123456789"
+    return FREE * len(CELLS)
 
 
 @cache
 def legal_actions(state: str) -> tuple[str, ...]:
-    """The numbers of the free cells."""
-    return tuple(cell for cell in state if cell not in MARKS)
+    """The names of the free cells."""
+    return tuple(cell for cell, mark in zip(CELLS, state, strict=True) if mark == FREE)
 
 
 @cache
@@ -42,22 +48,24 @@ def mover(state: str) -> int:
 @cache
 def play(state: str, action: str) -> str:
     """The board with the mover's mark on the cell."""
-    return state.replace(action, MARKS[mover(state)])
+    i = CELLS.index(action)
+    return state[:i] + MARKS[mover(state)] + state[i + 1 :]
 
 
 @cache
 def returns(state: str) -> tuple[float, float] | None:
     """1 for three in a line, -1 for the other player, 0 for both on a full board."""
     for i, j, k in LINES:
-        if state[i] == state[j] == state[k]:
+        if state[i] == state[j] == state[k] != FREE:
             return (1.0, -1.0) if state[i] == "X" else (-1.0, 1.0)
-    return None if legal_actions(state) else (0.0, 0.0)
+    return None if FREE in state else (0.0, 0.0)
 
 
 @cache
 def observation(state: str, player: int) -> str:
     """The board in three lines; both players see the same."""
-    return "\n".join(" ".join(state[i : i + 3]) for i in (0, 3, 6))
+    shown = [cell if mark == FREE else mark for cell, mark in zip(CELLS, state, strict=True)]
+    return "\n".join(" ".join(shown[i : i + 3]) for i in (0, 3, 6))
 
 
 def system_prompt(player: int) -> str:
@@ -65,6 +73,12 @@ def system_prompt(player: int) -> str:
     return PROMPT.format(mark=MARKS[player])
 
 
+def cell_name(text: str) -> str:
+    """The text in capitals and without white space: " b 2" is "B2"."""
+    return "".join(text.split()).upper()
+
+
+SOLUTION = solved(mover=mover, legal_actions=legal_actions, play=play, returns=returns)
 TIC_TAC_TOE = Game(
     name="Tic-Tac-Toe",
     initial=initial,
@@ -74,14 +88,66 @@ TIC_TAC_TOE = Game(
     returns=returns,
     observation=observation,
     system_prompt=system_prompt,
-    best_actions=solved(mover=mover, legal_actions=legal_actions, play=play, returns=returns),
+    best_actions=SOLUTION.best_actions,
+    read=cell_name,
 )
 
 
 class TicTacToeEnv(OnePlayerEnv[str]):
-    """Tic-Tac-Toe against a scripted opponent; the action is the number of a free cell."""
+    """Tic-Tac-Toe against a scripted opponent.
+
+    opponent, seat, draw_reward: see `OnePlayerEnv`.
+    forced_draw_bonus: what a draw earns on top, as "reward/forced_draw", if it is the best result
+        that perfect play allowed: in no position before a move of the agent could it have forced
+        a win. A draw against perfect play always is; one after a mistake of the opponent's that
+        went unpunished is not. Nothing unless given.
+
+    Observation: the board, in which a free cell shows its name, A1 to C3; who moves second sees
+    the opening move. Action: the name of a free cell, in either case. Reward: 1 for a win, -1 for
+    a loss and for anything that names no free cell, which ends the game.
+
+        A1 A2 A3
+        B1 B2 B3
+        C1 C2 C3
+    B2                  (the opponent takes A2)
+        A1 O A3
+        B1 X B3
+        C1 C2 C3
+    """
 
     game = TIC_TAC_TOE
+
+    def __init__(
+        self,
+        opponent: str = "random",
+        seat: Literal["first", "second", "random"] = "first",
+        draw_reward: float = 0.0,
+        forced_draw_bonus: float = 0.0,
+        render_mode: str | None = None,
+    ) -> None:
+        super().__init__(opponent, seat, draw_reward, render_mode)
+        self._forced_draw_bonus = float(forced_draw_bonus)
+        self._could_win = False
+
+    def _start(self, options: Mapping[str, Any]) -> tuple[str, Info]:
+        self._could_win = False
+        return super()._start(options)
+
+    def _advance(self, action: str) -> Turn:
+        if not self._forced_draw_bonus:
+            return super()._advance(action)
+        self._could_win |= SOLUTION.value(self._state) == (1.0, -1.0)[self._seat]
+        return self._with_bonus(super()._advance(action))
+
+    def _with_bonus(self, turn: Turn) -> Turn:
+        """The turn, whose reward gets the bonus if it ends in a forced draw."""
+        text, reward, terminated, truncated, info = turn
+        if not terminated:
+            return turn
+        is_forced = info["outcome"] == "draw" and not self._could_win
+        bonus = self._forced_draw_bonus if is_forced else 0.0
+        parts = ending(success=info["success"], outcome=reward, forced_draw=bonus)
+        return text, reward + bonus, terminated, truncated, {**info, **parts}
 
 
 class TicTacToeAECEnv(GameAECEnv[str]):

@@ -84,9 +84,10 @@ class GameAECEnv(AECEnv[str, str, str | None], Generic[S]):
         if not isinstance(action, str):
             raise EnvError(f"{agent} is to move: an action is a str, got {action!r}")
         self.infos[agent] = {}
-        if action.strip() not in self.game.legal_actions(self._state):
+        action = self.game.read(action)
+        if action not in self.game.legal_actions(self._state):
             return self._end({agent: -1.0, _other(agent): 1.0}, illegal=(agent,))
-        self._state = self.game.play(self._state, action.strip())
+        self._state = self.game.play(self._state, action)
         result = self.game.returns(self._state)
         if result is not None:
             return self._end(dict(zip(PLAYERS, result, strict=True)))
@@ -97,7 +98,8 @@ class GameAECEnv(AECEnv[str, str, str | None], Generic[S]):
     def play_jointly(self, actions: list[str]) -> None:
         """Play an action of each player, in order; illegal ones lose, also both at once."""
         legal = self.game.legal_actions(self._state)
-        wrong = [a for a, text in zip(PLAYERS, actions, strict=True) if text.strip() not in legal]
+        read = map(self.game.read, actions)
+        wrong = [agent for agent, action in zip(PLAYERS, read, strict=True) if action not in legal]
         if wrong:
             self.infos = {agent: {} for agent in PLAYERS}
             rewards = {agent: -1.0 if agent in wrong else 1.0 for agent in PLAYERS}

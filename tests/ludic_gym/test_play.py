@@ -39,11 +39,11 @@ def test_a_wrong_answer_shows_the_right_one(monkeypatch, capsys):
 
 
 def test_a_typing_error_does_not_lose_the_game(monkeypatch, capsys):
-    _, screen = play(monkeypatch, capsys, "hello\n9\n", "ludic/TicTacToe-v0")
-    assert "'hello' is not allowed here; choose from: 1 2 3 4 5 6 7 8 9" in screen
+    _, screen = play(monkeypatch, capsys, "hello\nc3\n", "ludic/TicTacToe-v0")
+    assert "'hello' is not allowed here; choose from: A1 A2 A3 B1 B2 B3 C1 C2 C3" in screen
     assert "illegal" not in screen
-    # The opponent may have taken 7 or 8, but 9 is the human's.
-    assert re.search(r"\n[7O] [8O] X\n", screen)
+    # The opponent may have taken C1 or C2, but C3 is the human's.
+    assert re.search(r"\n(C1|O) (C2|O) X\n", screen)
 
 
 def test_who_sits_second_sees_the_opponents_first_move(monkeypatch, capsys):
@@ -57,7 +57,7 @@ def test_who_sits_second_sees_the_opponents_first_move(monkeypatch, capsys):
 
 def test_perfect_play_punishes_a_beginner(monkeypatch, capsys):
     # X takes an edge and then whatever is free; the last line must not be a win.
-    typed = "2\n4\n6\n8\n1\n3\n5\n7\n9\n" * 9
+    typed = "A2\nB1\nB3\nC2\nA1\nA3\nB2\nC1\nC3\n" * 9
     _, screen = play(
         monkeypatch, capsys, typed, "ludic/TicTacToe-v0", "--against", "perfect", "--seed", "0"
     )
@@ -67,19 +67,19 @@ def test_perfect_play_punishes_a_beginner(monkeypatch, capsys):
 def test_long_lines_break_between_words_and_boards_stay(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "60")
     _, screen = play(monkeypatch, capsys, "", "ludic/TicTacToe-v0")
-    assert "each free cell by its number. Three marks in a row, column\nor diagonal" in screen
-    assert "\n1 2 3\n4 5 6\n7 8 9\n> " in screen
+    assert "each free cell by its\nname. Three marks in a row, column or diagonal win." in screen
+    assert "\nA1 A2 A3\nB1 B2 B3\nC1 C2 C3\n> " in screen
 
 
 def test_the_same_seed_plays_the_same_game(monkeypatch, capsys):
-    typed = "1\n2\n3\n4\n5\n6\n7\n8\n9\n" * 9
+    typed = "A1\nA2\nA3\nB1\nB2\nB3\nC1\nC2\nC3\n" * 9
     arguments = ("ludic/TicTacToe-v0", "--seed", "5")
     first, again = (play(monkeypatch, capsys, typed, *arguments) for _ in range(2))
     assert first == again
 
 
 def test_the_end_of_input_leaves_politely(monkeypatch, capsys):
-    code, screen = play(monkeypatch, capsys, "5\n", "ludic/TicTacToe-v0")
+    code, screen = play(monkeypatch, capsys, "B2\n", "ludic/TicTacToe-v0")
     assert code == 0
     assert screen.endswith("left before the end\n")
 
@@ -113,6 +113,6 @@ def test_a_win_by_the_other_players_illegal_move_says_so():
     task = Task(env_id="ludic/TicTacToe-v0", seed=0)
     env = pettingzoo.make("aec", "ludic/TicTacToe-v0")
     you, other = env.possible_agents
-    policies = {you: ScriptedPolicy(["5"]), other: ScriptedPolicy(["55"])}
+    policies = {you: ScriptedPolicy(["B2"]), other: ScriptedPolicy(["55"])}
     said = farewell(*asyncio.run(run_match(env, policies, task)))
     assert said.endswith("\nthe other player's move '55' is not allowed\nwin\nreward 1")

@@ -55,7 +55,7 @@ def three_episodes(vector):
     for turn in range(30):
         if turn == 17:
             seen.append(vector.reset())
-        actions = [str(turn % 9 + 1), "5", "é\n😀 \ud800"]
+        actions = ["ABC"[turn % 3] + "123"[turn // 3 % 3], "5", "é\n😀 \ud800"]
         seen.append(
             [
                 part if isinstance(part, (tuple, dict)) else part.tolist()

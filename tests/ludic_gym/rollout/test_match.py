@@ -74,15 +74,15 @@ async def test_the_loser_gets_its_loss_and_is_shown_the_winning_move():
 async def test_the_loser_of_tic_tac_toe_has_a_total_of_minus_one_and_sees_every_move():
     import pettingzoo
 
-    b = ScriptedClient(["4", "5"])
-    policies = {"player_0": ScriptedPolicy(["1", "2", "3"]), "player_1": ChatPolicy(b)}
+    b = ScriptedClient(["B1", "B2"])
+    policies = {"player_0": ScriptedPolicy(["A1", "A2", "A3"]), "player_1": ChatPolicy(b)}
     env = pettingzoo.make("aec", "ludic/TicTacToe-v0")
 
     winner, loser = await run_match(env, policies, Task(env_id="ludic/TicTacToe-v0"))
 
     assert (winner.total_reward, loser.total_reward) == (1.0, -1.0)
     # B's last prompt shows the board after A's second move.
-    assert b.requests[-1][-1]["content"] == "X X 3\nO 5 6\n7 8 9"
+    assert b.requests[-1][-1]["content"] == "X X A3\nO B2 B3\nC1 C2 C3"
     assert [step.terminated for step in loser.steps] == [False, True]
 
 
@@ -344,9 +344,12 @@ async def test_the_members_of_a_group_have_the_same_seats():
 
 async def test_the_parallel_view_of_a_game_can_be_played():
     tasks = [Task(env_id="ludic/TicTacToe-v0", seed=1)]
-    players = {"x": lambda env: ScriptedPolicy("1" * 20), "y": lambda env: ScriptedPolicy("2" * 20)}
+    players = {
+        "x": lambda env: ScriptedPolicy(["A1"] * 20),
+        "y": lambda env: ScriptedPolicy(["A2"] * 20),
+    }
 
     (episode,) = [e async for e in run_matches(tasks, players, view="parallel")]
 
-    # X takes 1, O takes 2, then X plays 1 again, which is illegal.
+    # X takes A1, O takes A2, then X plays A1 again, which is illegal.
     assert [r.total_reward for r in episode.rollouts] == [-1.0, 1.0]

@@ -44,7 +44,9 @@ def test_best_play_leaves_an_exclusive_or_of_zero(piles, best):
 
 
 def test_best_play_is_what_a_full_search_finds():
-    exact = solved(mover=mover, legal_actions=legal_actions, play=play, returns=returns)
+    exact = solved(
+        mover=mover, legal_actions=legal_actions, play=play, returns=returns
+    ).best_actions
     for piles in [(a, b, c) for a in range(4) for b in range(4) for c in range(4)]:
         if nim_sum((piles, 0)):
             assert set(best_actions((piles, 0))) == set(exact((piles, 0)))
