@@ -1,4 +1,5 @@
 import asyncio
+import json
 import threading
 import time
 from typing import Any, Literal
@@ -62,6 +63,27 @@ def test_every_type_that_json_has_can_be_a_parameter():
         "table": {"type": "object", "additionalProperties": {"type": "number"}},
         "maybe": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
         "anything": {},
+    }
+
+
+def test_lines_of_the_docstring_describe_parameters():
+    def book(day: int, room: str = "") -> str:
+        """Book a room.
+
+        day: the day of the month,
+            from 1.
+        Args:
+            room (str): its name
+        It stays booked.
+        """
+        return ""
+
+    function = as_tool(book).schema["function"]
+
+    assert function["description"] == "Book a room.\n\nIt stays booked."
+    assert function["parameters"]["properties"] == {
+        "day": {"type": "integer", "description": "the day of the month, from 1."},
+        "room": {"type": "string", "description": "its name"},
     }
 
 
@@ -146,9 +168,28 @@ async def test_what_a_tool_raises_becomes_text():
     def leaves() -> str:
         raise SystemExit(3)
 
+    async def leaves_later() -> str:
+        raise SystemExit(4)
+
     assert await call(divide, '{"a": 0}') == "Error: ZeroDivisionError: division by zero"
     assert await call(fails, "{}") == "Error: KeyError: 'k'"
     assert await call(leaves, "{}") == "Error: SystemExit: 3"
+    assert await call(leaves_later, "{}") == "Error: SystemExit: 4"
+
+
+async def test_the_middle_of_a_long_result_is_left_out():
+    def count(n: int) -> str:
+        return "a" * n + "z" * n
+
+    assert await call(count, '{"n": 6}', output_limit=12) == "aaaaaazzzzzz"
+    assert await call(count, '{"n": 10}', output_limit=12) == (
+        "aaaaaaaa\n[8 characters left out]\nzzzz"
+    )
+
+
+async def test_a_long_complaint_is_shortened_too():
+    arguments = json.dumps({"a": "x" * 1000})
+    assert len(await call(add, arguments, output_limit=100)) < 140
 
 
 async def test_a_tool_that_takes_too_long_is_left_behind():

@@ -1,0 +1,121 @@
+"""Tools: typed functions that a model may call; what goes wrong becomes text for the model."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from ludic_gym.clients.base import ToolSchema
+from ludic_gym.concurrency import WorkerThread
+from ludic_gym.tools.schema import described, parameters_schema, problem_of
+from ludic_gym.types import ToolCall
+
+TIMEOUT_S = 30.0
+OUTPUT_LIMIT = 16_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tool:
+    """A function, the schema that models see of it, and the limits of a call.
+
+    A function that is not async runs on a thread, so a call that takes too long is left behind
+    there: give such functions limits of their own.
+
+    output_limit: characters of a result that are told; the middle of a longer one is left out.
+    """
+
+    function: Callable[..., object]
+    schema: ToolSchema
+    timeout_s: float = TIMEOUT_S
+    output_limit: int = OUTPUT_LIMIT
+
+    @property
+    def name(self) -> str:
+        """The function's name, which is what models call it by."""
+        name: str = self.schema["function"]["name"]
+        return name
+
+
+def as_tool(
+    function: Callable[..., object],
+    *,
+    timeout_s: float = TIMEOUT_S,
+    output_limit: int = OUTPUT_LIMIT,
+) -> Tool:
+    """The function as a tool: its name, docstring and parameter types are what models see.
+
+    A line `name: text` of the docstring describes that parameter. Parameters are str, int, float,
+    bool, None, Literal, list, dict with str keys, unions of these, or Any. Raises ConfigError for
+    others, and for *args and **kwargs.
+    """
+    parameters = parameters_schema(function)
+    description, _ = described(inspect.getdoc(function) or "", tuple(parameters["properties"]))
+    schema = tool_schema(function.__name__, description, parameters)
+    return Tool(function=function, schema=schema, timeout_s=timeout_s, output_limit=output_limit)
+
+
+def tool_schema(name: str, description: str, parameters: dict[str, Any]) -> ToolSchema:
+    """A tool as chat APIs describe it."""
+    function = {"name": name, "description": description, "parameters": parameters}
+    return {"type": "function", "function": function}
+
+
+async def call_tool(tools: Mapping[str, Tool], call: ToolCall) -> str:
+    """What the tool returns, as text; or "Error: ..." about what went wrong, whatever it is."""
+    if call.name not in tools:
+        return f"Error: there is no tool {call.name!r}; there are {', '.join(sorted(tools))}"
+    tool = tools[call.name]
+    try:
+        arguments = json.loads(call.arguments or "{}")
+    except (ValueError, RecursionError) as error:
+        return f"Error: the arguments are not JSON: {error}"
+    problem = problem_of(arguments, tool.schema["function"]["parameters"], "the arguments")
+    if problem:
+        return shortened(f"Error: {problem}", tool.output_limit)
+    try:
+        text = await asyncio.wait_for(_result(tool.function, arguments), tool.timeout_s)
+    except TimeoutError:
+        return f"Error: {call.name} took longer than {tool.timeout_s:g} s"
+    return shortened(text, tool.output_limit)
+
+
+def shortened(text: str, limit: int) -> str:
+    """The text, with its middle left out where it has more than `limit` characters."""
+    if len(text) <= limit:
+        return text
+    head, tail = text[: limit - limit // 3], text[len(text) - limit // 3 :]
+    return f"{head}\n[{len(text) - limit} characters left out]\n{tail}"
+
+
+async def _result(function: Callable[..., object], arguments: Mapping[str, Any]) -> str:
+    if inspect.iscoroutinefunction(function):
+        return await _text_of_awaited(function(**arguments))
+    return await WorkerThread("ludic-tool").run(partial(_text_of_call, function, arguments))
+
+
+# A tool that leaves would end the whole program otherwise.
+async def _text_of_awaited(awaitable: Awaitable[object]) -> str:
+    try:
+        return _as_text(await awaitable)
+    except (Exception, SystemExit) as error:
+        return _as_error(error)
+
+
+def _text_of_call(function: Callable[..., object], arguments: Mapping[str, Any]) -> str:
+    try:
+        return _as_text(function(**arguments))
+    except (Exception, SystemExit) as error:
+        return _as_error(error)
+
+
+def _as_text(result: object) -> str:
+    return result if isinstance(result, str) else json.dumps(result, default=str)
+
+
+def _as_error(error: BaseException) -> str:
+    return f"Error: {type(error).__name__}: {error}"
