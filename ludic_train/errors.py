@@ -18,6 +18,14 @@ LudicError
     ├── EmptyBatch         a source has nothing to train on
     ├── NonFiniteUpdate    a loss or gradient is NaN or infinite, too often in a row
     ├── SamplerMismatch    the sampler does not have the params whose version it names
+    ├── ServerError        a vLLM server cannot be started, or ended by itself
+    ├── PublishError       params could not be brought to a sampler; says which and in what phase
+    ├── QueueError         a queue of groups cannot be used
+    │   ├── BadGroup           bytes that are no group, or one that cannot be learned from
+    │   ├── QueueUnavailable   the queue's server does not answer; trying again may help
+    │   ├── QueueReset         the queue forgot its reader: its server lost what it last wrote
+    │   └── Superseded         another trainer reads the queue now
+    ├── ActorError         an actor's episodes failed too often in a row
     └── RankError          rank 0 failed, so the other ranks stop
 """
 
@@ -90,6 +98,38 @@ class NonFiniteUpdate(TrainError):
 
 class SamplerMismatch(TrainError):
     """The sampler does not have the params whose version it names."""
+
+
+class ServerError(TrainError):
+    """A vLLM server cannot be started, or ended by itself; the text ends with its log's."""
+
+
+class PublishError(TrainError):
+    """Params could not be brought to a sampler; the text says to which, and in what phase."""
+
+
+class QueueError(TrainError):
+    """A queue of groups cannot be used: a wrong URL, a wrong password, a group too large."""
+
+
+class BadGroup(QueueError):
+    """Bytes are no group, or a group that cannot be learned from; the text is the reason."""
+
+
+class QueueUnavailable(QueueError):
+    """The queue's server does not answer, or not yet; trying again later may help."""
+
+
+class QueueReset(QueueError):
+    """The queue forgot its reader: its server was restarted and lost what it last wrote."""
+
+
+class Superseded(QueueError):
+    """Another trainer reads the queue now, so this one must not go on."""
+
+
+class ActorError(TrainError):
+    """An actor's episodes failed too often in a row; the text names the first failure."""
 
 
 class RankError(TrainError):

@@ -1,0 +1,176 @@
+import struct
+import zlib
+from dataclasses import fields, replace
+
+import msgspec
+import numpy as np
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ludic_train.errors import BadGroup
+from ludic_train.group_wire import group_from_bytes, group_to_bytes
+from ludic_train.groups import SAWGroup, oldest_version
+from ludic_train.metrics import Peak, Stat, Total
+from ludic_train.saw import SAWItem
+
+FINITE = st.floats(width=32, allow_nan=False, allow_infinity=False)
+TEXT = st.text(max_size=8)
+
+
+@st.composite
+def items(draw):
+    length = draw(st.integers(1, 20))
+
+    def array(values, dtype):
+        return np.array(draw(st.lists(values, min_size=length, max_size=length)), dtype)
+
+    mask = array(st.booleans(), np.bool_)
+    mask[0] = False
+    return SAWItem(
+        input_ids=array(st.integers(0, 2**31 - 1), np.int32),
+        action_mask=mask,
+        weight=array(FINITE, np.float32),
+        behavior_logprobs=array(FINITE, np.float32) if draw(st.booleans()) else None,
+        versions=array(st.integers(0, 2**31 - 1), np.int32) if draw(st.booleans()) else None,
+        temperature=draw(st.floats(1e-3, 10)),
+        group=draw(TEXT),
+        agent=draw(TEXT),
+        attachments={name: array(FINITE, np.float32) for name in draw(st.sets(TEXT, max_size=2))},
+    )
+
+
+groups = st.builds(
+    SAWGroup,
+    key=st.text(min_size=1, max_size=9),
+    actor=TEXT,
+    items=st.lists(items(), min_size=1, max_size=3).map(tuple),
+    metrics=st.dictionaries(
+        TEXT, st.builds(Stat, FINITE, FINITE) | st.builds(Total, FINITE) | st.builds(Peak, FINITE)
+    ),
+)
+
+
+def row(**changes):
+    usual = SAWItem(
+        input_ids=np.array([5, 6, 7], np.int32),
+        action_mask=np.array([False, True, True]),
+        weight=np.array([0, 1, 1], np.float32),
+        versions=np.array([-1, 4, 3], np.int32),
+    )
+    return replace(usual, **changes)
+
+
+def message(body, *, magic=b"LDCG", schema=1, how=0, size=None):
+    """What a stranger who knows the format could send; the checksum is right."""
+    head = struct.pack("<4sBBI", magic, schema, how, len(body) if size is None else size)
+    return head + struct.pack("<I", zlib.crc32(body, zlib.crc32(head))) + body
+
+
+def bits(value):
+    """Equal only for equal bits: the sign of zero and the dtype count."""
+    return (value.dtype.str, value.tobytes()) if isinstance(value, np.ndarray) else value
+
+
+def content(item):
+    values = {f.name: bits(getattr(item, f.name)) for f in fields(item)}
+    return values | {"attachments": {n: bits(a) for n, a in sorted(item.attachments.items())}}
+
+
+@given(groups, st.sampled_from([None, 1, 3]))
+def test_what_is_read_is_what_was_written_bit_for_bit(group, level):
+    read = group_from_bytes(group_to_bytes(group, zstd_level=level))
+    assert (read.key, read.actor, read.metrics) == (group.key, group.actor, group.metrics)
+    assert [content(item) for item in read.items] == [content(item) for item in group.items]
+
+
+@given(groups, st.sampled_from([None, 1]), st.data())
+def test_no_truncated_message_is_read(group, level, data):
+    whole = group_to_bytes(group, zstd_level=level)
+    with pytest.raises(BadGroup, match="truncated"):
+        group_from_bytes(whole[: data.draw(st.integers(0, len(whole) - 1))])
+
+
+@given(groups, st.sampled_from([None, 1]), st.data())
+def test_no_message_with_a_flipped_bit_is_read(group, level, data):
+    damaged = bytearray(group_to_bytes(group, zstd_level=level))
+    position = data.draw(st.integers(0, 8 * len(damaged) - 1))
+    damaged[position // 8] ^= 1 << position % 8
+    with pytest.raises(BadGroup, match=r"damaged|not a group|schema|max_bytes"):
+        group_from_bytes(bytes(damaged))
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_of_a_stranger_do_more_than_be_refused(body):
+    with pytest.raises(BadGroup):
+        group_from_bytes(message(body))
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"", "truncated: 0 bytes"),
+        (b"\x80\x04\x95cbuiltins\neval\n", "not a group: it begins with"),
+        (message(b"", schema=2), "schema 2; this version reads 1"),
+        (message(b"", how=7), "compression 7 is unknown"),
+        (message(b"", size=3), "the body has 0 bytes instead of 3"),
+        (message(b"\x01\x02"), "no msgpack of a group"),
+        (message(msgspec.msgpack.encode(["k", "a", [], {}])), "no row"),
+        (message(msgspec.msgpack.encode(["", "a", [], {}])), "a key of 0 characters"),
+        (message(msgspec.msgpack.encode(["k", "a", [], {"x": ["system", [1]]}])), "unknown kind"),
+        (message(msgspec.msgpack.encode(["k", "a", [], {"x": ["Stat", [1]]}])), "unknown kind"),
+        (message(b"no frame", how=1), "no zstd frame"),
+    ],
+)
+def test_what_is_no_group_is_refused_with_the_reason(data, reason):
+    with pytest.raises(BadGroup, match=reason):
+        group_from_bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("size", "reason"),
+    [(100, "claims 33554432 bytes instead of 100"), (2**25, "more than max_bytes=4000")],
+)
+def test_a_bomb_is_refused_before_it_is_unpacked(size, reason):
+    bomb = zstandard.compress(bytes(2**25))
+    assert len(bomb) < 4000
+    with pytest.raises(BadGroup, match=reason):
+        group_from_bytes(message(bomb, how=1, size=size), max_bytes=4000)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"weight": np.zeros(2, np.float32)}, "weight has 2 values for 3 tokens"),
+        ({"weight": np.array([0, np.nan, 0], np.float32)}, "weight holds a value that is not"),
+        ({"behavior_logprobs": np.array([0, -np.inf, 0], np.float32)}, "not finite"),
+        ({"attachments": {"x": np.zeros(4, np.float32)}}, "x has 4 values"),
+        ({"versions": np.array([-1, 2, -1], np.int32)}, "versions lacks"),
+        ({"action_mask": np.array([True, True, True])}, "must begin with one that was not sampled"),
+        ({"input_ids": np.array([1, -2, 3], np.int32)}, "a token id is -2"),
+        ({"temperature": 0.0}, r"temperature=0\.0"),
+        ({"temperature": float("nan")}, "temperature=nan"),
+    ],
+)
+def test_a_row_that_cannot_be_learned_from_is_not_sent(changes, reason):
+    with pytest.raises(BadGroup, match=reason):
+        group_to_bytes(SAWGroup(key="k", items=(row(**changes),)))
+
+
+def test_a_row_that_cannot_be_learned_from_is_not_read():
+    # Three tokens are 12 bytes of ids; the weights here are 8.
+    bad = [bytes(12), b"\x06", bytes(8), None, None, 1.0, "", "", {}]
+    with pytest.raises(BadGroup, match="weight has 2 values for 3 tokens"):
+        group_from_bytes(message(msgspec.msgpack.encode(["k", "a", [bad], {}])))
+
+
+def test_a_group_that_is_too_large_is_not_sent():
+    with pytest.raises(BadGroup, match="more than max_bytes=50"):
+        group_to_bytes(SAWGroup(key="k", items=(row(),)), max_bytes=50)
+
+
+def test_the_oldest_version_is_that_of_sampled_tokens_alone():
+    old = row(versions=np.array([-1, 9, 2], np.int32))
+    assert oldest_version([row(), old]) == 2
+    assert oldest_version([row(), row(versions=None)]) is None
