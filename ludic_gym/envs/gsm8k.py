@@ -10,25 +10,32 @@ from ludic_gym.errors import DataError
 from ludic_gym.graders import grade_number, parse_number
 
 SAMPLE = Path(__file__).parent / "data" / "gsm8k_sample.jsonl"
+REAL = "openai/gsm8k"
 
 
 class GSM8KEnv(DatasetEnv):
     """One word problem, answered by a number.
 
-    data: "sample" (a few problems in the same style, written for this package), the path of a
-        .jsonl or .parquet file with the fields "question" and "answer", or a hub id:
-        "openai/gsm8k" is the original.
-    split: the split of a hub data set, "test" unless given; a file has none.
+    split: "train" or "test" of the original, from the hub; without it and without `data`, the
+        bundled sample of problems in the same style, which were written for this package.
+    data: another source: the path of a .jsonl, .jsonl.gz or .parquet file with the fields
+        "question" and "answer", of a folder with such a file for each split, or a hub id.
+
+    Observation: the problem. Action: a text with the number. Reward: 1 if it is right.
+
+        A carpenter cuts 12 pieces of 24 centimetres from a board of 3 metres. How many
+        centimetres are left over?
+    The board has 300 cm and 300 - 12 * 24 = 12. <answer>12</answer>             (reward 1)
     """
 
     prompt = "Solve the problem step by step, then give the final number in <answer></answer> tags."
     grade = grade_number
 
     def __init__(
-        self, data: str = "sample", split: str | None = None, render_mode: str | None = None
+        self, data: str | None = None, split: str | None = None, render_mode: str | None = None
     ) -> None:
-        questions = load(data, question, sample=SAMPLE, config="main", split=split)
-        super().__init__(questions, render_mode)
+        rows = load(data, question, sample=SAMPLE, real=REAL, split=split)
+        super().__init__(rows.items, rows.origin, render_mode)
 
 
 def question(row: Row) -> Question:

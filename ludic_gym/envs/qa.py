@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
+from ludic_gym.data import Origin
 from ludic_gym.envs.base import Info, TextEnv, Turn, ending, pick
 from ludic_gym.errors import NoOracle
 from ludic_gym.graders import Grade
@@ -64,13 +65,27 @@ class QuestionEnv(TextEnv):
 
 
 class DatasetEnv(QuestionEnv):
-    """Questions from the rows of a data set; the first info says the "row"."""
+    """Questions from the rows of a data set.
 
-    def __init__(self, questions: Sequence[Question], render_mode: str | None = None) -> None:
+    Every info says the "row", the "split" ("sample" for the bundled sample) and the "data": the
+    name and the hash of the rows, such as "openai/gsm8k:main@0123456789abcdef".
+    """
+
+    def __init__(
+        self, questions: Sequence[Question], origin: Origin, render_mode: str | None = None
+    ) -> None:
         super().__init__(render_mode)
+        self.origin = origin
         self._questions = questions
         self._rows = range(len(questions))
         self.num_rows = len(questions)
+        self._about: Info = {"row": 0, "split": origin.split, "data": str(origin)}
+
+    def __str__(self) -> str:
+        where = self.origin.split if self.origin.split == "sample" else str(self.origin)
+        return f"<{type(self).__name__} {where}, {self.num_rows} rows>"
+
+    __repr__ = __str__
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         # Copies share the rows, which do not change: thousands of them would take milliseconds.
@@ -83,4 +98,9 @@ class DatasetEnv(QuestionEnv):
         row = self._row(options)
         if row is None:
             row = pick(self.np_random, self._rows)
-        return self._questions[row], {"row": row}
+        self._about["row"] = row
+        return self._questions[row], dict(self._about)
+
+    def _advance(self, action: str) -> Turn:
+        text, reward, terminated, truncated, info = super()._advance(action)
+        return text, reward, terminated, truncated, {**info, **self._about}

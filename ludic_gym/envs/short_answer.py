@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ludic_gym.data import Row, load, text_field
+from ludic_gym.data import Row, load, renamed, text_field
 from ludic_gym.envs.qa import DatasetEnv, Question
 from ludic_gym.errors import DataError
 from ludic_gym.graders import grade_exact
 
 SAMPLE = Path(__file__).parent / "data" / "short_answer_sample.jsonl"
+REAL = "google-research-datasets/nq_open"
 
 
 class ShortAnswerEnv(DatasetEnv):
     """One question, answered by the words of one of the accepted answers.
 
-    data: "sample" (a few questions written for this package), or the path of a .jsonl or .parquet
-        file or a hub id with the fields "question" and "answers" (a list of texts).
-    split: the split of a hub data set, "test" unless given; a file has none.
+    split: "test" or "train" of Natural Questions (Kwiatkowski et al. 2019; the open version of Lee
+        et al. 2019, arXiv:1906.00300), from the hub; without it and without `data`, the bundled
+        sample, which was written for this package.
+    data: another source: the path of a .jsonl, .jsonl.gz or .parquet file with the fields
+        "question" and "answers" (a list of texts; "answer" will do), of a folder with such a file
+        for each split, or a hub id.
 
     Case, punctuation and articles do not matter. Reward: 1 for an accepted answer. The truth of the
     last info has the accepted answers, one a line.
@@ -30,9 +34,10 @@ class ShortAnswerEnv(DatasetEnv):
     grade = grade_exact
 
     def __init__(
-        self, data: str = "sample", split: str | None = None, render_mode: str | None = None
+        self, data: str | None = None, split: str | None = None, render_mode: str | None = None
     ) -> None:
-        super().__init__(load(data, question, sample=SAMPLE, split=split), render_mode)
+        rows = load(data, question, sample=SAMPLE, real=REAL, split=split)
+        super().__init__(rows.items, rows.origin, render_mode)
 
     def oracle_action(self) -> str:
         """The first accepted answer. Raises NoOracle when no question is open."""
@@ -41,6 +46,7 @@ class ShortAnswerEnv(DatasetEnv):
 
 def question(row: Row) -> Question:
     """The question and its accepted answers. Raises DataError where one has no word."""
+    row = renamed(row, {"answer": "answers"})
     answers = row.fields.get("answers")
     if not isinstance(answers, list) or not answers:
         raise DataError(f"{row.where}: field 'answers' must be a list of texts, got {answers!r}")

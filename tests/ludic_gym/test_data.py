@@ -1,8 +1,10 @@
+import gzip
+import json
 import os
 
 import pytest
 
-from ludic_gym.data import HubData, Row, load, locate, text_field
+from ludic_gym.data import HUB_SETS, HubData, Row, hub_data, load, locate, renamed, text_field
 from ludic_gym.errors import ConfigError, DataError
 
 
@@ -19,19 +21,39 @@ def rows_file(tmp_path):
 
 
 def test_a_file_and_the_sample_are_read_line_by_line(rows_file):
-    assert load(str(rows_file), word, sample=rows_file) == ("été", "you\u2028me")
-    assert load("sample", word, sample=rows_file) == ("été", "you\u2028me")
+    assert list(load(str(rows_file), word, sample=rows_file)) == ["été", "you\u2028me"]
+    assert list(load("sample", word, sample=rows_file)) == ["été", "you\u2028me"]
 
 
 def test_rows_are_read_once(rows_file):
-    assert load("sample", word, sample=rows_file) is load(str(rows_file), word, sample=rows_file)
+    assert load("sample", word, sample=rows_file) is load(None, word, sample=rows_file)
 
 
 def test_a_file_that_has_changed_is_read_again(rows_file):
     load("sample", word, sample=rows_file)
     rows_file.write_text('{"word": "new"}\n')
     os.utime(rows_file, ns=(1, 1))
-    assert load("sample", word, sample=rows_file) == ("new",)
+    assert load("sample", word, sample=rows_file)[0] == "new"
+
+
+def test_rows_know_their_source_without_its_folder(rows_file):
+    sample, file = (load(name, word, sample=rows_file) for name in (None, str(rows_file)))
+    assert (sample.origin.name, sample.origin.split) == ("sample", "sample")
+    assert (file.origin.name, file.origin.split) == ("rows.jsonl", "file")
+    assert str(file.origin) == f"rows.jsonl@{file.origin.hash}"
+
+
+def test_the_hash_is_of_the_content_wherever_it_is_from(tmp_path):
+    rows = [{"word": "a", "more": 1}, {"word": "b", "more": 2}]
+    plain, packed, other = (tmp_path / f"{name}" for name in ("a.jsonl", "b.jsonl.gz", "c.jsonl"))
+    plain.write_text("\n".join(json.dumps(row) for row in rows))
+    packed.write_bytes(
+        gzip.compress("\n\n".join(json.dumps(dict(sorted(r.items()))) for r in rows).encode())
+    )
+    other.write_text("\n".join(json.dumps({**row, "more": 0}) for row in rows))
+    hashes = [load(str(p), word, sample=p).origin.hash for p in (plain, packed, other)]
+    assert hashes[0] == hashes[1] != hashes[2]
+    assert len(hashes[0]) == 16
 
 
 @pytest.mark.parametrize(
@@ -41,7 +63,7 @@ def test_a_file_that_has_changed_is_read_again(rows_file):
         (b'["a"]', "line 1: a row is a JSON object"),
         (b'{"word": 3}', "line 1: no text in field 'word' .it is 3"),
         (b'{"Word": "a"}', r"no text in field 'word' \(fields: \['Word'\]\)"),
-        (b"\n\n", "there are no rows"),
+        (b"\n\n", "rows.jsonl: there are no rows"),
         (b"\xff\xfe", "UTF-8"),
     ],
 )
@@ -49,6 +71,14 @@ def test_what_is_wrong_with_a_file_is_said_with_its_place(tmp_path, content, com
     path = tmp_path / "rows.jsonl"
     path.write_bytes(content)
     with pytest.raises(DataError, match=complaint):
+        load(str(path), word, sample=path)
+
+
+@pytest.mark.parametrize("content", [b"no gzip", gzip.compress(b'{"word": "a"}')[:-9]])
+def test_a_broken_gzip_file_is_named(tmp_path, content):
+    path = tmp_path / "rows.jsonl.gz"
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=r"rows\.jsonl\.gz: cannot be read as gzipped UTF-8 text"):
         load(str(path), word, sample=path)
 
 
@@ -62,15 +92,40 @@ def test_a_name_that_is_neither_file_nor_hub_id_is_refused(tmp_path):
         load("gsm8k", word, sample=tmp_path)
 
 
-def test_a_file_goes_without_split(rows_file):
+@pytest.mark.parametrize("name", ["sample", "rows.jsonl"])
+def test_a_file_and_the_sample_go_without_split(name, rows_file):
     with pytest.raises(ConfigError, match="split='train'"):
-        load("sample", word, sample=rows_file, split="train")
+        load(name, word, sample=rows_file, split="train")
+
+
+def test_a_folder_has_a_file_for_each_split(tmp_path):
+    (tmp_path / "test.jsonl").write_text('{"word": "a"}')
+    (tmp_path / "train.jsonl.gz").write_bytes(gzip.compress(b'{"word": "b"}'))
+    test, train = (load(str(tmp_path), word, sample=tmp_path, split=s) for s in (None, "train"))
+    assert (test.items, test.origin.split, test.origin.name) == (("a",), "test", "test.jsonl")
+    assert (train.items, train.origin.split) == (("b",), "train")
+    with pytest.raises(DataError, match=r"no file dev\.jsonl.*there are: test.jsonl, train.jsonl"):
+        load(str(tmp_path), word, sample=tmp_path, split="dev")
 
 
 def test_a_hub_id_stands_for_its_test_split_unless_told_otherwise(tmp_path):
-    assert locate("a/b", sample=tmp_path, config=None, split=None) == HubData("a/b", None, "test")
+    assert locate("a/b", sample=tmp_path) == HubData("a/b", None, "test", "test")
     train = locate("a/b", sample=tmp_path, config="main", split="train")
-    assert train == HubData("a/b", "main", "train")
+    assert train == HubData("a/b", "main", "train", "train")
+
+
+def test_a_split_without_a_name_asks_for_the_real_data_set(tmp_path):
+    real = locate(None, sample=tmp_path, real="cais/mmlu", split="train")
+    assert real == HubData("cais/mmlu", "all", "auxiliary_train", "train")
+    subject = locate(None, sample=tmp_path, real="cais/mmlu", config="anatomy")
+    assert subject == HubData("cais/mmlu", "anatomy", "test", "test")
+
+
+def test_known_data_sets_have_their_publishers_parts_and_splits():
+    assert hub_data("openai/gsm8k") == HubData("openai/gsm8k", "main", "test", "test")
+    assert hub_data("Idavidrein/gpqa").split == "train"
+    assert hub_data("google-research-datasets/nq_open", split="test").split == "validation"
+    assert "{split}" in HUB_SETS["codeparrot/apps"].files
 
 
 @pytest.fixture
@@ -79,7 +134,7 @@ def hub_folder(tmp_path, monkeypatch):
     pytest.importorskip("datasets", reason="needs the extra `data`")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    folder = tmp_path / "org" / "words"
+    folder = tmp_path / "org" / "words" / "data"
     folder.mkdir(parents=True)
     (folder / "test.jsonl").write_text('{"word": "a"}\n{"word": "b"}\n')
     return tmp_path
@@ -87,12 +142,14 @@ def hub_folder(tmp_path, monkeypatch):
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
 def test_a_hub_data_set_is_read_through_datasets(hub_folder):
-    assert load("org/words", word, sample=hub_folder) == ("a", "b")
+    rows = load("org/words", word, sample=hub_folder)
+    assert rows.items == ("a", "b")
+    assert (rows.origin.name, rows.origin.split) == ("org/words", "test")
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
-def test_a_split_that_does_not_exist_is_named(hub_folder):
-    with pytest.raises(DataError, match="org/words, split 'dev': cannot be loaded"):
+def test_what_cannot_be_loaded_is_named_with_the_two_other_ways(hub_folder):
+    with pytest.raises(DataError, match=r"org/words, split 'dev': .*data='rows.jsonl'.*sample"):
         load("org/words", word, sample=hub_folder, split="dev")
 
 
@@ -102,7 +159,7 @@ def test_parquet_is_read_row_by_row(tmp_path):
 
     path = tmp_path / "rows.parquet"
     parquet.write_table(pyarrow.table({"word": ["a", None]}), path)
-    assert load(str(path), lambda row: row.fields["word"], sample=path) == ("a", None)
+    assert list(load(str(path), lambda row: row.fields["word"], sample=path)) == ["a", None]
     with pytest.raises(DataError, match=r"rows\.parquet row 1: no text in field 'word'"):
         load(str(path), word, sample=path)
 
@@ -120,3 +177,9 @@ def test_a_text_field_must_hold_text():
     assert text_field(row, "word") == "a"
     with pytest.raises(DataError, match="here: no text in field 'blank'"):
         text_field(row, "blank")
+
+
+def test_a_field_is_renamed_unless_its_name_is_taken():
+    row = Row("here", {"type": "a", "kind": "b"})
+    assert renamed(row, {"type": "subject"}).fields["subject"] == "a"
+    assert renamed(row, {"type": "kind"}).fields["kind"] == "b"

@@ -1,11 +1,12 @@
 import json
+import re
 from collections import Counter
 
 import gymnasium as gym
 import pytest
 
 import ludic_gym  # noqa: F401 (registers the ids)
-from ludic_gym.envs.maths import MATHEnv
+from ludic_gym.envs.maths import MATHEnv, last_box
 from ludic_gym.envs.multiple_choice import MultipleChoiceEnv
 from ludic_gym.envs.short_answer import ShortAnswerEnv
 from ludic_gym.errors import ConfigError, DataError
@@ -51,8 +52,11 @@ def test_a_choice_reads_line_by_line(tmp_path):
         ({"choices": "xy"}, "must be a list of texts"),
         ({"choices": ["x"]}, "2 to 26 different texts"),
         ({"choices": ["x", "x"]}, "2 to 26 different texts"),
-        ({"answer": 2}, "from 0 to 1, got 2"),
-        ({"answer": "A"}, "from 0 to 1, got 'A'"),
+        ({"answer": 2}, "from 0 to 1 or a letter from A to B, got 2"),
+        ({"answer": "C"}, "got 'C'"),
+        ({"answer": "AB"}, "got 'AB'"),
+        ({"answer": ""}, "got ''"),
+        ({"answer": True}, "got True"),
     ],
 )
 def test_a_row_without_a_right_choice_is_refused(tmp_path, change, complaint):
@@ -76,7 +80,9 @@ def test_the_rule_says_how_an_expression_was_compared():
     assert (info["success"], info["rule"]) == (True, "boxed, exact")
 
 
-@pytest.mark.parametrize("change", [{"level": 0}, {"level": "2"}, {"answer": " "}, {"subject": 1}])
+@pytest.mark.parametrize(
+    "change", [{"level": 0}, {"level": "two"}, {"answer": " "}, {"subject": 1}]
+)
 def test_a_problem_without_answer_level_or_subject_is_refused(tmp_path, change):
     row = {"problem": "1+1?", "answer": "2", "level": 1, "subject": "Algebra", **change}
     with pytest.raises(DataError, match=f"line 1: .*{next(iter(change))}"):
@@ -96,3 +102,81 @@ def test_any_accepted_answer_is_right():
 def test_a_question_without_an_answer_is_refused(tmp_path, answers):
     with pytest.raises(DataError, match=r"rows.jsonl line 1: "):
         ShortAnswerEnv(file_of(tmp_path, {"question": "Which river?", "answers": answers}))
+
+
+def test_letters_and_doubled_options_of_published_rows_are_understood(tmp_path):
+    row = {"question": "Which?", "choices": ["x", "y", "x"], "answer": "C"}
+    env = MultipleChoiceEnv(file_of(tmp_path, row))
+    text, _ = env.reset(seed=0)
+    assert sorted(text.splitlines()[1:], key=lambda line: line[3:])[0][3:] == "x"
+    assert len(text.splitlines()) == 3
+    assert f"{env.oracle_action()}. x" in text
+
+
+def test_a_row_of_gpqa_is_a_choice_of_four(tmp_path):
+    wrong = {f"Incorrect Answer {i}": f"no {i}\n" for i in (1, 2, 3)}
+    data = file_of(tmp_path, {"Question": " Which? ", "Correct Answer": "yes\n", **wrong})
+    env = MultipleChoiceEnv(data)
+    text, _ = env.reset(seed=0)
+    assert sorted(line[3:] for line in text.splitlines()[1:]) == ["no 1", "no 2", "no 3", "yes"]
+    assert f"{env.oracle_action()}. yes" in text
+
+
+def test_a_problem_of_the_original_is_read_with_its_boxed_answer(tmp_path):
+    solution = r"First \boxed{1}, no: so $x = \boxed{\frac{1}{2}}$."
+    row = {"problem": "?", "solution": solution, "level": "Level 4", "type": "Algebra"}
+    env = MATHEnv(file_of(tmp_path, row, {**row, "level": "Level ?"}), level=4)
+    assert env.num_rows == 1
+    env.reset()
+    assert env.oracle_action() == r"\boxed{\frac{1}{2}}"
+
+
+@pytest.mark.parametrize(
+    ("solution", "answer"),
+    [(r"\boxed 5.", "5"), (r"$\fbox{a^{2}}$", "a^{2}"), (r"$\boxed 7$", "7"), ("5", "")],
+)
+def test_the_last_box_of_a_solution_is_found_in_every_form(solution, answer):
+    assert last_box(solution) == answer
+
+
+def test_a_solution_without_a_box_is_refused(tmp_path):
+    row = {"problem": "?", "solution": "It is 5.", "level": 1, "type": "Algebra"}
+    with pytest.raises(DataError, match=r"line 2: .*no answer in \\boxed"):
+        MATHEnv(file_of(tmp_path, {**row, "solution": r"\boxed{5}"}, row))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
+def test_maths_is_trained_on_without_the_problems_of_its_test(tmp_path, monkeypatch):
+    pytest.importorskip("datasets", reason="needs the extra `data`")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    row = {"solution": r"\boxed{5}", "level": "Level 1", "type": "Algebra"}
+    for name, split, problems in [
+        ("qwedsacf/competition_math", "train", ["a", "b", "c"]),
+        ("HuggingFaceH4/MATH-500", "test", ["b"]),
+    ]:
+        folder = tmp_path / name / "data"
+        folder.mkdir(parents=True)
+        lines = [json.dumps({**row, "problem": problem}) for problem in problems]
+        (folder / f"{split}.jsonl").write_text("\n".join(lines))
+    env = MATHEnv(split="train")
+    assert [env.reset(options={"row": i})[0] for i in range(env.num_rows)] == ["a", "c"]
+
+
+@pytest.mark.parametrize("env_id", ["GSM8K", "MATH", "MultipleChoice", "ShortAnswer"])
+def test_the_sample_says_everywhere_that_it_is_one(env_id):
+    env = gym.make(f"ludic/{env_id}-v0")
+    assert f"<{env_id}Env sample, " in repr(env)
+    first, last = env.reset(seed=0)[1], env.step("")[4]
+    for info in (first, last):
+        assert info["split"] == "sample"
+        assert info["data"].startswith("sample@")
+
+
+def test_a_file_says_everywhere_which_it_is(tmp_path):
+    row = {"question": "1+1?", "answer": "#### 2"}
+    env = gym.make("ludic/GSM8K-v0", data=file_of(tmp_path, row))
+    _, info = env.reset()
+    assert info["split"] == "file"
+    assert re.fullmatch(r"rows\.jsonl@[0-9a-f]{16}", info["data"])
+    assert f"<GSM8KEnv {info['data']}, 1 rows>" in repr(env)

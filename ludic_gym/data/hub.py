@@ -1,0 +1,129 @@
+"""The data sets on the Hugging Face hub that the environments know, and how to read any."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import MappingProxyType, ModuleType
+from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies
+
+from ludic_gym.data.row import Row
+from ludic_gym.errors import ConfigError, DataError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HubSet:
+    """How a data set is published.
+
+    config: its part, unless the caller names one.
+    splits: what its publisher calls the splits that are asked for as "test" and "train"; a split
+        that is not named here is called the same.
+    files: the address of a split's rows, for a set that is published as a program, which
+        `datasets` no longer runs.
+    """
+
+    config: str | None = None
+    splits: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    files: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class HubData:
+    """A split of a data set on the hub, as its publisher calls it; `asked` is what we call it."""
+
+    id: str
+    config: str | None
+    split: str
+    asked: str = ""
+
+
+# From the hub's id to what is not as usual: one part, and splits called "train" and "test".
+HUB_SETS: Mapping[str, HubSet] = MappingProxyType(
+    {
+        "openai/gsm8k": HubSet(config="main"),
+        "HuggingFaceH4/MATH-500": HubSet(),
+        "qwedsacf/competition_math": HubSet(),
+        "cais/mmlu": HubSet(config="all", splits={"train": "auxiliary_train"}),
+        "Idavidrein/gpqa": HubSet(config="gpqa_diamond", splits={"test": "train"}),
+        "google-research-datasets/nq_open": HubSet(splits={"test": "validation"}),
+        "openai/openai_humaneval": HubSet(),
+        "evalplus/humanevalplus": HubSet(),
+        "google-research-datasets/mbpp": HubSet(config="sanitized"),
+        "evalplus/mbppplus": HubSet(),
+        "codeparrot/apps": HubSet(files="hf://datasets/codeparrot/apps/{split}.jsonl"),
+    }
+)
+
+
+def hub_data(id: str, *, config: str | None = None, split: str | None = None) -> HubData:
+    """The split, "test" unless given, of the data set with that id."""
+    known, asked = HUB_SETS.get(id, HubSet()), split or "test"
+    return HubData(id, config or known.config, known.splits.get(asked, asked), asked)
+
+
+def hub_rows(data: HubData) -> Iterator[Row]:
+    """The rows of the split; without network, as they were downloaded before.
+
+    Raises ConfigError without the package `datasets`, DataError, naming the other two ways to get
+    rows, if it cannot be loaded.
+    """
+    try:
+        import datasets
+    except ImportError as error:
+        raise ConfigError(f"{data.id} needs datasets: pip install 'ludic-gym[data]'") from error
+    try:
+        with _no_retries_without_network(datasets.config):
+            rows = _download(data, datasets)
+    # `datasets` has no error class of its own: what it cannot find or read is one of these.
+    except (OSError, ValueError, RuntimeError) as error:
+        raise DataError(_unreachable(data, error)) from error
+    return (Row(f"{data.id} {data.split} row {i}", fields) for i, fields in enumerate(rows))
+
+
+def _download(data: HubData, datasets: ModuleType) -> Iterable[dict[str, Any]]:
+    files = HUB_SETS.get(data.id, HubSet()).files
+    if files and datasets.config.HF_HUB_OFFLINE:
+        raise ConnectionError(f"nobody answers at {datasets.config.HF_ENDPOINT}")
+    rows: Iterable[dict[str, Any]]
+    if files:
+        address = files.format(split=data.split)
+        rows = datasets.load_dataset("json", data_files=address, split="train")
+    else:
+        rows = datasets.load_dataset(data.id, data.config, split=data.split)
+    return rows
+
+
+@contextmanager
+def _no_retries_without_network(config: Any) -> Iterator[None]:  # noqa: ANN401 (a module)
+    """The library's own offline mode, if nobody answers: it would try for half a minute."""
+    before: bool = config.HF_HUB_OFFLINE
+    config.HF_HUB_OFFLINE = before or not _answers(config.HF_ENDPOINT)
+    try:
+        yield
+    finally:
+        config.HF_HUB_OFFLINE = before
+
+
+def _answers(address: str) -> bool:
+    """Whether there is somebody at the address, or a proxy on the way to it."""
+    if getproxies():
+        return True
+    url = urlsplit(address)
+    try:
+        socket.create_connection((url.hostname or "", url.port or 443), timeout=5).close()
+    except OSError:
+        return False
+    return True
+
+
+def _unreachable(data: HubData, error: Exception) -> str:
+    reason = " ".join(str(error).split())[:200]
+    return (
+        f"{data.id}, split {data.split!r}: cannot be loaded from the hub ({reason}); without it, "
+        "name a file (data='rows.jsonl', .jsonl.gz or .parquet), or leave data and split out for "
+        "the bundled sample"
+    )

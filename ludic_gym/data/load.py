@@ -1,0 +1,161 @@
+"""Rows by name, read and parsed once per process."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Generic, TypeVar, overload
+
+from ludic_gym.data.files import ENDINGS, file_rows
+from ludic_gym.data.hub import HubData, hub_data, hub_rows
+from ludic_gym.data.row import Row
+from ludic_gym.errors import ConfigError, DataError
+
+T = TypeVar("T")
+HASH_DIGITS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A local file as it is now: one that has changed since is another one.
+
+    split: "sample" for the bundled one, the split that was asked for in a folder, else "file".
+    """
+
+    path: Path
+    split: str
+    changed_ns: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where rows are from, as results say it; it holds no path of the machine.
+
+    name: "sample", the name of a file, or the id of a data set, with its config if there is one
+        ("openai/gsm8k:main").
+    split: "sample", "file", or the split that was asked for.
+    hash: 16 hexadecimal digits of the rows' content: equal rows have the same, wherever they
+        are from.
+    """
+
+    name: str
+    split: str
+    hash: str
+
+    def __str__(self) -> str:
+        return f"{self.name}@{self.hash}"
+
+
+@dataclass(frozen=True, slots=True)
+class Rows(Sequence[T], Generic[T]):
+    """The parsed rows and their origin."""
+
+    items: tuple[T, ...]
+    origin: Origin
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[T, ...]: ...
+    def __getitem__(self, index: int | slice) -> T | tuple[T, ...]:
+        return self.items[index]
+
+
+def load(
+    name: str | None,
+    parse: Callable[[Row], T],
+    *,
+    sample: Path,
+    real: str = "",
+    config: str | None = None,
+    split: str | None = None,
+) -> Rows[T]:
+    """What `parse` makes of every row, read once per process.
+
+    name: the path of a .jsonl, .jsonl.gz or .parquet file, of a folder that has such a file for
+        each split ("test.jsonl"), a hub id ("openai/gsm8k"), or "sample" for the file `sample`.
+        None: the sample, or the data set `real` as soon as a split or config is named.
+    config, split: which part of a hub data set; the split is "test" unless given.
+    Raises ConfigError for a name that is none of these or has no splits, DataError for rows that
+    are missing, unreadable, or refused by `parse`.
+    """
+    origin = locate(name, sample=sample, real=real, config=config, split=split)
+    return _load(origin, parse)
+
+
+def locate(
+    name: str | None,
+    *,
+    sample: Path,
+    real: str = "",
+    config: str | None = None,
+    split: str | None = None,
+) -> File | HubData:
+    """Where the rows of that name are; the arguments are those of `load`."""
+    if name is None:
+        name = real if real and (split or config) else "sample"
+    if name == "sample" or name.endswith(ENDINGS):
+        if split is not None:
+            raise ConfigError(f"a file has no splits: data={name!r} goes without split={split!r}")
+        return _file(sample, "sample") if name == "sample" else _file(Path(name), "file")
+    if Path(name).is_dir() and _is_folder_of_splits(Path(name)):
+        return _file_of_split(Path(name), split or "test")
+    if "/" not in name:
+        raise ConfigError(
+            f'data is "sample", the path of a .jsonl, .jsonl.gz or .parquet file or of a folder of '
+            f'them, or a hub id like "openai/gsm8k", got {name!r}'
+        )
+    return hub_data(name, config=config, split=split)
+
+
+def _is_folder_of_splits(folder: Path) -> bool:
+    return any(path.name.endswith(ENDINGS) for path in folder.iterdir())
+
+
+def _file_of_split(folder: Path, split: str) -> File:
+    for ending in ENDINGS:
+        path = folder / f"{split}{ending}"
+        if path.is_file():
+            return _file(path, split)
+    there = ", ".join(sorted(path.name for path in folder.iterdir() if path.is_file()))
+    raise DataError(f"{folder}: no file {split}.jsonl, .jsonl.gz or .parquet; there are: {there}")
+
+
+def _file(path: Path, split: str) -> File:
+    try:
+        found = path.resolve(strict=True)
+        status = found.stat()
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror}); is the path right?") from error
+    return File(found, split, status.st_mtime_ns, status.st_size)
+
+
+@lru_cache(maxsize=16)
+def _load(origin: File | HubData, parse: Callable[[Row], T]) -> Rows[T]:
+    digest, items = hashlib.sha256(), []
+    for row in _rows(origin):
+        items.append(parse(row))
+        digest.update(json.dumps(dict(row.fields), sort_keys=True, default=str).encode())
+    if not items:
+        raise DataError(f"{_name(origin)}: there are no rows")
+    hash = digest.hexdigest()[:HASH_DIGITS]
+    split = origin.asked if isinstance(origin, HubData) else origin.split
+    return Rows(tuple(items), Origin(_name(origin), split, hash))
+
+
+def _rows(origin: File | HubData) -> Iterator[Row]:
+    return hub_rows(origin) if isinstance(origin, HubData) else file_rows(origin.path)
+
+
+def _name(origin: File | HubData) -> str:
+    if isinstance(origin, File):
+        return "sample" if origin.split == "sample" else origin.path.name
+    return f"{origin.id}:{origin.config}" if origin.config else origin.id
