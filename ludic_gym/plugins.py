@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
+from types import ModuleType
 from typing import Any
 
 from ludic_gym.errors import ConfigError
@@ -30,3 +34,24 @@ def load_plugin(point: EntryPoint) -> Any:  # noqa: ANN401 - the group says what
             f"{point.name!r} needs {missing}, which is not installed: "
             "pip install 'ludic-gym[train]'"
         ) from error
+
+
+def imported(module: str, spec: str) -> ModuleType:
+    """The module, which may lie in the current folder.
+
+    spec: what the user wrote, for the message. Raises ConfigError if it cannot be imported.
+    """
+    if "" not in sys.path and os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        return import_module(module)
+    except (ImportError, SyntaxError) as error:
+        raise ConfigError(_why_not_imported(spec, module, error)) from error
+
+
+def _why_not_imported(spec: str, module: str, error: ImportError | SyntaxError) -> str:
+    if isinstance(error, ModuleNotFoundError) and module.startswith(error.name or "\n"):
+        return (
+            f"{spec!r} names the module {module!r}, which is neither installed nor in this folder"
+        )
+    return f"{spec!r} names the module {module!r}, whose import fails: {error}"

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import cast
 
 from ludic_gym.clients import OpenAIChatClient
 from ludic_gym.errors import ConfigError
-from ludic_gym.plugins import find_plugins, load_plugin
+from ludic_gym.plugins import find_plugins, imported, load_plugin
 from ludic_gym.policies import ChatPolicy, OraclePolicy, RandomPolicy
 from ludic_gym.types import MakePolicy
 
@@ -16,10 +17,12 @@ REFERENCE_POLICIES: dict[str, MakePolicy] = {"oracle": OraclePolicy, "random": R
 
 
 @asynccontextmanager
-async def open_policy(spec: str, *, model: str | None = None) -> AsyncIterator[MakePolicy]:
+async def open_policy(spec: str, model: str | None = None) -> AsyncIterator[MakePolicy]:
     """What builds the policy, for as long as the context lasts.
 
-    spec: "oracle", "random", the http(s) address of an OpenAI-style server, or a run folder.
+    spec: "oracle", "random", the http(s) address of an OpenAI-style server, a run folder, or
+        "module:function", a function that takes the env and returns a policy; the module may lie
+        in the current folder.
     model: the name the server gives its model; None asks the server.
     Raises ConfigError for anything else, and for a run without what it takes to load it.
     """
@@ -29,8 +32,19 @@ async def open_policy(spec: str, *, model: str | None = None) -> AsyncIterator[M
         # No token ids are asked for: any OpenAI-style server will do, vLLM's included.
         async with OpenAIChatClient(spec, model=model) as client:
             yield lambda env: ChatPolicy(client)
+    elif ":" in spec and not Path(spec).exists():
+        yield policy_from_function(spec)
     else:
         yield policy_from_path(spec)
+
+
+def policy_from_function(spec: str) -> MakePolicy:
+    """The function that "module:function" names."""
+    module, _, name = spec.rpartition(":")
+    make_policy = getattr(imported(module, spec), name, None)
+    if not callable(make_policy):
+        raise ConfigError(f"policy {spec!r}: the module {module!r} has no function {name!r}")
+    return cast(MakePolicy, make_policy)
 
 
 def policy_from_path(spec: str) -> MakePolicy:
@@ -38,7 +52,7 @@ def policy_from_path(spec: str) -> MakePolicy:
     if not Path(spec).exists():
         raise ConfigError(
             f"policy {spec!r} is neither {', '.join(REFERENCE_POLICIES)}, an http(s) address, "
-            "nor a run folder that exists"
+            "a module:function, nor a run folder that exists"
         )
     loaders = find_plugins("ludic.policies")
     if "run" not in loaders:

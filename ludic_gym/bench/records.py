@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -11,23 +12,21 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from ludic_gym.bench.result import score
-from ludic_gym.errors import ConfigError
+from ludic_gym.bench.result import Score, score
+from ludic_gym.errors import DataError
 from ludic_gym.records import episode_to_json
 from ludic_gym.types import Episode
 
 
 @contextmanager
 def open_transcripts(path: Path, *, policy: str) -> Iterator[Callable[[Episode], None]]:
-    """A function that appends an episode to the new file, at once, as one line.
+    """A function that appends an episode to the file, at once, as one line.
 
     policy: how the policy is written on the command line.
-    Raises ConfigError if the file exists: a run is never overwritten. A file into which nothing
-    was written is removed again.
+    A file into which nothing was written is removed again.
     """
-    refuse_earlier_run(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("x", encoding="ascii") as file:
+    with path.open("a", encoding="ascii") as file:
 
         def append(episode: Episode) -> None:
             file.write(json.dumps(bench_record(episode, policy=policy)) + "\n")
@@ -40,16 +39,69 @@ def open_transcripts(path: Path, *, policy: str) -> Iterator[Callable[[Episode],
                 path.unlink()
 
 
-def refuse_earlier_run(path: Path) -> None:
-    """Raises ConfigError if there are transcripts already."""
-    if path.exists():
-        raise ConfigError(f"{path} holds an earlier run; name another folder")
-
-
 def bench_record(episode: Episode, *, policy: str) -> dict[str, Any]:
     """The episode's own record, with who played it, with which Ludic, and what it came to."""
     about = {"ludic": ludic_version(), "policy": policy, "score": asdict(score(episode))}
     return {**episode_to_json(episode), **about}
+
+
+def read_scores(path: Path) -> Iterator[Score]:
+    """What the episodes of the file came to, one line at a time; nothing where there is no file.
+
+    Raises DataError, with the number of the line, for one that is no record of a benchmark.
+    """
+    if not path.exists():
+        return
+    with path.open(encoding="ascii") as file:
+        for number, line in enumerate(file, 1):
+            try:
+                yield Score(**json.loads(line)["score"])
+            except (ValueError, KeyError, TypeError) as error:
+                raise DataError(
+                    f"{path}, line {number}, is no record of `ludic bench`: {error!r}"
+                ) from error
+
+
+def keep_finished(path: Path) -> None:
+    """Take out of the file what is to be played again: failed episodes, and a line cut by a crash.
+
+    Only the last line can be cut, and it has no line end. Nothing happens where there is no file.
+    """
+    if path.exists():
+        _rewrite(path, lambda lines: (line for line in lines if _is_finished(line)))
+
+
+def put_in_order(path: Path) -> None:
+    """Sort the file's episodes by index: equal runs then have equal files."""
+    if not path.exists():
+        return
+    places = []
+    with path.open("rb") as file:
+        start = 0
+        for line in file:
+            places.append((json.loads(line)["index"], start))
+            start += len(line)
+
+        def in_order(_: Iterator[bytes]) -> Iterator[bytes]:
+            for _, place in sorted(places):
+                file.seek(place)
+                yield file.readline()
+
+        _rewrite(path, in_order)
+
+
+def _is_finished(line: bytes) -> bool:
+    return line.endswith(b"\n") and json.loads(line)["error"] is None
+
+
+def _rewrite(path: Path, change: Callable[[Iterator[bytes]], Iterator[bytes]]) -> None:
+    """Replace the file by what becomes of its lines, whole or not at all."""
+    new = path.with_suffix(".new")
+    with path.open("rb") as old, new.open("wb") as file:
+        file.writelines(change(iter(old)))
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(new, path)
 
 
 @cache

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
@@ -19,8 +19,10 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from ludic_gym.bench.result import BenchResult, score
+from envs_registry import CATALOG
+from ludic_gym.bench.result import BenchResult
 from ludic_gym.bench.statistics import Interval
+from ludic_gym.bench.tally import Tally
 from ludic_gym.types import Episode
 
 MAX_REASONS = 10
@@ -36,8 +38,13 @@ class RateColumn(ProgressColumn):
 
 
 @contextmanager
-def bench_progress(label: str, *, total: int) -> Iterator[Callable[[Episode], None]]:
-    """A function to call with every finished episode, behind a bar on stderr."""
+def bench_progress(
+    label: str, tally: Tally, *, total: int, done: int = 0
+) -> Iterator[Callable[[Episode], None]]:
+    """A function to call with every finished episode, behind a bar on stderr.
+
+    tally: where the success rate is read. done: episodes that need not be played again.
+    """
     bar = Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(),
@@ -47,16 +54,11 @@ def bench_progress(label: str, *, total: int) -> Iterator[Callable[[Episode], No
         TextColumn("success {task.fields[success]}", markup=False),
         console=Console(stderr=True),
     )
-    seen: Counter[str] = Counter()
     with bar:
-        row = bar.add_task(label, total=total, success="-")
+        row = bar.add_task(label, total=total, completed=done, success=_percent(tally.success_rate))
 
         def show(episode: Episode) -> None:
-            result = score(episode)
-            seen["ended"] += result.error is None
-            seen["successes"] += result.success
-            share = f"{seen['successes'] / seen['ended']:.1%}" if seen["ended"] else "-"
-            bar.update(row, advance=1, success=share)
+            bar.update(row, advance=1, success=_percent(tally.success_rate))
 
         yield show
 
@@ -67,25 +69,46 @@ def result_table(results: Mapping[str, BenchResult], *, policy: str) -> Table:
         title=Text(f"policy: {policy}"), title_justify="left", box=None, padding=(0, 1, 0, 0)
     )
     table.add_column("env", overflow="fold")
-    for heading in ("successes", "rate", "95%", "reward", "95%", "failed"):
+    failed = any(result.errors for result in results.values())
+    for heading in ("successes", "rate", "95%", "reward", "95%", "random", *["failed"] * failed):
         table.add_column(heading, justify="right", no_wrap=True)
     for label, result in results.items():
-        table.add_row(Text(label), *cells(result))
+        words = (*cells(result), random_cell(label), str(len(result.errors)))
+        table.add_row(Text(label), *map(Text, words[: len(table.columns) - 1]))
     return table
 
 
-def cells(result: BenchResult) -> tuple[Text, ...]:
+def cells(result: BenchResult) -> tuple[str, ...]:
     """The table's words for a result; "-" where nothing was measured."""
     measured = result.episodes > 0
-    words = (
+    return (
         f"{result.successes}/{result.episodes}",
-        f"{result.success_rate:.1%}" if measured else "-",
+        _percent(result.success_rate),
         _interval(result.success_interval, scale=100, digits=1) if measured else "-",
         f"{result.mean_reward:.2f}" if measured else "-",
         _interval(result.reward_interval, scale=1, digits=2) if result.reward_interval else "-",
-        str(len(result.errors)),
     )
-    return tuple(Text(word) for word in words)
+
+
+def random_cell(env_id: str) -> str:
+    """How often random play succeeds by the catalogue, with the env's own kwargs."""
+    known = {entry.id: entry.random_success for entry in CATALOG}
+    return _percent(known.get(env_id, math.nan))
+
+
+def pass_lines(results: Mapping[str, BenchResult]) -> list[str]:
+    """pass@k and pass^k for one sample, for all, and for the powers of two between."""
+    return [
+        f"{label}: pass@k {_by_k(result.pass_at_k)}; pass^k {_by_k(result.pass_hat_k)}"
+        for label, result in results.items()
+        if result.pass_at_k
+    ]
+
+
+def _by_k(values: Sequence[float]) -> str:
+    last = len(values)
+    shown = sorted({last} | {1 << i for i in range(last.bit_length()) if 1 << i <= last})
+    return ", ".join(f"{values[k - 1]:.1%} at {k}" for k in shown)
 
 
 def error_lines(results: Mapping[str, BenchResult]) -> list[str]:
@@ -119,3 +142,7 @@ def cut_off_lines(results: Mapping[str, BenchResult]) -> list[str]:
 
 def _interval(interval: Interval, *, scale: int, digits: int) -> str:
     return f"[{scale * interval.low:.{digits}f}, {scale * interval.high:.{digits}f}]"
+
+
+def _percent(share: float) -> str:
+    return "-" if math.isnan(share) else f"{share:.1%}"

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import fmean
 
-from ludic_gym.bench.statistics import Interval, mean_interval, wilson_interval
+from ludic_gym.bench.statistics import Interval
 from ludic_gym.types import Completion, Episode, Rollout
+
+_SEED_BITS = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
     """One episode in numbers.
 
-    index: the task's position among the tasks.
+    index: the episode's position among those that were asked for.
+    task: the same for all samples of a task: its env seed, or the index where it has none.
     outcome: the env's own word for the end (`info["outcome"]`), else "truncated", "success" or
         "failure"; "error" where the episode failed.
     completion_tokens: sampled tokens; None where a server did not tell them.
@@ -25,6 +25,7 @@ class Score:
     """
 
     index: int
+    task: int
     success: bool = False
     reward: float = 0.0
     outcome: str = "error"
@@ -40,12 +41,15 @@ class BenchResult:
 
     episodes: those that came to an end; `success_rate` and `mean_reward` are over these and nan
         where there are none.
-    success_interval: Wilson's, 95%.
-    reward_interval: normal, 95%; None with fewer than two episodes.
+    success_interval: Wilson's, 95%, on the effective number of trials if tasks have samples.
+    reward_interval: 95%, from resampling tasks; None with fewer than two of them.
+    tasks: how many different ones the episodes are of.
+    pass_at_k, pass_hat_k: entry k - 1 is the chance that one of k samples succeeds, or all of
+        them, averaged over tasks; up to as many samples as every task has, and only from two on.
     outcomes: how many episodes ended how, the commonest first.
     turns, completion_tokens, cut_off: sums over the episodes; None for tokens that a server did not
         tell.
-    errors: (index of the task, reason) of every failed episode, by index.
+    errors: (index of the episode, reason) of every failed one, by index.
     """
 
     episodes: int
@@ -54,6 +58,9 @@ class BenchResult:
     success_interval: Interval
     mean_reward: float
     reward_interval: Interval | None
+    tasks: int = 0
+    pass_at_k: tuple[float, ...] = ()
+    pass_hat_k: tuple[float, ...] = ()
     outcomes: Mapping[str, int] = field(default_factory=dict)
     turns: int = 0
     completion_tokens: int | None = 0
@@ -63,11 +70,14 @@ class BenchResult:
 
 def score(episode: Episode) -> Score:
     """The episode in numbers; its one rollout is that of the one-player view."""
+    seed = episode.task.seed
+    task = episode.index if seed is None else seed & _SEED_BITS
     if episode.error is not None:
-        return Score(index=episode.index, error=episode.error)
+        return Score(index=episode.index, task=task, error=episode.error)
     (rollout,) = episode.rollouts
     return Score(
         index=episode.index,
+        task=task,
         success=succeeded(rollout),
         reward=rollout.total_reward,
         outcome=outcome(rollout),
@@ -95,27 +105,6 @@ def outcome(rollout: Rollout) -> str:
 def completions(rollout: Rollout) -> tuple[Completion, ...]:
     """Every model call of the rollout."""
     return tuple(c for step in rollout.steps for c in step.decision.completions)
-
-
-def summarise(scores: Sequence[Score]) -> BenchResult:
-    """The scores added up, the same in whatever order they come."""
-    # Float sums depend on the order, and episodes finish in any.
-    ordered = sorted(scores, key=lambda s: s.index)
-    ended = [s for s in ordered if s.error is None]
-    successes, rewards = sum(s.success for s in ended), [s.reward for s in ended]
-    return BenchResult(
-        episodes=len(ended),
-        successes=successes,
-        success_rate=successes / len(ended) if ended else math.nan,
-        success_interval=wilson_interval(successes, len(ended)),
-        mean_reward=fmean(rewards) if rewards else math.nan,
-        reward_interval=mean_interval(rewards) if len(rewards) > 1 else None,
-        outcomes=dict(Counter(s.outcome for s in ended).most_common()),
-        turns=sum(s.turns for s in ended),
-        completion_tokens=_sum([s.completion_tokens for s in ended]),
-        cut_off=sum(s.cut_off for s in ended),
-        errors=tuple((s.index, s.error) for s in ordered if s.error is not None),
-    )
 
 
 def _sampled_tokens(completion: Completion) -> int | None:

@@ -1,13 +1,22 @@
-"""Intervals around what was measured."""
+"""Intervals around what was measured, with tasks as what was drawn at random.
+
+Several samples of one task are no independent trials: what counts is how many tasks were played
+(Miller 2024, "Adding Error Bars to Evals", arXiv:2411.00640).
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from statistics import NormalDist, fmean, stdev
+from statistics import NormalDist
 from typing import NamedTuple
 
+import numpy as np
+
 from ludic_gym.errors import ConfigError
+
+RESAMPLES = 2000
+_DRAWS_AT_ONCE = 4_000_000
 
 
 class Interval(NamedTuple):
@@ -26,10 +35,30 @@ def wilson_interval(successes: int, trials: int, confidence: float = 0.95) -> In
     """
     if not 0 <= successes <= trials:
         raise ConfigError(f"{successes} successes of {trials} trials cannot be")
-    z = _z(confidence)
+    return _wilson(successes, trials, float(trials), confidence)
+
+
+def clustered_wilson_interval(
+    successes: Sequence[int], trials: Sequence[int], confidence: float = 0.95
+) -> Interval:
+    """Wilson's interval for tasks that were played several times: `successes[i]` of `trials[i]`.
+
+    Wilson's formula on the effective number of trials, which is between the number of tasks (if all
+    samples of a task end alike) and that of trials (if a task says nothing about its samples): the
+    one that would give the rate the variance it has over tasks (Korn and Graubard 1998, Survey
+    Methodology 24, 193-201). At a rate of 0 or 1 it is the number of tasks.
+    """
+    if any(not 0 <= s <= n for s, n in zip(successes, trials, strict=True)):
+        raise ConfigError(f"{list(successes)} successes of {list(trials)} trials cannot be")
+    size = _effective_trials(successes, trials)
+    return _wilson(sum(successes), sum(trials), size, confidence)
+
+
+def _wilson(successes: int, trials: int, size: float, confidence: float) -> Interval:
+    z = normal_quantile(confidence)
     if trials == 0:
         return Interval(0.0, 1.0)
-    rate, spread = successes / trials, z * z / trials
+    rate, spread = successes / trials, z * z / size
     centre = (rate + spread / 2) / (1 + spread)
     half = math.sqrt(rate * (1 - rate) * spread + spread * spread / 4) / (1 + spread)
     # At the ends the formula gives 0 and 1 exactly; the floats miss them by an ulp.
@@ -38,19 +67,78 @@ def wilson_interval(successes: int, trials: int, confidence: float = 0.95) -> In
     return Interval(low, high)
 
 
-def mean_interval(values: Sequence[float], confidence: float = 0.95) -> Interval:
-    """Where the mean lies by the normal approximation: mean -+ z s / sqrt(n), s with ddof 1.
+def _effective_trials(successes: Sequence[int], trials: Sequence[int]) -> float:
+    played, total = sum(n > 0 for n in trials), sum(trials)
+    if played == total or sum(successes) in (0, total):
+        return played
+    rate = sum(successes) / total
+    scatter = math.fsum((s - n * rate) ** 2 for s, n in zip(successes, trials, strict=True))
+    if scatter == 0.0:
+        return total
+    return min(float(total), rate * (1 - rate) * total * total / scatter)
 
-    Raises ConfigError for fewer than two values, which say nothing about their spread.
+
+def bootstrap_interval(
+    totals: Sequence[float],
+    counts: Sequence[int] | None = None,
+    *,
+    confidence: float = 0.95,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> Interval:
+    """Where the mean lies, by resampling tasks (Efron 1979, Annals of Statistics 7, 1-26).
+
+    totals: the sum of a task's values. counts: how many values that is; None: one each.
+    The bounds are percentiles of sum(totals) / sum(counts) over the resamples; equal for equal
+    seeds. Raises ConfigError for fewer than two tasks, which say nothing about their spread.
     """
-    if len(values) < 2:
-        raise ConfigError(f"an interval needs at least 2 values, got {len(values)}")
-    half = _z(confidence) * stdev(values) / math.sqrt(len(values))
-    mean = fmean(values)
-    return Interval(mean - half, mean + half)
+    normal_quantile(confidence)
+    if len(totals) < 2:
+        raise ConfigError(f"an interval needs at least 2 values, got {len(totals)}")
+    sums = np.asarray(totals, dtype=np.float64)
+    sizes = np.ones(len(sums)) if counts is None else np.asarray(counts, dtype=np.float64)
+    means = _resampled_means(sums, sizes, resamples, np.random.default_rng(seed))
+    low, high = np.quantile(means, [(1 - confidence) / 2, (1 + confidence) / 2])
+    return Interval(float(low), float(high))
 
 
-def _z(confidence: float) -> float:
+def _resampled_means(
+    sums: np.ndarray, sizes: np.ndarray, resamples: int, rng: np.random.Generator
+) -> np.ndarray:
+    """One mean per resample, [resamples]; drawn in pieces, to bound the memory."""
+    rows = max(1, _DRAWS_AT_ONCE // len(sums))
+    means = []
+    for start in range(0, resamples, rows):
+        drawn = rng.integers(0, len(sums), size=(min(rows, resamples - start), len(sums)))
+        means.append(sums[drawn].sum(axis=1) / sizes[drawn].sum(axis=1))
+    return np.concatenate(means)
+
+
+def pass_at_k(successes: int, trials: int, k: int) -> float:
+    """The probability that at least one of k samples succeeds, unbiased (Chen et al. 2021).
+
+    1 - C(trials - successes, k) / C(trials, k), arXiv:2107.03374. Raises ConfigError unless
+    1 <= k <= trials and 0 <= successes <= trials.
+    """
+    _check_k(successes, trials, k)
+    return 1.0 - math.comb(trials - successes, k) / math.comb(trials, k)
+
+
+def pass_hat_k(successes: int, trials: int, k: int) -> float:
+    """The probability that all of k samples succeed, unbiased (Yao et al. 2024, tau-bench).
+
+    C(successes, k) / C(trials, k), arXiv:2406.12045. Raises ConfigError as `pass_at_k` does.
+    """
+    _check_k(successes, trials, k)
+    return math.comb(successes, k) / math.comb(trials, k)
+
+
+def _check_k(successes: int, trials: int, k: int) -> None:
+    if not (1 <= k <= trials and 0 <= successes <= trials):
+        raise ConfigError(f"k={k} samples with {successes} successes of {trials} trials cannot be")
+
+
+def normal_quantile(confidence: float) -> float:
     """The normal quantile that leaves (1 - confidence) / 2 above it."""
     if not 0.0 < confidence < 1.0:
         raise ConfigError(f"confidence must lie between 0 and 1, got {confidence}")

@@ -10,6 +10,7 @@ import gymnasium as gym
 
 from ludic_gym.envs.base import TextEnv
 from ludic_gym.errors import ConfigError
+from ludic_gym.rollout import grouped
 from ludic_gym.sampling import check_sampling
 from ludic_gym.types import Sampling, Task
 
@@ -24,8 +25,12 @@ def bench_tasks(
     seed: int = 0,
     sampling: Sampling | None = None,
     max_turns: int = 32,
+    samples: int = 1,
 ) -> tuple[Task, ...]:
     """Tasks that are the same on every call; task i has env seed and sampling seed `seed + i`.
+
+    samples: how often each task is played; its samples follow each other, share its env seed and
+        have sampling seeds that are derived from the task's.
 
     An env with rows plays row i modulo their number, by default each once; any other env plays
     100 episodes by default.
@@ -39,10 +44,11 @@ def bench_tasks(
         ("episodes", count, 1),
         ("seed", seed, 0),
         ("max_turns", max_turns, 1),
+        ("samples", samples, 1),
     ):
         if value < least:
             raise ConfigError(f"{name} must be at least {least}, got {value}")
-    return tuple(
+    tasks = (
         Task(
             env_id=env_id,
             kwargs=kwargs,
@@ -53,6 +59,7 @@ def bench_tasks(
         )
         for i in range(count)
     )
+    return tuple(tasks if samples == 1 else grouped(tasks, samples))
 
 
 def count_rows(env_id: str, kwargs: Mapping[str, Any]) -> int | None:

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import inspect
 import json
-import os
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib import import_module
 from typing import Any, TypeVar
 
 import gymnasium as gym
@@ -16,6 +13,7 @@ import tyro
 from rich.console import Console
 
 from ludic_gym.errors import ConfigError
+from ludic_gym.plugins import imported
 
 Args = TypeVar("Args")
 PIPE_WIDTH = 200
@@ -80,21 +78,8 @@ def env_name(spec: str) -> str:
     module, colon, env_id = spec.rpartition(":")
     if not colon:
         return spec
-    if "" not in sys.path and os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    try:
-        import_module(module)
-    except (ImportError, SyntaxError) as error:
-        raise ConfigError(_why_not_imported(spec, module, error)) from error
+    imported(module, spec)
     return env_id
-
-
-def _why_not_imported(spec: str, module: str, error: ImportError | SyntaxError) -> str:
-    if isinstance(error, ModuleNotFoundError) and module.startswith(error.name or "\n"):
-        return (
-            f"{spec!r} names the module {module!r}, which is neither installed nor in this folder"
-        )
-    return f"{spec!r} names the module {module!r}, whose import fails: {error}"
 
 
 def screen() -> Console:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,10 +12,20 @@ from typing import Annotated, Any
 
 import tyro
 
-from ludic_gym.bench import bench_tasks, open_policy, open_transcripts, run_bench
-from ludic_gym.bench.records import refuse_earlier_run
-from ludic_gym.bench.report import bench_progress, cut_off_lines, error_lines, result_table
-from ludic_gym.bench.result import Score, score, summarise
+from ludic_gym.bench import open_policy
+from ludic_gym.bench.folder import open_folder, read_request, write_results
+from ludic_gym.bench.plans import EnvPlan, env_plan, named_envs, rescoring_plans
+from ludic_gym.bench.records import ludic_version
+from ludic_gym.bench.report import (
+    bench_progress,
+    cut_off_lines,
+    error_lines,
+    pass_lines,
+    result_table,
+)
+from ludic_gym.bench.result import BenchResult
+from ludic_gym.bench.session import Play, earlier_scores, play_env
+from ludic_gym.bench.tally import Tally
 from ludic_gym.commands.arguments import (
     env_name,
     keyword_arguments,
@@ -25,39 +35,47 @@ from ludic_gym.commands.arguments import (
     screen,
 )
 from ludic_gym.errors import ConfigError
-from ludic_gym.types import Episode, Sampling, Task
+from ludic_gym.policies import RandomPolicy
+from ludic_gym.types import Sampling
 
 EXAMPLES = """\
 ludic bench ludic/TicTacToe-v0 --policy random --env-kwargs opponent=perfect
-ludic bench ludic/GSM8K-v0 --data test.jsonl --policy oracle
-ludic bench ludic/Arithmetic-v0 --policy http://localhost:8000/v1 --temperature 0
-ludic bench ludic/TicTacToe-v0 --policy runs/tic-tac-toe --episodes 1000 --out results"""
+ludic bench games --policy oracle --out results
+ludic bench ludic/GSM8K-v0 --data test.jsonl --policy http://localhost:8000/v1 --temperature 0
+ludic bench ludic/Arithmetic-v0 --policy my_agents:make --samples 4 --fail-under 0.9
+ludic bench --rescore results --env-kwargs strict=true --out rescored"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BenchArgs:
-    """Play environments with a policy and say how it did."""
+    """Play environments with a policy and say how it did.
 
-    ids: Annotated[tyro.conf.Positional[tuple[str, ...]], option("ID ...")]
-    """Environment ids, as `ludic list` shows them."""
+    With --out, the same command goes on where it was stopped.
+    """
+
+    ids: Annotated[tyro.conf.Positional[tuple[str, ...]], option("ID|SUITE ...")] = ()
+    """Environment ids or suites, as `ludic list` shows them."""
     policy: str = "random"
-    """oracle, random, the http(s) address of an OpenAI-style server, or a run folder."""
+    """oracle, random, the http(s) address of an OpenAI-style server, a run folder, or
+    module:function, which is called with the env and returns a policy."""
     model: Annotated[str | None, option("NAME")] = None
     """The server's name for its model; by default the one it serves."""
     episodes: Annotated[int | None, option("N")] = None
-    """Episodes per env; by default every row once, or 100 where there are no rows."""
+    """Tasks per env; by default every row once, or 100 where there are no rows."""
+    samples: int = 1
+    """Episodes per task, which share its env seed; from 2 on, pass@k and pass^k are shown."""
     data: Annotated[str | None, option("PATH")] = None
     """Where a dataset env takes its rows from: a jsonl file, say."""
     env_kwargs: Annotated[tuple[str, ...], option("KEY=VALUE ...")] = ()
     """Arguments of the env."""
     seed: int = 0
-    """Episode i plays and samples with this seed + i."""
+    """Task i plays and samples with this seed + i."""
     concurrency: int = 64
     """Episodes in flight."""
     timeout_s: Annotated[float | None, option("SECONDS")] = None
     """Seconds after which an episode counts as failed; by default never."""
-    max_turns: int = 32
-    """Turns after which an episode is cut short."""
+    max_turns: int = 1000
+    """Turns after which an episode is cut short; most envs have a limit of their own."""
     temperature: float = 1.0
     """Sampling temperature of a model; 0 is greedy."""
     top_p: float = 1.0
@@ -66,108 +84,142 @@ class BenchArgs:
     """Most tokens of one reply."""
     out: Annotated[Path | None, option("DIR")] = None
     """Folder for the transcripts: one jsonl file per env, one line per episode."""
+    rescore: Annotated[Path | None, option("DIR")] = None
+    """Make the decisions of this earlier run again, without a model, in the envs as they are now
+    and with these --env-kwargs."""
+    fail_under: Annotated[float | None, option("RATE")] = None
+    """Exit with 1 if an env's success rate is below this."""
 
 
 def main(argv: list[str]) -> int:
-    """Runs `ludic bench`; 1 if an episode failed, which is no matter of the policy."""
+    """Runs `ludic bench`; 1 if an episode failed, or an env stayed under `--fail-under`."""
     args = parse(BenchArgs, argv, command="bench", examples=EXAMPLES)
-    if not args.ids:
-        raise ConfigError("name at least one environment; `ludic list` shows them")
-    scores: dict[str, list[Score]] = {}
+    if bool(args.ids) == (args.rescore is not None):
+        raise ConfigError(
+            "name an environment or a suite (`ludic list` shows them), or a run to --rescore"
+        )
+    tallies: dict[str, Tally] = {}
     try:
-        asyncio.run(run_all(args, scores))
+        asyncio.run(run_all(args, tallies))
     except KeyboardInterrupt:
-        show_results(scores, args)
-        print("interrupted: these are the episodes that had ended", file=sys.stderr)
+        show_results(tallies, args)
+        print(interruption(args), file=sys.stderr)
         raise
-    failed = show_results(scores, args)
-    return 1 if failed else 0
+    results = show_results(tallies, args)
+    low = too_low(results, args.fail_under)
+    for line in low:
+        screen().print(line, style="red", markup=False)
+    return 1 if low or any(result.errors for result in results.values()) else 0
 
 
-async def run_all(args: BenchArgs, scores: dict[str, list[Score]]) -> None:
-    """Play one env after the other; each fills its list in `scores` as its episodes end."""
+async def run_all(args: BenchArgs, tallies: dict[str, Tally]) -> None:
+    """Play one env after the other; each fills its tally as its episodes end."""
     with readable_env_errors():
-        tasks = {env_id: env_tasks(env_id, args) for env_id in args.ids}
-    refuse_earlier_runs(args)
-    async with open_policy(args.policy, model=args.model) as make_policy:
-        for env_id in tasks:
-            ended = scores.setdefault(env_id, [])
-            with (
-                records(env_id, args) as record,
-                bench_progress(env_id, total=len(tasks[env_id])) as show,
-            ):
-                await run_bench(
-                    tasks[env_id],
-                    make_policy,
-                    concurrency=args.concurrency,
-                    timeout_s=args.timeout_s,
-                    on_episode=each_of(record, show, scored_into(ended)),
-                )
+        plans = plans_of(args)
+    with folder_of(args, plans):
+        # Every job of a rescoring brings its own policy.
+        policy = nullcontext(RandomPolicy) if args.rescore else open_policy(args.policy, args.model)
+        async with policy as make_policy:
+            play = Play(
+                make_policy=make_policy,
+                policy=policy_name(args),
+                folder=args.out,
+                concurrency=args.concurrency,
+                timeout_s=args.timeout_s,
+            )
+            for env_id, plan in plans.items():
+                tally = tallies.setdefault(env_id, Tally())
+                await play_one(env_id, plan, play, tally)
+        if args.out is not None:
+            write_results(args.out, {name: tally.result() for name, tally in tallies.items()})
 
 
-def show_results(scores: Mapping[str, Sequence[Score]], args: BenchArgs) -> bool:
-    """Print the table and what has to be said about it; whether episodes failed."""
-    results = {env_id: summarise(ended) for env_id, ended in scores.items()}
+async def play_one(env_id: str, plan: EnvPlan, play: Play, tally: Tally) -> None:
+    """Play what one env lacks, behind a bar."""
+    done = earlier_scores(play.folder, env_id, tally)
+    with bench_progress(env_id, tally, total=plan.count, done=len(done)) as show:
+        await play_env(env_id, plan.jobs(), play, tally=tally, skip=done, on_episode=show)
+
+
+def policy_name(args: BenchArgs) -> str:
+    """How the policy is called in tables and records."""
+    if args.rescore is None:
+        return args.policy
+    return str(read_request(args.rescore)["policy"])
+
+
+def folder_of(args: BenchArgs, plans: Mapping[str, EnvPlan]) -> AbstractContextManager[object]:
+    """The claim on `--out`, where there is one."""
+    return nullcontext() if args.out is None else open_folder(args.out, request(args, plans))
+
+
+def request(args: BenchArgs, plans: Mapping[str, EnvPlan]) -> Mapping[str, Any]:
+    """All that decides what is played and who plays it."""
+    return {
+        "ludic": ludic_version(),
+        "policy": policy_name(args),
+        "model": args.model,
+        "rescored": None if args.rescore is None else str(args.rescore),
+        "envs": {
+            name: {"kwargs": plan.kwargs, "episodes": plan.count} for name, plan in plans.items()
+        },
+        "seed": args.seed,
+        "samples": args.samples,
+        "max_turns": args.max_turns,
+        "sampling": {key: getattr(args, key) for key in ("temperature", "top_p", "max_tokens")},
+    }
+
+
+def plans_of(args: BenchArgs) -> Mapping[str, EnvPlan]:
+    """What each env plays, by id."""
+    kwargs = dict(keyword_arguments(args.env_kwargs))
+    if args.rescore is not None:
+        return rescoring_plans(args.rescore, kwargs)
+    if args.data is not None:
+        kwargs["data"] = args.data
+    sampling = Sampling(temperature=args.temperature, top_p=args.top_p, max_tokens=args.max_tokens)
+    ids = named_envs(args.ids)
+    for env_id in ids:
+        # Tasks keep the module's name, so that their records can be played again anywhere.
+        env_name(env_id)
+    return {
+        env_id: env_plan(
+            env_id,
+            kwargs=kwargs,
+            episodes=args.episodes,
+            seed=args.seed,
+            sampling=sampling,
+            max_turns=args.max_turns,
+            samples=args.samples,
+        )
+        for env_id in ids
+    }
+
+
+def show_results(tallies: Mapping[str, Tally], args: BenchArgs) -> Mapping[str, BenchResult]:
+    """Print the table and what has to be said about it; what it says."""
+    results = {env_id: tally.result() for env_id, tally in tallies.items()}
     console = screen()
-    console.print(result_table(results, policy=args.policy))
+    console.print(result_table(results, policy=policy_name(args)))
+    for line in pass_lines(results):
+        console.print(line, markup=False)
     for line in [*error_lines(results), *cut_off_lines(results)]:
         console.print(line, style="red", markup=False)
     if args.out is not None:
         console.print(f"transcripts: {args.out}", markup=False)
-    return any(result.errors for result in results.values())
+    return results
 
 
-def env_tasks(env_id: str, args: BenchArgs) -> tuple[Task, ...]:
-    """What one env plays."""
-    kwargs: dict[str, Any] = dict(keyword_arguments(args.env_kwargs))
-    if args.data is not None:
-        kwargs["data"] = args.data
-    # Tasks keep the module's name, so that their records can be played again anywhere.
-    env_name(env_id)
-    return bench_tasks(
-        env_id,
-        kwargs=kwargs,
-        episodes=args.episodes,
-        seed=args.seed,
-        sampling=Sampling(
-            temperature=args.temperature, top_p=args.top_p, max_tokens=args.max_tokens
-        ),
-        max_turns=args.max_turns,
-    )
+def too_low(results: Mapping[str, BenchResult], least: float | None) -> list[str]:
+    """A line for every env whose success rate is not at least the one that was asked for."""
+    return [
+        f"{env_id}: success rate {result.success_rate:.1%} is not at least {least:.1%}"
+        for env_id, result in results.items()
+        if least is not None and not result.success_rate >= least
+    ]
 
 
-OnEpisode = Callable[[Episode], None]
-
-
-def records(env_id: str, args: BenchArgs) -> AbstractContextManager[OnEpisode]:
-    """What keeps the transcripts of one env; nothing does without `--out`."""
-    if args.out is None:
-        return nullcontext(lambda episode: None)
-    return open_transcripts(transcript_path(args.out, env_id), policy=args.policy)
-
-
-def transcript_path(out: Path, env_id: str) -> Path:
-    """The file of an env's transcripts."""
-    return out / f"{env_id.replace('/', '-').replace(':', '-')}.jsonl"
-
-
-def refuse_earlier_runs(args: BenchArgs) -> None:
-    """Raises ConfigError if any env's file exists, before the first one is played."""
-    if args.out is not None:
-        for env_id in args.ids:
-            refuse_earlier_run(transcript_path(args.out, env_id))
-
-
-def scored_into(scores: list[Score]) -> OnEpisode:
-    """What adds every episode's score to the list."""
-    return lambda episode: scores.append(score(episode))
-
-
-def each_of(*functions: OnEpisode) -> OnEpisode:
-    """One function that calls several."""
-
-    def call(episode: Episode) -> None:
-        for function in functions:
-            function(episode)
-
-    return call
+def interruption(args: BenchArgs) -> str:
+    """What Ctrl-C is answered with."""
+    said = "interrupted: these are the episodes that had ended"
+    return said if args.out is None else f"{said}; the same command goes on from here"

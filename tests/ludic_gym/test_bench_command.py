@@ -1,13 +1,17 @@
 import json
 import signal
-from contextlib import contextmanager
+import subprocess
+import sys
+import time
 
 import pytest
 
+from envs_registry import SUITES
+from ludic_gym.bench.folder import open_folder, read_request
 from ludic_gym.cli import main
-from ludic_gym.commands import bench_command
 from ludic_gym.commands.arguments import keyword_arguments
 from ludic_gym.errors import ConfigError
+from ludic_gym.records import read_episodes
 
 QUESTIONS = (
     '{"question": "1 + 1?", "answer": "#### 2"}\n{"question": "2 + 2?", "answer": "#### 4"}\n'
@@ -78,7 +82,7 @@ def test_an_unknown_policy_is_refused_with_the_choices(capsys):
     assert code == 2
     assert error == (
         "ludic: policy 'orcale' is neither oracle, random, an http(s) address, "
-        "nor a run folder that exists\n"
+        "a module:function, nor a run folder that exists\n"
     )
 
 
@@ -88,44 +92,177 @@ def test_data_that_is_not_there_is_refused(capsys):
     assert "absent.jsonl" in error
 
 
-def test_results_that_exist_are_not_overwritten(tmp_path, capsys):
+def files(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "times.jsonl"}
+
+
+def test_the_same_command_plays_nothing_twice(tmp_path, capsys):
+    arguments = ["ludic/Arithmetic-v0", "--episodes", "3", "--policy", "oracle"]
+    _, table, _ = bench(capsys, *arguments, "--out", str(tmp_path))
+    before = files(tmp_path)
+    _, again, bar = bench(capsys, *arguments, "--out", str(tmp_path))
+    assert (again, files(tmp_path)) == (table, before)
+    assert "3/3" in bar
+    assert len((tmp_path / "times.jsonl").read_text().splitlines()) == 3
+
+
+def test_another_command_into_the_same_folder_is_refused_with_what_differs(tmp_path, capsys):
     arguments = ["ludic/Arithmetic-v0", "--episodes", "1", "--out", str(tmp_path)]
     assert bench(capsys, *arguments)[0] == 0
-    code, _, error = bench(capsys, *arguments)
-    assert code == 2
-    assert "holds an earlier run" in error
-
-
-def test_an_earlier_run_of_any_env_is_found_before_the_first_is_played(tmp_path, capsys):
-    options = ["--episodes", "1", "--out", str(tmp_path)]
-    assert bench(capsys, "ludic/Arithmetic-v0", *options)[0] == 0
-    code, table, error = bench(capsys, "ludic/TicTacToe-v0", "ludic/Arithmetic-v0", *options)
+    before = files(tmp_path)
+    code, table, error = bench(capsys, *arguments, "--seed", "4", "--temperature", "0.5")
     assert (code, table) == (2, "")
-    assert "ludic-Arithmetic-v0.jsonl holds an earlier run" in error
-    assert not (tmp_path / "ludic-TicTacToe-v0.jsonl").exists()
+    assert "holds another run (sampling: " in error
+    assert "; seed: 0, now 4); name another folder" in error
+    assert files(tmp_path) == before
+
+
+def test_failed_episodes_are_played_again_by_the_same_command(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "agents_for_bench.py").write_text(
+        "from pathlib import Path\n"
+        "from ludic_gym.policies import OraclePolicy, ScriptedPolicy\n"
+        "def make(env):\n"
+        "    return OraclePolicy(env) if Path('ready').exists() else ScriptedPolicy([])\n"
+    )
+    arguments = ["ludic/Arithmetic-v0", "--episodes", "3", "--out", "results"]
+    arguments += ["--policy", "agents_for_bench:make"]
+    code, table, _ = bench(capsys, *arguments)
+    assert code == 1
+    assert "0/0" in table
+    (tmp_path / "ready").touch()
+    code, table, _ = bench(capsys, *arguments)
+    assert code == 0
+    assert "3/3" in table
+
+
+def slow_oracle(folder):
+    """A module whose policy takes a while, so that a kill finds episodes in flight."""
+    (folder / "slow_agents.py").write_text(
+        "import asyncio\n"
+        "from ludic_gym.policies import OraclePolicy\n"
+        "class Slow(OraclePolicy):\n"
+        "    async def act(self, sampling):\n"
+        "        await asyncio.sleep(0.02)\n"
+        "        return await super().act(sampling)\n"
+        "make = Slow\n"
+    )
+
+
+def command_line(out):
+    words = "bench ludic/TicTacToe-v0 ludic/Arithmetic-v0 --policy slow_agents:make --episodes 40"
+    return [sys.executable, "-m", "ludic_gym", *words.split(), "--concurrency", "4", "--out", out]
+
+
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGINT])
+def test_a_run_that_was_killed_ends_as_one_that_was_not(tmp_path, sent):
+    slow_oracle(tmp_path)
+    process = subprocess.Popen(
+        command_line("killed"), cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    path = tmp_path / "killed" / "ludic-TicTacToe-v0.jsonl"
+    while not (path.exists() and path.read_bytes().count(b"\n") >= 5):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+    process.send_signal(sent)
+    _, errors = process.communicate()
+    assert process.returncode == (130 if sent == signal.SIGINT else -sent)
+    assert (b"the same command goes on from here" in errors) == (sent == signal.SIGINT)
+    assert path.read_bytes().count(b"\n") < 40
+    for out in ("killed", "straight"):
+        subprocess.run(command_line(out), cwd=tmp_path, check=True, capture_output=True)
+    assert files(tmp_path / "killed") == files(tmp_path / "straight")
+    assert len(json.loads((tmp_path / "killed" / "results.json").read_text())) == 2
+
+
+def test_a_folder_is_played_into_by_one_process(tmp_path, capsys):
+    arguments = ["ludic/Arithmetic-v0", "--episodes", "1", "--out", str(tmp_path)]
+    assert bench(capsys, *arguments)[0] == 0
+    with open_folder(tmp_path, read_request(tmp_path)):
+        code, _, error = bench(capsys, *arguments)
+    assert code == 2
+    assert "another process plays into" in error
+
+
+def test_a_suite_plays_its_environments(capsys):
+    code, table, _ = bench(capsys, "puzzles", "--policy", "oracle", "--episodes", "2")
+    assert code == 0
+    assert all(env_id in table for env_id in SUITES["puzzles"])
+
+
+def test_a_rate_that_is_too_low_is_told_and_the_code_is_1(capsys):
+    arguments = ["ludic/Arithmetic-v0", "--episodes", "2", "--fail-under", "0.9"]
+    code, screen, _ = bench(capsys, *arguments, "--policy", "random")
+    assert code == 1
+    assert "ludic/Arithmetic-v0: success rate 0.0% is not at least 90.0%" in screen
+    assert bench(capsys, *arguments, "--policy", "oracle")[0] == 0
+
+
+def test_a_module_without_that_policy_is_refused(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty_agents.py").write_text("")
+    code, _, error = bench(capsys, "ludic/Arithmetic-v0", "--policy", "empty_agents:make")
+    assert (code, "'empty_agents' has no function 'make'" in error) == (2, True)
+    code, _, error = bench(capsys, "ludic/Arithmetic-v0", "--policy", "no_agents:make")
+    assert (code, "'no_agents', which is neither installed nor in" in error) == (2, True)
+
+
+def test_decisions_are_scored_again_in_the_env_as_it_is_now(tmp_path, capsys):
+    first, second = tmp_path / "first", tmp_path / "second"
+    win = ["ludic/TicTacToe-v0", "--policy", "oracle", "--episodes", "8", "--seed", "3"]
+    bench(capsys, *win, "--env-kwargs", "opponent=perfect", "--out", str(first))
+    rewards = ["--env-kwargs", "draw_reward=0.5"]
+    code, table, _ = bench(capsys, "--rescore", str(first), *rewards, "--out", str(second))
+    assert code == 0
+    assert "policy: oracle" in table
+    assert "0.50 [0.50, 0.50]" in table
+    before, after = [list(read_episodes(f / "ludic-TicTacToe-v0.jsonl")) for f in (first, second)]
+    assert [actions(e) for e in before] == [actions(e) for e in after]
+    assert json.loads((second / "bench.json").read_text())["rescored"] == str(first)
+
+
+def actions(episode):
+    return [step.decision.action for step in episode.rollouts[0].steps]
+
+
+def test_decisions_that_the_env_no_longer_asks_for_fail_one_by_one(tmp_path, capsys):
+    words = ["ludic/Arithmetic-v0", "--episodes", "2", "--policy", "oracle"]
+    bench(capsys, *words, "--out", str(tmp_path))
+    code, screen, _ = bench(capsys, "--rescore", str(tmp_path), "--env-kwargs", "digits=4")
+    assert code == 1
+    assert "recorded was" in screen
+
+
+def test_nothing_to_rescore_is_refused(tmp_path, capsys):
+    code, _, error = bench(capsys, "--rescore", str(tmp_path))
+    assert (code, "holds no bench.json" in error) == (2, True)
+
+
+@pytest.mark.parametrize("words", [[], ["ludic/Arithmetic-v0", "--rescore", "somewhere"]])
+def test_either_environments_or_a_run_to_rescore_are_named(words, capsys):
+    code, _, error = bench(capsys, *words)
+    assert (code, "name an environment or a suite" in error) == (2, True)
 
 
 def test_ctrl_c_shows_and_keeps_what_had_ended(tmp_path, capsys, monkeypatch):
-    append = bench_command.open_transcripts
-
-    @contextmanager
-    def pressed_after_the_third(path, policy):
-        with append(path, policy=policy) as record:
-
-            def record_and_press(episode):
-                record(episode)
-                if episode.index == 2:
-                    signal.raise_signal(signal.SIGINT)
-
-            yield record_and_press
-
-    monkeypatch.setattr(bench_command, "open_transcripts", pressed_after_the_third)
-    options = ["--policy", "oracle", "--concurrency", "1", "--out", str(tmp_path)]
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pressing_agents.py").write_text(
+        "import signal\n"
+        "from ludic_gym.policies import OraclePolicy\n"
+        "played = []\n"
+        "def make(env):\n"
+        "    played.append(env)\n"
+        "    if len(played) == 4:\n"
+        "        signal.raise_signal(signal.SIGINT)\n"
+        "    return OraclePolicy(env)\n"
+    )
+    options = ["--policy", "pressing_agents:make", "--concurrency", "1", "--out", "results"]
     code, table, error = bench(capsys, "ludic/Arithmetic-v0", *options)
     assert code == 130
-    assert "3/3" in table
-    assert "interrupted: these are the episodes that had ended" in error
-    assert len((tmp_path / "ludic-Arithmetic-v0.jsonl").read_text().splitlines()) == 3
+    assert "interrupted: these are the episodes that had ended; the same command" in error
+    kept = (tmp_path / "results" / "ludic-Arithmetic-v0.jsonl").read_text().splitlines()
+    assert 1 <= len(kept) < 100
+    assert f"{len(kept)}/{len(kept)}" in table
 
 
 def test_keyword_values_are_json_where_they_read_as_json():

@@ -2,11 +2,14 @@ import json
 
 import pytest
 
-from ludic_gym.bench import bench_tasks, open_transcripts, run_bench
+from ludic_gym.bench import bench_tasks, open_transcripts, read_scores, run_bench, score
+from ludic_gym.bench.records import keep_finished, put_in_order
 from ludic_gym.clients import ScriptedClient
-from ludic_gym.errors import ConfigError
-from ludic_gym.policies import ChatPolicy, ScriptedPolicy
+from ludic_gym.errors import DataError
+from ludic_gym.policies import ChatPolicy, OraclePolicy, ScriptedPolicy
 from ludic_gym.records import read_episodes
+
+SILENT = ScriptedPolicy([])
 
 
 async def recorded(path, tasks, make_policy):
@@ -59,15 +62,6 @@ async def test_text_that_is_no_unicode_is_recorded(tmp_path):
     assert episode.rollouts[0].steps[0].decision.action == "\ud800"
 
 
-async def test_an_earlier_run_is_never_overwritten(tmp_path):
-    path = tmp_path / "a.jsonl"
-    await recorded(path, sums(1), lambda env: ScriptedPolicy(["1"]))
-    before = path.read_text()
-    with pytest.raises(ConfigError, match="an earlier run"), open_transcripts(path, policy="p"):
-        pass
-    assert path.read_text() == before
-
-
 async def test_episodes_are_on_disk_as_soon_as_they_end(tmp_path):
     path = tmp_path / "a.jsonl"
     lines = []
@@ -86,3 +80,49 @@ def test_a_file_without_any_episode_does_not_stand_in_the_way_of_the_next_run(tm
         with open_transcripts(tmp_path / "a.jsonl", policy="mine"):
             pass
     assert list(tmp_path.iterdir()) == []
+
+
+async def test_scores_are_read_back_as_they_were(tmp_path):
+    path = tmp_path / "a.jsonl"
+    await recorded(path, sums(3), lambda env: ScriptedPolicy(["1"]))
+    assert list(read_scores(path)) == [score(episode) for episode in read_episodes(path)]
+    assert list(read_scores(tmp_path / "absent.jsonl")) == []
+
+
+@pytest.mark.parametrize("line", ["no json", "{}", '{"score": {"index": 0}}', '{"score": 3}'])
+async def test_a_line_that_is_no_record_is_named(tmp_path, line):
+    path = tmp_path / "a.jsonl"
+    await recorded(path, sums(2), lambda env: ScriptedPolicy(["1"]))
+    path.write_text(f"{path.read_text()}{line}\n")
+    with pytest.raises(DataError, match=r"a\.jsonl, line 3, is no record of `ludic bench`"):
+        list(read_scores(path))
+
+
+async def test_a_line_that_a_crash_cut_is_taken_out_wherever_it_was_cut(tmp_path):
+    path = tmp_path / "a.jsonl"
+    await recorded(path, sums(2), lambda env: ScriptedPolicy(["1"]))
+    whole = path.read_bytes()
+    first = whole.splitlines(keepends=True)[0]
+    for end in range(len(first), len(whole)):
+        path.write_bytes(whole[:end])
+        keep_finished(path)
+        assert path.read_bytes() == first
+
+
+async def test_failed_episodes_are_taken_out(tmp_path):
+    path = tmp_path / "a.jsonl"
+    good, bad = [await recorded(path, sums(1), p) for p in (OraclePolicy, lambda e: SILENT)]
+    assert (len(good), len(bad)) == (1, 2)
+    keep_finished(path)
+    assert [json.loads(line) for line in path.read_text().splitlines()] == good
+
+
+async def test_episodes_are_put_in_the_order_of_their_tasks(tmp_path):
+    path = tmp_path / "a.jsonl"
+    await recorded(path, sums(12), OraclePolicy)
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(lines[7:] + lines[:7]))
+    put_in_order(path)
+    assert sorted(path.read_text().splitlines()) == sorted(line.strip() for line in lines)
+    assert [episode.index for episode in read_episodes(path)] == list(range(12))
+    assert list(tmp_path.iterdir()) == [path]

@@ -1,7 +1,9 @@
+import math
+
 from rich.console import Console
 
 from ludic_gym.bench import BenchResult, Interval
-from ludic_gym.bench.report import cut_off_lines, error_lines, result_table
+from ludic_gym.bench.report import cut_off_lines, error_lines, pass_lines, result_table
 
 
 def result(**changes):
@@ -26,13 +28,33 @@ def shown(results):
 def test_a_line_gives_counts_rates_and_intervals():
     *_, line = shown({"ludic/TicTacToe-v0": result()}).splitlines()
     words = ["ludic/TicTacToe-v0", "1/4", "25.0%", "[4.6,", "69.9]", "-0.50", "[-1.48,", "0.48]"]
-    assert line.split() == [*words, "0"]
+    assert line.split() == [*words, "58.5%"]
 
 
 def test_where_nothing_ended_the_line_has_dashes():
-    empty = result(episodes=0, successes=0, reward_interval=None, errors=((0, "boom"),))
+    empty = result(
+        episodes=0,
+        successes=0,
+        success_rate=math.nan,
+        reward_interval=None,
+        errors=((0, "boom"),),
+    )
     *_, line = shown({"e": empty}).splitlines()
-    assert line.split() == ["e", "0/0", "-", "-", "-", "-", "1"]
+    assert line.split() == ["e", "0/0", "-", "-", "-", "-", "-", "1"]
+
+
+def test_failures_have_a_column_where_there_are_any():
+    assert "failed" not in shown({"e": result()})
+    *_, first, second = shown({"e": result(), "f": result(errors=((3, "boom"),))}).splitlines()
+    assert (first.split()[-1], second.split()[-1]) == ("0", "1")
+
+
+def test_pass_at_k_is_shown_for_powers_of_two_and_all_samples():
+    several = result(pass_at_k=(0.5, 0.625, 0.75, 0.8, 0.875), pass_hat_k=(0.5, 0.3, 0.2, 0.1, 0.0))
+    assert pass_lines({"a": result(), "b": several}) == [
+        "b: pass@k 50.0% at 1, 62.5% at 2, 80.0% at 4, 87.5% at 5; "
+        "pass^k 50.0% at 1, 30.0% at 2, 10.0% at 4, 0.0% at 5"
+    ]
 
 
 def test_names_are_shown_as_they_are_written():

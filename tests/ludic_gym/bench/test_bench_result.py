@@ -4,7 +4,7 @@ from itertools import permutations
 
 import pytest
 
-from ludic_gym.bench import score, summarise
+from ludic_gym.bench import Score, score, summarise
 from ludic_gym.types import Completion, Decision, Episode, Rollout, Step, Task
 
 TASK = Task(env_id="ludic/Arithmetic-v0")
@@ -88,3 +88,35 @@ def test_nothing_measured_is_nan_and_no_interval():
     assert math.isnan(result.mean_reward)
     assert result.reward_interval is None
     assert result.success_interval == (0.0, 1.0)
+
+
+def test_samples_of_a_task_are_known_by_its_seed():
+    task = replace(TASK, seed=5)
+    assert score(Episode(index=2, task=task, error="boom")).task == 5
+    assert score(Episode(index=2, task=TASK, error="boom")).task == 2
+
+
+def test_a_seed_of_any_size_names_a_task():
+    task = replace(TASK, seed=(1 << 70) + 3)
+    episode = Episode(index=0, task=task, rollouts=(Rollout(task=task, steps=()),))
+    assert summarise([score(episode)]).tasks == 1
+
+
+def test_pass_at_k_is_averaged_over_tasks_up_to_the_fewest_samples():
+    # Task 0: 1 of 2; task 1: 2 of 3. pass@1 (1/2 + 2/3) / 2, pass@2 (1 + 1) / 2,
+    # pass^2 (0 + 1/3) / 2.
+    wins = [(0, True), (0, False), (1, True), (1, True), (1, False)]
+    result = summarise(Score(index=i, task=t, success=w) for i, (t, w) in enumerate(wins))
+    assert result.pass_at_k == pytest.approx((7 / 12, 1.0))
+    assert result.pass_hat_k == pytest.approx((7 / 12, 1 / 6))
+    assert (result.tasks, result.episodes) == (2, 5)
+
+
+def test_one_sample_of_a_task_says_nothing_about_more():
+    assert summarise([Score(index=0, task=0, success=True)]).pass_at_k == ()
+
+
+def test_outcomes_as_frequent_as_each_other_are_in_the_order_of_words():
+    scores = [Score(index=i, task=i, outcome=word) for i, word in enumerate("cabab")]
+    assert list(summarise(scores).outcomes.items()) == [("a", 2), ("b", 2), ("c", 1)]
+    assert list(summarise(scores[::-1]).outcomes) == ["a", "b", "c"]

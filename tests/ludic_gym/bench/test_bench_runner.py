@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from ludic_gym.bench import bench_tasks, run_bench
+from ludic_gym.bench import Tally, bench_tasks, run_bench
 from ludic_gym.policies import OraclePolicy, RandomPolicy, ScriptedPolicy
 
 TICTACTOE = "ludic/TicTacToe-v0"
@@ -32,7 +32,7 @@ async def test_failed_episodes_are_told_and_counted_apart():
     seen = []
     result = await run_bench(
         bench_tasks(TICTACTOE, episodes=3),
-        lambda env: ScriptedPolicy(["5"]),
+        lambda env: ScriptedPolicy(["B2"]),
         on_episode=seen.append,
     )
     assert (result.episodes, len(result.errors)) == (0, 3)
@@ -59,3 +59,41 @@ async def test_an_error_of_the_observer_ends_the_run_and_leaves_no_task():
     with pytest.raises(ObserverError):
         await run_bench(tasks, RandomPolicy, on_episode=observe)
     assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def test_skipped_tasks_are_not_played_and_the_others_keep_their_index():
+    tasks = bench_tasks("ludic/Arithmetic-v0", episodes=6)
+    seen = []
+    await run_bench(tasks, OraclePolicy, skip={0, 2, 3}, on_episode=seen.append)
+    assert sorted((e.index, e.task) for e in seen) == [(i, tasks[i]) for i in (1, 4, 5)]
+
+
+async def test_a_tally_goes_on_from_what_it_holds():
+    tasks = bench_tasks("ludic/Arithmetic-v0", episodes=6)
+    tally = Tally()
+    await run_bench(tasks, OraclePolicy, skip={0, 1, 2}, tally=tally)
+    result = await run_bench(tasks, OraclePolicy, skip={3, 4, 5}, tally=tally)
+    assert result == await run_bench(tasks, OraclePolicy)
+
+
+async def test_a_task_that_brings_its_policy_is_played_by_that_one():
+    one, other = bench_tasks("ludic/Arithmetic-v0", episodes=2)
+    result = await run_bench([one, (other, OraclePolicy)], lambda env: ScriptedPolicy(["no"]))
+    assert result.successes == 1
+
+
+async def test_every_episode_says_how_long_it_took():
+    times = {}
+    tasks = bench_tasks("ludic/Arithmetic-v0", episodes=5)
+    await run_bench(tasks, OraclePolicy, on_time=times.__setitem__)
+    assert sorted(times) == [0, 1, 2, 3, 4]
+    assert all(seconds > 0 for seconds in times.values())
+
+
+async def test_samples_of_a_task_share_the_env_and_differ_in_sampling():
+    tasks = bench_tasks("ludic/Arithmetic-v0", episodes=3, samples=4, seed=7)
+    assert [task.seed for task in tasks] == [7] * 4 + [8] * 4 + [9] * 4
+    assert len({task.sampling.seed for task in tasks}) == 12
+    result = await run_bench(tasks, OraclePolicy)
+    assert (result.tasks, result.episodes) == (3, 12)
+    assert result.pass_at_k == result.pass_hat_k == (1.0,) * 4

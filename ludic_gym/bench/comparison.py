@@ -1,0 +1,96 @@
+"""Two runs on the same tasks: how much better is the second, and could that be chance?"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Literal
+
+import numpy as np
+
+from ludic_gym.bench.result import Score
+from ludic_gym.bench.statistics import Interval, bootstrap_interval
+from ludic_gym.errors import ConfigError
+
+# All 2^16 signs are tried; beyond that, as many random ones.
+EXACT_UP_TO = 16
+FLIPS = 1 << EXACT_UP_TO
+Measure = Literal["success", "reward"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """The second run beside the first, on the tasks that both finished.
+
+    tasks: how many these are; first, second: their means, every task counting alike.
+    difference: second - first; interval: 95%, from resampling tasks; None for a single task.
+    p_value: two-sided, of the sign-flip test; how likely a difference of this size or more is if
+        each task's two results could as well be exchanged.
+    """
+
+    tasks: int
+    first: float
+    second: float
+    difference: float
+    interval: Interval | None
+    p_value: float
+
+
+def compare(
+    first: Sequence[Score], second: Sequence[Score], *, measure: Measure = "success", seed: int = 0
+) -> Comparison:
+    """The runs compared task by task, a task being known by its seed; samples are averaged.
+
+    Raises ConfigError if they have no task in common.
+    """
+    means = [_task_means(scores, measure) for scores in (first, second)]
+    shared = sorted(means[0].keys() & means[1].keys())
+    if not shared:
+        raise ConfigError("the two runs share no task: play both with the same --seed")
+    before, after = [[mean[key] for key in shared] for mean in means]
+    differences = [b - a for a, b in zip(before, after, strict=True)]
+    return Comparison(
+        tasks=len(shared),
+        first=fmean(before),
+        second=fmean(after),
+        difference=fmean(differences),
+        interval=bootstrap_interval(differences, seed=seed) if len(shared) > 1 else None,
+        p_value=sign_flip_p_value(differences, seed=seed),
+    )
+
+
+def _task_means(scores: Sequence[Score], measure: Measure) -> Mapping[int, float]:
+    values: dict[int, list[float]] = defaultdict(list)
+    for score in scores:
+        if score.error is None:
+            values[score.task].append(score.success if measure == "success" else score.reward)
+    return {task: fmean(of_task) for task, of_task in values.items()}
+
+
+def sign_flip_p_value(differences: Sequence[float], *, seed: int = 0) -> float:
+    """How likely a sum at least as far from 0 is if every sign were a coin's (Fisher 1935).
+
+    Exact for up to 16 differences that are not 0; beyond, from 65,536 random flips, counting the
+    one that was seen (Phipson and Smyth 2010, arXiv:1603.05766). 1 if all are 0.
+    """
+    sizes = np.abs([d for d in differences if d != 0.0])
+    if not len(sizes):
+        return 1.0
+    # Sums of the same numbers in another order differ by rounding: those count as equal.
+    least = abs(sum(differences)) - 1e-9 * sizes.sum()
+    if len(sizes) <= EXACT_UP_TO:
+        signs = 1 - 2 * ((np.arange(1 << len(sizes))[:, None] >> np.arange(len(sizes))) & 1)
+        return float(np.mean(np.abs(signs @ sizes) >= least))
+    return (1 + _as_far(sizes, least, np.random.default_rng(seed))) / (1 + FLIPS)
+
+
+def _as_far(sizes: np.ndarray, least: float, rng: np.random.Generator) -> int:
+    """How many of the random flips are at least as far out; in pieces, to bound the memory."""
+    piece = max(1, 4_000_000 // len(sizes))
+    count = 0
+    for start in range(0, FLIPS, piece):
+        signs = rng.integers(0, 2, size=(min(piece, FLIPS - start), len(sizes)), dtype=np.int8)
+        count += int(np.sum(np.abs((1 - 2 * signs) @ sizes) >= least))
+    return count

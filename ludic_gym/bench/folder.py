@@ -1,0 +1,105 @@
+"""A benchmark's folder: what was asked for, every episode, and what they came to.
+
+bench.json says what was asked for, before anything is played; the same request goes on where the
+folder stops. ENV.jsonl has a line per episode, results.json what they came to, times.jsonl how
+long they took: time apart, equal requests to a deterministic policy fill equal files.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ludic_gym.bench.result import BenchResult
+from ludic_gym.errors import ConfigError, DataError
+
+REQUEST, RESULTS, TIMES = "bench.json", "results.json", "times.jsonl"
+SCHEMA, VERSION = "ludic.bench", 1
+JSON = Any
+
+
+@contextmanager
+def open_folder(folder: Path, request: Mapping[str, JSON]) -> Iterator[bool]:
+    """Claim the folder for this request while the context lasts; yields whether it goes on.
+
+    Raises ConfigError if the folder holds another request, naming what differs, or if another
+    process plays into it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with _claimed(folder):
+        known = (folder / REQUEST).exists()
+        if known:
+            _refuse_another(folder, request)
+        else:
+            write_json(folder / REQUEST, {"schema": SCHEMA, "version": VERSION, **request})
+        yield known
+
+
+def read_request(folder: Path) -> Mapping[str, JSON]:
+    """What the folder was asked for. Raises ConfigError if it is no folder of `ludic bench`."""
+    path = folder / REQUEST
+    if not path.exists():
+        raise ConfigError(f"{folder} holds no {REQUEST}; name what `ludic bench --out` was given")
+    try:
+        said = json.loads(path.read_text())
+        schema = (said.pop("schema"), said.pop("version"))
+    except (ValueError, KeyError, AttributeError) as error:
+        raise DataError(f"{path} is no request of `ludic bench`: {error!r}") from error
+    if schema != (SCHEMA, VERSION):
+        raise DataError(f"{path} has the schema {schema}; this code reads {(SCHEMA, VERSION)}")
+    request: Mapping[str, JSON] = said
+    return request
+
+
+def transcript_path(folder: Path, env_id: str) -> Path:
+    """The file of an env's episodes."""
+    return folder / f"{env_id.replace('/', '-').replace(':', '-')}.jsonl"
+
+
+def write_results(folder: Path, results: Mapping[str, BenchResult]) -> None:
+    """Write what the episodes came to, per env; nan is null."""
+    write_json(folder / RESULTS, {env_id: asdict(result) for env_id, result in results.items()})
+
+
+def write_json(path: Path, value: JSON) -> None:
+    """Write the file whole or not at all."""
+    new = path.with_suffix(".new")
+    new.write_text(json.dumps(_finite(value), indent=1, sort_keys=True) + "\n")
+    os.replace(new, path)
+
+
+def _finite(value: JSON) -> JSON:
+    if isinstance(value, float) and value != value:
+        return None
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    return [_finite(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def _refuse_another(folder: Path, request: Mapping[str, JSON]) -> None:
+    before, now = dict(read_request(folder)), json.loads(json.dumps(request))
+    differ = sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key))
+    if differ:
+        changes = "; ".join(f"{key}: {before.get(key)!r}, now {now.get(key)!r}" for key in differ)
+        raise ConfigError(f"{folder} holds another run ({changes}); name another folder")
+
+
+@contextmanager
+def _claimed(folder: Path) -> Iterator[None]:
+    # Not on Windows, where all but folders works.
+    import fcntl
+
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise ConfigError(f"another process plays into {folder}; name another folder") from error
+    else:
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,90 @@
+"""What each environment of a benchmark plays: its own tasks, or decisions that were recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from envs_registry import SUITES
+from ludic_gym.bench.folder import read_request, transcript_path
+from ludic_gym.bench.records import read_scores
+from ludic_gym.bench.runner import Job
+from ludic_gym.bench.tasks import bench_tasks
+from ludic_gym.policies import ReplayPolicy
+from ludic_gym.records import read_episodes
+from ludic_gym.types import Env, Policy, Rollout, Sampling
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvPlan:
+    """What one env plays.
+
+    jobs: a new iterator over the same jobs at every call. count: how many they are.
+    kwargs: what the env is made with.
+    """
+
+    jobs: Callable[[], Iterator[Job]]
+    count: int
+    kwargs: Mapping[str, Any]
+
+
+def named_envs(words: Sequence[str]) -> list[str]:
+    """The ids among the words, and those of the suites among them, each once."""
+    return list(dict.fromkeys(env_id for word in words for env_id in SUITES.get(word, (word,))))
+
+
+def env_plan(
+    env_id: str,
+    *,
+    kwargs: Mapping[str, Any],
+    episodes: int | None,
+    seed: int,
+    sampling: Sampling,
+    max_turns: int,
+    samples: int,
+) -> EnvPlan:
+    """The tasks of `bench_tasks`."""
+    tasks = bench_tasks(
+        env_id,
+        kwargs=kwargs,
+        episodes=episodes,
+        seed=seed,
+        sampling=sampling,
+        max_turns=max_turns,
+        samples=samples,
+    )
+    return EnvPlan(jobs=lambda: iter(tasks), count=len(tasks), kwargs=kwargs)
+
+
+def rescoring_plans(folder: Path, kwargs: Mapping[str, Any]) -> dict[str, EnvPlan]:
+    """The decisions of a benchmark's folder, to be made again in its envs with these kwargs too.
+
+    Episodes that failed are left out; one whose observations are no longer the recorded ones fails.
+    """
+    envs = read_request(folder)["envs"]
+    return {
+        env_id: _rescoring_plan(transcript_path(folder, env_id), said["kwargs"], kwargs)
+        for env_id, said in envs.items()
+    }
+
+
+def _rescoring_plan(path: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> EnvPlan:
+    return EnvPlan(
+        jobs=lambda: _recorded_jobs(path, now),
+        count=sum(score.error is None for score in read_scores(path)),
+        kwargs={**before, **now},
+    )
+
+
+def _recorded_jobs(path: Path, kwargs: Mapping[str, Any]) -> Iterator[Job]:
+    for episode in read_episodes(path):
+        for rollout in episode.rollouts:
+            task = replace(episode.task, kwargs={**episode.task.kwargs, **kwargs})
+            yield task, partial(_replayed, rollout)
+
+
+def _replayed(rollout: Rollout, env: Env) -> Policy:
+    return ReplayPolicy(rollout)

@@ -1,0 +1,101 @@
+"""Ratings from games: who is how strong, on Elo's scale."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from ludic_gym.bench.statistics import Interval, normal_quantile
+from ludic_gym.errors import ConfigError
+
+ELO_PER_NAT = 400 / math.log(10)
+_MOST_STEPS = 100
+
+
+class Game(NamedTuple):
+    """One game: `result` is what the first player got of it, 1 for a win, 0.5 for a draw."""
+
+    first: str
+    second: str
+    result: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rating:
+    """A player's strength. 400 points more mean odds of ten to one; the mean over players is 0."""
+
+    player: str
+    elo: float
+    interval: Interval
+    games: int
+    points: float
+
+
+def bradley_terry(games: Sequence[Game], *, prior: float = 1.0) -> tuple[Rating, ...]:
+    """The players' ratings, the strongest first (Bradley and Terry 1952, Biometrika 39, 324-345).
+
+    A draw counts as half a win for both. prior: every player is given this many draws against a
+    player of rating 0, without which one who always won would be rated infinitely high.
+    The intervals are normal, 95%, from the curvature of the likelihood.
+    Raises ConfigError for fewer than two players, a player against itself, or a result outside
+    [0, 1].
+    """
+    for game in games:
+        if game.first == game.second or not 0.0 <= game.result <= 1.0:
+            raise ConfigError(f"{game} is no game between two players with a result in [0, 1]")
+    if prior <= 0:
+        raise ConfigError(f"prior is a positive number of draws, got {prior}")
+    players = sorted({name for game in games for name in (game.first, game.second)})
+    if len(players) < 2:
+        raise ConfigError(f"ratings need at least 2 players, got {players}")
+    points = _points(games, players)
+    strengths, covariance = _fitted(points, prior)
+    centred = np.eye(len(players)) - 1 / len(players)
+    spread = np.sqrt(np.diag(centred @ covariance @ centred))
+    half = normal_quantile(0.95) * ELO_PER_NAT * spread
+    elo = ELO_PER_NAT * (strengths - strengths.mean())
+    rated = [
+        Rating(
+            player=player,
+            elo=float(elo[i]),
+            interval=Interval(float(elo[i] - half[i]), float(elo[i] + half[i])),
+            games=round(points[i].sum() + points[:, i].sum()),
+            points=float(points[i].sum()),
+        )
+        for i, player in enumerate(players)
+    ]
+    return tuple(sorted(rated, key=lambda rating: -rating.elo))
+
+
+def _points(games: Sequence[Game], players: Sequence[str]) -> np.ndarray:
+    """[P, P]: the points that the row's player took from the column's."""
+    where = {player: i for i, player in enumerate(players)}
+    points = np.zeros((len(players), len(players)))
+    for game in games:
+        points[where[game.first], where[game.second]] += game.result
+        points[where[game.second], where[game.first]] += 1.0 - game.result
+    return points
+
+
+def _fitted(points: np.ndarray, prior: float) -> tuple[np.ndarray, np.ndarray]:
+    """The most likely strengths in nats, [P], and their covariance, [P, P]; by Newton's method."""
+    strengths = np.zeros(len(points))
+    played = points + points.T
+    for _ in range(_MOST_STEPS):
+        expected = 1 / (1 + np.exp(strengths[None, :] - strengths[:, None]))
+        against_prior = 1 / (1 + np.exp(-strengths))
+        slope = (points - played * expected).sum(axis=1) + prior * (0.5 - against_prior)
+        weights = played * expected * (1 - expected)
+        curvature = (
+            np.diag(weights.sum(axis=1) + prior * against_prior * (1 - against_prior)) - weights
+        )
+        step = np.linalg.solve(curvature, slope)
+        # A step of more than a nat may overshoot where the likelihood is flat.
+        strengths = strengths + step / max(1.0, float(np.abs(step).max()))
+        if np.abs(step).max() < 1e-10:
+            break
+    return strengths, np.linalg.inv(curvature)

@@ -1,0 +1,77 @@
+import numpy as np
+import pytest
+import scipy.stats
+
+from ludic_gym.bench import Score, compare
+from ludic_gym.bench.comparison import sign_flip_p_value
+from ludic_gym.errors import ConfigError
+
+
+def scores(*successes, rewards=None):
+    rewards = rewards or [float(s) for s in successes]
+    pairs = zip(successes, rewards, strict=True)
+    return [Score(index=i, task=i, success=s, reward=r) for i, (s, r) in enumerate(pairs)]
+
+
+def test_a_run_against_itself_differs_by_nothing():
+    run = scores(True, False, True)
+    comparison = compare(run, run)
+    assert (comparison.difference, comparison.p_value) == (0.0, 1.0)
+    assert comparison.interval == (0.0, 0.0)
+
+
+def test_five_tasks_won_and_none_lost_is_the_exact_mcnemar_test():
+    # All five signs equal: 2 of the 32 ways, p = 1/16.
+    comparison = compare(scores(*[False] * 5, True), scores(*[True] * 6))
+    assert comparison.p_value == 1 / 16
+    assert (comparison.first, comparison.second) == pytest.approx((1 / 6, 1.0))
+    assert comparison.difference == pytest.approx(5 / 6)
+
+
+def test_tasks_are_matched_by_their_seed_not_their_place():
+    first = [Score(index=i, task=10 + i, success=i == 0) for i in range(3)]
+    second = [Score(index=i, task=12 - i, success=i == 2) for i in range(3)]
+    assert compare(first, second).p_value == 1.0
+
+
+def test_only_tasks_that_both_finished_count():
+    first = [*scores(True, True), Score(index=2, task=2, error="boom")]
+    second = [*scores(False, True), Score(index=2, task=2, success=True)]
+    comparison = compare(first, second)
+    assert comparison.tasks == 2
+    assert comparison.difference == -0.5
+
+
+def test_samples_of_a_task_are_averaged():
+    first = [Score(index=i, task=0, success=i < 1) for i in range(4)]
+    second = [Score(index=i, task=0, success=i < 3) for i in range(4)]
+    comparison = compare(first, second)
+    assert (comparison.first, comparison.second, comparison.tasks) == (0.25, 0.75, 1)
+    assert comparison.interval is None
+
+
+def test_rewards_are_compared_where_that_is_asked():
+    first, second = scores(True, True), scores(True, True, rewards=[0.5, 1.5])
+    assert compare(first, second).difference == 0.0
+    assert compare(first, second, measure="reward").difference == 0.0
+    assert compare(first, second, measure="reward").interval == (-0.5, 0.5)
+
+
+def test_runs_without_a_task_in_common_are_refused():
+    with pytest.raises(ConfigError, match="share no task: play both with the same --seed"):
+        compare([Score(index=0, task=0)], [Score(index=0, task=1)])
+
+
+@pytest.mark.parametrize("count", [6, 11, 40])
+def test_the_p_value_is_that_of_scipys_permutation_test(count):
+    differences = np.random.default_rng(count).normal(0.3, 1.0, size=count)
+    theirs = scipy.stats.permutation_test(
+        (differences,), np.sum, permutation_type="samples", n_resamples=65536, rng=0
+    ).pvalue
+    # Exact below 17; else two draws of 65,536 flips, whose p differ by at most 4 x 0.0028.
+    tolerance = 1e-12 if count <= 16 else 0.011
+    assert sign_flip_p_value(differences.tolist()) == pytest.approx(theirs, abs=tolerance)
+
+
+def test_many_equal_differences_are_never_quite_impossible():
+    assert sign_flip_p_value([1.0] * 100) == 1 / 65537
