@@ -53,6 +53,10 @@ class WorkerThread:
         self._calls.put(partial(_answer, answer, function))
         return await answer
 
+    def post(self, function: Callable[[], object]) -> None:
+        """Call the function, which raises nothing; nobody waits for it."""
+        self._calls.put(function)
+
     def finish(self, last: Callable[[], object]) -> None:
         """Make a last call after those that wait; nobody waits for it."""
         self._calls.put(last)

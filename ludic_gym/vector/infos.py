@@ -1,0 +1,95 @@
+"""The infos of many environments as one dictionary of arrays, as Gymnasium lays them out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+
+Info = dict[str, Any]
+# By key: the places of the infos that have it, and the values there.
+Columns = Mapping[str, tuple[Sequence[int], list[Any]]]
+# A type; of arrays, dtype and shape as well.
+Kind = object
+_NUMBERS = (bool, int, float)
+
+
+def columns_of(infos: Sequence[Info]) -> Columns:
+    """The infos by key instead of by environment."""
+    return {key: _having(key, infos) for key in dict.fromkeys(chain.from_iterable(infos))}
+
+
+def _having(key: str, infos: Sequence[Info]) -> tuple[Sequence[int], list[Any]]:
+    try:
+        return range(len(infos)), list(map(itemgetter(key), infos))
+    except KeyError:
+        places = [i for i, info in enumerate(infos) if key in info]
+        return places, [infos[i][key] for i in places]
+
+
+def merged(columns: Columns, size: int) -> Info:
+    """One array of `size` per key, and under "_key" which environments have it.
+
+    Numbers become arrays of their type with 0 where there is none, arrays are stacked, dictionaries
+    merged in turn; everything else is in arrays of objects, with None where there is none.
+    """
+    infos: Info = {}
+    for key, (places, values) in columns.items():
+        infos[key] = _array(size, places, values)
+        infos[f"_{key}"] = _filled(np.zeros(size, dtype=np.bool_), places, True)
+    return infos
+
+
+def _array(size: int, places: Sequence[int], values: list[Any]) -> np.ndarray | Info:
+    first = values[0]
+    if isinstance(first, dict):
+        rows = dict(zip(places, values, strict=True))
+        return merged(columns_of([rows.get(i, {}) for i in range(size)]), size)
+    if type(first) in _NUMBERS or isinstance(first, np.number | np.bool_):
+        return _filled(np.zeros(size, dtype=type(first)), places, values)
+    if isinstance(first, np.ndarray):
+        return _filled(np.zeros((size, *first.shape), dtype=first.dtype), places, values)
+    column = np.full(size, None, dtype=object)
+    # One by one, since numpy would take sequences for further dimensions.
+    for place, value in zip(places, values, strict=True):
+        column[place] = value
+    return column
+
+
+def _filled(array: np.ndarray, places: Sequence[int], values: object) -> np.ndarray:
+    # A slice is ten times as fast as the numbers of all places.
+    array[slice(None) if len(places) == len(array) else list(places)] = values
+    return array
+
+
+def kind_conflicts(kinds: dict[str, Kind], columns: Columns) -> dict[int, str]:
+    """By place, the infos in which a key has another type than before, and what is wrong.
+
+    kinds: the kind of every key that was seen before; new ones are added.
+    """
+    conflicts: dict[int, str] = {}
+    for key, (places, values) in columns.items():
+        known = kinds.setdefault(key, _kind(values[0]))
+        # Looking at all types at once is enough nearly always.
+        if set(map(type, values)) == {known}:
+            continue
+        for place, value in zip(places, values, strict=True):
+            if _kind(value) != known:
+                conflicts[place] = (
+                    f"info[{key!r}] is {value!r}, of {_named(_kind(value))}, and was of "
+                    f"{_named(known)} before"
+                )
+    return conflicts
+
+
+def _kind(value: object) -> Kind:
+    if isinstance(value, np.ndarray):
+        return ("array", value.dtype.str, value.shape)
+    return type(value)
+
+
+def _named(kind: Kind) -> str:
+    return kind.__name__ if isinstance(kind, type) else str(kind)

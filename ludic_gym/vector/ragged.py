@@ -1,0 +1,322 @@
+"""RaggedVectorEnv: environments that are sent actions and answer each in its own time."""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from operator import itemgetter
+from typing import Any, TypeAlias
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
+
+from ludic_gym.concurrency import WorkerThread
+from ludic_gym.errors import ConfigError, EnvError
+from ludic_gym.vector.inbox import Inbox
+from ludic_gym.vector.infos import Kind, columns_of, kind_conflicts, merged
+from ludic_gym.vector.runner import AnyEnv, Arrival, Info, Runner
+
+Flags: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
+Job = Callable[[], Arrival]
+
+
+class RaggedVectorEnv(VectorEnv[Any, Any, "np.ndarray"]):
+    """Environments that are sent actions (`send`) and whose answers are collected (`recv`).
+
+    It is a Gymnasium VectorEnv too: `reset` and `step` send to all and wait for all, with the
+    results of SyncVectorEnv in every autoreset mode.
+
+    An environment that raises, or whose info changes the type of a key, ends its own episode only:
+    see `Arrival`. One with `metadata["blocking"]` runs on a thread of its own, all others where
+    `send` is called.
+
+    env_fns: what makes each environment; called again after a failure.
+    timeout_s: how long a call of a blocking environment may take; a longer one is a failure, and
+        what it is busy with is left to end by itself.
+    Raises ConfigError for environments whose spaces differ.
+    """
+
+    def __init__(
+        self,
+        env_fns: Sequence[Callable[[], AnyEnv]],
+        *,
+        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+        timeout_s: float | None = None,
+    ) -> None:
+        if not env_fns:
+            raise ConfigError("a vector environment needs at least one environment, got none")
+        if timeout_s is not None and timeout_s <= 0:
+            raise ConfigError(f"timeout_s is positive or None, got {timeout_s}")
+        self._mode = AutoresetMode(autoreset_mode)
+        self._timeout_s = timeout_s
+        envs = [make() for make in env_fns]
+        self.num_envs = len(envs)
+        self._take_spaces(envs)
+        self.metadata = {**envs[0].metadata, "autoreset_mode": self._mode}
+        self.render_mode = envs[0].render_mode
+        self._env_fns = list(env_fns)
+        self._runners = [self._runner(i, env) for i, env in enumerate(envs)]
+        self._threads = [self._thread(env) for env in envs]
+        self._inbox: Inbox[Arrival] = Inbox()
+        # The number of the call that an environment is busy with: a late answer has another.
+        self._tickets = [0] * self.num_envs
+        self._settling = threading.Lock()
+        self._busy: set[int] = set()
+        self._last: Sequence[Any] = [self._blank] * self.num_envs
+        self._kinds: dict[str, Kind] = {}
+
+    def _take_spaces(self, envs: Sequence[AnyEnv]) -> None:
+        self.single_observation_space = envs[0].observation_space
+        self.single_action_space = envs[0].action_space
+        for i, env in enumerate(envs):
+            spaces = (env.observation_space, env.action_space)
+            if spaces != (self.single_observation_space, self.single_action_space):
+                raise ConfigError(
+                    f"environment {i} has the spaces {spaces}, environment 0 "
+                    f"{(self.single_observation_space, self.single_action_space)}"
+                )
+        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
+        self.action_space = batch_space(self.single_action_space, self.num_envs)
+        self._blanks = create_empty_array(self.single_observation_space, self.num_envs)
+        if not isinstance(self._blanks, tuple | np.ndarray):
+            raise ConfigError(
+                f"there is no empty observation in {self.single_observation_space}; register the "
+                "space with gymnasium.vector.utils.create_empty_array"
+            )
+        self._blank = self._blanks[0]
+
+    def _runner(self, env_id: int, env: AnyEnv | None = None) -> Runner:
+        make = self._env_fns[env_id]
+        return Runner(env_id, make, env=env, mode=self._mode, blank=self._blank)
+
+    def send(self, actions: Mapping[int, object]) -> None:
+        """Send actions to some environments, by their number; `recv` has what they answer.
+
+        In NEXT_STEP mode, what is sent to an environment whose episode is over starts the next.
+        Raises EnvError for an environment that has not answered yet or whose episode is over.
+        """
+        runners, busy = self._runners, self._busy
+        for env_id in actions:
+            if env_id in busy or not 0 <= env_id < self.num_envs or runners[env_id].over:
+                self._require_playable(env_id)
+        self._start((i, runners[i].step, (action,)) for i, action in actions.items())
+
+    def send_reset(
+        self, seeds: Mapping[int, int | None], options: dict[str, Any] | None = None
+    ) -> None:
+        """Start episodes in some environments, by their number, each with its seed.
+
+        Raises EnvError for an environment that has not answered yet.
+        """
+        for env_id in seeds:
+            self._require_idle(env_id)
+        runners = self._runners
+        self._start((i, runners[i].reset, (seed, options)) for i, seed in seeds.items())
+
+    def recv(self, count: int = 1) -> list[Arrival]:
+        """The answers that came, at least `count`, in the order in which they came.
+
+        Waits for them. Raises EnvError if there cannot be as many, since too few were sent to.
+        """
+        if count > len(self._busy):
+            raise EnvError(f"{count} answers are wanted, but {len(self._busy)} are to come")
+        arrivals = self._inbox.take(count)
+        self._busy.difference_update(map(_env_id, arrivals))
+        return arrivals
+
+    async def ready(self, count: int = 1) -> None:
+        """Return once `recv(count)` need not wait, also for what other tasks send meanwhile."""
+        await self._inbox.filled(count)
+
+    def _require_idle(self, env_id: int) -> None:
+        if not 0 <= env_id < self.num_envs:
+            raise EnvError(f"there is no environment {env_id}, only 0 to {self.num_envs - 1}")
+        if env_id in self._busy:
+            raise EnvError(f"environment {env_id} has an answer to come; recv() it first")
+
+    def _require_playable(self, env_id: int) -> None:
+        self._require_idle(env_id)
+        runner = self._runners[env_id]
+        if runner.over and (self._mode is AutoresetMode.DISABLED or not runner.started):
+            raise EnvError(f"environment {env_id} has no running episode; reset it first")
+
+    def _start(self, calls: Iterable[tuple[int, Callable[..., Arrival], tuple[Any, ...]]]) -> None:
+        """Make the calls, (environment, method, arguments): here, or on the threads of those."""
+        arrivals = []
+        for env_id, method, arguments in calls:
+            self._busy.add(env_id)
+            thread = self._threads[env_id]
+            if thread is None:
+                arrivals.append(method(*arguments))
+            else:
+                self._post(thread, env_id, partial(method, *arguments))
+        if arrivals:
+            self._inbox.put(arrivals)
+
+    def _post(self, thread: WorkerThread, env_id: int, call: Job) -> None:
+        self._tickets[env_id] += 1
+        ticket = self._tickets[env_id]
+        timer: threading.Timer | None = None
+        if self._timeout_s is not None:
+            timer = threading.Timer(self._timeout_s, self._give_up, (env_id, ticket))
+            timer.daemon = True
+            timer.start()
+
+        def work() -> None:
+            arrival = call()
+            if timer is not None:
+                timer.cancel()
+            self._settle(env_id, ticket, lambda: arrival)
+
+        thread.post(work)
+
+    def _settle(self, env_id: int, ticket: int, answer: Job) -> None:
+        """Deliver the answer, unless the call has been answered already."""
+        with self._settling:
+            if self._tickets[env_id] != ticket:
+                return
+            self._tickets[env_id] += 1
+            arrival = answer()
+        self._inbox.put([arrival])
+
+    def _give_up(self, env_id: int, ticket: int) -> None:
+        self._settle(env_id, ticket, lambda: self._abandoned(env_id))
+
+    def _abandoned(self, env_id: int) -> Arrival:
+        """Leave the environment alone with its thread, and start over with others."""
+        thread, env = self._threads[env_id], self._runners[env_id].env
+        if thread is not None and env is not None:
+            thread.finish(env.close)
+        self._threads[env_id] = WorkerThread(f"ludic-env-{env_id}")
+        self._runners[env_id] = self._runner(env_id)
+        error = f"TimeoutError: the call took longer than timeout_s={self._timeout_s:g}"
+        return self._runners[env_id].failure(error)._replace(observation=self._last[env_id])
+
+    def reset(
+        self,
+        *,
+        seed: int | Sequence[int | None] | None = None,
+        options: dict[str, Any] | None = None,
+    ) -> tuple[Any, Info]:
+        """Start an episode in every environment: their observations, and their infos merged.
+
+        seed: environment i gets seed + i, or its own of a sequence.
+        options: "reset_mask", an array of bools, says which environments to reset.
+        """
+        options = dict(options) if options is not None else None
+        mask = (options or {}).pop("reset_mask", None)
+        chosen = range(self.num_envs) if mask is None else np.flatnonzero(mask).tolist()
+        seeds = self._seeds(seed)
+        self.send_reset({i: seeds[i] for i in chosen}, options)
+        observations, _, _, _, infos = self._batch(self.recv(len(chosen)))
+        return observations, infos
+
+    def step(self, actions: Iterable[object]) -> tuple[Any, np.ndarray, Flags, Flags, Info]:
+        """Play a turn in every environment: observations, rewards, ends, and infos merged.
+
+        Raises EnvError unless there is one action for each environment.
+        """
+        # A string would be taken for one action per character.
+        listed = [] if isinstance(actions, str) else list(actions)
+        if len(listed) != self.num_envs:
+            raise EnvError(f"{self.num_envs} environments need as many actions, got {actions!r}")
+        self.send(dict(enumerate(listed)))
+        return self._batch(self.recv(self.num_envs))
+
+    def _seeds(self, seed: int | Sequence[int | None] | None) -> list[int | None]:
+        if seed is None:
+            return [None] * self.num_envs
+        if isinstance(seed, int):
+            return [seed + i for i in range(self.num_envs)]
+        if len(seed) != self.num_envs:
+            raise ConfigError(f"{self.num_envs} environments need as many seeds, got {seed!r}")
+        return list(seed)
+
+    def _batch(self, arrivals: list[Arrival]) -> tuple[Any, np.ndarray, Flags, Flags, Info]:
+        """The answers side by side; an environment that was not asked shows what it showed last."""
+        if len(arrivals) < self.num_envs:
+            arrivals += self._unchanged(arrivals)
+        arrivals.sort(key=_env_id)
+        columns = columns_of([arrival.info for arrival in arrivals])
+        conflicts = kind_conflicts(self._kinds, columns)
+        if conflicts:
+            for env_id, conflict in conflicts.items():
+                arrivals[env_id] = self._runners[env_id].failure(conflict)
+            columns = columns_of([arrival.info for arrival in arrivals])
+        _, self._last, *numbers, _ = zip(*arrivals, strict=True)
+        rewards, terminated, truncated = map(np.array, numbers)
+        shown = concatenate(self.single_observation_space, self._last, self._batch_of_blanks())
+        return shown, rewards, terminated, truncated, merged(columns, self.num_envs)
+
+    def _batch_of_blanks(self) -> Any:  # noqa: ANN401 (a batch of the space)
+        """Where a batch is put together; tuples are not, and need no copy."""
+        return self._blanks if isinstance(self._blanks, tuple) else copy.deepcopy(self._blanks)
+
+    def _unchanged(self, arrivals: Sequence[Arrival]) -> list[Arrival]:
+        """An empty answer of every environment that was not asked."""
+        asked = {arrival.env_id for arrival in arrivals}
+        last = copy.deepcopy(self._last)
+        others = set(range(self.num_envs)) - asked
+        return [Arrival(i, last[i], 0.0, False, False, {}) for i in others]
+
+    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:  # noqa: ANN401
+        """What each environment's method of that name returns, or its attribute."""
+        found = [env.get_wrapper_attr(name) for env in self._envs()]
+        return tuple(each(*args, **kwargs) if callable(each) else each for each in found)
+
+    def get_attr(self, name: str) -> tuple[Any, ...]:
+        """Each environment's attribute."""
+        return self.call(name)
+
+    def render(self) -> tuple[Any, ...]:
+        """What each environment renders."""
+        return self.call("render")
+
+    def close_extras(self, **kwargs: object) -> None:
+        """Close every environment, those on threads after the call they are busy with."""
+        for runner, thread in zip(self._runners, self._threads, strict=True):
+            close = runner.env.close if runner.env is not None else lambda: None
+            close() if thread is None else thread.finish(close)
+
+    def _envs(self) -> list[AnyEnv]:
+        """The environments. Raises EnvError while one is busy, or failed and not reset since."""
+        for runner in self._runners:
+            self._require_idle(runner.env_id)
+        envs = [runner.env for runner in self._runners if runner.env is not None]
+        if len(envs) < self.num_envs:
+            raise EnvError("an environment failed and was not reset since; reset it first")
+        return envs
+
+    @staticmethod
+    def _thread(env: AnyEnv) -> WorkerThread | None:
+        return WorkerThread("ludic-env") if env.metadata.get("blocking") else None
+
+
+_env_id = itemgetter(0)
+
+
+def make_ragged(
+    env_id: str,
+    num_envs: int = 1,
+    *,
+    wrappers: Sequence[Callable[[AnyEnv], AnyEnv]] = (),
+    autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+    timeout_s: float | None = None,
+    **kwargs: Any,  # noqa: ANN401 (as gymnasium.make)
+) -> RaggedVectorEnv:
+    """`num_envs` environments of that id, each within the wrappers, the first one innermost.
+
+    kwargs: what `gymnasium.make` takes.
+    """
+
+    def make() -> AnyEnv:
+        env: AnyEnv = gym.make(env_id, **kwargs)
+        for wrap in wrappers:
+            env = wrap(env)
+        return env
+
+    return RaggedVectorEnv([make] * num_envs, autoreset_mode=autoreset_mode, timeout_s=timeout_s)

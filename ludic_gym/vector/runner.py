@@ -1,0 +1,112 @@
+"""Runner: one environment whose failures are answers, and which is made again after one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+from gymnasium.vector import AutoresetMode
+
+Info = dict[str, Any]
+AnyEnv = gym.Env[Any, Any]
+
+
+class Arrival(NamedTuple):
+    """What one environment answered to a reset (reward 0, nothing ended) or to a step.
+
+    A failed environment is truncated: its observation is the last one it showed, its reward 0,
+    its info {"error": what it raised, "success": False}; it is made anew for the next episode.
+    """
+
+    env_id: int
+    observation: Any
+    reward: float
+    terminated: bool
+    truncated: bool
+    info: Info
+
+
+class Runner:
+    """Plays one environment.
+
+    env: None after a failure, until the next reset makes another one.
+    over: whether there is no running episode.
+    started: whether there was one ever.
+    blank: the observation of an environment that failed before it showed any.
+    """
+
+    def __init__(
+        self,
+        env_id: int,
+        make: Callable[[], AnyEnv],
+        *,
+        env: AnyEnv | None = None,
+        mode: AutoresetMode = AutoresetMode.NEXT_STEP,
+        blank: object = "",
+    ) -> None:
+        self.env_id = env_id
+        self.env = env
+        self.over = True
+        self.started = False
+        self._make = make
+        self._blank = blank
+        self._seen = blank
+        self._resets_at_once = mode is AutoresetMode.SAME_STEP
+
+    def reset(self, seed: int | None = None, options: Info | None = None) -> Arrival:
+        """Start an episode."""
+        self.started = True
+        try:
+            if self.env is None:
+                self.env = self._make()
+            self._seen, info = self.env.reset(seed=seed, options=options)
+        # Whatever a stranger's environment raises ends its episode and no other.
+        except Exception as error:
+            return self.failure(described(error))
+        self.over = False
+        return Arrival(self.env_id, self._seen, 0.0, False, False, info)
+
+    def step(self, action: object) -> Arrival:
+        """Play a turn; what comes after an end is a reset, which ignores the action."""
+        if self.over or self.env is None:
+            return self.reset()
+        try:
+            observation, reward, terminated, truncated, info = self.env.step(action)
+            arrival = Arrival(self.env_id, observation, float(reward), terminated, truncated, info)
+        except Exception as error:
+            return self.failure(described(error))
+        self._seen = observation
+        if not (terminated or truncated):
+            return arrival
+        self.over = True
+        return self._restarted(arrival) if self._resets_at_once else arrival
+
+    def failure(self, error: str) -> Arrival:
+        """The end of an episode that failed; the environment is not used again."""
+        env, self.env, self.over, self.started = self.env, None, True, True
+        if env is not None:
+            error += closing_trouble(env)
+        info = {"error": error, "success": False}
+        seen, self._seen = self._seen, self._blank
+        return Arrival(self.env_id, seen, 0.0, False, True, info)
+
+    def _restarted(self, last: Arrival) -> Arrival:
+        """The first turn of the next episode, with the end of the last one in its info."""
+        final = {"final_obs": last.observation, "final_info": last.info}
+        first = self.reset()
+        return last._replace(observation=first.observation, info={**final, **first.info})
+
+
+def described(error: BaseException) -> str:
+    """An error as one line of text."""
+    return f"{type(error).__name__}: {error}"
+
+
+def closing_trouble(env: AnyEnv) -> str:
+    """Close an environment after a failure: what went wrong with that, too."""
+    try:
+        env.close()
+    except Exception as error:
+        return f"; closing it raised {described(error)}"
+    return ""
