@@ -248,4 +248,12 @@ CATALOG: tuple[EnvEntry, ...] = (
         suites=("questions",),
         tags=("knowledge", "single-turn", "dataset"),
     ),
+    EnvEntry(
+        id="ludic/InstructionFollowing-v0",
+        title="Instruction following",
+        description="A text that keeps instructions which a program can verify.",
+        gym="ludic_gym.envs.instruction_following:InstructionFollowingEnv",
+        suites=("questions",),
+        tags=("writing", "single-turn", "procedural"),
+    ),
 )

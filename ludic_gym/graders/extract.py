@@ -19,18 +19,27 @@ def extract(text: str) -> tuple[str | None, str]:
     answer is"), "bare" (all that was said). Tags or boxes that differ are "ambiguous"; a thought
     that is not closed is "unfinished", and nothing at all is "none".
     """
-    _, closed, said = text.rpartition("</think>")
-    if not closed and "<think>" in said:
-        return None, "unfinished"
-    if tags := _tags(said):
+    reply, rule = said(text)
+    if reply is None:
+        return None, rule
+    if tags := _tags(reply):
         return _only(tags, "tag")
-    if boxes := boxed(said):
+    if boxes := boxed(reply):
         return _only(boxes, "boxed")
-    if "####" in said:
-        return _checked(first_line(said.rpartition("####")[2]), "hashes")
-    if len(pieces := _PHRASE.split(said)) > 1:
+    if "####" in reply:
+        return _checked(first_line(reply.rpartition("####")[2]), "hashes")
+    if len(pieces := _PHRASE.split(reply)) > 1:
         return _checked(first_line(pieces[-1]), "phrase")
-    return _checked(said, "bare")
+    return _checked(reply, "bare")
+
+
+def said(text: str) -> tuple[str | None, str]:
+    """All that was said after `</think>`, and "bare"; or None, and "unfinished" or "none"."""
+    _, closed, reply = text.rpartition("</think>")
+    if not closed and "<think>" in reply:
+        return None, "unfinished"
+    reply = reply.strip()
+    return (reply, "bare") if reply else (None, "none")
 
 
 def _tags(text: str) -> list[str]:

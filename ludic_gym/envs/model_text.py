@@ -1,0 +1,83 @@
+"""A text that keeps given constraints, put together from plain pieces."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from itertools import cycle, islice, product
+
+from ludic_gym.errors import NoOracle
+from ludic_gym.graders.constraints import Constraint, kept
+
+STARTS = ("Here is what happened", "It began like this", "Let us be brief")
+FILLER = (
+    "this", "is", "not", "so", "hard", "to", "do", "but", "it", "takes", "some", "time", "and",
+    "a", "little", "patience", "so", "we", "start", "soon", "then", "look", "at", "what", "comes",
+    "next", "to", "see", "how", "the", "rest", "turns", "out",
+)  # fmt: skip
+# How many sentences the text has at most, and how many words each of them.
+SENTENCES = range(13)
+LENGTHS = (3, 5, 7, 9, 11, 13, 16, 20, 28, 40, 60)
+
+By = Mapping[str, Constraint]
+
+
+def model_text(constraints: Sequence[Constraint]) -> str:
+    """The first text that keeps all, from short to long. Raises NoOracle if none does."""
+    by = {constraint.kind: constraint for constraint in constraints}
+    for count, length in product(SENTENCES, LENGTHS):
+        text = assembled(by, count, length)
+        if all(kept(text, constraints)):
+            return text
+    raise NoOracle(f"no text is known that keeps all of {constraints}")
+
+
+def assembled(by: By, count: int, length: int) -> str:
+    """What the constraints ask for, and so many sentences of so many words."""
+    loose_lines = [*openings(by), *wanted_words(by)]
+    sentences = [f"{' '.join(islice(cycle(FILLER), i, i + length))}." for i in range(count)]
+    lines = [*loose_lines, *sentences, *closings(by)]
+    if "json" in by:
+        text = json.dumps({"text": " ".join(lines)})
+    else:
+        text = in_paragraphs(lines, by["paragraphs"].count if "paragraphs" in by else 1)
+    if "quoted" in by:
+        text = f'"{text}"'
+    text = text.lower() if "lower_case" in by else text
+    return text.upper() if "upper_case" in by else text
+
+
+def openings(by: By) -> list[str]:
+    """What comes first."""
+    lines = [by["starts_with"].texts[0]] if "starts_with" in by else []
+    if "title" in by:
+        lines.append("<<plain words>>")
+    if "sections" in by:
+        lines += [f"Section {i + 1}" for i in range(by["sections"].count)]
+    if "bullets" in by:
+        lines += ["* one more thing"] * by["bullets"].count
+    return lines
+
+
+def wanted_words(by: By) -> list[str]:
+    """The words that must occur, and the gaps."""
+    lines = [" ".join(by["keywords"].texts)] if "keywords" in by else []
+    if "frequency" in by:
+        lines.append(" ".join(by["frequency"].texts * by["frequency"].count))
+    if "placeholders" in by:
+        lines.append(" ".join(["[name]"] * by["placeholders"].count))
+    return lines
+
+
+def closings(by: By) -> list[str]:
+    """What comes last."""
+    if "postscript" in by:
+        return ["P.S. take care"]
+    return [by["ends_with"].texts[0]] if "ends_with" in by else []
+
+
+def in_paragraphs(lines: Sequence[str], count: int) -> str:
+    """The lines in so many paragraphs; lines that are missing are made up."""
+    lines = [*["and so"] * (count - len(lines)), *lines]
+    head, tail = lines[: count - 1], lines[count - 1 :]
+    return "\n\n".join([*head, "\n".join(tail)])

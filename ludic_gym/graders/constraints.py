@@ -1,0 +1,255 @@
+"""Instructions whose keeping a program can verify (Zhou et al. 2023, arXiv:2311.07911)."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from itertools import groupby, product
+from typing import Any
+
+from ludic_gym.errors import DataError
+from ludic_gym.graders.extract import said
+from ludic_gym.graders.grade import Grade
+
+_WORD = re.compile(r"\w+(?:['\u2019-]\w+)*")
+_PART = re.compile(r"\w+")
+_SENTENCE_END = re.compile(r"[.!?]+[\"'\u201d\u2019)\]]*(?:\s|$)")
+_TITLE = re.compile(r"<<[^\n<>]*\w[^\n<>]*>>")
+_GAP = re.compile(r"\[[^\[\]\n]*\w[^\[\]\n]*\]")
+_BULLET = re.compile(r"\s*[*-] +\S")
+_SECTION = re.compile(r"Section (\d{1,3})")
+_POSTSCRIPT = re.compile(r"^\s*P\.S\.\s*\w", re.MULTILINE)
+_FENCED = re.compile(r"```(?:json)?\s*\n(.*)\n\s*```", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """One instruction.
+
+    kind: one of `KINDS`, which says what the other two mean.
+    count: a number of words, paragraphs ...
+    texts: the words, the phrase or the letter it is about.
+    """
+
+    kind: str
+    count: int = 0
+    texts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How an instruction is worded, and whether a text that is not blank keeps it."""
+
+    wording: str
+    holds: Callable[[str, Constraint], bool]
+
+
+def words(text: str) -> list[str]:
+    """The words; "it's" and "well-known" are one each."""
+    return _WORD.findall(text)
+
+
+def sentences(text: str) -> int:
+    """How many pieces with a word in them the ends of sentences make."""
+    return sum(1 for piece in _SENTENCE_END.split(text) if _PART.search(piece))
+
+
+def paragraphs(text: str) -> int:
+    """How many runs of lines there are between blank ones."""
+    return sum(
+        1 for blank, _ in groupby(text.splitlines(), lambda line: not line.strip()) if not blank
+    )
+
+
+def occurrences(text: str, word: str) -> int:
+    """How often the word occurs as a whole word, in any case."""
+    return _PART.findall(text.casefold()).count(word.casefold())
+
+
+def is_json_object(text: str) -> bool:
+    """Whether the text, or what is fenced in it, is one JSON object that is not empty."""
+    fenced = _FENCED.fullmatch(text.strip())
+    try:
+        value = json.loads(fenced[1] if fenced else text)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(value, dict) and bool(value)
+
+
+def is_in_case(text: str, changed: Callable[[str], str]) -> bool:
+    """Whether the text has letters, and all are as `changed` makes them."""
+    return text == changed(text) and text.lower() != text.upper()
+
+
+def sections(text: str) -> list[str]:
+    """The numbers of the lines "Section 1", "Section 2" ..., in order."""
+    found = (_SECTION.fullmatch(line.strip()) for line in text.splitlines())
+    return [match[1] for match in found if match]
+
+
+def bullets(text: str) -> int:
+    """How many lines begin with "* " or "- "."""
+    return sum(1 for line in text.splitlines() if _BULLET.match(line))
+
+
+def is_quoted(text: str) -> bool:
+    """Whether double quotation marks are around all of it."""
+    return len(text) > 2 and text[0] in '"\u201c' and text[-1] in '"\u201d'
+
+
+KINDS: Mapping[str, Kind] = {
+    "words_at_least": Kind(
+        "Use at least {count} words.", lambda text, c: len(words(text)) >= c.count
+    ),
+    "words_at_most": Kind(
+        "Use at most {count} words.", lambda text, c: len(words(text)) <= c.count
+    ),
+    "sentences_at_least": Kind(
+        "Write at least {count} sentences.", lambda text, c: sentences(text) >= c.count
+    ),
+    "sentences_exactly": Kind(
+        "Write exactly {count} sentences.", lambda text, c: sentences(text) == c.count
+    ),
+    "paragraphs": Kind(
+        "Write exactly {count} paragraphs, with a blank line between them.",
+        lambda text, c: paragraphs(text) == c.count,
+    ),
+    "keywords": Kind(
+        "Use all of these words: {texts}.",
+        lambda text, c: all(occurrences(text, word) for word in c.texts),
+    ),
+    "forbidden": Kind(
+        "Use none of these words: {texts}.",
+        lambda text, c: not any(occurrences(text, word) for word in c.texts),
+    ),
+    "frequency": Kind(
+        "Use the word {texts} exactly {count} times.",
+        lambda text, c: occurrences(text, c.texts[0]) == c.count,
+    ),
+    "letter_at_least": Kind(
+        "Use the letter {texts} at least {count} times.",
+        lambda text, c: text.casefold().count(c.texts[0]) >= c.count,
+    ),
+    "lower_case": Kind(
+        "Write everything in lower case letters.", lambda text, c: is_in_case(text, str.lower)
+    ),
+    "upper_case": Kind(
+        "Write everything in capital letters.", lambda text, c: is_in_case(text, str.upper)
+    ),
+    "no_commas": Kind("Do without any commas.", lambda text, c: "," not in text),
+    "starts_with": Kind(
+        "Begin with exactly these words: {texts}.",
+        lambda text, c: text.casefold().startswith(c.texts[0].casefold()),
+    ),
+    "ends_with": Kind(
+        "End with exactly these words, and nothing after them: {texts}",
+        lambda text, c: text.casefold().endswith(c.texts[0].casefold()),
+    ),
+    "json": Kind(
+        "Give all of the answer as one JSON object.", lambda text, c: is_json_object(text)
+    ),
+    "bullets": Kind(
+        'Make exactly {count} bullet points: lines that begin with "* ".',
+        lambda text, c: bullets(text) == c.count,
+    ),
+    "title": Kind(
+        "Give it a title in double angle brackets, such as <<my day>>.",
+        lambda text, c: _TITLE.search(text) is not None,
+    ),
+    "placeholders": Kind(
+        "Leave at least {count} gaps to be filled in, in square brackets, such as [name].",
+        lambda text, c: len(_GAP.findall(text)) >= c.count,
+    ),
+    "postscript": Kind(
+        "Add a postscript at the end, on a line that begins with P.S.",
+        lambda text, c: _POSTSCRIPT.search(text) is not None,
+    ),
+    "quoted": Kind(
+        "Put double quotation marks around all of the answer.", lambda text, c: is_quoted(text)
+    ),
+    "sections": Kind(
+        'Divide it into {count} sections, which the lines "Section 1", "Section 2" ... begin.',
+        lambda text, c: sections(text) == [str(i + 1) for i in range(c.count)],
+    ),
+}
+
+
+def wording(constraint: Constraint) -> str:
+    """The instruction as a sentence."""
+    texts = ", ".join(constraint.texts)
+    return KINDS[constraint.kind].wording.format(count=constraint.count, texts=texts)
+
+
+def kept(text: str, constraints: Sequence[Constraint], *, loose: bool = False) -> tuple[bool, ...]:
+    """Whether the text keeps each of the constraints; one that is blank keeps none.
+
+    loose: also without its first line, its last line and its asterisks, in any combination: a
+        greeting or bold print then breaks nothing (the "loose" accuracy of the paper).
+    """
+    versions = list(_versions(text)) if loose else [text.strip()]
+    return tuple(
+        any(version and KINDS[c.kind].holds(version, c) for version in versions)
+        for c in constraints
+    )
+
+
+def _versions(text: str) -> Iterator[str]:
+    lines = text.strip().split("\n")
+    for first, last in product((0, 1), (0, 1)):
+        version = "\n".join(lines[first : len(lines) - last]).strip()
+        yield version
+        yield version.replace("*", "").strip()
+
+
+def written(constraints: Sequence[Constraint]) -> str:
+    """The constraints as the truth that `grade_constraints` reads: a list of objects in JSON."""
+    return json.dumps([asdict(constraint) for constraint in constraints])
+
+
+@lru_cache(maxsize=2**12)
+def read(truth: str) -> tuple[Constraint, ...]:
+    """The constraints that `written` wrote. Raises DataError if it is anything else."""
+    try:
+        found = tuple(_constraint(dict(fields)) for fields in json.loads(truth))
+    except (ValueError, TypeError, KeyError) as error:
+        raise DataError(f"the truth must be constraints in JSON, got {truth[:200]!r}") from error
+    if not found:
+        raise DataError("the truth must name at least one constraint, got []")
+    return found
+
+
+def _constraint(fields: Mapping[str, Any]) -> Constraint:
+    """The constraint of one object. Raises KeyError for a kind that does not exist."""
+    texts = tuple(map(str, fields.get("texts", ())))
+    constraint = Constraint(fields["kind"], int(fields.get("count", 0)), texts)
+    if "{texts}" in KINDS[constraint.kind].wording and not all(texts or [""]):
+        raise ValueError(f"{constraint.kind} needs texts, got {texts!r}")
+    return constraint
+
+
+def grade_constraints(text: str, truth: str, *, loose: bool = False) -> Grade:
+    """Whether the reply in `text` keeps every constraint of `truth`.
+
+    All that was said after `</think>` is the answer. The rule names the constraints that are not
+    kept ("not kept: title, json"), or is "kept", "echo" for a reply that repeats an instruction,
+    "unfinished" or "none".
+    truth, loose: see `written` and `kept`. Raises DataError for a truth that is no constraints.
+    """
+    constraints = read(truth)
+    answer, rule = said(text)
+    if answer is None:
+        return Grade(False, None, rule)
+    if is_echo(answer, constraints):
+        return Grade(False, answer, "echo")
+    held = kept(answer, constraints, loose=loose)
+    broken = [c.kind for c, holds in zip(constraints, held, strict=True) if not holds]
+    return Grade(not broken, answer, f"not kept: {', '.join(broken)}" if broken else "kept")
+
+
+def is_echo(text: str, constraints: Sequence[Constraint]) -> bool:
+    """Whether the text repeats one of the instructions, which may keep others by that."""
+    said_words = " ".join(text.casefold().split())
+    return any(" ".join(wording(c).casefold().split()) in said_words for c in constraints)
