@@ -81,7 +81,7 @@ class ExecResult:
 
     exit_code: 128 + n where signal n ended it, as shells count; None where the sandbox ended it.
     stdout, stderr: the first `Limits.output_bytes` of each; `stdout_cut`, `stderr_cut`: whether
-    there was more. wall_s: from the moment the program was handed in.
+    there was more. wall_s: from the moment the program began.
     """
 
     stdout: bytes

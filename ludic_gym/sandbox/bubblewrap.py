@@ -1,0 +1,166 @@
+"""Sandboxes by bubblewrap (`bwrap`): new namespaces, a file system of read-only binds, no network.
+
+Root gives each program a user of its own; anybody else is nobody in a user namespace.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import secrets
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path, PurePosixPath
+
+from ludic_gym.errors import NoSandbox
+from ludic_gym.sandbox.launch import (
+    ENVIRONMENT,
+    Launch,
+    interpreter,
+    killed_by_a_signal,
+    worker_command,
+)
+from ludic_gym.sandbox.seccomp import syscall_filter
+from ludic_gym.sandbox.types import MEBIBYTE, Guarantees, Limits
+
+NOBODY = 65534
+SHARED_MEMORY_BYTES = 16 * MEBIBYTE
+# Before this, RLIMIT_NPROC counted all processes that the user has anywhere.
+LIMITS_PER_NAMESPACE = (5, 14)
+SYSTEM_LINKS = ("bin", "lib", "lib32", "lib64", "sbin")
+
+
+@dataclass(frozen=True, slots=True)
+class Bubblewrap:
+    """The back end."""
+
+    name = "bubblewrap"
+    guarantees = Guarantees(
+        network=True, filesystem=True, processes=True, memory=True, cpu=True, disk=True
+    )
+
+    def fixed(self, limits: Limits) -> tuple[int, ...]:
+        """See Backend: file systems have their size from the start."""
+        return (limits.disk_bytes,)
+
+    def launch(self, limits: Limits) -> Launch:
+        """See Backend. Raises NoSandbox without bwrap, or on a kernel too old for users."""
+        bwrap = shutil.which("bwrap")
+        if bwrap is None:
+            raise NoSandbox("bwrap is not installed: apt install bubblewrap")
+        return launch_as(bwrap, os.geteuid(), limits)
+
+    def failed(self, exit_code: int) -> bool:
+        """See Backend."""
+        return killed_by_a_signal(exit_code)
+
+
+def launch_as(bwrap: str, host_uid: int, limits: Limits) -> Launch:
+    """How that user starts a worker."""
+    root = host_uid == 0
+    if not root and kernel() < LIMITS_PER_NAMESPACE:
+        raise NoSandbox(
+            f"Linux {platform.release()} does not count processes per sandbox; "
+            "use Linux 5.14 or newer, or run as root"
+        )
+    python, prefix = interpreter()
+    descriptor = memory_file(syscall_filter())
+    command = (
+        bwrap,
+        *(as_root() if root else as_user()),
+        *isolation(),
+        *file_system(prefix, limits.disk_bytes),
+        "--seccomp",
+        str(descriptor),
+        "--",
+        *worker_command(python, fresh_uid() if root else 0),
+    )
+    return Launch(command=command, descriptors=(descriptor,))
+
+
+def kernel() -> tuple[int, ...]:
+    """(5, 14) for "5.14.0-generic"."""
+    found = re.match(r"(\d+)\.(\d+)", platform.release())
+    return tuple(map(int, found.groups())) if found else (0, 0)
+
+
+def as_root() -> tuple[str, ...]:
+    """Options of root: the worker needs two capabilities to become somebody else for good."""
+    kept = ("--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID")
+    return ("--cap-drop", "ALL", *kept)
+
+
+def as_user() -> tuple[str, ...]:
+    """Options of anybody else."""
+    unmapped = ("--unshare-user", "--uid", str(NOBODY), "--gid", str(NOBODY))
+    return (*unmapped, "--cap-drop", "ALL")
+
+
+def isolation() -> Iterator[str]:
+    """Options that cut the program off, and end it with its parent."""
+    yield from ("--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts")
+    yield from ("--unshare-cgroup-try", "--hostname", "sandbox")
+    yield from ("--die-with-parent", "--new-session", "--clearenv")
+    for name, value in ENVIRONMENT.items():
+        yield from ("--setenv", name, value)
+
+
+def file_system(prefix: str, disk_bytes: int) -> Iterator[str]:
+    """Options for a root of read-only binds, with files of that many bytes below /tmp.
+
+    Half of them may lie in /dev/shm, but no more than 16 MiB.
+    """
+    shared = min(SHARED_MEMORY_BYTES, disk_bytes // 2)
+    for folder in reversed(PurePosixPath(prefix).parents[:-1]):
+        # bwrap would make them for itself alone.
+        yield from ("--perms", "0755", "--dir", str(folder))
+    yield from ("--ro-bind", "/usr", "/usr")
+    if not PurePosixPath(prefix).is_relative_to("/usr"):
+        yield from ("--ro-bind", prefix, prefix)
+    yield from system_links()
+    yield from ("--proc", "/proc", "--dev", "/dev")
+    yield from sized("/tmp", disk_bytes - shared)
+    yield from sized("/dev/shm", shared)
+    yield from ("--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/tmp")
+
+
+def sized(folder: str, size: int) -> tuple[str, ...]:
+    """Options for a file system in memory that anybody may write to."""
+    return ("--perms", "1777", "--size", str(max(size, 4096)), "--tmpfs", folder)
+
+
+@cache
+def system_links() -> tuple[str, ...]:
+    """Options for /bin, /lib and so on as this machine has them: links or folders."""
+    options: list[str] = []
+    for name in SYSTEM_LINKS:
+        path = Path("/") / name
+        if path.is_symlink():
+            options += ["--symlink", os.readlink(path), str(path)]
+        elif path.is_dir():
+            options += ["--ro-bind", str(path), str(path)]
+    return tuple(options)
+
+
+def memory_file(content: bytes) -> int:
+    """A descriptor from which the content can be read once."""
+    descriptor = os.memfd_create("ludic")
+    os.write(descriptor, content)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor
+
+
+def fresh_uid() -> int:
+    """A user id that this root may take and that hardly anybody else has."""
+    first, count = max(uid_ranges(), key=lambda one: one[1])
+    return first + count // 2 + secrets.randbelow(max(1, count // 2 - 2))
+
+
+@cache
+def uid_ranges() -> tuple[tuple[int, int], ...]:
+    """(first, count) of the user ids there are in this user namespace."""
+    lines = Path("/proc/self/uid_map").read_text().splitlines()
+    return tuple((int(line.split()[0]), int(line.split()[2])) for line in lines)

@@ -1,0 +1,187 @@
+"""A process that the running event loop watches: its end, what it writes, what it takes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+
+from ludic_gym.sandbox.launch import Launch, spawned
+
+CHUNK_BYTES = 2**16
+
+
+class Tap:
+    """What came out of a pipe, up to a number of bytes."""
+
+    def __init__(self, descriptor: int) -> None:
+        os.set_blocking(descriptor, False)
+        self.descriptor = descriptor
+        self.data = bytearray()
+        self.limit = CHUNK_BYTES
+        self.cut = False
+        self.open = True
+
+    def read(self) -> bool:
+        """Take what is there; False if there is nothing (more) to take for now."""
+        try:
+            part = os.read(self.descriptor, CHUNK_BYTES)
+        except BlockingIOError:
+            return False
+        self.open = bool(part)
+        room = self.limit - len(self.data)
+        self.data += part[:room]
+        self.cut = self.cut or len(part) > room
+        return self.open and not self.cut
+
+
+class Child:
+    """A process and its three pipes. Made and used on one event loop alone.
+
+    exit_code: as Popen counts, None while it runs. Everything that happens to it calls
+    `watch`, if that is set, and wakes whoever waits.
+    """
+
+    def __init__(self, launch: Launch) -> None:
+        self._launch = launch
+        self._loop = asyncio.get_running_loop()
+        self._waiting: list[asyncio.Future[None]] = []
+        self._process = process = spawned(launch)
+        assert process.stdin, "it is a pipe"
+        assert process.stdout, "it is a pipe"
+        assert process.stderr, "it is a pipe"
+        self._stdin: int | None = process.stdin.fileno()
+        os.set_blocking(self._stdin, False)
+        self.stdout, self.stderr = Tap(process.stdout.fileno()), Tap(process.stderr.fileno())
+        self.exit_code: int | None = None
+        self.watch: Callable[[], None] = lambda: None
+        for tap in (self.stdout, self.stderr):
+            self._loop.add_reader(tap.descriptor, self._readable, tap)
+        self._call_at_end()
+        _CHILDREN.add(self)
+
+    def _readable(self, tap: Tap) -> None:
+        tap.read()
+        if tap.cut or not tap.open:
+            self._loop.remove_reader(tap.descriptor)
+        self._wake()
+
+    def _call_at_end(self) -> None:
+        if sys.platform == "linux":
+            handle = os.pidfd_open(self._process.pid)
+            self._loop.add_reader(handle, self._ended, handle)
+        else:
+            threading.Thread(target=self._wait_in_thread, daemon=True).start()
+
+    def _wait_in_thread(self) -> None:
+        self._process.wait()
+        self._loop.call_soon_threadsafe(self._ended, None)
+
+    def _ended(self, handle: int | None) -> None:
+        if handle is not None:
+            self._loop.remove_reader(handle)
+            os.close(handle)
+        # Those that share its session are ended before its number can be anybody else's.
+        self.kill()
+        code = self._process.wait()
+        self.close_stdin()
+        for tap in (self.stdout, self.stderr):
+            self._loop.remove_reader(tap.descriptor)
+            while tap.open and not tap.cut and tap.read():
+                pass
+        self._close_pipes()
+        self._launch.end()
+        self.exit_code = code
+        self._wake()
+
+    def _wake(self) -> None:
+        self.watch()
+        waiting, self._waiting = self._waiting, []
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+
+    async def changed(self) -> None:
+        """Wait until something has happened."""
+        future: asyncio.Future[None] = self._loop.create_future()
+        self._waiting.append(future)
+        await future
+
+    async def ended(self) -> int:
+        """Its exit code, once everything that it wrote has been read."""
+        while self.exit_code is None:
+            await self.changed()
+        return self.exit_code
+
+    async def line(self, start: int) -> bytes | None:
+        """The line of its stdout that begins at a byte, with its line break; None if none will."""
+        seen = start
+        while True:
+            end = self.stdout.data.find(b"\n", seen)
+            if end >= 0:
+                return bytes(self.stdout.data[start : end + 1])
+            if self.exit_code is not None or self.stdout.cut or not self.stdout.open:
+                return None
+            seen = len(self.stdout.data)
+            await self.changed()
+
+    async def write(self, data: bytes) -> None:
+        """Hand it the bytes; returns early if it takes no more."""
+        rest = memoryview(data)
+        while rest and self._stdin is not None:
+            try:
+                rest = rest[os.write(self._stdin, rest[: 16 * CHUNK_BYTES]) :]
+            except BlockingIOError:
+                await self._writable(self._stdin)
+            except BrokenPipeError:
+                self.close_stdin()
+
+    async def _writable(self, descriptor: int) -> None:
+        self._loop.add_writer(descriptor, self._wake)
+        try:
+            await self.changed()
+        finally:
+            if self._stdin is not None:
+                self._loop.remove_writer(descriptor)
+
+    def close_stdin(self) -> None:
+        """Let it read the end of its input."""
+        if self._stdin is not None:
+            self._loop.remove_writer(self._stdin)
+            self._stdin = None
+            stdin = self._process.stdin
+            assert stdin, "it is a pipe"
+            stdin.close()
+
+    def kill(self) -> None:
+        """End it and those that share its session."""
+        if self._process.returncode is None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+
+    def _close_pipes(self) -> None:
+        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
+            if pipe:
+                pipe.close()
+
+    def release(self) -> None:
+        """Let go of it in a fork, whose child it is not."""
+        self._close_pipes()
+        self._process.returncode = 0
+
+
+_CHILDREN: weakref.WeakSet[Child] = weakref.WeakSet()
+
+
+def _release_all() -> None:
+    # A fork that keeps them open would keep programs from reading the end of their input.
+    for child in list(_CHILDREN):
+        child.release()
+
+
+os.register_at_fork(after_in_child=_release_all)

@@ -1,0 +1,170 @@
+"""A sandbox made of processes of this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+import weakref
+from collections.abc import Mapping
+
+from ludic_gym.errors import SandboxError
+from ludic_gym.sandbox.launch import Backend
+from ludic_gym.sandbox.loop import existing_loop, on_sandbox_loop, run_blocking
+from ludic_gym.sandbox.pool import Pool
+from ludic_gym.sandbox.session import BridgedSession, Running, finished, job
+from ludic_gym.sandbox.types import (
+    DEFAULT_LIMITS,
+    NO_FILES,
+    ExecResult,
+    Guarantees,
+    Limits,
+    Program,
+    Sandbox,
+    Session,
+)
+
+CPUS = os.cpu_count() or 1
+ATTEMPTS = 3
+
+
+class LocalSandbox(Sandbox):
+    """Programs in fresh processes of a back end, each started before it is needed.
+
+    warm: processes in reserve. concurrency: programs at a time; others wait, since those that
+    share a core run out of wall time.
+    """
+
+    def __init__(
+        self, backend: Backend, *, warm: int | None = None, concurrency: int | None = None
+    ) -> None:
+        self._backend = backend
+        self._state = _State(
+            backend,
+            min(CPUS, 8) if warm is None else warm,
+            2 * CPUS if concurrency is None else concurrency,
+        )
+        # One that is forgotten takes its processes with it.
+        weakref.finalize(self, _abandon, self._state).atexit = False
+
+    @property
+    def name(self) -> str:
+        """See Sandbox."""
+        return self._backend.name
+
+    @property
+    def guarantees(self) -> Guarantees:
+        """See Sandbox."""
+        return self._backend.guarantees
+
+    async def run(
+        self,
+        program: Program,
+        *,
+        stdin: bytes = b"",
+        files: Mapping[str, bytes] = NO_FILES,
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> ExecResult:
+        """See Sandbox."""
+        return await on_sandbox_loop(self._run(job(program, files, limits), stdin, limits))
+
+    async def _run(self, work: bytes, stdin: bytes, limits: Limits) -> ExecResult:
+        return await finished(await self._begun(work, limits), stdin)
+
+    async def start(
+        self,
+        program: Program,
+        *,
+        files: Mapping[str, bytes] = NO_FILES,
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> Session:
+        """See Sandbox."""
+        work = job(program, files, limits)
+        return BridgedSession(await on_sandbox_loop(self._begun(work, limits)))
+
+    async def _begun(self, work: bytes, limits: Limits) -> Running:
+        state = self._state
+        await state.slots.acquire()
+        try:
+            running = await self._handed_over(work, limits)
+        except BaseException:
+            state.slots.release()
+            raise
+        running.at_end = lambda: state.ended(running)
+        state.running.add(running)
+        running.look()
+        return running
+
+    async def _handed_over(self, work: bytes, limits: Limits) -> Running:
+        # A worker that goes before the program begins has harmed nobody: take another.
+        for _ in range(ATTEMPTS):
+            if self._state.closed:
+                raise SandboxError(f"the sandbox {self.name!r} is closed; open another")
+            child = await self._state.pool.take(limits)
+            running = Running(child, self._backend, limits)
+            if await running.begin(work):
+                return running
+        raise SandboxError(running.complaint(f"lost {ATTEMPTS} workers before the program began"))
+
+    async def close(self) -> None:
+        """See Sandbox."""
+        await on_sandbox_loop(self._state.close())
+
+
+class _State:
+    """What a sandbox holds. Used on the sandboxes' loop alone."""
+
+    def __init__(self, backend: Backend, warm: int, concurrency: int) -> None:
+        self._shape = (backend, warm, concurrency)
+        self.closed = False
+        self.renew()
+        _STATES.add(self)
+
+    def renew(self) -> None:
+        backend, warm, concurrency = self._shape
+        self.pool = Pool(backend, warm)
+        self.slots = asyncio.Semaphore(concurrency)
+        self.running: set[Running] = set()
+
+    def ended(self, running: Running) -> None:
+        if running in self.running:
+            self.running.remove(running)
+            self.slots.release()
+
+    async def close(self) -> None:
+        self.closed = True
+        running = list(self.running)
+        for one in running:
+            one.end("killed")
+        await asyncio.gather(self.pool.close(), *(one.gone() for one in running))
+
+
+_STATES: weakref.WeakSet[_State] = weakref.WeakSet()
+_ABANDONED: list[tuple[Pool, set[Running]]] = []
+
+
+def _abandon(state: _State) -> None:
+    # The garbage collector may call this on any thread, the sandboxes' own included.
+    loop = existing_loop()
+    if loop:
+        loop.call_soon_threadsafe(state.pool.clear)
+
+
+def _close_all() -> None:
+    if existing_loop():
+        run_blocking(_close(list(_STATES)))
+
+
+async def _close(states: list[_State]) -> None:
+    await asyncio.gather(*(state.close() for state in states))
+
+
+def _renew_all() -> None:
+    # The processes are the parent's. What waits for them there must not be collected here.
+    for state in list(_STATES):
+        _ABANDONED.append((state.pool, state.running))
+        state.renew()
+
+
+atexit.register(_close_all)
+os.register_at_fork(after_in_child=_renew_all)

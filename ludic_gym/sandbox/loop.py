@@ -1,0 +1,80 @@
+"""The event loop that owns every sandbox, on a thread of its own.
+
+Programs outlive no event loop of a caller's, and callers need none: gym envs step synchronously,
+from any thread, with or without asyncio.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from ludic_gym.errors import SandboxError
+
+T = TypeVar("T")
+
+_LOCK = threading.Lock()
+_ABANDONED: list[asyncio.AbstractEventLoop | None] = []
+_loop: asyncio.AbstractEventLoop | None = None
+
+
+def sandbox_loop() -> asyncio.AbstractEventLoop:
+    """The loop; its thread starts at first use and ends with the program."""
+    global _loop
+    with _LOCK:
+        if _loop is None:
+            _loop = asyncio.new_event_loop()
+            threading.Thread(target=_loop.run_forever, name="ludic-sandbox", daemon=True).start()
+        return _loop
+
+
+def existing_loop() -> asyncio.AbstractEventLoop | None:
+    """The loop, if there is one yet."""
+    return _loop
+
+
+async def on_sandbox_loop(coroutine: Coroutine[Any, Any, T]) -> T:
+    """The coroutine's result, awaited there from whichever loop runs here."""
+    loop = sandbox_loop()
+    if asyncio.get_running_loop() is loop:
+        return await coroutine
+    return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, loop))
+
+
+def run_blocking(coroutine: Coroutine[Any, Any, T]) -> T:
+    """The result of a sandbox's coroutine, for callers that cannot await.
+
+    Works on every thread, also below a running event loop (which it holds up). Ctrl-C cancels
+    the coroutine. Raises SandboxError on the sandboxes' own thread, where it would wait forever.
+    """
+    loop = sandbox_loop()
+    if _runs_here(loop):
+        coroutine.close()
+        raise SandboxError("run_blocking was called by a coroutine of a sandbox; await it there")
+    answer = asyncio.run_coroutine_threadsafe(coroutine, loop)
+    try:
+        return answer.result()
+    except BaseException:
+        answer.cancel()
+        raise
+
+
+def _runs_here(loop: asyncio.AbstractEventLoop) -> bool:
+    try:
+        return asyncio.get_running_loop() is loop
+    except RuntimeError:
+        return False
+
+
+def _forget() -> None:
+    # A fork has the loop's memory, but not its thread. To close the loop there would unregister
+    # what the parent waits for, so it is kept from the garbage collector.
+    global _loop, _LOCK
+    _ABANDONED.append(_loop)
+    _loop, _LOCK = None, threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget)

@@ -1,0 +1,94 @@
+"""Workers that wait for their programs, so that nobody waits for a worker."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+from ludic_gym.errors import SandboxError
+from ludic_gym.sandbox.child import Child
+from ludic_gym.sandbox.launch import Backend
+from ludic_gym.sandbox.session import READY, SETUP_S, complaint
+from ludic_gym.sandbox.types import Limits
+
+
+class Pool:
+    """`size` workers in reserve, replaced as they are taken. Used on the sandboxes' loop alone.
+
+    Only one kind is kept, the one that was asked for last.
+    """
+
+    def __init__(self, backend: Backend, size: int) -> None:
+        self._backend = backend
+        self._size = size
+        self._kind: tuple[int, ...] = ()
+        self._reserve: deque[asyncio.Task[Child]] = deque()
+
+    async def take(self, limits: Limits) -> Child:
+        """A worker that is ready. Raises SandboxError if none starts."""
+        kind = self._backend.fixed(limits)
+        if kind != self._kind:
+            self.clear()
+            self._kind = kind
+        while True:
+            coming = self._reserve.popleft() if self._reserve else self._started(limits)
+            try:
+                child = await asyncio.shield(coming)
+            except asyncio.CancelledError:
+                _discard(coming)
+                raise
+            # One that waited long may have been ended by somebody else.
+            if child.exit_code is None:
+                self._refill(limits)
+                return child
+
+    def _refill(self, limits: Limits) -> None:
+        if self._backend.fixed(limits) == self._kind:
+            while len(self._reserve) < self._size:
+                self._reserve.append(self._started(limits))
+
+    def _started(self, limits: Limits) -> asyncio.Task[Child]:
+        return asyncio.get_running_loop().create_task(started(self._backend, limits))
+
+    def clear(self) -> None:
+        """Have all that wait end."""
+        while self._reserve:
+            _discard(self._reserve.popleft())
+
+    async def close(self) -> None:
+        """End all that wait, and wait until they have ended."""
+        reserve, self._reserve = self._reserve, deque()
+        for coming in reserve:
+            coming.cancel()
+        for child in await asyncio.gather(*reserve, return_exceptions=True):
+            if isinstance(child, Child):
+                child.kill()
+                await child.ended()
+
+
+def _discard(coming: asyncio.Task[Child]) -> None:
+    coming.cancel()
+    coming.add_done_callback(_kill)
+
+
+def _kill(coming: asyncio.Task[Child]) -> None:
+    if not coming.cancelled() and coming.exception() is None:
+        coming.result().kill()
+
+
+async def started(backend: Backend, limits: Limits) -> Child:
+    """A worker that has said that it is ready. Raises SandboxError if it does not."""
+    child = Child(backend.launch(limits))
+    try:
+        if await asyncio.wait_for(child.line(0), SETUP_S) == READY:
+            return child
+        why = "does not start"
+    except TimeoutError:
+        why = f"took more than {SETUP_S:g} s to start"
+    except asyncio.CancelledError:
+        child.kill()
+        await child.ended()
+        raise
+    child.kill()
+    await child.ended()
+    raise SandboxError(complaint(backend, child, why))

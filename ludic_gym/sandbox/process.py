@@ -1,0 +1,40 @@
+"""No sandbox: a plain process with limits, for programs that somebody does trust."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from dataclasses import dataclass
+from functools import partial
+
+from ludic_gym.sandbox.launch import ENVIRONMENT, Launch, interpreter, worker_command
+from ludic_gym.sandbox.types import Guarantees, Limits
+
+
+@dataclass(frozen=True, slots=True)
+class PlainProcess:
+    """The back end that keeps a program from nothing but its own mistakes."""
+
+    name = "process"
+    guarantees = Guarantees(
+        network=False, filesystem=False, processes=False, memory=False, cpu=False, disk=False
+    )
+
+    def fixed(self, limits: Limits) -> tuple[int, ...]:
+        """See Backend."""
+        return ()
+
+    def launch(self, limits: Limits) -> Launch:
+        """See Backend."""
+        folder = tempfile.mkdtemp(prefix="ludic-")
+        python, _ = interpreter()
+        return Launch(
+            command=worker_command(python),
+            environment={**ENVIRONMENT, "HOME": folder},
+            folder=folder,
+            end=partial(shutil.rmtree, folder, ignore_errors=True),
+        )
+
+    def failed(self, exit_code: int) -> bool:
+        """See Backend: a program here may well have killed itself."""
+        return False

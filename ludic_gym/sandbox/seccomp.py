@@ -1,0 +1,189 @@
+"""A system-call filter, assembled by hand: which calls a sandboxed program may not make.
+
+It takes away ways into the kernel that programs in a sandbox have no use for: new namespaces and
+mounts, other processes' memory, kernel modules, keys, io_uring, and sockets of families that no
+network namespace contains (AF_VSOCK leads out of a virtual machine). Linux, x86_64 and aarch64;
+see seccomp(2) and linux/bpf_common.h.
+"""
+
+from __future__ import annotations
+
+import errno
+import platform
+import struct
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from ludic_gym.errors import NoSandbox
+
+LOAD, AND = 0x20, 0x54  # BPF_LD|BPF_W|BPF_ABS, BPF_ALU|BPF_AND|BPF_K
+EQUAL, AT_LEAST, RETURN = 0x15, 0x35, 0x06  # BPF_JMP|BPF_JEQ|BPF_K, BPF_JMP|BPF_JGE|BPF_K, BPF_RET
+NUMBER_AT, ARCHITECTURE_AT, ARGUMENT_AT = 0, 4, 16
+KILL, ALLOW, REFUSE = 0x80000000, 0x7FFF0000, 0x00050000
+# Numbers from here on are calls of the x32 interface, which would slip past the list.
+X32 = 0x40000000
+NEW_NAMESPACES = 0x7E020080  # CLONE_NEW{TIME,NS,CGROUP,UTS,IPC,USER,PID,NET}
+FAMILIES = (1, 2, 10)  # AF_UNIX, AF_INET, AF_INET6
+PUSH_INPUT, LINUX_INPUT = 0x5412, 0x541C  # TIOCSTI, TIOCLINUX: type on somebody's terminal
+
+
+# Calls whose absence libraries know how to live without say that they do not exist.
+ABSENT: Mapping[str, int] = {
+    "clone3": 435,
+    "io_uring_setup": 425,
+    "io_uring_enter": 426,
+    "io_uring_register": 427,
+}
+# On x86_64 and on aarch64.
+REFUSED: Mapping[str, tuple[int, int]] = {
+    "acct": (163, 89),
+    "add_key": (248, 217),
+    "bpf": (321, 280),
+    "chroot": (161, 51),
+    "delete_module": (176, 106),
+    "fanotify_init": (300, 262),
+    "finit_module": (313, 273),
+    "init_module": (175, 105),
+    "kcmp": (312, 272),
+    "kexec_file_load": (320, 294),
+    "kexec_load": (246, 104),
+    "keyctl": (250, 219),
+    "lookup_dcookie": (212, 18),
+    "mount": (165, 40),
+    "move_pages": (279, 239),
+    "name_to_handle_at": (303, 264),
+    "open_by_handle_at": (304, 265),
+    "perf_event_open": (298, 241),
+    "personality": (135, 92),
+    "pivot_root": (155, 41),
+    "process_vm_readv": (310, 270),
+    "process_vm_writev": (311, 271),
+    "ptrace": (101, 117),
+    "quotactl": (179, 60),
+    "reboot": (169, 142),
+    "request_key": (249, 218),
+    "setns": (308, 268),
+    "settimeofday": (164, 170),
+    "swapoff": (168, 225),
+    "swapon": (167, 224),
+    "syslog": (103, 116),
+    "umount2": (166, 39),
+    "unshare": (272, 97),
+    "userfaultfd": (323, 282),
+    "vhangup": (153, 58),
+}
+# Since 5.1 every architecture gives new calls the same numbers.
+SHARED: Mapping[str, int] = {
+    "open_tree": 428,
+    "move_mount": 429,
+    "fsopen": 430,
+    "fsconfig": 431,
+    "fsmount": 432,
+    "fspick": 433,
+    "pidfd_getfd": 438,
+    "process_madvise": 440,
+    "mount_setattr": 442,
+    "quotactl_fd": 443,
+    "memfd_secret": 447,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """An architecture: its AUDIT_ARCH, its column above, and three calls whose arguments count."""
+
+    audit: int
+    column: int
+    clone: int
+    socket: int
+    ioctl: int
+
+
+MACHINES: Mapping[str, Machine] = {
+    "x86_64": Machine(0xC000003E, 0, 56, 41, 16),
+    "aarch64": Machine(0xC00000B7, 1, 220, 198, 29),
+}
+
+
+def syscall_filter(machine: str = "", families: Iterable[int] = FAMILIES) -> bytes:
+    """The filter as an array of `struct sock_filter`, for that machine or this one.
+
+    families: the socket families that are left. Raises NoSandbox for other architectures.
+    """
+    machine = machine or platform.machine()
+    if machine not in MACHINES:
+        known = " and ".join(MACHINES)
+        raise NoSandbox(f"the filter of system calls knows {known}, this machine is {machine!r}")
+    this = MACHINES[machine]
+    numbers = [pair[this.column] for pair in REFUSED.values()]
+    return b"".join(
+        [
+            _only_on(this.audit),
+            *(_refuse(number, errno.EPERM) for number in (*numbers, *SHARED.values())),
+            *(_refuse(number, errno.ENOSYS) for number in ABSENT.values()),
+            _no_new_namespaces(this.clone),
+            _only_families(this.socket, tuple(families)),
+            _no_typing(this.ioctl),
+            _step(RETURN, ALLOW),
+        ]
+    )
+
+
+def _step(code: int, value: int, *, yes: int = 0, no: int = 0) -> bytes:
+    """One instruction; `yes` and `no` are how many to skip."""
+    return struct.pack("=HBBI", code, yes, no, value)
+
+
+def _only_on(audit: int) -> bytes:
+    return b"".join(
+        [
+            _step(LOAD, ARCHITECTURE_AT),
+            _step(EQUAL, audit, yes=1),
+            _step(RETURN, KILL),
+            _step(LOAD, NUMBER_AT),
+            _step(AT_LEAST, X32, no=1),
+            _step(RETURN, REFUSE | errno.ENOSYS),
+        ]
+    )
+
+
+def _refuse(number: int, error: int) -> bytes:
+    return _step(EQUAL, number, no=1) + _step(RETURN, REFUSE | error)
+
+
+def _case(number: int, *steps: bytes) -> bytes:
+    """Steps for one call alone; they must return."""
+    return _step(EQUAL, number, no=len(steps)) + b"".join(steps)
+
+
+def _no_new_namespaces(clone: int) -> bytes:
+    return _case(
+        clone,
+        _step(LOAD, ARGUMENT_AT),
+        _step(AND, NEW_NAMESPACES),
+        _step(EQUAL, 0, yes=1),
+        _step(RETURN, REFUSE | errno.EPERM),
+        _step(RETURN, ALLOW),
+    )
+
+
+def _only_families(socket: int, families: tuple[int, ...]) -> bytes:
+    allowed = [_step(EQUAL, one, yes=len(families) - i) for i, one in enumerate(families)]
+    return _case(
+        socket,
+        _step(LOAD, ARGUMENT_AT),
+        *allowed,
+        _step(RETURN, REFUSE | errno.EAFNOSUPPORT),
+        _step(RETURN, ALLOW),
+    )
+
+
+def _no_typing(ioctl: int) -> bytes:
+    return _case(
+        ioctl,
+        _step(LOAD, ARGUMENT_AT + 8),
+        _step(EQUAL, PUSH_INPUT, yes=1),
+        _step(EQUAL, LINUX_INPUT, no=1),
+        _step(RETURN, REFUSE | errno.EPERM),
+        _step(RETURN, ALLOW),
+    )
