@@ -18,12 +18,16 @@ COMMANDS = {
     "list": "the environments, by suite",
     "play": "play one yourself, alone or against a policy",
     "bench": "let a policy play, and see how it does",
+    "compare": "two benchmarks of the same tasks: what differs, and is it chance",
+    "tournament": "let policies play each other, and rate them",
     "check": "test an environment, yours too, against the contract",
 }
 # A plug-in is not loaded to ask what it does: torch takes seconds.
 PLUGIN_SUMMARIES = {
     "train": "let a model learn to play; needs the extra 'train'",
     "plan": "memory and time that training a model would take; needs the extra 'train'",
+    "serve": "start vLLM with what training needs; needs the extra 'train'",
+    "doctor": "compare a server with the trainer, and test pushing params; needs 'train'",
 }
 EXAMPLES = """\
 examples:
@@ -79,7 +83,7 @@ def overview() -> str:
         name: PLUGIN_SUMMARIES.get(name, f"from {point.module.split('.')[0]}")
         for name, point in find_plugins("ludic.commands").items()
     }
-    lines = [f"  {name:8s} {text}" for name, text in {**COMMANDS, **plugins}.items()]
+    lines = [f"  {name:11s} {text}" for name, text in {**COMMANDS, **plugins}.items()]
     head = "usage: ludic COMMAND [...]\n\nText environments for language-model agents.\n\ncommands:"
     tail = "`ludic COMMAND --help` says more about each."
     return "\n".join([head, *lines, "", EXAMPLES, "", tail])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -72,12 +73,15 @@ def _task_means(scores: Sequence[Score], measure: Measure) -> Mapping[int, float
 def sign_flip_p_value(differences: Sequence[float], *, seed: int = 0) -> float:
     """How likely a sum at least as far from 0 is if every sign were a coin's (Fisher 1935).
 
-    Exact for up to 16 differences that are not 0; beyond, from 65,536 random flips, counting the
-    one that was seen (Phipson and Smyth 2010, arXiv:1603.05766). 1 if all are 0.
+    Exact for differences of one size, as successes of single samples have (McNemar's test), and
+    for up to 16 that are not 0; else from 65,536 random flips, counting the one that was seen
+    (Phipson and Smyth 2010, arXiv:1603.05766). 1 if all are 0.
     """
     sizes = np.abs([d for d in differences if d != 0.0])
     if not len(sizes):
         return 1.0
+    if np.ptp(sizes) == 0.0:
+        return _binomial_p_value(sum(d > 0 for d in differences), len(sizes))
     # Sums of the same numbers in another order differ by rounding: those count as equal.
     least = abs(sum(differences)) - 1e-9 * sizes.sum()
     if len(sizes) <= EXACT_UP_TO:
@@ -94,3 +98,10 @@ def _as_far(sizes: np.ndarray, least: float, rng: np.random.Generator) -> int:
         signs = rng.integers(0, 2, size=(min(piece, FLIPS - start), len(sizes)), dtype=np.int8)
         count += int(np.sum(np.abs((1 - 2 * signs) @ sizes) >= least))
     return count
+
+
+def _binomial_p_value(heads: int, tosses: int) -> float:
+    """Two-sided, of a fair coin."""
+    most = max(heads, tosses - heads)
+    tail = sum(math.comb(tosses, k) for k in range(most, tosses + 1))
+    return min(1.0, 2 * tail / 2**tosses)

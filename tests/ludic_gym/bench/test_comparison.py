@@ -1,6 +1,8 @@
 import numpy as np
 import pytest
 import scipy.stats
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ludic_gym.bench import Score, compare
 from ludic_gym.bench.comparison import sign_flip_p_value
@@ -73,5 +75,13 @@ def test_the_p_value_is_that_of_scipys_permutation_test(count):
     assert sign_flip_p_value(differences.tolist()) == pytest.approx(theirs, abs=tolerance)
 
 
-def test_many_equal_differences_are_never_quite_impossible():
-    assert sign_flip_p_value([1.0] * 100) == 1 / 65537
+@given(st.integers(1, 200).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
+def test_differences_of_one_size_are_tossed_as_a_coin(counts):
+    heads, tosses = counts
+    differences = [0.25] * heads + [-0.25] * (tosses - heads)
+    expected = scipy.stats.binomtest(heads, tosses).pvalue
+    assert sign_flip_p_value(differences) == pytest.approx(expected, rel=1e-9)
+
+
+def test_flips_that_were_not_seen_are_never_called_impossible():
+    assert sign_flip_p_value([*[1.0] * 100, 0.5]) == 1 / 65537

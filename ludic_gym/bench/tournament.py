@@ -1,0 +1,78 @@
+"""Round robins: everybody plays everybody, from both seats of the same games."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from itertools import combinations
+
+from ludic_gym.bench.ratings import Game
+from ludic_gym.errors import ConfigError
+from ludic_gym.rollout import run_matches
+from ludic_gym.rollout.episodes import MakePlayer
+from ludic_gym.seeds import derived_seed
+from ludic_gym.types import Episode, Task
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pairings:
+    """What every two players play: `games` pairs of games with swapped seats.
+
+    task: the first game; game i has env seed task.seed + i, and sampling seeds that follow from it.
+    concurrency, timeout_s: as in `run_matches`.
+    Raises ConfigError for less than one game, or a task without a seed.
+    """
+
+    task: Task
+    games: int = 20
+    concurrency: int = 64
+    timeout_s: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.games < 1:
+            raise ConfigError(f"games is at least 1, got {self.games}")
+        if self.task.seed is None:
+            raise ConfigError("both seats play the same games: give the task a seed")
+
+
+async def round_robin(
+    players: Mapping[str, MakePlayer], pairings: Pairings
+) -> AsyncIterator[Episode]:
+    """The games of all pairs, pair by pair, in order of completion; failed ones have an error.
+
+    Raises ConfigError for fewer than two players.
+    """
+    if len(players) < 2:
+        raise ConfigError(f"a tournament needs at least 2 players, got {list(players)}")
+    for pair in combinations(players, 2):
+        matches = run_matches(
+            _tasks(pairings),
+            {name: players[name] for name in pair},
+            concurrency=pairings.concurrency,
+            timeout_s=pairings.timeout_s,
+        )
+        async with aclosing(matches) as episodes:
+            async for episode in episodes:
+                yield episode
+
+
+def game_of(episode: Episode) -> Game:
+    """Who won: the player with more reward; as much is a draw.
+
+    Raises ConfigError for an episode that is no finished game of two.
+    """
+    if episode.error is not None or len(episode.rollouts) != 2:
+        raise ConfigError(f"episode {episode.index} is no finished game of two players")
+    first, second = sorted(episode.rollouts, key=lambda rollout: rollout.agent)
+    gap = first.total_reward - second.total_reward
+    return Game(first.player, second.player, 0.5 if gap == 0 else float(gap > 0))
+
+
+def _tasks(pairings: Pairings) -> Iterator[Task]:
+    seed = pairings.task.seed
+    assert seed is not None
+    for i in range(pairings.games):
+        sampling = replace(pairings.task.sampling, seed=derived_seed(seed, i))
+        # The seats rotate from one task to the next.
+        yield from [replace(pairings.task, seed=seed + i, sampling=sampling)] * 2
