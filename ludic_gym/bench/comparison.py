@@ -104,4 +104,4 @@ def _binomial_p_value(heads: int, tosses: int) -> float:
     """Two-sided, of a fair coin."""
     most = max(heads, tosses - heads)
     tail = sum(math.comb(tosses, k) for k in range(most, tosses + 1))
-    return min(1.0, 2 * tail / 2**tosses)
+    return float(min(1.0, 2 * tail / 2**tosses))
