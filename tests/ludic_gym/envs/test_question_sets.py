@@ -21,7 +21,7 @@ def file_of(path, *rows):
 @pytest.mark.parametrize("env_id", ["ludic/MATH-v0", "ludic/MultipleChoice-v0"])
 def test_the_oracle_answers_every_bundled_question(env_id):
     env = gym.make(env_id).unwrapped
-    assert env.num_rows == 20
+    assert env.num_rows >= 50
     for row in range(env.num_rows):
         env.reset(options={"row": row})
         assert env.step(env.oracle_action())[1] == 1.0
@@ -67,10 +67,10 @@ def test_a_row_without_a_right_choice_is_refused(tmp_path, change, complaint):
 
 def test_problems_are_chosen_by_level_and_subject():
     env = MATHEnv(level=2, subject="Geometry")
-    # The circle, the triangle and the distance.
-    assert env.num_rows == 3
-    with pytest.raises(ConfigError, match=r"no problem has level=5 .* Algebra"):
-        MATHEnv(level=5)
+    # The circle, the triangle, the distance, the diagonal and the angles.
+    assert env.num_rows == 5
+    with pytest.raises(ConfigError, match=r"no problem has level=5 and subject='Geometry'; .*Alg"):
+        MATHEnv(level=5, subject="Geometry")
 
 
 def test_the_rule_says_how_an_expression_was_compared():
