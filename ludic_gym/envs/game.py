@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import cache
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -20,7 +20,7 @@ class Game(Generic[S]):
 
     initial: a first state; any chance comes from the generator.
     mover: whose turn it is.
-    legal_actions: what the mover may do, never empty before the end.
+    legal_actions: what the mover may do; nothing at all, before the end, where any text is.
     play: the state after a legal action.
     returns: what each player has won, from -1 to 1, or None while the game goes on.
     observation: the state as a player sees it.
@@ -28,6 +28,9 @@ class Game(Generic[S]):
     best_actions: the actions of perfect play, the one that also does best against a player who
         moves at random first. Raises NoOracle where they are not known.
     read: what a text means as an action, legal or not; without white space around it by default.
+    verdict: what the end is called for a player, and whether it is a success; by default "win",
+        "draw" or "loss" by the player's return, of which a win is one.
+    made_by: makes this game, for copies and pickles; None for a game that is a module's constant.
     """
 
     name: str
@@ -40,6 +43,26 @@ class Game(Generic[S]):
     system_prompt: Callable[[int], str]
     best_actions: Callable[[S], tuple[str, ...]]
     read: Callable[[str], str] = str.strip
+    verdict: Callable[[S, int], tuple[str, bool]] | None = None
+    made_by: Callable[[], Game[S]] | None = None
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        # Its functions may be local ones, which cannot be pickled.
+        return (self.made_by, ()) if self.made_by else super().__reduce__()
+
+    def is_allowed(self, state: S, action: str) -> bool:
+        """Whether the mover may do what was read."""
+        legal = self.legal_actions(state)
+        return not legal or action in legal
+
+    def end(self, state: S, player: int) -> tuple[str, bool]:
+        """What the end is called for the player, and whether it is a success."""
+        if self.verdict is not None:
+            return self.verdict(state, player)
+        result = self.returns(state)
+        assert result is not None, "the game is over"
+        outcome = outcome_of(result[player])
+        return outcome, outcome == "win"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Generic, Literal
 import numpy as np
 
 from ludic_gym.envs.base import Info, TextEnv, Turn, checked_choice, ending, pick
-from ludic_gym.envs.game import Game, S, outcome_of, perfect_action, random_action
+from ludic_gym.envs.game import Game, S, perfect_action, random_action
 from ludic_gym.errors import NoOracle
 
 # How a scripted opponent moves; one of several is drawn for every episode.
@@ -60,14 +60,14 @@ class OnePlayerEnv(TextEnv, Generic[S]):
 
     def _advance(self, action: str) -> Turn:
         action = self.game.read(action)
-        if action not in self.game.legal_actions(self._state):
-            return self._end("illegal", -1.0)
+        if not self.game.is_allowed(self._state, action):
+            return self._end("illegal", False, -1.0)
         self._state = self._answered(self.game.play(self._state, action))
         result = self.game.returns(self._state)
         if result is None:
             return self.game.observation(self._state, self._seat), 0.0, False, False, {}
-        value = result[self._seat]
-        return self._end(outcome_of(value), value or self._draw_reward)
+        outcome, success = self.game.end(self._state, self._seat)
+        return self._end(outcome, success, result[self._seat] or self._draw_reward)
 
     def _answered(self, state: S) -> S:
         """The state once it is the agent's turn, or the game is over."""
@@ -76,10 +76,16 @@ class OnePlayerEnv(TextEnv, Generic[S]):
             state = game.play(state, self._opponent(game, state, self.np_random))
         return state
 
-    def _end(self, outcome: str, reward: float) -> Turn:
-        info = ending(success=outcome == "win", outcome=reward)
+    def _end(self, outcome: str, success: bool, value: float) -> Turn:
+        parts = {"outcome": value, **self._extras(outcome)}
+        info = ending(success=success, **parts)
         info["outcome"] = outcome
+        reward = sum(parts.values())
         return self.game.observation(self._state, self._seat), reward, True, False, info
+
+    def _extras(self, outcome: str) -> dict[str, float]:
+        """What the end earns besides the game's own return, by name."""
+        return {}
 
     def legal_actions(self) -> tuple[str, ...]:
         """What the agent may do now; nothing once the game is over."""

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ludic_gym.envs.base import Info, Turn, ending
+from ludic_gym.envs.base import Info, Turn
 from ludic_gym.envs.game import Game, solved
 from ludic_gym.envs.one_player import OnePlayerEnv
 from ludic_gym.envs.two_player import GameAECEnv, GameParallelEnv
@@ -134,20 +134,15 @@ class TicTacToeEnv(OnePlayerEnv[str]):
         return super()._start(options)
 
     def _advance(self, action: str) -> Turn:
-        if not self._forced_draw_bonus:
-            return super()._advance(action)
-        self._could_win |= SOLUTION.value(self._state) == (1.0, -1.0)[self._seat]
-        return self._with_bonus(super()._advance(action))
+        if self._forced_draw_bonus:
+            self._could_win |= SOLUTION.value(self._state) == (1.0, -1.0)[self._seat]
+        return super()._advance(action)
 
-    def _with_bonus(self, turn: Turn) -> Turn:
-        """The turn, whose reward gets the bonus if it ends in a forced draw."""
-        text, reward, terminated, truncated, info = turn
-        if not terminated:
-            return turn
-        is_forced = info["outcome"] == "draw" and not self._could_win
-        bonus = self._forced_draw_bonus if is_forced else 0.0
-        parts = ending(success=info["success"], outcome=reward, forced_draw=bonus)
-        return text, reward + bonus, terminated, truncated, {**info, **parts}
+    def _extras(self, outcome: str) -> dict[str, float]:
+        if not self._forced_draw_bonus:
+            return {}
+        is_forced = outcome == "draw" and not self._could_win
+        return {"forced_draw": self._forced_draw_bonus if is_forced else 0.0}
 
 
 class TicTacToeAECEnv(GameAECEnv[str]):

@@ -9,7 +9,7 @@ from gymnasium.utils import seeding
 from pettingzoo import AECEnv, ParallelEnv
 
 from ludic_gym.envs.base import RENDER_MODES, Info, checked_render_mode, ending, rendered
-from ludic_gym.envs.game import Game, S, outcome_of
+from ludic_gym.envs.game import Game, S
 from ludic_gym.errors import EnvError, EpisodeOver, NoOracle
 from ludic_gym.spaces import TEXT, TextObservation, TextSpace, own_copy
 
@@ -85,7 +85,7 @@ class GameAECEnv(AECEnv[str, str, str | None], Generic[S]):
             raise EnvError(f"{agent} is to move: an action is a str, got {action!r}")
         self.infos[agent] = {}
         action = self.game.read(action)
-        if action not in self.game.legal_actions(self._state):
+        if not self.game.is_allowed(self._state, action):
             return self._end({agent: -1.0, _other(agent): 1.0}, illegal=(agent,))
         self._state = self.game.play(self._state, action)
         result = self.game.returns(self._state)
@@ -97,9 +97,8 @@ class GameAECEnv(AECEnv[str, str, str | None], Generic[S]):
 
     def play_jointly(self, actions: list[str]) -> None:
         """Play an action of each player, in order; illegal ones lose, also both at once."""
-        legal = self.game.legal_actions(self._state)
-        read = map(self.game.read, actions)
-        wrong = [agent for agent, action in zip(PLAYERS, read, strict=True) if action not in legal]
+        read = zip(PLAYERS, map(self.game.read, actions), strict=True)
+        wrong = [agent for agent, action in read if not self.game.is_allowed(self._state, action)]
         if wrong:
             self.infos = {agent: {} for agent in PLAYERS}
             rewards = {agent: -1.0 if agent in wrong else 1.0 for agent in PLAYERS}
@@ -113,10 +112,15 @@ class GameAECEnv(AECEnv[str, str, str | None], Generic[S]):
         self._cumulative_rewards = dict(rewards)
         self.terminations = dict.fromkeys(PLAYERS, True)
         for agent, reward in rewards.items():
-            outcome = "illegal" if agent in illegal else outcome_of(reward)
-            final = ending(success=outcome == "win", outcome=reward)
+            outcome, success = self._verdict(agent, illegal)
+            final = ending(success=success, outcome=reward)
             self.infos[agent] = {**self.infos[agent], **final, "outcome": outcome}
         self.agent_selection = _other(self.agent_selection)
+
+    def _verdict(self, agent: str, illegal: tuple[str, ...]) -> tuple[str, bool]:
+        if illegal:
+            return ("illegal", False) if agent in illegal else ("win", True)
+        return self.game.end(self._state, PLAYERS.index(agent))
 
     def _retire(self, agent: str, action: str | None) -> None:
         if action is not None:

@@ -28,6 +28,7 @@ def matrix_game(
     payoffs: Mapping[Pair, float],
     prompt: str,
     best_actions: Callable[[Rounds], tuple[str, ...]],
+    made_by: Callable[[], Game[Rounds]],
 ) -> Game[Rounds]:
     """A symmetric game of so many rounds.
 
@@ -44,6 +45,7 @@ def matrix_game(
         observation=partial(observation, rounds),
         system_prompt=lambda player: prompt,
         best_actions=best_actions,
+        made_by=made_by,
     )
 
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from functools import cache, reduce
+from functools import cache, lru_cache, partial, reduce
 from operator import xor
+from typing import Literal
 
 import numpy as np
 
 from ludic_gym.envs.arithmetic import between
 from ludic_gym.envs.game import Game
 from ludic_gym.envs.one_player import OnePlayerEnv
+from ludic_gym.envs.solitaire import checked_range
 from ludic_gym.envs.two_player import GameAECEnv, GameParallelEnv
 
-PILES = 3
-LARGEST = 7
+PILES, MOST_PILES = 3, 9
+LARGEST, MOST_STONES = 7, 99
 PROMPT = (
     "You play Nim. Players take turns; each takes any number of stones, at least one, from one "
     "pile. Who takes the last stone of all wins. Reply with just the number of the pile and the "
@@ -23,9 +25,9 @@ PROMPT = (
 State = tuple[tuple[int, ...], int]
 
 
-def initial(rng: np.random.Generator) -> State:
-    """Three piles of one to seven stones."""
-    return tuple(between(rng, 1, LARGEST) for _ in range(PILES)), 0
+def initial(piles: int, largest: int, rng: np.random.Generator) -> State:
+    """So many piles of up to so many stones, at least one."""
+    return tuple(between(rng, 1, largest) for _ in range(piles)), 0
 
 
 def mover(state: State) -> int:
@@ -33,7 +35,7 @@ def mover(state: State) -> int:
     return state[1]
 
 
-@cache
+@lru_cache(maxsize=2**16)
 def legal_actions(state: State) -> tuple[str, ...]:
     """Every pile with every number of its stones: "1 3" is three from the first."""
     return tuple(f"{i} {n}" for i, pile in enumerate(state[0], 1) for n in range(1, pile + 1))
@@ -63,7 +65,7 @@ def system_prompt(player: int) -> str:
     return PROMPT
 
 
-@cache
+@lru_cache(maxsize=2**16)
 def best_actions(state: State) -> tuple[str, ...]:
     """What leaves piles whose exclusive or is zero; where nothing does, one stone of the most."""
     best = tuple(action for action in legal_actions(state) if not nim_sum(play(state, action)))
@@ -71,26 +73,42 @@ def best_actions(state: State) -> tuple[str, ...]:
     return best or (f"{state[0].index(max(state[0])) + 1} 1",)
 
 
+def spaced(text: str) -> str:
+    """The text with single blanks."""
+    return " ".join(text.split())
+
+
 def nim_sum(state: State) -> int:
     """The exclusive or of the piles; zero means that who is to move loses."""
     return reduce(xor, state[0])
 
 
-NIM = Game(
-    name="Nim",
-    initial=initial,
-    mover=mover,
-    legal_actions=legal_actions,
-    play=play,
-    returns=returns,
-    observation=observation,
-    system_prompt=system_prompt,
-    best_actions=best_actions,
-)
+@cache
+def nim(piles: int = PILES, largest: int = LARGEST) -> Game[State]:
+    """Nim from so many piles of one to so many stones; ConfigError for none or too many."""
+    checked_range("piles", piles, 1, MOST_PILES)
+    checked_range("largest", largest, 1, MOST_STONES)
+    return Game(
+        name="Nim",
+        initial=partial(initial, piles, largest),
+        mover=mover,
+        legal_actions=legal_actions,
+        play=play,
+        returns=returns,
+        observation=observation,
+        system_prompt=system_prompt,
+        best_actions=best_actions,
+        read=spaced,
+        made_by=partial(nim, piles, largest),
+    )
 
 
 class NimEnv(OnePlayerEnv[State]):
-    """Nim against a scripted opponent, from three piles of one to seven stones.
+    """Nim against a scripted opponent.
+
+    opponent, seat: see `OnePlayerEnv`; there are no draws.
+    piles: how many, 1 to 9.
+    largest: how many stones a pile has at most, 1 to 99; at least one.
 
     Action: the number of a pile, and how many stones to take from it. Whether the first or the
     second player can force a win depends on the piles.
@@ -105,15 +123,30 @@ class NimEnv(OnePlayerEnv[State]):
     2 3                 (reward 1)
     """
 
-    game = NIM
+    def __init__(
+        self,
+        opponent: str = "random",
+        seat: Literal["first", "second", "random"] = "first",
+        piles: int = PILES,
+        largest: int = LARGEST,
+        render_mode: str | None = None,
+    ) -> None:
+        super().__init__(opponent, seat, render_mode=render_mode)
+        self.game = nim(piles, largest)
 
 
 class NimAECEnv(GameAECEnv[State]):
-    """Nim for two agents in turn."""
+    """Nim for two agents in turn; `piles` and `largest` as in `NimEnv`."""
 
-    game = NIM
+    def __init__(
+        self, piles: int = PILES, largest: int = LARGEST, render_mode: str | None = None
+    ) -> None:
+        self.game = nim(piles, largest)
+        super().__init__(render_mode)
 
 
-def parallel_env(render_mode: str | None = None) -> GameParallelEnv[State]:
+def parallel_env(
+    piles: int = PILES, largest: int = LARGEST, render_mode: str | None = None
+) -> GameParallelEnv[State]:
     """Nim for two agents with joint actions."""
-    return GameParallelEnv(NimAECEnv(render_mode))
+    return GameParallelEnv(NimAECEnv(piles, largest, render_mode))

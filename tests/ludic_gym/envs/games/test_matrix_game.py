@@ -1,11 +1,12 @@
 from functools import partial
 
+import gymnasium as gym
 import pettingzoo
 import pytest
 
 import ludic_gym  # noqa: F401 (registers the ids)
 from ludic_gym.envs.games.matrix_game import Rounds, mover, observation, play, returns
-from ludic_gym.errors import EnvError, EpisodeOver
+from ludic_gym.errors import ConfigError, EnvError, EpisodeOver
 
 ID = "ludic/RockPaperScissors-v0"
 STATE = Rounds((("a", "b"),), "a")
@@ -80,3 +81,19 @@ def test_in_turn_the_second_does_not_see_the_first_choice():
     before = env.observe("player_1")
     env.step("rock")
     assert env.observe("player_1") == before
+
+
+@pytest.mark.parametrize("env_id", [ID, "ludic/IteratedPrisonersDilemma-v0"])
+def test_rounds_can_be_chosen_and_are_told(env_id):
+    env = gym.make(env_id, rounds=2).unwrapped
+    text, info = env.reset(seed=0)
+    assert text == "Round 1 of 2. You - other:"
+    assert "You play 2 rounds" in info["system_prompt"]
+    action = env.legal_actions()[0]
+    assert [env.step(action)[2], env.step(action)[2]] == [False, True]
+    joint = pettingzoo.make("parallel", env_id, rounds=1)
+    joint.reset(seed=0)
+    joint.step(dict.fromkeys(joint.agents, action))
+    assert joint.agents == []
+    with pytest.raises(ConfigError, match="rounds is an int from 1 to 1000, got 0"):
+        gym.make(env_id, rounds=0)

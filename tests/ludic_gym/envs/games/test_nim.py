@@ -1,4 +1,8 @@
+import copy
+import pickle
+
 import gymnasium as gym
+import pettingzoo
 import pytest
 
 import ludic_gym  # noqa: F401 (registers the ids)
@@ -12,6 +16,7 @@ from ludic_gym.envs.games.nim import (
     play,
     returns,
 )
+from ludic_gym.errors import ConfigError
 
 ID = "ludic/Nim-v0"
 
@@ -67,3 +72,33 @@ def test_what_cannot_be_taken_is_illegal(action):
     env.reset(seed=0)
     _, reward, terminated, _, info = env.step(action)
     assert (reward, terminated, info["outcome"]) == (-1.0, True, "illegal")
+
+
+def test_piles_and_stones_can_be_chosen():
+    env = gym.make(ID, piles=2, largest=1)
+    text, _ = env.reset(seed=0)
+    assert text == "Pile 1: 1\nPile 2: 1"
+    pair = pettingzoo.make("aec", ID, piles=4, largest=1)
+    pair.reset(seed=0)
+    assert pair.legal_actions() == ("1 1", "2 1", "3 1", "4 1")
+
+
+def test_white_space_between_the_numbers_does_not_matter():
+    env = gym.make(ID, piles=1, largest=1)
+    env.reset(seed=0)
+    assert env.step(" 1 \t 1\n")[4]["outcome"] == "win"
+
+
+@pytest.mark.parametrize("kwargs", [{"piles": 0}, {"piles": 10}, {"largest": 0}, {"largest": 1.5}])
+def test_too_few_and_too_many_are_refused(kwargs):
+    with pytest.raises(ConfigError, match="is an int from 1 to"):
+        gym.make(ID, **kwargs)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda env: pickle.loads(pickle.dumps(env))])
+def test_a_copy_keeps_the_piles(copied):
+    env = gym.make(ID, piles=5, largest=2).unwrapped
+    env.reset(seed=0)
+    twin = copied(env)
+    assert twin.game is env.game
+    assert twin.step("1 1") == env.step("1 1")
