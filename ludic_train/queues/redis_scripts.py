@@ -1,0 +1,150 @@
+"""What Redis does in one piece: small scripts that see ids and numbers, never the groups.
+
+A group of 150 kB through Lua costs four times what it costs beside it, so groups travel by plain
+XADD and XREADGROUP. Every script that changes something says absolute numbers or checks first
+whether it was run already, because a caller whose connection broke runs it again.
+"""
+
+# Only the reader of the newest epoch may change what has been read.
+_FENCE = """
+local epoch = redis.call('HGET', STATE, 'epoch')
+if not epoch then return redis.error_reply('RESET') end
+if epoch ~= ARGV[1] then return redis.error_reply('SUPERSEDED') end
+"""
+
+# KEYS: groups, state, actors, running. ARGV: prefix of the alive keys, name, report, running,
+# version, wanted, ms to live, max_queued. The formula is `base.capacity`.
+ADMIT = """
+local groups, state, actors, running = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+redis.call('SET', ARGV[1] .. ARGV[2], '1', 'PX', ARGV[7])
+redis.call('HSET', actors, ARGV[2], ARGV[3])
+redis.call('HSET', running, ARGV[2], ARGV[4])
+local playing = 0
+local all = redis.call('HGETALL', running)
+for i = 1, #all, 2 do
+  if redis.call('EXISTS', ARGV[1] .. all[i]) == 1 then
+    playing = playing + tonumber(all[i + 1])
+  else
+    redis.call('HDEL', running, all[i])
+    redis.call('HDEL', actors, all[i])
+  end
+end
+local s = redis.call('HMGET', state, 'version', 'batch', 'updates', 'max_lag', 'held')
+if not s[1] then return {0} end
+local room = tonumber(ARGV[8])
+if s[4] ~= '' then
+  local lag = math.max(0, tonumber(s[1]) - tonumber(ARGV[5]))
+  local left = tonumber(s[4]) - lag - (tonumber(s[3]) - 1)
+  room = tonumber(s[2]) * (math.floor(left / tonumber(s[3])) + 1)
+end
+local queued = redis.call('XLEN', groups) - tonumber(s[5])
+local granted = math.max(0, math.min(tonumber(ARGV[6]), room - queued - playing))
+redis.call('HINCRBY', running, ARGV[2], granted)
+return {granted, s[1], s[2], s[3], s[4]}
+"""
+
+# KEYS: groups, state, counts. ARGV: max_queued. Entries that were read already stay: the trainer
+# has them.
+DROP_OLDEST = """
+local groups, state, counts = KEYS[1], KEYS[2], KEYS[3]
+local held = tonumber(redis.call('HGET', state, 'held') or '0')
+local surplus = redis.call('XLEN', groups) - held - tonumber(ARGV[1])
+if surplus <= 0 then return 0 end
+local start, found = '-', redis.call('XINFO', 'GROUPS', groups)
+if #found > 0 then
+  for i = 1, #found[1], 2 do
+    if found[1][i] == 'last-delivered-id' then start = '(' .. found[1][i + 1] end
+  end
+end
+local dropped = 0
+for _, entry in ipairs(redis.call('XRANGE', groups, start, '+', 'COUNT', surplus)) do
+  dropped = dropped + redis.call('XDEL', groups, entry[1])
+end
+redis.call('HINCRBY', counts, 'dropped', dropped)
+return dropped
+"""
+
+# KEYS: groups, state, attempts. ARGV: the first id that stays, held, released, version, batch,
+# updates, max_lag. Returns the epoch, the groups lost, and where the group of readers begins.
+TAKE_OVER = """
+local groups, state = KEYS[1], KEYS[2]
+if redis.call('EXISTS', groups) == 1 then
+  for _, found in ipairs(redis.call('XINFO', 'GROUPS', groups)) do
+    redis.call('XGROUP', 'DESTROY', groups, found[2])
+  end
+  if ARGV[1] ~= '' then redis.call('XTRIM', groups, 'MINID', '=', ARGV[1]) end
+end
+local epoch = redis.call('HINCRBY', state, 'epoch', 1)
+local gone = tonumber(redis.call('HGET', state, 'released') or '0')
+redis.call('XGROUP', 'CREATE', groups, 'trainer-' .. epoch, '0', 'MKSTREAM')
+if ARGV[1] ~= '' then
+  local function parts(id) return id:match('(%d+)-(%d+)') end
+  local info, last = redis.call('XINFO', 'STREAM', groups), '0-0'
+  for i = 1, #info, 2 do
+    if info[i] == 'last-generated-id' then last = info[i + 1] end
+  end
+  local ms, seq = parts(last)
+  local first_ms, first_seq = parts(ARGV[1])
+  ms, seq = tonumber(ms), tonumber(seq)
+  first_ms, first_seq = tonumber(first_ms), tonumber(first_seq)
+  if ms < first_ms or (ms == first_ms and seq < first_seq) then
+    redis.call('XSETID', groups, ARGV[1])
+  end
+end
+redis.call('HSET', state, 'held', ARGV[2], 'released', ARGV[3], 'version', ARGV[4],
+  'batch', ARGV[5], 'updates', ARGV[6], 'max_lag', ARGV[7])
+return {epoch, math.max(0, gone - tonumber(ARGV[3]))}
+"""
+
+# KEYS: groups, state. ARGV: epoch. Fails for a reader that was superseded.
+CHECK = f"""
+local STATE = KEYS[2]
+{_FENCE}
+return 1
+"""
+
+# KEYS: groups, state, lags, owners, order, attempts. ARGV: epoch, version, held, released, keys
+# remembered, number of trained, then id, key, lag of each trained, then the ids to release.
+SETTLE = f"""
+local STATE = KEYS[2]
+{_FENCE}
+local groups, lags, owners, order, attempts = KEYS[1], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+redis.call('HSET', STATE, 'version', ARGV[2], 'held', ARGV[3], 'released', ARGV[4])
+local first_release = 7 + 3 * tonumber(ARGV[6])
+for i = 7, first_release - 1, 3 do
+  redis.call('HDEL', attempts, ARGV[i])
+  if redis.call('HSETNX', owners, ARGV[i + 1], ARGV[i]) == 1 then
+    redis.call('RPUSH', order, ARGV[i + 1])
+    if ARGV[i + 2] ~= '' then redis.call('HINCRBY', lags, ARGV[i + 2], 1) end
+  end
+end
+for i = first_release, #ARGV do
+  redis.call('XACK', groups, 'trainer-' .. ARGV[1], ARGV[i])
+  redis.call('XDEL', groups, ARGV[i])
+end
+while redis.call('LLEN', order) > tonumber(ARGV[5]) do
+  redis.call('HDEL', owners, redis.call('LPOP', order))
+end
+return 1
+"""
+
+# KEYS: groups, state, counts, owners, order, attempts, dead. ARGV: epoch, id, key, why, reason,
+# size, head, dead letters kept. A dead entry owns no key: its key may be a lie. Redis 6.2 is asked
+# to replicate what the script did, since XADD chooses an id.
+DISCARD = f"""
+if redis.replicate_commands then redis.replicate_commands() end
+local STATE = KEYS[2]
+{_FENCE}
+redis.call('XACK', KEYS[1], 'trainer-' .. ARGV[1], ARGV[2])
+if redis.call('XDEL', KEYS[1], ARGV[2]) == 0 then return 0 end
+redis.call('HINCRBY', KEYS[3], ARGV[4], 1)
+redis.call('HDEL', KEYS[6], ARGV[2])
+if ARGV[4] ~= 'dead' and redis.call('HSETNX', KEYS[4], ARGV[3], ARGV[2]) == 1 then
+  redis.call('RPUSH', KEYS[5], ARGV[3])
+end
+if ARGV[4] == 'dead' then
+  redis.call('XADD', KEYS[7], 'MAXLEN', '~', ARGV[8], '*', 'id', ARGV[2], 'key', ARGV[3],
+    'reason', ARGV[5], 'size', ARGV[6], 'head', ARGV[7])
+end
+return 1
+"""

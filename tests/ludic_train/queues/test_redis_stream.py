@@ -1,0 +1,195 @@
+"""What only a server can do to a queue: refuse, forget, fall silent, and change its clock."""
+
+import shutil
+import subprocess
+from itertools import count
+
+import pytest
+from redis.asyncio import Redis
+from redis_server import RedisServer, free_port, needs_redis
+
+from ludic_train.errors import QueueError, QueueReset, QueueUnavailable
+from ludic_train.queues import (
+    ActorReport,
+    Progress,
+    RedisQueue,
+    Trained,
+    TrainerReport,
+    redis_stream,
+)
+from ludic_train.queues.urls import open_queue
+
+pytestmark = needs_redis
+FRESH = TrainerReport(version=0, groups_per_batch=2, max_lag=3)
+numbers = count()
+
+
+async def take_over(queue, **changes):
+    return await queue.take_over(FRESH, **{"kept": "", "held": 0, "released": 0, **changes})
+
+
+@pytest.fixture
+async def made(redis_server):
+    """Makes queues of the shared server, and closes them."""
+    key, found = f"r{next(numbers)}", []
+
+    def make(url=redis_server.url, **options):
+        found.append(RedisQueue(url, key, **options))
+        return found[-1]
+
+    yield make
+    for queue in found:
+        await queue.aclose()
+
+
+@pytest.fixture
+async def own_server(tmp_path):
+    server = RedisServer(tmp_path)
+    yield server
+    server.stop()
+
+
+async def test_a_password_and_a_database_stand_in_the_url(made, tmp_path):
+    server = RedisServer(tmp_path, "--requirepass", "pa:ss")
+    try:
+        good = made(f"redis://:pa%3Ass@127.0.0.1:{server.port}/3")
+        await good.push("a", b"a")
+        for wrong in ("", ":other@"):
+            queue = made(f"redis://{wrong}127.0.0.1:{server.port}/3")
+            with pytest.raises(QueueError, match="user and password") as refused:
+                await queue.push("b", b"b")
+            assert not isinstance(refused.value, QueueUnavailable)
+        assert (await made(f"redis://:pa%3Ass@127.0.0.1:{server.port}/2").status()).queued == 0
+        assert (await good.status()).queued == 1
+    finally:
+        server.stop()
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="there is no openssl here")
+async def test_the_connection_may_be_encrypted(made, tmp_path):
+    words = "req -x509 -newkey rsa:2048 -nodes -days 2 -keyout key.pem -out cert.pem"
+    names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
+    subprocess.run(
+        ["openssl", *words.split(), *names], cwd=tmp_path, check=True, capture_output=True
+    )
+    cert, port = tmp_path / "cert.pem", free_port()
+    tls = ["--tls-port", str(port), "--tls-cert-file", str(cert), "--tls-auth-clients", "no"]
+    server = RedisServer(tmp_path, *tls, "--tls-key-file", str(tmp_path / "key.pem"))
+    try:
+        queue = made(f"rediss://localhost:{port}/0?ssl_ca_certs={cert}")
+        await queue.push("a", b"a")
+        assert (await queue.status()).queued == 1
+        with pytest.raises(QueueUnavailable, match="certificate"):
+            await made(f"rediss://localhost:{port}/0").push("b", b"b")
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize("url", ["http://localhost", "localhost:6379"])
+def test_a_url_that_names_no_queue_is_refused(url):
+    with pytest.raises(QueueError, match="names no queue"):
+        open_queue(url, "k")
+
+
+def test_a_url_with_an_option_that_is_none_is_refused():
+    with pytest.raises(QueueError, match="no URL of a Redis"):
+        open_queue("redis://localhost:6379/x?socket_timeout=abc", "k")
+
+
+async def test_a_server_that_is_not_there_is_named_as_such(made):
+    with pytest.raises(QueueUnavailable, match=r"ConnectionError: .*connecting"):
+        await made(f"redis://127.0.0.1:{free_port()}/0").push("a", b"a")
+
+
+async def test_a_server_that_lost_everything_is_told_from_another_trainer(made, own_server):
+    queue = made(own_server.url)
+    await take_over(queue)
+    await queue.push("a", b"a")
+    (a,) = await queue.read(1)
+    own_server.kill()
+    with pytest.raises(QueueUnavailable):
+        await queue.read(1)
+    own_server.start()
+    with pytest.raises(QueueReset):
+        await queue.read(1)
+    with pytest.raises(QueueReset):
+        await queue.settle(Progress(trainer=FRESH, trained=[Trained(id=a.id, key="a", lag=0)]))
+    await take_over(queue)
+    await queue.push("b", b"b")
+    assert [entry.key for entry in await queue.read(1)] == ["b"]
+
+
+async def test_entries_whose_delivery_was_lost_are_read_after_all(made, own_server, monkeypatch):
+    monkeypatch.setattr(redis_stream, "TIMEOUT_S", 1.5)
+    queue, other = made(own_server.url), Redis.from_url(own_server.url)
+    await take_over(queue)
+    for key in "abc":
+        await queue.push(key, b"")
+    assert [entry.key for entry in await queue.read(1)] == ["a"]
+    own_server.pause()
+    with pytest.raises(QueueUnavailable):
+        await queue.read(5)
+    own_server.go_on()
+    # The server has answered by now, to a connection that nobody listens to.
+    stream = queue._names["groups"]
+    (group,) = await other.xinfo_groups(stream)
+    assert group["pending"] == 3
+    await queue.push("d", b"")
+    assert [entry.key for entry in await queue.read(5)] == ["b", "c"]
+    assert [entry.key for entry in await queue.read(5)] == ["d"]
+    await other.aclose()
+
+
+async def test_an_actor_that_reports_no_more_holds_no_room(made, redis_server, monkeypatch):
+    monkeypatch.setattr(redis_stream, "ALIVE_MS", 30)
+    queue = made()
+    await take_over(queue)
+    assert (await queue.admit(ActorReport(name="dies", running=0, version=0), 8)).granted == 8
+    while (await queue.status()).actors:
+        pass
+    assert (await queue.admit(ActorReport(name="lives", running=0, version=0), 8)).granted == 8
+
+
+async def test_a_clock_that_jumps_forward_is_forgiven_at_the_next_report(made, redis_server):
+    # Every lifetime ends at once: that is all that a server's clock decides.
+    queue, server = made(), Redis.from_url(redis_server.url)
+    await take_over(queue)
+    one, two = (ActorReport(name=name, running=0, version=0) for name in ("one", "two"))
+    assert (await queue.admit(one, 8)).granted == 8
+    await server.delete(queue._alive + "one")
+    assert (await queue.admit(two, 0)).granted == 0
+    assert (await queue.admit(ActorReport(name="one", running=8, version=0), 1)).granted == 0
+    assert (await queue.admit(two, 1)).granted == 0
+    await server.aclose()
+
+
+async def test_a_clock_that_jumps_back_keeps_the_order_and_loses_nothing(made, redis_server):
+    # The stream has seen the year 2100; what is pushed now must come after that all the same.
+    queue, server = made(), Redis.from_url(redis_server.url)
+    stream = queue._names["groups"]
+    await server.xadd(stream, {"k": "future", "d": b""}, id="4102444800000-0")
+    await queue.push("now", b"")
+    await take_over(queue)
+    future, now = await queue.read(2)
+    assert (future.key, now.key) == ("future", "now")
+    # A server that forgot the stream begins anew, and still after what a checkpoint covers.
+    await server.delete(stream)
+    await take_over(queue, kept=now.id, released=2)
+    await queue.push("later", b"")
+    assert [entry.key for entry in await queue.read(1)] == ["later"]
+    await server.aclose()
+
+
+async def test_what_a_stranger_added_arrives_as_an_entry_that_no_group_can_be_read_from(
+    made, redis_server
+):
+    queue, server = made(), Redis.from_url(redis_server.url)
+    await server.xadd(queue._names["groups"], {"whatever": b"\xff"})
+    await server.xadd(queue._names["groups"], {"k": b"\xff\xfe", "d": b"x"})
+    await take_over(queue)
+    first, second = await queue.read(2)
+    assert (first.key, first.data) == ("", b"")
+    assert second.data == b"x"
+    await queue.discard(first, "dead", "truncated")
+    assert [letter.reason for letter in await queue.dead_letters()] == ["truncated"]
+    await server.aclose()

@@ -1,0 +1,58 @@
+"""A real Redis for the tests, on a free port, with nothing in it."""
+
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+PROGRAM = shutil.which("redis-server") or shutil.which("valkey-server")
+needs_redis = pytest.mark.skipif(PROGRAM is None, reason="there is no redis-server here")
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class RedisServer:
+    """A redis-server process that can be killed, started again and paused."""
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        self.port = free_port()
+        self.url = f"redis://127.0.0.1:{self.port}/0"
+        self._options = ["--port", str(self.port), "--dir", str(folder), "--save", "", *options]
+        self.start()
+
+    def start(self):
+        command = [PROGRAM, *self._options]
+        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        for _ in range(600):
+            try:
+                with socket.create_connection(("127.0.0.1", self.port), timeout=1) as connection:
+                    connection.sendall(b"PING\r\n")
+                    if connection.recv(8).startswith((b"+PONG", b"-NOAUTH")):
+                        return
+            except OSError:
+                pass
+            time.sleep(0.05)
+        raise TimeoutError("redis-server did not start within 30 s")
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    def pause(self):
+        self.process.send_signal(signal.SIGSTOP)
+
+    def go_on(self):
+        self.process.send_signal(signal.SIGCONT)
+
+    def stop(self):
+        if self.process.poll() is None:
+            self.go_on()
+            self.kill()
