@@ -23,6 +23,7 @@ from ludic_gym.types import Completion, Decision, Episode, Rollout, Sampling, St
 SCHEMA = "ludic.episode"
 VERSION = 1
 JSON = Any
+TRACES = ("prompt_ids", "completion_ids", "logprobs", "versions")
 _ARRAY_KINDS = "biufU"
 
 
@@ -112,7 +113,7 @@ def completion_to_json(completion: Completion) -> dict[str, JSON]:
 
 def completion_from_json(record: Mapping[str, JSON]) -> Completion:
     """The completion that `completion_to_json` was given."""
-    traces = {name: _tuple(record[name]) for name in ("prompt_ids", "completion_ids", "logprobs")}
+    traces = {name: _tuple(record.get(name)) for name in TRACES}
     calls = tuple(ToolCall(**call) for call in record["tool_calls"])
     sampling = _sampling_from_json(record["sampling"])
     return Completion(**{**record, **traces, "sampling": sampling, "tool_calls": calls})

@@ -77,8 +77,10 @@ class Completion:
     completion_ids: exactly the ids that were sampled, the end-of-turn token included.
     logprobs: nats, one per completion id, under the distribution that was sampled from
         (temperature and top_p applied).
-    policy_version: the update that produced the params.
-    The three are None where the endpoint does not tell; such completions cannot be trained on.
+    policy_version: the update that produced the params; where they changed while this was sampled,
+        the oldest.
+    versions: the update of each completion id, where the server tells.
+    The first three are None where the endpoint does not tell; such completions cannot be trained on.
     """
 
     text: str
@@ -88,6 +90,7 @@ class Completion:
     completion_ids: tuple[int, ...] | None = None
     logprobs: tuple[float, ...] | None = None
     policy_version: int | None = None
+    versions: tuple[int, ...] | None = None
     tool_calls: tuple[ToolCall, ...] = ()
 
 

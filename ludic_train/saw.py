@@ -165,7 +165,8 @@ def _row(spans: Sequence[_Span], rollout: Rollout, *, rewards: bool) -> SAWItem:
         if logprobs is not None:
             logprobs[where] = call.logprobs
         if versions is not None:
-            versions[where] = -1 if call.policy_version is None else call.policy_version
+            known = call.versions or call.policy_version
+            versions[where] = -1 if known is None else known
     return SAWItem(
         input_ids=np.asarray(ids, np.int32),
         action_mask=mask,

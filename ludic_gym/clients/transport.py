@@ -112,6 +112,19 @@ class HttpTransport:
         self._servers = [_Server(url.rstrip("/")) for url in self.urls]
         self._wires = WeakKeyDictionary()
 
+    def use(self, urls: Sequence[str]) -> None:
+        """Ask only these servers from now on; requests in flight are left to end."""
+        if not urls:
+            raise ConfigError("there is no server left to ask")
+        known = {server.url: server for server in self._servers}
+        wanted = [url.rstrip("/") for url in urls]
+        self._servers = [known.get(url) or _Server(url) for url in wanted]
+
+    @property
+    def used(self) -> list[str]:
+        """The addresses of the servers that are asked."""
+        return [server.url for server in self._servers]
+
     async def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """The JSON object that a server answers. Raises ClientError if there is none."""
         return await self._counted("POST", path, body)

@@ -13,20 +13,22 @@ from ludic_gym.clients.chat_format import (
     sampling_fields,
     token_trace,
 )
-from ludic_gym.clients.openai import HttpClient
 from ludic_gym.clients.transport import HttpOptions
+from ludic_gym.clients.vllm_server import NEUTRAL, VLLMClient, versions_of
 from ludic_gym.errors import ClientError
 from ludic_gym.prompts import ExactPrompts, Render
 from ludic_gym.types import Completion, Message, Sampling
 
+GENERATE_ROUTE = "/inference/v1/generate"
 
-class VLLMTokenClient(HttpClient):
+
+class VLLMTokenClient(VLLMClient):
     """Renders the prompts itself, so that each one continues the tokens sampled before it.
 
     render: the chat template of the server's model, from messages to token ids.
     prompts: the renderer, which counts the prompts that could not be continued.
-    policy_version: as in VLLMChatClient, and so is what the server's log-probs need.
-    The server cannot find tool calls on this route: use TextTools.
+    The server needs `--enable-scale-out`, which `ludic serve` gives it; it then names the version
+    of every token. It cannot find tool calls on this route: use TextTools.
     """
 
     def __init__(
@@ -41,10 +43,14 @@ class VLLMTokenClient(HttpClient):
         policy_version: int | None = None,
     ) -> None:
         super().__init__(
-            base_url, model, api_key_env=api_key_env, options=options, extra_body=extra_body
+            base_url,
+            model,
+            api_key_env=api_key_env,
+            options=options,
+            extra_body=extra_body,
+            policy_version=policy_version,
         )
         self.prompts = ExactPrompts(render)
-        self.policy_version = policy_version
 
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, tools: Sequence[ToolSchema] = ()
@@ -52,21 +58,28 @@ class VLLMTokenClient(HttpClient):
         """The next assistant message. Raises ClientError if there is no usable answer."""
         if tools:
             raise ClientError("this route finds no tool calls; use ToolUse(protocol=TextTools())")
-        version = self.policy_version
-        prompt_ids = self.prompts.token_ids(messages)
-        body = {
-            "model": await self.model(),
-            "prompt": list(prompt_ids),
-            **sampling_fields(sampling),
-            "logprobs": 0,
-            "return_token_ids": True,
-        }
-        choice = first_choice(await self.asked("/completions", body))
-        logprobs = needed(choice, "logprobs", dict).get("token_logprobs")
+        return await self.continued(self.prompts.token_ids(messages), sampling)
+
+    async def continued(self, prompt_ids: Sequence[int], sampling: Sampling) -> Completion:
+        """What comes after these tokens. Raises ClientError if there is no usable answer."""
+        version, adapter = self.policy_version, self._adapter
+        async with self._counted(sampling) as model:
+            params = {**sampling_fields(sampling), **NEUTRAL, "logprobs": 0}
+            body = {"model": model, "token_ids": list(prompt_ids), "output_mode": "text"}
+            answer = await self.asked(GENERATE_ROUTE, {**body, "sampling_params": params})
+        choice = first_choice(answer)
+        content = needed(needed(choice, "logprobs", dict), "content", list)
+        trace = token_trace(
+            list(prompt_ids), choice.get("token_ids"), [token.get("logprob") for token in content]
+        )
+        # An adapter's version is in its name; the spans tell of the base model.
+        length = len(trace["completion_ids"])
+        versions = None if adapter else versions_of(choice, published=version, length=length)
         return Completion(
             text=needed(choice, "text", str),
             finish_reason=finish_reason(choice),
             sampling=sampling,
-            policy_version=version,
-            **token_trace(list(prompt_ids), choice.get("token_ids"), logprobs),
+            policy_version=min(versions) if versions else version,
+            versions=versions,
+            **trace,
         )

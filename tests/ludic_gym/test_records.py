@@ -28,6 +28,7 @@ COMPLETION = Completion(
     completion_ids=(3,),
     logprobs=(-1 / 3,),
     policy_version=4,
+    versions=(4,),
     tool_calls=(ToolCall(id="c", name="f", arguments="{"),),
 )
 TASK = Task(
@@ -187,6 +188,7 @@ def test_the_schema_is_written_down():
         "sampling",
         "text",
         "tool_calls",
+        "versions",
     ]
     assert sorted(record["task"]) == [
         "env_id",

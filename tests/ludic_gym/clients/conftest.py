@@ -33,11 +33,27 @@ def answer(text="4", ids=(52, 9), logprobs=(-0.25, -0.5), **choice):
     }
 
 
+async def processed(request):
+    """Log-probs of five tokens, of logits that are a nat apart, at the temperature asked for."""
+    heat = (await request.json())["temperature"]
+    logprobs = {f"token_id:{i}": -i / heat for i in range(5)}
+    return web.json_response({"choices": [{"logprobs": {"top_logprobs": [logprobs]}}]})
+
+
+async def raw(request):
+    """As vLLM without --logprobs-mode: the temperature changes nothing."""
+    logprobs = {f"token_id:{i}": -float(i) for i in range(5)}
+    return web.json_response({"choices": [{"logprobs": {"top_logprobs": [logprobs]}}]})
+
+
 @asynccontextmanager
-async def serving(handler: Handler, **routes: Handler) -> AsyncIterator[str]:
+async def serving(
+    handler: Handler, *, completions: Handler = processed, **routes: Handler
+) -> AsyncIterator[str]:
     """A server whose chat route is `handler`; its address."""
     app = web.Application()
     app.router.add_post("/v1/chat/completions", handler)
+    app.router.add_post("/v1/completions", completions)
     for name, route in routes.items():
         app.router.add_get(f"/v1/{name}", route)
     runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
@@ -74,5 +90,12 @@ def replying(*answers) -> Handler:
 def http() -> SimpleNamespace:
     """What tests of HTTP clients need."""
     return SimpleNamespace(
-        ASK=ASK, FAST=FAST, answer=answer, serving=serving, asked=asked, replying=replying
+        ASK=ASK,
+        FAST=FAST,
+        answer=answer,
+        serving=serving,
+        asked=asked,
+        replying=replying,
+        raw=raw,
+        processed=processed,
     )

@@ -48,7 +48,9 @@ async def test_a_request_says_all_that_matters(http):
             "return_token_ids": True,
             "logprobs": True,
             "top_logprobs": 0,
+            "top_k": 0,
             "min_p": 0.1,
+            "repetition_penalty": 1.0,
         }
     ]
 

@@ -10,6 +10,7 @@ from ludic_gym.prompts import extends
 from ludic_gym.types import Sampling
 
 END = 256
+ASK = [{"role": "user", "content": "x"}]
 
 
 def render(messages, reply_comes):
@@ -17,15 +18,20 @@ def render(messages, reply_comes):
     return ids + [300] * reply_comes
 
 
-def answer(*ids, logprobs=None, **choice):
+def answer(*ids, logprobs=None, spans=(("3", 2),), **choice):
     given = [-0.5] * len(ids) if logprobs is None else logprobs
+    starts = [sum(size for _, size in spans[:i]) for i in range(len(spans))]
     return {
         "choices": [
             {
                 "text": bytes(i for i in ids if i < 256).decode(),
                 "finish_reason": "stop",
                 "token_ids": list(ids),
-                "logprobs": {"token_logprobs": given},
+                "logprobs": {"content": [{"logprob": value} for value in given]},
+                "weight_versions": [
+                    {"version": version, "start": start, "end": start + size}
+                    for (version, size), start in zip(spans, starts, strict=True)
+                ],
                 **choice,
             }
         ]
@@ -42,7 +48,7 @@ async def client_of(*answers):
         return web.json_response(left.pop(0))
 
     app = web.Application()
-    app.router.add_post("/v1/completions", handler)
+    app.router.add_post("/inference/v1/generate", handler)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
@@ -61,13 +67,18 @@ async def test_prompts_are_sent_as_the_tokens_that_were_sampled():
 
     assert bodies[0] == {
         "model": "m",
-        "prompt": [ord("x"), END, 300],
-        "temperature": 1.0,
-        "top_p": 1.0,
-        "max_tokens": 5,
-        "seed": 1,
-        "logprobs": 0,
-        "return_token_ids": True,
+        "token_ids": [ord("x"), END, 300],
+        "output_mode": "text",
+        "sampling_params": {
+            "temperature": 1.0,
+            "top_p": 1.0,
+            "top_k": 0,
+            "min_p": 0.0,
+            "repetition_penalty": 1.0,
+            "max_tokens": 5,
+            "seed": 1,
+            "logprobs": 0,
+        },
     }
     assert extends(calls[1], calls[0])
     assert calls[1].completion_ids == (66, END)
@@ -79,10 +90,52 @@ async def test_prompts_are_sent_as_the_tokens_that_were_sampled():
 async def test_tokens_and_log_probs_have_to_match():
     async with client_of(answer(65, END, logprobs=[-0.5])) as (client, _):
         with pytest.raises(ClientError, match="2 completion ids but 1 log-probs"):
-            await client.complete([{"role": "user", "content": "x"}], Sampling())
+            await client.complete(ASK, Sampling())
 
 
 async def test_tools_are_refused_where_their_calls_could_not_be_found():
     async with client_of() as (client, _):
         with pytest.raises(ClientError, match="TextTools"):
-            await client.complete([{"role": "user", "content": "x"}], Sampling(), [{}])
+            await client.complete(ASK, Sampling(), [{}])
+
+
+async def test_tokens_carry_the_version_that_sampled_them_and_the_call_the_oldest():
+    reply = answer(65, 66, 67, END, spans=(("2", 3), ("3", 1)))
+    async with client_of(reply) as (client, _):
+        completion = await client.complete(ASK, Sampling())
+
+    assert completion.versions == (2, 2, 2, 3)
+    assert completion.policy_version == 2
+
+
+async def test_a_server_that_lost_what_was_published_is_found_out():
+    async with client_of(answer(65, END, spans=(("default", 2),))) as (client, _):
+        with pytest.raises(ClientError, match=r"'default'.*version 3 was published.*started again"):
+            await client.complete(ASK, Sampling())
+
+
+async def test_before_anything_is_published_a_server_names_no_version():
+    async with client_of(answer(65, END, spans=(("default", 2),))) as (client, _):
+        client.policy_version = None
+        completion = await client.complete(ASK, Sampling())
+
+    assert completion.versions is None
+    assert completion.policy_version is None
+
+
+@pytest.mark.parametrize("spans", [(("3", 1),), (("3", 1), ("4", 2))])
+async def test_versions_have_to_cover_the_tokens(spans):
+    async with client_of(answer(65, END, spans=spans)) as (client, _):
+        with pytest.raises(ClientError, match="2 tokens, but weight_versions of"):
+            await client.complete(ASK, Sampling())
+
+
+async def test_an_adapter_is_its_own_version_whatever_the_base_model_is_called():
+    async with client_of(answer(65, END, spans=(("default", 2),))) as (client, bodies):
+        client.use_model("policy-v3")
+        completion = await client.complete(ASK, Sampling())
+
+    assert bodies[0]["model"] == "policy-v3"
+    assert completion.policy_version == 3
+    assert completion.versions is None
+    assert client.in_flight("policy-v3") == 0

@@ -1,0 +1,49 @@
+"""VLLMChatClient: dialogs in, token ids out, from a vLLM server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ludic_gym.clients.base import ToolSchema
+from ludic_gym.clients.chat_format import (
+    chat_body,
+    first_choice,
+    needed,
+    plain_completion,
+    token_trace,
+)
+from ludic_gym.clients.openai import CHAT_ROUTE
+from ludic_gym.clients.vllm_server import NEUTRAL, VLLMClient
+from ludic_gym.types import Completion, Message, Sampling
+
+
+class VLLMChatClient(VLLMClient):
+    """Chat completions from a vLLM server, with exact token ids and log-probs.
+
+    The server renders the dialog, and finds tool calls if it has `--enable-auto-tool-choice`. It
+    names no versions on this route: a completion during which the params change carries the one
+    that it began with. VLLMTokenClient knows the version of every token.
+    """
+
+    async def complete(
+        self, messages: Sequence[Message], sampling: Sampling, tools: Sequence[ToolSchema] = ()
+    ) -> Completion:
+        """The next assistant message. Raises ClientError if there is no usable answer."""
+        version = self.policy_version
+        async with self._counted(sampling) as model:
+            body = {**chat_body(model, messages, sampling, tools), **NEUTRAL}
+            body |= {"return_token_ids": True, "logprobs": True, "top_logprobs": 0}
+            if messages and messages[-1]["role"] == "assistant":
+                body |= {"add_generation_prompt": False, "continue_final_message": True}
+            answer = await self.asked(CHAT_ROUTE, body)
+        traced = replace(plain_completion(answer, sampling), **_trace(answer))
+        return replace(traced, policy_version=version)
+
+
+def _trace(answer: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
+    choice = first_choice(answer)
+    content = needed(choice, "logprobs", dict).get("content")
+    logprobs = [token.get("logprob") for token in content] if isinstance(content, list) else content
+    return token_trace(answer.get("prompt_token_ids"), choice.get("token_ids"), logprobs)
