@@ -6,9 +6,9 @@ import gymnasium as gym
 import pettingzoo
 
 from envs_registry.catalog import CATALOG, EnvEntry
-from envs_registry.suites import SUITES
+from envs_registry.suites import SUITES, bench_kwargs
 
-__all__ = ["CATALOG", "SUITES", "EnvEntry", "register_envs"]
+__all__ = ["CATALOG", "SUITES", "EnvEntry", "bench_kwargs", "register_envs"]
 
 
 def register_envs() -> None:

@@ -15,7 +15,9 @@ class EnvEntry:
     gym, aec, parallel: "module:attribute" of what makes it for Gymnasium, and for PettingZoo's
         two registries; "" where there is no such view.
     kwargs: what the Gymnasium view is made with, unless the caller says otherwise.
-    suites: the benchmarks it is part of.
+    bench_kwargs: what a suite makes it with besides: the real split of a data set, so that no
+        score of a suite comes from the bundled sample.
+    suites: the benchmarks it is part of; it stands on the page under the first.
     tags: words to find it by.
     random_success, oracle_success: how often a policy that plays random legal actions (random
         texts where any is legal) and the environment's own oracle succeed with these kwargs.
@@ -28,11 +30,14 @@ class EnvEntry:
     aec: str = ""
     parallel: str = ""
     kwargs: Mapping[str, str | int | float] = field(default_factory=lambda: MappingProxyType({}))
+    bench_kwargs: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     suites: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
     random_success: float = 0.0
     oracle_success: float = 1.0
 
+
+REAL_TEST = MappingProxyType({"split": "test"})
 
 CATALOG: tuple[EnvEntry, ...] = (
     EnvEntry(
@@ -42,7 +47,7 @@ CATALOG: tuple[EnvEntry, ...] = (
         gym="ludic_gym.envs.tic_tac_toe:TicTacToeEnv",
         aec="ludic_gym.envs.tic_tac_toe:TicTacToeAECEnv",
         parallel="ludic_gym.envs.tic_tac_toe:parallel_env",
-        suites=("core",),
+        suites=("core", "multi-agent"),
         tags=("game", "two-player", "multi-turn", "procedural"),
         random_success=0.585,
         oracle_success=0.99,
@@ -52,7 +57,7 @@ CATALOG: tuple[EnvEntry, ...] = (
         title="Arithmetic",
         description="Short word problems with sums, differences and products of any size.",
         gym="ludic_gym.envs.arithmetic:ArithmeticEnv",
-        suites=("core",),
+        suites=("core", "math"),
         tags=("maths", "single-turn", "procedural"),
     ),
     EnvEntry(
@@ -60,7 +65,8 @@ CATALOG: tuple[EnvEntry, ...] = (
         title="GSM8K",
         description="Grade-school word problems that take two to eight steps.",
         gym="ludic_gym.envs.gsm8k:GSM8KEnv",
-        suites=("core",),
+        bench_kwargs=REAL_TEST,
+        suites=("core", "math"),
         tags=("maths", "single-turn", "dataset"),
     ),
     EnvEntry(
@@ -174,7 +180,7 @@ CATALOG: tuple[EnvEntry, ...] = (
         gym="ludic_gym.envs.games.connect_four:ConnectFourEnv",
         aec="ludic_gym.envs.games.connect_four:ConnectFourAECEnv",
         parallel="ludic_gym.envs.games.connect_four:parallel_env",
-        suites=("two-player",),
+        suites=("multi-agent",),
         tags=("game", "two-player", "multi-turn", "procedural"),
         random_success=0.56,
     ),
@@ -185,7 +191,7 @@ CATALOG: tuple[EnvEntry, ...] = (
         gym="ludic_gym.envs.games.nim:NimEnv",
         aec="ludic_gym.envs.games.nim:NimAECEnv",
         parallel="ludic_gym.envs.games.nim:parallel_env",
-        suites=("two-player",),
+        suites=("multi-agent",),
         tags=("game", "two-player", "multi-turn", "procedural"),
         random_success=0.48,
         oracle_success=0.997,
@@ -197,7 +203,7 @@ CATALOG: tuple[EnvEntry, ...] = (
         gym="ludic_gym.envs.games.kuhn_poker:KuhnPokerEnv",
         aec="ludic_gym.envs.games.kuhn_poker:KuhnPokerAECEnv",
         parallel="ludic_gym.envs.games.kuhn_poker:parallel_env",
-        suites=("two-player",),
+        suites=("multi-agent",),
         tags=("game", "two-player", "multi-turn", "procedural", "hidden-information"),
         random_success=0.55,
         oracle_success=0.42,
@@ -209,7 +215,7 @@ CATALOG: tuple[EnvEntry, ...] = (
         gym="ludic_gym.envs.games.rock_paper_scissors:RockPaperScissorsEnv",
         aec="ludic_gym.envs.games.rock_paper_scissors:RockPaperScissorsAECEnv",
         parallel="ludic_gym.envs.games.rock_paper_scissors:parallel_env",
-        suites=("two-player",),
+        suites=("multi-agent",),
         tags=("game", "two-player", "multi-turn", "simultaneous"),
         random_success=0.42,
     ),
@@ -220,7 +226,7 @@ CATALOG: tuple[EnvEntry, ...] = (
         gym="ludic_gym.envs.games.prisoners_dilemma:PrisonersDilemmaEnv",
         aec="ludic_gym.envs.games.prisoners_dilemma:PrisonersDilemmaAECEnv",
         parallel="ludic_gym.envs.games.prisoners_dilemma:parallel_env",
-        suites=("two-player",),
+        suites=("multi-agent",),
         tags=("game", "two-player", "multi-turn", "simultaneous"),
         random_success=0.006,
     ),
@@ -229,7 +235,8 @@ CATALOG: tuple[EnvEntry, ...] = (
         title="MATH",
         description="Competition problems whose answers are expressions.",
         gym="ludic_gym.envs.maths:MATHEnv",
-        suites=("questions",),
+        bench_kwargs=REAL_TEST,
+        suites=("math",),
         tags=("maths", "single-turn", "dataset"),
     ),
     EnvEntry(
@@ -237,6 +244,7 @@ CATALOG: tuple[EnvEntry, ...] = (
         title="Multiple choice",
         description="Questions with options that are shuffled by the seed.",
         gym="ludic_gym.envs.multiple_choice:MultipleChoiceEnv",
+        bench_kwargs=REAL_TEST,
         suites=("questions",),
         tags=("knowledge", "single-turn", "dataset"),
     ),
@@ -245,6 +253,7 @@ CATALOG: tuple[EnvEntry, ...] = (
         title="Short answer",
         description="Questions that a few words answer.",
         gym="ludic_gym.envs.short_answer:ShortAnswerEnv",
+        bench_kwargs=REAL_TEST,
         suites=("questions",),
         tags=("knowledge", "single-turn", "dataset"),
     ),

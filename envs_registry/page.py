@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from envs_registry.catalog import CATALOG, EnvEntry
-from envs_registry.suites import SUITES
 
 HEADER = """\
 # Environments
@@ -37,14 +36,15 @@ TABLE = """\
 
 
 def environments_page() -> str:
-    """The page: one table per suite, in the catalogue's order."""
-    sections = (section(name, ids) for name, ids in sorted(SUITES.items(), key=_place))
-    return "\n".join([HEADER, *sections])
+    """The page: one table per suite, in the catalogue's order; no environment twice."""
+    first = dict.fromkeys(entry.suites[0] for entry in CATALOG)
+    return "\n".join([HEADER, *map(section, first)])
 
 
-def section(suite: str, ids: tuple[str, ...]) -> str:
-    """A suite's heading and table."""
-    return f"## {suite}\n\n{TABLE}" + "".join(map(row, (e for e in CATALOG if e.id in ids)))
+def section(suite: str) -> str:
+    """The heading and table of a suite, without what stands under another one."""
+    rows = "".join(row(entry) for entry in CATALOG if entry.suites[0] == suite)
+    return f"## {suite}\n\n{TABLE}{rows}"
 
 
 def row(entry: EnvEntry) -> str:
@@ -60,11 +60,6 @@ def views(entry: EnvEntry) -> Iterator[str]:
         yield "AEC"
     if entry.parallel:
         yield "Parallel"
-
-
-def _place(suite: tuple[str, tuple[str, ...]]) -> int:
-    ids = [entry.id for entry in CATALOG]
-    return ids.index(suite[1][0])
 
 
 if __name__ == "__main__":

@@ -13,3 +13,9 @@ _NAMES = sorted({name for entry in CATALOG for name in entry.suites})
 SUITES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {name: tuple(entry.id for entry in CATALOG if name in entry.suites) for name in _NAMES}
 )
+_BENCH_KWARGS = {entry.id: entry.bench_kwargs for entry in CATALOG}
+
+
+def bench_kwargs(suite: str) -> Mapping[str, Mapping[str, str]]:
+    """The ids of a suite, each with what the suite makes it with. Raises KeyError for no suite."""
+    return {env_id: _BENCH_KWARGS[env_id] for env_id in SUITES[suite]}

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from envs_registry import SUITES
+from envs_registry import SUITES, bench_kwargs
 from ludic_gym.bench.folder import read_request, transcript_path
 from ludic_gym.bench.records import read_scores
 from ludic_gym.bench.runner import Job
@@ -31,9 +31,15 @@ class EnvPlan:
     kwargs: Mapping[str, Any]
 
 
-def named_envs(words: Sequence[str]) -> list[str]:
-    """The ids among the words, and those of the suites among them, each once."""
-    return list(dict.fromkeys(env_id for word in words for env_id in SUITES.get(word, (word,))))
+def named_envs(words: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
+    """The ids among the words, and those of the suites among them, each once.
+
+    Each has the kwargs that its suite names, a real split; an id that is named alone has none.
+    """
+    named: dict[str, Mapping[str, Any]] = {}
+    for word in words:
+        named.update(bench_kwargs(word) if word in SUITES else {word: {}})
+    return named
 
 
 def env_plan(

@@ -74,8 +74,15 @@ def result_table(results: Mapping[str, BenchResult], *, policy: str) -> Table:
         table.add_column(heading, justify="right", no_wrap=True)
     for label, result in results.items():
         words = (*cells(result), random_cell(label), str(len(result.errors)))
-        table.add_row(Text(label), *map(Text, words[: len(table.columns) - 1]))
+        table.add_row(
+            Text(label + sample_mark(result)), *map(Text, words[: len(table.columns) - 1])
+        )
     return table
+
+
+def sample_mark(result: BenchResult) -> str:
+    """What tells a score on the bundled sample from one on the data set itself."""
+    return " (sample)" if "sample@" in result.data else ""
 
 
 def cells(result: BenchResult) -> tuple[str, ...]:

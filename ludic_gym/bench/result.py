@@ -21,6 +21,7 @@ class Score:
         "failure"; "error" where the episode failed.
     completion_tokens: sampled tokens; None where a server did not tell them.
     cut_off: model calls that ran into `max_tokens`.
+    data: the rows it was played from, with their hash; "" for an env without rows.
     error: why the episode failed, None if it did not; then the other numbers are 0.
     """
 
@@ -32,6 +33,7 @@ class Score:
     turns: int = 0
     completion_tokens: int | None = 0
     cut_off: int = 0
+    data: str = ""
     error: str | None = None
 
 
@@ -49,6 +51,7 @@ class BenchResult:
     outcomes: how many episodes ended how, the commonest first.
     turns, completion_tokens, cut_off: sums over the episodes; None for tokens that a server did not
         tell.
+    data: the rows they were played from, with their hash: "sample@..." for a bundled sample.
     errors: (index of the episode, reason) of every failed one, by index.
     """
 
@@ -65,6 +68,7 @@ class BenchResult:
     turns: int = 0
     completion_tokens: int | None = 0
     cut_off: int = 0
+    data: str = ""
     errors: tuple[tuple[int, str], ...] = ()
 
 
@@ -84,6 +88,7 @@ def score(episode: Episode) -> Score:
         turns=len(rollout.steps),
         completion_tokens=_sum([_sampled_tokens(c) for c in completions(rollout)]),
         cut_off=sum(c.finish_reason == "length" for c in completions(rollout)),
+        data=data_of(rollout),
     )
 
 
@@ -100,6 +105,11 @@ def outcome(rollout: Rollout) -> str:
     if succeeded(rollout):
         return "success"
     return "truncated" if rollout.steps and rollout.steps[-1].truncated else "failure"
+
+
+def data_of(rollout: Rollout) -> str:
+    """What the env says of the rows it plays from, "" where it has none."""
+    return str(rollout.steps[-1].info.get("data", "")) if rollout.steps else ""
 
 
 def completions(rollout: Rollout) -> tuple[Completion, ...]:

@@ -26,6 +26,7 @@ class Tally:
         self._index, self._task = array("q"), array("q")
         self._success, self._reward = array("b"), array("d")
         self._outcomes: Counter[str] = Counter()
+        self._data: set[str] = set()
         self._turns = self._cut_off = self._successes = 0
         self._tokens: int | None = 0
         self._errors: list[tuple[int, str]] = []
@@ -43,6 +44,7 @@ class Tally:
         self._reward.append(score.reward)
         self._successes += score.success
         self._outcomes[score.outcome] += 1
+        self._data.add(score.data)
         self._turns += score.turns
         self._cut_off += score.cut_off
         if self._tokens is not None:
@@ -71,6 +73,7 @@ class Tally:
             turns=self._turns,
             completion_tokens=self._tokens,
             cut_off=self._cut_off,
+            data=", ".join(sorted(filter(None, self._data))),
             errors=tuple(sorted(self._errors)),
         )
 

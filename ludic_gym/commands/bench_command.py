@@ -178,21 +178,21 @@ def plans_of(args: BenchArgs) -> Mapping[str, EnvPlan]:
     if args.data is not None:
         kwargs["data"] = args.data
     sampling = Sampling(temperature=args.temperature, top_p=args.top_p, max_tokens=args.max_tokens)
-    ids = named_envs(args.ids)
-    for env_id in ids:
+    envs = named_envs(args.ids)
+    for env_id in envs:
         # Tasks keep the module's name, so that their records can be played again anywhere.
         env_name(env_id)
     return {
         env_id: env_plan(
             env_id,
-            kwargs=kwargs,
+            kwargs={**suggested, **kwargs},
             episodes=args.episodes,
             seed=args.seed,
             sampling=sampling,
             max_turns=args.max_turns,
             samples=args.samples,
         )
-        for env_id in ids
+        for env_id, suggested in envs.items()
     }
 
 

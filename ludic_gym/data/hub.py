@@ -74,7 +74,10 @@ def hub_rows(data: HubData) -> Iterator[Row]:
     try:
         import datasets
     except ImportError as error:
-        raise ConfigError(f"{data.id} needs datasets: pip install 'ludic-gym[data]'") from error
+        raise ConfigError(
+            f"{data.id} needs datasets: pip install 'ludic-gym[data]', or name a file (data="
+            "'rows.jsonl', .jsonl.gz or .parquet)"
+        ) from error
     try:
         with _no_retries_without_network(datasets.config):
             rows = _download(data, datasets)

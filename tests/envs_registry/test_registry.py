@@ -9,7 +9,7 @@ import pettingzoo
 import pytest
 
 import ludic_gym  # noqa: F401 (registers the ids)
-from envs_registry import CATALOG, SUITES, register_envs
+from envs_registry import CATALOG, SUITES, bench_kwargs, register_envs
 from ludic_gym.testing import check_text_env
 
 IDS = [entry.id for entry in CATALOG]
@@ -72,6 +72,19 @@ def test_ids_are_unique_and_carry_a_version():
 def test_suites_name_environments_that_exist():
     assert SUITES["core"] == ("ludic/TicTacToe-v0", "ludic/Arithmetic-v0", "ludic/GSM8K-v0")
     assert all(set(ids) <= set(IDS) for ids in SUITES.values())
+
+
+def test_a_suite_names_the_real_split_of_every_data_set():
+    assert bench_kwargs("math")["ludic/GSM8K-v0"] == {"split": "test"}
+    datasets = {entry.id for entry in CATALOG if "dataset" in entry.tags}
+    named = {id_ for suite in SUITES for id_, kwargs in bench_kwargs(suite).items() if kwargs}
+    assert named == datasets
+
+
+def test_a_suite_is_what_its_name_says():
+    two_player = {entry.id for entry in CATALOG if entry.aec}
+    assert set(SUITES["multi-agent"]) == two_player
+    assert {"core", "games", "math", "multi-agent", "puzzles", "questions"} <= set(SUITES)
 
 
 def test_importing_loads_no_environment():

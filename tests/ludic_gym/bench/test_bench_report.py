@@ -78,3 +78,11 @@ def test_ten_reasons_are_shown_and_the_rest_counted():
 def test_cut_off_replies_are_told_with_the_option_that_helps():
     lines = cut_off_lines({"a": result(cut_off=3), "b": result()})
     assert lines == ["a: 3 replies ran into the token limit; see --max-tokens"]
+
+
+def test_a_score_on_the_bundled_sample_says_so():
+    results = {"a/B-v0": result(data="sample@0123"), "c/D-v0": result(data="openai/gsm8k@0123")}
+    *_, sample, real = shown(results).splitlines()
+    assert sample.startswith("a/B-v0 (sample) ")
+    assert real.startswith("c/D-v0 ")
+    assert "sample" not in real

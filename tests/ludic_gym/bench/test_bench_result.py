@@ -120,3 +120,8 @@ def test_outcomes_as_frequent_as_each_other_are_in_the_order_of_words():
     scores = [Score(index=i, task=i, outcome=word) for i, word in enumerate("cabab")]
     assert list(summarise(scores).outcomes.items()) == [("a", 2), ("b", 2), ("c", 1)]
     assert list(summarise(scores[::-1]).outcomes) == ["a", "b", "c"]
+
+
+def test_the_rows_that_were_played_are_named_once():
+    scores = [Score(index=i, task=i, data=data) for i, data in enumerate(["a@1", "a@1", ""])]
+    assert summarise(scores).data == "a@1"
