@@ -14,17 +14,17 @@ HOT = Sampling(temperature=0.7)
 
 @pytest.mark.parametrize("sampling", [HOT, Sampling(top_p=0.9)])
 async def test_a_server_that_gives_log_probs_before_temperature_is_refused(http, sampling):
-    async with http.serving(http.replying(http.answer()), completions=http.raw) as url:
-        async with VLLMChatClient(url, "m") as client:
-            with pytest.raises(ClientError, match="--logprobs-mode processed_logprobs"):
-                await client.complete(http.ASK, sampling)
+    chat = http.replying(http.answer())
+    async with http.serving(chat, completions=http.raw) as url, VLLMChatClient(url, "m") as client:
+        with pytest.raises(ClientError, match="--logprobs-mode processed_logprobs"):
+            await client.complete(http.ASK, sampling)
 
 
 @pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=0)])
 async def test_where_both_log_probs_are_the_same_any_server_will_do(http, sampling):
-    async with http.serving(http.replying(http.answer()), completions=http.raw) as url:
-        async with VLLMChatClient(url, "m") as client:
-            assert (await client.complete(http.ASK, sampling)).text == "4"
+    chat = http.replying(http.answer())
+    async with http.serving(chat, completions=http.raw) as url, VLLMChatClient(url, "m") as client:
+        assert (await client.complete(http.ASK, sampling)).text == "4"
 
 
 async def test_each_server_is_asked_for_its_log_probs_once(http):
