@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from ludic_gym.errors import ConfigError
+from ludic_train.errors import SamplerMismatch
 from ludic_train.kl import k3
 from ludic_train.losses import (
     MAX_LOG_RATIO,
@@ -31,6 +32,7 @@ from ludic_train.losses import (
 )
 from ludic_train.metrics import Metrics, Peak, SampleSize, Stat, Total
 
+KL_AT_LAG_0 = "mismatch/kl_at_lag_0"
 # The bins of the histogram of lags: from, and up to but without.
 LAGS = {"0": (0, 1), "1": (1, 2), "2-3": (2, 4), "4-7": (4, 8), "8+": (8, math.inf)}
 
@@ -160,6 +162,17 @@ def mismatch_metrics(out: TokenLogprobs, batch: LossBatch) -> Metrics:
     return _named(torch.stack([number.double() for number in sums]).tolist(), len(batch.row))
 
 
+def check_sampler(metrics: Metrics, most: float | None, version: int) -> None:
+    """Raises SamplerMismatch where the KL at lag 0 exceeds `most` nats per token; None never."""
+    metric = metrics.get(KL_AT_LAG_0)
+    if most is not None and metric is not None and metric.value > most:
+        raise SamplerMismatch(
+            f"tokens that version {version} is said to have sampled are {metric.value:.3g} nats "
+            f"from it, more than max_kl_at_lag_0={most}; was the new version loaded, and are "
+            "temperature and log-prob mode those of the sampler?"
+        )
+
+
 def _named(numbers: list[float], count: int) -> Metrics:
     divergence, ratio, squares, largest, *of_lag = numbers
     metrics: Metrics = {
@@ -170,7 +183,7 @@ def _named(numbers: list[float], count: int) -> Metrics:
     }
     if of_lag:
         fresh_divergence, fresh, lag, oldest, *by_lag = of_lag
-        metrics["mismatch/kl_at_lag_0"] = Stat(fresh_divergence, fresh)
+        metrics[KL_AT_LAG_0] = Stat(fresh_divergence, fresh)
         metrics |= {"lag": Stat(lag, count), "lag_max": Peak(oldest)}
         histogram = zip(LAGS, by_lag, strict=True)
         metrics |= {f"tokens/at_lag_{name}": Total(n) for name, n in histogram if n}

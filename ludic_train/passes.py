@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,17 @@ def loss_batch(micro_batch: MicroBatch, version: int, device: str = "cpu") -> Lo
 def tensor(array: np.ndarray[Any, Any], device: str) -> Tensor:
     """The array on a device."""
     return torch.from_numpy(array).to(device)
+
+
+def may_pack(model: nn.Module, device: str = "cpu") -> bool:
+    """`packs_exactly`, with a warning where it is not so."""
+    exact = packs_exactly(model, device)
+    if not exact:
+        logging.getLogger(__name__).warning(
+            "items that share a row see each other in %s; rows are padded instead",
+            type(model).__name__,
+        )
+    return exact
 
 
 @torch.no_grad()

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 
 from ludic_gym.errors import ConfigError
+from ludic_train.admission import planned_rows
 from ludic_train.algorithms import RLAlgorithm
-from ludic_train.attachments import Streams, attached
 from ludic_train.config import TrainerConfig as TrainerConfig
-from ludic_train.errors import EmptyBatch, NonFiniteUpdate, SamplerMismatch
+from ludic_train.errors import NonFiniteUpdate
 from ludic_train.logprobs import VALUE_HEAD
-from ludic_train.losses import PROXIMAL, REFERENCE, VALUES, token_mean
+from ludic_train.losses import PROXIMAL, token_mean
 from ludic_train.metrics import Metrics, Stat, Total, merge, stats_from
-from ludic_train.off_policy import mismatch_metrics
-from ludic_train.passes import forward, loss_batch, packs_exactly
-from ludic_train.planning import MicroBatch, plan_update
+from ludic_train.off_policy import check_sampler, mismatch_metrics
+from ludic_train.passes import forward, loss_batch, may_pack
+from ludic_train.planning import MicroBatch
+from ludic_train.preparing import minibatches, prepared
 from ludic_train.publishers import InProcessPublisher, PolicyPublisher
 from ludic_train.ranks import (
     add_up_gradients,
@@ -39,8 +37,6 @@ from ludic_train.sources import BatchSource
 from ludic_train.wire import metrics_from_bytes, metrics_to_bytes, plan_from_bytes, plan_to_bytes
 
 OnUpdate = Callable[[int, Metrics], None]
-Plan = tuple[MicroBatch, ...]
-KL_AT_LAG_0 = "mismatch/kl_at_lag_0"
 
 
 class Trainer:
@@ -65,11 +61,7 @@ class Trainer:
         reference: nn.Module | None = None,
     ) -> None:
         self.cfg = cfg or TrainerConfig()
-        if isinstance(publisher, InProcessPublisher) and self.cfg.sync_every_steps != 1:
-            raise ConfigError(
-                f"sync_every_steps={self.cfg.sync_every_steps}, but every update changes the "
-                "params that an in-process sampler reads; set it to 1"
-            )
+        _refuse_lagging_publisher(publisher, self.cfg)
         self.model = model.to(self.cfg.model_device)
         self.algo = algo
         self.batch_source = batch_source
@@ -86,14 +78,7 @@ class Trainer:
         self._trained = [p for p in model.parameters() if p.requires_grad]
         if world_size() > 1 and not self._sharded:
             copy_from_rank_0(self._trained)
-        self.optimizer = torch.optim.AdamW(
-            self._trained,
-            lr=self.cfg.lr,
-            betas=self.cfg.adamw.betas,
-            eps=self.cfg.adamw.eps,
-            weight_decay=self.cfg.adamw.weight_decay,
-            fused=True,
-        )
+        self.optimizer = _adamw(self._trained, self.cfg)
 
     async def train(self, num_updates: int, on_update: OnUpdate | None = None) -> None:
         """Make `num_updates` more updates, rounded up to whole batches.
@@ -110,7 +95,7 @@ class Trainer:
             batch, updates = await self._next_batch()
             seconds = Total(time.perf_counter() - started)
             carried = merge([carried, batch.metrics, {"seconds/next_batch": seconds}])
-            parts = self._parts(self._prepared(batch.items))
+            parts = minibatches(self._prepared(batch.items), self.cfg, self.version)
             for _ in range(updates):
                 before = self.version
                 made = merge([carried, self.update(next(parts, []))])
@@ -144,14 +129,16 @@ class Trainer:
         """
         started = time.perf_counter()
         known: list[Metrics] = []
-        self._may_pack()
-        micro_batches = scattered(lambda: self._plan(items, known), plan_to_bytes, plan_from_bytes)
+        packing = self._may_pack()
+        micro_batches = scattered(
+            lambda: self._plan(items, packing, known), plan_to_bytes, plan_from_bytes
+        )
         self.model.train()
         self.optimizer.zero_grad(set_to_none=True)
         last = len(micro_batches) - 1
         parts = [self._accumulate(m, is_last=i == last) for i, m in enumerate(micro_batches)]
         metrics = _over_ranks(merge([*known, *parts]))
-        self._check_sampler(metrics)
+        check_sampler(metrics, self.cfg.guards.max_kl_at_lag_0, self.version)
         metrics |= self._step()
         seconds = time.perf_counter() - started
         tokens = metrics["tokens/trained"].value
@@ -190,118 +177,29 @@ class Trainer:
         return batch, scattered(updates, lambda n: str(n).encode(), int)
 
     def _prepared(self, items: Sequence[SAWItem]) -> list[SAWItem]:
-        """The items of a batch with everything attached that the algorithm asks for."""
-        kept = list(items)
-        names = self.algo.attach & {PROXIMAL, VALUES}
-        # In a single update, the params that begin the batch are those that begin the update.
-        if names != {PROXIMAL} or self.cfg.minibatches * self.cfg.epochs > 1:
-            kept = self._attached(kept, self.model, names)
-        if REFERENCE in self.algo.attach and not self._judged(kept):
-            with self._reference_model() as model:
-                kept = self._attached(kept, model, frozenset({REFERENCE}))
-        return self.algo.refine(kept) if self.algo.refine and rank() == 0 else kept
+        packing = self._may_pack()
+        return prepared(items, self.model, self.reference, self.algo, self.cfg, packing=packing)
 
-    def _attached(
-        self, items: list[SAWItem], model: nn.Module, names: frozenset[str]
-    ) -> list[SAWItem]:
-        if not names:
-            return items
-        budget = max(self.cfg.micro_token_budget, *(len(i.input_ids) for i in items), 0)
-
-        @torch.no_grad()
-        def score(micro_batch: MicroBatch) -> Streams:
-            out = forward(model, micro_batch, self.cfg.model_device)
-            streams = {VALUES: out.values} if VALUES in names else {}
-            streams |= dict.fromkeys(names - {VALUES}, out.logprobs)
-            return {n: s.float().cpu().numpy() for n, s in streams.items() if s is not None}
-
-        model.eval()
-        return attached(items, score, token_budget=budget, packing=self._may_pack())
-
-    def _judged(self, items: Sequence[SAWItem]) -> bool:
-        """Whether the source attached log-probs of a reference or teacher; rank 0 knows."""
-        judged = all(REFERENCE in item.attachments for item in items)
-        return scattered(lambda: [judged] * world_size(), lambda yes: b"y" * yes, bool)
-
-    @contextmanager
-    def _reference_model(self) -> Iterator[nn.Module]:
-        from peft import PeftModel
-
-        if self.reference is not None:
-            yield self.reference
-        elif isinstance(self.model, PeftModel):
-            with self.model.disable_adapter():
-                yield self.model
-        else:
-            raise ConfigError(
-                f"{self.algo.name} compares with a reference model and there is none; give "
-                "Trainer(reference=copy.deepcopy(model)), train by LoRA, or have the source attach "
-                "its log-probs"
-            )
-
-    def _parts(self, items: Sequence[SAWItem]) -> Iterator[list[SAWItem]]:
-        if self.cfg.minibatches == self.cfg.epochs == 1:
-            yield list(items)
-            return
-        rng = np.random.default_rng((self.cfg.seed, self.version))
-        for _ in range(self.cfg.epochs):
-            order = rng.permutation(len(items))
-            for part in np.array_split(order, min(self.cfg.minibatches, len(items)) or 1):
-                yield [items[i] for i in part]
-
-    def _plan(self, items: Sequence[SAWItem], known: list[Metrics]) -> tuple[Plan, ...]:
+    def _plan(
+        self, items: Sequence[SAWItem], packing: bool, known: list[Metrics]
+    ) -> tuple[tuple[MicroBatch, ...], ...]:
         """The micro-batches of each rank; what is known about all of them goes to `known`."""
-        usable, dropped = self._usable(items)
-        plan = plan_update(
-            usable,
-            token_budget=self.cfg.micro_token_budget,
-            world_size=world_size(),
-            aggregation=self.algo.aggregation,
-            packing=self._may_pack(),
+        plan, metrics = planned_rows(
+            items,
+            self.cfg,
+            self.algo.aggregation,
+            version=self.version,
+            max_lag=self.max_lag,
+            packing=packing,
         )
-        tokens = sum(len(item.input_ids) for item in usable)
-        computed = sum(m.input_ids.size for own in plan for m in own)
-        known.append(
-            {
-                **dropped,
-                "rows": Total(len(usable)),
-                "tokens/trained": Total(tokens),
-                "tokens/fill": Stat(tokens, computed),
-            }
-        )
+        known.append(metrics)
         return plan
-
-    def _usable(self, items: Sequence[SAWItem]) -> tuple[list[SAWItem], Metrics]:
-        short = [item for item in items if len(item.input_ids) <= self.cfg.max_seq_len]
-        fresh = [item for item in short if not self._stale(item)]
-        if not fresh:
-            raise EmptyBatch(
-                f"of {len(items)} rows, {len(items) - len(short)} exceed "
-                f"max_seq_len={self.cfg.max_seq_len} and {len(short) - len(fresh)} lag more than "
-                f"max_lag={self.max_lag} updates; none is left"
-            )
-        return fresh, {
-            "rows/overlong": Total(len(items) - len(short)),
-            "rows/stale": Total(len(short) - len(fresh)),
-        }
-
-    def _stale(self, item: SAWItem) -> bool:
-        if self.max_lag is None or item.versions is None or not item.action_mask.any():
-            return False
-        oldest = int(item.versions[item.action_mask].min())
-        return self.version - oldest > self.max_lag
 
     def _may_pack(self) -> bool:
         """Whether items may share rows; the first time, all ranks must ask."""
         if self._packing is None:
-            self._packing = self.cfg.execution.packing and packs_exactly(
-                self.model, self.cfg.model_device
-            )
-            if self.cfg.execution.packing and not self._packing:
-                logging.getLogger(__name__).warning(
-                    "items that share a row see each other in %s; rows are padded instead",
-                    type(self.model).__name__,
-                )
+            wanted = self.cfg.execution.packing
+            self._packing = wanted and may_pack(self.model, self.cfg.model_device)
         return self._packing
 
     def _accumulate(self, micro_batch: MicroBatch, *, is_last: bool) -> Metrics:
@@ -315,15 +213,6 @@ class Trainer:
         loss.backward()  # type: ignore[no-untyped-call]
         metrics = stats_from({**pairs, "entropy": token_mean(out.entropy)})
         return {**metrics, **mismatch_metrics(out, batch), "loss": Total(loss.item())}
-
-    def _check_sampler(self, metrics: Metrics) -> None:
-        most, metric = self.cfg.guards.max_kl_at_lag_0, metrics.get(KL_AT_LAG_0)
-        if most is not None and metric is not None and metric.value > most:
-            raise SamplerMismatch(
-                f"tokens that version {self.version} is said to have sampled are "
-                f"{metric.value:.3g} nats from it, more than max_kl_at_lag_0={most}; was the new "
-                "version loaded, and are temperature and log-prob mode those of the sampler?"
-            )
 
     def _step(self) -> Metrics:
         lr = self.cfg.learning_rate(self.version)
@@ -354,6 +243,25 @@ class Trainer:
                 f"{self._skipped}. time in a row; the params are unchanged. Lower "
                 f"lr={self.cfg.lr} or look for rewards that are not finite"
             )
+
+
+def _adamw(params: Sequence[nn.Parameter], cfg: TrainerConfig) -> torch.optim.AdamW:
+    return torch.optim.AdamW(
+        params,
+        lr=cfg.lr,
+        betas=cfg.adamw.betas,
+        eps=cfg.adamw.eps,
+        weight_decay=cfg.adamw.weight_decay,
+        fused=True,
+    )
+
+
+def _refuse_lagging_publisher(publisher: PolicyPublisher | None, cfg: TrainerConfig) -> None:
+    if isinstance(publisher, InProcessPublisher) and cfg.sync_every_steps != 1:
+        raise ConfigError(
+            f"sync_every_steps={cfg.sync_every_steps}, but every update changes the "
+            "params that an in-process sampler reads; set it to 1"
+        )
 
 
 def _left_over(made: Metrics) -> Metrics:

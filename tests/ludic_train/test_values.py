@@ -10,6 +10,7 @@ from ludic_train.aggregation import token_mean
 from ludic_train.algorithms import make_ppo
 from ludic_train.errors import LossError, MissingAttachment
 from ludic_train.losses import RETURNS, REWARDS, VALUES, TokenLogprobs
+from ludic_train.preparing import scored
 from ludic_train.saw import SAWBatch, SAWItem
 from ludic_train.trainer import Trainer
 from ludic_train.values import GAE, ValueLoss, add_value_head, generalized_advantages
@@ -128,8 +129,7 @@ def test_every_row_gets_values_of_its_own():
     add_value_head(model)
     torch.nn.init.normal_(model.value_head.weight)
     items = random_rows(5)
-    trainer = Trainer(model, make_ppo(), None, cfg=settings(60))
-    found = trainer._attached(items, model, frozenset({VALUES}))
+    found = scored(items, model, frozenset({VALUES}), settings(60), packing=True)
     for item in found:
         hidden = model.model(torch.from_numpy(item.input_ids.astype(np.int64))[None])[0][0]
         expected = model.value_head(hidden)[:, 0].detach().numpy()
