@@ -265,4 +265,14 @@ CATALOG: tuple[EnvEntry, ...] = (
         suites=("questions",),
         tags=("writing", "single-turn", "procedural"),
     ),
+    EnvEntry(
+        id="ludic/Negotiation-v0",
+        title="Negotiation",
+        description="Items shared out by words and proposals, worth something else to each side.",
+        gym="ludic_gym.envs.games.negotiation:NegotiationEnv",
+        aec="ludic_gym.envs.games.negotiation:NegotiationAECEnv",
+        parallel="ludic_gym.envs.games.negotiation:parallel_env",
+        suites=("two-player",),
+        tags=("game", "two-player", "multi-turn", "procedural", "hidden-information", "language"),
+    ),
 )
