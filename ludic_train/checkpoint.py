@@ -104,7 +104,7 @@ class CheckpointManager:
         (draft / "state.json").write_text(text)
         _sync(draft)
         path = draft.rename(self._path(step))
-        _sync_one(self.directory)
+        sync_to_disk(self.directory)
         self._retire(done)
         return path
 
@@ -254,11 +254,17 @@ def _on_cpu(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def _sync(directory: Path) -> None:
     for path in directory.rglob("*"):
-        _sync_one(path)
-    _sync_one(directory)
+        sync_to_disk(path)
+    sync_to_disk(directory)
 
 
-def _sync_one(path: Path) -> None:
+def cpu_copies(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors in memory of their own, on the CPU: nothing that is trained on changes them."""
+    return {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
+
+
+def sync_to_disk(path: Path) -> None:
+    """Return when what the file or folder holds is on disk and not only in a cache."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -242,14 +242,18 @@ def load_model(
 
 
 def save_model(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: str | Path
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    folder: str | Path,
+    params: Mapping[str, torch.Tensor] | None = None,
 ) -> None:
     """Write model and tokenizer in Hugging Face format; `load_model` reads them back equal.
 
     A LoRA model writes its adapter and the name of its base, not the base itself.
+    params: written in place of the model's own, by the same names: copies, or shards made whole.
     """
     with _quiet():
-        model.save_pretrained(folder)
+        model.save_pretrained(folder, state_dict=None if params is None else dict(params))
         tokenizer.save_pretrained(folder)
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+import shutil
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file
 from torch import Tensor
 
 from ludic_train.checkpoint import (
@@ -23,7 +26,7 @@ from ludic_train.errors import CheckpointError
 from ludic_train.model import load_params
 from ludic_train.ranks import gathered, rank, world_size
 from ludic_train.sharding import like, sharded_modules, whole_params
-from ludic_train.shards import read_shards, write_shards
+from ludic_train.shards import own_shards, read_shards, write_shards
 from ludic_train.trainer import Trainer
 
 # Trained params of a sharded model stand beside the optimizer's tensors, under this.
@@ -33,67 +36,130 @@ SHARDS = "shards"
 WriteModel = Callable[[Path, Mapping[str, Tensor] | None], None]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """A run at one update, ready to be written. Ranks other than 0 hold no tensors.
+
+    params: whole params by name, where those of the model cannot be written as they stand.
+    """
+
+    step: int
+    params: Mapping[str, Tensor] | None
+    tensors: Mapping[str, Tensor]
+    state: Json
+
+    def write(self, manager: CheckpointManager, write_model: WriteModel) -> None:
+        """Make checkpoint `step` of it. Raises CheckpointError."""
+        manager.save(
+            self.step,
+            write_model=lambda folder: write_model(folder, self.params),
+            tensors=self.tensors,
+            state=self.state,
+        )
+
+
 def save_training(
     manager: CheckpointManager,
     trainer: Trainer,
     write_model: WriteModel,
     *,
     extra: Json | None = None,
+    step: int | None = None,
 ) -> None:
-    """Write checkpoint `trainer.version`, from which `resume_training` goes on bit for bit.
+    """Write a checkpoint from which `resume_training` goes on bit for bit.
 
     All ranks call it; rank 0 writes, and none returns before the checkpoint is complete.
-    extra: what else JSON should hold. Raises CheckpointError.
+    extra: what else JSON should hold. step: the checkpoint's number, `trainer.version` if left out.
+    Raises CheckpointError.
     """
-    sharded = bool(sharded_modules(trainer.model))
-    params = {n: t.cpu() for n, t in whole_params(trainer.model)} if sharded else None
-    tensors = optimizer_tensors(trainer.optimizer, trainer.model)
-    if params is not None:
-        names = [n for n, p in trainer.model.named_parameters() if p.requires_grad]
-        tensors |= {PARAM + name: params[name] for name in names}
-    rngs = [json.loads(state) for state in gathered(json.dumps(rng_state()).encode())]
+    snapshot = whole_snapshot(trainer, extra=extra, step=step)
     if rank() == 0:
-        manager.save(
-            trainer.version,
-            write_model=lambda folder: write_model(folder, params),
-            tensors=tensors,
-            state={"trainer": trainer.state_dict(), "rngs": rngs, "extra": dict(extra or {})},
-        )
-    _wait_for_all()
+        snapshot.write(manager, write_model)
+    wait_for_all()
 
 
-def save_shards(manager: CheckpointManager, trainer: Trainer, *, extra: Json | None = None) -> None:
+def save_shards(
+    manager: CheckpointManager,
+    trainer: Trainer,
+    *,
+    extra: Json | None = None,
+    step: int | None = None,
+) -> None:
     """As `save_training`, but each rank writes its own part and nothing is put together.
 
-    For models that fit on no single rank. The checkpoint holds no model in Hugging Face format;
-    `resume_training` reads it with any number of ranks.
+    For models that fit on no single rank. The checkpoint holds no model in Hugging Face format,
+    see `export_params`; `resume_training` reads it with any number of ranks.
     """
-    draft = manager.directory / f"shards_{trainer.version:08d}.incomplete"
-    draft.mkdir(parents=True, exist_ok=True)
-    _wait_for_all()
-    write_shards(draft, _shard_tensors(trainer))
+    number = trainer.version if step is None else step
+    draft = new_draft(manager, number)
+    write_shards(draft, own_shards(shard_tensors(trainer)), rank())
+    state = run_state(trainer, extra)
+    if rank() == 0:
+        write_from_draft(manager, draft, number, state)
+    wait_for_all()
+
+
+def whole_snapshot(
+    trainer: Trainer, *, extra: Json | None = None, step: int | None = None
+) -> Snapshot:
+    """The run as it is, every tensor whole; all ranks must ask.
+
+    Tensors are the live ones where nothing had to be put together.
+    """
+    sharded = bool(sharded_modules(trainer.model))
+    params: dict[str, Tensor] | None = {} if sharded else None
+    if params is not None:
+        for name, param in whole_params(trainer.model):
+            # Every rank has to take part in putting params together; one has to hold them.
+            if rank() == 0:
+                params[name] = param.cpu()
+    tensors = optimizer_tensors(trainer.optimizer, trainer.model)
+    if params:
+        names = [n for n, p in trainer.model.named_parameters() if p.requires_grad]
+        tensors |= {PARAM + name: params[name] for name in names}
+    return Snapshot(
+        step=trainer.version if step is None else step,
+        params=params,
+        tensors=tensors if rank() == 0 else {},
+        state=run_state(trainer, extra),
+    )
+
+
+def run_state(trainer: Trainer, extra: Json | None) -> Json:
+    """What JSON holds of a run; all ranks must ask."""
     rngs = [json.loads(state) for state in gathered(json.dumps(rng_state()).encode())]
+    return {"trainer": trainer.state_dict(), "rngs": rngs, "extra": dict(extra or {})}
+
+
+def new_draft(manager: CheckpointManager, step: int) -> Path:
+    """An empty folder for the shards of a checkpoint; all ranks must ask."""
+    draft = manager.directory / f"shards_{step:08d}.incomplete"
+    if rank() == 0:
+        # A killed run may have left some, perhaps of more ranks than there are now.
+        for leftover in manager.directory.glob("shards_*.incomplete"):
+            shutil.rmtree(leftover)
+        draft.mkdir(parents=True)
+    wait_for_all()
+    return draft
+
+
+def write_from_draft(manager: CheckpointManager, draft: Path, step: int, state: Json) -> None:
+    """Make checkpoint `step` of complete shards."""
 
     def move_draft(folder: Path) -> None:
         draft.rename(folder / SHARDS)
 
-    if rank() == 0:
-        manager.save(
-            trainer.version,
-            write_model=move_draft,
-            tensors={},
-            state={"trainer": trainer.state_dict(), "rngs": rngs, "extra": dict(extra or {})},
-        )
-    _wait_for_all()
+    manager.save(step, write_model=move_draft, tensors={}, state=state)
 
 
-def _shard_tensors(trainer: Trainer) -> dict[str, Tensor]:
+def shard_tensors(trainer: Trainer) -> dict[str, Tensor]:
     """The trained params and what the optimizer keeps of them, as they are spread."""
     params = {PARAM + n: p for n, p in trainer.model.named_parameters() if p.requires_grad}
     return params | optimizer_tensors(trainer.optimizer, trainer.model, put_together=False)
 
 
-def _wait_for_all() -> None:
+def wait_for_all() -> None:
+    """Return when all ranks have come here."""
     if world_size() > 1:
         torch.distributed.barrier()
 
@@ -141,15 +207,22 @@ def _restore_params(trainer: Trainer, checkpoint: LoadedCheckpoint) -> None:
     if not stored and not sharded_modules(trainer.model):
         load_params(trainer.model, checkpoint.model_dir)
         return
-    if not stored:
-        raise CheckpointError(
-            f"{checkpoint.path} was saved by a run without shards, so a sharded model cannot read "
-            "its params from it; load them (load_model) before shard_model, and start anew"
-        )
     own = {n: p for n, p in trainer.model.named_parameters() if p.requires_grad}
+    stored = stored or _params_of_files(checkpoint.model_dir, own)
     if stored.keys() != own.keys():
         strange = sorted(stored.keys() ^ own.keys())[:3]
         raise CheckpointError(f"{checkpoint.path} and the model differ in the params {strange}")
     with torch.no_grad():
         for name, param in own.items():
             param.copy_(like(param, stored[name]))
+
+
+def _params_of_files(folder: Path, wanted: Iterable[str]) -> dict[str, Tensor]:
+    """The params of a Hugging Face folder by the names that the model has for them.
+
+    Adapters are written without the name of the adapter, "default".
+    """
+    files = sorted(folder.glob("*.safetensors"))
+    found = {name: tensor for file in files for name, tensor in load_file(file).items()}
+    shorter = {name.replace(".default.", "."): name for name in wanted}
+    return {shorter.get(name, name): tensor for name, tensor in found.items()}

@@ -5,12 +5,19 @@
 
 Nothing is gathered, so a model that fits on no single rank can be written; any number of ranks can
 read it back. FSDP2 cuts tensors along their first dimension, and so do these files.
+
+Why not torch.distributed.checkpoint: its index is a pickle, its completion needs a collective from
+a thread that writes in the background, and its files are read by torch alone. A rank's index here
+appears, by a rename, when its part is complete and on disk; so whoever sees all indices knows that
+the whole is there, and no messages are needed.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -20,22 +27,68 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
+from ludic_train.checkpoint import cpu_copies, sync_to_disk
 from ludic_train.errors import CheckpointError
 from ludic_train.ranks import rank
 
+# Past the last row of any tensor.
+_END = 2**62
 
-def write_shards(folder: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write this rank's part of the tensors; whole ones are written by rank 0.
 
-    The folder must exist. Raises CheckpointError for a tensor that is cut along another dimension
-    than the first.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shards:
+    """One rank's part of some tensors. starts: where it begins, in rows of the whole tensor."""
+
+    tensors: Mapping[str, Tensor]
+    starts: Mapping[str, int]
+
+    def copied(self) -> Shards:
+        """The same in memory of its own, on the CPU."""
+        return Shards(tensors=cpu_copies(self.tensors), starts=self.starts)
+
+
+def own_shards(tensors: Mapping[str, Tensor]) -> Shards:
+    """This rank's part of the tensors, not copied; whole ones are rank 0's.
+
+    Raises CheckpointError for a tensor that is cut along another dimension than the first.
     """
     parts = {n: t for n, t in tensors.items() if isinstance(t, DTensor) or rank() == 0}
     starts = {name: _rows(name, tensor)[0] for name, tensor in parts.items()}
-    stem = folder / f"rank_{rank():05d}"
-    local = {name: _local(tensor).cpu().contiguous() for name, tensor in parts.items()}
+    return Shards(tensors={n: _local(t) for n, t in parts.items()}, starts=starts)
+
+
+def write_shards(folder: Path, shards: Shards, number: int) -> None:
+    """Write the part of rank `number` to the folder, which must exist; its index comes last."""
+    stem = folder / f"rank_{number:05d}"
+    local = {name: tensor.cpu().contiguous() for name, tensor in shards.tensors.items()}
     save_file(local, stem.with_suffix(".safetensors"))
-    stem.with_suffix(".json").write_text(json.dumps(starts))
+    sync_to_disk(stem.with_suffix(".safetensors"))
+    draft = stem.with_suffix(".draft")
+    draft.write_text(json.dumps(shards.starts))
+    sync_to_disk(draft)
+    draft.rename(stem.with_suffix(".json"))
+
+
+def wait_for_shards(
+    folder: Path, ranks: int, given_up: Callable[[], bool], *, timeout_s: float = 1800.0
+) -> None:
+    """Return when the parts of all ranks are complete.
+
+    Raises CheckpointError once `given_up()` or after `timeout_s`.
+    """
+    deadline = time.monotonic() + timeout_s
+    while missing := [i for i in range(ranks) if not (folder / f"rank_{i:05d}.json").exists()]:
+        if given_up() or time.monotonic() > deadline:
+            raise CheckpointError(f"{folder} never got the parts of ranks {missing}")
+        time.sleep(0.02)
+
+
+def whole_tensors(folder: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, Tensor]]:
+    """Names and whole tensors of a folder of shards, those that are wanted, one at a time."""
+    indices = [json.loads(path.read_text()) for path in sorted(folder.glob("rank_*.json"))]
+    for name in sorted(filter(wanted, set().union(*indices))):
+        pieces = list(_pieces(folder, name, 0, _END))
+        yield name, pieces[0] if pieces[0].ndim == 0 else torch.cat(pieces)
 
 
 def read_shards(folder: Path, wanted: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from ludic_train.checkpoint import (
-    CheckpointManager,
-    optimizer_tensors,
-    restore_optimizer,
-    restore_rng,
-    rng_state,
-)
+from ludic_train.checkpoint import CheckpointManager
 from ludic_train.errors import CheckpointError, EmptyBatch
 from ludic_train.inference.saved import write_policy_spec
 from ludic_train.logs import ConsoleLogger, JSONLLogger, Logger, MultiLogger
 from ludic_train.metrics import Metrics, values
-from ludic_train.model import load_params, save_model
+from ludic_train.model import save_model
 from ludic_train.recipes.learner import Learner
+from ludic_train.resuming import resume_training, save_training
+from ludic_train.stopping import stop_signals
 from ludic_train.trainer import OnUpdate, Trainer
 
 Evaluate = Callable[[], Awaitable[Mapping[str, float]]]
@@ -65,7 +61,7 @@ async def carry_out(run: Run, *, resume: bool) -> None:
     """Make the updates that are left; asked to stop, save everything and raise Interrupted."""
     write_policy_spec(run.out, run.learner.spec)
     first = _restore(run) if resume else 0
-    with _stop_asked() as stop_asked:
+    with stop_signals() as stop_asked:
         for position in range(first, len(run.stages)):
             await _carry_out_stage(run, position, stop_asked)
 
@@ -122,29 +118,21 @@ def _save(run: Run, position: int) -> None:
     update = _offset(run, position) + trainer.version
     if update in run.checkpoints.steps():
         return
-    run.checkpoints.save(
-        update,
-        write_model=lambda folder: save_model(learner.model, learner.tokenizer, folder),
-        tensors=optimizer_tensors(trainer.optimizer, learner.model),
-        state={"stage": position, "trainer": trainer.state_dict(), "rng": rng_state()},
-    )
+    write_model = partial(save_model, learner.model, learner.tokenizer)
+    save_training(run.checkpoints, trainer, write_model, extra={"stage": position}, step=update)
     save_model(learner.model, learner.tokenizer, run.out / "model")
 
 
 def _restore(run: Run) -> int:
     """Put the latest checkpoint into the run; the position of the stage to go on with."""
     checkpoint = run.checkpoints.load("latest")
-    position = int(checkpoint.state["stage"])
+    position = int(checkpoint.state["extra"]["stage"])
     if position >= len(run.stages):
         raise CheckpointError(
             f"{checkpoint.path} is of stage {position}, but this run has {len(run.stages)} stages; "
             "resume with the recipe that made it"
         )
-    trainer = run.stages[position].trainer
-    load_params(run.learner.model, checkpoint.model_dir)
-    restore_optimizer(trainer.optimizer, run.learner.model, checkpoint.tensors)
-    trainer.load_state_dict(checkpoint.state["trainer"])
-    restore_rng(checkpoint.state["rng"])
+    resume_training(run.checkpoints, run.stages[position].trainer, checkpoint.path)
     return position
 
 
@@ -158,25 +146,3 @@ def open_loggers(out: Path, updates: int) -> Iterator[Logger]:
         yield logger
     finally:
         logger.close()
-
-
-@contextmanager
-def _stop_asked() -> Iterator[Callable[[], bool]]:
-    """Whether Ctrl-C or SIGTERM came: the first is noted, a second one ends at once."""
-    asked = []
-    usual = {signum: signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGTERM)}
-
-    def restore() -> None:
-        for signum, handler in usual.items():
-            signal.signal(signum, handler)
-
-    def note(signum: int, frame: object) -> None:
-        asked.append(signum)
-        restore()
-
-    for signum in usual:
-        signal.signal(signum, note)
-    try:
-        yield lambda: bool(asked)
-    finally:
-        restore()

@@ -6,17 +6,18 @@ import socket
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
-from two_ranks.learning import random_rows, relative_error, settings, tiny_model
-from two_ranks.resume import write_model
+from two_ranks.learning import random_rows, relative_error, settings, tiny_model, tokenizer
 
 from ludic_train.algorithms import make_grpo
 from ludic_train.checkpoint import CheckpointManager
 from ludic_train.errors import CheckpointNotFound
+from ludic_train.model import save_model
 from ludic_train.resuming import resume_training, save_training
 from ludic_train.sources import OfflineBatchSource
 from ludic_train.trainer import Trainer
@@ -25,7 +26,7 @@ TESTS = Path(__file__).parents[1]
 UPDATES = 12
 
 
-def start(kind, out, ranks):
+def start(kind, out, ranks, updates=UPDATES):
     """One process per rank, as torchrun would start them, but each to be killed by its own id."""
     with socket.socket() as free:
         free.bind(("localhost", 0))
@@ -36,7 +37,7 @@ def start(kind, out, ranks):
         environment |= address
     return [
         subprocess.Popen(
-            [sys.executable, "-m", "two_ranks.resume", kind, str(out), str(UPDATES)],
+            [sys.executable, "-m", "two_ranks.resume", kind, str(out), str(updates)],
             env=environment | ({"RANK": str(rank)} if ranks > 1 else {}),
             stderr=subprocess.PIPE,
             text=True,
@@ -64,10 +65,14 @@ def kill_at(update, out, processes):
 
 KINDS = [
     ("tied", 1),
-    ("lora", 1),
-    ("pieces", 2),
+    ("full", 1),
     ("copies", 2),
-    pytest.param("full", 1, marks=pytest.mark.slow),
+    ("background lora", 1),
+    ("background pieces", 2),
+    pytest.param("lora", 1, marks=pytest.mark.slow),
+    pytest.param("pieces", 2, marks=pytest.mark.slow),
+    pytest.param("background tied", 1, marks=pytest.mark.slow),
+    pytest.param("background shards", 2, marks=pytest.mark.slow),
     pytest.param("shards", 2, marks=pytest.mark.slow),
 ]
 
@@ -85,8 +90,25 @@ def test_a_run_killed_at_any_update_goes_on_bit_for_bit(kind, ranks, tmp_path):
     found = load_file(killed / "final.safetensors")
     assert found.keys() == expected.keys()
     assert all(torch.equal(found[name], expected[name]) for name in expected)
-    if kind in {"shards", "pieces"}:
+    if "shards" in kind or "pieces" in kind:
         go_on_alone(straight, killed, expected)
+
+
+@pytest.mark.parametrize(
+    ("alone", "together"),
+    [("tied", "pieces"), pytest.param("lora", "lora_pieces", marks=pytest.mark.slow)],
+)
+def test_a_run_of_one_process_goes_on_with_two(alone, together, tmp_path):
+    straight, grown = tmp_path / "straight", tmp_path / "grown"
+    straight.mkdir()
+    grown.mkdir()
+    finish(start(alone, straight, ranks=1))
+    finish(start(alone, grown, ranks=1, updates=UPDATES // 2))
+    finish(start(together, grown, ranks=2))
+    expected = load_file(straight / "final.safetensors")
+    found = load_file(grown / "final.safetensors")
+    assert found.keys() == expected.keys()
+    assert all(relative_error(found[name], expected[name]) < 1e-5 for name in expected)
 
 
 def go_on_alone(straight, killed, expected):
@@ -106,8 +128,7 @@ def new_trainer():
 
 
 def save(manager, trainer, **options):
-    write = lambda folder, params: write_model(trainer.model, folder, params)  # noqa: E731
-    save_training(manager, trainer, write, **options)
+    save_training(manager, trainer, partial(save_model, trainer.model, tokenizer()), **options)
 
 
 async def test_what_the_caller_adds_comes_back(tmp_path):

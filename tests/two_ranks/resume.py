@@ -4,6 +4,7 @@ import asyncio
 import copy
 import os
 import sys
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -14,6 +15,7 @@ from transformers import Qwen3ForCausalLM
 from two_ranks.learning import random_rows, settings, tiny_model, tokenizer
 
 from ludic_train.algorithms import make_grpo
+from ludic_train.background import BackgroundSaver
 from ludic_train.checkpoint import CheckpointManager
 from ludic_train.model import save_model
 from ludic_train.resuming import resume_training, save_shards, save_training
@@ -41,29 +43,29 @@ MODELS = {
     "lora": lora_model,
     "shards": lambda: shard_model(tiny_model()),
     "pieces": lambda: shard_model(tiny_model()),
+    "lora_pieces": lambda: shard_model(lora_model()),
     "copies": tiny_model,
 }
 
 
-def write_model(model, folder, params):
-    if params is None:
-        save_model(model, tokenizer(), folder)
-    else:
-        model.save_pretrained(folder, state_dict=dict(params))
-
-
 async def train(kind, out, updates):
-    model = MODELS[kind]()
+    how, _, name = kind.rpartition(" ")
+    model = MODELS[name]()
     source = OfflineBatchSource(random_rows(20), batch_size=8, seed=1)
     trainer = Trainer(model, make_grpo(), source, cfg=settings(60))
     manager = CheckpointManager(out / "checkpoints")
     resume_training(manager, trainer, "auto")
-    while trainer.version < updates:
-        await trainer.train(1)
-        if kind == "pieces":
-            save_shards(manager, trainer)
-        else:
-            save_training(manager, trainer, lambda to, params: write_model(model, to, params))
+    write = partial(save_model, model, tokenizer())
+    with BackgroundSaver(manager) as saver:
+        saves = {
+            ("", True): lambda: save_shards(manager, trainer),
+            ("", False): lambda: save_training(manager, trainer, write),
+            ("background", True): lambda: saver.save_shards(trainer),
+            ("background", False): lambda: saver.save_training(trainer, write),
+        }
+        while trainer.version < updates:
+            await trainer.train(1)
+            saves[how, "pieces" in name]()
     params = {name: param.clone() for name, param in whole_params(model)}
     if not dist.is_initialized() or dist.get_rank() == 0:
         save_file(params, out / "final.safetensors")
