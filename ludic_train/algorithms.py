@@ -29,7 +29,7 @@ from ludic_train.credit import (
     PerStepReward,
 )
 from ludic_train.distillation import DistillationLoss
-from ludic_train.filters import Filter, drop_zero_variance_groups
+from ludic_train.filters import Filter, drop_zero_variance_groups, keep_best
 from ludic_train.losses import (
     REFERENCE,
     REWARDS,
@@ -297,6 +297,20 @@ def make_distillation(*, max_ratio: float = 2.0) -> RLAlgorithm:
         credit_assigner=ConstantCredit(),
         loss=DistillationLoss(max_ratio=max_ratio),
         attach=frozenset({REFERENCE}),
+    )
+
+
+def make_rejection_sampling(*, best: int = 1, above: float = 0.0) -> RLAlgorithm:
+    """Rejection sampling (RAFT, Dong et al. 2023, arXiv:2304.06767): imitate the best samples.
+
+    Sets keep_best(best, above=above) for each group, and what `make_sft` sets; needs no log-probs
+    of the sampler, so recorded rollouts will do.
+    """
+    return RLAlgorithm(
+        name="rejection_sampling",
+        credit_assigner=ConstantCredit(),
+        loss=MaskedCausalLMCrossEntropyLoss(),
+        preprocess=keep_best(best, above=above),
     )
 
 

@@ -6,6 +6,7 @@ They see raw rewards, before any credit, and whole groups.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 from ludic_gym.errors import ConfigError
@@ -46,6 +47,32 @@ def drop_zero_variance_groups(tolerance: float = 1e-9) -> Filter:
             earned.setdefault((r.task.group, r.agent), []).append(r.total_reward)
         mixed = {key for key, returns in earned.items() if _spans_more(returns, tolerance)}
         return [r for r in rollouts if not r.task.group or (r.task.group, r.agent) in mixed]
+
+    return keep
+
+
+def keep_best(count: int = 1, *, above: float = 0.0) -> Filter:
+    """A filter that keeps the `count` best rollouts of each group, of those that earned more.
+
+    above: what a rollout must have earned more than, to be kept at all. Among equals the first
+        are kept. A group is as for `drop_zero_variance_groups`; without one, every rollout that
+        earned enough is kept.
+    """
+    if count < 1 or not math.isfinite(above):
+        raise ConfigError(f"count={count}, above={above}; the first is at least 1, above finite")
+
+    def keep(rollouts: Sequence[Rollout]) -> list[Rollout]:
+        ranking = sorted(range(len(rollouts)), key=lambda i: -rollouts[i].total_reward)
+        taken: Counter[tuple[str, str]] = Counter()
+        kept = []
+        for i in ranking:
+            task, agent = rollouts[i].task, rollouts[i].agent
+            if rollouts[i].total_reward > above and (
+                not task.group or taken[task.group, agent] < count
+            ):
+                taken[task.group, agent] += 1
+                kept.append(i)
+        return [rollouts[i] for i in sorted(kept)]
 
     return keep
 

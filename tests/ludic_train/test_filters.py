@@ -12,6 +12,7 @@ from ludic_train.filters import (
     drop_stale,
     drop_truncated,
     drop_zero_variance_groups,
+    keep_best,
 )
 
 
@@ -101,3 +102,19 @@ def test_rollouts_of_old_params_are_dropped():
 
     fresh, half, old, recorded = sampled_at(5, 7), sampled_at(4, 7), sampled_at(1), sampled_at(None)
     assert drop_stale(lambda: 7, 2)([fresh, half, old, recorded]) == [fresh, recorded]
+
+
+def test_the_best_of_each_group_are_kept_in_order_if_they_earned_enough():
+    a = [rollout(0.2, group="a"), rollout(0.9, group="a"), rollout(0.9, group="a")]
+    b = [rollout(0.0, group="b"), rollout(-1.0, group="b")]
+    alone = [rollout(0.5, group=""), rollout(0.4, group="")]
+    everything = [b[0], a[0], alone[0], a[1], a[2], b[1], alone[1]]
+    assert keep_best(1)(everything) == [alone[0], a[1], alone[1]]
+    assert keep_best(2, above=0.45)(everything) == [alone[0], a[1], a[2]]
+    assert keep_best(9, above=-2.0)(everything) == everything
+
+
+@pytest.mark.parametrize("bad", [{"count": 0}, {"above": math.nan}])
+def test_a_selection_that_cannot_be_made_is_refused(bad):
+    with pytest.raises(ConfigError, match=r"count=\d, above="):
+        keep_best(**bad)
