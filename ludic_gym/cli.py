@@ -19,6 +19,7 @@ COMMANDS = {
     "play": "play one yourself, alone or against a policy",
     "bench": "let a policy play, and see how it does",
     "compare": "two benchmarks of the same tasks: what differs, and is it chance",
+    "view": "make one HTML file of a run, to look at",
     "tournament": "let policies play each other, and rate them",
     "check": "test an environment, yours too, against the contract",
 }

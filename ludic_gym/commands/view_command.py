@@ -1,0 +1,63 @@
+"""`ludic view`: a run as one HTML file."""
+
+from __future__ import annotations
+
+import webbrowser
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from ludic_gym.commands.arguments import option, parse
+from ludic_gym.view.page import view_of, write_page
+from ludic_gym.view.server import serve
+from ludic_gym.view.transcript import token_texts_from
+
+EXAMPLES = """\
+ludic view results
+ludic view results/before results/after --out comparison.html
+ludic view runs/tic-tac-toe --serve --open"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ViewArgs:
+    """Make one HTML file of a benchmark, of two side by side, or of a training run.
+
+    The file needs no network and can be sent to anybody. Press ? in it for its keys.
+    """
+
+    runs: Annotated[tyro.conf.Positional[tuple[Path, ...]], option("DIR ...")]
+    """Folders that `ludic bench --out` or `ludic train` wrote."""
+    out: Annotated[Path | None, option("FILE")] = None
+    """The file; by default view.html in the first folder."""
+    tokenizer: Annotated[Path | None, option("DIR")] = None
+    """A model's folder: tokens are then shown as text, coloured by their log-probs."""
+    most: int = 10_000
+    """Transcripts that are kept of each run; the other episodes have their scores alone."""
+    open: bool = False
+    """Open it in the browser."""
+    serve: bool = False
+    """Serve it on this machine instead, and keep it up to date while the run goes on."""
+    port: int = 0
+    """Where to serve it; 0 takes any free one."""
+
+
+def main(argv: list[str]) -> int:
+    """Runs `ludic view`."""
+    args = parse(ViewArgs, argv, command="view", examples=EXAMPLES)
+    texts = token_texts_from(args.tokenizer) if args.tokenizer else None
+
+    def current() -> object:
+        return view_of(args.runs, most=args.most, token_texts=texts)
+
+    if args.serve:
+        serve(current, args.runs, port=args.port, open_browser=args.open)
+        return 0
+    view = current()
+    path = args.out or args.runs[0] / "view.html"
+    write_page(path, view)
+    print(f"{path}, {path.stat().st_size / 1e6:.1f} MB: open it in a browser")
+    if args.open:
+        webbrowser.open(path.resolve().as_uri())
+    return 0

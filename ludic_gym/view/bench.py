@@ -1,0 +1,115 @@
+"""What the page shows of folders that `ludic bench --out` wrote."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from envs_registry import CATALOG
+from ludic_gym.bench.folder import read_request, transcript_path
+from ludic_gym.bench.records import read_scores
+from ludic_gym.bench.result import Score
+from ludic_gym.bench.tally import Tally
+from ludic_gym.records import read_episodes
+from ludic_gym.view.transcript import JSON, TokenTexts, transcript
+
+# So many characters of transcripts are parsed at once when one of them is looked at.
+CHUNK_CHARS = 400_000
+COLUMNS = ("index", "task", "success", "reward", "outcome", "turns")
+
+
+def bench_view(
+    folders: Sequence[Path], *, most: int = 10_000, token_texts: TokenTexts | None = None
+) -> JSON:
+    """Results and episodes of one benchmark, or of two side by side.
+
+    most: transcripts that are kept of each folder, the first ones of each env alike; the other
+        episodes have their scores alone.
+    Raises ConfigError for a folder of another kind.
+    """
+    runs = [_run(folder, most=most, token_texts=token_texts) for folder in folders]
+    title = " and ".join(run["name"] for run in runs)
+    return {"kind": "bench", "title": title, "runs": runs, "curves": []}
+
+
+def _run(folder: Path, *, most: int, token_texts: TokenTexts | None) -> JSON:
+    request = read_request(folder)
+    ids = list(request["envs"])
+    scores = {env_id: list(read_scores(transcript_path(folder, env_id))) for env_id in ids}
+    share = max(1, most // max(1, len(ids)))
+    return {
+        "name": folder.name,
+        "about": {key: value for key, value in request.items() if key != "envs"},
+        "envs": [_env(env_id, request["envs"][env_id], scores[env_id]) for env_id in ids],
+        "columns": _columns(ids, scores),
+        "chunks": list(_chunks(folder, ids, share, token_texts)),
+    }
+
+
+def _env(env_id: str, said: JSON, scores: Sequence[Score]) -> JSON:
+    result = asdict(Tally(scores).result())
+    known = {entry.id: entry for entry in CATALOG}.get(env_id)
+    return {
+        "id": env_id,
+        "kwargs": said["kwargs"],
+        "random": None if known is None or said["kwargs"] else known.random_success,
+        **result,
+    }
+
+
+def _columns(ids: Sequence[str], scores: dict[str, list[Score]]) -> JSON:
+    """Every episode's score, a list per field; `env` counts in `ids`, `nth` within a task."""
+    rows = [(i, score) for i, env_id in enumerate(ids) for score in scores[env_id]]
+    seen: Counter[tuple[int, int]] = Counter()
+    nth = []
+    for i, score in rows:
+        nth.append(seen[i, score.task])
+        seen[i, score.task] += 1
+    fields = {name: [getattr(score, name) for _, score in rows] for name in COLUMNS}
+    return {
+        "env": [i for i, _ in rows],
+        "nth": nth,
+        "error": [score.error or "" for _, score in rows],
+        "tokens": [score.completion_tokens for _, score in rows],
+        **fields,
+    }
+
+
+def _chunks(
+    folder: Path, ids: Sequence[str], share: int, token_texts: TokenTexts | None
+) -> Iterator[JSON]:
+    """Transcripts in the order of the columns' rows: from which row on, and each one's JSON."""
+    start, texts, size = 0, list[str](), 0
+    row = 0
+    for env_id in ids:
+        path = transcript_path(folder, env_id)
+        for i, episode in enumerate(read_episodes(path) if path.exists() else ()):
+            if i < share:
+                text = json.dumps(transcript(episode, token_texts))
+                if texts and (size + len(text) > CHUNK_CHARS or row != start + len(texts)):
+                    yield {"start": start, "episodes": texts}
+                    texts, size = [], 0
+                start, size = (row, 0) if not texts else (start, size)
+                texts.append(text)
+                size += len(text)
+            row += 1
+    if texts:
+        yield {"start": start, "episodes": texts}
+
+
+def as_json(value: Any) -> str:  # noqa: ANN401 - whatever the page shows
+    """JSON that may stand inside a script element: nothing in it can end the element."""
+    return json.dumps(_finite(value)).replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+def _finite(value: JSON) -> JSON:
+    """NaN and infinities, which browsers do not read, as None."""
+    if isinstance(value, float):
+        return value if abs(value) != float("inf") and value == value else None
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    return [_finite(item) for item in value] if isinstance(value, (list, tuple)) else value

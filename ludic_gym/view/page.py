@@ -1,0 +1,89 @@
+"""The HTML file: assets and data in one, which loads nothing and runs no script but its own."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+from collections.abc import Sequence
+from functools import cache
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+
+from ludic_gym.bench.folder import REQUEST
+from ludic_gym.errors import ConfigError
+from ludic_gym.view.bench import as_json, bench_view
+from ludic_gym.view.training import METRICS, training_view
+from ludic_gym.view.transcript import JSON, TokenTexts
+
+MOST_RUNS = 2
+
+
+def view_of(
+    folders: Sequence[Path], *, most: int = 10_000, token_texts: TokenTexts | None = None
+) -> JSON:
+    """What there is to show of a benchmark, of two benchmarks, or of a training run.
+
+    Raises ConfigError for a folder that is none of these.
+    """
+    if not 1 <= len(folders) <= MOST_RUNS:
+        raise ConfigError(f"one run is shown, or two side by side; got {len(folders)}")
+    if all((folder / REQUEST).exists() for folder in folders):
+        return bench_view(folders, most=most, token_texts=token_texts)
+    if len(folders) == 1 and (folders[0] / METRICS).exists():
+        return training_view(folders[0], most=most, token_texts=token_texts)
+    names = ", ".join(map(str, folders))
+    raise ConfigError(
+        f"{names}: no run to look at; name a folder of `ludic train` or of `ludic bench --out`, "
+        "or two of the latter"
+    )
+
+
+def page(view: JSON, *, live: bool = False) -> str:
+    """The whole page. live: it asks the server it came from for news."""
+    script, style = asset("view.js"), asset("view.css")
+    policy = (
+        f"default-src 'none'; script-src {_digest(script)}; style-src {_digest(style)}; "
+        f"connect-src {chr(39)}self{chr(39)}; base-uri 'none'; form-action 'none'"
+    )
+    shell, blocks = {**view, "live": live}, []
+    shell["runs"] = [{**run, "chunks": _starts(run["chunks"])} for run in view["runs"]]
+    for i, run in enumerate(view["runs"]):
+        for j, chunk in enumerate(run["chunks"]):
+            blocks.append(_data(f"chunk-{i}-{j}", chunk["episodes"]))
+    return asset("view.html").format(
+        policy=escape(policy),
+        title=escape(view["title"]),
+        style=style,
+        data="\n".join([_data("data", shell), *blocks]),
+        script=script,
+    )
+
+
+def write_page(path: Path, view: JSON) -> None:
+    """Write the page, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_suffix(".new")
+    new.write_text(page(view), encoding="utf-8")
+    os.replace(new, path)
+
+
+@cache
+def asset(name: str) -> str:
+    """A file of the page."""
+    return files("ludic_gym.view").joinpath("assets", name).read_text(encoding="utf-8")
+
+
+def _starts(chunks: Sequence[JSON]) -> JSON:
+    return [{"start": chunk["start"], "count": len(chunk["episodes"])} for chunk in chunks]
+
+
+def _data(name: str, value: JSON) -> str:
+    return f'<script type="application/json" id="{name}">{as_json(value)}</script>'
+
+
+def _digest(text: str) -> str:
+    """How a content security policy names an inline script or style."""
+    digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+    return f"'sha256-{digest}'"

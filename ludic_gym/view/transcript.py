@@ -1,0 +1,98 @@
+"""Episodes as the page shows them: small JSON, with nothing a reader would not look at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ludic_gym.errors import ConfigError
+from ludic_gym.types import Completion, Episode, Rollout, Step
+
+JSON = Any
+# The text of each token, given the ids of a completion or a prompt.
+TokenTexts = Callable[[Sequence[int]], list[str]]
+
+
+def transcript(episode: Episode, token_texts: TokenTexts | None = None) -> JSON:
+    """The episode for the page. token_texts: without it, tokens are shown by their ids."""
+    task = episode.task
+    return {
+        "env": task.env_id,
+        "index": episode.index,
+        "seed": task.seed,
+        "kwargs": _plain(task.kwargs),
+        "error": episode.error,
+        "rollouts": [_rollout(rollout, token_texts) for rollout in episode.rollouts],
+    }
+
+
+def _rollout(rollout: Rollout, token_texts: TokenTexts | None) -> JSON:
+    return {
+        "agent": rollout.agent,
+        "player": rollout.player,
+        "reward": rollout.total_reward,
+        "final": rollout.final_observation,
+        "steps": [_step(step, token_texts) for step in rollout.steps],
+    }
+
+
+def _step(step: Step, token_texts: TokenTexts | None) -> JSON:
+    decision = step.decision
+    ended = "terminated" if step.terminated else "truncated" if step.truncated else ""
+    return {
+        "observation": step.observation,
+        "action": decision.action,
+        "feedback": decision.feedback,
+        "reward": step.reward,
+        "ended": ended,
+        "info": {key: _shown(value) for key, value in step.info.items()},
+        "completions": [_completion(c, token_texts) for c in decision.completions],
+    }
+
+
+def _completion(completion: Completion, token_texts: TokenTexts | None) -> JSON:
+    ids, logprobs = completion.completion_ids, completion.logprobs
+    tokens: list[str] | None = None
+    if ids is not None and logprobs is not None:
+        tokens = token_texts(ids) if token_texts else [f"{number} " for number in ids]
+    prompt = completion.prompt_ids
+    return {
+        "text": completion.text,
+        "finish": completion.finish_reason,
+        "version": completion.policy_version,
+        "tokens": tokens,
+        "decoded": token_texts is not None,
+        "logprobs": None if tokens is None else [round(lp, 3) for lp in logprobs or ()],
+        "prompt": "".join(token_texts(prompt)) if token_texts and prompt else "",
+        "tools": [{"name": c.name, "arguments": c.arguments} for c in completion.tool_calls],
+    }
+
+
+def _plain(kwargs: Mapping[str, Any]) -> JSON:
+    return {key: _shown(value) for key, value in kwargs.items()}
+
+
+def _shown(value: object) -> JSON:
+    """What JSON has stays as it is; anything else is shown as Python writes it."""
+    return value if isinstance(value, (bool, int, float, str)) else repr(value)
+
+
+def token_texts_from(folder: Path) -> TokenTexts:
+    """The texts of tokens by the tokenizer.json of a model's folder.
+
+    Needs the package tokenizers, which transformers brings. Raises ConfigError without either.
+    """
+    path = folder / "tokenizer.json" if folder.is_dir() else folder
+    if not path.exists():
+        raise ConfigError(f"{path} does not exist; name the folder of a model or its tokenizer")
+    try:
+        from tokenizers import Tokenizer
+    except ModuleNotFoundError as error:
+        raise ConfigError("--tokenizer needs tokenizers: pip install tokenizers") from error
+    tokenizer = Tokenizer.from_file(str(path))
+
+    def texts(ids: Sequence[int]) -> list[str]:
+        return [tokenizer.decode([number], skip_special_tokens=False) for number in ids]
+
+    return texts
