@@ -6,6 +6,7 @@ from importlib.metadata import EntryPoint
 
 import pytest
 
+from envs_registry import CATALOG
 from ludic_gym import cli
 from ludic_gym.cli import main
 from ludic_gym.errors import ConfigError
@@ -105,6 +106,31 @@ BROKEN_ENV = """
 """
 
 
+def test_check_takes_ids_or_all_but_not_both(capsys):
+    assert main(["check", "--all", "ludic/Nim-v0"]) == 2
+    assert "or all of them with --all" in capsys.readouterr().err
+
+
+def test_check_all_takes_every_id(monkeypatch, capsys):
+    few = [entry for entry in CATALOG if entry.id in ("ludic/Nim-v0", "ludic/GSM8K-v0")]
+    monkeypatch.setattr("ludic_gym.commands.check_command.CATALOG", few)
+    assert main(["check", "--all"]) == 0
+    assert capsys.readouterr().out == (
+        "ok      ludic/GSM8K-v0: keeps 16 rules\n"
+        "ok      ludic/Nim-v0: keeps 24 rules\n"
+        "2 of 2 keep the contract\n"
+    )
+
+
+def test_a_check_shows_how_far_it_is_at_a_terminal(monkeypatch, capsys):
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    assert main(["check", "ludic/GSM8K-v0"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out == "ok      ludic/GSM8K-v0: keeps 16 rules\n"
+    assert "[1/1] ludic/GSM8K-v0: 16 rules tried" in captured.err
+    assert captured.err.endswith("\r\x1b[K")
+
+
 def test_check_passes_ours_and_fails_an_env_that_breaks_the_contract(tmp_path):
     (tmp_path / "broken_envs.py").write_text(textwrap.dedent(BROKEN_ENV))
     ids = ["ludic/Arithmetic-v0", "broken_envs:mine/Broken-v0"]
@@ -116,8 +142,10 @@ def test_check_passes_ours_and_fails_an_env_that_breaks_the_contract(tmp_path):
         check=False,
     )
     assert done.returncode == 1, done.stderr
-    passed, failed = done.stdout.splitlines()
-    assert passed == "ok      ludic/Arithmetic-v0"
+    passed, broken, failed, summary = done.stdout.splitlines()
+    assert passed == "ok      ludic/Arithmetic-v0: keeps 16 rules"
+    assert broken == "FAILED  mine/Broken-v0: keeps 15 rules, breaks 1"
+    assert summary == "1 of 2 keep the contract"
     assert "adds up the reward" in failed
     assert "0.5, but the reward is 1.0" in failed
 

@@ -1,0 +1,79 @@
+"""check_text_env: all rules for one id, and what was found."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from typing import Any
+
+import gymnasium as gym
+
+from ludic_gym.errors import ContractError
+from ludic_gym.testing.playing import Make
+from ludic_gym.testing.rules import RULES
+from ludic_gym.testing.scale import SCALE_RULES
+from ludic_gym.testing.zoo import pettingzoo_rules
+
+Check = Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What was found about one rule; complaint: "" if it is kept, else the values that break it."""
+
+    rule: str
+    complaint: str
+
+
+def check_text_env(env_id: str, **kwargs: Any) -> None:  # noqa: ANN401 (as gymnasium.make)
+    """Hold the environment against the contract.
+
+    env_id, kwargs: arguments of `gymnasium.make`; an id that is also in PettingZoo's registries
+        must pass PettingZoo's own tests too.
+    Raises ContractError, naming the first rule that is broken and the values that break it.
+    """
+    for rule, check in named_checks(env_id, **kwargs):
+        error = _broken(check)
+        if error is not None:
+            raise ContractError(complaint_about(env_id, _verdict(rule, error))) from error
+
+
+def verdicts(env_id: str, **kwargs: Any) -> Iterator[Verdict]:  # noqa: ANN401 (as gymnasium.make)
+    """What is found about one rule after the other, as `check_text_env` holds them."""
+    for rule, check in named_checks(env_id, **kwargs):
+        yield _verdict(rule, _broken(check))
+
+
+def complaint_about(env_id: str, verdict: Verdict) -> str:
+    """A broken rule as a sentence."""
+    return f"{env_id} breaks the rule '{verdict.rule}': {verdict.complaint}"
+
+
+def named_checks(env_id: str, **kwargs: Any) -> Iterator[tuple[str, Check]]:  # noqa: ANN401
+    """Every rule in words, and what raises if it is broken; nothing is run yet."""
+    # Gymnasium's checks are a rule of their own; here they would hide which other is broken.
+    make: Make = partial(gym.make, env_id, **{"disable_env_checker": True, **kwargs})
+    for rule, check in chain(RULES, SCALE_RULES):
+        yield rule, partial(check, make)
+    yield from pettingzoo_rules(env_id)
+
+
+def _broken(check: Check) -> Exception | None:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            check()
+    # Whatever a stranger's environment raises is what these functions are there to report.
+    except Exception as error:
+        return error
+    return None
+
+
+def _verdict(rule: str, error: Exception | None) -> Verdict:
+    if error is None:
+        return Verdict(rule=rule, complaint="")
+    found = str(error) if isinstance(error, ContractError) else repr(error)
+    return Verdict(rule=rule, complaint=found)

@@ -1,0 +1,215 @@
+"""Rules for one environment, each a function that raises where it is broken."""
+
+from __future__ import annotations
+
+import copy
+import math
+import pickle
+import random
+from collections.abc import Callable
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.utils.env_checker import check_env
+
+from ludic_gym.envs.base import RENDER_MODES
+from ludic_gym.errors import ConfigError, ContractError, EpisodeOver, NoOracle
+from ludic_gym.testing.playing import (
+    HOSTILE_TEXTS,
+    SEEDS,
+    AnyTurn,
+    Make,
+    ended,
+    episodes,
+    infos,
+    insist_same,
+    legal_or_sampled,
+    own,
+    rest,
+    turns,
+)
+from ludic_gym.types import Env
+
+
+def _passes_gymnasium(make: Make) -> None:
+    check_env(make().unwrapped)
+
+
+def _spec_is_json(make: Make) -> None:
+    spec = make().spec
+    if spec is None:
+        raise ContractError("the environment has no spec")
+    again = gym.make(EnvSpec.from_json(spec.to_json()))
+    insist_same("reset(seed=0)", make().reset(seed=0), again.reset(seed=0))
+
+
+def _renders(make: Make) -> None:
+    env = make()
+    missing = set(RENDER_MODES) - set(env.metadata.get("render_modes", ()))
+    if missing or env.spec is None:
+        raise ContractError(f"render modes that are missing: {sorted(missing)}")
+    for mode in RENDER_MODES:
+        again = env.spec.make(render_mode=mode)
+        again.reset(seed=0)
+        picture: object = again.render()
+        if not isinstance(picture, str):
+            raise ContractError(f"render_mode={mode!r} gives {picture!r}, not a str")
+
+
+def _suggests_prompt(make: Make) -> None:
+    _, info = make().reset(seed=0)
+    if not isinstance(info.get("system_prompt"), str):
+        raise ContractError(f'reset gives no text in info["system_prompt"]: {info!r}')
+
+
+def _takes_any_text(make: Make) -> None:
+    env = make()
+    for seed, text in enumerate(HOSTILE_TEXTS):
+        env.reset(seed=seed)
+        try:
+            env.step(text)
+        except Exception as error:
+            raise ContractError(f"the action {text[:20]!r} raises {error!r}") from error
+
+
+def _infos_can_be_merged(make: Make) -> None:
+    types: dict[str, type] = {}
+    for info in infos(make):
+        for key, value in info.items():
+            kind = types.setdefault(key, type(value))
+            if value is None or key in ("episode", "_episode"):
+                raise ContractError(f"info[{key!r}] is {value!r}; None and that key are reserved")
+            if type(value) is not kind:
+                raise ContractError(
+                    f"info[{key!r}] is {value!r}, a {type(value).__name__}, and was a "
+                    f"{kind.__name__} before"
+                )
+
+
+def _turns_are_valid(make: Make) -> None:
+    env = make()
+    for record in episodes(make):
+        for text, reward, terminated, truncated, info in record:
+            if text not in env.observation_space:
+                raise ContractError(f"the observation {text!r} is not in {env.observation_space}")
+            if not isinstance(reward, float) or not math.isfinite(reward):
+                raise ContractError(f"the reward {reward!r} is not a finite float")
+            if terminated and truncated:
+                raise ContractError(f"terminated and truncated at once, info {info!r}")
+
+
+def _explains_reward(make: Make) -> None:
+    for record in episodes(make):
+        _, reward, terminated, truncated, info = record[-1]
+        if not (terminated or truncated):
+            continue
+        parts = {key: value for key, value in info.items() if key.startswith("reward/")}
+        if not isinstance(info.get("success"), bool):
+            raise ContractError(f"the last info has no success of type bool: {info!r}")
+        if not parts or not all(isinstance(value, float) for value in parts.values()):
+            raise ContractError(f'the last info has no floats under "reward/<name>": {info!r}')
+        if not math.isclose(sum(parts.values()), float(reward), abs_tol=1e-9):
+            raise ContractError(f"{parts} sum to {sum(parts.values())}, but the reward is {reward}")
+
+
+def _keeps_order(make: Make) -> None:
+    env = make().unwrapped
+    _refuses(env, "before the first reset")
+    for seed in SEEDS:
+        if ended(list(turns(env, seed, legal_or_sampled(seed)))[-1]):
+            _refuses(env, "after the end of the episode")
+
+
+def _refuses(env: Env, when: str) -> None:
+    try:
+        env.step("")
+    except EpisodeOver:
+        return
+    raise ContractError(f"step() {when} raises no EpisodeOver")
+
+
+def _depends_on_seed_alone(make: Make) -> None:
+    state, old = random.getstate(), np.random.get_state()
+    try:
+        for seed in SEEDS:
+            random.seed(seed)
+            np.random.seed(seed)
+            alone = list(turns(make(), seed, legal_or_sampled(seed)))
+            random.seed(seed + 1)
+            np.random.seed(seed + 1)
+            insist_same(f"the episode of seed {seed}", alone, _played_beside_another(make, seed))
+    finally:
+        random.setstate(state)
+        np.random.set_state(old)
+
+
+def _played_beside_another(make: Make, seed: int) -> list[AnyTurn]:
+    """The episode of the seed, while another environment plays its own in between."""
+    env, other = make(), make()
+    record = []
+    beside = turns(other, seed + 1, legal_or_sampled(seed + 1))
+    for turn in turns(env, seed, legal_or_sampled(seed)):
+        record.append(turn)
+        next(beside, None)
+    return record
+
+
+def _goes_on_as_copy(make: Make) -> None:
+    for seed in SEEDS:
+        env = make()
+        act = legal_or_sampled(seed)
+        env.reset(seed=seed)
+        if ended(env.step(act(env))):
+            env.reset()
+        twins = {"a deep copy": copy.deepcopy(env), "a pickle": pickle.loads(pickle.dumps(env))}
+        original = list(rest(env, legal_or_sampled(seed)))
+        for name, twin in twins.items():
+            again = list(rest(twin, legal_or_sampled(seed)))
+            insist_same(f"{name} made in mid-episode", original, again)
+
+
+def _plays_rows(make: Make) -> None:
+    env = own(make())
+    if env is None or env.num_rows is None:
+        return
+    for row in {0, env.num_rows - 1}:
+        first, again = (env.reset(seed=seed, options={"row": row})[0] for seed in (0, 1))
+        insist_same(f"row {row}", first, again)
+    try:
+        env.reset(options={"row": env.num_rows})
+    except ConfigError:
+        return
+    raise ContractError(f"row {env.num_rows} of {env.num_rows} raises no ConfigError")
+
+
+def _oracle_is_legal(make: Make) -> None:
+    env = own(make())
+    if env is None:
+        return
+    for seed in SEEDS:
+        env.reset(seed=seed)
+        try:
+            action = env.oracle_action()
+        except NoOracle:
+            return
+        legal = env.legal_actions()
+        if legal and action not in legal:
+            raise ContractError(f"the oracle wants {action!r}, legal are {legal}")
+
+
+RULES: tuple[tuple[str, Callable[[Make], None]], ...] = (
+    ("any text is an action", _takes_any_text),
+    ("every info key has one type, is never None, never 'episode'", _infos_can_be_merged),
+    ("it passes Gymnasium's check_env without a warning", _passes_gymnasium),
+    ("its spec survives JSON", _spec_is_json),
+    ("it renders as 'ansi' and 'html'", _renders),
+    ("reset suggests a system prompt", _suggests_prompt),
+    ("observations are in their space, rewards finite floats", _turns_are_valid),
+    ("the last info says success and adds up the reward", _explains_reward),
+    ("no step without a running episode", _keeps_order),
+    ("the seed alone decides", _depends_on_seed_alone),
+    ("a copy or a pickle goes on like the original", _goes_on_as_copy),
+    ("a row is the same task for every seed", _plays_rows),
+    ("the oracle's action is legal", _oracle_is_legal),
+)

@@ -1,0 +1,143 @@
+"""Rules for what is in PettingZoo's registries, PettingZoo's own tests among them."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import io
+import pickle
+import random
+import warnings
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from typing import Any, cast
+
+import pettingzoo
+from pettingzoo import AECEnv, ParallelEnv
+
+from ludic_gym.errors import ConfigError, ContractError
+from ludic_gym.policies.reference import KnowsLegalActions
+from ludic_gym.testing.playing import HOSTILE_TEXTS, MOST_TURNS, SEEDS, drawn, insist_same
+
+TurnEnv = AECEnv[str, Any, Any]
+JointEnv = ParallelEnv[str, Any, Any]
+
+# What PettingZoo advises about every observation and space that is not made of arrays.
+_ADVICE = (
+    "Observation is not a NumPy array",
+    "Observation space for each agent probably should be",
+    "Action space for each agent probably should be",
+)
+
+
+def pettingzoo_rules(env_id: str) -> Iterator[tuple[str, Callable[[], None]]]:
+    """The rules for the registries that know the id, and what raises if they are broken."""
+    if env_id in pettingzoo.aec_registry:
+        yield from _aec_rules(lambda: cast(TurnEnv, pettingzoo.make("aec", env_id)))
+    if env_id in pettingzoo.parallel_registry:
+        yield from _parallel_rules(lambda: cast(JointEnv, pettingzoo.make("parallel", env_id)))
+
+
+def _aec_rules(make: Callable[[], TurnEnv]) -> Iterator[tuple[str, Callable[[], None]]]:
+    _require_pytest()
+    from pettingzoo.test.api_test import api_test
+    from pettingzoo.test.seed_test import seed_test
+
+    yield "it passes PettingZoo's api_test", lambda: _quietly(api_test, make())
+    yield "it passes PettingZoo's seed_test", lambda: _quietly(seed_test, make)
+    yield "any text is an action of any agent in turn", lambda: _takes_any_text(make())
+    yield "the seed alone decides the match", lambda: _depends_on_seed_alone(make)
+    yield "a copy of a match goes on like the original", lambda: _goes_on_as_copy(make)
+
+
+def _parallel_rules(make: Callable[[], JointEnv]) -> Iterator[tuple[str, Callable[[], None]]]:
+    _require_pytest()
+    from pettingzoo.test.parallel_test import parallel_api_test
+    from pettingzoo.test.seed_test import parallel_seed_test
+
+    yield "it passes PettingZoo's parallel_api_test", lambda: _quietly(parallel_api_test, make())
+    yield "it passes PettingZoo's parallel_seed_test", lambda: _quietly(parallel_seed_test, make)
+    yield "any text is a joint action", lambda: _takes_any_joint_text(make())
+
+
+def _require_pytest() -> None:
+    if find_spec("pytest") is None:
+        raise ConfigError("PettingZoo's own tests are written for pytest: pip install pytest")
+
+
+def _quietly(test: Callable[[Any], None], subject: object) -> None:
+    """Run one of PettingZoo's tests without its prints and its advice against texts."""
+    for advice in _ADVICE:
+        warnings.filterwarnings("ignore", message=advice)
+    with contextlib.redirect_stdout(io.StringIO()):
+        test(subject)
+
+
+def _takes_any_text(env: TurnEnv) -> None:
+    for seed, text in enumerate(HOSTILE_TEXTS):
+        for legal_turns in range(3):
+            try:
+                _step_after(env, seed, legal_turns, text)
+            except Exception as error:
+                raise ContractError(f"the action {text[:20]!r} raises {error!r}") from error
+
+
+def _step_after(env: TurnEnv, seed: int, legal_turns: int, text: str) -> None:
+    """Play the text, and again until the end of the match, after some legal turns."""
+    env.reset(seed=seed)
+    rng = random.Random(seed)
+    for turn, agent in enumerate(env.agent_iter(max_iter=20)):
+        over = env.terminations[agent] or env.truncations[agent]
+        env.step(None if over else _drawn_for(env, rng) if turn < legal_turns else text)
+
+
+def _takes_any_joint_text(env: JointEnv) -> None:
+    for seed, text in enumerate(HOSTILE_TEXTS):
+        env.reset(seed=seed)
+        try:
+            for _ in range(10):
+                if env.agents:
+                    env.step(dict.fromkeys(env.agents, text))
+        except Exception as error:
+            raise ContractError(f"the joint action {text[:20]!r} raises {error!r}") from error
+
+
+def _depends_on_seed_alone(make: Callable[[], TurnEnv]) -> None:
+    for seed in SEEDS:
+        alone = list(_turns(make(), seed))
+        beside = _turns(make(), seed + 1)
+        together = []
+        for turn in _turns(make(), seed):
+            together.append(turn)
+            next(beside, None)
+        insist_same(f"the match of seed {seed}", alone, together)
+
+
+def _goes_on_as_copy(make: Callable[[], TurnEnv]) -> None:
+    for seed in SEEDS:
+        env = make()
+        env.reset(seed=seed)
+        env.step(_drawn_for(env, random.Random(seed)))
+        twins = {"a deep copy": copy.deepcopy(env), "a pickle": pickle.loads(pickle.dumps(env))}
+        rest = list(_rest(env, seed))
+        for name, twin in twins.items():
+            insist_same(f"{name} made in mid-match", rest, list(_rest(twin, seed)))
+
+
+def _turns(env: TurnEnv, seed: int) -> Iterator[object]:
+    env.reset(seed=seed)
+    return _rest(env, seed)
+
+
+def _rest(env: TurnEnv, seed: int) -> Iterator[object]:
+    """What every agent in turn sees, up to the end of the match or for `MOST_TURNS`."""
+    rng = random.Random(seed)
+    for agent in env.agent_iter(max_iter=MOST_TURNS):
+        _, _, terminated, truncated, _ = seen = env.last()
+        yield agent, seen
+        env.step(None if terminated or truncated else _drawn_for(env, rng))
+
+
+def _drawn_for(env: TurnEnv, rng: random.Random) -> str:
+    inner = env.unwrapped
+    return drawn(rng, inner.legal_actions() if isinstance(inner, KnowsLegalActions) else ())

@@ -1,0 +1,120 @@
+import gymnasium as gym
+import pytest
+
+from ludic_gym.envs.base import TextEnv, ending
+from ludic_gym.errors import ContractError
+from ludic_gym.testing.scale import SCALE_RULES
+
+LEAK = []
+
+
+class Sound(TextEnv):
+    """One turn; what it shows is up to the seed."""
+
+    def _start(self, options):
+        return str(self.np_random.integers(100)), {"system_prompt": ""}
+
+    def _advance(self, action):
+        return action, 0.0, True, False, ending(success=False, won=0.0)
+
+
+class OrderOfASet(Sound):
+    def _start(self, options):
+        return " ".join({"ace", "king", "queen", "jack", "ten"}), {"system_prompt": ""}
+
+
+class Remembers(Sound):
+    past = ()
+
+    def _start(self, options):
+        self.past = (*self.past, str(len(self.past)))
+        return super()._start(options)
+
+
+class Leaks(Sound):
+    def _start(self, options):
+        LEAK.append("x" * 2000 + str(len(LEAK)))
+        return super()._start(options)
+
+
+class Caches(Sound):
+    """Keeps something for every question, but there are only so many questions."""
+
+    def _start(self, options):
+        text, info = super()._start(options)
+        CACHE.setdefault(text, "x" * 5000 + text)
+        return text, info
+
+
+CACHE = {}
+
+
+class KnowsItsProcess(Sound):
+    """Shows something else where it was not made first, as in the worker of a vector env."""
+
+    def _advance(self, action):
+        import os
+
+        return str(os.getpid()), 0.0, True, False, ending(success=False, won=0.0)
+
+
+class OnlyHere(Sound):
+    """Cannot be made where nobody has plugged in a device."""
+
+    def __init__(self, render_mode=None):
+        super().__init__(render_mode)
+        if not LEAK:
+            raise OSError("there is no device here")
+
+
+def broken(cls, rule):
+    """What the rule of these words says about the class, "" for nothing."""
+    env_id = f"broken/{cls.__name__}-v0"
+    gym.register(env_id, f"{__name__}:{cls.__name__}", order_enforce=False)
+    (check,) = (check for words, check in SCALE_RULES if rule in words)
+    try:
+        check(lambda: gym.make(env_id))
+    except ContractError as error:
+        return str(error)
+    finally:
+        del gym.registry[env_id]
+    return ""
+
+
+@pytest.mark.parametrize("rule", [words for words, _ in SCALE_RULES])
+def test_a_sound_environment_keeps_the_rule(rule):
+    assert broken(Sound, rule) == ""
+
+
+def test_the_order_of_a_set_is_another_in_another_process():
+    found = broken(OrderOfASet, "in every process")
+    assert "in this process, and in one with PYTHONHASHSEED=" in found
+    assert "queen" in found
+
+
+def test_what_cannot_be_played_elsewhere_is_told_with_the_reason():
+    LEAK.append("a device")
+    found = broken(OnlyHere, "in every process")
+    LEAK.clear()
+    assert "another process cannot play it" in found
+    assert "OSError: there is no device here" in found
+
+
+def test_a_state_that_grows_is_found():
+    found = broken(Remembers, "no more memory")
+    assert "200 episodes more made its pickle" in found
+
+
+def test_a_module_that_remembers_every_episode_is_found_with_its_line():
+    found = broken(Leaks, "no more memory")
+    LEAK.clear()
+    assert "200 episodes more left" in found
+    assert "test_scale.py" in found
+
+
+def test_a_cache_is_no_leak():
+    assert broken(Caches, "no more memory") == ""
+
+
+def test_another_observation_in_a_worker_is_found():
+    assert "in a SyncVectorEnv, and in an AsyncVectorEnv," in broken(KnowsItsProcess, "Async")
