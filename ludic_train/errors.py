@@ -10,6 +10,7 @@ LudicError
     ├── LossError          a loss was given a batch that it cannot be computed on
     │   ├── MissingLogprobs    the batch was sampled without log-probs
     │   └── MissingAttachment  the batch lacks a per-token tensor that the loss reads
+    ├── TeacherError       a teacher cannot judge rows, or judged other ones
     ├── CheckpointError    a checkpoint cannot be written, read, or applied
     │   └── CheckpointNotFound  there is no complete checkpoint at a path
     ├── MetricError        a metric changes its meaning, or a record of metrics is unreadable
@@ -66,6 +67,10 @@ class MissingLogprobs(LossError):
 
 class MissingAttachment(LossError):
     """A loss reads a per-token tensor that was not attached to the batch."""
+
+
+class TeacherError(TrainError):
+    """A teacher cannot judge these rows, or judged other tokens than it was asked about."""
 
 
 class CheckpointError(TrainError):
