@@ -33,7 +33,7 @@ from ludic_train.ranks import (
 )
 from ludic_train.saw import SAWBatch, SAWItem
 from ludic_train.sharding import sharded_modules, sync_gradients, whole, whole_params
-from ludic_train.sources import BatchSource
+from ludic_train.sources import BatchSource, DurableSource
 from ludic_train.wire import metrics_from_bytes, metrics_to_bytes, plan_from_bytes, plan_to_bytes
 
 OnUpdate = Callable[[int, Metrics], None]
@@ -96,9 +96,11 @@ class Trainer:
             seconds = Total(time.perf_counter() - started)
             carried = merge([carried, batch.metrics, {"seconds/next_batch": seconds}])
             parts = minibatches(self._prepared(batch.items), self.cfg, self.version)
-            for _ in range(updates):
+            for left in reversed(range(updates)):
                 before = self.version
                 made = merge([carried, self.update(next(parts, []))])
+                if not left:
+                    await self._note_trained()
                 if self.version == before:
                     carried = _left_over(made)
                     continue
@@ -163,6 +165,7 @@ class Trainer:
         batch, failed = SAWBatch(items=()), None
         if rank() == 0:
             try:
+                await self._note_trained()
                 batch = await self.batch_source.next_batch()
             except Exception as error:
                 failed = error
@@ -175,6 +178,10 @@ class Trainer:
             return [self.cfg.epochs * parts] * world_size()
 
         return batch, scattered(updates, lambda n: str(n).encode(), int)
+
+    async def _note_trained(self) -> None:
+        if rank() == 0 and isinstance(self.batch_source, DurableSource):
+            await self.batch_source.trained(self.version)
 
     def _prepared(self, items: Sequence[SAWItem]) -> list[SAWItem]:
         packing = self._may_pack()

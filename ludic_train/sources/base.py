@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from ludic_train.saw import SAWBatch
 
@@ -19,3 +19,14 @@ class BatchSource(Protocol):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where the source that returned `state` stopped."""
+
+
+@runtime_checkable
+class DurableSource(Protocol):
+    """A source whose data waits elsewhere until it is told what has been learned from."""
+
+    async def trained(self, version: int) -> None:
+        """Note that every batch given so far is in the params `version`.
+
+        Called before the first batch, and when the last update from a batch was made.
+        """

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ludic_train.losses import REFERENCE
 from ludic_train.saw import SAWBatch, SAWItem
-from ludic_train.sources.base import BatchSource
+from ludic_train.sources.base import BatchSource, DurableSource
 
 
 class Teacher(Protocol):
@@ -40,6 +40,11 @@ class TaughtBatchSource:
             for item, logprobs in zip(batch.items, judged, strict=True)
         ]
         return replace(batch, items=tuple(items))
+
+    async def trained(self, version: int) -> None:
+        """Tell the source, where it wants to know."""
+        if isinstance(self.source, DurableSource):
+            await self.source.trained(version)
 
     def state_dict(self) -> dict[str, Any]:
         """The source's own state."""

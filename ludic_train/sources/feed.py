@@ -1,0 +1,287 @@
+"""The trainer's end of a queue: groups read ahead, judged, given out once, and released."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from ludic_train.errors import BadGroup, QueueReset
+from ludic_train.group_wire import group_from_bytes
+from ludic_train.groups import SAWGroup, oldest_version
+from ludic_train.metrics import Metrics, Peak, Stat, Total, merge
+from ludic_train.queues.base import (
+    Discarded,
+    Entry,
+    GroupQueue,
+    Progress,
+    TakenOver,
+    Trained,
+    TrainerReport,
+    persistently,
+)
+from ludic_train.saw import SAWItem
+
+T = TypeVar("T")
+KeepGroup = Callable[[SAWGroup], bool]
+READ_AT_ONCE = 64
+QUIET_S = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeedOptions:
+    """How a feed reads.
+
+    ahead: groups read and decoded before they are asked for.
+    hold: groups that were trained on and stay in the queue until a checkpoint covers them.
+    max_attempts: trainers that may die with a group in their batch before it counts as the cause.
+    vocab_size: tokens must be below it; None does not look.
+    keep: which groups are trained on; None takes all.
+    """
+
+    ahead: int
+    hold: int
+    max_attempts: int
+    vocab_size: int | None
+    keep: KeepGroup | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    entry: Entry
+    group: SAWGroup
+
+
+class Feed:
+    """One reader of a queue; everything here runs in one event loop.
+
+    cursor, trained: the last group that updates were made from, and how many that makes.
+    """
+
+    def __init__(self, queue: GroupQueue, trainer: TrainerReport, options: FeedOptions) -> None:
+        self.cursor, self.trained = "", 0
+        self.queue = queue
+        self._trainer, self._options = trainer, options
+        self._ready: asyncio.Queue[_Ready | Exception] = asyncio.Queue(options.ahead)
+        self._owners: dict[str, str] = {}
+        self._attempts: Mapping[str, int] = {}
+        # Ids that were read and are not settled: after a reset they are read once more.
+        self._known: set[str] = set()
+        self._gathered: list[_Ready] = []
+        self._batch: tuple[Trained, ...] = ()
+        self._held: deque[str] = deque()
+        self._released_to = ""
+        self._covered = 0
+        self._counts: Counter[str] = Counter()
+        self._kinds: dict[str, str] = {}
+        self._reader: asyncio.Task[None] | None = None
+        self._reset = asyncio.Lock()
+        self._generation = 0
+
+    async def begin(self, version: int) -> None:
+        """Take the queue over, to go on after `cursor`, and start reading."""
+        self._released_to, self._covered = self.cursor, self.trained
+        self._trainer = replace(self._trainer, version=version)
+        await persistently(self._take_over)
+        self._reader = asyncio.create_task(self._read())
+
+    async def batch(self) -> tuple[list[SAWItem], Metrics]:
+        """The rows of the next groups that are fresh enough, and what to log about them."""
+        # Kept where a cancelled call leaves them: skipped, they would be lost for good.
+        groups = self._gathered
+        while len(groups) < self._trainer.groups_per_batch:
+            groups.append(await self._fresh())
+        await self._ask(lambda: self.queue.attempt([ready.entry for ready in groups]))
+        self._gathered = []
+        lags = [self._lag(ready.group) for ready in groups]
+        self._batch = tuple(
+            Trained(id=ready.entry.id, key=ready.entry.key, lag=lag)
+            for ready, lag in zip(groups, lags, strict=True)
+        )
+        return _rows(groups), self._metrics(groups, lags)
+
+    async def settle(self, version: int) -> None:
+        """Note that the last batch is in the params `version`, and release what may go."""
+        done, self._batch = self._batch, ()
+        if not done and version == self._trainer.version:
+            return
+        self._trainer = replace(self._trainer, version=version)
+        self._held += [one.id for one in done]
+        self._owners |= {one.key: one.id for one in done}
+        self.trained += len(done)
+        self.cursor = done[-1].id if done else self.cursor
+        release = self._releasable()
+        progress = Progress(
+            trainer=self._trainer,
+            held=len(self._held),
+            released=self.trained - len(self._held),
+            trained=done,
+            release=release,
+        )
+        await self._ask(lambda: self.queue.settle(progress))
+
+    def cover(self, trained: int) -> None:
+        """Let the first `trained` groups go: a checkpoint covers them."""
+        self._covered = max(self._covered, trained)
+
+    async def end(self) -> None:
+        """Stop reading and close the queue."""
+        if self._reader is not None:
+            self._reader.cancel()
+            await asyncio.gather(self._reader, return_exceptions=True)
+        await self.queue.aclose()
+
+    def _releasable(self) -> list[str]:
+        release = []
+        while self._held and (
+            len(self._held) > self._options.hold or self.trained - len(self._held) < self._covered
+        ):
+            self._released_to = self._held.popleft()
+            self._known.discard(self._released_to)
+            release.append(self._released_to)
+        return release
+
+    def _lag(self, group: SAWGroup) -> int | None:
+        """Updates between the oldest token of a group and the last update made from it."""
+        oldest = oldest_version(group.items)
+        if oldest is None:
+            return None
+        last = self._trainer.version + self._trainer.updates_per_batch - 1
+        # A run that went back trains on groups of params that it has yet to make again.
+        return max(0, last - oldest)
+
+    def _too_old(self, lag: int | None) -> bool:
+        limit = self._trainer.max_lag
+        return limit is not None and lag is not None and lag > limit
+
+    async def _fresh(self) -> _Ready:
+        while True:
+            ready = await self._next()
+            if not self._too_old(self._lag(ready.group)):
+                return ready
+            await self._discard(ready.entry, "stale")
+
+    async def _next(self) -> _Ready:
+        while True:
+            try:
+                found = await asyncio.wait_for(self._ready.get(), QUIET_S)
+            except TimeoutError:
+                logging.getLogger(__name__).warning(
+                    "no group came for %.0f s; are there actors?", QUIET_S
+                )
+                continue
+            if isinstance(found, Exception):
+                # Whoever asks again must not wait for a reader that has ended.
+                self._ready.put_nowait(found)
+                raise found
+            return found
+
+    async def _read(self) -> None:
+        try:
+            while True:
+                entries = await self._ask(lambda: self.queue.read(READ_AT_ONCE))
+                generation = self._generation
+                for entry in entries:
+                    # After a reset they will be read once more, in order.
+                    if entry.id not in self._known and generation == self._generation:
+                        await self._judge(entry)
+        except Exception as error:
+            while self._ready.full():
+                self._ready.get_nowait()
+            self._ready.put_nowait(error)
+
+    async def _judge(self, entry: Entry) -> None:
+        """Make the entry ready, or discard it for what can be known now."""
+        self._known.add(entry.id)
+        entry = replace(entry, attempts=self._attempts.get(entry.id, 0))
+        if self._owners.get(entry.key, entry.id) != entry.id:
+            await self._discard(entry, "duplicate")
+            return
+        try:
+            group = self._decoded(entry)
+        except BadGroup as error:
+            await self._discard(entry, "dead", str(error))
+            return
+        # From here on, another entry with this key is a duplicate.
+        self._owners[entry.key] = entry.id
+        if self._options.keep is not None and not self._options.keep(group):
+            await self._discard(entry, "filtered")
+            return
+        await self._ready.put(_Ready(entry, group))
+
+    def _decoded(self, entry: Entry) -> SAWGroup:
+        """The entry's group. Raises BadGroup for one that must not be trained on."""
+        if entry.attempts >= self._options.max_attempts:
+            raise BadGroup(f"{entry.attempts} trainers died with it in their batch")
+        group = group_from_bytes(entry.data)
+        if group.key != entry.key:
+            raise BadGroup(f"it says its key is {group.key!r}, but was pushed as {entry.key!r}")
+        limit = self._options.vocab_size
+        largest = max(int(item.input_ids.max()) for item in group.items)
+        if limit is not None and largest >= limit:
+            raise BadGroup(f"a token id is {largest}; the model has {limit}")
+        if self._trainer.max_lag is not None and oldest_version(group.items) is None:
+            raise BadGroup("its tokens do not say which version sampled them")
+        for name, metric in group.metrics.items():
+            kind = type(metric).__name__
+            if self._kinds.setdefault(name, kind) != kind:
+                raise BadGroup(f"its metric {name!r} is a {kind}, elsewhere {self._kinds[name]}")
+        return group
+
+    async def _discard(self, entry: Entry, why: Discarded, reason: str = "") -> None:
+        await self._ask(lambda: self.queue.discard(entry, why, reason))
+        self._known.discard(entry.id)
+        self._counts[why] += 1
+        if why == "dead":
+            log = logging.getLogger(__name__)
+            log.warning("group %r goes to the dead letters: %s", entry.key, reason)
+
+    async def _ask(self, call: Callable[[], Awaitable[T]]) -> T:
+        """What the queue answers, through failures and after a server has forgotten us."""
+        while True:
+            generation = self._generation
+            try:
+                return await persistently(call)
+            except QueueReset as reset:
+                async with self._reset:
+                    # Two calls may find out at once; the first takes over for both.
+                    if generation == self._generation:
+                        logging.getLogger(__name__).warning(
+                            "taking the queue over again: %s", reset
+                        )
+                        await persistently(self._take_over)
+
+    async def _take_over(self) -> None:
+        held, released = len(self._held), self.trained - len(self._held)
+        taken: TakenOver = await self.queue.take_over(
+            self._trainer, kept=self._released_to, held=held, released=released
+        )
+        self._generation += 1
+        self._owners |= taken.owners
+        self._attempts = taken.attempts
+        if taken.lost:
+            self._counts["lost"] += taken.lost
+            logging.getLogger(__name__).warning(
+                "%d groups were trained on after the state that this run goes on from, and are "
+                "gone; a larger `hold`, or checkpoints more often, would have kept them",
+                taken.lost,
+            )
+
+    def _metrics(self, groups: Sequence[_Ready], lags: Sequence[int | None]) -> Metrics:
+        known = [lag for lag in lags if lag is not None]
+        counts, self._counts = self._counts, Counter()
+        names = ("stale", "duplicate", "filtered", "dead", "lost")
+        return merge(ready.group.metrics for ready in groups) | {
+            "groups": Total(len(groups)),
+            **{f"groups/{name}": Total(counts[name]) for name in names},
+            "groups/ready": Stat(self._ready.qsize(), 1),
+            "lag": Stat.of(known),
+            "lag/max": Peak.of(known),
+        }
+
+
+def _rows(groups: Sequence[_Ready]) -> list[SAWItem]:
+    return [item for ready in groups for item in ready.group.items]

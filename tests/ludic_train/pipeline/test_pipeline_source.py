@@ -1,0 +1,310 @@
+"""What the trainer's end of a queue gives, refuses, counts and goes on from."""
+
+import asyncio
+import pickle
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ludic_gym.errors import ConfigError
+from ludic_train.config import TrainerConfig
+from ludic_train.errors import Superseded
+from ludic_train.group_wire import group_to_bytes
+from ludic_train.groups import SAWGroup
+from ludic_train.metrics import Peak, Stat, Total
+from ludic_train.queues import SpoolQueue
+from ludic_train.saw import SAWItem
+from ludic_train.sources import DurableSource, PipelineBatchSource, TaughtBatchSource
+
+LAG_2 = TrainerConfig(max_lag=2)
+
+
+def group(key, *, version=0, rows=2, token=5, metrics=None):
+    """A group of rows of two tokens, the last of which `version` sampled."""
+    row = SAWItem(
+        input_ids=np.array([token, token], np.int32),
+        action_mask=np.array([False, True]),
+        weight=np.array([0, 1], np.float32),
+        behavior_logprobs=np.array([0, -1], np.float32),
+        versions=None if version is None else np.array([-1, version], np.int32),
+        group=key,
+    )
+    return SAWGroup(key=key, items=(row,) * rows, metrics=metrics or {})
+
+
+async def push(queue, *groups):
+    for each in groups:
+        await queue.push(each.key, group_to_bytes(each))
+
+
+def names(batch):
+    return list(dict.fromkeys(item.group for item in batch.items))
+
+
+@pytest.fixture
+async def path(tmp_path):
+    return tmp_path / "queue.sqlite3"
+
+
+@pytest.fixture
+async def opened(path):
+    """Makes sources of one queue, as a trainer that is started again would."""
+    made = []
+
+    def source(**options):
+        options = {"groups_per_batch": 2, "cfg": LAG_2, **options}
+        made.append(PipelineBatchSource(SpoolQueue(path), **options))
+        return made[-1]
+
+    yield source
+    for each in made:
+        await each.aclose()
+
+
+@pytest.fixture
+async def queue(path):
+    queue = SpoolQueue(path)
+    yield queue
+    await queue.aclose()
+
+
+async def test_a_batch_is_the_rows_of_the_oldest_groups(opened, queue):
+    await push(queue, group("a"), group("b", rows=3), group("c"))
+    source = opened()
+    await source.trained(0)
+    batch = await source.next_batch()
+    assert [item.group for item in batch.items] == ["a", "a", "b", "b", "b"]
+
+
+async def test_groups_wait_in_the_queue_until_updates_were_made_from_them(opened, queue):
+    await push(queue, group("a"), group("b"), group("c"), group("d"))
+    source = opened(hold=0)
+    await source.trained(0)
+    await source.next_batch()
+    assert (await queue.status()).queued == 4
+    await source.trained(1)
+    status = await queue.status()
+    assert (status.queued, status.held, status.counts) == (2, 0, {"trained": 2})
+    assert status.trainer.version == 1
+
+
+async def test_a_killed_trainer_leaves_its_groups_to_the_next(opened, queue):
+    await push(queue, *(group(key) for key in "abcdef"))
+    killed = opened()
+    await killed.trained(0)
+    assert names(await killed.next_batch()) == ["a", "b"]
+    await killed.trained(1)
+    assert names(await killed.next_batch()) == ["c", "d"]
+    following = opened()
+    await following.trained(0)
+    assert names(await following.next_batch()) == ["a", "b"]
+    with pytest.raises(Superseded):
+        await killed.trained(2)
+
+
+async def test_a_resumed_trainer_goes_on_after_its_checkpoint(opened, queue):
+    await push(queue, *(group(key) for key in "abcdef"))
+    killed = opened()
+    await killed.trained(0)
+    await killed.next_batch()
+    await killed.trained(1)
+    checkpoint = killed.state_dict()
+    await killed.next_batch()
+    await killed.trained(2)
+    resumed = opened()
+    resumed.load_state_dict(checkpoint)
+    await resumed.trained(1)
+    assert names(await resumed.next_batch()) == ["c", "d"]
+    assert names(await resumed.next_batch()) == ["e", "f"]
+    assert (await queue.status()).counts["trained"] == 2
+
+
+async def test_groups_are_released_when_the_checkpoint_after_theirs_begins(opened, queue):
+    await push(queue, *(group(key) for key in "abcdef"))
+    source = opened()
+    await source.trained(0)
+    held = []
+    for version in (1, 2, 3):
+        await source.next_batch()
+        await source.trained(version)
+        held.append((await queue.status()).held)
+        source.state_dict()
+    # The state of version 1 is known to be on disk when that of version 2 is asked for.
+    assert held == [2, 4, 4]
+
+
+async def test_what_was_released_before_a_checkpoint_is_counted_as_lost(opened, queue, caplog):
+    await push(queue, *(group(key) for key in "abcdef"))
+    killed = opened(hold=1)
+    await killed.trained(0)
+    for version in (1, 2):
+        await killed.next_batch()
+        await killed.trained(version)
+    anew = opened(hold=1)
+    await anew.trained(0)
+    # a, b and c are gone, d was held.
+    batch = await anew.next_batch()
+    assert names(batch) == ["d", "e"]
+    assert batch.metrics["groups/lost"] == Total(3)
+    assert "3 groups were trained on after the state" in caplog.text
+
+
+async def test_groups_that_would_be_too_old_are_dropped_whole_and_counted(opened, queue):
+    # Two updates are made from a batch; at version 6 the last is made at 7, and 7 - 5 <= 2.
+    cfg = TrainerConfig(max_lag=2, minibatches=2)
+    mixed = replace(group("half-old"), items=(*group("x", version=6).items, *group("y").items))
+    fresh = [group("a", version=5), group("b", version=6)]
+    await push(queue, group("old", version=4), mixed, *fresh)
+    source = opened(cfg=cfg)
+    await source.trained(6)
+    batch = await source.next_batch()
+    assert names(batch) == ["a", "b"]
+    assert batch.metrics["groups/stale"] == Total(2)
+    assert (batch.metrics["lag"], batch.metrics["lag/max"]) == (Stat(3, 2), Peak(2))
+    await source.trained(8)
+    status = await queue.status()
+    assert (status.counts["stale"], status.lags) == (2, {1: 1, 2: 1})
+
+
+async def test_a_group_that_is_fresh_when_read_but_not_when_asked_for_is_dropped(opened, queue):
+    await push(queue, *(group(key, version=0) for key in "abcd"))
+    source = opened()
+    await source.trained(0)
+    await source.next_batch()
+    await source.trained(3)
+    await push(queue, group("e", version=3), group("f", version=3))
+    assert names(await source.next_batch()) == ["e", "f"]
+
+
+async def test_a_group_pushed_twice_is_trained_on_once(opened, queue):
+    await push(queue, group("a"), group("a"), group("b"))
+    source = opened()
+    await source.trained(0)
+    batch = await source.next_batch()
+    assert names(batch) == ["a", "b"]
+    assert batch.metrics["groups/duplicate"] == Total(1)
+    await source.trained(1)
+    source.state_dict()
+    resumed = opened()
+    resumed.load_state_dict(source.state_dict())
+    await push(queue, group("b"), group("c"), group("d"))
+    await resumed.trained(1)
+    assert names(await resumed.next_batch()) == ["c", "d"]
+
+
+async def test_poison_goes_to_the_dead_letters_with_its_reason(opened, queue):
+    class Bomb:
+        def __reduce__(self):
+            return (exec, ("raise SystemExit('the pickle was run')",))
+
+    good = group_to_bytes(group("cut"))
+    await queue.push("bomb", pickle.dumps(Bomb()))
+    await queue.push("cut", good[:-1])
+    await queue.push("schema", good[:4] + b"\x63" + good[5:])
+    await queue.push("huge", bytes(70 * 2**20))
+    await queue.push("liar", good)
+    await queue.push("vocabulary", group_to_bytes(group("vocabulary", token=300)))
+    await queue.push("ageless", group_to_bytes(group("ageless", version=None)))
+    await push(queue, group("cut"), group("liar"))
+    source = opened(vocab_size=300)
+    await source.trained(0)
+    batch = await source.next_batch()
+    # What a liar says does not keep the honest one of that name away.
+    assert names(batch) == ["cut", "liar"]
+    assert batch.metrics["groups/dead"] == Total(7)
+    reasons = {letter.key: letter.reason for letter in await queue.dead_letters()}
+    for key, said in {
+        "bomb": "not a group",
+        "cut": "truncated or damaged",
+        "schema": "schema 99; this version reads 1",
+        "huge": "not a group",
+        "liar": "says its key is 'cut'",
+        "vocabulary": "a token id is 300; the model has 300",
+        "ageless": "do not say which version",
+    }.items():
+        assert said in reasons[key]
+
+
+async def test_a_group_that_trainers_die_of_is_buried(opened, queue):
+    await push(queue, group("deadly"))
+    for _ in range(2):
+        source = opened(groups_per_batch=1, max_attempts=2)
+        await source.trained(0)
+        assert names(await source.next_batch()) == ["deadly"]
+    await push(queue, group("next"))
+    source = opened(groups_per_batch=1, max_attempts=2)
+    await source.trained(0)
+    assert names(await source.next_batch()) == ["next"]
+    (letter,) = await queue.dead_letters()
+    assert (letter.key, letter.reason) == ("deadly", "2 trainers died with it in their batch")
+
+
+async def test_groups_are_filtered_whole(opened, queue):
+    await push(queue, group("a"), group("b", rows=5), group("c"))
+    source = opened(keep=lambda group: len(group.items) < 5)
+    await source.trained(0)
+    batch = await source.next_batch()
+    assert names(batch) == ["a", "c"]
+    assert batch.metrics["groups/filtered"] == Total(1)
+
+
+async def test_the_metrics_of_the_groups_add_up(opened, queue):
+    earned = {"a": Stat(1, 2), "strange": Total(9), "b": Stat(2, 2)}
+    await push(queue, *(group(key, metrics={"reward": stat}) for key, stat in earned.items()))
+    source = opened()
+    await source.trained(0)
+    assert (await source.next_batch()).metrics["reward"] == Stat(3, 4)
+    (letter,) = await queue.dead_letters()
+    assert letter.reason == "its metric 'reward' is a Total, elsewhere Stat"
+
+
+async def test_a_cancelled_wait_for_a_batch_skips_no_group(opened, queue):
+    await push(queue, group("a"))
+    source = opened()
+    await source.trained(0)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(source.next_batch(), 0.5)
+    await push(queue, group("b"), group("c"))
+    assert names(await source.next_batch()) == ["a", "b"]
+
+
+async def test_a_source_that_learns_from_a_teacher_passes_the_news_on(opened):
+    inner = opened()
+    taught = TaughtBatchSource(inner, teacher=None)
+    assert isinstance(taught, DurableSource)
+    await taught.trained(3)
+    assert (await inner.status()).trainer.version == 3
+
+
+@pytest.mark.parametrize(
+    ("cfg", "max_lag", "needed"),
+    [
+        (TrainerConfig(minibatches=4), 2, 3),
+        (TrainerConfig(sync_every_steps=3), 1, 2),
+        (TrainerConfig(minibatches=2, epochs=2, sync_every_steps=3), 4, 5),
+    ],
+)
+def test_a_lag_that_training_can_never_keep_is_refused(opened, cfg, max_lag, needed):
+    with pytest.raises(ConfigError, match=f"set max_lag={needed} or more"):
+        opened(cfg=cfg, max_lag=max_lag)
+    opened(cfg=cfg, max_lag=needed)
+
+
+@pytest.mark.parametrize("options", [{"groups_per_batch": 0}, {"hold": -1}, {"max_attempts": 0}])
+def test_numbers_that_make_no_sense_are_refused(opened, options):
+    ((name, value),) = options.items()
+    with pytest.raises(ConfigError, match=f"{name} must be at least .*, got {value}"):
+        opened(**options)
+
+
+async def test_a_batch_without_a_beginning_is_refused(opened):
+    with pytest.raises(ConfigError, match="call trained"):
+        await opened().next_batch()
+
+
+async def test_a_state_that_comes_too_late_is_refused(opened):
+    source = opened()
+    await source.trained(0)
+    with pytest.raises(ConfigError, match="read already"):
+        source.load_state_dict({"cursor": "", "trained": 0})
