@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGES = [
     ".".join(path.parent.relative_to(ROOT).parts)
-    for top in ("envs_registry", "ludic_gym", "ludic_train")
+    for top in ("envs_registry", "ludic_gym", "ludic_train", "ludic_vllm")
     for path in sorted((ROOT / top).rglob("__init__.py"))
 ]
 

@@ -10,14 +10,16 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("envs_registry", "ludic_gym", "ludic_train")
+PACKAGES = ("envs_registry", "ludic_gym", "ludic_train", "ludic_vllm")
 ALLOWED = {
     "envs_registry": {"envs_registry"},
     "ludic_gym": {"envs_registry", "ludic_gym"},
     "ludic_train": set(PACKAGES),
+    "ludic_vllm": {"ludic_vllm"},
 }
 TRAINING_ONLY = {"torch", "transformers", "peft", "safetensors", "tokenizers", "redis"}
 NEVER_IN_TRAIN = {"vllm", "flash_attn", "accelerate", "deepspeed"}
+INSIDE_VLLM = ("ludic_vllm.engine", "ludic_vllm.worker", "ludic_vllm.tied")
 HEAVY = ("torch", "transformers", "datasets", "aiohttp", "rich", "matplotlib", "tyro")
 
 SOURCES = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
@@ -107,14 +109,25 @@ def test_imports_are_absolute(path):
 
 @by_file
 def test_playing_and_registering_need_no_torch(path):
-    if path.relative_to(ROOT).parts[0] == "ludic_train":
+    if path.relative_to(ROOT).parts[0] in ("ludic_train", "ludic_vllm"):
         return
     assert not roots(path.read_text()) & TRAINING_ONLY
 
 
 @by_file
 def test_learning_leaves_engines_outside(path):
-    assert not roots(path.read_text()) & NEVER_IN_TRAIN
+    # ludic_vllm runs inside vLLM, which loads it; a trainer takes its wire and its names alone.
+    if path.relative_to(ROOT).parts[0] == "ludic_vllm":
+        return
+    names = imported(path.read_text())
+    assert not {name.split(".")[0] for name in names} & NEVER_IN_TRAIN
+    assert not {name for name in names if name.startswith(INSIDE_VLLM)}
+
+
+def test_what_a_trainer_takes_from_the_plug_in_needs_no_vllm():
+    for name in ("ludic_vllm", "ludic_vllm.wire"):
+        needed = {n.split(".")[0] for n in imported(MODULES[name].read_text(), at_import_time=True)}
+        assert "vllm" not in needed
 
 
 @by_file

@@ -42,7 +42,7 @@ class VLLMChatClient(VLLMClient):
         return replace(traced, policy_version=version)
 
 
-def _trace(answer: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
+def _trace(answer: Mapping[str, Any]) -> dict[str, Any]:
     choice = first_choice(answer)
     content = needed(choice, "logprobs", dict).get("content")
     logprobs = [token.get("logprob") for token in content] if isinstance(content, list) else content

@@ -1,0 +1,101 @@
+"""vLLM's own way between GPUs, spoken without vLLM.
+
+vLLM's workers meet us by an ncclUniqueId that torch makes, and do a one-element all-reduce before
+anything else; then every chunk is one broadcast, its params one after the other without gaps.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import Store
+
+from ludic_gym.errors import ConfigError
+from ludic_train.publishers.control import ControlClient
+from ludic_train.publishers.wires import Send, announcement, in_thread, met
+from ludic_vllm.wire import Chunk, broadcast, open_store
+
+# Where torch's NCCL group keeps the id of its first communicator.
+UNIQUE_ID_KEY = "0"
+NUM_BUFFERS = 2
+
+
+class NcclWire:
+    """Between GPUs, to servers started with `--transfer nccl`.
+
+    device: the GPU that this process sends from.
+    buffer_bytes: at least the publisher's `chunk_bytes`: a chunk must not be cut in two.
+    A server that fails while params come has a mixture, and has to be started again.
+    Raises ConfigError where there is no GPU.
+    """
+
+    backend, alignment = "nccl", 1
+
+    def __init__(self, device: str = "cuda:0", *, buffer_bytes: int = 2**30) -> None:
+        if not torch.cuda.is_available():
+            raise ConfigError("NcclWire needs a GPU; GlooWire and FileWire work without")
+        self._device = torch.device(device)
+        self._buffer_bytes = buffer_bytes
+
+    async def connect(self, server: ControlClient, *, limit_s: float) -> Send:
+        """A communicator of this process and the server's workers."""
+        world_size = 1 + await server.world_size()
+        store = open_store("127.0.0.1", timeout_s=limit_s)
+
+        def join() -> Send:
+            torch.cuda.set_device(self._device)
+            group = _nccl_group(store, world_size, limit_s)
+            group.allreduce([torch.zeros(1, device=self._device)]).wait()
+            torch.cuda.synchronize(self._device)
+
+            def send(buffer: torch.Tensor) -> None:
+                torch.cuda.set_device(self._device)
+                broadcast(group, buffer.to(self._device))
+                torch.cuda.synchronize(self._device)
+
+            return send
+
+        joined = in_thread(join)
+        unique_id = await in_thread(lambda: store.get(UNIQUE_ID_KEY))
+        init_info = nccl_init_info(unique_id, world_size, self._buffer_bytes)
+
+        async def asked() -> None:
+            await server.connect(init_info)
+
+        await met(asked(), lambda: None)
+        return await joined
+
+    @contextmanager
+    def announced(self, chunk: Chunk) -> Iterator[dict[str, Any]]:
+        """Names, dtypes and shapes. Raises ConfigError for a chunk that does not fit."""
+        if chunk.buffer.numel() > self._buffer_bytes and len(chunk.infos) > 1:
+            raise ConfigError(
+                f"a chunk of {chunk.buffer.numel()} bytes exceeds buffer_bytes="
+                f"{self._buffer_bytes}; give the publisher that much as chunk_bytes"
+            )
+        yield announcement(chunk)
+
+
+def _nccl_group(store: Store, world_size: int, limit_s: float) -> Any:  # noqa: ANN401
+    """A group that nothing else knows of; torch's annotations do not cover it."""
+    options = dist.ProcessGroupNCCL.Options()
+    options._timeout = timedelta(seconds=limit_s)
+    return dist.ProcessGroupNCCL(store, 0, world_size, options)
+
+
+def nccl_init_info(unique_id: bytes, world_size: int, buffer_bytes: int) -> dict[str, Any]:
+    """What vLLM's NCCL engine has to know to meet rank 0 and to cut the stream as it does."""
+    return {
+        "nccl_unique_id_b64": base64.b64encode(unique_id).decode(),
+        "rank_offset": 1,
+        "world_size": world_size,
+        "packed": True,
+        "packed_buffer_size_bytes": buffer_bytes,
+        "packed_num_buffers": NUM_BUFFERS,
+    }

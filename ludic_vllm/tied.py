@@ -1,0 +1,30 @@
+"""A repair of tied output heads, which vLLM leaves with old params on a CPU."""
+
+from __future__ import annotations
+
+from torch import nn
+
+
+def repair_tied_head(model: nn.Module) -> bool:
+    """Pack a tied output head anew from the embeddings; whether there was one to repair.
+
+    On a CPU, vLLM 0.32 computes linear layers from a packed copy of their params. A reload renews
+    the copies of all layers but that of a head that is tied to the embeddings.
+    """
+    from vllm.model_executor.layers.utils import dispatch_cpu_unquantized_gemm
+    from vllm.model_executor.layers.vocab_parallel_embedding import (
+        ParallelLMHead,
+        VocabParallelEmbedding,
+    )
+    from vllm.platforms import current_platform
+
+    tied = getattr(getattr(model, "config", None), "tie_word_embeddings", False)
+    if not (current_platform.is_cpu() and tied):
+        return False
+    tables = [m for m in model.modules() if isinstance(m, VocabParallelEmbedding)]
+    heads = [m for m in tables if isinstance(m, ParallelLMHead)]
+    embeddings = [m for m in tables if not isinstance(m, ParallelLMHead)]
+    for head in heads:
+        head.weight = embeddings[0].weight
+        dispatch_cpu_unquantized_gemm(head, remove_weight=False)
+    return bool(heads)

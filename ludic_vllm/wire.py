@@ -1,0 +1,130 @@
+"""Params in packed buffers, and the group of processes that they are sent through.
+
+Both ends import this file: the trainer and vLLM's workers. It needs torch alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import cast
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
+
+# Every tensor begins at a multiple of it, so that any dtype can be viewed in place.
+ALIGNMENT = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParamInfo:
+    """What has to be known of a param to receive it. dtype: as in `torch.float32`, "float32"."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def num_bytes(self) -> int:
+        """Its size."""
+        dtype: torch.dtype = getattr(torch, self.dtype)
+        return dtype.itemsize * torch.Size(self.shape).numel()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chunk:
+    """Some params, one after the other. buffer: uint8 [bytes]."""
+
+    infos: tuple[ParamInfo, ...]
+    buffer: Tensor
+
+
+def info_of(name: str, tensor: Tensor) -> ParamInfo:
+    """Name, dtype and shape of a param."""
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    return ParamInfo(name=name, dtype=dtype, shape=tuple(tensor.shape))
+
+
+def packed(
+    params: Iterable[tuple[str, Tensor]], *, chunk_bytes: int, alignment: int = ALIGNMENT
+) -> Iterator[Chunk]:
+    """The params in order, in chunks of at most `chunk_bytes`; a larger param is one by itself.
+
+    The buffers are new memory on the params' device: the params may change afterwards.
+    """
+    held: list[tuple[str, Tensor]] = []
+    size = 0
+    for name, tensor in params:
+        own = _aligned(info_of(name, tensor).num_bytes, alignment)
+        if held and size + own > chunk_bytes:
+            yield _packed(held, size, alignment)
+            held, size = [], 0
+        held.append((name, tensor))
+        size += own
+    if held:
+        yield _packed(held, size, alignment)
+
+
+def unpacked(
+    infos: Sequence[ParamInfo], buffer: Tensor, *, alignment: int = ALIGNMENT
+) -> Iterator[tuple[str, Tensor]]:
+    """The params of a chunk, as views of its buffer."""
+    start = 0
+    for info in infos:
+        flat = buffer[start : start + info.num_bytes]
+        yield info.name, flat.view(getattr(torch, info.dtype)).view(info.shape)
+        start += _aligned(info.num_bytes, alignment)
+
+
+def buffer_bytes(infos: Iterable[ParamInfo], *, alignment: int = ALIGNMENT) -> int:
+    """The size of the buffer of a chunk."""
+    return sum(_aligned(info.num_bytes, alignment) for info in infos)
+
+
+def open_store(host: str, *, timeout_s: float) -> TCPStore:
+    """Where both ends meet: a store of this process on a free port, `.port`."""
+    return TCPStore(
+        host, 0, is_master=True, timeout=timedelta(seconds=timeout_s), wait_for_workers=False
+    )
+
+
+def join_store(host: str, port: int, *, timeout_s: float) -> TCPStore:
+    """The store that another process opened."""
+    timeout = timedelta(seconds=timeout_s)
+    return TCPStore(host, port, is_master=False, timeout=timeout, wait_for_workers=False)
+
+
+def gloo_group(
+    store: Store, *, rank: int, world_size: int, timeout_s: float
+) -> dist.ProcessGroup:
+    """A group over TCP that nothing else knows of; returns when all its ranks have come.
+
+    The store has to live as long as the group.
+    """
+    prefixed = PrefixStore("ludic", store)
+    timeout = timedelta(seconds=timeout_s)
+    return cast(dist.ProcessGroup, dist.ProcessGroupGloo(prefixed, rank, world_size, timeout))
+
+
+def broadcast(group: dist.ProcessGroup, buffer: Tensor) -> None:
+    """Send `buffer` if this is rank 0, else receive into it. RuntimeError: a peer was lost."""
+    options = dist.BroadcastOptions()
+    options.rootRank, options.rootTensor = 0, 0
+    group.broadcast([buffer], options).wait()
+
+
+def _packed(held: Sequence[tuple[str, Tensor]], size: int, alignment: int) -> Chunk:
+    buffer = torch.empty(size, dtype=torch.uint8, device=held[0][1].device)
+    start = 0
+    for _, tensor in held:
+        flat = tensor.detach().reshape(-1).view(torch.uint8)
+        buffer[start : start + len(flat)].copy_(flat)
+        start += _aligned(len(flat), alignment)
+    return Chunk(infos=tuple(info_of(name, tensor) for name, tensor in held), buffer=buffer)
+
+
+def _aligned(num_bytes: int, alignment: int) -> int:
+    return -(-num_bytes // alignment) * alignment

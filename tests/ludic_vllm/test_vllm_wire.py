@@ -1,0 +1,89 @@
+"""Params in packed buffers, and two processes' worth of group in two threads."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ludic_vllm.wire import (
+    ParamInfo,
+    broadcast,
+    buffer_bytes,
+    gloo_group,
+    info_of,
+    join_store,
+    open_store,
+    packed,
+    unpacked,
+)
+
+DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.int8)
+shapes = st.lists(st.integers(0, 5), max_size=3).map(tuple)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(DTYPES), shapes), max_size=8),
+    st.integers(1, 300),
+)
+def test_what_is_packed_comes_out_again(kinds, chunk_bytes):
+    params = [(f"p{i}", torch.randn(s).to(d)) for i, (d, s) in enumerate(kinds)]
+
+    chunks = list(packed(params, chunk_bytes=chunk_bytes))
+
+    found = [pair for c in chunks for pair in unpacked(c.infos, c.buffer)]
+    assert [name for name, _ in found] == [name for name, _ in params]
+    for (_, sent), (_, received) in zip(params, found, strict=True):
+        assert sent.dtype == received.dtype
+        assert torch.equal(sent, received)
+    for chunk in chunks:
+        assert chunk.buffer.numel() == buffer_bytes(chunk.infos)
+        assert len(chunk.infos) == 1 or chunk.buffer.numel() <= chunk_bytes
+
+
+def test_without_alignment_params_lie_side_by_side():
+    params = [("a", torch.ones(3)), ("b", torch.ones(2, dtype=torch.bfloat16))]
+    (chunk,) = packed(params, chunk_bytes=100, alignment=1)
+    assert chunk.buffer.numel() == 3 * 4 + 2 * 2
+
+
+def test_a_chunk_is_a_copy():
+    param = torch.zeros(2)
+    (chunk,) = packed([("a", param)], chunk_bytes=100)
+    param += 1
+    assert dict(unpacked(chunk.infos, chunk.buffer))["a"].tolist() == [0.0, 0.0]
+
+
+def test_a_param_that_is_no_plain_row_of_memory_is_packed_too():
+    param = torch.arange(6.0).view(2, 3).T
+    (chunk,) = packed([("a", param)], chunk_bytes=100)
+    assert dict(unpacked(chunk.infos, chunk.buffer))["a"].tolist() == param.tolist()
+
+
+def test_what_is_said_of_a_param():
+    info = info_of("w", torch.zeros(2, 3, dtype=torch.bfloat16))
+    assert info == ParamInfo(name="w", dtype="bfloat16", shape=(2, 3))
+    assert info.num_bytes == 12
+
+
+def test_a_buffer_reaches_the_other_end():
+    store = open_store("127.0.0.1", timeout_s=30)
+
+    def receive():
+        other = join_store("127.0.0.1", store.port, timeout_s=30)
+        group = gloo_group(other, rank=1, world_size=2, timeout_s=30)
+        buffer = torch.zeros(4, dtype=torch.uint8)
+        broadcast(group, buffer)
+        return buffer
+
+    with ThreadPoolExecutor() as threads:
+        received = threads.submit(receive)
+        group = gloo_group(store, rank=0, world_size=2, timeout_s=30)
+        broadcast(group, torch.arange(4, dtype=torch.uint8))
+        assert received.result().tolist() == [0, 1, 2, 3]
+
+
+def test_a_peer_that_does_not_come_is_an_error():
+    with pytest.raises(RuntimeError):
+        gloo_group(open_store("127.0.0.1", timeout_s=0.5), rank=0, world_size=2, timeout_s=0.5)
