@@ -43,8 +43,8 @@ class Tap:
 class Child:
     """A process and its three pipes. Made and used on one event loop alone.
 
-    exit_code: as Popen counts, None while it runs. Everything that happens to it calls
-    `watch`, if that is set, and wakes whoever waits.
+    exit_code: as Popen counts, None while it runs. weighed: as its launch says. Everything that
+    happens to it calls `watch` and wakes whoever waits.
     """
 
     def __init__(self, launch: Launch) -> None:
@@ -55,6 +55,7 @@ class Child:
         assert process.stdin, "it is a pipe"
         assert process.stdout, "it is a pipe"
         assert process.stderr, "it is a pipe"
+        self.pid, self.weighed = process.pid, launch.weighed
         self._stdin: int | None = process.stdin.fileno()
         os.set_blocking(self._stdin, False)
         self.stdout, self.stderr = Tap(process.stdout.fileno()), Tap(process.stderr.fileno())

@@ -32,7 +32,8 @@ ENVIRONMENT: Mapping[str, str] = {
 class Launch:
     """A command that starts a worker with its three pipes.
 
-    descriptors: kept open in it, closed here. end: called once it has gone, to remove what the
+    descriptors: kept open in it, closed here. weighed: whether the program runs below this
+    process, so that its memory can be summed. end: called once it has gone, to remove what the
     command left behind.
     """
 
@@ -40,6 +41,7 @@ class Launch:
     environment: Mapping[str, str] = field(default_factory=dict)
     folder: str | None = None
     descriptors: tuple[int, ...] = ()
+    weighed: bool = True
     end: Callable[[], None] = lambda: None
 
 

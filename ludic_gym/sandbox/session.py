@@ -14,9 +14,11 @@ from ludic_gym.sandbox.child import Child
 from ludic_gym.sandbox.launch import CPU_CODE, Backend, shell_code
 from ludic_gym.sandbox.loop import on_sandbox_loop
 from ludic_gym.sandbox.types import Ended, ExecResult, Limits, Program, Session
+from ludic_gym.sandbox.weight import exceeds
 
 READY, START = b"ready\n", b"start\n"
 SETUP_S = 60.0
+WEIGH_EVERY_S = 0.1
 SHOWN = 400
 
 
@@ -53,7 +55,7 @@ class Running:
         self._began = time.monotonic()
         self._wall_s = 0.0
         self._ended: Ended | None = None
-        self._alarm: asyncio.TimerHandle | None = None
+        self._alarms: list[asyncio.TimerHandle] = []
         # What the worker said before the program began is not the program's.
         self._head = self._taken = len(READY) + len(START)
         child.stdout.limit = self._head + limits.output_bytes
@@ -72,11 +74,22 @@ class Running:
             await self._child.ended()
             return False
         self._began = time.monotonic()
-        self._alarm = asyncio.get_running_loop().call_later(
-            self._limits.wall_s, self.end, "timeout"
-        )
+        loop = asyncio.get_running_loop()
+        self._alarms = [loop.call_later(self._limits.wall_s, self.end, "timeout")]
+        self._weigh_later()
         self.look()
         return True
+
+    def _weigh_later(self) -> None:
+        if self._child.weighed:
+            loop = asyncio.get_running_loop()
+            self._alarms[1:] = [loop.call_later(WEIGH_EVERY_S, self._weigh)]
+
+    def _weigh(self) -> None:
+        if exceeds(self._child.pid, self._limits.memory_bytes):
+            self.end("memory")
+        else:
+            self._weigh_later()
 
     async def _hand_over(self, work: bytes) -> bool:
         await self._child.write(work)
@@ -89,8 +102,8 @@ class Running:
                 self.end("output")
             return
         self._wall_s = self._wall_s or time.monotonic() - self._began
-        if self._alarm:
-            self._alarm.cancel()
+        for alarm in self._alarms:
+            alarm.cancel()
         self.at_end()
 
     def end(self, why: Ended) -> None:

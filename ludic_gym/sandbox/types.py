@@ -14,15 +14,17 @@ NO_FILES: Mapping[str, bytes] = MappingProxyType({})
 
 Ended = Literal["exited", "signal", "timeout", "cpu", "memory", "output", "killed"]
 """How a program ended: by itself, by a signal, by the wall clock, by its CPU time, for want of
-memory (an uncaught MemoryError), by writing too much, or by `Session.kill`."""
+memory (an uncaught MemoryError, or too much in all its processes), by writing too much, or by
+`Session.kill`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """What one program may use; seconds and bytes.
 
-    `cpu_s` (rounded up to whole seconds) and `memory_bytes` (address space) hold for each of its
-    `processes`, `output_bytes` for stdout and stderr each. `disk_bytes` bounds all files together.
+    `cpu_s` (rounded up to whole seconds) holds for each of its `processes`; `memory_bytes` bounds
+    the address space of each, and, ten times a second, what all of them hold. `disk_bytes` bounds
+    all files together, `output_bytes` stdout and stderr each.
     Raises ConfigError for a limit that is not positive.
     """
 

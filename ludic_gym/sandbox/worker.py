@@ -10,7 +10,6 @@ import marshal
 import os
 import resource
 import sys
-from typing import NoReturn
 
 SOURCE_NAME = "main.py"
 OPEN_FILES = 256
@@ -75,7 +74,7 @@ def restrict(cpu_s: int, memory: int, processes: int, disk: int) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
-def replace(command: list[str]) -> NoReturn:
+def replace(command: list[str]) -> None:
     """Let another interpreter take this process."""
     try:
         os.execvp(command[0], command)
