@@ -1,0 +1,1 @@
+"""Grading programs: they run in a sandbox, and what they gave is compared outside it."""

@@ -1,0 +1,137 @@
+"""Comparing what a program gave with what it should give: on our side, on plain data alone.
+
+Nothing here builds objects from what a program sent: a set made of chosen numbers would take
+quadratic time, and an object of its own class could say that it equals everything.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any
+
+from ludic_gym.graders.programs.inside.plain import Tree
+from ludic_gym.graders.programs.types import Comparator, Compared
+
+RELATIVE = 1e-7
+_NUMBER = re.compile(r"[+-]?(?:\d{1,400}\.?\d{0,400}|\.\d{1,400})(?:[eE][+-]?\d{1,4})?")
+_SEQUENCES = ("tuple", "range", "complex", "bytes", "bytearray")
+_SETS = ("set", "frozenset")
+
+
+def is_same(got: Tree, expected: Tree, *, atol: float, compared: Compared = "value") -> bool:
+    """Whether two values are equal as Python has it, floats within `atol` or a ten-millionth."""
+    try:
+        if compared == "unordered":
+            return _members(got) == _members(expected)
+        if compared == "truth":
+            return _truth(got) == _truth(expected)
+        return _same(got, expected, atol)
+    # What is nested that deep, or is no tree at all, is not what was expected.
+    except (RecursionError, ValueError, TypeError, OverflowError):
+        return False
+
+
+def is_same_text(got: str, expected: str, comparator: Comparator, tolerance: float) -> bool:
+    """Whether a program's output will do."""
+    if comparator == "exact":
+        return _lines(got) == _lines(expected)
+    ours, theirs = expected.split(), got.split()
+    if comparator == "words" or ours == theirs:
+        return ours == theirs
+    return len(ours) == len(theirs) and all(
+        a == b or _close_numbers(a, b, tolerance) for a, b in zip(theirs, ours, strict=True)
+    )
+
+
+def _lines(text: str) -> str:
+    return text.replace("\r\n", "\n").rstrip("\n")
+
+
+def _close_numbers(a: str, b: str, tolerance: float) -> bool:
+    if not (_NUMBER.fullmatch(a) and _NUMBER.fullmatch(b)):
+        return False
+    return math.isclose(float(a), float(b), rel_tol=tolerance, abs_tol=tolerance)
+
+
+def _same(got: Tree, expected: Tree, atol: float) -> bool:
+    kind, content = _taken_apart(expected)
+    its_kind, its_content = _taken_apart(got)
+    if kind in _SETS and its_kind in _SETS:
+        return sorted(map(_key, its_content)) == sorted(map(_key, content))
+    if kind != its_kind:
+        return False
+    if kind == "number":
+        return _same_number(its_content, content, atol)
+    if kind == "dict":
+        return _same_dict(its_content, content, atol)
+    if kind == "list" or kind in _SEQUENCES:
+        return len(its_content) == len(content) and all(
+            a == b if isinstance(a, str) else _same(a, b, atol)
+            for a, b in zip(its_content, content, strict=True)
+        )
+    return bool(its_content == content)
+
+
+def _same_number(got: float, expected: float, atol: float) -> bool:
+    if got == expected:
+        return True
+    if isinstance(got, int) and isinstance(expected, int):
+        return False
+    if math.isnan(got) or math.isnan(expected):
+        return math.isnan(got) and math.isnan(expected)
+    # The difference of infinities is no number, and close to nothing.
+    return abs(got - expected) <= atol + RELATIVE * abs(expected) < math.inf
+
+
+def _same_dict(got: list[Any], expected: list[Any], atol: float) -> bool:
+    if len(got) != len(expected):
+        return False
+    values = {_key(key): value for key, value in got}
+    return all(
+        _key(key) in values and _same(values[_key(key)], value, atol) for key, value in expected
+    )
+
+
+def _taken_apart(tree: Tree) -> tuple[str, Any]:
+    """The kind of a tree ("number", "text", "list", "tuple" ...) and its content."""
+    if isinstance(tree, bool | int | float):
+        return "number", tree
+    if isinstance(tree, list):
+        return "list", tree
+    if not isinstance(tree, dict):
+        return "text", tree
+    ((kind, content),) = tree.items()
+    if kind == "int":
+        return "number", int(content, 16)
+    if not isinstance(content, list | str):
+        raise ValueError(f"{kind} of {content!r}")
+    return kind, content
+
+
+def _members(tree: Tree) -> set[str]:
+    kind, content = _taken_apart(tree)
+    if kind not in ("list", "tuple", *_SETS):
+        raise ValueError(f"{kind} has no members")
+    return set(map(_key, content))
+
+
+def _truth(tree: Tree) -> bool:
+    _, content = _taken_apart(tree)
+    return bool(content)
+
+
+def _key(tree: Tree) -> str:
+    """A text that two trees share if Python takes them for the same member of a set."""
+    kind, content = _taken_apart(tree)
+    if kind == "number":
+        whole = not isinstance(content, float) or content.is_integer()
+        return hex(int(content)) if whole else repr(content)
+    if kind == "dict":
+        return f"dict{sorted((_key(k), _key(v)) for k, v in content)}"
+    if kind in _SETS:
+        return f"set{sorted(map(_key, content))}"
+    if isinstance(content, list):
+        return f"{kind}{[_key(part) for part in content]}"
+    return f"{kind}{json.dumps(content)}"

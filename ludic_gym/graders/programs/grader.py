@@ -1,0 +1,195 @@
+"""Grader: verdicts on programs, each found once, whatever breaks on the way."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import sys
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from dataclasses import fields, replace
+from functools import partial
+from typing import Generic, TypeVar
+from weakref import WeakKeyDictionary
+
+from ludic_gym.errors import NoSandbox, SandboxError
+from ludic_gym.graders.programs.run import resolved, run_asserts, run_calls, run_stdin
+from ludic_gym.graders.programs.types import (
+    AssertTests,
+    CallTests,
+    ProgramTests,
+    ReferenceTests,
+    StdinTests,
+    Verdict,
+)
+from ludic_gym.sandbox import Limits, Sandbox, shared_sandbox
+from ludic_gym.sandbox.loop import on_sandbox_loop, run_blocking
+
+T = TypeVar("T")
+ATTEMPTS = 5
+PAUSE_S = 0.05
+VERDICTS = 4096
+REFERENCES = 256
+# A reference may take this much longer than the limits, a solution this much longer than it.
+REFERENCE_FACTOR = 30
+SOLUTION_FACTOR = 4
+DEFAULT_LIMITS = Limits(wall_s=40.0, cpu_s=10.0)
+
+
+class Memo(Generic[T]):
+    """Remembers the newest `size` results; those who ask at once wait for one and the same.
+
+    Used on one event loop. What raises is not remembered, nor what `keep` is False for.
+    """
+
+    def __init__(self, size: int, keep: Callable[[T], bool] = lambda result: True) -> None:
+        self._size = size
+        self._keep = keep
+        self._results: OrderedDict[str, T] = OrderedDict()
+        self._coming: dict[str, asyncio.Task[T]] = {}
+
+    def __len__(self) -> int:
+        return len(self._results)
+
+    async def get(self, key: str, find: Callable[[], Awaitable[T]]) -> T:
+        """The result for the key, found now if it is not known."""
+        if key in self._results:
+            self._results.move_to_end(key)
+            return self._results[key]
+        if key not in self._coming:
+            self._coming[key] = asyncio.create_task(self._found(key, find))
+        # Whoever is cancelled leaves the others their result.
+        return await asyncio.shield(self._coming[key])
+
+    async def _found(self, key: str, find: Callable[[], Awaitable[T]]) -> T:
+        try:
+            result = await find()
+        finally:
+            del self._coming[key]
+        if self._keep(result):
+            self._results[key] = result
+            if len(self._results) > self._size:
+                self._results.popitem(last=False)
+        return result
+
+
+class Grader:
+    """Grades programs in a sandbox. Safe in threads and in any number of event loops.
+
+    A verdict is found once per program, tests and limits; one that time ran out is not kept,
+    since the machine may have been busy. A sandbox that fails is tried again, `ATTEMPTS` times
+    in all.
+    """
+
+    def __init__(self, sandbox: Sandbox, *, size: int = VERDICTS) -> None:
+        self.sandbox = sandbox
+        self._verdicts: Memo[Verdict] = Memo(size, keep=lambda v: v.outcome != "timeout")
+        self._references: Memo[tuple[CallTests, float]] = Memo(REFERENCES)
+
+    def grade(
+        self,
+        code: str,
+        tests: ProgramTests,
+        *,
+        limits: Limits = DEFAULT_LIMITS,
+        stop: bool = True,
+    ) -> Verdict:
+        """The verdict, waited for; see `grade_async`."""
+        return run_blocking(self.grade_async(code, tests, limits=limits, stop=stop))
+
+    async def grade_async(
+        self,
+        code: str,
+        tests: ProgramTests,
+        *,
+        limits: Limits = DEFAULT_LIMITS,
+        stop: bool = True,
+    ) -> Verdict:
+        """The verdict on the program.
+
+        stop: after the first test that fails.
+        Raises SandboxError if no attempt came to a verdict, NoSandbox where none ever will, and
+        DataError for tests that cannot be run.
+        """
+        if not code.strip():
+            return Verdict(outcome="empty", passed=0, total=0, message="there is no program")
+        return await on_sandbox_loop(self._graded(code, tests, limits, stop))
+
+    async def _graded(self, code: str, tests: ProgramTests, limits: Limits, stop: bool) -> Verdict:
+        if isinstance(tests, ReferenceTests):
+            tests, limits = await self._resolved(tests, limits)
+        key = key_of(self.sandbox.name, code, tests, limits, stop)
+        find = partial(_run, self.sandbox, code, tests, limits, stop)
+        return await self._verdicts.get(key, partial(insisted, find))
+
+    async def _resolved(self, tests: ReferenceTests, limits: Limits) -> tuple[CallTests, Limits]:
+        generous = longer(limits, REFERENCE_FACTOR * limits.cpu_s)
+        find = partial(resolved, self.sandbox, tests, generous)
+        key = key_of(self.sandbox.name, "", tests, generous, False)
+        calls, seconds = await self._references.get(key, partial(insisted, find))
+        return calls, longer(limits, SOLUTION_FACTOR * seconds)
+
+
+async def insisted(find: Callable[[], Awaitable[T]]) -> T:
+    """What it gives, tried again while the sandbox fails. Raises the last SandboxError."""
+    for attempt in range(ATTEMPTS - 1):
+        try:
+            return await find()
+        except NoSandbox:
+            raise
+        except SandboxError:
+            await asyncio.sleep(PAUSE_S * 2**attempt)
+    return await find()
+
+
+async def _run(
+    sandbox: Sandbox, code: str, tests: ProgramTests, limits: Limits, stop: bool
+) -> Verdict:
+    match tests:
+        case AssertTests():
+            return await run_asserts(sandbox, code, tests, limits, stop=stop)
+        case StdinTests():
+            return await run_stdin(sandbox, code, tests, limits, stop=stop)
+        case CallTests():
+            return await run_calls(sandbox, code, tests, limits, stop=stop)
+    raise TypeError(f"no tests of a program: {tests!r}")
+
+
+def longer(limits: Limits, cpu_s: float) -> Limits:
+    """The limits with at least that much CPU time, and wall time in proportion."""
+    factor = max(1.0, cpu_s / limits.cpu_s)
+    return replace(limits, cpu_s=limits.cpu_s * factor, wall_s=limits.wall_s * factor)
+
+
+def key_of(sandbox: str, code: str, tests: ProgramTests, limits: Limits, stop: bool) -> str:
+    """What a verdict depends on, as a short text: the interpreter too."""
+    told = {field.name: getattr(tests, field.name) for field in fields(tests)}
+    bounds = [getattr(limits, field.name) for field in fields(limits)]
+    parts = [sandbox, sys.version, code, type(tests).__name__, told, bounds, stop]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+_shared: dict[str, Grader] = {}
+_of_sandboxes: WeakKeyDictionary[Sandbox, Grader] = WeakKeyDictionary()
+
+
+def grader_for(sandbox: str | Sandbox, *, allow_unsafe: bool = False) -> Grader:
+    """The grader that all of this process share for that sandbox, or the sandbox of that name.
+
+    Raises NoSandbox, which says what to install, and ConfigError for other names.
+    """
+    if not isinstance(sandbox, str):
+        return _of_sandboxes.setdefault(sandbox, Grader(sandbox))
+    shared = shared_sandbox(sandbox, allow_unsafe=allow_unsafe)
+    return _shared.setdefault(shared.name, Grader(shared))
+
+
+def _forget() -> None:
+    # What a fork has of them waits on an event loop that only the parent has.
+    _shared.clear()
+    _of_sandboxes.clear()
+
+
+os.register_at_fork(after_in_child=_forget)

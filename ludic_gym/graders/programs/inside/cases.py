@@ -1,0 +1,116 @@
+"""Runs a whole program once per case, each in a process of its own: stdin in, stdout out."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import traceback
+from types import CodeType, FrameType, ModuleType
+from typing import Any, NoReturn
+
+from ludic_gym.graders.programs.inside.channel import Channel, flush, text_of
+
+# What a case may write; more cannot be right, and is not looked at.
+MOST_BYTES = 2**22
+
+
+class TooLong(Exception):
+    """A case has used up its time."""
+
+
+def main() -> None:
+    """Compile the program of the first request, then run one case per further request."""
+    channel = Channel()
+    channel.send(["started"])
+    request = channel.receive()
+    try:
+        code = compile(request["code"], "solution.py", "exec", dont_inherit=True)
+    except (SyntaxError, ValueError, MemoryError, RecursionError, OverflowError) as error:
+        channel.send(["syntax", text_of(error)])
+        return
+    channel.send(["ready", ""])
+    signal.signal(signal.SIGALRM, too_long)
+    while True:
+        channel.send(outcome(code, channel.receive(), request["case_s"]))
+
+
+def outcome(code: CodeType, stdin: str, case_s: float) -> list[Any]:
+    """["exited", stdout, exit code, 128 + n where signal n ended it], or ["timeout", stdout]."""
+    with open("stdin", "wb") as file:
+        file.write(stdin.encode("utf-8", "surrogateescape"))
+    child = os.fork()
+    if not child:
+        run(code)
+    status = waited(child, case_s)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child, signal.SIGKILL)
+    try:
+        with open("stdout", "rb") as file:
+            stdout = file.read(MOST_BYTES).decode("utf-8", "surrogateescape")
+    except OSError:
+        stdout = ""
+    if status is None:
+        return ["timeout", stdout]
+    code_ = os.waitstatus_to_exitcode(status)
+    return ["exited", stdout, code_ if code_ >= 0 else 128 - code_]
+
+
+def waited(child: int, case_s: float) -> int | None:
+    """The status that the child ended with; None if it took too long and was killed."""
+    try:
+        signal.setitimer(signal.ITIMER_REAL, case_s)
+        status = os.waitpid(child, 0)[1]
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        return status
+    except TooLong:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        return None
+
+
+def too_long(number: int, frame: FrameType | None) -> NoReturn:
+    """What the alarm does."""
+    raise TooLong
+
+
+def run(code: CodeType) -> NoReturn:
+    """Be the program: leave with its exit code."""
+    os.setpgid(0, 0)
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    os.dup2(os.open("stdin", os.O_RDONLY), 0)
+    os.dup2(os.open("stdout", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), 1)
+    # The pipes to the outside are the runner's.
+    os.closerange(3, 256)
+    os._exit(exit_code(code))
+
+
+def exit_code(code: CodeType) -> int:
+    """Run the program as Python would run it from a file."""
+    module = ModuleType("__main__")
+    sys.modules["__main__"] = module
+    sys.argv = ["solution.py"]
+    try:
+        exec(code, vars(module))
+        result = 0
+    except SystemExit as error:
+        result = left_with(error.code)
+    except BaseException:
+        traceback.print_exc()
+        result = 1
+    flush()
+    return result
+
+
+def left_with(code: object) -> int:
+    """The exit code of `sys.exit(code)`."""
+    if code is None or isinstance(code, int):
+        return int(code or 0) & 0xFF
+    print(code, file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    main()

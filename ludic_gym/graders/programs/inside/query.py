@@ -1,0 +1,52 @@
+"""Answers one SQL query on a database in memory that the query can only read."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from ludic_gym.graders.programs.inside.channel import Channel, text_of
+from ludic_gym.graders.programs.inside.plain import NotPlain, encoded
+
+MOST_ROWS = 5000
+_ALLOWED = {
+    sqlite3.SQLITE_SELECT,
+    sqlite3.SQLITE_READ,
+    sqlite3.SQLITE_FUNCTION,
+    sqlite3.SQLITE_RECURSIVE,
+}
+
+
+def main() -> None:
+    """Make the database of the request, then run its query."""
+    channel = Channel()
+    channel.send(["started"])
+    request = channel.receive()
+    with sqlite3.connect(":memory:") as database:
+        database.executescript(request["schema"])
+        database.text_factory = lambda text: text.decode("utf-8", "replace")
+        database.set_authorizer(permission)
+        channel.send(answer(database, request["query"]))
+
+
+def permission(action: int, *what: str | None) -> int:
+    """Whether a query may do that: it reads, and nothing else."""
+    return sqlite3.SQLITE_OK if action in _ALLOWED else sqlite3.SQLITE_DENY
+
+
+def answer(database: sqlite3.Connection, query: str) -> list[object]:
+    """["rows", list of tuples], ["syntax", why], ["raised", why], or ["unfit", why]."""
+    try:
+        rows = database.execute(query).fetchmany(MOST_ROWS + 1)
+        if len(rows) > MOST_ROWS:
+            return ["unfit", f"more than {MOST_ROWS} rows"]
+        return ["rows", encoded(rows)]
+    except NotPlain as error:
+        return ["unfit", str(error)]
+    except sqlite3.OperationalError as error:
+        return ["syntax" if "syntax error" in str(error) else "raised", text_of(error)]
+    except Exception as error:
+        return ["raised", text_of(error)]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""Serves the function that a program defines: arguments in, results out, as plain data."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import Any
+
+from ludic_gym.graders.programs.inside.channel import Channel, message_of, text_of
+from ludic_gym.graders.programs.inside.plain import NotPlain, decoded, encoded
+
+
+def main() -> None:
+    """Load the program of the first request, then answer calls of its function."""
+    channel = Channel()
+    channel.send(["started"])
+    opening = channel.receive()
+    # Where only the truth of a result is asked for, it may be an object of any kind.
+    shown = bool if opening.pop("truth") else same
+    status, found = loaded(**opening)
+    channel.send([status, found if status != "ready" else ""])
+    while status == "ready":
+        channel.send(answer(found, shown, *channel.receive()))
+
+
+def same(result: Any) -> Any:  # noqa: ANN401
+    """The result itself."""
+    return result
+
+
+def loaded(prelude: str, code: str, name: str) -> tuple[str, Any]:
+    """The word ready and the function, or "syntax", "error" or "missing" and what is wrong."""
+    try:
+        compiled = compile(code, "solution.py", "exec", dont_inherit=True)
+    except (SyntaxError, ValueError, MemoryError, RecursionError, OverflowError) as error:
+        return "syntax", text_of(error)
+    # Data classes and the like look their module up.
+    module = ModuleType("solution")
+    sys.modules["solution"] = module
+    space = vars(module)
+    try:
+        exec(compile(prelude, "prelude.py", "exec", dont_inherit=True), space)
+        # The prelude may hold a stub of it, which is no solution.
+        space.pop(name, None)
+        exec(compiled, space)
+    except BaseException as error:
+        return "error", text_of(error)
+    function = space.get(name)
+    return ("ready", function) if callable(function) else ("missing", f"no function {name}")
+
+
+def answer(function: Any, shown: Any, positional: Any, named: Any) -> list[Any]:  # noqa: ANN401
+    """["value", result, the arguments after the call], ["raised", type, text], ["unfit", text]."""
+    try:
+        arguments = decoded(positional)
+        result = function(*arguments, **decoded(named))
+        return ["value", encoded(shown(result)), [changed(argument) for argument in arguments]]
+    except NotPlain as error:
+        return ["unfit", str(error)]
+    except BaseException as error:
+        return ["raised", type(error).__name__, message_of(error)]
+
+
+def changed(argument: object) -> Any:  # noqa: ANN401 (a tree)
+    """The argument as it is now, if it is of a kind that a function can change, else None."""
+    return encoded(argument) if isinstance(argument, list | dict | set) else None
+
+
+if __name__ == "__main__":
+    main()

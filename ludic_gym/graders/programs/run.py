@@ -1,0 +1,255 @@
+"""Running tests: what goes into the sandboxes, and what is made of what comes out."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+from ludic_gym.errors import DataError, SandboxError
+from ludic_gym.graders.programs.compare import is_same, is_same_text
+from ludic_gym.graders.programs.inside.plain import Tree
+from ludic_gym.graders.programs.talk import Gone, Talk, talk_to
+from ludic_gym.graders.programs.types import (
+    MESSAGE_LIMIT,
+    AssertTests,
+    CallTests,
+    Outcome,
+    ReferenceTests,
+    StdinTests,
+    Verdict,
+)
+from ludic_gym.sandbox import Limits, Sandbox
+
+# (number of the case, reply) -> outcome and message.
+Judge = Callable[[int, Sequence[Any]], tuple[Outcome, str]]
+# Tests run as long as the solution may, and start first: it is the solution that is measured.
+PATIENCE = 4
+PAIR_DEADLINE_S = 600.0
+NO_NAMES: Tree = {"dict": []}
+_STATES: dict[str, Outcome] = {"syntax": "syntax", "error": "raised", "missing": "missing"}
+
+
+class Tally:
+    """Counts tests and remembers the first that failed."""
+
+    def __init__(self, total: int) -> None:
+        self._verdict = Verdict(outcome="passed", passed=0, total=total)
+
+    def note(self, index: int, outcome: Outcome, message: str = "") -> None:
+        """Test number `index` had that outcome."""
+        verdict = self._verdict
+        if outcome == "passed":
+            self._verdict = replace(verdict, passed=verdict.passed + 1)
+        elif verdict.outcome == "passed":
+            text = message[:MESSAGE_LIMIT]
+            self._verdict = replace(verdict, outcome=outcome, failed=index, message=text)
+
+    async def verdict(self, talk: Talk) -> Verdict:
+        """What became of it, with what it printed."""
+        return replace(self._verdict, printed=await talk.printed())
+
+
+async def run_calls(
+    sandbox: Sandbox, code: str, tests: CallTests, limits: Limits, *, stop: bool
+) -> Verdict:
+    """The verdict on a function. Raises SandboxError."""
+
+    def judge(index: int, reply: Sequence[Any]) -> tuple[Outcome, str]:
+        if reply[0] != "value":
+            return _failure(reply)
+        expected = tests.expected[index]
+        same = is_same(reply[1], expected, atol=tests.atol, compared=tests.compared)
+        return ("passed", "") if same else ("wrong", f"gave {str(reply[1])[:200]}")
+
+    requests = [[list(call), NO_NAMES] for call in tests.calls]
+    async with talk_to(sandbox, "solution", limits) as talk:
+        return await _cases(talk, _opening(code, tests), requests, judge, stop=stop)
+
+
+async def run_stdin(
+    sandbox: Sandbox, code: str, tests: StdinTests, limits: Limits, *, stop: bool
+) -> Verdict:
+    """The verdict on a program that reads and writes. Raises SandboxError."""
+
+    def judge(index: int, reply: Sequence[Any]) -> tuple[Outcome, str]:
+        if reply[0] == "timeout":
+            return "timeout", f"took longer than {tests.case_s:g} s"
+        if reply[0] != "exited" or reply[2] != 0:
+            return "raised", f"exit code {reply[-1]}"
+        expected = tests.cases[index][1]
+        same = is_same_text(str(reply[1]), expected, tests.comparator, tests.tolerance)
+        return ("passed", "") if same else ("wrong", f"wrote {str(reply[1])[:200]!r}")
+
+    requests = [stdin for stdin, _ in tests.cases]
+    opening = {"code": code, "case_s": tests.case_s}
+    async with talk_to(sandbox, "cases", limits) as talk:
+        return await _cases(talk, opening, requests, judge, stop=stop)
+
+
+async def _cases(
+    talk: Talk, opening: object, requests: Sequence[object], judge: Judge, *, stop: bool
+) -> Verdict:
+    """Open the program, then ask for one case after the other, up to a failure if `stop`."""
+    tally = Tally(len(requests))
+    index = -1
+    try:
+        failure = _unopened(await talk.ask(opening))
+        if failure:
+            tally.note(-1, *failure)
+            return await tally.verdict(talk)
+        for index, request in enumerate(requests):
+            outcome, message = _judged(judge, index, await talk.ask(request))
+            tally.note(index, outcome, message)
+            if outcome != "passed" and stop:
+                break
+    except Gone as gone:
+        tally.note(index, gone.outcome, str(gone))
+    return await tally.verdict(talk)
+
+
+def _judged(judge: Judge, index: int, reply: Sequence[Any]) -> tuple[Outcome, str]:
+    try:
+        return judge(index, reply)
+    # A program may have replied in the runner's place, with whatever parts.
+    except IndexError:
+        return "crashed", "something else than the runner has replied"
+
+
+def _unopened(reply: Sequence[Any]) -> tuple[Outcome, str] | None:
+    if reply[0] == "ready":
+        return None
+    return _STATES.get(reply[0], "crashed"), str(reply[-1])
+
+
+def _failure(reply: Sequence[Any]) -> tuple[Outcome, str]:
+    if reply[0] == "raised":
+        return "raised", f"{reply[1]}: {reply[2]}"
+    return "wrong", f"gave {reply[-1]}"
+
+
+def _opening(code: str, tests: CallTests | AssertTests) -> dict[str, object]:
+    truth = isinstance(tests, CallTests) and tests.compared == "truth"
+    return {"prelude": tests.prelude, "code": code, "name": tests.name, "truth": truth}
+
+
+async def run_asserts(
+    sandbox: Sandbox, code: str, tests: AssertTests, limits: Limits, *, stop: bool
+) -> Verdict:
+    """The verdict of test programs, which run in a sandbox of their own.
+
+    Raises SandboxError, and DataError for tests that cannot be run like this.
+    """
+    async with _both(sandbox, limits) as (tester, solution):
+        tally = Tally(len(tests.tests))
+        try:
+            failure = _unopened(await solution.ask(_opening(code, tests)))
+        except Gone as gone:
+            failure = gone.outcome, str(gone)
+        if failure:
+            tally.note(-1, *failure)
+        else:
+            await _relay(tester, solution, tests, tally, stop=stop)
+        return await tally.verdict(solution)
+
+
+async def _relay(
+    tester: Talk, solution: Talk, tests: AssertTests, tally: Tally, *, stop: bool
+) -> None:
+    """Carry calls from the tests to the solution and results back, until all tests have run."""
+    index = 0
+    try:
+        opening = {"prelude": tests.prelude, "tests": tests.tests, "name": tests.name}
+        reply = await tester.ask(opening)
+        while index < len(tests.tests):
+            if reply[0] == "broken":
+                raise DataError(f"the tests of {tests.name} cannot be run: {reply[1]}")
+            if reply[0] == "call":
+                reply = await tester.ask(_result(await solution.ask(reply[1:])))
+                continue
+            tally.note(index, *_tested(reply))
+            if reply[0] != "passed" and stop:
+                return
+            index += 1
+            reply = await tester.ask("on")
+    except Gone as gone:
+        tally.note(index, gone.outcome, str(gone))
+
+
+def _tested(reply: Sequence[Any]) -> tuple[Outcome, str]:
+    return ("passed", "") if reply[0] == "passed" else ("wrong", str(reply[-1]))
+
+
+def _result(reply: Sequence[Any]) -> Sequence[Any]:
+    """What the tests are told of a call."""
+    if reply[0] == "value" and len(reply) == 3 and isinstance(reply[2], list):
+        return reply
+    if reply[0] == "raised" and len(reply) == 3:
+        return ["raised", str(reply[1]), str(reply[2])]
+    return ["raised", "RuntimeError", f"the function gave {reply[-1]}"]
+
+
+@asynccontextmanager
+async def _both(sandbox: Sandbox, limits: Limits) -> AsyncIterator[tuple[Talk, Talk]]:
+    """A tester and a solution. Raises SandboxError, also where two never run at once."""
+    patient = replace(limits, wall_s=PATIENCE * limits.wall_s, cpu_s=PATIENCE * limits.cpu_s)
+    async with AsyncExitStack() as ends:
+        # One pair at a time takes its places: pairs that each hold one place of two would wait
+        # for ever.
+        async with _pairing:
+            tester = await ends.enter_async_context(talk_to(sandbox, "tester", patient))
+            coming = ends.enter_async_context(talk_to(sandbox, "solution", limits))
+            try:
+                solution = await asyncio.wait_for(coming, PAIR_DEADLINE_S)
+            except TimeoutError as error:
+                raise SandboxError(
+                    f"the sandbox {sandbox.name!r} gave no second place in {PAIR_DEADLINE_S:g} s; "
+                    "tests beside a solution need concurrency=2 or more"
+                ) from error
+        yield tester, solution
+
+
+_pairing = asyncio.Lock()
+
+
+def _forget() -> None:
+    # A fork has a loop of its own, and none of the pairs.
+    global _pairing
+    _pairing = asyncio.Lock()
+
+
+os.register_at_fork(after_in_child=_forget)
+
+
+async def resolved(
+    sandbox: Sandbox, tests: ReferenceTests, limits: Limits
+) -> tuple[CallTests, float]:
+    """The calls for which the reference gives a value, with that, and the seconds it took.
+
+    Raises SandboxError, and DataError for a reference that gives nothing.
+    """
+    kept: list[tuple[tuple[Tree, ...], Tree]] = []
+    asked = CallTests(
+        name=tests.name,
+        calls=tests.calls,
+        expected=(),
+        prelude=tests.prelude,
+        atol=tests.atol,
+        compared=tests.compared,
+    )
+    async with talk_to(sandbox, "solution", limits) as talk:
+        try:
+            why = str((await talk.ask(_opening(tests.reference, asked)))[-1])
+            for call in tests.calls if not why else ():
+                reply = await talk.ask([list(call), NO_NAMES])
+                kept += [(call, reply[1])] if reply[0] == "value" else []
+        except Gone as gone:
+            raise DataError(f"the reference of {tests.name}: {gone}") from gone
+        seconds = (await talk.end()).wall_s
+    if not kept:
+        raise DataError(f"the reference of {tests.name} gives no value ({why or 'for any call'})")
+    calls, expected = zip(*kept, strict=True)
+    return replace(asked, calls=calls, expected=expected), seconds

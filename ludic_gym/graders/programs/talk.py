@@ -1,0 +1,110 @@
+"""Talking to a program in a sandbox: a line of JSON out, a line of JSON in."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+from ludic_gym.errors import SandboxError
+from ludic_gym.graders.programs.types import MESSAGE_LIMIT, PRINTED_LIMIT, Outcome
+from ludic_gym.sandbox import MEBIBYTE, ExecResult, Limits, Program, Sandbox, Session
+
+INSIDE = Path(__file__).parent / "inside"
+# All that a program may say of its results; a runner that says more is ended.
+OUTPUT_BYTES = 32 * MEBIBYTE
+Runner = Literal["solution", "tester", "cases", "query"]
+
+
+class Gone(Exception):
+    """The program has ended, or says what no runner says; with the outcome that this is."""
+
+    def __init__(self, outcome: Outcome, message: str) -> None:
+        super().__init__(message)
+        self.outcome = outcome
+
+
+class Talk:
+    """One runner in its sandbox."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._result: ExecResult | None = None
+
+    async def ask(self, request: object) -> list[Any]:
+        """The reply, which is a list that begins with a text. Raises Gone where none comes."""
+        await self._session.send(json.dumps(request).encode() + b"\n")
+        return await self.listen()
+
+    async def listen(self) -> list[Any]:
+        """The next reply. Raises Gone where none comes."""
+        line = await self._session.receive_line()
+        if line is None:
+            raise _gone(await self.end())
+        try:
+            reply = json.loads(line)
+        except (ValueError, RecursionError):
+            reply = None
+        if not isinstance(reply, list) or not reply or not isinstance(reply[0], str):
+            raise Gone("crashed", "something else than the runner has replied")
+        return reply
+
+    async def end(self) -> ExecResult:
+        """End the program; what it wrote and how it ended."""
+        if self._result is None:
+            self._result = await self._session.kill()
+        return self._result
+
+    async def printed(self) -> str:
+        """End the program; the end of what it printed."""
+        text = (await self.end()).stderr.decode("utf-8", "replace")
+        return text[-PRINTED_LIMIT:]
+
+
+@asynccontextmanager
+async def talk_to(sandbox: Sandbox, runner: Runner, limits: Limits) -> AsyncIterator[Talk]:
+    """A runner that has started, ended when the block ends.
+
+    Raises SandboxError if it does not start: no program that is to be tested has run by then.
+    """
+    program = Program(source=_files()[f"{_FOLDER}/{runner}.py"].decode())
+    limits = replace(limits, output_bytes=max(limits.output_bytes, OUTPUT_BYTES))
+    talk = Talk(await sandbox.start(program, files=_files(), limits=limits))
+    try:
+        await _greeted(talk, sandbox.name)
+        yield talk
+    finally:
+        await talk.end()
+
+
+async def _greeted(talk: Talk, name: str) -> None:
+    try:
+        greeting = await talk.listen()
+    except Gone:
+        greeting = []
+    if greeting != ["started"]:
+        said = await talk.printed()
+        raise SandboxError(f"the runner did not start in the sandbox {name!r}; it said: {said}")
+
+
+def _gone(result: ExecResult) -> Gone:
+    if result.ended in ("timeout", "cpu"):
+        what = "wall" if result.ended == "timeout" else "CPU"
+        return Gone("timeout", f"out of {what} time")
+    how = {"memory": "out of memory", "output": "wrote too much", "signal": "ended by a signal"}
+    code = f"left with exit code {result.exit_code}"
+    return Gone("crashed", how.get(result.ended, code)[:MESSAGE_LIMIT])
+
+
+_FOLDER = "ludic_gym/graders/programs/inside"
+
+
+@cache
+def _files() -> Mapping[str, bytes]:
+    """Our files that a runner imports, under the same names: packages without `__init__.py`."""
+    names = ("channel", "plain", "solution", "tester", "cases", "query")
+    return {f"{_FOLDER}/{name}.py": (INSIDE / f"{name}.py").read_bytes() for name in names}
