@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ludic_gym.errors import ConfigError
+from ludic_gym.plugins import find_plugins, load_plugin
 from ludic_gym.types import Completion, Episode, Rollout, Step
 
 JSON = Any
@@ -79,20 +80,12 @@ def _shown(value: object) -> JSON:
 
 
 def token_texts_from(folder: Path) -> TokenTexts:
-    """The texts of tokens by the tokenizer.json of a model's folder.
+    """The texts of tokens by the tokenizer of a model's folder.
 
-    Needs the package tokenizers, which transformers brings. Raises ConfigError without either.
+    Raises ConfigError where there is none, or nothing installed that reads it.
     """
-    path = folder / "tokenizer.json" if folder.is_dir() else folder
-    if not path.exists():
-        raise ConfigError(f"{path} does not exist; name the folder of a model or its tokenizer")
-    try:
-        from tokenizers import Tokenizer
-    except ModuleNotFoundError as error:
-        raise ConfigError("--tokenizer needs tokenizers: pip install tokenizers") from error
-    tokenizer = Tokenizer.from_file(str(path))
-
-    def texts(ids: Sequence[int]) -> list[str]:
-        return [tokenizer.decode([number], skip_special_tokens=False) for number in ids]
-
+    readers = find_plugins("ludic.tokens")
+    if "texts" not in readers:
+        raise ConfigError("--tokenizer needs the trainer: pip install 'ludic-gym[train]'")
+    texts: TokenTexts = load_plugin(readers["texts"])(folder)
     return texts
