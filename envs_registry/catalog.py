@@ -275,4 +275,12 @@ CATALOG: tuple[EnvEntry, ...] = (
         suites=("two-player",),
         tags=("game", "two-player", "multi-turn", "procedural", "hidden-information", "language"),
     ),
+    EnvEntry(
+        id="ludic/TwentyQuestions-v0",
+        title="Twenty Questions",
+        description="An everyday thing, found by questions that yes or no answers.",
+        gym="ludic_gym.envs.games.twenty_questions:TwentyQuestionsEnv",
+        suites=("games",),
+        tags=("game", "one-player", "multi-turn", "procedural", "search", "language"),
+    ),
 )

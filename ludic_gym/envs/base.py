@@ -89,6 +89,10 @@ class TextEnv(gym.Env[str, str], ABC):
             raise EpisodeOver(f"{type(self).__name__}.render() came before the first reset()")
         return rendered(self._picture(), self.render_mode)
 
+    def picture(self) -> str:
+        """The present state as text, whatever the render mode; "" before the first reset."""
+        return "" if self._observation is None else self._picture()
+
     def _picture(self) -> str:
         return self._observation or ""
 
@@ -133,3 +137,12 @@ def checked_choice(name: str, value: str, choices: Sequence[str]) -> str:
     if value not in choices:
         raise ConfigError(f"{name} is one of {', '.join(choices)}, got {value!r}")
     return value
+
+
+def one_line(text: str, longest: int) -> str:
+    """The text on one line, cut, and without characters that are not printed.
+
+    For what one player says and another sees: it cannot pass for a line of the environment's.
+    """
+    printed = "".join(c if c.isprintable() else " " for c in text[: 10 * longest])
+    return " ".join(printed.split())[:longest]

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from ludic_gym.envs.base import pick
+from ludic_gym.envs.base import one_line, pick
 from ludic_gym.envs.game import Game
 from ludic_gym.envs.games.sharing import (
     FAIR,
@@ -113,13 +113,7 @@ def understood(state: State, text: str) -> Said:
             turn = Said(player, "", None, "accept" if word == "accept" else "reject")
         else:
             message.append(line)
-    return turn._replace(message=one_line(" ".join(message)))
-
-
-def one_line(text: str) -> str:
-    """The text on one line, short, and without characters that are not printed."""
-    printed = "".join(c if c.isprintable() else " " for c in text)
-    return " ".join(printed.split())[:LONGEST_MESSAGE]
+    return turn._replace(message=one_line(" ".join(message), LONGEST_MESSAGE))
 
 
 def _first_players(state: State) -> Share:
