@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -152,6 +153,9 @@ __all__ = [
 _HOMES = ("types", "errors", "parsers", "contexts", "tools", "policies", "clients", "rollout")
 
 envs_registry.register_envs()
+
+if "IPython" in sys.modules and (_shell := sys.modules["IPython"].get_ipython()) is not None:
+    import_module("ludic_gym.notebook").load_ipython_extension(_shell)
 
 
 # Names are looked up when they are first used: whoever only makes environments waits for no more.
