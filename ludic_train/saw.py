@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
-from transformers import PreTrainedTokenizerBase
 
-from ludic_gym.contexts import Context
-from ludic_gym.types import Completion, Decision, Rollout
+from ludic_gym.types import Completion, Rollout
 from ludic_train.errors import UntrainableRollout
 from ludic_train.losses import REWARDS
 from ludic_train.metrics import Metric
-from ludic_train.model import render_chat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,39 +175,3 @@ def _row(spans: Sequence[_Span], rollout: Rollout, *, rewards: bool) -> SAWItem:
         agent=rollout.agent,
         attachments={REWARDS: earned} if rewards else {},
     )
-
-
-def with_token_ids(
-    rollout: Rollout,
-    tokenizer: PreTrainedTokenizerBase,
-    context: Context,
-    *,
-    system_prompt: str = "",
-    reply: str = "{}",
-) -> Rollout:
-    """The rollout as if a model had typed it: each step gets one completion with token ids.
-
-    For rollouts of scripted policies, to be imitated. `context` and `system_prompt` make the
-    prompts, as they will when the model plays; `reply` says what the assistant writes for an
-    action, such as "<answer>{}</answer>". The completions have no log-probs and no version.
-    """
-    context.reset(system_prompt)
-    steps = []
-    for step in rollout.steps:
-        context.add({"role": "user", "content": step.observation})
-        text = reply.replace("{}", step.decision.action or "")
-        completion = Completion(
-            text=text,
-            finish_reason="stop",
-            prompt_ids=tuple(render_chat(tokenizer, context.messages())),
-            completion_ids=(*_encode(tokenizer, text), int(tokenizer.eos_token_id)),
-        )
-        context.add({"role": "assistant", "content": text})
-        decision: Decision = replace(step.decision, completions=(completion,))
-        steps.append(replace(step, decision=decision))
-    return replace(rollout, steps=tuple(steps))
-
-
-def _encode(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
-    ids: list[int] = tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)
-    return ids

@@ -22,7 +22,8 @@ from ludic_train.recipes.folder import open_run
 from ludic_train.recipes.learner import Learner, learner_from_model, learner_from_nothing
 from ludic_train.recipes.report import show
 from ludic_train.recipes.run import Run, Stage, carry_out, open_loggers
-from ludic_train.saw import items_from, with_token_ids
+from ludic_train.rendering import with_token_ids
+from ludic_train.saw import items_from
 from ludic_train.sources import OfflineBatchSource, RolloutBatchSource
 from ludic_train.trainer import Trainer, TrainerConfig
 
