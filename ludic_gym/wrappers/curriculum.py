@@ -1,0 +1,104 @@
+"""Curriculum: harder arguments for an environment once it is solved often enough."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any, TypedDict
+
+import gymnasium as gym
+from gymnasium.utils import RecordConstructorArgs
+
+from ludic_gym.envs.base import Info, Turn
+from ludic_gym.errors import ConfigError, EnvError
+from ludic_gym.types import Env
+
+
+class CurriculumState(TypedDict):
+    """What a curriculum has seen: the stage it is in, and its last successes there."""
+
+    stage: int
+    successes: list[bool]
+
+
+class Curriculum(gym.Wrapper[str, str, str, str], RecordConstructorArgs):
+    """Makes the environment anew with the arguments of the next stage once it is solved.
+
+    stages: arguments of the environment, stage by stage; the last one stays.
+    threshold: the share of successes among the last `window` episodes of a stage that ends it.
+    The info of the first and the last turn has "stage", from 0. A copy, a pickle or `state()`
+    keeps how far it is; random numbers go on over the stages as if the environment were one.
+    Raises ConfigError for an environment that `gymnasium.make` did not make.
+    """
+
+    def __init__(
+        self,
+        env: Env,
+        stages: Sequence[Mapping[str, Any]],
+        *,
+        threshold: float = 0.8,
+        window: int = 50,
+    ) -> None:
+        stages = [dict(stage) for stage in stages]
+        RecordConstructorArgs.__init__(self, stages=stages, threshold=threshold, window=window)
+        if env.spec is None:
+            raise ConfigError(f"{env} has no spec to make it anew from; make it by gymnasium.make")
+        if not stages or not 0 < threshold <= 1 or window < 1:
+            raise ConfigError(
+                "a curriculum has at least one stage, a threshold over 0 and up to 1, and a window "
+                f"of at least 1, got {stages!r}, {threshold!r}, {window!r}"
+            )
+        super().__init__(env)
+        self._spec = env.spec
+        self._stages = stages
+        self._threshold = threshold
+        self._stage = 0
+        self._successes: deque[bool] = deque(maxlen=window)
+        self._enter(0)
+
+    @property
+    def stage(self) -> int:
+        """The number of the present stage, from 0."""
+        return self._stage
+
+    def state(self) -> CurriculumState:
+        """How far it is, for `restore`; JSON can hold it."""
+        return {"stage": self._stage, "successes": list(self._successes)}
+
+    def restore(self, state: CurriculumState) -> None:
+        """Go on from there, with the next reset. Raises ConfigError for a stage there is not."""
+        if not 0 <= state["stage"] < len(self._stages):
+            raise ConfigError(f"stage is from 0 to {len(self._stages) - 1}, got {state['stage']!r}")
+        self._enter(state["stage"])
+        self._successes.extend(state["successes"])
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[str, Info]:
+        """Start an episode, of the next stage if this one is solved."""
+        if self._is_solved() and self._stage + 1 < len(self._stages):
+            self._enter(self._stage + 1)
+        observation, info = self.env.reset(seed=seed, options=options)
+        return observation, {**info, "stage": self._stage}
+
+    def step(self, action: str) -> Turn:
+        """Play a turn; the last one counts. Raises EnvError if that tells no success."""
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        if terminated or truncated:
+            if "success" not in info:
+                raise EnvError(f'{self.env} does not tell info["success"] at the end: {info!r}')
+            self._successes.append(bool(info["success"]))
+            info = {**info, "stage": self._stage}
+        return observation, float(reward), terminated, truncated, info
+
+    def _is_solved(self) -> bool:
+        seen = self._successes
+        return len(seen) == seen.maxlen and sum(seen) >= self._threshold * len(seen)
+
+    def _enter(self, stage: int) -> None:
+        env: Env = self._spec.make(**self._stages[stage])
+        env.unwrapped.np_random = self.env.unwrapped.np_random
+        self.env.close()
+        self.env = env
+        self._stage = stage
+        self._successes.clear()

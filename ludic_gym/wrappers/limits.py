@@ -1,0 +1,55 @@
+"""TurnLimit: episodes that are cut off after some turns, by the contract of text environments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium as gym
+from gymnasium.utils import RecordConstructorArgs
+
+from ludic_gym.envs.base import Info, Turn
+from ludic_gym.errors import ConfigError
+from ludic_gym.types import Env
+
+
+class TurnLimit(gym.Wrapper[str, str, str, str], RecordConstructorArgs):
+    """Truncates an episode with its `max_turns`-th turn, unless it ends by itself there.
+
+    The info of such a turn says why, and has what every last info has: see `cut_short`.
+    Raises ConfigError for a limit below 2: an episode of one turn ends, it is not cut off.
+    """
+
+    def __init__(self, env: Env, max_turns: int) -> None:
+        RecordConstructorArgs.__init__(self, max_turns=max_turns)
+        if not isinstance(max_turns, int) or max_turns < 2:
+            raise ConfigError(f"max_turns is an int of at least 2, got {max_turns!r}")
+        super().__init__(env)
+        self._max_turns = max_turns
+        self._turns = 0
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[str, Info]:
+        """Start an episode and count from nothing."""
+        self._turns = 0
+        return self.env.reset(seed=seed, options=options)
+
+    def step(self, action: str) -> Turn:
+        """Play a turn, perhaps the last one that is allowed."""
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        self._turns += 1
+        if self._turns >= self._max_turns and not (terminated or truncated):
+            truncated, info = True, cut_short(info, float(reward), "max_turns")
+        return observation, float(reward), terminated, truncated, info
+
+
+def cut_short(info: Mapping[str, Any], reward: float, reason: str) -> Info:
+    """The info of a last turn that the environment did not know to be the last.
+
+    "success" is False, "truncation_reason" the reason; a reward that came without components is
+    the component "reward/unfinished".
+    """
+    explained = any(key.startswith("reward/") for key in info)
+    parts = {} if explained else {"reward/unfinished": reward}
+    return {**info, **parts, "success": False, "truncation_reason": reason}

@@ -1,0 +1,189 @@
+"""ChatMessages: the dialog so far as the observation, in any vector environment."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Iterable, Sequence
+from types import ModuleType
+from typing import Any, cast
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.utils import RecordConstructorArgs
+from gymnasium.vector.utils import shared_memory
+from gymnasium.vector.utils.space_utils import create_empty_array
+
+from ludic_gym.envs.base import Info
+from ludic_gym.errors import ConfigError
+from ludic_gym.spaces import TEXT, SharedBytes, SharedTexts, TextSpace
+from ludic_gym.types import Env, Message
+from ludic_gym.wrappers.limits import cut_short
+
+Messages = tuple[Message, ...]
+MessagesTurn = tuple[Messages, float, bool, bool, Info]
+
+_ROLES = {"system": "s", "user": "u", "assistant": "a"}
+_ROLE_OF = {letter: role for role, letter in _ROLES.items()}
+# What a message counts besides its text, so that its header fits in as well.
+_HEADER = 16
+
+
+class MessagesSpace(gym.Space[Messages]):
+    """Tuples of messages, {"role": "system" | "user" | "assistant", "content": text}.
+
+    max_length: characters of all texts, where every message counts 16 more.
+    """
+
+    def __init__(self, max_length: int, *, seed: int | np.random.Generator | None = None) -> None:
+        super().__init__(seed=seed)
+        self.max_length = max_length
+        self.text = TextSpace(max_length)
+
+    def contains(self, x: object) -> bool:
+        """Whether `x` is a tuple of such messages that is short enough."""
+        if not isinstance(x, tuple) or not all(map(_is_message, x)):
+            return False
+        return self.fits((message["role"], str(message["content"])) for message in x)
+
+    def fits(self, dialog: Iterable[tuple[str, str]]) -> bool:
+        """Whether the (role, text) pairs are short enough."""
+        return sum(len(text) + _HEADER for _, text in dialog) <= self.max_length
+
+    def sample(self, mask: object = None, probability: object = None) -> Messages:
+        """One short message of a user. Raises ConfigError for masks."""
+        if mask is not None or probability is not None:
+            raise ConfigError(f"{self} cannot sample with a mask or probabilities")
+        letters = self.np_random.integers(32, 127, size=8, dtype=np.uint8)
+        return ({"role": "user", "content": letters.tobytes().decode("ascii")},)
+
+    @property
+    def is_np_flattenable(self) -> bool:
+        """False: there is no array of fixed size for any dialog."""
+        return False
+
+    def __repr__(self) -> str:
+        return f"MessagesSpace({self.max_length})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, MessagesSpace) and other.max_length == self.max_length
+
+    def __hash__(self) -> int:
+        return hash((MessagesSpace, self.max_length))
+
+
+# As with TEXT, all environments share one. Four observations of the longest kind fit in.
+MESSAGES = MessagesSpace(2**18 + 2**10)
+
+
+class ChatMessages(gym.Wrapper[Messages, str, str, str], RecordConstructorArgs):
+    """Observations are the dialog so far: a tuple of fresh messages, the newest observation last.
+
+    system_prompt: the text of the first message; None: what the environment suggests, "": none.
+    A dialog that becomes too long for the space is cut off: the last observation is the dialog as
+    it was, and the turn is truncated with the reason "dialog_length".
+    """
+
+    def __init__(self, env: Env, system_prompt: str | None = None) -> None:
+        RecordConstructorArgs.__init__(self, system_prompt=system_prompt)
+        if env.observation_space != TEXT:
+            raise ConfigError(f"{env} does not show text but {env.observation_space}")
+        # Gymnasium's types have the wrapper and what it wraps show the same.
+        super().__init__(cast(Any, env))
+        self.observation_space = MESSAGES
+        self._system_prompt = system_prompt
+        self._dialog: tuple[tuple[str, str], ...] = ()
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Messages, Info]:
+        """Start an episode: the system prompt, if there is one, and the first observation."""
+        observation, info = self._text_env.reset(seed=seed, options=options)
+        given = self._system_prompt
+        prompt = info.get("system_prompt", "") if given is None else given
+        self._dialog = ((("system", prompt),) if prompt else ()) + (("user", observation),)
+        return self._messages(), info
+
+    def step(self, action: str) -> MessagesTurn:
+        """Play a turn: the dialog with the action and the next observation."""
+        observation, reward, terminated, truncated, info = self._text_env.step(action)
+        dialog = (*self._dialog, ("assistant", action), ("user", observation))
+        if MESSAGES.fits(dialog):
+            self._dialog = dialog
+        elif not (terminated or truncated):
+            truncated, info = True, cut_short(info, float(reward), "dialog_length")
+        return self._messages(), float(reward), terminated, truncated, info
+
+    @property
+    def _text_env(self) -> Env:
+        return cast(Env, self.env)
+
+    def _messages(self) -> Messages:
+        # Fresh ones: callers may change theirs, and Gymnasium insists on it.
+        return tuple(cast(Message, {"role": role, "content": text}) for role, text in self._dialog)
+
+
+class SharedMessages(Sequence[Messages]):
+    """The dialogs that the workers of an AsyncVectorEnv wrote last; a deep copy is a tuple."""
+
+    def __init__(self, texts: SharedTexts) -> None:
+        self._texts = texts
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    def __getitem__(self, index: Any) -> Any:  # noqa: ANN401 (one dialog, or several)
+        texts = self._texts[index]
+        return decoded(texts) if isinstance(texts, str) else tuple(map(decoded, texts))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> tuple[Messages, ...]:
+        return tuple(self)
+
+
+def encoded(messages: Messages) -> str:
+    """The messages in one text: of each, its role's letter, its length, a colon, its content."""
+    return "".join(
+        f"{_ROLES[message['role']]}{len(message['content'] or '')}:{message['content']}"
+        for message in messages
+    )
+
+
+def decoded(text: str) -> Messages:
+    """The messages that `encoded` was given."""
+    messages, at = [], 0
+    while at < len(text):
+        start = text.index(":", at) + 1
+        end = start + int(text[at + 1 : start - 1])
+        message = {"role": _ROLE_OF[text[at]], "content": text[start:end]}
+        messages.append(cast(Message, message))
+        at = end
+    return tuple(messages)
+
+
+def _is_message(x: object) -> bool:
+    return (
+        isinstance(x, dict)
+        and set(x) == {"role", "content"}
+        and x["role"] in _ROLES
+        and isinstance(x["content"], str)
+    )
+
+
+@create_empty_array.register(MessagesSpace)
+def _empty(space: MessagesSpace, n: int = 1, fn: object = None) -> tuple[Messages, ...]:
+    return ((),) * n
+
+
+@shared_memory.create_shared_memory.register(MessagesSpace)
+def _create(space: MessagesSpace, n: int = 1, ctx: ModuleType = multiprocessing) -> SharedBytes:
+    return cast(SharedBytes, shared_memory.create_shared_memory(space.text, n, ctx))
+
+
+@shared_memory.read_from_shared_memory.register(MessagesSpace)
+def _read(space: MessagesSpace, memory: SharedBytes, n: int = 1) -> SharedMessages:
+    return SharedMessages(SharedTexts(space.text, memory, n))
+
+
+@shared_memory.write_to_shared_memory.register(MessagesSpace)
+def _write(space: MessagesSpace, index: int, value: Messages, memory: SharedBytes) -> None:
+    text: Any = encoded(value)
+    shared_memory.write_to_shared_memory(space.text, index, text, memory)

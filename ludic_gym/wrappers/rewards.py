@@ -1,0 +1,57 @@
+"""WeighRewards: the components of a reward, each with a weight of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import gymnasium as gym
+from gymnasium.utils import RecordConstructorArgs
+
+from ludic_gym.envs.base import Turn
+from ludic_gym.errors import ConfigError, EnvError
+from ludic_gym.types import Env
+
+_PREFIX = "reward/"
+
+
+class WeighRewards(gym.Wrapper[str, str, str, str], RecordConstructorArgs):
+    """Multiplies every component of a reward by its weight; they still sum to the reward.
+
+    weights: by name, without "reward/".
+    default: the weight of components that are not named; None: all of them must be, so that no
+        misspelt name goes unnoticed.
+    `step` raises ConfigError for a component without a weight, EnvError for a reward that comes
+    without components.
+    """
+
+    def __init__(
+        self, env: Env, weights: Mapping[str, float], default: float | None = None
+    ) -> None:
+        weights = {name: float(weight) for name, weight in weights.items()}
+        RecordConstructorArgs.__init__(self, weights=weights, default=default)
+        super().__init__(env)
+        self._weights = weights
+        self._default = default
+
+    def step(self, action: str) -> Turn:
+        """Play a turn; its reward is the weighed sum."""
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        parts = {key: value for key, value in info.items() if key.startswith(_PREFIX)}
+        if reward and not parts:
+            raise EnvError(
+                f"{self.env} gave the reward {reward!r} without its components: there is nothing "
+                f'to weigh. Let its info say them under "{_PREFIX}<name>"'
+            )
+        weighed = {key: self._weight(key, parts) * value for key, value in parts.items()}
+        info = {**info, **weighed}
+        return observation, float(sum(weighed.values())), terminated, truncated, info
+
+    def _weight(self, key: str, parts: Mapping[str, float]) -> float:
+        weight = self._weights.get(key.removeprefix(_PREFIX), self._default)
+        if weight is None:
+            names = ", ".join(sorted(part.removeprefix(_PREFIX) for part in parts))
+            raise ConfigError(
+                f"no weight for a component of the reward ({names}), only for "
+                f"{', '.join(self._weights) or 'none'}; name it, or give a default"
+            )
+        return weight

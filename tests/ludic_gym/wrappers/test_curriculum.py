@@ -1,0 +1,122 @@
+import json
+
+import gymnasium as gym
+import pytest
+
+import ludic_gym  # noqa: F401 (registers the ids)
+from ludic_gym.envs.base import TextEnv
+from ludic_gym.errors import ConfigError, EnvError
+from ludic_gym.vector import RaggedVectorEnv
+from ludic_gym.wrappers import Curriculum
+
+STAGES = ({"digits": 1}, {"digits": 3}, {"digits": 6})
+SUMS = "ludic/Arithmetic-v0"
+
+
+def sums(**options):
+    return Curriculum(gym.make(SUMS), STAGES, threshold=0.5, window=4, **options)
+
+
+def answer(env, *, right, seed=None):
+    """Play an episode: the stage it was in, and the last info."""
+    _, first = env.reset(seed=seed)
+    info = env.step(env.unwrapped.oracle_action() if right else "no")[4]
+    assert info["stage"] == first["stage"]
+    return info["stage"]
+
+
+def answers(env, pattern):
+    return [answer(env, right=letter == "y") for letter in pattern]
+
+
+def test_the_next_stage_comes_once_half_of_the_last_four_are_solved():
+    env = sums()
+    # Three episodes are too few; of the first four one is solved, of 2 to 5 two.
+    assert answers(env, "nnyny") == [0, 0, 0, 0, 0]
+    # The count starts anew in every stage, and the last one stays.
+    assert answers(env, "yyyy") == [1, 1, 1, 1]
+    assert answers(env, "yyyyy") == [2, 2, 2, 2, 2]
+
+
+def test_a_stage_has_its_own_arguments():
+    env = sums()
+    env.reset()
+    assert len(env.unwrapped.oracle_action()) <= 2
+    answers(env, "yyyyyyyy")
+    env.reset()
+    assert len(env.unwrapped.oracle_action()) >= 6
+
+
+def test_arguments_and_wrappers_of_the_environment_stay():
+    inner = gym.wrappers.TimeLimit(gym.make(SUMS, operations="*", render_mode="ansi"), 5)
+    env = Curriculum(inner, STAGES)
+    assert str(env).startswith("<Curriculum<TimeLimit<")
+    env.reset(seed=0)
+    assert "multiplies" in env.render()
+
+
+def test_state_goes_through_json_and_on():
+    env, again = sums(), sums()
+    answers(env, "yyyyn")
+    again.restore(json.loads(json.dumps(env.state())))
+    assert again.stage == env.stage == 1
+    # The failure before the copy counts: two of the last four are solved after "nyy".
+    assert answers(again, "nyyy") == answers(env, "nyyy") == [1, 1, 1, 2]
+
+
+def test_chance_goes_on_over_the_stages():
+    one, other = sums(), sums()
+    one.reset(seed=5)
+    other.reset(seed=5)
+    answers(one, "yyyy")
+    answers(other, "yyyy")
+    assert one.reset()[0] == other.reset()[0]
+
+
+def test_an_episode_that_is_left_does_not_count():
+    env = sums()
+    for _ in range(10):
+        env.reset()
+    assert env.state() == {"stage": 0, "successes": []}
+
+
+def test_every_environment_of_a_vector_has_its_own():
+    vector = RaggedVectorEnv([sums] * 2)
+    vector.reset(seed=0)
+    for _ in range(9):
+        vector.step((vector.get_attr("unwrapped")[0].oracle_action(), "no"))
+        vector.step(("", ""))
+    assert vector.get_attr("stage") == (2, 0)
+
+
+class Mute(TextEnv):
+    def _start(self, options):
+        return "?", {"system_prompt": ""}
+
+    def _advance(self, action):
+        return "", 0.0, True, False, {}
+
+
+def test_without_success_there_is_nothing_to_go_by():
+    gym.register("mute/Mute-v0", f"{__name__}:Mute")
+    env = Curriculum(gym.make("mute/Mute-v0"), [{}])
+    del gym.registry["mute/Mute-v0"]
+    env.reset()
+    with pytest.raises(EnvError, match=r'does not tell info\["success"\]'):
+        env.step("")
+
+
+@pytest.mark.parametrize(
+    ("stages", "options"),
+    [([], {}), (STAGES, {"threshold": 0}), (STAGES, {"threshold": 2}), (STAGES, {"window": 0})],
+)
+def test_what_cannot_work_is_refused(stages, options):
+    with pytest.raises(ConfigError, match="at least one stage, a threshold"):
+        Curriculum(gym.make(SUMS), stages, **options)
+
+
+def test_an_environment_without_a_spec_or_a_stage_there_is_not_is_refused():
+    with pytest.raises(ConfigError, match=r"make it by gymnasium\.make"):
+        Curriculum(Mute(), STAGES)
+    with pytest.raises(ConfigError, match="stage is from 0 to 2, got 3"):
+        sums().restore({"stage": 3, "successes": []})
