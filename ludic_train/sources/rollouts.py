@@ -153,12 +153,12 @@ class RolloutBatchSource:
             )
         ]
         episodes.sort(key=lambda episode: episode.index)
-        rollouts = _survivors(episodes, self.group_size)
+        rollouts = survivors(episodes, self.group_size)
         # Before any filter: what is dropped for equal rewards may be untrainable for good.
         require_trainable(rollouts)
         if self.algo.retire_at is not None:
             self._retire(rollouts, self.algo.retire_at)
-        metrics = _episode_metrics(episodes)
+        metrics = episode_metrics(episodes)
         return rollouts, merge([metrics, self.reducer(rollouts) if self.reducer else {}])
 
 
@@ -177,7 +177,11 @@ def _name(task: Task) -> str:
     return json.dumps([task.env_id, dict(task.kwargs), task.seed, task.options], default=str)
 
 
-def _survivors(episodes: Sequence[Episode], group_size: int) -> list[Rollout]:
+def survivors(episodes: Sequence[Episode], group_size: int) -> list[Rollout]:
+    """The rollouts of the episodes that did not fail, without groups of one survivor.
+
+    Raises EpisodeError, with the first failure, where more than half failed.
+    """
     failed = [episode for episode in episodes if episode.error is not None]
     if len(failed) > len(episodes) / 2:
         raise EpisodeError(
@@ -192,7 +196,8 @@ def _survivors(episodes: Sequence[Episode], group_size: int) -> list[Rollout]:
     return [rollout for rollout in rollouts if sizes[rollout.task.group] >= 2]
 
 
-def _episode_metrics(episodes: Sequence[Episode]) -> Metrics:
+def episode_metrics(episodes: Sequence[Episode]) -> Metrics:
+    """What is worth logging about episodes, the failed ones included."""
     rollouts = [rollout for episode in episodes for rollout in episode.rollouts]
     steps = [step for rollout in rollouts for step in rollout.steps]
     ends = [rollout.steps[-1].info for rollout in rollouts if rollout.steps]

@@ -1,0 +1,286 @@
+"""An actor with a scripted model and a queue in memory."""
+
+import asyncio
+import re
+from dataclasses import replace
+from itertools import count, islice
+
+import pytest
+
+import ludic_gym  # noqa: F401 - registers the environments
+from ludic_gym.clients import ScriptedClient
+from ludic_gym.contexts import LatestObservation
+from ludic_gym.errors import ClientError, ConfigError
+from ludic_gym.policies import ChatPolicy
+from ludic_gym.types import Sampling, Task
+from ludic_train.actor import ActorOptions, run_pipeline_actor
+from ludic_train.algorithms import make_grpo, make_reinforce, make_scalerl
+from ludic_train.errors import ActorError, QueueUnavailable
+from ludic_train.group_wire import group_from_bytes
+from ludic_train.metrics import Stat, Total
+from ludic_train.queues import Progress, SpoolQueue, Trained, TrainerReport
+
+PAIRS = ActorOptions(group_size=2, concurrency=4, beat_s=0.05)
+WANTED = TrainerReport(version=0, groups_per_batch=2, max_lag=1)
+
+
+def sums(start=0):
+    for seed in count(start):
+        yield Task(env_id="ludic/Arithmetic-v0", seed=seed, sampling=Sampling(seed=seed))
+
+
+def some_number(messages, sampling):
+    return str(sampling.seed % 7)
+
+
+class Plays:
+    """An actor in the background, with what a test changes about it."""
+
+    def __init__(self, script=some_number, *, algo=None, tasks=None, options=PAIRS, queue=None):
+        self.version = 0
+        self.queue = queue or SpoolQueue()
+        self.client = ScriptedClient(script)
+        self.stop = asyncio.Event()
+        self.task = asyncio.create_task(
+            run_pipeline_actor(
+                sums() if tasks is None else tasks,
+                lambda env: ChatPolicy(self.client, LatestObservation(), system_prompt=""),
+                algo or make_reinforce(),
+                self.queue,
+                self.refresh,
+                options,
+                name="one",
+                stop=self.stop,
+            )
+        )
+
+    async def refresh(self):
+        self.client.policy_version = self.version
+        return self.version
+
+    async def take_over(self, trainer=WANTED):
+        await self.queue.take_over(trainer, kept="", held=0, released=0)
+
+    async def read(self, size):
+        found = []
+        async with asyncio.timeout(60):
+            while len(found) < size:
+                found += await self.queue.read(size - len(found))
+        return found
+
+    async def settle(self, entries, trainer):
+        trained = [Trained(id=e.id, key=e.key, lag=0) for e in entries]
+        release = [e.id for e in entries]
+        progress = Progress(trainer=trainer, trained=trained, released=0, release=release)
+        await self.queue.settle(progress)
+
+    async def end(self):
+        self.stop.set()
+        async with asyncio.timeout(60):
+            return await self.task
+
+
+async def until(condition):
+    async with asyncio.timeout(60):
+        while not await condition():
+            await asyncio.sleep(0.01)
+
+
+async def test_each_group_is_pushed_complete_with_its_credit_and_version():
+    actor = Plays()
+    actor.version = 3
+    await actor.take_over(replace(WANTED, version=3))
+    entries = await actor.read(3)
+    groups = [group_from_bytes(entry.data) for entry in entries]
+    for entry, group in zip(entries, groups, strict=True):
+        assert group.key == entry.key
+        assert group.actor == "one"
+        assert [item.group for item in group.items] == [group.key] * 2
+        assert {int(item.versions.max()) for item in group.items} == {3}
+        assert group.metrics["episodes"] == Total(2)
+    assert len({group.key for group in groups}) == 3
+    await actor.end()
+
+
+async def test_no_more_groups_are_played_than_a_trainer_can_use_in_time():
+    # Batches of 2 and max_lag 1: four groups, however long nobody trains.
+    actor = Plays()
+    await actor.take_over()
+
+    async def idle():
+        status = await actor.queue.status()
+        return status.queued == 4 and [a.running for a in status.actors] == [0]
+
+    await until(idle)
+    await asyncio.sleep(0.3)
+    assert (await actor.queue.status()).queued == 4
+    # A batch was trained on, but the actor's params are still those of before.
+    await actor.settle(await actor.read(2), replace(WANTED, version=1))
+    await asyncio.sleep(0.3)
+    assert (await actor.queue.status()).queued == 2
+    actor.version = 1
+    await until(idle)
+    await actor.end()
+
+
+async def test_nothing_is_played_before_there_are_a_trainer_and_params():
+    actor = Plays()
+    actor.version = None
+    await asyncio.sleep(0.2)
+    await actor.take_over()
+    await asyncio.sleep(0.2)
+    assert actor.client.requests == []
+    actor.version = 0
+    assert len(await actor.read(1)) == 1
+    await actor.end()
+
+
+async def test_an_actor_that_is_asked_to_stop_pushes_what_it_plays():
+    gate = asyncio.Event()
+
+    class Slow(ScriptedClient):
+        async def complete(self, messages, sampling, tools=()):
+            await gate.wait()
+            return await super().complete(messages, sampling, tools)
+
+    actor = Plays()
+    actor.client = Slow(some_number)
+    await actor.take_over()
+
+    async def playing():
+        return [a.running for a in (await actor.queue.status()).actors] == [2]
+
+    await until(playing)
+    actor.stop.set()
+    await asyncio.sleep(0.2)
+    gate.set()
+    summary = await actor.end()
+    assert (summary.pushed, summary.returned) == (2, ())
+    status = await actor.queue.status()
+    assert (status.queued, status.actors) == (2, [])
+
+
+async def test_an_actor_that_may_wait_no_longer_returns_its_tasks():
+    class Never(ScriptedClient):
+        async def complete(self, messages, sampling, tools=()):
+            await asyncio.Event().wait()
+
+    actor = Plays(options=replace(PAIRS, grace_s=0.1))
+    actor.client = Never([])
+    await actor.take_over()
+
+    async def playing():
+        return [a.running for a in (await actor.queue.status()).actors] == [2]
+
+    await until(playing)
+    summary = await actor.end()
+    assert summary.pushed == 0
+    assert summary.returned == tuple(islice(sums(), 2))
+
+
+async def test_groups_that_have_become_too_old_are_given_up_and_played_again():
+    class StuckAtFirst(ScriptedClient):
+        async def complete(self, messages, sampling, tools=()):
+            if self.policy_version == 0:
+                await asyncio.Event().wait()
+            return await super().complete(messages, sampling, tools)
+
+    actor = Plays(tasks=islice(sums(), 2))
+    actor.client = StuckAtFirst(some_number)
+    await actor.take_over()
+
+    async def playing():
+        return [a.running for a in (await actor.queue.status()).actors] == [2]
+
+    await until(playing)
+    await actor.settle([], replace(WANTED, version=2))
+    actor.version = 2
+    groups = [group_from_bytes(entry.data) for entry in await actor.read(2)]
+    assert {int(group.items[0].versions.max()) for group in groups} == {2}
+    async with asyncio.timeout(60):
+        summary = await actor.task
+    assert (summary.pushed, summary.stale, summary.returned) == (2, 2, ())
+
+
+async def test_a_client_that_fails_for_a_while_costs_time_and_no_task():
+    class Flaky(ScriptedClient):
+        failures = 0
+
+        async def complete(self, messages, sampling, tools=()):
+            if self.failures < 4:
+                self.failures += 1
+                raise ClientError("no answer")
+            return await super().complete(messages, sampling, tools)
+
+    actor = Plays(tasks=islice(sums(), 2))
+    actor.client = Flaky(some_number)
+    await actor.take_over()
+    assert len(await actor.read(2)) == 2
+    async with asyncio.timeout(60):
+        assert (await actor.task).returned == ()
+
+
+async def test_a_client_that_never_answers_ends_the_actor_with_its_error():
+    def broken(messages, sampling):
+        raise ClientError("the server is gone")
+
+    actor = Plays(broken, options=replace(PAIRS, max_failures=1))
+    await actor.take_over()
+    with pytest.raises(ActorError, match=r"2 groups failed in a row.*the server is gone"):
+        async with asyncio.timeout(60):
+            await actor.task
+    assert (await actor.queue.status()).actors == []
+
+
+async def test_a_queue_that_comes_back_finds_the_actor_waiting():
+    class Shaky(SpoolQueue):
+        calls = 0
+
+        async def push(self, key, data):
+            self.calls += 1
+            if self.calls % 2:
+                # Half of the lost answers were carried out.
+                if self.calls % 4 == 1:
+                    await super().push(key, data)
+                raise QueueUnavailable("no answer")
+            await super().push(key, data)
+
+    actor = Plays(tasks=islice(sums(), 4), queue=Shaky())
+    await actor.take_over(replace(WANTED, max_lag=3))
+    entries = await actor.read(6)
+    # Pushed again under the same key, so that the trainer knows a duplicate.
+    assert len({entry.key for entry in entries}) == 4
+    async with asyncio.timeout(60):
+        assert (await actor.task).pushed == 4
+
+
+async def test_groups_that_teach_nothing_are_not_pushed_but_counted():
+    # Both members answer 0 in the first group, which is wrong: GRPO has nothing to compare.
+    def first_wrong_then_one_right(messages, sampling):
+        problem = messages[-1]["content"]
+        asked.append(problem)
+        right = problem != asked[0] and asked.count(problem) == 1
+        return str(sum(map(int, re.findall(r"\d+", problem))) if right else 0)
+
+    asked = []
+    actor = Plays(first_wrong_then_one_right, algo=make_grpo(), tasks=islice(sums(), 2))
+    await actor.take_over()
+    async with asyncio.timeout(60):
+        summary = await actor.task
+    assert (summary.pushed, summary.unused) == (1, 1)
+    (entry,) = await actor.read(1)
+    group = group_from_bytes(entry.data)
+    # Two of four rollouts were kept, and one of four answers was right.
+    assert group.metrics["rollouts/kept"] == Stat(2, 4)
+    assert group.metrics["success"] == Stat(1, 4)
+
+
+async def test_credit_that_needs_a_whole_batch_is_refused():
+    actor = Plays(algo=make_scalerl())
+    with pytest.raises(ConfigError, match=r"scalerl compares the rollouts of a whole batch"):
+        await actor.task
+
+
+def test_an_actor_that_cannot_play_one_group_is_refused():
+    with pytest.raises(ConfigError, match="concurrency=4 with group_size=8"):
+        ActorOptions(concurrency=4)
