@@ -5,10 +5,19 @@ from __future__ import annotations
 import gymnasium as gym
 import pettingzoo
 
+from envs_registry.adapters import ADAPTERS, AdapterEntry
 from envs_registry.catalog import CATALOG, EnvEntry
 from envs_registry.suites import SUITES, bench_kwargs
 
-__all__ = ["CATALOG", "SUITES", "EnvEntry", "bench_kwargs", "register_envs"]
+__all__ = [
+    "ADAPTERS",
+    "CATALOG",
+    "SUITES",
+    "AdapterEntry",
+    "EnvEntry",
+    "bench_kwargs",
+    "register_envs",
+]
 
 
 def register_envs() -> None:
@@ -22,3 +31,9 @@ def register_envs() -> None:
             pettingzoo.register("aec", entry.id, entry.aec)
         if entry.parallel and entry.id not in pettingzoo.parallel_registry:
             pettingzoo.register("parallel", entry.id, entry.parallel)
+    for adapter in ADAPTERS:
+        if adapter.gym and adapter.id not in gym.registry:
+            kwargs = dict(adapter.kwargs)
+            gym.register(adapter.id, adapter.gym, kwargs=kwargs, order_enforce=False)
+        if adapter.aec and adapter.id not in pettingzoo.aec_registry:
+            pettingzoo.register("aec", adapter.id, adapter.aec, kwargs=dict(adapter.kwargs))

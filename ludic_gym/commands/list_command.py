@@ -6,15 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
+from rich.markup import escape
 from rich.table import Table
 
-from envs_registry import CATALOG, SUITES, EnvEntry
+from envs_registry import ADAPTERS, CATALOG, SUITES, AdapterEntry, EnvEntry
 from ludic_gym.commands.arguments import option, parse, screen
 from ludic_gym.errors import ConfigError
 
 EXAMPLES = """\
 ludic list
-ludic list --suite core"""
+ludic list --suite core
+ludic list --all"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,12 +25,16 @@ class ListArgs:
 
     suite: Annotated[str | None, option("NAME")] = None
     """Only the environments of this suite."""
+    all: bool = False
+    """Those of other packages too, with the package that each needs."""
 
 
 def main(argv: list[str]) -> int:
     """Runs `ludic list`."""
     args = parse(ListArgs, argv, command="list", examples=EXAMPLES)
     screen().print(env_table(entries_of(args.suite)))
+    if args.all:
+        screen().print(adapter_table(ADAPTERS))
     return 0
 
 
@@ -47,4 +53,13 @@ def env_table(entries: Sequence[EnvEntry]) -> Table:
     for entry in entries:
         players = "1 or 2" if entry.aec else "1"
         table.add_row(entry.id, entry.title, players, ", ".join(entry.suites))
+    return table
+
+
+def adapter_table(entries: Sequence[AdapterEntry]) -> Table:
+    """One line per environment of another package."""
+    table = Table("id", "players", "package", "to install", box=None, pad_edge=False)
+    for entry in entries:
+        install = f"ludic-gym[{entry.extra}]"
+        table.add_row(entry.id, "1" if entry.gym else "2", entry.package, escape(install))
     return table

@@ -1,0 +1,60 @@
+"""The environments of other packages, as data: ids and the places of their adapters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from envs_registry.reasoning_gym_sets import REASONING_GYM
+from envs_registry.textarena_games import TEXTARENA_ONE_PLAYER, TEXTARENA_TWO_PLAYER
+
+_REASONING = "ludic_gym.adapters.reasoning_gym_env:ReasoningGymEnv"
+_TEXTARENA = "ludic_gym.adapters.textarena_env:TextArenaEnv"
+_TEXTARENA_AEC = "ludic_gym.adapters.textarena_env:TextArenaAECEnv"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdapterEntry:
+    """An environment of another package, which is imported only when it is made.
+
+    id: its name in the registries it is in.
+    gym, aec: "module:attribute" of what makes it for Gymnasium and PettingZoo; "" where there is
+        no such view.
+    kwargs: what it is made with.
+    package: what must be installed, and `extra` the extra of Ludic that installs it.
+    """
+
+    id: str
+    gym: str = ""
+    aec: str = ""
+    kwargs: Mapping[str, str]
+    package: str
+    extra: str = "adapters"
+
+
+def adapter_entries() -> Iterator[AdapterEntry]:
+    """All of them, by package and name."""
+    for name in REASONING_GYM:
+        yield AdapterEntry(
+            id=f"ludic/rg-{name}-v0",
+            gym=_REASONING,
+            kwargs={"dataset": name},
+            package="reasoning-gym",
+        )
+    for name in TEXTARENA_ONE_PLAYER:
+        yield AdapterEntry(
+            id=f"ludic/ta-{name}-v0",
+            gym=_TEXTARENA,
+            kwargs={"game": f"{name}-v0"},
+            package="textarena",
+        )
+    for name in TEXTARENA_TWO_PLAYER:
+        yield AdapterEntry(
+            id=f"ludic/ta-{name}-v0",
+            aec=_TEXTARENA_AEC,
+            kwargs={"game": f"{name}-v0"},
+            package="textarena",
+        )
+
+
+ADAPTERS: tuple[AdapterEntry, ...] = tuple(adapter_entries())

@@ -1,0 +1,133 @@
+"""ReasoningGymEnv: a data set of reasoning-gym (Stojanovski et al. 2025, arXiv:2505.24760)."""
+
+from __future__ import annotations
+
+import json
+import re
+import warnings
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from ludic_gym.adapters.extras import needed
+from ludic_gym.adapters.randomness import lent_generators, seeded_state
+from ludic_gym.envs.base import Info, TextEnv, Turn, checked_choice, ending
+from ludic_gym.errors import ConfigError, NoOracle
+
+PROMPT = (
+    "Answer the question. Give just the answer, in the form that the question asks for, in "
+    "<answer></answer> tags."
+)
+MODES = ("strict", "raw")
+_TAGGED = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
+_ITEMS = re.compile(r"[\w\s\[\],'\"]{0,2000}")
+_ARITHMETIC = re.compile(r"(?!.*\*\s*\*)[\d\s()+*/.-]{0,200}", re.DOTALL)
+# These scorers evaluate an answer as Python: they get to see only what can do no harm.
+GUARDS: Mapping[str, re.Pattern[str]] = {
+    "binary_matrix": _ITEMS,
+    "countdown": _ARITHMETIC,
+    "n_queens": _ITEMS,
+    "puzzle24": _ARITHMETIC,
+    "spiral_matrix": _ITEMS,
+    "string_insertion": _ITEMS,
+}
+
+
+class ReasoningGymEnv(TextEnv):
+    """One puzzle of a data set of reasoning-gym, graded by its own scorer. Needs `adapters`.
+
+    dataset: its name there, such as "chain_sum".
+    mode: "strict" pays 1 for a score of 1 and nothing else, "raw" the score itself, from 0 to 1.
+        Success is a score of 1 in both.
+    size, data_seed: how many puzzles there are, and which ones.
+    config: settings of the data set: {"min_terms": 2}.
+
+    Observation: the question. Action: the answer, in tags or alone. The last info has "score",
+    "answer" and "truth". A puzzle is made when it is first asked for and kept: some take a second.
+    """
+
+    def __init__(
+        self,
+        dataset: str,
+        mode: str = "strict",
+        size: int = 1000,
+        data_seed: int = 0,
+        config: Mapping[str, Any] | None = None,
+        render_mode: str | None = None,
+    ) -> None:
+        super().__init__(render_mode)
+        self._mode = checked_choice("mode", mode, MODES)
+        self._set = (dataset, json.dumps(dict(config or {}), sort_keys=True), data_seed, size)
+        self._dataset = dataset
+        self.num_rows = size
+        # Said here, because no text that a player types may raise later.
+        puzzles(*self._set)
+
+    def _start(self, options: Mapping[str, Any]) -> tuple[str, Info]:
+        row = self._row(options)
+        size = self._set[3]
+        self._place = int(self.np_random.random() * size) if row is None else row
+        question: str = puzzle(self._set, self._place)["question"]
+        return question, {"system_prompt": PROMPT, "row": self._place, "dataset": self._dataset}
+
+    def _advance(self, action: str) -> Turn:
+        answer = answer_of(action)
+        score, complaint = self._score(answer)
+        reward = score if self._mode == "raw" else float(score >= 1.0)
+        info = ending(success=score >= 1.0, score=reward)
+        info.update(score=score, answer=answer, truth=self._truth(), scorer_error=complaint)
+        return "", reward, True, False, info
+
+    def _score(self, answer: str) -> tuple[float, str]:
+        guard = GUARDS.get(self._dataset)
+        if guard is not None and not guard.fullmatch(answer):
+            return 0.0, "refused: this scorer runs answers as Python"
+        try:
+            entry = puzzle(self._set, self._place)
+            return min(max(float(puzzles(*self._set).score_answer(answer, entry)), 0.0), 1.0), ""
+        # The scorers trust the form of an answer, and break in as many ways as there are scorers.
+        except Exception as error:
+            return 0.0, repr(error)
+
+    def _truth(self) -> str:
+        return str(puzzle(self._set, self._place)["answer"])
+
+    def oracle_action(self) -> str:
+        """The data set's own answer. Raises NoOracle when no question is open."""
+        if not self._running:
+            raise NoOracle(f"{self._dataset}: no question is open; call reset() first")
+        return f"<answer>{self._truth()}</answer>"
+
+
+def answer_of(text: str) -> str:
+    """What tags after the last thought hold, else all of it; "" where tags differ."""
+    said = text.rpartition("</think>")[2]
+    tagged = {answer.strip("\n") for answer in _TAGGED.findall(said)} if "</answer>" in said else ()
+    if len(tagged) > 1:
+        return ""
+    return next(iter(tagged), said.strip("\n"))
+
+
+@lru_cache(maxsize=128)
+def puzzles(name: str, config: str, data_seed: int, size: int) -> Any:  # noqa: ANN401 (not typed)
+    """The data set itself. Raises ConfigError if it is not there or refuses its settings."""
+    package = needed("reasoning_gym", install="ludic-gym[adapters]")
+    try:
+        # Some data sets leave files open.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)
+            return package.create_dataset(name, seed=data_seed, size=size, **json.loads(config))
+    except (ValueError, TypeError, AssertionError) as error:
+        raise ConfigError(
+            f"reasoning-gym cannot make {name!r} with {config}, data_seed={data_seed!r} and "
+            f"size={size!r}: {error}"
+        ) from error
+
+
+@lru_cache(maxsize=4096)
+def puzzle(key: tuple[str, str, int, int], row: int) -> dict[str, Any]:
+    """One puzzle: "question", "answer" and what the scorer needs."""
+    # Some data sets draw from the global generators, which are not theirs.
+    with lent_generators(seeded_state(row)):
+        entry: dict[str, Any] = puzzles(*key)[row]
+    return entry

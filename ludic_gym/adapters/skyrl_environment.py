@@ -1,0 +1,77 @@
+"""SkyRLGame: a Ludic environment in the form of SkyRL-Gym's text environments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import gymnasium as gym
+
+from ludic_gym.adapters.extras import needed
+from ludic_gym.errors import ConfigError
+from ludic_gym.types import Message
+
+
+class SkyRLGame:
+    """What SkyRL-Gym calls: `init`, `step` and `close`.
+
+    extras: the row of the training data: "env_id", and "kwargs", "seed" and "row" where they are
+        not to be left to `gymnasium.make` and chance; "max_turns", after which a game is over.
+    Raises ConfigError without an "env_id".
+    """
+
+    def __init__(self, env_config: object = None, extras: Mapping[str, Any] | None = None) -> None:
+        super().__init__()
+        extras = dict(extras or {})
+        if "env_id" not in extras:
+            raise ConfigError(f'extras must name an "env_id", got {extras!r}')
+        self._env = gym.make(extras["env_id"], **extras.get("kwargs", {}))
+        self._seed, self._row = extras.get("seed"), extras.get("row")
+        self.max_turns: int = extras.get("max_turns", 1000)
+        self.turns = 0
+        self._success = 0.0
+
+    def init(self, prompt: Sequence[Message]) -> tuple[list[Message], dict[str, Any]]:
+        """Start an episode: the messages that the model sees first, and the environment's info.
+
+        prompt: messages of the training data, in front of the environment's own.
+        """
+        options = None if self._row is None else {"row": self._row}
+        observation, info = self._env.reset(seed=self._seed, options=options)
+        self.turns, self._success = 0, 0.0
+        system: Message = {"role": "system", "content": info["system_prompt"]}
+        return [*prompt, system, {"role": "user", "content": observation}], dict(info)
+
+    def step(self, action: str) -> dict[str, Any]:
+        """Play one turn: "observations", "reward", "done", and the info as "metadata"."""
+        observation, reward, terminated, truncated, info = self._env.step(action)
+        self.turns += 1
+        done = terminated or truncated or self.turns >= self.max_turns
+        self._success = float(info.get("success", False))
+        said: list[Message] = [] if done else [{"role": "user", "content": observation}]
+        return {
+            "observations": said,
+            "reward": float(reward),
+            "done": done,
+            "metadata": dict(info),
+            "postprocessed_action": None,
+        }
+
+    def get_metrics(self) -> dict[str, float]:
+        """The episode's success, 0 or 1, and its turns."""
+        return {"success": self._success, "turns": float(self.turns)}
+
+    def close(self) -> None:
+        """Close the environment."""
+        self._env.close()
+
+
+def skyrl_env(env_config: object = None, extras: Mapping[str, Any] | None = None) -> Any:  # noqa: ANN401
+    """A `SkyRLGame` that is a `skyrl_gym.envs.base_text_env.BaseTextEnv` too.
+
+    Make it known with
+    `skyrl_gym.register("ludic", entry_point="ludic_gym.adapters.skyrl_environment:skyrl_env")`.
+    Raises ConfigError without the package skyrl-gym.
+    """
+    base = needed("skyrl_gym.envs.base_text_env", install="skyrl-gym").BaseTextEnv
+    return type("LudicEnv", (SkyRLGame, base), {})(env_config, extras)

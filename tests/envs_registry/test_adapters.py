@@ -1,0 +1,54 @@
+import importlib
+import subprocess
+import sys
+
+import gymnasium as gym
+import pettingzoo
+import pytest
+
+import ludic_gym  # noqa: F401 (registers the ids)
+from envs_registry import ADAPTERS, CATALOG
+
+IDS = [entry.id for entry in ADAPTERS]
+
+
+def test_ids_are_unique_and_none_is_of_the_catalogue():
+    assert len(set(IDS)) == len(IDS)
+    assert not set(IDS) & {entry.id for entry in CATALOG}
+
+
+@pytest.mark.parametrize("entry", ADAPTERS, ids=IDS)
+def test_every_id_is_known_under_its_views(entry):
+    assert (entry.id in gym.registry) == bool(entry.gym)
+    assert (entry.id in pettingzoo.aec_registry) == bool(entry.aec)
+    assert entry.gym or entry.aec
+
+
+def test_every_entry_point_exists():
+    for entry_point in {point for e in ADAPTERS for point in (e.gym, e.aec) if point}:
+        module, _, attribute = entry_point.partition(":")
+        assert callable(getattr(importlib.import_module(module), attribute))
+
+
+def test_every_package_is_in_the_extra_that_is_named(project):
+    extras = (project / "pyproject.toml").read_text()
+    for package, extra in {(entry.package, entry.extra) for entry in ADAPTERS}:
+        (line,) = [line for line in extras.splitlines() if line.startswith(f"{extra} = [")]
+        assert f'"{package}>=' in line
+
+
+def test_importing_ludic_gym_imports_no_other_suite():
+    program = "import sys, ludic_gym; print({'reasoning_gym', 'textarena'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout == "set()\n", done.stderr
+
+
+def test_the_list_shows_them_on_request(capsys):
+    from ludic_gym.cli import main
+
+    assert main(["list"]) == 0
+    assert "ludic/rg-" not in capsys.readouterr().out
+    assert main(["list", "--all"]) == 0
+    shown = capsys.readouterr().out
+    assert all(f"{env_id} " in shown for env_id in IDS)
+    assert "ludic-gym[adapters]" in shown

@@ -1,0 +1,75 @@
+import random
+import threading
+
+import numpy as np
+
+from ludic_gym.adapters.randomness import lent_generators, seeded_state
+
+
+def draws():
+    return random.random(), float(np.random.random())
+
+
+def test_a_state_gives_the_same_numbers_again():
+    with lent_generators(seeded_state(7)):
+        first = draws()
+    with lent_generators(seeded_state(7)):
+        assert draws() == first
+    with lent_generators(seeded_state(8)):
+        assert draws() != first
+
+
+def test_the_generators_of_the_process_are_left_as_they_were():
+    random.seed(1)
+    np.random.seed(1)
+    expected = draws()
+    random.seed(1)
+    np.random.seed(1)
+    with lent_generators(seeded_state(7)):
+        random.seed(99)
+        np.random.seed(99)
+    assert draws() == expected
+
+
+def test_a_state_goes_on_where_it_was_left():
+    with lent_generators(seeded_state(7)):
+        both = [draws(), draws()]
+    with lent_generators(seeded_state(7)) as left:
+        first = draws()
+    with lent_generators(left[0]):
+        assert [first, draws()] == both
+
+
+def test_they_are_given_back_after_an_error_too():
+    random.seed(1)
+    before = random.getstate()
+    try:
+        with lent_generators(seeded_state(7)) as left:
+            raise ValueError
+    except ValueError:
+        assert random.getstate() == before
+        assert len(left) == 1
+
+
+def test_prints_go_nowhere_meanwhile(capsys):
+    with lent_generators(seeded_state(7)):
+        print("noise")
+    print("signal")
+    assert capsys.readouterr().out == "signal\n"
+
+
+def test_threads_take_turns():
+    seen: dict[int, list[float]] = {}
+
+    def run(seed):
+        with lent_generators(seeded_state(seed)):
+            seen[seed] = [random.random() for _ in range(20_000)]
+
+    threads = [threading.Thread(target=run, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for seed, numbers in seen.items():
+        rng = random.Random(seed)
+        assert numbers == [rng.random() for _ in range(20_000)]
