@@ -5,6 +5,7 @@ import shlex
 import subprocess
 import sys
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -46,7 +47,7 @@ def ludic(*words: str) -> subprocess.CompletedProcess[str]:
 @by_page
 def test_every_python_block_runs_and_prints_what_follows_it(page, tmp_path):
     found = blocks(page)
-    for block, after in zip(found, [*found[1:], Block("", "", "")], strict=True):
+    for block, after in pairwise([*found, Block("", "", "")]):
         if block.language != "python":
             continue
         path = tmp_path / (block.file or "block.py")
