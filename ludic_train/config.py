@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ludic_gym.errors import ConfigError
+
+# From the share of a decay that is over, in [0, 1], to the share of the height that is left.
+DecayShape = Callable[[float], float]
+
+
+def linear(done: float) -> float:
+    """A straight line: 1 - done."""
+    return 1 - done
+
+
+def cosine(done: float) -> float:
+    """Half a cosine: slow, fast, slow (Loshchilov & Hutter 2017, arXiv:1608.03983)."""
+    return (1 + math.cos(math.pi * done)) / 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,6 +29,18 @@ class AdamW:
     betas: tuple[float, float] = (0.9, 0.95)
     eps: float = 1e-8
     weight_decay: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decay:
+    """How the learning rate falls: along `shape`, to `to` times its peak."""
+
+    shape: DecayShape = linear
+    to: float = 0.1
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.to <= 1:
+            raise ConfigError(f"Decay.to is {self.to}; it is a share of the peak, in [0, 1]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +84,7 @@ class TrainerConfig:
     """How updates are made.
 
     lr: peak learning rate; it rises linearly over `warmup_updates` and, where `decay_updates` is
-        given, falls linearly until then to `final_lr_fraction` of the peak.
+        given, falls until then as `decay` has it, such as Decay(shape=cosine, to=0.0).
     max_grad_norm: gradients with a larger global L2 norm are scaled down to it.
     minibatches: optimizer updates made from one batch, each on its own random part of the rows.
     epochs: passes over each batch.
@@ -71,7 +98,7 @@ class TrainerConfig:
     lr: float = 1e-5
     warmup_updates: int = 0
     decay_updates: int | None = None
-    final_lr_fraction: float = 0.1
+    decay: Decay = field(default_factory=Decay)
     adamw: AdamW = field(default_factory=AdamW)
     max_grad_norm: float = 1.0
     minibatches: int = 1
@@ -96,6 +123,11 @@ class TrainerConfig:
         for name, value in positive.items():
             if not value > 0:
                 raise ConfigError(f"{name}={value}; it must be greater than 0")
+        if self.warmup_updates < 0 or (self.decay_updates is not None and self.decay_updates < 1):
+            raise ConfigError(
+                f"warmup_updates={self.warmup_updates}, decay_updates={self.decay_updates}; the "
+                "first must be 0 or more, the second 1 or more, or None"
+            )
         if self.max_seq_len > self.micro_token_budget:
             raise ConfigError(
                 f"max_seq_len={self.max_seq_len} exceeds "
@@ -115,5 +147,5 @@ class TrainerConfig:
         rise = min(1.0, (done + 1) / self.warmup_updates) if self.warmup_updates else 1.0
         if self.decay_updates is None:
             return self.lr * rise
-        left = max(0.0, 1 - done / self.decay_updates)
-        return self.lr * rise * (self.final_lr_fraction + (1 - self.final_lr_fraction) * left)
+        left = self.decay.shape(min(1.0, done / self.decay_updates))
+        return self.lr * rise * (self.decay.to + (1 - self.decay.to) * left)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from ludic_train.errors import MetricError
+from ludic_train.ranks import rank
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -213,6 +214,14 @@ class MultiLogger:
                 logging.getLogger(__name__).exception(
                     "%s failed and gets no more metrics; training goes on", type(logger).__name__
                 )
+
+
+def rank_0_logger(*makers: Callable[[], Logger]) -> MultiLogger:
+    """Loggers that are made on rank 0, as one; on other ranks nothing is made and none is called.
+
+    logger = rank_0_logger(partial(JSONLLogger, out / "metrics.jsonl"), lambda: ConsoleLogger(9))
+    """
+    return MultiLogger(*(make() for make in makers if rank() == 0))
 
 
 def sparkline(values: Sequence[float], width: int) -> str:

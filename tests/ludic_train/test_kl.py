@@ -1,15 +1,18 @@
 import math
 from dataclasses import replace
+from itertools import product
 
+import numpy as np
 import pytest
 import torch
 from golden import losses as golden
 
 from ludic_gym.errors import ConfigError
 from ludic_train.aggregation import token_mean
-from ludic_train.errors import MissingAttachment
-from ludic_train.kl import TokenKLLoss, UnbiasedTokenKLLoss, k3
+from ludic_train.errors import MissingAttachment, MissingLogprobs
+from ludic_train.kl import KLReward, TokenKLLoss, UnbiasedTokenKLLoss, k3
 from ludic_train.losses import PROXIMAL, REFERENCE, LossBatch, TokenLogprobs
+from ludic_train.saw import SAWItem
 
 
 @pytest.mark.parametrize(
@@ -66,8 +69,49 @@ def test_missing_reference_logprobs_are_refused(loss):
         loss(golden.forward(), bare)
 
 
-@pytest.mark.parametrize("make", [TokenKLLoss, UnbiasedTokenKLLoss])
+@pytest.mark.parametrize("make", [TokenKLLoss, UnbiasedTokenKLLoss, KLReward])
 @pytest.mark.parametrize("coefficient", [0.0, -1.0, math.inf])
 def test_impossible_coefficients_are_refused(make, coefficient):
     with pytest.raises(ConfigError, match="coefficient"):
         make(coefficient)
+
+
+def row(weight, behavior, reference):
+    mask = np.array([False, True, False, True])
+    return SAWItem(
+        input_ids=np.array([5, 6, 7, 8], np.int32),
+        action_mask=mask,
+        weight=np.where(mask, weight, 0).astype(np.float32),
+        behavior_logprobs=np.array(behavior, np.float32),
+        attachments={REFERENCE: np.array(reference, np.float32)},
+    )
+
+
+def test_as_a_reward_each_token_answers_for_the_divergence_that_follows_it():
+    # d = -1 + 3 = 2 at the first token, -2 + 1 = -1 at the last; 2 - 1 = 1 from the first on.
+    (found,) = KLReward(0.1)([row(1.0, [0, -1, 0, -2], [0, -3, 0, -1])])
+    np.testing.assert_allclose(found.weight, [0, 1 - 0.1 * 1, 0, 1 - 0.1 * -1])
+
+
+def test_the_reward_has_the_gradient_of_the_divergence():
+    # Over two tokens one after the other, each 0 or 1 with sigmoid(z), all four rows enumerated:
+    # KL of the row is twice that of a token, 2 p (1 - p) (z - logit of the reference).
+    z, other = 0.4, -1.0
+    logs = [-math.log1p(math.exp(z)), -math.log1p(math.exp(-z))]
+    refs = [-math.log1p(math.exp(other)), -math.log1p(math.exp(-other))]
+    slope = [-math.exp(logs[1]), math.exp(logs[0])]
+    total = 0.0
+    for a, b in product((0, 1), repeat=2):
+        (found,) = KLReward(1.0)([row(0.0, [0, logs[a], 0, logs[b]], [0, refs[a], 0, refs[b]])])
+        gradient = found.weight[1] * slope[a] + found.weight[3] * slope[b]
+        total += math.exp(logs[a] + logs[b]) * gradient
+    p = math.exp(logs[1])
+    assert -total == pytest.approx(2 * p * (1 - p) * (z - other), rel=1e-5)
+
+
+def test_the_reward_needs_a_reference_and_the_samplers_log_probs():
+    whole = row(1.0, [0, -1, 0, -2], [0, -3, 0, -1])
+    with pytest.raises(MissingAttachment, match="a row has nothing attached"):
+        KLReward()([replace(whole, attachments={})])
+    with pytest.raises(MissingLogprobs, match="use TokenKLLoss"):
+        KLReward()([replace(whole, behavior_logprobs=None)])

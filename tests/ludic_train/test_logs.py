@@ -3,6 +3,7 @@ import logging
 import math
 
 import pytest
+import torch
 from rich.console import Console
 
 from ludic_train.errors import MetricError
@@ -11,6 +12,7 @@ from ludic_train.logs import (
     JSONLLogger,
     MultiLogger,
     duration,
+    rank_0_logger,
     read_metrics,
     readable,
     sparkline,
@@ -205,3 +207,20 @@ def test_numbers_are_short(value, text):
 )
 def test_durations_are_short(seconds, text):
     assert duration(seconds) == text
+
+
+def test_on_rank_0_loggers_are_made_and_called(tmp_path):
+    logger = rank_0_logger(lambda: JSONLLogger(tmp_path / "a"), lambda: JSONLLogger(tmp_path / "b"))
+    logger.log(1, {"x": 2.0})
+    logger.close()
+    assert read_metrics(tmp_path / "a") == read_metrics(tmp_path / "b")
+    assert read_metrics(tmp_path / "a") == [{"update": 1.0, "x": 2.0}]
+
+
+def test_on_other_ranks_nothing_is_made(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_rank", lambda: 1)
+    logger = rank_0_logger(lambda: JSONLLogger(tmp_path / "a"))
+    logger.log(1, {"x": 2.0})
+    logger.close()
+    assert not (tmp_path / "a").exists()

@@ -6,7 +6,7 @@ import torch
 
 from ludic_gym.errors import ConfigError
 from ludic_train.algorithms import make_grpo, make_sft
-from ludic_train.config import Guards
+from ludic_train.config import Decay, Guards, cosine
 from ludic_train.errors import EmptyBatch, NonFiniteUpdate, SamplerMismatch
 from ludic_train.inference import EmbeddedChatClient
 from ludic_train.model import make_tiny_model, make_tokenizer
@@ -211,10 +211,17 @@ def test_a_sampler_with_other_params_than_it_names_stops_the_run():
 
 
 def test_the_learning_rate_warms_up_and_decays_to_a_fraction():
-    cfg = TrainerConfig(lr=1.0, warmup_updates=2, decay_updates=10, final_lr_fraction=0.1)
+    cfg = TrainerConfig(lr=1.0, warmup_updates=2, decay_updates=10, decay=Decay(to=0.1))
     rates = [cfg.learning_rate(done) for done in (0, 1, 5, 10, 99)]
     # 0.5 x (0.1 + 0.9 x 1.0), 1 x (0.1 + 0.9 x 0.9), 0.1 + 0.9 x 0.5, 0.1, 0.1
     assert rates == pytest.approx([0.5, 0.91, 0.55, 0.1, 0.1])
+
+
+def test_the_learning_rate_can_fall_along_a_cosine():
+    cfg = TrainerConfig(lr=2.0, decay_updates=8, decay=Decay(shape=cosine, to=0.0))
+    rates = [cfg.learning_rate(done) for done in (0, 2, 4, 8, 99)]
+    # 1 + cos of 0, 45, 90 and 180 degrees.
+    assert rates == pytest.approx([2.0, 1.7071068, 1.0, 0.0, 0.0], abs=1e-7)
 
 
 async def test_a_trainer_goes_on_bit_for_bit_where_another_stopped():
@@ -245,6 +252,8 @@ async def test_a_trainer_goes_on_bit_for_bit_where_another_stopped():
         ({"minibatches": 0}, "minibatches=0"),
         ({"max_seq_len": 99, "micro_token_budget": 50}, "max_seq_len=99 exceeds"),
         ({"minibatches": 4, "max_lag": 2}, "up to 3 updates old, but max_lag=2"),
+        ({"warmup_updates": -1}, "warmup_updates=-1"),
+        ({"decay_updates": 0}, "decay_updates=0"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(bad, why):
@@ -258,7 +267,7 @@ def test_the_settings_are_these_and_no_others():
         "lr",
         "warmup_updates",
         "decay_updates",
-        "final_lr_fraction",
+        "decay",
         "adamw",
         "max_grad_norm",
         "minibatches",
