@@ -60,3 +60,62 @@ def test_what_padding_holds_does_not_matter(model):
     first = action_logprobs(model, ROWS, ROW, COLUMN, TEMPERATURE)
     second = action_logprobs(model, other, ROW, COLUMN, TEMPERATURE)
     assert torch.equal(first.logprobs, second.logprobs)
+
+
+def bfloat16_model():
+    tokenizer = make_tokenizer(["a b c"])
+    return make_tiny_model(tokenizer, hidden_size=64, num_layers=1).bfloat16()
+
+
+def float32_head(model):
+    """Log-probs at the temperatures from 16-bit hidden states, everything after them float32."""
+    hidden = model.model(ROWS)[0][ROW, COLUMN - 1].float()
+    logits = hidden @ model.lm_head.weight.float().T / TEMPERATURE[:, None]
+    return logits.log_softmax(-1).gather(1, ROWS[ROW, COLUMN][:, None])[:, 0]
+
+
+def test_of_16_bit_params_the_logits_are_float32():
+    model = bfloat16_model()
+    out = action_logprobs(model, ROWS, ROW, COLUMN, TEMPERATURE)
+    expected = float32_head(model)
+    assert out.logprobs.dtype == out.entropy.dtype == torch.float32
+    torch.testing.assert_close(out.logprobs, expected, atol=2e-6, rtol=0)
+    rounded = model(ROWS).logits[ROW, COLUMN - 1].float() / TEMPERATURE[:, None]
+    rounded = rounded.log_softmax(-1).gather(1, ROWS[ROW, COLUMN][:, None])[:, 0]
+    assert float((rounded - expected).abs().max()) > 1e-3
+
+
+def test_gradients_of_16_bit_params_are_those_of_the_float32_logits_rounded_once():
+    model, other = bfloat16_model(), bfloat16_model()
+    action_logprobs(model, ROWS, ROW, COLUMN, TEMPERATURE).logprobs.sum().backward()
+    float32_head(other).sum().backward()
+    for (name, a), b in zip(model.named_parameters(), other.parameters(), strict=True):
+        assert a.grad.dtype == torch.bfloat16
+        scale = b.grad.float().norm()
+        assert float((a.grad.float() - b.grad.float()).norm() / scale) < 0.02, name
+
+
+def kept_for_backward(tokens, vocabulary):
+    """Bytes that the head keeps for the backward pass, its weight aside."""
+    head = torch.nn.Linear(8, vocabulary, bias=False)
+    hidden = torch.randn(tokens, 8, requires_grad=True)
+    storages = {}
+
+    def keep(tensor):
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() != head.weight.untyped_storage().data_ptr():
+            storages[storage.data_ptr()] = (storage.nbytes(), tensor)
+        return tensor
+
+    targets = torch.zeros(tokens, dtype=torch.int64)
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        out = logprobs._chunked(head, hidden, targets, torch.ones(tokens))
+    assert out[0].requires_grad
+    return sum(size for size, _ in storages.values())
+
+
+def test_what_is_kept_for_the_backward_pass_does_not_grow_with_the_vocabulary(monkeypatch):
+    monkeypatch.setattr(logprobs, "CHUNK_TOKENS", 16)
+    small, large = kept_for_backward(128, 100), kept_for_backward(128, 10_000)
+    assert large == small
+    assert large < 0.01 * 128 * 10_000 * 4
