@@ -5,13 +5,16 @@ from __future__ import annotations
 import html
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import gymnasium as gym
 import numpy as np
 
 from ludic_gym.errors import ConfigError, EnvError, EpisodeOver, NoOracle
 from ludic_gym.spaces import TEXT
+
+if TYPE_CHECKING:
+    from ludic_gym.types import Rollout
 
 Info = dict[str, Any]
 Turn = tuple[str, float, bool, bool, Info]
@@ -88,6 +91,13 @@ class TextEnv(gym.Env[str, str], ABC):
         if self._observation is None:
             raise EpisodeOver(f"{type(self).__name__}.render() came before the first reset()")
         return rendered(self._picture(), self.render_mode)
+
+    def play(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Rollout:
+        """The episode that somebody plays at the terminal or in a notebook."""
+        # What plays needs all of rollouts, which environments do not.
+        from ludic_gym.play import play
+
+        return play(self, seed=seed, options=options)
 
     def picture(self) -> str:
         """The present state as text, whatever the render mode; "" before the first reset."""

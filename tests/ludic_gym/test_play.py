@@ -1,15 +1,24 @@
 import asyncio
 import io
 import re
+import sys
+from typing import ClassVar
 
+import gymnasium as gym
 import pettingzoo
 import pytest
+from pettingzoo import AECEnv, ParallelEnv
 
 from ludic_gym.cli import main
 from ludic_gym.commands.play_command import farewell
+from ludic_gym.envs.base import TextEnv, ending
+from ludic_gym.play import play as played
 from ludic_gym.policies import ScriptedPolicy
+from ludic_gym.records import read_episodes
 from ludic_gym.rollout import run_match
+from ludic_gym.spaces import TEXT
 from ludic_gym.types import Task
+from ludic_gym.wrappers import TurnLimit
 
 
 @pytest.fixture(autouse=True)
@@ -115,4 +124,175 @@ def test_a_win_by_the_other_players_illegal_move_says_so():
     you, other = env.possible_agents
     policies = {you: ScriptedPolicy(["B2"]), other: ScriptedPolicy(["55"])}
     said = farewell(*asyncio.run(run_match(env, policies, task)))
-    assert said.endswith("\nthe other player's move '55' is not allowed\nwin\nreward 1")
+    assert said.endswith("\nthe move '55' of player_1 is not allowed\nwin\nreward 1")
+
+
+class Count(AECEnv):
+    """Three agents say their names in turn, twice; who says another has lost."""
+
+    metadata: ClassVar = {"name": "count", "render_modes": []}
+
+    def __init__(self):
+        self.possible_agents = ["ann", "bob", "cy"]
+
+    def reset(self, seed=None, options=None):
+        self.agents = list(self.possible_agents)
+        self.said = []
+        self.agent_selection = "ann"
+        self.rewards = dict.fromkeys(self.agents, 0.0)
+        self._cumulative_rewards = dict(self.rewards)
+        self.terminations = dict.fromkeys(self.agents, False)
+        self.truncations = dict.fromkeys(self.agents, False)
+        self.infos = {agent: {"system_prompt": f"You are {agent}."} for agent in self.agents}
+
+    def observe(self, agent):
+        return f"said: {' '.join(self.said) or 'nothing'}"
+
+    def legal_actions(self):
+        return (self.agent_selection,)
+
+    def step(self, action):
+        if action is None:
+            self.agents.remove(self.agent_selection)
+        else:
+            self.said.append(action)
+        if len(self.said) == 6:
+            self.terminations = dict.fromkeys(self.possible_agents, True)
+        names = self.possible_agents
+        self.agent_selection = names[(names.index(self.agent_selection) + 1) % 3]
+
+
+class AtOnce(ParallelEnv):
+    """Two agents say anything, once."""
+
+    metadata: ClassVar = {"name": "at_once", "render_modes": []}
+
+    def __init__(self):
+        self.possible_agents = ["left", "right"]
+
+    def reset(self, seed=None, options=None):
+        self.agents = list(self.possible_agents)
+        return dict.fromkeys(self.agents, "speak"), {agent: {} for agent in self.agents}
+
+    def action_space(self, agent):
+        return TEXT
+
+    def step(self, actions):
+        seen = dict.fromkeys(self.agents, f"left said {actions['left']}")
+        over, self.agents = dict.fromkeys(self.agents, True), []
+        no = dict.fromkeys(seen, False)
+        return seen, dict.fromkeys(seen, 1.0), over, no, {agent: {} for agent in seen}
+
+
+@pytest.fixture
+def several():
+    pettingzoo.register("aec", "several/Count-v0", f"{__name__}:Count")
+    pettingzoo.register("parallel", "several/AtOnce-v0", f"{__name__}:AtOnce")
+    yield
+    del pettingzoo.aec_registry["several/Count-v0"]
+    del pettingzoo.parallel_registry["several/AtOnce-v0"]
+
+
+@pytest.mark.parametrize("seat", ["second", "bob"])
+def test_any_number_of_agents_have_a_seat_each_by_place_or_name(monkeypatch, capsys, several, seat):
+    code, screen = play(monkeypatch, capsys, "bob\nbob\n", "several/Count-v0", "--seat", seat)
+    assert code == 0
+    assert "You are bob." in screen
+    assert "said: ann\n> " in screen
+    assert "said: ann bob cy ann\n> " in screen
+
+
+def test_an_unknown_seat_is_refused_with_the_choices(monkeypatch, capsys, several):
+    code, screen = play(monkeypatch, capsys, "", "several/Count-v0", "--seat", "fourth")
+    assert code == 2
+    assert screen == ("ludic: no seat 'fourth'; there are: first, second, third, ann, bob, cy\n")
+
+
+@pytest.fixture
+def my_model(tmp_path, monkeypatch):
+    """Something to play against that answers every observation with the same line."""
+    (tmp_path / "my_model.py").write_text(
+        "from ludic_gym.clients import ScriptedClient\n"
+        "from ludic_gym.policies import ChatPolicy\n"
+        "def make(env):\n"
+        "    return ChatPolicy(ScriptedClient(['\\x1b[2JI resign']))\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    yield "my_model:make"
+    sys.modules.pop("my_model", None)
+
+
+def test_a_game_with_joint_actions_only_can_be_played(monkeypatch, capsys, several, my_model):
+    arguments = ("several/AtOnce-v0", "--seat", "left", "--against", my_model)
+    code, screen = play(monkeypatch, capsys, "hello\n", *arguments)
+    assert code == 0
+    assert screen.endswith("left said hello\nfailure\nreward 1\n")
+
+
+def test_the_episode_is_saved_with_all_its_rollouts(monkeypatch, capsys, tmp_path, several):
+    path = tmp_path / "games.jsonl"
+    for _ in range(2):
+        arguments = ("several/Count-v0", "--seed", "3", "--save", str(path))
+        _, screen = play(monkeypatch, capsys, "ann\nann\n", *arguments)
+        assert screen.endswith(f"saved to {path}\n")
+    episodes = list(read_episodes(path))
+    assert len(episodes) == 2
+    assert [rollout.agent for rollout in episodes[0].rollouts] == ["ann", "bob", "cy"]
+    assert [step.decision.action for step in episodes[0].rollouts[2].steps] == ["cy", "cy"]
+    assert episodes[0].task.seed == 3
+
+
+def test_a_model_plays_the_other_seats(monkeypatch, capsys, my_model):
+    arguments = ("ludic/TicTacToe-v0", "--against", my_model)
+    _, screen = play(monkeypatch, capsys, "B2\n", *arguments)
+    said = "the move '\\x1b[2JI resign' of player_1 is not allowed"
+    assert screen.endswith(f"{said}\nwin\nreward 1\n")
+
+
+class Rude(TextEnv):
+    """Tries to clear the screen."""
+
+    def _start(self, options):
+        return "\x1b[2Jhello", {"system_prompt": "\x07"}
+
+    def _advance(self, action):
+        return action, 1.0, True, False, ending(success=True, said=1.0)
+
+
+class Blocking(Rude):
+    metadata: ClassVar = Rude.metadata | {"blocking": True}
+
+
+def by_hand(env, **arguments):
+    shown = []
+    rollout = played(env, read=lambda: "hi\x1b", write=shown.append, **arguments)
+    return rollout, shown
+
+
+@pytest.mark.parametrize("env", [Rude(), Blocking()])
+def test_play_gives_the_rollout_and_shows_nothing_that_steers_a_terminal(env):
+    rollout, shown = by_hand(env, seed=3)
+    assert shown == ["\n␇", "\n␛[2Jhello"]
+    assert (rollout.steps[0].decision.action, rollout.total_reward) == ("hi\x1b", 1.0)
+    assert (rollout.task.env_id, rollout.task.seed) == (type(env).__name__, 3)
+
+
+async def test_play_works_inside_a_running_event_loop():
+    assert by_hand(Rude())[0].final_observation == "hi\x1b"
+
+
+def test_play_asks_again_for_what_is_not_legal():
+    typed, shown = iter(["Z9", *(f"{r}{c}" for r in "ABC" for c in "123"), *["A1"] * 99]), []
+    env = TurnLimit(gym.make("ludic/TicTacToe-v0"), 2)
+    rollout = played(env, read=lambda: next(typed), write=shown.append, seed=0)
+    assert "'Z9' is not allowed here; choose from: A1 A2 A3 B1 B2 B3 C1 C2 C3" in shown
+    assert len(rollout.steps) == 2
+    assert rollout.steps[-1].truncated
+
+
+def test_an_env_can_be_asked_to_be_played(monkeypatch, capsys):
+    monkeypatch.setattr("sys.stdin", io.StringIO("80\n"))
+    env = gym.make("ludic/Arithmetic-v0")
+    rollout = env.unwrapped.play(seed=0)
+    assert "How many?" in capsys.readouterr().out
+    assert rollout.steps[0].decision.action == "80"

@@ -1,0 +1,86 @@
+"""play: somebody at a terminal or in a notebook plays an environment."""
+
+from __future__ import annotations
+
+import shutil
+import textwrap
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from ludic_gym.policies import HumanPolicy
+from ludic_gym.policies.base import run_blocking
+from ludic_gym.policies.reference import KnowsLegalActions, read_line
+from ludic_gym.printable import printable
+from ludic_gym.rollout import run_episode
+from ludic_gym.types import Env, Rollout, Task
+
+T = TypeVar("T")
+
+
+def play(
+    env: Env,
+    *,
+    seed: int | None = None,
+    options: dict[str, Any] | None = None,
+    read: Callable[[], str] = read_line,
+    write: Callable[[str], object] = print,
+) -> Rollout:
+    """The episode that somebody plays: `write` shows what there is to see, `read` is the answer.
+
+    What is not a legal action is asked for again, where the environment tells which are legal.
+    Works inside a running event loop too, as in a notebook. EOFError and KeyboardInterrupt come
+    through.
+    """
+    env_id = env.spec.id if env.spec is not None else type(env.unwrapped).__name__
+    task = Task(env_id=env_id, seed=seed, options=options, max_turns=10_000)
+    episode = run_episode(env, human(env.unwrapped, read, write), task)
+    # A call that blocks needs an event loop; anything else here never lets go of its thread, which
+    # must be the caller's: notebooks read from no other.
+    return run_blocking(episode) if env.metadata.get("blocking") else _run_through(episode)
+
+
+def human(
+    env: object,
+    read: Callable[[], str] = read_line,
+    write: Callable[[str], object] = print,
+) -> HumanPolicy:
+    """Somebody who sees safe, wrapped text, and may mistype without losing the game.
+
+    Capital letters do not matter where the legal actions are known.
+    """
+    legal = env.legal_actions if isinstance(env, KnowsLegalActions) else tuple
+    return HumanPolicy(
+        read=lambda: _read_action(legal, read, write), write=lambda text: write(_page(text))
+    )
+
+
+def _page(text: str) -> str:
+    """The text after an empty line, its long lines broken between words."""
+    width = shutil.get_terminal_size().columns
+    lines = printable(text).split("\n")
+    return "\n".join(["", *(textwrap.fill(s, width) if len(s) > width else s for s in lines)])
+
+
+def _read_action(
+    legal_actions: Callable[[], tuple[str, ...]],
+    read: Callable[[], str],
+    write: Callable[[str], object],
+) -> str:
+    while True:
+        action, legal = read().strip(), legal_actions()
+        if not legal or action in legal:
+            return action
+        for name in legal:
+            if name.casefold() == action.casefold():
+                return name
+        write(f"{action!r} is not allowed here; choose from: {' '.join(legal)}")
+
+
+def _run_through(coroutine: Coroutine[Any, Any, T]) -> T:
+    """The result of a coroutine that waits for nothing."""
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    raise AssertionError("the coroutine waits for something")
