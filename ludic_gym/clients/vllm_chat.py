@@ -31,7 +31,7 @@ class VLLMChatClient(VLLMClient):
         self, messages: Sequence[Message], sampling: Sampling, tools: Sequence[ToolSchema] = ()
     ) -> Completion:
         """The next assistant message. Raises ClientError if there is no usable answer."""
-        version = self.policy_version
+        sampling, version = self._sent(sampling), self.policy_version
         async with self._counted(sampling) as model:
             body = {**chat_body(model, messages, sampling, tools), **NEUTRAL}
             body |= {"return_token_ids": True, "logprobs": True, "top_logprobs": 0}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 from ludic_gym.clients.chat_format import first_choice, needed
@@ -23,6 +24,8 @@ class VLLMClient(HttpClient):
     """A client of one or more vLLM servers of one model.
 
     policy_version: stamped on completions that start from now on; whoever publishes sets it.
+    seeds: whether requests carry their seeds. On a CPU, vLLM 0.32 ends when requests with seeds
+        meet in one batch.
 
     Before the first request at another temperature than 1, or with top_p below 1, each server is
     asked for log-probs at two temperatures: one that gives those of temperature 1 at both is
@@ -38,11 +41,13 @@ class VLLMClient(HttpClient):
         options: HttpOptions | None = None,
         extra_body: Mapping[str, Any] | None = None,
         policy_version: int | None = None,
+        seeds: bool = True,
     ) -> None:
         super().__init__(
             base_url, model, api_key_env=api_key_env, options=options, extra_body=extra_body
         )
         self.policy_version = policy_version
+        self._seeds = seeds
         self._asking: Counter[str] = Counter()
         self._adapter: str | None = None
         self._probed: set[str] = set()
@@ -58,6 +63,10 @@ class VLLMClient(HttpClient):
     def in_flight(self, name: str) -> int:
         """How many requests still wait for an answer of the model or adapter."""
         return self._asking[name]
+
+    def _sent(self, sampling: Sampling) -> Sampling:
+        """The sampling as it is asked for."""
+        return sampling if self._seeds else replace(sampling, seed=None)
 
     @asynccontextmanager
     async def _counted(self, sampling: Sampling) -> AsyncIterator[str]:

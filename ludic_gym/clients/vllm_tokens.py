@@ -41,6 +41,7 @@ class VLLMTokenClient(VLLMClient):
         options: HttpOptions | None = None,
         extra_body: Mapping[str, Any] | None = None,
         policy_version: int | None = None,
+        seeds: bool = True,
     ) -> None:
         super().__init__(
             base_url,
@@ -49,6 +50,7 @@ class VLLMTokenClient(VLLMClient):
             options=options,
             extra_body=extra_body,
             policy_version=policy_version,
+            seeds=seeds,
         )
         self.prompts = ExactPrompts(render)
 
@@ -62,7 +64,7 @@ class VLLMTokenClient(VLLMClient):
 
     async def continued(self, prompt_ids: Sequence[int], sampling: Sampling) -> Completion:
         """What comes after these tokens. Raises ClientError if there is no usable answer."""
-        version, adapter = self.policy_version, self._adapter
+        sampling, version, adapter = self._sent(sampling), self.policy_version, self._adapter
         async with self._counted(sampling) as model:
             params = {**sampling_fields(sampling), **NEUTRAL, "logprobs": 0}
             body = {"model": model, "token_ids": list(prompt_ids), "output_mode": "text"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from ludic_gym.errors import ConfigError
 
@@ -50,6 +50,17 @@ def checkpoint_params(
             base = known, tensor
         else:
             yield known, tensor
+
+
+def lora_scaling(model: nn.Module) -> float | None:
+    """alpha / rank of the model's adapters; None for a model without any."""
+    from peft import PeftModel
+
+    if not isinstance(model, PeftModel):
+        return None
+    config = model.peft_config[model.active_adapter]
+    rank: float = config.r**0.5 if config.use_rslora else config.r
+    return float(config.lora_alpha / rank)
 
 
 def adapter_params(params: Params) -> Iterator[tuple[str, Tensor]]:

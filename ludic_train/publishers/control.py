@@ -112,8 +112,16 @@ class ControlClient:
             )
         if response.status != 200:
             raise PublishError(f"{path} answered {response.status}: {_reason(text)}")
-        answer = json.loads(text) if text else {}
-        return answer if isinstance(answer, dict) else {"answer": answer}
+        return _object(text)
+
+
+def _object(text: str) -> dict[str, Any]:
+    """The JSON object that a route answers; some answer a sentence, some nothing."""
+    try:
+        answer = json.loads(text)
+    except ValueError:
+        return {}
+    return answer if isinstance(answer, dict) else {}
 
 
 def _reason(text: str) -> str:

@@ -66,7 +66,9 @@ class Fleet:
         """Connections to the servers, as long as the block."""
         import aiohttp
 
-        async with aiohttp.ClientSession() as session:
+        # vLLM closes a connection after an error, at a moment when the next request may be on it.
+        connector = aiohttp.TCPConnector(force_close=True)
+        async with aiohttp.ClientSession(connector=connector) as session:
             self._clients = {r.url: ControlClient(r.url, session) for r in self.replicas}
             yield
 

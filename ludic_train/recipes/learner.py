@@ -6,14 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from torch import nn
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ludic_gym.types import MakePolicy, Rollout
+from ludic_gym.clients import ChatClient, VLLMTokenClient
+from ludic_gym.types import MakePolicy, Message, Rollout
 from ludic_train.inference import EmbeddedChatClient
 from ludic_train.inference.saved import PolicySpec, model_and_spec, policies
-from ludic_train.model import load_model, make_tiny_model, make_tokenizer
-from ludic_train.publishers import InProcessPublisher
+from ludic_train.model import load_model, make_tiny_model, make_tokenizer, render_chat
+from ludic_train.publishers import InProcessPublisher, PolicyPublisher, VLLMPublisher
+from ludic_train.publishers.checkpoint_names import lora_scaling
 
 # Texts that a tokenizer is made from; more do not change what it merges.
 TOKENIZER_STEPS = 2_000
@@ -21,17 +22,16 @@ TOKENIZER_STEPS = 2_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Learner:
-    """A model in training, the client that samples from its live params, and how it is asked."""
+    """A model in training, the client that samples from its newest params, and how it is asked.
 
-    model: nn.Module
+    publisher: brings the params to where the client samples.
+    """
+
+    model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
-    client: EmbeddedChatClient
+    client: ChatClient
+    publisher: PolicyPublisher
     spec: PolicySpec
-
-    @property
-    def publisher(self) -> InProcessPublisher:
-        """Names the versions of the params for the client."""
-        return InProcessPublisher(self.client)
 
     @property
     def make_policy(self) -> MakePolicy:
@@ -52,17 +52,46 @@ def learner_from_nothing(
     texts += [reply.replace("{}", step.decision.action or "") for step in steps]
     tokenizer = make_tokenizer(texts)
     model = make_tiny_model(tokenizer, seed=seed)
-    client = EmbeddedChatClient(model, tokenizer, seed=seed)
-    return Learner(model=model, tokenizer=tokenizer, client=client, spec=spec)
+    return _embedded(model, tokenizer, spec, seed)
 
 
-def learner_from_model(name: str, *, max_tokens: int, lora_rank: int, seed: int) -> Learner:
-    """A model whose LoRA adapters learn: from a run's folder, asked as in that run, or any other.
+def learner_from_model(
+    name: str, *, max_tokens: int, lora_rank: int, seed: int, sampler: str | None = None
+) -> Learner:
+    """A model from a run's folder, asked as in that run, or any other, which learns by LoRA.
 
     A model from its own folder or the hub sees the env's system prompt and all turns.
+    lora_rank: 0 trains all params. sampler: the address of a vLLM server of the same model, which
+    samples instead of this process.
     """
     folder, spec = model_and_spec(Path(name)) if Path(name).is_dir() else (name, PolicySpec())
     spec = replace(spec, max_tokens=max_tokens)
-    model, tokenizer = load_model(folder, lora_rank=lora_rank)
+    model, tokenizer = load_model(folder, lora_rank=lora_rank or None)
+    if sampler is None:
+        return _embedded(model, tokenizer, spec, seed)
+    return _served(model, tokenizer, spec, sampler)
+
+
+def _embedded(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, spec: PolicySpec, seed: int
+) -> Learner:
     client = EmbeddedChatClient(model, tokenizer, seed=seed)
-    return Learner(model=model, tokenizer=tokenizer, client=client, spec=spec)
+    return Learner(
+        model=model,
+        tokenizer=tokenizer,
+        client=client,
+        publisher=InProcessPublisher(client),
+        spec=spec,
+    )
+
+
+def _served(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, spec: PolicySpec, sampler: str
+) -> Learner:
+    def render(messages: Sequence[Message], reply_comes: bool) -> Sequence[int]:
+        return render_chat(tokenizer, messages, reply_comes=reply_comes)
+
+    # Seeds would end a vLLM on a CPU, and repeat no run elsewhere: batches change the rounding.
+    client = VLLMTokenClient(sampler, render, seeds=False)
+    publisher = VLLMPublisher(sampler, clients=[client], lora_scaling=lora_scaling(model))
+    return Learner(model=model, tokenizer=tokenizer, client=client, publisher=publisher, spec=spec)

@@ -40,7 +40,8 @@ class RecipeConfig:
         seed: Of everything that is random: params, demonstrations, games, sampling.
         model: Run folder, model folder or hub id of a chat model to train by LoRA; use a lower
             `lr` then, such as 1e-4. Without it, a tiny model is made.
-        lora_rank: Rank of the adapters of `model`.
+        lora_rank: Rank of the adapters of `model`; 0 trains all its params.
+        sampler: Address of a vLLM server of `model` (`ludic serve`), which plays the episodes.
         demonstrations: Episodes to imitate first; none with `model`.
         imitation_updates: Updates on the demonstrations, 128 turns each.
         imitation_lr: Peak learning rate of these.
@@ -58,6 +59,7 @@ class RecipeConfig:
     seed: int = 0
     model: str | None = None
     lora_rank: int = 16
+    sampler: str | None = None
     demonstrations: int
     imitation_updates: int
     imitation_lr: float = 3e-3
@@ -71,10 +73,14 @@ class RecipeConfig:
     eval_episodes: int = 200
 
     def __post_init__(self) -> None:
-        _check_at_least(0, seed=self.seed, imitation_updates=self.imitation_updates)
+        _check_at_least(
+            0,
+            seed=self.seed,
+            imitation_updates=self.imitation_updates,
+            lora_rank=self.lora_rank,
+        )
         _check_at_least(
             1,
-            lora_rank=self.lora_rank,
             demonstrations=self.demonstrations,
             updates=self.updates,
             groups=self.groups,
@@ -82,6 +88,10 @@ class RecipeConfig:
             eval_every=self.eval_every,
             eval_episodes=self.eval_episodes,
         )
+        if self.sampler is not None and self.model is None:
+            raise ConfigError(
+                f"sampler={self.sampler!r} serves a model that exists: name the same one as `model`"
+            )
         # One episode alone has nothing to be compared with: it teaches nothing.
         _check_at_least(2, group_size=self.group_size)
 
@@ -143,6 +153,7 @@ async def train(
             max_tokens=recipe.max_tokens,
             lora_rank=config.lora_rank,
             seed=config.seed,
+            sampler=config.sampler,
         )
         stages = [own_games(recipe, config, learner)]
     with open_loggers(config.out, sum(stage.updates for stage in stages)) as logger:
@@ -201,6 +212,8 @@ def own_games(recipe: Recipe, config: RecipeConfig, learner: Learner) -> Stage:
         warmup_updates=20,
         decay_updates=config.updates,
         minibatches=config.minibatches,
+        # Nobody samples between the updates of a batch.
+        sync_every_steps=config.minibatches if config.sampler else 1,
         seed=config.seed,
     )
     trainer = Trainer(learner.model, algo, source, learner.publisher, cfg)

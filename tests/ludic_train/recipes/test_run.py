@@ -5,6 +5,7 @@ from ludic_train.algorithms import make_sft
 from ludic_train.errors import EmptyBatch
 from ludic_train.inference import EmbeddedChatClient, PolicySpec
 from ludic_train.model import make_tiny_model, make_tokenizer
+from ludic_train.publishers import InProcessPublisher
 from ludic_train.recipes.learner import Learner
 from ludic_train.recipes.run import Run, Stage, carry_out, open_loggers
 from ludic_train.saw import SAWBatch, SAWItem
@@ -40,7 +41,13 @@ async def carried_out(out, *stages):
     tokenizer = make_tokenizer(["a b c"])
     model = make_tiny_model(tokenizer, hidden_size=16, num_heads=2, num_kv_heads=1)
     client = EmbeddedChatClient(model, tokenizer)
-    learner = Learner(model=model, tokenizer=tokenizer, client=client, spec=PolicySpec())
+    learner = Learner(
+        model=model,
+        tokenizer=tokenizer,
+        client=client,
+        publisher=InProcessPublisher(client),
+        spec=PolicySpec(),
+    )
 
     async def evaluate():
         return {"calls": 1.0}
