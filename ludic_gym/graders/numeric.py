@@ -77,7 +77,7 @@ def _value(match: re.Match[str]) -> Number | None:
 
 def marked_number(text: str) -> Number | None:
     """The number in a text that was marked as the answer: LaTeX and one unit are allowed."""
-    text = _without_latex(text) if "\\" in text else text
+    text = _without_latex(text) if "\\" in text or "{" in text else text
     text = text.strip().strip("*_`$").strip()
     lead = _LEAD.match(text)
     text = text[lead.end() :] if lead else text

@@ -58,6 +58,7 @@ def test_a_number_has_an_exact_value(text, value):
         ("<answer>\\boxed{85}</answer>", "tag"),
         ("<answer>85</answer> that is <answer>85.0</answer>", "tag"),
         ("\\boxed{85}", "boxed"),
+        ("\\boxed{0{,}085}", "boxed"),
         ("It is $\\boxed{85\\text{ pens}}$.", "boxed"),
         ("\\boxed{\\frac{170}{2}}", "boxed"),
         ("\\boxed{\\dfrac{170}{2}} or \\boxed{85}", "boxed"),
