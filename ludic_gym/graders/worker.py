@@ -16,6 +16,8 @@ from ludic_gym.errors import ConfigError
 DEADLINE_S = 5.0
 # Loading sympy takes seconds on a busy machine.
 START_DEADLINE_S = 120.0
+# Elsewhere pipes cannot be waited for, and memory not be limited.
+IS_POSIX = os.name == "posix"
 
 
 class Worker:
@@ -73,7 +75,12 @@ class Worker:
 
 
 def require_math_verify() -> None:
-    """Raises ConfigError if math-verify is not installed."""
+    """Raises ConfigError if math-verify is not installed, or cannot be used here."""
+    if not IS_POSIX:
+        raise ConfigError(
+            f"math-verify is run in a process that needs Linux or macOS, this is {os.name!r}: "
+            "use WSL, or grade_number for answers that are numbers"
+        )
     if importlib.util.find_spec("math_verify") is None:
         raise ConfigError("maths answers need math-verify: pip install 'ludic-gym[math]'")
 
@@ -93,7 +100,8 @@ def _reply(process: subprocess.Popen[str], line: str, deadline_s: float) -> str:
 
 _WORKER = Worker()
 atexit.register(_WORKER.close)
-os.register_at_fork(after_in_child=_WORKER.forget)
+if IS_POSIX:
+    os.register_at_fork(after_in_child=_WORKER.forget)
 
 
 def verdict(answer: str, truth: str) -> tuple[bool, str]:

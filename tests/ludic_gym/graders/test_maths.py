@@ -1,5 +1,7 @@
 import json
 import os
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -128,3 +130,15 @@ def test_the_500_answers_of_math_500_grade_themselves(project):
     truths = [json.loads(line)["answer"] for line in path.read_text().splitlines()]
     assert [truth for truth in truths if not right(truth, truth)] == []
     assert len(truths) == 500
+
+
+def test_elsewhere_graders_are_imported_and_maths_says_what_it_needs():
+    program = (
+        "import os, ludic_gym.types; os.name = 'nt'; del os.register_at_fork\n"
+        "from ludic_gym.graders import grade_maths, grade_number\n"
+        "print(grade_maths('1', '1.0').correct, grade_number('2', '2').correct)\n"
+        "try: grade_maths('x+1', '1+x')\n"
+        "except ValueError as error: print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.startswith("True True\nmath-verify is run in a process that needs Linux")
