@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import gymnasium as gym
 import numpy as np
@@ -31,6 +31,7 @@ class TextEnv(gym.Env[str, str], ABC):
 
     num_rows: how many tasks there are; `reset(options={"row": i})` plays the i-th. None: tasks
         are made up from the seed.
+    known_options: what `reset` may be asked for; any other option may be misspelt and is refused.
     """
 
     # Gymnasium declares it without and so must we.
@@ -38,6 +39,7 @@ class TextEnv(gym.Env[str, str], ABC):
     observation_space = TEXT
     action_space = TEXT
     num_rows: int | None = None
+    known_options: ClassVar[frozenset[str]] = frozenset({"row"})
 
     def __init__(self, render_mode: str | None = None) -> None:
         self.render_mode = checked_render_mode(render_mode)
@@ -63,7 +65,15 @@ class TextEnv(gym.Env[str, str], ABC):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[str, Info]:
-        """Start an episode: the first observation, and an info with a "system_prompt"."""
+        """Start an episode: the first observation, and an info with a "system_prompt".
+
+        Raises ConfigError for options that the environment does not know.
+        """
+        if options and (unknown := sorted(map(str, options.keys() - self.known_options))):
+            raise ConfigError(
+                f"{type(self).__name__}.reset() knows the options "
+                f"{sorted(self.known_options)}, got {unknown}"
+            )
         super().reset(seed=seed)
         self._observation, info = self._start(options or {})
         self._running = True

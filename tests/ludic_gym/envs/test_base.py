@@ -109,3 +109,8 @@ def test_pick_takes_each_item_about_as_often():
 def test_a_choice_outside_the_choices_shows_them():
     with pytest.raises(ConfigError, match="seat is one of first, second, got 'third'"):
         checked_choice("seat", "third", ("first", "second"))
+
+
+def test_a_misspelt_option_is_refused():
+    with pytest.raises(ConfigError, match=r"knows the options \['row'\], got \['rwo'\]"):
+        Countdown().reset(options={"rwo": 3})
