@@ -1,4 +1,4 @@
-"""What every grader returns."""
+"""What graders take and return."""
 
 from __future__ import annotations
 
@@ -16,3 +16,12 @@ class Grade:
     correct: bool
     answer: str | None
     rule: str
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """What is graded: a question, the reply to it, and the truth, "" where nobody knows it."""
+
+    question: str
+    answer: str
+    truth: str = ""

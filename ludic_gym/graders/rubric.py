@@ -1,0 +1,154 @@
+"""Rubrics: several graders by name and weight, for answers and for rollouts that have ended.
+
+Environments grade in `step`, by programs: at once, and the same way every time. A model takes
+seconds and a network, so it grades rollouts when they have ended; they can be graded again later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+
+from ludic_gym.concurrency import cancelled, gathered
+from ludic_gym.errors import ConfigError
+from ludic_gym.graders.grade import Exchange, Grade
+from ludic_gym.types import Episode, Rollout
+
+# Grades an answer, some time.
+AsyncGrader = Callable[[Exchange], Awaitable[Grade]]
+
+
+@dataclass(frozen=True, slots=True)
+class Component:
+    """A part of a rubric: what a correct answer earns by it, which may be less than nothing."""
+
+    name: str
+    grade: AsyncGrader
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class RubricGrade:
+    """What an answer earns.
+
+    rewards: by component, its weight or 0.
+    grades: by component.
+    success: whether every component with a positive weight is correct, and no other one.
+    """
+
+    rewards: Mapping[str, float]
+    grades: Mapping[str, Grade]
+    success: bool
+
+    @property
+    def total(self) -> float:
+        """The sum of the rewards."""
+        return sum(self.rewards.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Rubric:
+    """Components with different names and finite weights; ConfigError for any others."""
+
+    components: tuple[Component, ...]
+
+    def __post_init__(self) -> None:
+        names = [component.name for component in self.components]
+        if not names or len(set(names)) < len(names) or not all(names):
+            raise ConfigError(f"a rubric has components with different names, got {names}")
+        for component in self.components:
+            if not math.isfinite(component.weight) or not component.weight:
+                raise ConfigError(f"{component.name}: a weight is not 0, got {component.weight}")
+
+    async def grade(self, exchange: Exchange) -> RubricGrade:
+        """What the answer earns; the components are asked all at once."""
+
+        async def graded(component: Component) -> Grade:
+            return await component.grade(exchange)
+
+        grades = await gathered(map(graded, self.components))
+        pairs = list(zip(self.components, grades, strict=True))
+        return RubricGrade(
+            rewards={c.name: c.weight if grade.correct else 0.0 for c, grade in pairs},
+            grades={c.name: grade for c, grade in pairs},
+            success=all(grade.correct == (c.weight > 0) for c, grade in pairs),
+        )
+
+
+def by_program(grade: Callable[[str, str], Grade]) -> AsyncGrader:
+    """A grader of this package, such as `grade_maths`, as a component; it runs in a thread."""
+
+    async def graded(exchange: Exchange) -> Grade:
+        return await asyncio.to_thread(grade, exchange.answer, exchange.truth)
+
+    return graded
+
+
+def last_exchange(rollout: Rollout) -> Exchange:
+    """What the last step saw and did, with the truth of its info where the env tells it."""
+    step = rollout.steps[-1]
+    truth = step.info.get("truth", "")
+    return Exchange(step.observation, step.decision.action or "", str(truth))
+
+
+async def graded_rollout(
+    rollout: Rollout,
+    rubric: Rubric,
+    *,
+    exchange: Callable[[Rollout], Exchange] = last_exchange,
+) -> Rollout:
+    """The rollout, with what the rubric gives in place of the env's reward for the last step.
+
+    What the decision itself earned, for its format, stays. The last info has "reward/<name>" and
+    "rule/<name>" for every component instead of the env's own rewards, "success" by the rubric,
+    and "judge_error": whether a judge came to no verdict, by which such rollouts can be dropped.
+    exchange: what is graded. Raises ConfigError for a rollout without steps.
+    """
+    if not rollout.steps:
+        raise ConfigError(f"a rollout without steps cannot be graded: {rollout.task}")
+    result = await rubric.grade(exchange(rollout))
+    *before, last = rollout.steps
+    kept = {key: value for key, value in last.info.items() if not key.startswith("reward/")}
+    info = {
+        **kept,
+        **{f"reward/{name}": reward for name, reward in result.rewards.items()},
+        **{f"rule/{name}": grade.rule for name, grade in result.grades.items()},
+        "success": result.success,
+        "judge_error": any(grade.rule == "judge_error" for grade in result.grades.values()),
+    }
+    reward = last.decision.reward + result.total
+    return replace(rollout, steps=(*before, replace(last, reward=reward, info=info)))
+
+
+async def graded_episodes(
+    episodes: AsyncIterable[Episode], rubric: Rubric, *, concurrency: int = 64
+) -> AsyncIterator[Episode]:
+    """Episodes, such as those of `run_episodes`, graded; in the order in which that ends.
+
+    concurrency: how many are graded at once, while others are still played. Episodes that failed
+    pass as they are.
+    """
+    running: set[asyncio.Task[Episode]] = set()
+    try:
+        async for episode in episodes:
+            running.add(asyncio.ensure_future(graded_episode(episode, rubric)))
+            full = len(running) >= concurrency
+            done, running = await asyncio.wait(
+                running, timeout=None if full else 0, return_when=asyncio.FIRST_COMPLETED
+            )
+            for task in done:
+                yield task.result()
+        while running:
+            done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                yield task.result()
+    finally:
+        await cancelled(running)
+
+
+async def graded_episode(episode: Episode, rubric: Rubric) -> Episode:
+    """The episode with all its rollouts graded; one that failed as it is."""
+    rollouts = await gathered(graded_rollout(rollout, rubric) for rollout in episode.rollouts)
+    return replace(episode, rollouts=tuple(rollouts))
