@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import warnings
+from contextlib import redirect_stdout
 from importlib import import_module
 from types import ModuleType
 
@@ -12,8 +14,8 @@ from ludic_gym.errors import ConfigError
 def needed(module: str, *, install: str) -> ModuleType:
     """The module. Raises ConfigError, naming what to install, if it is missing."""
     try:
-        with warnings.catch_warnings():
-            # What other packages say of their own dependencies at import is no matter of ours.
+        # What other packages say and print at import is no matter of ours.
+        with warnings.catch_warnings(), redirect_stdout(io.StringIO()):
             warnings.simplefilter("ignore")
             return import_module(module)
     except ImportError as error:

@@ -1,0 +1,205 @@
+"""BoardAECEnv: PettingZoo's classic board games as texts, with moves in the players' own words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from ludic_gym.adapters.extras import needed
+from ludic_gym.adapters.two_seats import Ended, TwoSeatsEnv
+from ludic_gym.envs.base import checked_choice
+
+# Go keeps the size of its board in variables of its module: there can be but one in a process.
+GO_SIZE = 9
+GO_COLUMNS = "ABCDEFGHJ"
+Raw = Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Board:
+    """How one game is read and written.
+
+    module: where PettingZoo has it. kwargs: what its `raw_env` is made with.
+    prompt: the rules, with a place for the seat's `side`.
+    picture: the position of a running game. move: the word for an action that is legal now.
+    """
+
+    module: str
+    prompt: str
+    sides: tuple[str, str]
+    picture: Callable[[Raw], str]
+    move: Callable[[Raw, int], str]
+    kwargs: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+
+
+class BoardAECEnv(TwoSeatsEnv):
+    """A board game of PettingZoo for two agents in turn. Needs the extra `boards`.
+
+    game: "tictactoe", "connect_four", "chess" or "go" (on 9 x 9 points).
+
+    Observation: the position. Action: a move as the system prompt describes it; case does not
+    matter. A win pays 1, a loss -1; a move that is not legal ends the game, -1 for who made it and
+    1 for the other. The last infos have "outcome": "win", "loss", "draw" or "illegal".
+    """
+
+    def __init__(self, game: str, render_mode: str | None = None) -> None:
+        super().__init__(checked_choice("game", game, tuple(BOARDS)), render_mode)
+        self._board = BOARDS[game]
+        self._raw = needed(self._board.module, install="ludic-gym[boards]").raw_env(
+            **self._board.kwargs
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        # PettingZoo's own way of pickling makes a new game: what it holds is kept beside it.
+        return {**vars(self), "_raw": (type(self._raw), vars(self._raw)), "_board": self._name()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        kind, held = state["_raw"]
+        self._board, self._raw = BOARDS[state["_board"]], kind(**BOARDS[state["_board"]].kwargs)
+        vars(self._raw).update(held)
+
+    def _name(self) -> str:
+        return next(name for name, board in BOARDS.items() if board is self._board)
+
+    def _begin(self, seed: int) -> int:
+        self._raw.reset()
+        return 0
+
+    def _prompt(self, seat: int) -> str:
+        return self._board.prompt.format(side=self._board.sides[seat])
+
+    def _told(self, seat: int) -> str:
+        return self._board.picture(self._raw)
+
+    def _moves(self) -> dict[str, int]:
+        """The legal moves of who is to move, by their words."""
+        raw = self._raw
+        mask = raw.observe(raw.agent_selection)["action_mask"]
+        return {self._board.move(raw, int(action)): int(action) for action in np.flatnonzero(mask)}
+
+    def _legal(self) -> tuple[str, ...]:
+        return tuple(self._moves())
+
+    def _play(self, seat: int, action: str) -> int | Ended:
+        words = {move.lower(): number for move, number in self._moves().items()}
+        number = words.get(action.strip().lower())
+        if number is None:
+            return illegal(seat)
+        self._raw.step(number)
+        if not any(self._raw.terminations.values()):
+            return 1 - seat
+        first, second = (float(self._raw.rewards[agent]) for agent in self._raw.possible_agents)
+        return Ended((first, second), (outcome(first), outcome(second)))
+
+
+def illegal(seat: int) -> Ended:
+    """The end after an illegal move: it loses."""
+    return (
+        Ended((-1.0, 1.0), ("illegal", "win"))
+        if seat == 0
+        else Ended((1.0, -1.0), ("win", "illegal"))
+    )
+
+
+def outcome(reward: float) -> str:
+    """The word for a reward at the end."""
+    return "win" if reward > 0 else "loss" if reward < 0 else "draw"
+
+
+def tictactoe_picture(raw: Raw) -> str:
+    """Three lines; a free cell shows its number."""
+    cells = [str(i + 1) if mark == 0 else "XO"[mark - 1] for i, mark in enumerate(_by_row(raw))]
+    return "\n".join(" ".join(cells[i : i + 3]) for i in (0, 3, 6))
+
+
+def tictactoe_move(raw: Raw, action: int) -> str:
+    """The number of a cell, counted along the rows; PettingZoo counts along the columns."""
+    return str(3 * (action % 3) + action // 3 + 1)
+
+
+def _by_row(raw: Raw) -> list[int]:
+    return [raw.board.squares[3 * (i % 3) + i // 3] for i in range(9)]
+
+
+def connect_four_picture(raw: Raw) -> str:
+    """Six rows from the top, and the numbers of the columns."""
+    rows = [" ".join(".XO"[mark] for mark in raw.board[i : i + 7]) for i in range(0, 42, 7)]
+    return "\n".join([*rows, " ".join("1234567")])
+
+
+def connect_four_move(raw: Raw, action: int) -> str:
+    """The number of a column, from 1."""
+    return str(action + 1)
+
+
+def chess_picture(raw: Raw) -> str:
+    """Eight ranks from Black's side, with their names, and the position in Forsyth-Edwards."""
+    ranks = str(raw.board).split("\n")
+    lines = [f"{8 - i} {rank}" for i, rank in enumerate(ranks)]
+    return "\n".join([*lines, "  a b c d e f g h", f"FEN: {raw.board.fen()}"])
+
+
+def chess_move(raw: Raw, action: int) -> str:
+    """Long algebraic: from, to, and the piece that a pawn becomes: "e2e4", "e7e8q"."""
+    utils = needed("pettingzoo.classic.chess.chess_utils", install="ludic-gym[boards]")
+    player = raw.possible_agents.index(raw.agent_selection)
+    return str(utils.action_to_move(raw.board, action, player).uci())
+
+
+def go_picture(raw: Raw) -> str:
+    """Nine rows from the top with the names of rows and columns: X is black, O is white."""
+    rows = [" ".join(".XO"[int(stone)] for stone in row) for row in raw._go.board]
+    lines = [f"{GO_SIZE - i} {row}" for i, row in enumerate(rows)]
+    return "\n".join([*lines, "  " + " ".join(GO_COLUMNS)])
+
+
+def go_move(raw: Raw, action: int) -> str:
+    """A point such as "D4", or "pass"."""
+    row, column = divmod(action, GO_SIZE)
+    return "pass" if row == GO_SIZE else f"{GO_COLUMNS[column]}{GO_SIZE - row}"
+
+
+BOARDS: Mapping[str, Board] = MappingProxyType(
+    {
+        "tictactoe": Board(
+            module="pettingzoo.classic.tictactoe.tictactoe",
+            prompt="You play Tic-Tac-Toe as {side}; X moves first. Three marks in a row, column or "
+            "diagonal win. Reply with just the number of a free cell.",
+            sides=("X", "O"),
+            picture=tictactoe_picture,
+            move=tictactoe_move,
+        ),
+        "connect_four": Board(
+            module="pettingzoo.classic.connect_four.connect_four",
+            prompt="You play Connect Four as {side}; X moves first. A disc falls to the lowest "
+            "free place of its column; four in a line win. Reply with just the number of a column.",
+            sides=("X", "O"),
+            picture=connect_four_picture,
+            move=connect_four_move,
+        ),
+        "chess": Board(
+            module="pettingzoo.classic.chess.chess",
+            prompt="You play chess as {side}; capital letters are White's pieces. Reply with just "
+            "your move: from square, to square, and the letter of the piece that a pawn becomes: "
+            "e2e4, e1g1 (castling), e7e8q.",
+            sides=("White", "Black"),
+            picture=chess_picture,
+            move=chess_move,
+        ),
+        "go": Board(
+            module="pettingzoo.classic.go.go",
+            prompt="You play Go on 9 x 9 points as {side}; X is Black, who moves first, O is "
+            "White, who gets 7.5 points. Area is counted after two passes. Reply with just a "
+            "point, such as D4, or pass.",
+            sides=("X", "O"),
+            picture=go_picture,
+            move=go_move,
+            kwargs=MappingProxyType({"board_size": GO_SIZE}),
+        ),
+    }
+)
