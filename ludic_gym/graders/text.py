@@ -11,6 +11,7 @@ from ludic_gym.graders.extract import extract
 from ludic_gym.graders.grade import Grade
 
 _CHOICE = re.compile(r"\(?([A-Za-z])\)?(?:[.:)](?:\s.*)?)?", re.DOTALL)
+_HEDGES = re.compile(r"[,;/|\n]|\b(?:or|and|not|no|nor|neither|either|maybe|n't)\b")
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 # The share of words that makes an answer correct.
 ENOUGH = 0.8
@@ -40,11 +41,20 @@ def grade_exact(text: str, truth: str) -> Grade:
 
 
 def grade_f1(text: str, truth: str) -> Grade:
-    """Whether the answer in `text` shares enough words with an accepted one: F1 of 0.8 or more."""
+    """Whether the answer in `text` shares enough words with an accepted one: F1 of 0.8 or more.
+
+    An answer with a comma, a slash, "or", "not" and the like, of which the accepted one has none,
+    may say two things, or the opposite: it is not correct.
+    """
     answer, rule = extract(text)
     if answer is None:
         return Grade(False, None, rule)
-    return Grade(max(word_f1(answer, right) for right in _accepted(truth)) >= ENOUGH, answer, rule)
+    said = set(_HEDGES.findall(answer.casefold()))
+    close = (
+        word_f1(answer, right) >= ENOUGH and said <= set(_HEDGES.findall(right.casefold()))
+        for right in _accepted(truth)
+    )
+    return Grade(any(close), answer, rule)
 
 
 def word_f1(answer: str, truth: str) -> float:

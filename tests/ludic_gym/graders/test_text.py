@@ -53,6 +53,13 @@ def test_f1_is_the_harmonic_mean_over_words():
     assert not grade_f1("red", "red house").correct
 
 
+def test_an_answer_that_hedges_is_wrong_unless_the_truth_does_so_too():
+    assert word_f1("Amazon, Lake Victoria", "Lake Victoria") == 0.8
+    assert not grade_f1("Amazon, Lake Victoria", "Lake Victoria").correct
+    assert not grade_f1("not Lake Victoria", "Lake Victoria").correct
+    assert grade_f1("salt and black pepper", "salt and pepper").correct
+
+
 def test_an_accepted_answer_needs_a_word():
     with pytest.raises(DataError, match="needs a word"):
         grade_exact("x", "the")
