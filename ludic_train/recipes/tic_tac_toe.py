@@ -62,7 +62,10 @@ TIC_TAC_TOE = Recipe(
         imitation_updates=200,
         updates=1_000,
         lr=1e-3,
-        entropy=0.04,
+        # In large groups somebody still tries another move where nearly all play the same.
+        groups=16,
+        group_size=16,
+        entropy=0.06,
     ),
     demonstrations=demonstrations,
     demonstrator=RandomPolicy,
