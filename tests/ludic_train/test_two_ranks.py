@@ -48,6 +48,12 @@ def test_params_after_five_updates_are_those_of_one_process(found, sharding):
         assert relative_error(torch.tensor(rank[sharding]), expected) < 1e-5
 
 
+def test_blocks_may_compute_in_bfloat16_and_add_up_in_float32(found):
+    # Rounding to 8 bits moves a gradient by a percent or two; one that was all lost would be 1.
+    for rank in found:
+        assert 1e-4 < rank["bfloat16"] < 0.05
+
+
 def test_what_ranks_compute_before_an_update_comes_back_to_its_rows(found):
     items, model = random_rows(9, masked=0.3), tiny_model()
     assert found[1]["attached"] == []

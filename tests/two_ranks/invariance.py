@@ -4,6 +4,7 @@ import json
 import os
 import sys
 from contextlib import contextmanager
+from functools import partial
 from itertools import product
 
 import torch
@@ -60,6 +61,16 @@ def gradient_errors():
     return errors
 
 
+def bfloat16_error():
+    """Of the gradient of blocks that compute in bfloat16, against one process in float32."""
+    items = random_rows(24, seed=5)
+    mine = items if dist.get_rank() == 0 else []
+    low = partial(shard_model, param_dtype=torch.bfloat16)
+    found, _ = gradient_of(mine, settings(100), shard=low)
+    assert found.dtype == torch.float32
+    return relative_error(found, one_process_gradient(items))
+
+
 def params_after_5_updates(shard):
     model = shard(tiny_model())
     made = Trainer(model, make_grpo(), None, cfg=settings(100))
@@ -108,6 +119,7 @@ def main(out):
             "attached": attached_values(),
             "copies": params_after_5_updates(SHARDINGS["copies"]).tolist(),
             "shards": params_after_5_updates(shard_model).tolist(),
+            "bfloat16": bfloat16_error(),
             "error": what_another_rank_says(),
             "rank": dist.get_rank(),
         }

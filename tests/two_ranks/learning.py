@@ -50,8 +50,9 @@ def random_rows(count, seed=0, masked=0.0):
     return made
 
 
-def settings(budget=10_000, packing=True, **others):
+def settings(budget=10_000, packing=True, device="cpu", **others):
     return TrainerConfig(
+        model_device=device,
         lr=1e-3,
         micro_token_budget=budget,
         max_seq_len=MOST_TOKENS,

@@ -1,0 +1,245 @@
+"""What one CUDA device makes of an update: tokens/s and MFU, peak memory, bfloat16 against float32.
+
+    python benchmarks/gpu.py [--sizes 0.5B 1.5B] [--updates 5] [--tokens 32768]
+
+Models have the shapes of Qwen2.5 and random params, bfloat16 with float32 logits. Rows have lengths
+between 512 and 2048 tokens, half of them sampled. MFU counts six operations per param and token,
+and what attention takes, against --peak-tflops (989, the dense bfloat16 peak of an H100 or H200).
+`--device cpu --sizes tiny` goes the same way on a small model, to see that it goes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from ludic_train.algorithms import make_grpo
+from ludic_train.config import Guards, TrainerConfig
+from ludic_train.logprobs import action_logprobs
+from ludic_train.saw import SAWItem
+from ludic_train.sharding import checkpoint_activations
+from ludic_train.trainer import Trainer
+
+# hidden size, layers, heads, key-value heads, MLP size, vocabulary, tied embeddings
+SHAPES = {
+    "tiny": (64, 2, 4, 2, 128, 1000, True),
+    "0.5B": (896, 24, 14, 2, 4864, 151_936, True),
+    "1.5B": (1536, 28, 12, 2, 8960, 151_936, True),
+    "7B": (3584, 28, 28, 4, 18_944, 152_064, False),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """What an update of so many tokens took."""
+
+    tokens: int
+    seconds: float
+    flops: float
+    peak_bytes: int
+
+
+def make_model(size: str, device: str, dtype: torch.dtype) -> torch.nn.Module:
+    """A Qwen2.5-shaped model with random params."""
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    hidden, layers, heads, kv_heads, mlp, vocabulary, tied = SHAPES[size]
+    config = Qwen2Config(
+        vocab_size=vocabulary,
+        hidden_size=hidden,
+        intermediate_size=mlp,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=kv_heads,
+        max_position_embeddings=32_768,
+        tie_word_embeddings=tied,
+        dtype=dtype,
+    )
+    torch.manual_seed(0)
+    with torch.device(device):
+        return Qwen2ForCausalLM(config).to(dtype)
+
+
+def make_rows(tokens: int, longest: int, vocabulary: int) -> list[SAWItem]:
+    """Rows of a quarter to all of `longest` tokens, half of them sampled; about `tokens` in all."""
+    rng, rows = np.random.default_rng(0), []
+    while tokens > 0:
+        length = int(rng.integers(longest // 4, longest + 1))
+        mask = np.arange(length) >= length // 2
+        row = SAWItem(
+            input_ids=rng.integers(3, vocabulary, length).astype(np.int32),
+            action_mask=mask,
+            weight=np.where(mask, rng.normal(), 0).astype(np.float32),
+            behavior_logprobs=np.where(mask, -np.log(vocabulary), 0).astype(np.float32),
+        )
+        rows.append(row)
+        tokens -= length
+    return rows
+
+
+def measured_update(
+    model: torch.nn.Module, rows: list[SAWItem], args: argparse.Namespace
+) -> Update:
+    """The fastest of the updates; the first, which allocates and tunes, is left out."""
+    cfg = TrainerConfig(
+        model_device=args.device,
+        micro_token_budget=args.micro_tokens,
+        max_seq_len=args.longest,
+        guards=Guards(max_kl_at_lag_0=None),
+    )
+    trainer = Trainer(model, make_grpo(), None, cfg=cfg)
+    reset_peak(args.device)
+    seconds = [timed(lambda: trainer.update(rows), args.device) for _ in range(args.updates + 1)]
+    tokens = sum(len(row.input_ids) for row in rows)
+    return Update(tokens, min(seconds[1:]), update_flops(model, rows), peak_bytes(args.device))
+
+
+def update_flops(model: torch.nn.Module, rows: list[SAWItem]) -> float:
+    """Operations of the model: 6 per param and token, 6 per layer, width and pair that attends."""
+    config = model.config
+    embedding = config.vocab_size * config.hidden_size
+    body = sum(p.numel() for p in model.parameters()) - embedding
+    if not config.tie_word_embeddings:
+        body -= embedding
+    total = 0.0
+    for row in rows:
+        length, sampled = len(row.input_ids), int(row.action_mask.sum())
+        total += 6.0 * (body * length + embedding * sampled)
+        total += 6.0 * config.num_hidden_layers * config.hidden_size * length**2
+    return total
+
+
+def logits_memory(size: str, tokens: int, device: str) -> tuple[int, int]:
+    """Peak bytes above the params of both passes: logits in chunks, and all at once."""
+    model = make_model(size, device, torch.bfloat16)
+    ids = torch.randint(3, 1000, (1, tokens), device=device)
+    at = torch.arange(1, tokens, device=device)
+    row, ones = torch.zeros_like(at), torch.ones(len(at), device=device)
+
+    def chunked() -> None:
+        action_logprobs(model, ids, row, at, ones).logprobs.mean().backward()
+
+    def whole() -> None:
+        logprobs = model(ids, use_cache=False).logits[0, :-1].float().log_softmax(-1)
+        logprobs.gather(-1, ids[0, 1:, None]).mean().backward()
+
+    return peak_of(chunked, model, device), peak_of(whole, model, device)
+
+
+def peak_of(work: Callable[[], None], model: torch.nn.Module, device: str) -> int:
+    """Bytes above what was there before, of the second call; gradients are there already."""
+    work()
+    reset_peak(device)
+    before = peak_bytes(device)
+    work()
+    peak = peak_bytes(device) - before
+    model.zero_grad(set_to_none=True)
+    return peak
+
+
+def precision(size: str, device: str, tokens: int) -> tuple[float, float]:
+    """Log-probs of bfloat16 params against the same params in float32: mean and largest gap."""
+    model = make_model(size, device, torch.bfloat16)
+    ids = torch.randint(3, 1000, (1, tokens), device=device)
+    at = torch.arange(1, tokens, device=device)
+    row, ones = torch.zeros_like(at), torch.ones(len(at), device=device)
+    with torch.no_grad():
+        low = action_logprobs(model, ids, row, at, ones).logprobs
+        high = action_logprobs(model.float(), ids, row, at, ones).logprobs
+    gap = (low - high).abs()
+    return float(gap.mean()), float(gap.max())
+
+
+def timed(work: Callable[[], object], device: str) -> float:
+    """Seconds until the device has done the work."""
+    wait(device)
+    started = time.perf_counter()
+    work()
+    wait(device)
+    return time.perf_counter() - started
+
+
+def wait(device: str) -> None:
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+def reset_peak(device: str) -> None:
+    gc.collect()
+    if device == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+
+
+def peak_bytes(device: str) -> int:
+    """Of CUDA; CPUs keep no such count, so 0 there."""
+    return torch.cuda.max_memory_allocated() if device == "cuda" else 0
+
+
+def refuse_without_device(device: str) -> None:
+    if device == "cuda" and not torch.cuda.is_available():
+        raise SystemExit(
+            "benchmarks/gpu.py measures a CUDA device and torch finds none here "
+            f"(torch {torch.__version__}); --device cpu --sizes tiny tries the program out"
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
+    parser.add_argument("--sizes", nargs="+", choices=sorted(SHAPES), default=["0.5B", "1.5B"])
+    parser.add_argument("--updates", type=int, default=5)
+    parser.add_argument("--tokens", type=int, default=32_768, help="of an update")
+    parser.add_argument("--micro-tokens", type=int, default=16_384, help="of a forward pass")
+    parser.add_argument("--longest", type=int, default=2048, help="row, in tokens")
+    parser.add_argument("--peak-tflops", type=float, default=989.0)
+    parser.add_argument("--recompute", action="store_true", help="activations, in backward")
+    args = parser.parse_args()
+    refuse_without_device(args.device)
+    console = Console()
+    console.print(updates_table(args), memory_table(args), precision_table(args))
+
+
+def updates_table(args: argparse.Namespace) -> Table:
+    table = Table("model", "tokens/s", "MFU", "peak GiB", title="updates, GRPO, bfloat16, AdamW")
+    for size in args.sizes:
+        model = make_model(size, args.device, torch.bfloat16)
+        if args.recompute:
+            checkpoint_activations(model)
+        rows = make_rows(args.tokens, args.longest, model.config.vocab_size)
+        made = measured_update(model, rows, args)
+        share = made.flops / made.seconds / (args.peak_tflops * 1e12)
+        rate = f"{made.tokens / made.seconds:,.0f}"
+        table.add_row(size, rate, f"{share:.1%}", f"{made.peak_bytes / 2**30:.2f}")
+        del model
+    return table
+
+
+def memory_table(args: argparse.Namespace) -> Table:
+    table = Table("model", "tokens", "in chunks GiB", "all logits GiB", "ratio", title="log-probs")
+    for size in args.sizes:
+        tokens = min(args.micro_tokens, 8192)
+        chunked, whole = logits_memory(size, tokens, args.device)
+        ratio = f"{whole / chunked:.1f}" if chunked else "-"
+        table.add_row(size, str(tokens), f"{chunked / 2**30:.2f}", f"{whole / 2**30:.2f}", ratio)
+    return table
+
+
+def precision_table(args: argparse.Namespace) -> Table:
+    table = Table("model", "mean gap", "largest gap", title="log-probs, bfloat16 against float32")
+    for size in args.sizes:
+        mean, largest = precision(size, args.device, min(args.longest, 1024))
+        table.add_row(size, f"{mean:.2e}", f"{largest:.2e}")
+    return table
+
+
+if __name__ == "__main__":
+    main()

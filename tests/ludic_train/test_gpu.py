@@ -1,0 +1,83 @@
+"""What needs a CUDA device (`pytest -m gpu`), and that the programs for it go at all."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from two_ranks.learning import gradient_of, random_rows, settings
+from two_ranks.on_gpu import alone
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = ROOT / "benchmarks" / "gpu.py"
+TINY = ["--sizes", "tiny", "--updates", "1", "--tokens", "300", "--micro-tokens", "256"]
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+
+
+def run(*command):
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "tests")}
+    return subprocess.run(
+        [sys.executable, *map(str, command)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+
+
+def test_the_benchmark_goes_on_a_cpu_with_a_tiny_model():
+    done = run(PROGRAM, "--device", "cpu", *TINY, "--longest", "64")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("tiny") == 3
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_without_a_cuda_device_the_benchmark_says_what_it_lacks():
+    done = run(PROGRAM)
+    assert done.returncode == 1
+    assert "torch finds none here" in done.stderr
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    """Relative errors of shards on all CUDA devices, against one process on the CPU."""
+    folder = tmp_path_factory.mktemp("gpu")
+    gradient, _ = gradient_of(random_rows(24, seed=5), settings(100))
+    expected = {"gradient": gradient, "params": alone(settings(100)).detach()}
+    torch.save(expected, folder / "expected.pt")
+    ranks = str(torch.cuda.device_count())
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", ranks]
+    arguments = [folder / "found.json", folder / "expected.pt"]
+    done = run(*torchrun, "-m", "two_ranks.on_gpu", *arguments)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads((folder / "found.json").read_text())
+
+
+@needs_cuda
+@pytest.mark.gpu
+def test_shards_on_cuda_devices_learn_what_one_process_on_the_cpu_learns(found):
+    assert found["float32"]["gradient"] < 1e-4
+    assert found["float32"]["params"] < 1e-3
+
+
+@needs_cuda
+@pytest.mark.gpu
+def test_in_bfloat16_they_learn_nearly_the_same(found):
+    assert found["bfloat16"]["gradient"] < 0.05
+    assert found["bfloat16"]["params"] < 0.02
+
+
+@needs_cuda
+@pytest.mark.gpu
+def test_logits_in_chunks_take_a_fraction_of_the_memory():
+    sys.path.insert(0, str(PROGRAM.parent))
+    import gpu
+
+    chunked, whole = gpu.logits_memory("0.5B", 4096, "cuda")
+    # All logits are 4096 x 151,936 float32 numbers, 2.3 GiB, and there are several copies.
+    assert whole > 2 * 4 * 4096 * 151_936
+    assert chunked < whole / 2
