@@ -35,11 +35,11 @@ class Load:
     """What an update is to be made of.
 
     Attributes:
-        tokens: Of all rows together.
-        micro_tokens: Of one forward pass.
-        row_tokens: Of a row, which attention is quadratic in.
-        sampled: Share of the tokens that was sampled.
-        world_size: Ranks that the model is sharded over.
+        tokens: Tokens of an update, prompts and completions of all rows together.
+        micro_tokens: Tokens of one forward pass; memory grows with it, results do not change.
+        row_tokens: Tokens of a row, which attention is quadratic in.
+        sampled: Share of the tokens that was sampled; only these meet the vocabulary.
+        world_size: Ranks (processes) that the model is sharded over.
     """
 
     tokens: int = 131_072

@@ -92,6 +92,15 @@ def test_the_command_prints_a_total(model, tmp_path, capsys):
     assert "time at 0.1 TFLOP/s" in printed
 
 
+def test_the_help_says_what_to_do_where_memory_is_short(capsys):
+    with pytest.raises(SystemExit) as ended:
+        plan(["--help"])
+    printed = capsys.readouterr().out
+    assert ended.value.code == 0
+    assert "--recompute first" in printed
+    assert printed.count("ludic plan path/to/model") == 2
+
+
 def test_a_folder_without_a_config_is_told(tmp_path):
     with pytest.raises(ModelNotFound, match=r"config\.json"):
         read_config(str(tmp_path))
