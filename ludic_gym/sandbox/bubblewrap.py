@@ -6,9 +6,6 @@ Root gives each program a user of its own; anybody else is nobody in a user name
 from __future__ import annotations
 
 import os
-import platform
-import re
-import secrets
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,13 +20,11 @@ from ludic_gym.sandbox.launch import (
     killed_by_a_signal,
     worker_command,
 )
+from ludic_gym.sandbox.linux import file_system_sizes, fresh_uid, require_counted_processes
 from ludic_gym.sandbox.seccomp import syscall_filter
-from ludic_gym.sandbox.types import MEBIBYTE, Guarantees, Limits
+from ludic_gym.sandbox.types import Guarantees, Limits
 
 NOBODY = 65534
-SHARED_MEMORY_BYTES = 16 * MEBIBYTE
-# Before this, RLIMIT_NPROC counted all processes that the user has anywhere.
-LIMITS_PER_NAMESPACE = (5, 14)
 SYSTEM_LINKS = ("bin", "lib", "lib32", "lib64", "sbin")
 
 
@@ -61,11 +56,8 @@ class Bubblewrap:
 def launch_as(bwrap: str, host_uid: int, limits: Limits) -> Launch:
     """How that user starts a worker."""
     root = host_uid == 0
-    if not root and kernel() < LIMITS_PER_NAMESPACE:
-        raise NoSandbox(
-            f"Linux {platform.release()} does not count processes per sandbox; "
-            "use Linux 5.14 or newer, or run as root"
-        )
+    if not root:
+        require_counted_processes()
     python, prefix = interpreter()
     descriptor = memory_file(syscall_filter())
     command = (
@@ -79,12 +71,6 @@ def launch_as(bwrap: str, host_uid: int, limits: Limits) -> Launch:
         *worker_command(python, fresh_uid() if root else 0),
     )
     return Launch(command=command, descriptors=(descriptor,))
-
-
-def kernel() -> tuple[int, ...]:
-    """(5, 14) for "5.14.0-generic"."""
-    found = re.match(r"(\d+)\.(\d+)", platform.release())
-    return tuple(map(int, found.groups())) if found else (0, 0)
 
 
 def as_root() -> tuple[str, ...]:
@@ -109,11 +95,8 @@ def isolation() -> Iterator[str]:
 
 
 def file_system(prefix: str, disk_bytes: int) -> Iterator[str]:
-    """Options for a root of read-only binds, with files of that many bytes below /tmp.
-
-    Half of them may lie in /dev/shm, but no more than 16 MiB.
-    """
-    shared = min(SHARED_MEMORY_BYTES, disk_bytes // 2)
+    """Options for a root of read-only binds, and of that many bytes in memory."""
+    own, shared = file_system_sizes(disk_bytes)
     for folder in reversed(PurePosixPath(prefix).parents[:-1]):
         # bwrap would make them for itself alone.
         yield from ("--perms", "0755", "--dir", str(folder))
@@ -122,14 +105,14 @@ def file_system(prefix: str, disk_bytes: int) -> Iterator[str]:
         yield from ("--ro-bind", prefix, prefix)
     yield from system_links()
     yield from ("--proc", "/proc", "--dev", "/dev")
-    yield from sized("/tmp", disk_bytes - shared)
+    yield from sized("/tmp", own)
     yield from sized("/dev/shm", shared)
     yield from ("--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/tmp")
 
 
 def sized(folder: str, size: int) -> tuple[str, ...]:
     """Options for a file system in memory that anybody may write to."""
-    return ("--perms", "1777", "--size", str(max(size, 4096)), "--tmpfs", folder)
+    return ("--perms", "1777", "--size", str(size), "--tmpfs", folder)
 
 
 @cache
@@ -151,16 +134,3 @@ def memory_file(content: bytes) -> int:
     os.write(descriptor, content)
     os.lseek(descriptor, 0, os.SEEK_SET)
     return descriptor
-
-
-def fresh_uid() -> int:
-    """A user id that this root may take and that hardly anybody else has."""
-    first, count = max(uid_ranges(), key=lambda one: one[1])
-    return first + count // 2 + secrets.randbelow(max(1, count // 2 - 2))
-
-
-@cache
-def uid_ranges() -> tuple[tuple[int, int], ...]:
-    """(first, count) of the user ids there are in this user namespace."""
-    lines = Path("/proc/self/uid_map").read_text().splitlines()
-    return tuple((int(line.split()[0]), int(line.split()[2])) for line in lines)

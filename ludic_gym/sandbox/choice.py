@@ -10,12 +10,14 @@ from ludic_gym.sandbox.bubblewrap import Bubblewrap
 from ludic_gym.sandbox.launch import Backend
 from ludic_gym.sandbox.local import LocalSandbox
 from ludic_gym.sandbox.loop import run_blocking
+from ludic_gym.sandbox.native import Native
 from ludic_gym.sandbox.process import PlainProcess
 from ludic_gym.sandbox.types import Limits, Program, Sandbox
 
 # The strongest first.
 BACKENDS: Mapping[str, Callable[[], Backend]] = {
     "bubblewrap": Bubblewrap,
+    "native": Native,
 }
 UNSAFE = "process"
 TRIAL = Program(source="print('works')")

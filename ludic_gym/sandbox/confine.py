@@ -1,0 +1,199 @@
+"""What makes a worker's process a sandbox, by system calls. Only its text goes to `python -c`.
+
+A process namespace whose first process is ours, no network but a loopback of its own, file
+systems in memory on /tmp and /dev/shm, Landlock for all other files, and the filter of system
+calls; see unshare(2), pid_namespaces(7), landlock(7), seccomp(2). It prints to stderr and exits
+with code 70 where the kernel refuses something.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+
+NEW_MOUNTS, NEW_IPC, NEW_HOSTNAME = 0x00020000, 0x08000000, 0x04000000
+NEW_USERS, NEW_PROCESSES, NEW_NETWORK = 0x10000000, 0x20000000, 0x40000000
+NAMESPACES = NEW_MOUNTS | NEW_IPC | NEW_HOSTNAME | NEW_PROCESSES | NEW_NETWORK
+PRIVATE, BIND, NO_SETUID, NO_DEVICES = 0x44000, 0x5000, 2, 4
+PARENT_DEATH, NO_NEW_PRIVILEGES, SECCOMP, DROP_BOUND = 1, 38, 22, 24
+FILTER_MODE = 2
+SET_MOUNT, RECURSIVE, READ_ONLY = 442, 0x8000, 1
+CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
+# Landlock's rights: execute a file, read a file, list a folder; and all, by the kernel's version.
+READ, VERSION_FLAG, BENEATH = 0b1101, 1, 1
+ALL_RIGHTS = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 4: (1 << 15) - 1}
+NEWEST_RIGHTS = (1 << 16) - 1
+# What of these may be asked of something that is no folder.
+FILE_RIGHTS = 0b111 | 1 << 14 | 1 << 15
+DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+WRITABLE = ("/tmp", "/dev/shm")
+REFUSED = 70
+
+LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+class RulesetAttributes(ctypes.Structure):
+    """struct landlock_ruleset_attr, of the first version."""
+
+    _fields_ = (("handled", ctypes.c_uint64),)
+
+
+class PathBeneath(ctypes.Structure):
+    """struct landlock_path_beneath_attr."""
+
+    _pack_ = 1
+    _fields_ = (("allowed", ctypes.c_uint64), ("folder", ctypes.c_int32))
+
+
+class Filter(ctypes.Structure):
+    """struct sock_fprog."""
+
+    _fields_ = (("length", ctypes.c_ushort), ("steps", ctypes.c_char_p))
+
+
+def checked(result: int, what: str) -> int:
+    """The result of a system call; ends the process if it failed."""
+    if result < 0:
+        sys.stderr.write(f"{what}: {os.strerror(ctypes.get_errno())}\n")
+        sys.stderr.flush()
+        os._exit(REFUSED)
+    return result
+
+
+def confine(parent: int, as_root: bool, prefix: str, readable: list[str], sizes: list[int]) -> None:
+    """Returns in a process that is confined but for the filter; those above it end as it does.
+
+    parent: the process whose end ends all. as_root: whether this is a root that needs no user
+    namespace. prefix: the interpreter's folder. sizes: of the file systems on /tmp and on
+    /dev/shm, in bytes.
+    """
+    enter_namespaces(as_root)
+    checked(LIBC.prctl(PARENT_DEATH, signal.SIGKILL, 0, 0, 0), "prctl")
+    if os.getppid() != parent:
+        os._exit(REFUSED)
+    first = os.fork()
+    if first:
+        end_like(first)
+    checked(LIBC.prctl(PARENT_DEATH, signal.SIGKILL, 0, 0, 0), "prctl")
+    mount_files(prefix, *sizes)
+    program = os.fork()
+    if program:
+        reap(program)
+    # Signals to its process group would reach those above it.
+    os.setsid()
+    checked(LIBC.prctl(NO_NEW_PRIVILEGES, 1, 0, 0, 0), "prctl")
+    allow_files([prefix, *readable, *DEVICES, "/proc"])
+    if not as_root:
+        drop_capabilities()
+
+
+def filter_calls(rules: bytes) -> None:
+    """Put the filter of system calls in place."""
+    filtered = Filter(len(rules) // 8, rules)
+    checked(LIBC.prctl(SECCOMP, FILTER_MODE, ctypes.byref(filtered), 0, 0), "seccomp")
+
+
+def enter_namespaces(as_root: bool) -> None:
+    """Leave the host's processes, network and mounts."""
+    user, group = os.getuid(), os.getgid()
+    if as_root:
+        checked(LIBC.unshare(NAMESPACES), "unshare")
+        return
+    checked(LIBC.unshare(NAMESPACES | NEW_USERS), "unshare")
+    for name, text in (
+        ("setgroups", "deny"),
+        ("uid_map", f"{user} {user} 1"),
+        ("gid_map", f"{group} {group} 1"),
+    ):
+        with open(f"/proc/self/{name}", "w") as file:
+            file.write(text)
+
+
+def end_like(child: int) -> None:
+    """Wait for a process and end with its code."""
+    _, status = os.waitpid(child, 0)
+    code = os.waitstatus_to_exitcode(status)
+    os._exit(code if code >= 0 else 128 - code)
+
+
+def reap(program: int) -> None:
+    """What the first process of a namespace does; when it ends, all the others are killed."""
+    for descriptor in range(3):
+        os.close(descriptor)
+    while True:
+        child, status = os.wait()
+        if child == program:
+            code = os.waitstatus_to_exitcode(status)
+            os._exit(code if code >= 0 else 128 - code)
+
+
+def mount_files(prefix: str, disk_bytes: int, shared_bytes: int) -> None:
+    """All read-only but empty folders, and a /proc of the new processes, seen by them alone."""
+    checked(LIBC.mount(None, b"/", None, PRIVATE, None), "mount /")
+    # Landlock lets the owner of a file change its mode and its times.
+    frozen = (ctypes.c_uint64 * 4)(READ_ONLY)
+    size = ctypes.sizeof(frozen)
+    checked(LIBC.syscall(SET_MOUNT, -1, b"/", RECURSIVE, frozen, size), "mount_setattr")
+    kept = os.open(prefix, os.O_PATH | os.O_CLOEXEC)
+    mount_empty("/tmp", f"size={disk_bytes},mode=1777")
+    mount_empty("/dev/shm", f"size={shared_bytes},mode=1777")
+    if not f"{prefix}/".startswith("/usr/"):
+        mount_alone(prefix, kept)
+    os.close(kept)
+    checked(LIBC.mount(b"proc", b"/proc", b"proc", NO_SETUID | NO_DEVICES, None), "mount /proc")
+    os.chdir("/tmp")
+
+
+def mount_empty(folder: str, options: str) -> None:
+    """A file system in memory on a folder."""
+    flags = NO_SETUID | NO_DEVICES
+    result = LIBC.mount(b"tmpfs", os.fsencode(folder), b"tmpfs", flags, os.fsencode(options))
+    checked(result, f"mount {folder}")
+
+
+def mount_alone(path: str, descriptor: int) -> None:
+    """Show a folder where it is, but nothing beside it: those above it may be closed to us."""
+    top = "/" + path.split("/")[1]
+    if top not in WRITABLE:
+        mount_empty(top, "mode=755")
+    os.makedirs(path)
+    source = b"/proc/self/fd/%d" % descriptor
+    checked(LIBC.mount(source, os.fsencode(path), None, BIND, None), f"mount {path}")
+
+
+def allow_files(readable: list[str]) -> None:
+    """Refuse all files but those, which can be read, and those in memory."""
+    version = checked(LIBC.syscall(CREATE_RULESET, None, 0, VERSION_FLAG), "landlock")
+    handled = ALL_RIGHTS.get(version, NEWEST_RIGHTS)
+    attributes = RulesetAttributes(handled)
+    ruleset = LIBC.syscall(CREATE_RULESET, ctypes.byref(attributes), ctypes.sizeof(attributes), 0)
+    checked(ruleset, "landlock_create_ruleset")
+    for path in readable:
+        allow(ruleset, path, (READ | 2 if path in DEVICES else READ) & handled)
+    for path in WRITABLE:
+        allow(ruleset, path, handled)
+    checked(LIBC.syscall(RESTRICT_SELF, ruleset, 0), "landlock_restrict_self")
+    os.close(ruleset)
+
+
+def allow(ruleset: int, path: str, rights: int) -> None:
+    """Add a rule for what lies below a path, if it exists."""
+    try:
+        descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    rule = PathBeneath(rights if os.path.isdir(path) else rights & FILE_RIGHTS, descriptor)
+    checked(LIBC.syscall(ADD_RULE, ruleset, BENEATH, ctypes.byref(rule), 0), f"landlock {path}")
+    os.close(descriptor)
+
+
+def drop_capabilities() -> None:
+    """Give up what the owner of a user namespace may do there."""
+    for capability in range(64):
+        if LIBC.prctl(DROP_BOUND, capability, 0, 0, 0) < 0:
+            break
+    header = (ctypes.c_uint32 * 2)(0x20080522, 0)
+    nothing = (ctypes.c_uint32 * 6)()
+    checked(LIBC.capset(header, nothing), "capset")

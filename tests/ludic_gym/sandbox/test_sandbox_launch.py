@@ -1,0 +1,97 @@
+"""The command lines of back ends, for users that the tests may not run as."""
+
+import os
+import platform
+
+import pytest
+
+from ludic_gym.errors import NoSandbox, SandboxError
+from ludic_gym.sandbox import MEBIBYTE, Limits, bubblewrap, linux, native
+from ludic_gym.sandbox.launch import Launch, shell_code, spawned
+
+LIMITS = Limits(disk_bytes=64 * MEBIBYTE)
+
+
+@pytest.fixture
+def command():
+    """Of a user, by bubblewrap."""
+    launch = bubblewrap.launch_as("/usr/bin/bwrap", 1000, LIMITS)
+    for descriptor in launch.descriptors:
+        os.close(descriptor)
+    return " ".join(launch.command[: launch.command.index("--")])
+
+
+def test_a_user_is_nobody_in_a_namespace(command):
+    assert "--unshare-user --uid 65534 --gid 65534 --cap-drop ALL" in command
+    assert "--cap-add" not in command
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        "--unshare-net",
+        "--unshare-pid",
+        "--unshare-ipc",
+        "--die-with-parent",
+        "--new-session",
+        "--clearenv",
+        "--ro-bind /usr /usr",
+        "--size 50331648 --tmpfs /tmp",  # 48 of the 64 MiB
+        "--size 16777216 --tmpfs /dev/shm",
+        "--remount-ro /dev --remount-ro /",
+    ],
+)
+def test_bubblewrap_is_told_to(option, command):
+    assert option in command
+
+
+def test_what_bubblewrap_makes_read_only_is_made_so_last(command):
+    assert command.index("--remount-ro / ") > command.index("--tmpfs /dev/shm")
+
+
+@pytest.mark.parametrize("launch", [bubblewrap.launch_as, native.launch_as])
+def test_an_old_kernel_is_refused_to_users_alone(launch, monkeypatch):
+    monkeypatch.setattr(platform, "release", lambda: "5.10.0-28-amd64")
+    arguments = ("/usr/bin/bwrap", 1000) if launch is bubblewrap.launch_as else (1000,)
+    with pytest.raises(NoSandbox, match=r"Linux 5\.10\.0-28-amd64 does not count processes"):
+        launch(*arguments, LIMITS)
+
+
+@pytest.mark.parametrize(
+    ("disk_bytes", "sizes"),
+    [
+        (64 * MEBIBYTE, (48 * MEBIBYTE, 16 * MEBIBYTE)),
+        (20_000, (10_000, 10_000)),
+        (1, (4096, 4096)),
+    ],
+)
+def test_file_systems_share_the_disk(disk_bytes, sizes):
+    assert linux.file_system_sizes(disk_bytes) == sizes
+
+
+@pytest.mark.parametrize(
+    ("ranges", "low", "high"),
+    [
+        (((0, 4294967295),), 2**31 - 1, 2**32 - 3),
+        (((0, 65536),), 32768, 65534),
+        (((0, 1000), (1000, 100000)), 51000, 100998),
+    ],
+)
+def test_a_fresh_user_is_from_the_upper_half_of_those_there_are(ranges, low, high, monkeypatch):
+    monkeypatch.setattr(linux, "uid_ranges", lambda: ranges)
+    uids = {linux.fresh_uid() for _ in range(50)}
+    assert low <= min(uids) <= max(uids) <= high
+    assert len(uids) > 40
+
+
+@pytest.mark.parametrize(("code", "as_shell"), [(0, 0), (3, 3), (-9, 137), (-24, 152)])
+def test_signals_are_counted_as_shells_do(code, as_shell):
+    assert shell_code(code) == as_shell
+
+
+def test_a_command_that_is_missing_is_cleaned_up_after():
+    ended = []
+    launch = Launch(command=("/no/such/command",), end=lambda: ended.append(True))
+    with pytest.raises(SandboxError, match="cannot start /no/such/command"):
+        spawned(launch)
+    assert ended == [True]
