@@ -11,7 +11,7 @@ from typing import Literal, TypeVar
 import gymnasium as gym
 import pettingzoo
 
-from ludic_gym.errors import ConfigError
+from ludic_gym.errors import ConfigError, EpisodeError
 from ludic_gym.rollout.episode import run_episode
 from ludic_gym.rollout.joint import JointEnv
 from ludic_gym.rollout.match import TurnEnv, run_match
@@ -45,7 +45,8 @@ def run_episodes(
         and played again.
     timeout_s: the longest that an episode may take.
     envs: a pool of `env_pool` to play in, which stays open; without it, envs are closed at the end.
-    An episode that raises or takes too long arrives with its error and leaves nothing running;
+    An episode that raises, takes too long, or is truncated by the env with an info["error"] arrives
+    with its error and leaves nothing running;
     its env is not used again. An error in `tasks` itself ends the stream. Closing the generator
     cancels what runs and waits for it.
     """
@@ -141,7 +142,12 @@ def _made_env(task: Task) -> Env:
 
 
 async def _play_alone(make_policy: MakePolicy, env: Env, task: Task) -> tuple[Rollout, ...]:
-    return (await run_episode(env, make_policy(env), task),)
+    rollout = await run_episode(env, make_policy(env), task)
+    last = rollout.steps[-1]
+    # What the env says of a sandbox or server that failed is no result of the policy's.
+    if last.truncated and last.info.get("error"):
+        raise EpisodeError(str(last.info["error"]))
+    return (rollout,)
 
 
 async def _play_match(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from ludic_gym.graders.programs.inside.plain import Tree
@@ -43,6 +44,20 @@ def is_same_text(got: str, expected: str, comparator: Comparator, tolerance: flo
     return len(ours) == len(theirs) and all(
         a == b or _close_numbers(a, b, tolerance) for a, b in zip(theirs, ours, strict=True)
     )
+
+
+def is_same_table(got: Tree, expected: Sequence[Tree], *, ordered: bool) -> bool:
+    """Whether a query gave these rows; numbers are compared to nine digits."""
+    try:
+        ours, theirs = [_rounded_key(row) for row in expected], [_rounded_key(row) for row in got]
+    except (RecursionError, ValueError, TypeError, OverflowError):
+        return False
+    return ours == theirs if ordered else sorted(ours) == sorted(theirs)
+
+
+def _rounded_key(row: Tree) -> str:
+    _, cells = _taken_apart(row)
+    return str([_key(float(f"{c:.9g}") if isinstance(c, float) else c) for c in cells])
 
 
 def _lines(text: str) -> str:

@@ -15,12 +15,15 @@ from typing import Generic, TypeVar
 from weakref import WeakKeyDictionary
 
 from ludic_gym.errors import NoSandbox, SandboxError
+from ludic_gym.graders.programs.query import reference_rows, run_query
 from ludic_gym.graders.programs.run import resolved, run_asserts, run_calls, run_stdin
 from ludic_gym.graders.programs.types import (
     AssertTests,
     CallTests,
     ProgramTests,
+    QueryTests,
     ReferenceTests,
+    RowTests,
     StdinTests,
     Verdict,
 )
@@ -87,6 +90,7 @@ class Grader:
         self.sandbox = sandbox
         self._verdicts: Memo[Verdict] = Memo(size, keep=lambda v: v.outcome != "timeout")
         self._references: Memo[tuple[CallTests, float]] = Memo(REFERENCES)
+        self._tables: Memo[RowTests] = Memo(REFERENCES)
 
     def grade(
         self,
@@ -120,6 +124,8 @@ class Grader:
     async def _graded(self, code: str, tests: ProgramTests, limits: Limits, stop: bool) -> Verdict:
         if isinstance(tests, ReferenceTests):
             tests, limits = await self._resolved(tests, limits)
+        elif isinstance(tests, QueryTests):
+            tests = await self._rows(tests, limits)
         key = key_of(self.sandbox.name, code, tests, limits, stop)
         find = partial(_run, self.sandbox, code, tests, limits, stop)
         return await self._verdicts.get(key, partial(insisted, find))
@@ -130,6 +136,11 @@ class Grader:
         key = key_of(self.sandbox.name, "", tests, generous, False)
         calls, seconds = await self._references.get(key, partial(insisted, find))
         return calls, longer(limits, SOLUTION_FACTOR * seconds)
+
+    async def _rows(self, tests: QueryTests, limits: Limits) -> RowTests:
+        find = partial(reference_rows, self.sandbox, tests, limits)
+        key = key_of(self.sandbox.name, "", tests, limits, False)
+        return await self._tables.get(key, partial(insisted, find))
 
 
 async def insisted(find: Callable[[], Awaitable[T]]) -> T:
@@ -152,6 +163,8 @@ async def _run(
             return await run_asserts(sandbox, code, tests, limits, stop=stop)
         case StdinTests():
             return await run_stdin(sandbox, code, tests, limits, stop=stop)
+        case RowTests():
+            return await run_query(sandbox, code, tests, limits)
         case CallTests():
             return await run_calls(sandbox, code, tests, limits, stop=stop)
     raise TypeError(f"no tests of a program: {tests!r}")

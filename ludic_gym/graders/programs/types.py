@@ -76,7 +76,29 @@ class StdinTests:
     case_s: float = 10.0
 
 
-ProgramTests = CallTests | ReferenceTests | AssertTests | StdinTests
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryTests:
+    """A database, and a query whose rows are right.
+
+    schema: the SQL that makes it and fills it. reference: the query. ordered: whether the order of
+    the rows counts.
+    """
+
+    schema: str
+    reference: str
+    ordered: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowTests:
+    """A database, and the rows that a query should give, as trees of tuples."""
+
+    schema: str
+    rows: tuple[Tree, ...]
+    ordered: bool = False
+
+
+ProgramTests = CallTests | ReferenceTests | AssertTests | StdinTests | QueryTests | RowTests
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

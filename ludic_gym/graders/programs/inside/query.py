@@ -22,7 +22,11 @@ def main() -> None:
     channel.send(["started"])
     request = channel.receive()
     with sqlite3.connect(":memory:") as database:
-        database.executescript(request["schema"])
+        try:
+            database.executescript(request["schema"])
+        except sqlite3.Error as error:
+            channel.send(["broken", text_of(error)])
+            return
         database.text_factory = lambda text: text.decode("utf-8", "replace")
         database.set_authorizer(permission)
         channel.send(answer(database, request["query"]))

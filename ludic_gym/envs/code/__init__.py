@@ -1,0 +1,1 @@
+"""Environments in which programs are written; they run in a sandbox."""

@@ -1,0 +1,131 @@
+"""MBPP+ (Liu et al. 2023, arXiv:2305.01210): inputs, and a program whose results count.
+
+Its inputs are JSON, which has no tuples, sets or complex numbers. Where the row's assertions call
+the function with such, the inputs become such again.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from ludic_gym.data import Row, text_field
+from ludic_gym.errors import DataError
+from ludic_gym.graders.programs.inside.plain import NotPlain, Tree, encoded
+from ludic_gym.graders.programs.types import Compared, ReferenceTests
+
+ATOL = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What JSON does not say of a value: its kind, and the shape of its parts."""
+
+    kind: str = ""
+    part: Shape | None = None
+
+
+PLAIN = Shape()
+
+
+def plus_tests(row: Row, reference: str) -> ReferenceTests:
+    """The tests of a row of MBPP+, without the few inputs that are nested too deep for a tree.
+
+    Raises DataError if a field is missing or of another kind.
+    """
+    name = text_field(row, "entry_point")
+    inputs = [*(row.fields.get("base_input") or ()), *(row.fields.get("plus_input") or ())]
+    if not inputs or not all(isinstance(call, list) for call in inputs):
+        raise DataError(f"{row.where}: 'base_input' must be lists of arguments, got {inputs!r:.80}")
+    assertion = str(row.fields.get("assertion", ""))
+    shapes = argument_shapes(assertion, name, row.where)
+    return ReferenceTests(
+        name=name,
+        calls=tuple(calls_of(inputs, shapes)),
+        reference=reference,
+        atol=float(row.fields.get("atol") or ATOL),
+        compared=compared(assertion, name),
+    )
+
+
+def calls_of(
+    inputs: Sequence[Sequence[Any]], shapes: Sequence[Shape]
+) -> Iterator[tuple[Tree, ...]]:
+    """The arguments of each call as trees, where they can be."""
+    for call in inputs:
+        with suppress(NotPlain):
+            yield tuple(shaped(call, shapes))
+
+
+def compared(assertion: str, name: str) -> Compared:
+    """How the assertions look at results: as sets, by their truth, or as they are."""
+    if re.search(rf"assert set\({name}\(", assertion):
+        return "unordered"
+    tests = [line for line in assertion.splitlines() if line.startswith("assert ")]
+    bare = [line for line in tests if re.match(rf"assert (not )?\(?{name}\(", line)]
+    truth = tests and bare == tests and not any("==" in line for line in tests)
+    return "truth" if truth else "value"
+
+
+def argument_shapes(assertion: str, name: str, where: str) -> list[Shape]:
+    """The shape of each argument, as the assertions write it."""
+    try:
+        tree = ast.parse(assertion)
+    except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
+        raise DataError(f"{where}: the assertions are no Python ({error})") from error
+    # JSON writes all numbers of such a call as texts.
+    number = Shape("complex") if any(map(is_complex, ast.walk(tree))) else PLAIN
+    shapes: list[Shape] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name:
+            here = [shape_of(argument, number) for argument in node.args]
+            shapes = [merged(a, b) for a, b in zip(shapes or here, here, strict=False)]
+    return shapes
+
+
+def is_complex(node: ast.AST) -> bool:
+    """Whether that is a complex number."""
+    return isinstance(node, ast.Constant) and isinstance(node.value, complex)
+
+
+def shape_of(node: ast.expr, number: Shape) -> Shape:
+    """The shape of a literal; `number` is that of a number."""
+    kinds = {ast.List: "list", ast.Tuple: "tuple", ast.Set: "set"}
+    if isinstance(node, ast.List | ast.Tuple | ast.Set):
+        part = PLAIN
+        for element in node.elts:
+            part = merged(part, shape_of(element, number))
+        return Shape(kinds[type(node)], part)
+    is_number = isinstance(node, ast.Constant) and isinstance(node.value, int | float | complex)
+    return number if is_number else PLAIN
+
+
+def merged(a: Shape, b: Shape) -> Shape:
+    """The shape that says more; a list where two disagree."""
+    if PLAIN in (a, b):
+        return a if b == PLAIN else b
+    kind = a.kind if a.kind == b.kind else "list"
+    return Shape(kind, merged(a.part or PLAIN, b.part or PLAIN))
+
+
+def shaped(values: Sequence[Any], shapes: Sequence[Shape]) -> list[Tree]:
+    """The arguments as trees, each of its shape where there is one."""
+    missing = [PLAIN] * (len(values) - len(shapes))
+    return [shaped_tree(v, s) for v, s in zip(values, [*shapes, *missing], strict=False)]
+
+
+def shaped_tree(value: Any, shape: Shape) -> Tree:  # noqa: ANN401 (JSON)
+    """One value as a tree of that shape, as far as it can have it."""
+    if isinstance(value, list) and shape.kind in ("list", "tuple", "set"):
+        parts = [shaped_tree(part, shape.part or PLAIN) for part in value]
+        return parts if shape.kind == "list" else {shape.kind: parts}
+    if shape.kind == "complex" and isinstance(value, str):
+        try:
+            return encoded(complex(value))
+        except ValueError:
+            return value
+    return encoded(value)

@@ -1,0 +1,150 @@
+"""Problems from the rows of data sets: what their publishers call things, and what we do."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from ludic_gym.data import Row, text_field
+from ludic_gym.envs.code.base import Problem
+from ludic_gym.envs.code.mbpp import plus_tests
+from ludic_gym.errors import DataError
+from ludic_gym.graders.programs.inside.plain import NotPlain, encoded
+from ludic_gym.graders.programs.types import AssertTests, CallTests, StdinTests
+
+_COMPARED = ("value", "unordered", "truth")
+_COMPARATORS = ("exact", "words", "numbers")
+
+
+def function_problem(row: Row) -> Problem:
+    """A problem that asks for a function. Raises DataError for fields of no known kind."""
+    if "base_input" in row.fields:
+        return _mbpp_plus(row)
+    if "test_list" in row.fields:
+        return _mbpp(row)
+    if "entry_point" in row.fields:
+        return _humaneval(row)
+    tests = _calls(row) if "calls" in row.fields else _asserts(row)
+    return Problem(text_field(row, "prompt"), str(row.fields.get("solution", "")), tests)
+
+
+def _humaneval(row: Row) -> Problem:
+    prompt, name = text_field(row, "prompt"), text_field(row, "entry_point")
+    test = f"{text_field(row, 'test')}\ncheck(candidate)\n"
+    # What the prompt holds besides the function, imports and helpers, is there for both sides.
+    tests = AssertTests(name=name, tests=(test,), prelude=with_body(prompt))
+    return Problem(prompt, prompt + text_field(row, "canonical_solution"), tests)
+
+
+def with_body(prompt: str) -> str:
+    """A prompt that ends in the head of a function, as a whole program."""
+    return f"{prompt}\n    pass\n" if prompt.rstrip().endswith(("'", '"', ":")) else prompt
+
+
+def _mbpp_plus(row: Row) -> Problem:
+    task = text_field(row, "prompt").strip().strip('"').strip()
+    solution = text_field(row, "canonical_solution")
+    return Problem(task, solution, plus_tests(row, solution))
+
+
+def _mbpp(row: Row) -> Problem:
+    code = text_field(row, "code")
+    tests = _texts(row, "test_list")
+    found = re.findall(r"^def\s+(\w+)", code, re.MULTILINE)
+    named = [name for name in found if any(re.search(rf"\b{name}\(", t) for t in tests)]
+    if not named:
+        raise DataError(f"{row.where}: no test calls a function of the field 'code', {found}")
+    key = "prompt" if "prompt" in row.fields else "text"
+    setup = row.fields.get("test_imports") or row.fields.get("test_setup_code") or ""
+    prelude = setup if isinstance(setup, str) else "\n".join(map(str, setup))
+    task = f"{text_field(row, key)}\n{tests[0]}"
+    return Problem(task, code, AssertTests(name=named[-1], tests=tuple(tests), prelude=prelude))
+
+
+def _calls(row: Row) -> CallTests:
+    calls, expected = row.fields["calls"], row.fields.get("expected")
+    if not (isinstance(calls, list) and isinstance(expected, list) and len(calls) > 0):
+        raise DataError(f"{row.where}: 'calls' and 'expected' must be lists, got {expected!r}")
+    if len(calls) != len(expected) or not all(isinstance(call, list) for call in calls):
+        raise DataError(
+            f"{row.where}: every one of {len(calls)} calls is a list of arguments and "
+            f"has one result, got {len(expected)}"
+        )
+    try:
+        return CallTests(
+            name=text_field(row, "name"),
+            calls=tuple(tuple(encoded(part) for part in call) for call in calls),
+            expected=tuple(map(encoded, expected)),
+            prelude=str(row.fields.get("prelude", "")),
+            atol=float(row.fields.get("atol", 1e-6)),
+            compared=_choice(row, "compared", _COMPARED),
+        )
+    except NotPlain as error:
+        raise DataError(f"{row.where}: 'calls' or 'expected' holds {error}") from error
+
+
+def _asserts(row: Row) -> AssertTests:
+    prelude = str(row.fields.get("prelude", ""))
+    return AssertTests(
+        name=text_field(row, "name"), tests=tuple(_texts(row, "tests")), prelude=prelude
+    )
+
+
+def stdin_problem(row: Row) -> Problem | None:
+    """A problem that asks for a program; None for a row of APPS that has no such cases."""
+    if "input_output" in row.fields:
+        return _apps(row)
+    cases = row.fields.get("cases")
+    if not isinstance(cases, list) or not cases or not all(map(_is_pair, cases)):
+        raise DataError(f"{row.where}: 'cases' must be pairs of texts, got {str(cases)[:80]!r}")
+    tests = StdinTests(
+        cases=tuple((case[0], case[1]) for case in cases),
+        comparator=_choice(row, "comparator", _COMPARATORS, "words"),
+        tolerance=float(row.fields.get("tolerance", 1e-6)),
+    )
+    return Problem(text_field(row, "prompt"), str(row.fields.get("solution", "")), tests)
+
+
+def _apps(row: Row) -> Problem | None:
+    told = _json(row, "input_output", {})
+    if not isinstance(told, dict) or told.get("fn_name"):
+        return None
+    cases = list(zip(told.get("inputs", ()), told.get("outputs", ()), strict=False))
+    pairs = [(_joined(given), _joined(wanted)) for given, wanted in cases]
+    if not pairs:
+        return None
+    solutions = _json(row, "solutions", [])
+    solution = solutions[0] if isinstance(solutions, list) and solutions else ""
+    return Problem(text_field(row, "question"), str(solution), StdinTests(cases=tuple(pairs)))
+
+
+def _json(row: Row, name: str, empty: object) -> object:
+    text = row.fields.get(name)
+    try:
+        return json.loads(text) if isinstance(text, str) and text.strip() else empty
+    # Some rows of APPS hold numbers of more digits than Python reads.
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{row.where}: field {name!r} is not JSON ({error})") from error
+
+
+def _joined(text: object) -> str:
+    return "\n".join(map(str, text)) if isinstance(text, list) else str(text)
+
+
+def _is_pair(case: object) -> bool:
+    return isinstance(case, list) and len(case) == 2 and all(isinstance(t, str) for t in case)
+
+
+def _texts(row: Row, name: str) -> list[str]:
+    texts = row.fields.get(name)
+    if not isinstance(texts, list) or not texts or not all(isinstance(t, str) for t in texts):
+        raise DataError(f"{row.where}: field {name!r} must be a list of texts, got {texts!r}")
+    return texts
+
+
+def _choice(row: Row, name: str, choices: tuple[str, ...], default: str = "value") -> Any:  # noqa: ANN401
+    value = row.fields.get(name, default)
+    if value not in choices:
+        raise DataError(f"{row.where}: field {name!r} is one of {choices}, got {value!r}")
+    return value

@@ -1,0 +1,355 @@
+import asyncio
+import copy
+import json
+import pickle
+
+import gymnasium as gym
+import pytest
+
+import ludic_gym  # noqa: F401 (registers the ids)
+from ludic_gym.envs.code import base
+from ludic_gym.envs.code.functions import PythonFunctionsEnv
+from ludic_gym.envs.code.repair import CodeRepairEnv
+from ludic_gym.envs.code.sql import SQLEnv
+from ludic_gym.envs.code.stdin_stdout import StdinStdoutEnv
+from ludic_gym.errors import ConfigError, DataError, NoOracle, NoSandbox, SandboxError
+from ludic_gym.policies import ScriptedPolicy
+from ludic_gym.rollout import run_episodes
+from ludic_gym.sandbox import shared_sandbox
+from ludic_gym.types import Task
+
+ENVS = [PythonFunctionsEnv, StdinStdoutEnv, CodeRepairEnv, SQLEnv]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _sandbox():
+    try:
+        shared_sandbox("auto")
+    except NoSandbox as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def rows(tmp_path):
+    def write(*rows):
+        path = tmp_path / f"{len(list(tmp_path.iterdir()))}.jsonl"
+        path.write_text("\n".join(map(json.dumps, rows)))
+        return str(path)
+
+    return write
+
+
+def answer(env, action):
+    env.reset(seed=0)
+    _, reward, terminated, truncated, info = env.step(action)
+    assert terminated is not truncated
+    return reward, info
+
+
+ADD = {
+    "prompt": "Write `def add(a, b)`, the sum.",
+    "name": "add",
+    "solution": "def add(a, b):\n    return a + b",
+    "calls": [[1, 2], [0, 0], [-1, 1], [5, 5]],
+    "expected": [3, 0, 0, 10],
+}
+
+
+@pytest.mark.parametrize("make", ENVS)
+def test_every_bundled_problem_is_solved_by_its_own_solution(make):
+    env = make()
+    for row in range(env.num_rows):
+        env.reset(seed=0, options={"row": row})
+        over = False
+        while not over:
+            _, reward, over, _, info = env.step(env.oracle_action())
+        assert (reward, info["success"]) == (1.0, True), (row, info)
+
+
+@pytest.mark.parametrize(
+    ("action", "reward", "outcome"),
+    [
+        ("def add(a, b): return a + b", 1.0, "passed"),
+        ("Here it is:\n```python\ndef add(a, b): return a + b\n```\nEnjoy.", 1.0, "passed"),
+        ("<think>```python\n1\n```</think>```\ndef add(a, b): return a + b\n```", 1.0, "passed"),
+        ("def add(a, b): return a", 0.0, "wrong"),
+        ("def add(a, b) return a", -0.1, "syntax"),
+        ("I cannot", -0.1, "syntax"),
+        ("", -0.1, "empty"),
+        ("```python\n```", -0.1, "empty"),
+        ("def sub(a, b): return a", 0.0, "missing"),
+    ],
+)
+def test_a_reply_earns_what_its_program_is_worth(rows, action, reward, outcome):
+    earned, info = answer(PythonFunctionsEnv(rows(ADD)), action)
+    assert (earned, info["outcome"]) == (reward, outcome)
+    assert sum(v for k, v in info.items() if k.startswith("reward/")) == earned
+
+
+def test_partial_credit_is_the_share_of_the_tests(rows):
+    # Of 1 + 2, 0 + 0, -1 + 1 and 5 + 5 only the second and the third are 0.
+    earned, info = answer(
+        PythonFunctionsEnv(rows(ADD), partial_credit=True), "def add(a, b): return 0"
+    )
+    assert (earned, info["success"], info["passed"], info["total"]) == (0.5, False, 2, 4)
+
+
+def test_the_penalty_can_be_chosen_and_is_no_reward(rows):
+    assert answer(PythonFunctionsEnv(rows(ADD), penalty=0.5), "(")[0] == -0.5
+    with pytest.raises(ConfigError, match="penalty is 0 or more, got -1"):
+        PythonFunctionsEnv(rows(ADD), penalty=-1)
+
+
+def test_the_first_info_says_what_the_sandbox_guarantees():
+    _, info = PythonFunctionsEnv().reset(seed=0)
+    assert info["sandbox"].startswith(f"{shared_sandbox('auto').name}: network, filesystem")
+    assert base.described(
+        "process", base.Guarantees(**dict.fromkeys(base.Guarantees.__slots__, False))
+    ) == ("process: no protection")
+
+
+@pytest.mark.parametrize("make", ENVS)
+def test_without_a_sandbox_it_is_made_and_says_at_the_first_reset_what_to_install(
+    make, monkeypatch
+):
+    def none(name, *, allow_unsafe=False):
+        raise NoSandbox("no sandbox works here; apt install bubblewrap")
+
+    env = make()
+    monkeypatch.setattr(base, "grader_for", none)
+    with pytest.raises(NoSandbox, match="apt install bubblewrap"):
+        env.reset(seed=0)
+
+
+@pytest.mark.parametrize("make", ENVS)
+def test_a_name_of_no_sandbox_is_refused(make):
+    with pytest.raises(ConfigError, match="no sandbox 'chroot'"):
+        make(sandbox="chroot").reset(seed=0)
+
+
+class BrokenSandbox:
+    """A sandbox that never starts."""
+
+    name, guarantees = "broken", base.Guarantees(**dict.fromkeys(base.Guarantees.__slots__, True))
+
+    async def start(self, program, **options):
+        raise SandboxError("the disk is full")
+
+
+def test_a_sandbox_that_fails_truncates_the_episode_with_the_error_and_no_penalty(rows):
+    env = PythonFunctionsEnv(rows(ADD), sandbox=BrokenSandbox())
+    env.reset(seed=0)
+    text, reward, terminated, truncated, info = env.step("def add(a, b): return 0")
+    assert (text, reward, terminated, truncated) == ("", 0.0, False, True)
+    assert info["error"] == "SandboxError: the disk is full"
+    assert (info["outcome"], info["success"]) == ("error", False)
+
+
+def test_tests_that_cannot_be_run_truncate_the_episode_too(rows):
+    row = {"prompt": "p", "name": "f", "solution": "", "tests": ["assert f("]}
+    env = PythonFunctionsEnv(rows(row))
+    env.reset(seed=0)
+    assert env.step("def f(): pass")[3]
+    env.reset(seed=0)
+    with pytest.raises(NoOracle):
+        env.oracle_action()
+
+
+def test_an_episode_whose_sandbox_failed_arrives_as_failed(rows):
+    gym.register(
+        "test/Broken-v0", lambda **kwargs: PythonFunctionsEnv(rows(ADD), sandbox=BrokenSandbox())
+    )
+    task = Task(env_id="test/Broken-v0", seed=0)
+
+    async def play():
+        return [e async for e in run_episodes([task], lambda env: ScriptedPolicy(["x = 1"]))]
+
+    (episode,) = asyncio.run(play())
+    assert episode.error == "EpisodeError: SandboxError: the disk is full"
+    assert episode.rollouts == ()
+
+
+def test_copies_share_the_sandbox_and_the_rows(rows):
+    env = PythonFunctionsEnv(rows(ADD), sandbox=BrokenSandbox())
+    env.reset(seed=0)
+    assert copy.deepcopy(env)._sandbox is env._sandbox
+    assert (
+        answer(pickle.loads(pickle.dumps(PythonFunctionsEnv(rows(ADD)))), ADD["solution"])[0] == 1
+    )
+
+
+HUMANEVAL = {
+    "task_id": "x/0",
+    "prompt": (
+        "from typing import List\n\ndef half(x):\n    return x / 2\n\n"
+        'def f(xs: List[int]):\n    """Half of the sum."""\n'
+    ),
+    "entry_point": "f",
+    "canonical_solution": "    return half(sum(xs))\n",
+    "test": "def check(candidate):\n    assert candidate([1, 2]) == half(3)\n",
+}
+MBPP_PLUS = {
+    "task_id": "Mbpp/0",
+    "prompt": '"""\nWrite a function that pairs up.\nassert pairs((1, 2)) == {(1, 2): 1}\n"""\n',
+    "entry_point": "pairs",
+    "canonical_solution": "def pairs(t):\n    return {t: 1}",
+    "base_input": [[[1, 2]]],
+    "plus_input": [[[3]]],
+    "atol": 0,
+    "assertion": "assert pairs((1, 2)) == {(1, 2): 1}\n",
+}
+MBPP = {
+    "text": "Write a function to double.",
+    "code": "def helper(x):\n    return x\n\ndef double(x):\n    return helper(x) * 2",
+    "test_list": ["assert double(2) == 4", "assert double(0) == 0"],
+    "test_setup_code": "",
+}
+
+
+@pytest.mark.parametrize("row", [HUMANEVAL, MBPP_PLUS, MBPP], ids=["humaneval", "plus", "mbpp"])
+def test_rows_as_others_publish_them_can_be_played(rows, row):
+    env = PythonFunctionsEnv(rows(row))
+    env.reset(seed=0)
+    assert answer(env, env.oracle_action())[0] == 1.0
+    name = row.get("entry_point", "double")
+    assert answer(env, f"def {name}(*a): return 7")[0] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("row", "complaint"),
+    [
+        ({"prompt": "p", "name": "f"}, "field 'tests' must be a list of texts"),
+        ({**ADD, "expected": [1]}, "every one of 4 calls is a list"),
+        ({**ADD, "calls": []}, "'calls' and 'expected' must be lists"),
+        ({**ADD, "compared": "roughly"}, "field 'compared' is one of"),
+        ({**MBPP, "test_list": ["assert triple(1)"]}, "no test calls a function"),
+        ({**MBPP_PLUS, "assertion": "assert ("}, "the assertions are no Python"),
+        ({**MBPP_PLUS, "base_input": [1]}, "'base_input' must be lists of arguments"),
+    ],
+)
+def test_rows_that_cannot_be_played_are_refused_with_their_place(rows, row, complaint):
+    with pytest.raises(DataError, match=f"0.jsonl line 1: .*{complaint}"):
+        PythonFunctionsEnv(rows(row))
+
+
+APPS = {
+    "question": "Double it.",
+    "input_output": json.dumps({"inputs": ["2\n", ["3", "x"]], "outputs": ["4\n", "6\n"]}),
+    "solutions": json.dumps(["print(2 * int(input()))"]),
+}
+
+
+def test_rows_of_apps_are_played_those_that_call_functions_left_out(rows):
+    called = {**APPS, "input_output": json.dumps({"fn_name": "f", "inputs": [[1]], "outputs": [1]})}
+    env = StdinStdoutEnv(rows(called, APPS, {**APPS, "input_output": ""}))
+    assert env.num_rows == 1
+    env.reset(seed=0)
+    assert answer(env, env.oracle_action())[0] == 1.0
+    with pytest.raises(DataError, match="no row has cases"):
+        StdinStdoutEnv(rows(called))
+
+
+def test_the_comparator_decides_about_white_space_and_numbers(rows):
+    path = rows({"prompt": "p", "cases": [["", "1.0 2\n"]]})
+    assert answer(StdinStdoutEnv(path), "print('1.0\\n2')")[0] == 1.0
+    assert answer(StdinStdoutEnv(path, comparator="exact"), "print('1.0\\n2')")[0] == 0.0
+    assert answer(StdinStdoutEnv(path), "print(1, 2)")[0] == 0.0
+    assert answer(StdinStdoutEnv(path, comparator="numbers"), "print(1, 2)")[0] == 1.0
+
+
+REPAIR = {**ADD, "program": "def add(a, b):\n    return a - b", "visible": 2}
+
+
+def test_a_program_is_repaired_run_and_submitted(rows):
+    env = CodeRepairEnv(rows(REPAIR))
+    text, _ = env.reset(seed=0)
+    assert text.endswith("Visible tests:\nadd(1, 2) gives 3\nadd(0, 0) gives 0")
+    assert "10" not in text
+    text, _, over, _, _ = env.step("run")
+    assert text.startswith("1 of 2 visible tests pass.\nadd(1, 2) should give 3: wrong, gave -1")
+    assert not over
+    text, _, over, _, _ = env.step(
+        "```python\ndef add(a, b):\n    print('hm')\n    return a + b\n```"
+    )
+    assert text == "2 of 2 visible tests pass.\nPrinted:\nhm\nhm\n\nTurns left: 6"
+    _, reward, over, _, info = env.step("Submit.")
+    assert (reward, over, info["passed"]) == (1.0, True, 4)
+
+
+def test_what_passes_the_visible_tests_alone_is_no_repair(rows):
+    env = CodeRepairEnv(rows(REPAIR))
+    env.reset(seed=0)
+    env.step("```python\ndef add(a, b):\n    return {(1, 2): 3}.get((a, b), 0)\n```")
+    _, reward, _, _, info = env.step("submit")
+    assert (reward, info["outcome"]) == (0.0, "wrong")
+
+
+def test_whoever_never_submits_has_failed(rows):
+    env = CodeRepairEnv(rows(REPAIR), turns=2)
+    env.reset(seed=0)
+    text, _, over, _, info = env.step("please")
+    assert (text.splitlines()[0][:19], over, info["illegal"]) == (
+        "That is no action. ",
+        False,
+        True,
+    )
+    _, reward, over, _, info = env.step("```python\ndef add(a, b):\n    return a + b\n```")
+    assert (reward, over, info["message"]) == (0.0, True, "was not submitted")
+
+
+DATABASE = {
+    "question": "Which names?",
+    "schema": "CREATE TABLE t (name TEXT, x REAL);",
+    "data": "INSERT INTO t VALUES ('a', 0.1), ('b', 0.2), ('b', 0.3);",
+    "query": "SELECT name FROM t",
+}
+
+
+@pytest.mark.parametrize(
+    ("query", "reward", "outcome"),
+    [
+        ("SELECT name FROM t", 1.0, "passed"),
+        ("```sql\nselect name as other from t order by name desc;\n```", 1.0, "passed"),
+        ("SELECT DISTINCT name FROM t", 0.0, "wrong"),
+        ("SELECT name, x FROM t", 0.0, "wrong"),
+        ("SELEC name", -0.1, "syntax"),
+        ("SELECT missing FROM t", 0.0, "raised"),
+        ("DELETE FROM t", 0.0, "raised"),
+        ("DROP TABLE t", 0.0, "raised"),
+        ("ATTACH '/tmp/x' AS y", 0.0, "raised"),
+        ("PRAGMA query_only = 0", 0.0, "raised"),
+        ("SELECT name FROM t; SELECT name FROM t", 0.0, "raised"),
+        ("SELECT load_extension('x')", 0.0, "raised"),
+        (
+            "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i FROM n",
+            0.0,
+            "wrong",
+        ),
+        (
+            "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n",
+            0.0,
+            "timeout",
+        ),
+        ("SELECT hex(randomblob(1000000000))", 0.0, "raised"),
+    ],
+)
+def test_a_query_earns_what_its_rows_are_worth(rows, query, reward, outcome):
+    earned, info = answer(SQLEnv(rows(DATABASE), cpu_s=1.0), query)
+    assert (earned, info["outcome"]) == (reward, outcome), info
+
+
+def test_the_order_of_rows_counts_where_the_row_says_so(rows):
+    env = SQLEnv(rows({**DATABASE, "query": "SELECT x FROM t ORDER BY x", "ordered": True}))
+    assert answer(env, "SELECT x + 1e-15 FROM t ORDER BY x")[0] == 1.0
+    assert answer(env, "SELECT x FROM t ORDER BY x DESC")[0] == 0.0
+
+
+def test_a_database_that_cannot_be_made_truncates_the_episode(rows):
+    env = SQLEnv(rows({**DATABASE, "data": "INSERT INTO u VALUES (1);"}))
+    env.reset(seed=0)
+    assert env.step("SELECT 1")[3]
+
+
+@pytest.mark.parametrize("make", ENVS)
+def test_samples_hold_twenty_to_fifty_problems(make):
+    assert 20 <= make().num_rows <= 50
