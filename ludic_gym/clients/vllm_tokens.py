@@ -26,6 +26,7 @@ class VLLMTokenClient(VLLMClient):
     """Renders the prompts itself, so that each one continues the tokens sampled before it.
 
     render: the chat template of the server's model, from messages to token ids.
+    extra_body: further fields of every request; those in its "sampling_params" are vLLM's own.
     prompts: the renderer, which counts the prompts that could not be continued.
     The server needs `--enable-scale-out`, which `ludic serve` gives it; it then names the version
     of every token. It cannot find tool calls on this route: use TextTools.
@@ -43,12 +44,14 @@ class VLLMTokenClient(VLLMClient):
         policy_version: int | None = None,
         seeds: bool = True,
     ) -> None:
+        further = dict(extra_body or {})
+        self._params: Mapping[str, Any] = further.pop("sampling_params", {})
         super().__init__(
             base_url,
             model,
             api_key_env=api_key_env,
             options=options,
-            extra_body=extra_body,
+            extra_body=further,
             policy_version=policy_version,
             seeds=seeds,
         )
@@ -66,7 +69,7 @@ class VLLMTokenClient(VLLMClient):
         """What comes after these tokens. Raises ClientError if there is no usable answer."""
         sampling, version, adapter = self._sent(sampling), self.policy_version, self._adapter
         async with self._counted(sampling) as model:
-            params = {**sampling_fields(sampling), **NEUTRAL, "logprobs": 0}
+            params = {**sampling_fields(sampling), **NEUTRAL, "logprobs": 0, **self._params}
             body = {"model": model, "token_ids": list(prompt_ids), "output_mode": "text"}
             answer = await self.asked(GENERATE_ROUTE, {**body, "sampling_params": params})
         choice = first_choice(answer)

@@ -1,0 +1,98 @@
+"""A fake server that computes what it samples, with a tiny model; and may do so wrongly."""
+
+import torch
+from aiohttp import web
+from fake_vllm.fleet import FakeVLLM
+
+from ludic_train.doctor.scores import nucleus
+from ludic_train.model import render_chat
+
+
+class SamplingVLLM(FakeVLLM):
+    """Samples one token after the other from its params.
+
+    raw: gives log-probs before temperature and top_p. deaf: takes params and goes on with the old.
+    config: what /server_info tells; None for a server that does not.
+    """
+
+    def __init__(self, model, tokenizer):
+        super().__init__({n: p.detach() for n, p in model.named_parameters()})
+        self.model, self.tokenizer = model, tokenizer
+        self.raw = self.deaf = False
+        self.template = ""
+        self.config = {
+            "model_config": {
+                "logprobs_mode": "processed_logprobs",
+                "generation_config": "vllm",
+                "dtype": "torch.float32",
+            },
+            "weight_transfer_config": {"backend": "ludic"},
+        }
+
+    async def _get(self, request):
+        if request.path == "/v1/models":
+            return web.json_response({"data": [{"id": "m"}]})
+        if request.path == "/server_info":
+            if self.config is None:
+                return web.Response(status=404)
+            return web.json_response({"vllm_config": self.config})
+        return await super()._get(request)
+
+    async def _finish_weight_update(self, body):
+        before = self.params
+        await super()._finish_weight_update(body)
+        if self.deaf:
+            self.params = before
+
+    async def _inference_v1_generate(self, body):
+        ids, logprobs = self._sampled(body["token_ids"], body["sampling_params"])
+        choice = {
+            "text": self.tokenizer.decode(ids, skip_special_tokens=True),
+            "finish_reason": "length",
+            "token_ids": ids,
+            "logprobs": {"content": [{"logprob": value} for value in logprobs]},
+            "weight_versions": [{"version": self.version, "start": 0, "end": len(ids)}],
+        }
+        return {"choices": [choice]}
+
+    async def _v1_chat_completions(self, body):
+        prompt = render_chat(self.tokenizer, body["messages"])
+        prompt += self.tokenizer.encode(self.template, add_special_tokens=False)
+        ids, logprobs = self._sampled(prompt, body)
+        text = self.tokenizer.decode(ids, skip_special_tokens=True)
+        choice = {
+            "message": {"role": "assistant", "content": text},
+            "finish_reason": "length",
+            "token_ids": ids,
+            "logprobs": {"content": [{"logprob": value} for value in logprobs]},
+        }
+        return {"prompt_token_ids": prompt, "choices": [choice]}
+
+    async def _v1_completions(self, body):
+        logits = self._logits([5])
+        if not self.raw:
+            logits = logits / body["temperature"]
+        best = logits.log_softmax(-1).topk(body["logprobs"]).values.tolist()
+        named = {f"token_id:{i}": value for i, value in enumerate(best)}
+        return {"choices": [{"logprobs": {"top_logprobs": [named]}}]}
+
+    @torch.no_grad()
+    def _logits(self, ids):
+        made = torch.func.functional_call(self.model, self.params, (torch.tensor([ids]),))
+        return made.logits[0, -1]
+
+    def _sampled(self, prompt, params):
+        generator = torch.Generator()
+        generator.manual_seed(params["seed"]) if "seed" in params else generator.seed()
+        ids, logprobs = [], []
+        for _ in range(params["max_tokens"]):
+            plain = self._logits([*prompt, *ids])
+            heat = params["temperature"]
+            logits = nucleus(plain / heat, params["top_p"]) if heat else plain
+            chances = logits.softmax(-1)
+            drawn = torch.multinomial(chances, 1, generator=generator)
+            token = int(drawn if heat else plain.argmax())
+            ids.append(token)
+            known = (plain if self.raw else logits).log_softmax(-1)
+            logprobs.append(float(known[token]))
+        return ids, logprobs

@@ -1,0 +1,142 @@
+"""A server that is well, and servers with one thing wrong each."""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import pytest
+import torch
+from fake_vllm.sampler import SamplingVLLM
+
+from ludic_gym.cli import main
+from ludic_gym.errors import ClientError
+from ludic_train.doctor.doctor_command import DoctorOptions, examined
+from ludic_train.model import make_tiny_model, make_tokenizer, save_model
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    """A tiny model, its tokenizer, and the folder that it is served from."""
+    folder = tmp_path_factory.mktemp("model")
+    tokenizer = make_tokenizer(["What is 12 + 30?"])
+    model = make_tiny_model(tokenizer).eval()
+    save_model(model, tokenizer, folder)
+    return model, tokenizer, folder
+
+
+@asynccontextmanager
+async def patient(served, **wrong):
+    server = SamplingVLLM(*served[:2])
+    for name, value in wrong.items():
+        setattr(server, name, value)
+    await server.start()
+    try:
+        yield server
+    finally:
+        await server.stop()
+
+
+async def findings(served, **wrong):
+    async with patient(served, **wrong) as server:
+        options = DoctorOptions(url=server.url, model=str(served[2]))
+        return {finding.check: finding for finding in await examined(options)}
+
+
+def bad(found):
+    return {name for name, finding in found.items() if finding.verdict == "bad"}
+
+
+async def test_a_server_that_is_well(served):
+    async with patient(served) as server:
+        before = {name: value.clone() for name, value in server.params.items()}
+        found = await examined(DoctorOptions(url=f"{server.url}/v1", model=str(served[2])))
+        assert {finding.verdict for finding in found} == {"good"}
+        assert [finding.check for finding in found] == [
+            "flags",
+            "tokens",
+            "log-probs at T=1",
+            "log-probs at T=0.7",
+            "log-probs, top_p=0.9",
+            "seeds",
+            "packing",
+            "push",
+            "prefix cache",
+            "push time",
+        ]
+        # It has its own params back.
+        assert all(torch.equal(server.params[name], value) for name, value in before.items())
+        assert not server.paused
+
+
+async def test_log_probs_before_temperature_are_found_and_the_flag_is_named(served):
+    found = await findings(served, raw=True)
+    assert bad(found) == {"log-probs at T=0.7", "log-probs, top_p=0.9"}
+    assert "--logprobs-mode processed_logprobs" in found["log-probs at T=0.7"].found
+
+
+async def test_other_params_than_those_of_the_model_are_found(served):
+    other = make_tiny_model(served[1], seed=1)
+    params = {name: param.detach() for name, param in other.named_parameters()}
+    assert "log-probs at T=1" in bad(await findings(served, params=params))
+
+
+async def test_a_push_that_changes_nothing_is_found(served):
+    assert {"push", "prefix cache"} <= bad(await findings(served, deaf=True))
+
+
+async def test_another_chat_template_is_found(served):
+    found = await findings(served, template="!")
+    assert bad(found) == {"tokens"}
+    assert "serve the folder" in found["tokens"].remedy
+
+
+async def test_a_server_that_tells_nothing_of_itself_is_asked_for_its_dev_mode(served):
+    found = await findings(served, config=None)
+    assert bad(found) == {"flags"}
+    assert "VLLM_SERVER_DEV_MODE=1" in found["flags"].remedy
+    assert found["push"].verdict == "skipped"
+
+
+async def test_flags_that_are_missing_are_named(served):
+    config = {
+        "model_config": {
+            "logprobs_mode": "raw_logprobs",
+            "generation_config": "auto",
+            "dtype": "torch.float32",
+        }
+    }
+    remedy = (await findings(served, config=config))["flags"].remedy
+    for flag in ("--logprobs-mode", "--generation-config vllm", "--weight-transfer-config"):
+        assert flag in remedy
+
+
+async def test_an_update_that_fails_is_a_finding_and_no_crash(served):
+    async with patient(served) as server:
+        server.faults["/start_weight_update"] = "500"
+        options = DoctorOptions(url=server.url, model=str(served[2]))
+        found = {finding.check: finding for finding in await examined(options)}
+    assert bad(found) == {"push", "prefix cache", "push time"}
+    assert "failed in start: " in found["push"].found
+
+
+async def test_without_push_the_server_stays_as_it_is(served):
+    async with patient(served) as server:
+        options = DoctorOptions(url=server.url, model=str(served[2]), push=False)
+        assert {finding.verdict for finding in await examined(options)} == {"good"}
+        assert "/pause" not in server.calls
+
+
+async def test_no_server_no_examination(served):
+    options = DoctorOptions(url="http://127.0.0.1:1", model=str(served[2]))
+    with pytest.raises(ClientError, match=r"127\.0\.0\.1:1"):
+        await examined(options)
+
+
+async def test_the_command_prints_a_table_and_its_code_says_whether_all_is_well(served, capsys):
+    async with patient(served, raw=True) as server:
+        words = ["doctor", "--url", server.url, "--model", str(served[2]), "--no-push"]
+        assert await asyncio.to_thread(main, words) == 1
+        server.raw = False
+        assert await asyncio.to_thread(main, words) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert sum("log-probs at T=0.7" in line for line in lines) == 2
+    assert sum("bad" in line for line in lines) == 2

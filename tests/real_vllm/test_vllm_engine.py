@@ -1,0 +1,191 @@
+"""What a real vLLM samples and takes, held against the trainer's own model."""
+
+import asyncio
+
+import aiohttp
+import peft
+import pytest
+import torch
+from fake_vllm.prompts import LONG, PROMPTS
+
+from ludic_gym.clients import VLLMChatClient, VLLMTokenClient
+from ludic_gym.policies import ChatPolicy, ThinkingBudget
+from ludic_gym.types import Sampling
+from ludic_train.errors import PublishError
+from ludic_train.publishers import (
+    FileWire,
+    GlooWire,
+    LoRAPublisher,
+    ReloadPublisher,
+    VLLMPublisher,
+)
+
+pytestmark = pytest.mark.vllm
+CLOSE = 1e-4
+# With seeds, requests that meet in one batch stop vLLM 0.32 on a CPU.
+SAMPLED = Sampling(max_tokens=16)
+GREEDY = Sampling(max_tokens=8, temperature=0)
+
+
+@pytest.fixture
+async def client(engine):
+    # Whatever a random model says, it goes on to the end.
+    body = {"sampling_params": {"ignore_eos": True}}
+    async with VLLMTokenClient(engine.url, engine.render, extra_body=body, seeds=False) as client:
+        yield client
+
+
+async def all_of(client, prompts, sampling):
+    return await asyncio.gather(*(client.continued(prompt, sampling) for prompt in prompts))
+
+
+async def assert_served(engine, client, version):
+    """Everything that is sampled comes from the trainer's params, under the version's name."""
+    prompts = [*PROMPTS, LONG]
+    for completion in await all_of(client, prompts, SAMPLED):
+        expected = engine.logprobs(completion.prompt_ids, completion.completion_ids)
+        assert (torch.tensor(completion.logprobs) - expected).abs().max() < CLOSE
+        assert completion.versions == (version,) * len(completion.completion_ids)
+    for completion in await all_of(client, prompts, GREEDY):
+        ids = completion.completion_ids
+        assert ids == engine.greedy(completion.prompt_ids, len(ids))
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+async def test_log_probs_are_those_of_the_trainer(engine, client, temperature):
+    sampling = Sampling(temperature=temperature, max_tokens=32)
+    for completion in await all_of(client, PROMPTS, sampling):
+        ids = completion.completion_ids
+        expected = engine.logprobs(completion.prompt_ids, ids, temperature)
+        assert (torch.tensor(completion.logprobs) - expected).abs().max() < CLOSE
+
+
+async def test_a_chat_is_rendered_as_the_trainer_does(engine, client):
+    ask = [{"role": "user", "content": "What is 12 + 30?"}]
+    async with VLLMChatClient(engine.url, extra_body={"ignore_eos": True}) as chat:
+        said = await chat.complete(ask, GREEDY)
+    continued = await client.complete(ask, GREEDY)
+    assert said.prompt_ids == continued.prompt_ids
+    assert said.completion_ids == continued.completion_ids
+    assert said.text == continued.text
+
+
+def publisher_of(kind, engine, client, folder):
+    if kind == "reload":
+        return ReloadPublisher(engine.url, folder, clients=[client])
+    wire = GlooWire() if kind == "gloo" else FileWire()
+    return VLLMPublisher(engine.url, wire, clients=[client], chunk_bytes=100_000)
+
+
+@pytest.mark.parametrize("kind", ["gloo", "files", "reload"])
+async def test_after_each_of_20_pushes_the_server_has_the_trainers_params(
+    engine, client, kind, tmp_path
+):
+    publisher = publisher_of(kind, engine, client, tmp_path)
+    for version in range(20):
+        engine.change(version)
+        await publisher.publish(engine.model.named_parameters(), version)
+        await assert_served(engine, client, version)
+
+
+async def tokens_generated(engine):
+    """How many tokens the server has sampled since it was started."""
+    async with aiohttp.ClientSession() as session, session.get(f"{engine.url}/metrics") as answer:
+        lines = (await answer.text()).splitlines()
+    return sum(
+        float(line.split()[-1]) for line in lines if line.startswith("vllm:generation_tokens_total")
+    )
+
+
+async def test_32_requests_in_flight_outlive_a_push_and_every_token_knows_its_version(
+    engine, client
+):
+    publisher = VLLMPublisher(engine.url, GlooWire(), clients=[client])
+    await publisher.publish(engine.model.named_parameters(), 100)
+    before = {n: p.detach().clone() for n, p in engine.model.named_parameters()}
+    prompts = [[i + 1, *PROMPTS[i % 6]] for i in range(32)]
+    already = await tokens_generated(engine)
+    asked = asyncio.gather(*(client.continued(p, Sampling(max_tokens=300)) for p in prompts))
+    while await tokens_generated(engine) < already + 32 * 5:
+        await asyncio.sleep(0.01)
+    engine.change(7)
+    await publisher.publish(engine.model.named_parameters(), 101)
+    completions = await asked
+
+    assert len(completions) == 32
+    changed = [c for c in completions if set(c.versions) == {100, 101}]
+    assert changed
+    after = {n: p.detach().clone() for n, p in engine.model.named_parameters()}
+    for params, version in ((before, 100), (after, 101)):
+        with torch.no_grad():
+            for name, param in engine.model.named_parameters():
+                param.copy_(params[name])
+        for completion in changed:
+            where = torch.tensor(completion.versions) == version
+            expected = engine.logprobs(completion.prompt_ids, completion.completion_ids)
+            got = torch.tensor(completion.logprobs)
+            assert (got - expected)[where].abs().max() < CLOSE
+    assert all(c.policy_version == 100 for c in changed)
+
+
+async def test_an_update_that_does_not_fit_changes_nothing(engine, client):
+    publisher = VLLMPublisher(engine.url, FileWire(), clients=[client])
+    await publisher.publish(engine.model.named_parameters(), 200)
+    wrong = {**dict(engine.model.named_parameters()), "model.norm.weight": torch.zeros(3)}
+    with pytest.raises(PublishError, match=r"failed in update: .*model.norm.weight \[3\]"):
+        await publisher.publish(wrong.items(), 201)
+    some = [(n, p) for n, p in engine.model.named_parameters() if n != "model.norm.weight"]
+    with pytest.raises(PublishError, match=r"failed in finish: .*lacks model.norm.weight"):
+        await publisher.publish(some, 202)
+    await assert_served(engine, client, 200)
+    engine.change(11)
+    await publisher.publish(engine.model.named_parameters(), 203)
+    await assert_served(engine, client, 203)
+
+
+async def test_300_adapters_leave_the_base_model_as_it_was(engine, client, tmp_path):
+    base = await client.model()
+    async with VLLMTokenClient(engine.url, engine.render, base) as unchanged:
+        first = [(await unchanged.continued(p, GREEDY)) for p in PROMPTS]
+        adapted = peft.get_peft_model(
+            engine.model, peft.LoraConfig(r=4, lora_alpha=8, target_modules="all-linear")
+        )
+        publisher = LoRAPublisher(
+            engine.url, tmp_path, adapted.peft_config["default"], clients=[client]
+        )
+        try:
+            for version in range(300):
+                with torch.no_grad():
+                    for name, param in adapted.named_parameters():
+                        if "lora_" in name:
+                            param.copy_(torch.randn(param.shape) * 0.05)
+                await publisher.publish(adapted.named_parameters(), version)
+                if version % 50 == 0:
+                    for completion in await all_of(client, PROMPTS, SAMPLED):
+                        ids = completion.completion_ids
+                        expected = engine.logprobs(completion.prompt_ids, ids)
+                        assert (torch.tensor(completion.logprobs) - expected).abs().max() < CLOSE
+                        assert completion.policy_version == version
+        finally:
+            adapted.unload()
+        last = [(await unchanged.continued(p, GREEDY)) for p in PROMPTS]
+    assert [(c.completion_ids, c.logprobs) for c in first] == [
+        (c.completion_ids, c.logprobs) for c in last
+    ]
+    async with aiohttp.ClientSession() as session, session.get(f"{engine.url}/v1/models") as answer:
+        names = [model["id"] for model in (await answer.json())["data"]]
+    assert names[1:] == ["policy-v298", "policy-v299"]
+
+
+async def test_a_thought_that_is_cut_off_goes_on_with_exact_tokens(engine, client):
+    policy = ThinkingBudget(ChatPolicy(client), max_think_tokens=6)
+    policy.reset("")
+    policy.observe("What is 12 + 30?")
+    first, second = (await policy.act(Sampling(max_tokens=16))).completions
+
+    closing = tuple(engine.tokenizer.encode("\n</think>\n\n", add_special_tokens=False))
+    assert len(first.completion_ids) == 6
+    assert second.prompt_ids == first.prompt_ids + first.completion_ids + closing
+    for completion in (first, second):
+        expected = engine.logprobs(completion.prompt_ids, completion.completion_ids)
+        assert (torch.tensor(completion.logprobs) - expected).abs().max() < CLOSE
