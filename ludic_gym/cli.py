@@ -22,6 +22,7 @@ COMMANDS = {
     "view": "make one HTML file of a run, to look at",
     "tournament": "let policies play each other, and rate them",
     "check": "test an environment, yours too, against the contract",
+    "sandbox": "test what keeps programs from harm on this machine",
 }
 # A plug-in is not loaded to ask what it does: torch takes seconds.
 PLUGIN_SUMMARIES = {

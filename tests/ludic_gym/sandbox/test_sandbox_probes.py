@@ -1,0 +1,108 @@
+"""The doctor's programs find what is open, and find nothing where all is shut."""
+
+from dataclasses import replace
+
+import pytest
+
+from ludic_gym.cli import main
+from ludic_gym.commands import sandbox_command
+from ludic_gym.commands.sandbox_command import Finding, remarks, table
+from ludic_gym.sandbox import ExecResult, Guarantees, open_sandbox
+from ludic_gym.sandbox.choice import BACKENDS, why_not
+from ludic_gym.sandbox.probes import PROBES, cpu_verdict, measured, memory_verdict, witnesses
+
+EVERYTHING = dict.fromkeys(Guarantees.__slots__, "")
+RESULT = ExecResult(stdout=b"", stderr=b"", exit_code=0, ended="exited", wall_s=1.0)
+
+
+async def test_what_is_promised_holds(safe_sandbox):
+    assert await measured(safe_sandbox) == EVERYTHING
+
+
+class Boastful:
+    """A plain process that promises some things it does not keep."""
+
+    name = "boastful"
+
+    def __init__(self, inner, *promises):
+        self.run = inner.run
+        nothing = dict.fromkeys(Guarantees.__slots__, False)
+        self.guarantees = Guarantees(**nothing | dict.fromkeys(promises, True))
+
+
+async def test_a_plain_process_is_found_out():
+    inner = open_sandbox("process", allow_unsafe=True, warm=0)
+    boastful = Boastful(inner, "network", "filesystem", "disk")
+    assert await measured(boastful) == {
+        "network": "a program reached the host's loopback",
+        "filesystem": "a program read a file of the host",
+        "disk": "a program of 16 MiB of files wrote 320 MiB",
+    }
+    await inner.close()
+
+
+@pytest.mark.parametrize(
+    ("verdict", "result", "reason"),
+    [
+        (memory_verdict, replace(RESULT, stdout=b"got\n" * 8), ""),
+        (memory_verdict, replace(RESULT, stdout=b"got\n" * 9), "of 256 MiB got 576 MiB"),
+        (memory_verdict, replace(RESULT, ended="timeout"), "was not stopped"),
+        (cpu_verdict, replace(RESULT, ended="cpu"), ""),
+        (cpu_verdict, replace(RESULT, ended="timeout"), "a loop ended by timeout"),
+    ],
+)
+def test_a_verdict_is_why_a_promise_is_broken(verdict, result, reason):
+    with witnesses() as witness:
+        assert reason in verdict(result, witness)
+        assert bool(reason) == bool(verdict(result, witness))
+
+
+def test_a_probe_that_did_not_run_is_no_proof():
+    broken = replace(RESULT, exit_code=1, stderr=b"Traceback\nImportError: none")
+    with witnesses() as witness:
+        for guarantee in ("network", "filesystem", "processes", "disk"):
+            assert "did not run: exited, 1, ImportError" in PROBES[guarantee][1](broken, witness)
+
+
+def test_the_table_shows_what_holds_and_the_remarks_say_why_not():
+    findings = {
+        "bubblewrap": Finding(why_not="bwrap is not installed", broken={}),
+        "native": Finding(broken={**EVERYTHING, "disk": "it wrote 9 MiB"}),
+    }
+    columns = [list(column.cells) for column in table(findings).columns]
+    assert columns[0] == list(EVERYTHING)
+    assert columns[1] == ["-"] * 6
+    assert columns[2] == ["holds"] * 5 + ["BROKEN"]
+    assert remarks(findings) == [
+        "",
+        "bubblewrap does not work here: bwrap is not installed",
+        "native, disk: it wrote 9 MiB",
+        "Environments use native.",
+    ]
+
+
+def test_the_doctor_is_content_with_a_sandbox_that_holds(capsys):
+    name = next((name for name in BACKENDS if not why_not(name)), None)
+    if name is None:
+        pytest.skip(f"no sandbox works here: {[why_not(one) for one in BACKENDS]}")
+    assert main(["sandbox", "doctor", "--only", name]) == 0
+    printed = capsys.readouterr().out
+    assert printed.count(" holds") == 6
+    assert f"Environments use {name}." in printed
+
+
+@pytest.mark.parametrize(
+    "finding",
+    [
+        Finding(why_not="bwrap is not installed", broken={}),
+        Finding(broken={"network": "a program reached the host's loopback"}),
+    ],
+)
+def test_the_doctor_fails_where_nothing_works_or_the_default_leaks(finding, monkeypatch, capsys):
+    monkeypatch.setattr(sandbox_command, "examined", lambda name: finding)
+    assert main(["sandbox", "doctor"]) == 1
+
+
+def test_the_doctor_is_asked_for_known_sandboxes(capsys):
+    assert main(["sandbox", "doctor", "--only", "chroot"]) == 2
+    assert "no sandbox 'chroot'; there are bubblewrap, native" in capsys.readouterr().err
