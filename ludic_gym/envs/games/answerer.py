@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache, lru_cache
 from typing import Literal, NamedTuple
 
-from ludic_gym.envs.games.things import ATTRIBUTES, things
+from ludic_gym.envs.games.things import attributes, things
 
 Answer = Literal["yes", "no", "I don't know"]
 # Longer questions are not read.
@@ -23,7 +23,9 @@ _FILLERS = frozenset(
         "found", "find", "kept", "keep", "to", "for", "in", "on", "at", "with", "by",
         "from", "as", "any", "some", "which", "considered", "say", "think", "called", "and",
         "or", "also", "please", "so", "then", "well", "ok", "okay", "right", "really",
-        "actually",
+        "actually", "color", "colour", "shape", "able", "primarily", "largely", "form",
+        "mode", "thinking", "re", "average", "adult", "native", "touch", "enough",
+        "require", "operate", "work",
     )
 )  # fmt: skip
 _ARTICLES = frozenset(("a", "an", "the", "my", "your", "its", "their", "most"))
@@ -72,7 +74,7 @@ def answer(question: str, thing: str) -> Answer:
 def understood(question: str) -> Query | None:
     """What a question asks that can be answered with yes or no; None if that is not clear.
 
-    Understood are questions on the attributes of `ATTRIBUTES` and on what the thing is, joined by
+    Understood are questions on the attributes of `attributes` and on what the thing is, joined by
     "and" or "or". Negations are not, nor is a word that is not known: it might change the answer.
     """
     tokens = tokens_of(question[: LONGEST + 1]) if len(question) <= LONGEST else ()
@@ -115,8 +117,8 @@ def singular(word: str) -> str:
 def phrases() -> Mapping[tuple[str, ...], Term]:
     """What every phrase that is understood asks for."""
     table = {tokens_of(name): Term(name, is_thing=True) for name in things()}
-    for name, attribute in ATTRIBUTES.items():
-        for phrase in attribute.phrases.split("|"):
+    for name, attribute in attributes().items():
+        for phrase in attribute.phrases:
             wanted = not phrase.startswith("!")
             table[tokens_of(phrase)] = Term(name, wanted=wanted)
     return table

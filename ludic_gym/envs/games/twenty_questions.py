@@ -9,7 +9,7 @@ import numpy as np
 
 from ludic_gym.envs.base import one_line, pick
 from ludic_gym.envs.games.answerer import Answer, answer, tokens_of
-from ludic_gym.envs.games.things import ATTRIBUTES, things
+from ludic_gym.envs.games.things import attributes, things
 from ludic_gym.envs.solitaire import Outcome, SolitaireEnv
 
 # More of a question is not shown.
@@ -85,7 +85,7 @@ def best_action(told: tuple[tuple[str, Answer], ...], *, is_last: bool) -> str:
     if len(fitting) == 1 or is_last:
         return f"guess: {fitting[0]}"
     facts = [things()[name] for name in fitting]
-    counts = {a.question: sum(name in f for f in facts) for name, a in ATTRIBUTES.items()}
+    counts = {a.question: sum(name in f for f in facts) for name, a in attributes().items()}
     question = min(counts, key=lambda q: abs(2 * counts[q] - len(fitting)))
     is_useful = 0 < counts[question] < len(fitting)
     return question if is_useful else f"Is it a {fitting[0]}?"
