@@ -113,7 +113,7 @@ def file_seconds(model: nn.Module, repeats: int) -> float:
 
     def transfer() -> None:
         for chunk in packed(model.named_parameters(), chunk_bytes=CHUNK_BYTES):
-            with wire.announced(chunk) as told:
+            with wire.announced(chunk, is_last=False) as told:
                 load_file(told["path"])
 
     return timed(transfer, repeats)

@@ -59,6 +59,7 @@ class InitInfo(WeightTransferInitInfo):  # type: ignore[misc]
 class UpdateInfo(WeightTransferUpdateInfo):  # type: ignore[misc]
     """Some params. path: the safetensors file that holds them; "" receives them from the group.
 
+    last: no more will come: if any param is missing, the session ends.
     abort: ends the session instead, and drops what was staged.
     """
 
@@ -66,6 +67,7 @@ class UpdateInfo(WeightTransferUpdateInfo):  # type: ignore[misc]
     dtype_names: list[str] = field(default_factory=list)
     shapes: list[list[int]] = field(default_factory=list)
     path: str = ""
+    last: bool = False
     abort: bool = False
 
     @property
@@ -119,13 +121,13 @@ class StagedEngine(WeightTransferEngine):  # type: ignore[misc]
                 f"the model has no params of {_few(wrong)}; is the trainer's model another one?"
             )
         self._staged.update(params)
+        if update_info.last:
+            self._require_all()
 
     def finish_weight_update(self) -> None:
         """Put the params in. Raises ValueError, and changes nothing, if some have not come."""
+        self._require_all()
         staged, self._staged = self._staged, {}
-        missing = sorted(self._expected().keys() - staged.keys())
-        if missing:
-            raise ValueError(f"the update lacks {_few(missing)}")
         initialize_layerwise_reload(self.model)
         self.model.load_weights(iter(staged.items()))
         finalize_layerwise_reload(self.model, self.model_config)
@@ -134,6 +136,11 @@ class StagedEngine(WeightTransferEngine):  # type: ignore[misc]
     def shutdown(self) -> None:
         """Give up the group."""
         self._group = self._store = None
+
+    def _require_all(self) -> None:
+        missing = sorted(self._expected().keys() - self._staged.keys())
+        if missing:
+            raise ValueError(f"the update lacks {_few(missing)}")
 
     def _received(self, update_info: UpdateInfo) -> list[tuple[str, Tensor]]:
         infos = update_info.infos

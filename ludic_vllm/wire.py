@@ -97,9 +97,7 @@ def join_store(host: str, port: int, *, timeout_s: float) -> TCPStore:
     return TCPStore(host, port, is_master=False, timeout=timeout, wait_for_workers=False)
 
 
-def gloo_group(
-    store: Store, *, rank: int, world_size: int, timeout_s: float
-) -> dist.ProcessGroup:
+def gloo_group(store: Store, *, rank: int, world_size: int, timeout_s: float) -> dist.ProcessGroup:
     """A group over TCP that nothing else knows of; returns when all its ranks have come.
 
     The store has to live as long as the group.

@@ -53,7 +53,7 @@ def checkpoint_params(
 
 
 def lora_scaling(model: nn.Module) -> float | None:
-    """alpha / rank of the model's adapters; None for a model without any."""
+    """What `checkpoint_params` needs of the model: alpha / rank; None without adapters."""
     from peft import PeftModel
 
     if not isinstance(model, PeftModel):

@@ -72,7 +72,7 @@ class NcclWire:
         return await joined
 
     @contextmanager
-    def announced(self, chunk: Chunk) -> Iterator[dict[str, Any]]:
+    def announced(self, chunk: Chunk, *, is_last: bool) -> Iterator[dict[str, Any]]:
         """Names, dtypes and shapes. Raises ConfigError for a chunk that does not fit."""
         if chunk.buffer.numel() > self._buffer_bytes and len(chunk.infos) > 1:
             raise ConfigError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from torch import Tensor
@@ -93,8 +93,8 @@ class VLLMPublisher:
         await run("start", fleet.in_state("updating"), _start)
         named = checkpoint_params(params, lora_scaling=self._lora_scaling, keep=self._keep)
         chunks = packed(named, chunk_bytes=self._chunk_bytes, alignment=self._wire.alignment)
-        for chunk in chunks:
-            with self._wire.announced(chunk) as update_info:
+        for chunk, is_last in with_last(chunks):
+            with self._wire.announced(chunk, is_last=is_last) as update_info:
                 await run("update", fleet.in_state("updating"), self._sent(chunk, update_info))
         await run("finish", fleet.in_state("updating"), _finish(version))
         stamp(self._clients, version, fleet.in_state("updating"))
@@ -129,6 +129,15 @@ class VLLMPublisher:
         await self.fleet.attempt("resume", whole, _resume)
         for replica in self.fleet.in_state("updating"):
             replica.state = "ready"
+
+
+def with_last(chunks: Iterator[Chunk]) -> Iterator[tuple[Chunk, bool]]:
+    """Each chunk, and whether it is the last one."""
+    held = next(chunks, None)
+    while held is not None:
+        after = next(chunks, None)
+        yield held, after is None
+        held = after
 
 
 def stamp(clients: Sequence[Stamping], version: int, replicas: Sequence[Replica]) -> None:

@@ -38,7 +38,7 @@ class Wire(Protocol):
     async def connect(self, server: ControlClient, *, limit_s: float) -> Send:
         """Meet one server; how to send to it from now on. Raises PublishError if it fails."""
 
-    def announced(self, chunk: Chunk) -> AbstractContextManager[dict[str, Any]]:
+    def announced(self, chunk: Chunk, *, is_last: bool) -> AbstractContextManager[dict[str, Any]]:
         """What to tell the servers of a chunk; when the block ends, all have it."""
 
 
@@ -73,9 +73,9 @@ class GlooWire:
         return await met(server.connect(init_info), join)
 
     @contextmanager
-    def announced(self, chunk: Chunk) -> Iterator[dict[str, Any]]:
+    def announced(self, chunk: Chunk, *, is_last: bool) -> Iterator[dict[str, Any]]:
         """Names, dtypes and shapes."""
-        yield announcement(chunk)
+        yield {**announcement(chunk), "last": is_last}
 
 
 class FileWire:
@@ -97,7 +97,7 @@ class FileWire:
         return lambda buffer: None
 
     @contextmanager
-    def announced(self, chunk: Chunk) -> Iterator[dict[str, Any]]:
+    def announced(self, chunk: Chunk, *, is_last: bool) -> Iterator[dict[str, Any]]:
         """The file's path, which exists as long as the block."""
         from safetensors.torch import save_file
 
@@ -105,7 +105,7 @@ class FileWire:
         try:
             path = private / "chunk.safetensors"
             save_file(dict(unpacked(chunk.infos, chunk.buffer.cpu())), path)
-            yield {**announcement(chunk), "path": str(path)}
+            yield {**announcement(chunk), "last": is_last, "path": str(path)}
         finally:
             shutil.rmtree(private)
 

@@ -153,10 +153,15 @@ class FakeVLLM:
             if name not in self.params or self.params[name].shape != tensor.shape:
                 raise ValueError(f"the model has no params of {name} {list(tensor.shape)}")
         self.staged |= params
+        if info["last"]:
+            self._require_all()
 
-    async def _finish_weight_update(self, body):
+    def _require_all(self):
         if missing := sorted(self.params.keys() - self.staged.keys()):
             raise ValueError(f"{MISSING} {missing}")
+
+    async def _finish_weight_update(self, body):
+        self._require_all()
         self.params = {name: tensor.clone() for name, tensor in self.staged.items()}
         self.version, self.open = body["weight_version"], False
 

@@ -135,7 +135,7 @@ async def test_an_update_that_does_not_fit_changes_nothing(engine, client):
     with pytest.raises(PublishError, match=r"failed in update: .*model.norm.weight \[3\]"):
         await publisher.publish(wrong.items(), 201)
     some = [(n, p) for n, p in engine.model.named_parameters() if n != "model.norm.weight"]
-    with pytest.raises(PublishError, match=r"failed in finish: .*lacks model.norm.weight"):
+    with pytest.raises(PublishError, match=r"failed in update: .*lacks model.norm.weight"):
         await publisher.publish(some, 202)
     await assert_served(engine, client, 200)
     engine.change(11)

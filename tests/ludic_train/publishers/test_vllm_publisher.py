@@ -214,9 +214,18 @@ async def test_params_that_do_not_fit_change_nothing(wire, changes, phase, reaso
 async def test_a_missing_param_is_found_before_anything_changes(wire):
     async with running(1, params(0)) as (server,):
         target = publisher([server], wire, keep=lambda name: name != "norm.weight")
-        with pytest.raises(PublishError, match=r"failed in finish: .*lacks \['norm.weight'\]"):
+        with pytest.raises(PublishError, match=r"failed in update: .*lacks \['norm.weight'\]"):
             await published(target, 1)
         assert served(server) == ("default", digest(params(0)))
+        assert not server.paused
+
+
+async def test_a_server_that_failed_to_put_params_in_stays_silent():
+    async with running(1, params(0)) as (server,):
+        server.faults["/finish_weight_update"] = "500"
+        with pytest.raises(PublishError, match=r"failed in finish: .*out of memory"):
+            await published(publisher([server], FileWire()), 1)
+        assert server.paused
 
 
 async def test_two_publishers_do_not_mix_their_params():
