@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import chain
 from operator import itemgetter
 from typing import Any
 
@@ -19,15 +18,18 @@ _NUMBERS = (bool, int, float)
 
 def columns_of(infos: Sequence[Info]) -> Columns:
     """The infos by key instead of by environment."""
-    return {key: _having(key, infos) for key in dict.fromkeys(chain.from_iterable(infos))}
-
-
-def _having(key: str, infos: Sequence[Info]) -> tuple[Sequence[int], list[Any]]:
-    try:
-        return range(len(infos)), list(map(itemgetter(key), infos))
-    except KeyError:
-        places = [i for i, info in enumerate(infos) if key in info]
-        return places, [infos[i][key] for i in places]
+    keys = infos[0].keys()
+    if all(info.keys() == keys for info in infos):
+        places = range(len(infos))
+        return {key: (places, list(map(itemgetter(key), infos))) for key in keys}
+    # Most infos are empty then: only what there is is looked at.
+    columns: dict[str, tuple[list[int], list[Any]]] = {}
+    for place, info in enumerate(infos):
+        for key, value in info.items():
+            having, values = columns.setdefault(key, ([], []))
+            having.append(place)
+            values.append(value)
+    return columns
 
 
 def merged(columns: Columns, size: int) -> Info:
