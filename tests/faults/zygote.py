@@ -1,0 +1,176 @@
+"""Starts trainers and actors by forking: each is a real process, and torch is imported once.
+
+Reads a line of JSON for each: {"role": ..., "log": path, ...arguments}; answers with its pid.
+{"wait": pid} is answered with its exit status, negative for a signal.
+"""
+
+import asyncio
+import hashlib
+import json
+import os
+import signal
+import sys
+import traceback
+from contextlib import suppress
+from itertools import count, islice
+from pathlib import Path
+
+import torch
+
+import ludic_gym  # noqa: F401 - registers the environments
+from ludic_gym.clients import ScriptedClient
+from ludic_gym.contexts import LatestObservation
+from ludic_gym.policies import ChatPolicy
+from ludic_gym.types import Sampling, Task
+from ludic_train.actor import ActorOptions, run_pipeline_actor
+from ludic_train.algorithms import make_reinforce
+from ludic_train.checkpoint import CheckpointManager
+from ludic_train.config import Guards, TrainerConfig
+from ludic_train.model import make_tiny_model, make_tokenizer, save_model
+from ludic_train.published import FolderPublisher, newest
+from ludic_train.queues import redis_stream
+from ludic_train.queues.urls import open_queue
+from ludic_train.resuming import resume_training, save_training
+from ludic_train.sources import PipelineBatchSource
+from ludic_train.trainer import Trainer
+
+SHAPE = {"hidden_size": 16, "num_layers": 1, "num_heads": 2, "num_kv_heads": 1}
+
+
+class Dying:
+    """A source that kills its process at one point, and notes the groups of each batch."""
+
+    def __init__(self, source, point):
+        self.source, self.point, self.batches, self.names = source, point, 0, []
+
+    def pass_by(self, point):
+        if point == self.point:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    async def next_batch(self):
+        batch = await self.source.next_batch()
+        self.batches += 1
+        self.names = [item.group for item in batch.items]
+        self.pass_by(f"read:{self.batches}")
+        return batch
+
+    async def trained(self, version):
+        await self.source.trained(version)
+        self.pass_by(f"acked:{version}")
+
+    def state_dict(self):
+        return self.source.state_dict()
+
+    def load_state_dict(self, state):
+        self.source.load_state_dict(state)
+
+
+async def trainer(folder, url, key, updates, save_every=2, point="", batch=2, max_lag=None):
+    """Train, save, and write what was trained on and what came of it to the folder."""
+    folder = Path(folder)
+    cfg = TrainerConfig(lr=1e-2, max_lag=max_lag, guards=Guards(max_kl_at_lag_0=None))
+    source = PipelineBatchSource(open_queue(url, key), groups_per_batch=batch, cfg=cfg)
+    dying = Dying(source, point)
+    tokenizer = make_tokenizer(["a b c"])
+    model = make_tiny_model(tokenizer, seed=0, **SHAPE)
+    publisher = FolderPublisher(folder / "published")
+    learner = Trainer(model, make_reinforce(), dying, publisher, cfg)
+    manager = CheckpointManager(folder / "checkpoints")
+    resume_training(manager, learner)
+
+    def note(version, metrics):
+        lag = metrics["lag/max"].value
+        with (folder / "trained.jsonl").open("a") as file:
+            file.write(json.dumps({"version": version, "rows": dying.names, "lag": lag}) + "\n")
+
+    while learner.version < updates:
+        await learner.train(1, note)
+        if learner.version % save_every == 0:
+            save_training(manager, learner, lambda path, _: save_model(model, tokenizer, path))
+            dying.pass_by(f"saved:{learner.version}")
+    digest = hashlib.sha256(b"".join(p.detach().numpy().tobytes() for p in model.parameters()))
+    (folder / "digest").write_text(digest.hexdigest())
+    await source.aclose()
+
+
+class Slow(ScriptedClient):
+    """Answers with a number that the seed decides, after a while."""
+
+    delay_s = 0.0
+
+    async def complete(self, messages, sampling, tools=()):
+        await asyncio.sleep(self.delay_s)
+        return await super().complete(messages, sampling, tools)
+
+
+async def actor(folder, url, key, name, first=0, groups=None, delay_s=0.0):
+    """Play sums until SIGTERM, or `groups` of them."""
+    client = Slow(lambda messages, sampling: str(sampling.seed % 9))
+    client.delay_s = delay_s
+    tasks = (
+        Task(env_id="ludic/Arithmetic-v0", seed=seed, sampling=Sampling(seed=seed))
+        for seed in islice(count(first), groups)
+    )
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+
+    async def refresh():
+        found = newest(Path(folder) / "published")
+        client.policy_version = found.version if found else 0
+        return found and found.version
+
+    await run_pipeline_actor(
+        tasks,
+        lambda env: ChatPolicy(client, LatestObservation(), system_prompt=""),
+        make_reinforce(),
+        open_queue(url, key),
+        refresh,
+        ActorOptions(group_size=2, concurrency=8, beat_s=0.2),
+        name=name,
+        stop=stop,
+    )
+
+
+def child(order):
+    """What a forked process does, to its end."""
+    log = os.open(order.pop("log"), os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o644)
+    for stream in (1, 2):
+        os.dup2(log, stream)
+    role = {"trainer": trainer, "actor": actor}[order.pop("role")]
+    redis_stream.TIMEOUT_S = order.pop("timeout_s", redis_stream.TIMEOUT_S)
+    asyncio.run(role(**order))
+
+
+def main():
+    for line in sys.stdin:
+        order = json.loads(line)
+        if "wait" in order:
+            _, status = os.waitpid(order["wait"], 0)
+            print(os.waitstatus_to_exitcode(status), flush=True)
+            continue
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                child(order)
+                code = 0
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                with suppress(Exception):
+                    sys.stderr.flush()
+                os._exit(code)
+        print(pid, flush=True)
+
+
+def warm_up():
+    """Import now what torch imports at its first step: every process would do it again."""
+    param = torch.nn.Parameter(torch.zeros(1))
+    param.grad = torch.ones(1)
+    torch.optim.AdamW([param], fused=True).step()
+    make_tiny_model(make_tokenizer(["a b c"]), seed=0, **SHAPE)
+
+
+if __name__ == "__main__":
+    warm_up()
+    main()

@@ -1,0 +1,356 @@
+"""Whatever is killed, paused, repeated or poisoned: each group is trained on once, or named.
+
+Every run here learns from the same groups. Its params at the end must be, to the bit, those of a
+run to which nothing happened.
+"""
+
+import asyncio
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from itertools import count
+from pathlib import Path
+
+import numpy as np
+import pytest
+from redis.asyncio import Redis
+from redis_server import RedisServer, needs_redis
+
+from ludic_train.group_wire import group_to_bytes
+from ludic_train.groups import SAWGroup
+from ludic_train.queues import RedisQueue
+from ludic_train.queues.base import persistently
+from ludic_train.saw import SAWItem
+
+pytestmark = needs_redis
+ZYGOTE = Path(__file__).parents[2] / "faults" / "zygote.py"
+UPDATES, BATCH = 8, 2
+AOF = ("--appendonly", "yes", "--appendfsync", "always")
+numbers = count()
+
+
+class Processes:
+    """Starts trainers and actors, and knows their pids."""
+
+    def __init__(self):
+        self.zygote = subprocess.Popen(
+            [sys.executable, ZYGOTE],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+        self.pids = set()
+
+    def ask(self, **order):
+        self.zygote.stdin.write(json.dumps(order) + "\n")
+        self.zygote.stdin.flush()
+        return int(self.zygote.stdout.readline())
+
+    def start(self, role, folder, **order):
+        pid = self.ask(role=role, folder=str(folder), log=str(folder / "log"), **order)
+        self.pids.add(pid)
+        return pid
+
+    async def end(self, pid, signum=None):
+        if signum is not None:
+            os.kill(pid, signum)
+        status = await asyncio.to_thread(self.ask, wait=pid)
+        self.pids.discard(pid)
+        return status
+
+    def close(self):
+        for pid in self.pids:
+            os.kill(pid, signal.SIGKILL)
+        self.zygote.stdin.close()
+        self.zygote.stdout.close()
+        self.zygote.wait()
+
+
+@pytest.fixture(scope="module")
+def processes():
+    processes = Processes()
+    yield processes
+    processes.close()
+
+
+def group(number):
+    rng = np.random.default_rng(number)
+    rows = []
+    for _ in range(2):
+        mask = np.arange(6) >= 3
+        rows.append(
+            SAWItem(
+                input_ids=rng.integers(3, 250, 6).astype(np.int32),
+                action_mask=mask,
+                weight=np.where(mask, rng.normal(), 0).astype(np.float32),
+                behavior_logprobs=np.where(mask, -5.0, 0).astype(np.float32),
+                group=f"g{number}",
+            )
+        )
+    return SAWGroup(key=f"g{number}", items=tuple(rows))
+
+
+async def push(queue, *wanted):
+    for number in wanted:
+        data = group_to_bytes(group(number))
+        await persistently(lambda n=number, d=data: queue.push(f"g{n}", d))
+
+
+class Scene:
+    """One queue, one trainer's folder, and what became of them."""
+
+    def __init__(self, processes, server, folder, key):
+        self.processes, self.server, self.folder, self.key = processes, server, folder, key
+        self.folder.mkdir(exist_ok=True)
+        self.queue = RedisQueue(server.url, key)
+
+    def train(self, **order):
+        order = {"updates": UPDATES, "timeout_s": 2.0, **order}
+        return self.processes.start(
+            "trainer", self.folder, url=self.server.url, key=self.key, batch=BATCH, **order
+        )
+
+    def act(self, **order):
+        return self.processes.start(
+            "actor", self.folder, url=self.server.url, key=self.key, **order
+        )
+
+    async def finished(self, pid):
+        status = await self.processes.end(pid)
+        assert status == 0, (self.folder / "log").read_text()
+
+    def lines(self):
+        path = self.folder / "trained.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def rows(self):
+        """The group of each row that the params at the end were trained on, in order."""
+        last = {line["version"]: line["rows"] for line in self.lines()}
+        return [name for version in sorted(last) for name in last[version]]
+
+    async def at_version(self, version):
+        async with asyncio.timeout(120):
+            while not any(line["version"] >= version for line in self.lines()):
+                await asyncio.sleep(0.02)
+
+    @property
+    def digest(self):
+        return (self.folder / "digest").read_text()
+
+
+def each_twice(*wanted):
+    """The rows of these groups: each has two."""
+    return [f"g{number}" for number in wanted for _ in range(2)]
+
+
+@pytest.fixture
+async def scene(processes, redis_server, tmp_path):
+    scene = Scene(processes, redis_server, tmp_path / "run", f"faults{next(numbers)}")
+    yield scene
+    await scene.queue.aclose()
+
+
+@pytest.fixture
+async def own_scene(processes, tmp_path):
+    """As `scene`, with a server that may be killed and that keeps all it was told."""
+    server = RedisServer(tmp_path, *AOF)
+    scene = Scene(processes, server, tmp_path / "run", "k")
+    yield scene
+    await scene.queue.aclose()
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def undisturbed(processes, redis_server, tmp_path_factory):
+    """The params of a run to which nothing happened."""
+    folder = tmp_path_factory.mktemp("reference")
+
+    async def run():
+        scene = Scene(processes, redis_server, folder, "undisturbed")
+        await push(scene.queue, *range(UPDATES * BATCH))
+        await scene.finished(scene.train())
+        assert scene.rows() == each_twice(*range(UPDATES * BATCH))
+        await scene.queue.aclose()
+        return scene.digest
+
+    return asyncio.run(run())
+
+
+async def assert_undisturbed(scene, undisturbed):
+    assert scene.rows() == each_twice(*range(UPDATES * BATCH))
+    assert scene.digest == undisturbed
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        pytest.param("read:4", id="between read and ack"),
+        pytest.param("acked:5", id="between ack and checkpoint"),
+        pytest.param("saved:4", id="between checkpoint and release"),
+        pytest.param("acked:1", id="before the first checkpoint"),
+    ],
+)
+async def test_a_trainer_that_is_killed_goes_on_as_if_nothing_had_been(scene, undisturbed, point):
+    await push(scene.queue, *range(UPDATES * BATCH))
+    killed = scene.train(point=point)
+    assert await scene.processes.end(killed) == -signal.SIGKILL
+    await scene.finished(scene.train())
+    await assert_undisturbed(scene, undisturbed)
+    assert (await scene.queue.status()).counts == {"trained": UPDATES * BATCH}
+
+
+async def test_a_redis_that_is_killed_costs_time_alone(own_scene, undisturbed):
+    scene = own_scene
+    pid = scene.train()
+    await push(scene.queue, *range(6))
+    await scene.at_version(2)
+    scene.server.kill()
+    pushing = asyncio.create_task(push(scene.queue, *range(6, UPDATES * BATCH)))
+    await asyncio.sleep(0.5)
+    scene.server.start()
+    await asyncio.wait_for(pushing, 120)
+    await scene.finished(pid)
+    await assert_undisturbed(scene, undisturbed)
+
+
+async def test_a_network_that_pauses_longer_than_any_timeout_costs_time_alone(
+    own_scene, undisturbed
+):
+    scene = own_scene
+    pid = scene.train(timeout_s=1.5)
+    await push(scene.queue, *range(7))
+    await scene.at_version(3)
+    scene.server.pause()
+    pushing = asyncio.create_task(push(scene.queue, *range(7, UPDATES * BATCH)))
+    await asyncio.sleep(4)
+    scene.server.go_on()
+    await asyncio.wait_for(pushing, 120)
+    await scene.finished(pid)
+    await assert_undisturbed(scene, undisturbed)
+
+
+async def test_groups_that_arrive_twice_are_trained_on_once(scene, undisturbed):
+    for number in range(UPDATES * BATCH):
+        await push(scene.queue, number, number, max(0, number - 3))
+    await scene.finished(scene.train())
+    await assert_undisturbed(scene, undisturbed)
+    status = await scene.queue.status()
+    assert status.counts["trained"] == UPDATES * BATCH
+    assert status.counts["duplicate"] + status.queued == 2 * UPDATES * BATCH
+
+
+async def test_a_full_queue_holds_actors_back_and_loses_nothing(scene, undisturbed):
+    narrow = RedisQueue(scene.server.url, scene.key, max_queued=BATCH)
+    pid = scene.train()
+    await asyncio.wait_for(push(narrow, *range(UPDATES * BATCH)), 120)
+    await scene.finished(pid)
+    await narrow.aclose()
+    await assert_undisturbed(scene, undisturbed)
+
+
+async def test_a_full_queue_that_drops_says_how_many(scene):
+    dropping = RedisQueue(scene.server.url, scene.key, max_queued=4, when_full="drop-oldest")
+    await push(dropping, *range(30))
+    await scene.finished(scene.train(updates=2))
+    assert scene.rows() == each_twice(26, 27, 28, 29)
+    assert (await dropping.status()).counts == {"trained": 4, "dropped": 26}
+    await dropping.aclose()
+
+
+async def test_a_clock_that_jumps_changes_nothing(scene, undisturbed):
+    server = Redis.from_url(scene.server.url)
+    await push(scene.queue, *range(5))
+    # A group from the year 2100, and after it the clock is right again; then all actors expire.
+    data = group_to_bytes(group(5))
+    entry = {"k": "g5", "d": data}
+    await server.xadd(scene.queue._names["groups"], entry, id="4102444800000-0")
+    pid = scene.train()
+    await scene.at_version(2)
+    for alive in await server.keys(scene.queue._alive + "*"):
+        await server.delete(alive)
+    await push(scene.queue, *range(6, UPDATES * BATCH))
+    await scene.finished(pid)
+    await assert_undisturbed(scene, undisturbed)
+    await server.aclose()
+
+
+async def test_poison_of_every_kind_is_named_and_changes_nothing(scene, undisturbed, tmp_path):
+    class Bomb:
+        def __reduce__(self):
+            return (os.mkdir, (str(tmp_path / "the-pickle-was-run"),))
+
+    server = Redis.from_url(scene.server.url)
+    good = group_to_bytes(group(99))
+    poisons = {
+        "pickle": pickle.dumps(Bomb()),
+        "truncated": good[:-7],
+        "schema": good[:4] + b"\x02" + good[5:],
+        "huge": bytes(2**26 + 2**10),
+        "empty": b"",
+    }
+    for number, (name, poison) in enumerate(poisons.items()):
+        await push(scene.queue, 3 * number, 3 * number + 1)
+        await scene.queue.push(name, poison)
+        await push(scene.queue, 3 * number + 2)
+    await server.xadd(scene.queue._names["groups"], {"no": "fields"})
+    await push(scene.queue, 15)
+    await scene.finished(scene.train())
+    await assert_undisturbed(scene, undisturbed)
+    letters = await scene.queue.dead_letters()
+    assert [letter.key for letter in letters] == [*poisons, ""]
+    assert all(letter.reason for letter in letters)
+    assert not (tmp_path / "the-pickle-was-run").exists()
+    await server.aclose()
+
+
+async def test_an_actor_that_is_killed_in_the_middle_of_its_groups_leaves_no_half_of_one(scene):
+    pid = scene.train(max_lag=2)
+    killed = scene.act(name="killed", delay_s=0.4)
+    async with asyncio.timeout(120):
+        while not any(a.running for a in (await scene.queue.status()).actors):
+            await asyncio.sleep(0.02)
+    await scene.processes.end(killed, signal.SIGKILL)
+    before = {key for line in scene.lines() for key in line["rows"]}
+    living = scene.act(name="living", first=1000)
+    await scene.finished(pid)
+    assert await scene.processes.end(living, signal.SIGTERM) == 0
+    rows = scene.rows()
+    assert len(rows) == 2 * UPDATES * BATCH
+    assert all(rows.count(name) == 2 for name in rows)
+    assert set(rows) - before
+    assert (await scene.queue.status()).counts["trained"] == UPDATES * BATCH
+
+
+async def test_fast_and_slow_actors_together_never_exceed_the_lag(scene):
+    pid = scene.train(max_lag=3, updates=40, save_every=1000)
+    actors = [
+        scene.act(name=f"actor{i}", first=10_000 * i, delay_s=delay)
+        for i, delay in enumerate((0.0, 0.01, 0.3))
+    ]
+    await scene.finished(pid)
+    for each in actors:
+        assert await scene.processes.end(each, signal.SIGTERM) == 0
+    status = await scene.queue.status()
+    assert sum(status.lags.values()) == 40 * BATCH
+    assert max(status.lags) <= 3
+    assert max(line["lag"] for line in scene.lines()) == max(status.lags)
+
+
+@pytest.mark.slow
+async def test_over_500_updates_fast_and_slow_actors_never_exceed_the_lag(scene):
+    pid = scene.train(max_lag=2, updates=500, save_every=100)
+    actors = [
+        scene.act(name=f"actor{i}", first=100_000 * i, delay_s=delay)
+        for i, delay in enumerate((0.0, 0.02, 0.1, 1.0))
+    ]
+    await scene.finished(pid)
+    for each in actors:
+        assert await scene.processes.end(each, signal.SIGTERM) == 0
+    status = await scene.queue.status()
+    print("lags", status.lags, "counts", status.counts)
+    assert sum(status.lags.values()) == 500 * BATCH
+    assert max(status.lags) <= 2
