@@ -1,0 +1,111 @@
+"""A file system that exists only in memory: small text files under absolute paths."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Callable, Mapping
+
+from ludic_gym.tools.tool import Tool, as_tool
+
+MOST_FILES = 200
+MOST_CHARACTERS = 100_000
+
+
+class SimulatedFiles:
+    """Files by path, and tools that list, read, write, move, remove and search them.
+
+    As a policy's tools they are its notes; an environment keeps them as state of its own and
+    compares `contents` at the end. Nothing of the machine is touched.
+    """
+
+    def __init__(self, contents: Mapping[str, str] | None = None) -> None:
+        self.contents = {_normal(path): text for path, text in (contents or {}).items()}
+
+    def tools(self) -> tuple[Tool, ...]:
+        """All of them."""
+        ways_to_look: tuple[Callable[..., str], ...] = (
+            self.list_files,
+            self.read_file,
+            self.find_text,
+        )
+        changes = (self.write_file, self.move_file, self.remove_file)
+        return tuple(as_tool(function) for function in (*ways_to_look, *changes))
+
+    def list_files(self, folder: str = "/") -> str:
+        """List all files in a folder and below it.
+
+        folder: its path
+        """
+        start = _normal(folder).rstrip("/") + "/"
+        return "\n".join(sorted(p for p in self.contents if p.startswith(start))) or "no files"
+
+    def read_file(self, path: str) -> str:
+        """Read a file.
+
+        path: its path, such as /notes/today.txt
+        """
+        return self.contents[self._existing(path)]
+
+    def write_file(self, path: str, text: str, append: bool = False) -> str:
+        """Write a file, which need not exist.
+
+        path: its path
+        text: what to write
+        append: add the text at the end instead of replacing what is there
+        """
+        path = _normal(path)
+        text = self.contents.get(path, "") + text if append else text
+        size = len(text) + sum(len(t) for p, t in self.contents.items() if p != path)
+        if len({*self.contents, path}) > MOST_FILES or size > MOST_CHARACTERS:
+            raise OSError(f"no space: {MOST_FILES} files with {MOST_CHARACTERS} characters at most")
+        if path == "/" or any(p.startswith(f"{path}/") for p in self.contents):
+            raise IsADirectoryError(f"{path} is a folder")
+        self.contents[path] = text
+        return f"wrote {len(text)} characters to {path}"
+
+    def move_file(self, path: str, to: str) -> str:
+        """Give a file another path.
+
+        path: its path
+        to: the new path, where no file may be
+        """
+        old, new = self._existing(path), _normal(to)
+        if new in self.contents:
+            raise FileExistsError(f"{new} exists")
+        self.contents[new] = self.contents.pop(old)
+        return f"moved {old} to {new}"
+
+    def remove_file(self, path: str) -> str:
+        """Remove a file.
+
+        path: its path
+        """
+        old = self._existing(path)
+        del self.contents[old]
+        return f"removed {old}"
+
+    def find_text(self, text: str, folder: str = "/") -> str:
+        """Find the lines of files that hold a text.
+
+        text: what to look for, exactly
+        folder: where to look
+        """
+        start = _normal(folder).rstrip("/") + "/"
+        found = [
+            f"{path}:{number}: {line}"
+            for path in sorted(p for p in self.contents if p.startswith(start))
+            for number, line in enumerate(self.contents[path].splitlines(), 1)
+            if text in line
+        ]
+        return "\n".join(found) or "no line"
+
+    def _existing(self, path: str) -> str:
+        normal = _normal(path)
+        if normal not in self.contents:
+            raise FileNotFoundError(f"there is no file {normal}")
+        return normal
+
+
+def _normal(path: str) -> str:
+    """The path from the root, without . and .. and doubled slashes."""
+    return posixpath.normpath("/" + path.lstrip("/"))

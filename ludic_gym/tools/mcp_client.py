@@ -1,0 +1,109 @@
+"""The tools of a server that speaks the Model Context Protocol (https://modelcontextprotocol.io)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ludic_gym.errors import ConfigError
+from ludic_gym.tools.tool import OUTPUT_LIMIT, TIMEOUT_S, Tool, tool_schema
+
+if TYPE_CHECKING:
+    from mcp import Client, StdioServerParameters
+    from mcp_types import CallToolResult
+    from mcp_types import Tool as ServerTool
+
+START_S = 60.0
+
+
+@asynccontextmanager
+async def mcp_tools(
+    server: str | Sequence[str],
+    *,
+    environment: Mapping[str, str] | None = None,
+    timeout_s: float = TIMEOUT_S,
+    output_limit: int = OUTPUT_LIMIT,
+) -> AsyncIterator[tuple[Tool, ...]]:
+    """All tools of a server, which is connected as long as the block runs.
+
+    server: the address of one ("http://..."), or a command that starts one that is talked to over
+        stdin and stdout and ends with the block. environment: further variables for the command,
+        which is given no others than PATH, HOME and the like.
+    timeout_s, output_limit: of every call; see Tool.
+    The tools work in the event loop of the block alone, for any number of policies. What a tool
+    gives besides text is named and left out. Raises ConfigError without the extra `mcp`, or if
+    the server does not start.
+    """
+    client = await _connected(server, environment)
+    try:
+        listed = await _listed(client)
+        yield tuple(_as_tool(client, one, timeout_s, output_limit) for one in listed)
+    finally:
+        await client.__aexit__(None, None, None)
+
+
+async def _connected(server: str | Sequence[str], environment: Mapping[str, str] | None) -> Client:
+    try:
+        from mcp import Client
+    except ImportError as error:
+        raise ConfigError("MCP servers need mcp: pip install 'ludic-gym[mcp]'") from error
+    target = server if isinstance(server, str) else _command(server, environment)
+    client = Client(target, read_timeout_seconds=START_S)
+    try:
+        await client.__aenter__()
+    # A server may fail in any way before it speaks; the SDK groups what was raised.
+    except Exception as error:
+        raise ConfigError(f"the MCP server {server!r} does not start: {_first(error)}") from error
+    return client
+
+
+def _command(words: Sequence[str], environment: Mapping[str, str] | None) -> StdioServerParameters:
+    from mcp import StdioServerParameters
+
+    if not words:
+        raise ConfigError(f"a server is an address or a command, got {words!r}")
+    program, *arguments = words
+    # None of our own variables, which may hold secrets.
+    return StdioServerParameters(command=program, args=arguments, env=dict(environment or {}))
+
+
+async def _listed(client: Client) -> list[ServerTool]:
+    page = await client.list_tools()
+    listed = list(page.tools)
+    while page.next_cursor:
+        page = await client.list_tools(cursor=page.next_cursor)
+        listed += page.tools
+    return listed
+
+
+def _as_tool(client: Client, tool: ServerTool, timeout_s: float, output_limit: int) -> Tool:
+    return Tool(
+        function=partial(_called, client, tool.name),
+        schema=tool_schema(tool.name, tool.description or "", tool.input_schema),
+        timeout_s=timeout_s,
+        output_limit=output_limit,
+    )
+
+
+async def _called(client: Client, tool_name_: str, /, **arguments: Any) -> str:  # noqa: ANN401
+    return _text(await client.call_tool(tool_name_, arguments))
+
+
+def _text(result: CallToolResult) -> str:
+    from mcp_types import TextContent
+
+    parts = [
+        part.text if isinstance(part, TextContent) else f"[{part.type} left out]"
+        for part in result.content
+    ]
+    text = "\n".join(parts)
+    return f"Error: {text}" if result.is_error else text
+
+
+def _first(error: BaseException) -> BaseException:
+    """What a group of errors began with."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

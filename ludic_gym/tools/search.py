@@ -1,0 +1,87 @@
+"""Search over a set of documents, by BM25 (Robertson and Zaragoza 2009, 10.1561/1500000019)."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from ludic_gym.errors import ConfigError
+from ludic_gym.tools.tool import Tool, as_tool
+
+if TYPE_CHECKING:
+    from bm25s import BM25
+
+MOST_RESULTS = 10
+SNIPPET = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A text with a title of its own."""
+
+    title: str
+    text: str
+
+
+def search_tools(documents: Sequence[Document]) -> tuple[Tool, Tool]:
+    """The tools `search(query, limit)` and `read(title)` over the documents.
+
+    Raises ConfigError without the extra `tools`, and for titles that are not all different.
+    """
+    if importlib.util.find_spec("bm25s") is None:
+        raise ConfigError("search needs bm25s: pip install 'ludic-gym[tools]'")
+    texts = {document.title: document.text for document in documents}
+    if not documents or len(texts) < len(documents):
+        raise ConfigError(f"{len(documents)} documents have {len(texts)} different titles")
+    kept = tuple(documents)
+
+    def search(query: str, limit: int = 3) -> str:
+        """Find documents by words. Gives titles and beginnings, the best first.
+
+        query: words to look for
+        limit: how many documents, 10 at most
+        """
+        found = best(kept, query, max(1, min(limit, MOST_RESULTS)))
+        lines = [f"{one.title}: {one.text[:SNIPPET]}" for one in found]
+        return "\n".join(lines) or f"nothing has a word of {query!r}"
+
+    def read(title: str) -> str:
+        """Read a document.
+
+        title: its title, as the search gave it
+        """
+        if title not in texts:
+            raise KeyError(f"there is no document {title!r}; search for one")
+        return texts[title]
+
+    return as_tool(search), as_tool(read)
+
+
+def best(documents: tuple[Document, ...], query: str, limit: int) -> list[Document]:
+    """The documents that fit the query best, the best first; none without a common word."""
+    words = _words([query])[0]
+    if not words:
+        return []
+    scores = _index(documents).get_scores(words)
+    order = sorted(range(len(documents)), key=lambda i: (-scores[i], i))
+    return [documents[i] for i in order[:limit] if scores[i] > 0]
+
+
+@lru_cache(maxsize=8)
+def _index(documents: tuple[Document, ...]) -> BM25:
+    from bm25s import BM25
+
+    index = BM25()
+    texts = [f"{document.title} {document.text}" for document in documents]
+    index.index(_words(texts), show_progress=False)
+    return index
+
+
+def _words(texts: list[str]) -> list[list[str]]:
+    from bm25s import tokenize
+
+    words: list[list[str]] = tokenize(texts, return_ids=False, show_progress=False)
+    return words

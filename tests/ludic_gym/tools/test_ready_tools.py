@@ -1,0 +1,215 @@
+import asyncio
+import json
+import sys
+
+import pytest
+
+from ludic_gym.errors import ConfigError, NoSandbox
+from ludic_gym.tools import (
+    Document,
+    SimulatedFiles,
+    call_tool,
+    mcp_tools,
+    python_tool,
+    search_tools,
+)
+from ludic_gym.tools.calculator import calculator_tool
+from ludic_gym.types import ToolCall
+
+
+async def use(tools, name, /, **arguments):
+    call = ToolCall(id="c", name=name, arguments=json.dumps(arguments))
+    return await call_tool({tool.name: tool for tool in tools}, call)
+
+
+@pytest.mark.parametrize(
+    ("expression", "value"),
+    [
+        ("(3 + 4) ** 2 / 7", "7.0"),
+        ("123456789 * 987654321", "121932631112635269"),
+        ("math.sqrt(2)", "1.4142135623730951"),
+        ("2 ** 200 % 1000007", str(pow(2, 200, 1000007))),
+        ("1 / 0", "Error: ZeroDivisionError: division by zero"),
+        ("1 +", "Error: "),
+        ("open('/etc/passwd').read()", "Error: "),
+        ("__import__('os').system('id')", "Error: "),
+        ("9 ** 9 ** 9 ** 9", "Error: "),
+        ("[0] * 10 ** 10", "Error: "),
+    ],
+)
+async def test_a_calculator_works_out_expressions_and_nothing_else(expression, value):
+    pytest.importorskip("pydantic_monty", reason="a calculator needs the extra tools")
+    said = await use([calculator_tool()], "calculator", expression=expression)
+    assert said.startswith(value)
+
+
+@pytest.fixture
+def python():
+    try:
+        return python_tool()
+    except NoSandbox as error:
+        pytest.skip(str(error))
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("print(6 * 7)", "42\n"),
+        ("x = 6", "(nothing was printed)"),
+        ("print('a')\nraise SystemExit(3)", "a\n\nError: exit code 3"),
+        ("import urllib.request as u\nu.urlopen('http://127.0.0.1:9')", "Traceback"),
+    ],
+)
+async def test_python_programs_run_in_a_sandbox(python, code, said):
+    assert (await use([python], "python", code=code)).startswith(said)
+
+
+async def test_python_programs_keep_nothing(python):
+    await use([python], "python", code="open('x', 'w').write('1')")
+    assert "FileNotFoundError" in await use([python], "python", code="open('x')")
+
+
+DOCUMENTS = (
+    Document("Marlow", "Marlow is a port at the mouth of the river Ash."),
+    Document("Ash", "The river Ash rises in the Greel hills."),
+    Document("Tova Brandt", "Tova Brandt founded the glassworks of Marlow in 1872."),
+)
+
+
+@pytest.fixture
+def search():
+    pytest.importorskip("bm25s", reason="search needs the extra tools")
+    return search_tools(DOCUMENTS)
+
+
+async def test_a_search_finds_documents_by_their_words_and_reads_them(search):
+    found = await use(search, "search", query="who founded the glassworks", limit=1)
+    assert found == "Tova Brandt: Tova Brandt founded the glassworks of Marlow in 1872."
+    assert len((await use(search, "search", query="river")).splitlines()) == 2
+    assert (await use(search, "read", title="Ash")).endswith("Greel hills.")
+
+
+@pytest.mark.parametrize("query", ["", "the of", "volcano", "😀"])
+async def test_a_search_for_what_no_document_has_says_so(search, query):
+    assert await use(search, "search", query=query) == f"nothing has a word of {query!r}"
+
+
+async def test_a_title_that_does_not_exist_is_an_error(search):
+    assert "there is no document 'Oz'" in await use(search, "read", title="Oz")
+
+
+def test_titles_must_differ(search):
+    with pytest.raises(ConfigError, match="2 documents have 1 different titles"):
+        search_tools([DOCUMENTS[0], DOCUMENTS[0]])
+
+
+async def test_files_are_written_read_moved_found_and_removed():
+    files = SimulatedFiles({"notes/a.txt": "one\ntwo"})
+    tools = files.tools()
+    assert await use(tools, "list_files") == "/notes/a.txt"
+    assert await use(tools, "write_file", path="/notes/b.txt", text="two") == (
+        "wrote 3 characters to /notes/b.txt"
+    )
+    await use(tools, "write_file", path="notes/../notes/b.txt", text="\nthree", append=True)
+    assert await use(tools, "read_file", path="/notes/b.txt") == "two\nthree"
+    assert await use(tools, "find_text", text="two") == "/notes/a.txt:2: two\n/notes/b.txt:1: two"
+    await use(tools, "move_file", path="/notes/a.txt", to="/old/a.txt")
+    await use(tools, "remove_file", path="/notes/b.txt")
+    assert files.contents == {"/old/a.txt": "one\ntwo"}
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "error"),
+    [
+        ("read_file", {"path": "/etc/passwd"}, "FileNotFoundError: there is no file /etc/passwd"),
+        ("read_file", {"path": "../../a"}, "FileNotFoundError: there is no file /a"),
+        ("write_file", {"path": "/d", "text": ""}, "IsADirectoryError: /d is a folder"),
+        ("write_file", {"path": "/", "text": ""}, "IsADirectoryError: / is a folder"),
+        ("write_file", {"path": "/e", "text": "x" * 100_001}, "OSError: no space"),
+        ("move_file", {"path": "/d/f", "to": "/d/g"}, "FileExistsError: /d/g exists"),
+    ],
+)
+async def test_what_cannot_be_done_with_files_is_told(name, arguments, error):
+    files = SimulatedFiles({"/d/f": "", "/d/g": ""})
+    assert (await use(files.tools(), name, **arguments)).startswith(f"Error: {error}")
+    assert files.contents == {"/d/f": "", "/d/g": ""}
+
+
+SERVER = '''
+import os, sys, time
+from mcp.server import MCPServer
+
+server = MCPServer("test")
+
+@server.tool()
+def add(a: int, b: int = 1) -> int:
+    """Add two numbers."""
+    return a + b
+
+@server.tool()
+def fails(why: str) -> str:
+    raise ValueError(why)
+
+@server.tool()
+def sleeps() -> str:
+    time.sleep(30)
+    return "late"
+
+@server.tool()
+def variable(name: str) -> str:
+    return os.environ.get(name, "not set")
+
+@server.tool()
+def long() -> str:
+    return "x" * 100000
+
+@server.tool()
+def leaves() -> str:
+    os._exit(1)
+
+server.run("stdio")
+'''
+
+
+@pytest.fixture
+def server(tmp_path):
+    pytest.importorskip("mcp", reason="MCP servers need the extra mcp")
+    path = tmp_path / "server.py"
+    path.write_text(SERVER)
+    return (sys.executable, str(path))
+
+
+async def test_the_tools_of_an_mcp_server_are_called_like_any_other(server, monkeypatch):
+    monkeypatch.setenv("A_SECRET", "s")
+    async with mcp_tools(server, environment={"SHOWN": "yes"}, output_limit=900) as tools:
+        add = {tool.name: tool for tool in tools}["add"]
+        assert add.schema["function"]["description"] == "Add two numbers."
+        assert add.schema["function"]["parameters"]["required"] == ["a"]
+        assert await use(tools, "add", a=2, b=3) == "5"
+        assert await use(tools, "add", a="x") == "Error: 'a' should be of type integer, got 'x'"
+        assert await use(tools, "variable", name="SHOWN") == "yes"
+        assert await use(tools, "variable", name="A_SECRET") == "not set"
+        assert "no such luck" in await use(tools, "fails", why="no such luck")
+        assert (await use(tools, "fails", why="x")).startswith("Error: ")
+        assert len(await use(tools, "long")) < 1000
+        several = await asyncio.gather(*(use(tools, "add", a=i) for i in range(8)))
+        assert several == [str(i + 1) for i in range(8)]
+
+
+async def test_a_call_of_an_mcp_server_has_a_time_limit_and_the_next_one_works(server):
+    async with mcp_tools(server, timeout_s=1.0) as tools:
+        assert await use(tools, "sleeps") == "Error: sleeps took longer than 1 s"
+
+
+async def test_an_mcp_server_that_goes_away_is_an_error_for_the_model(server):
+    async with mcp_tools(server, timeout_s=20.0) as tools:
+        assert (await use(tools, "leaves")).startswith("Error: ")
+        assert (await use(tools, "add", a=1)).startswith("Error: ")
+
+
+@pytest.mark.parametrize("command", [("/no/such/program",), (sys.executable, "-c", "1"), ()])
+async def test_an_mcp_server_that_does_not_start_is_refused(command):
+    pytest.importorskip("mcp", reason="MCP servers need the extra mcp")
+    with pytest.raises(ConfigError, match="server"):
+        async with mcp_tools(command):
+            pass
