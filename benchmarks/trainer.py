@@ -4,8 +4,9 @@
 
 The bare loop is what one writes in a notebook: padded rows, the model's logits, log_softmax,
 gather, backward, clip, AdamW. TRL's GRPOTrainer runs in an environment of its own (pip install
-trl), on the same model and the same rows, sampling left out. Every number is the best of `repeats`;
-compare ratios, not absolutes.
+trl), on the same model and the same rows, sampling left out. Every number is the best of `repeats`,
+in CPU seconds where there is one thread, so that other programs' load does not count; compare
+ratios, not absolutes.
 
 A ten-turn episode is one row here. TRL is shown it as one row as well, which its tool mask makes
 possible, and as a row per turn, which is what single-turn recipes make of it.
@@ -110,10 +111,15 @@ def best_rate(work: Callable[[], None], amount: int, repeats: int) -> float:
     work()
     seconds = []
     for _ in range(repeats):
-        started = time.perf_counter()
+        started = clock()
         work()
-        seconds.append(time.perf_counter() - started)
+        seconds.append(clock() - started)
     return amount / min(seconds)
+
+
+def clock() -> float:
+    """CPU seconds of this process, or with several threads seconds of the wall."""
+    return time.process_time() if torch.get_num_threads() == 1 else time.perf_counter()
 
 
 def trained_rates(items: list[SAWItem], repeats: int) -> tuple[float, float]:
