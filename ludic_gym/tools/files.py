@@ -23,13 +23,15 @@ class SimulatedFiles:
 
     def tools(self) -> tuple[Tool, ...]:
         """All of them."""
-        ways_to_look: tuple[Callable[..., str], ...] = (
+        functions: tuple[Callable[..., str], ...] = (
             self.list_files,
             self.read_file,
             self.find_text,
+            self.write_file,
+            self.move_file,
+            self.remove_file,
         )
-        changes = (self.write_file, self.move_file, self.remove_file)
-        return tuple(as_tool(function) for function in (*ways_to_look, *changes))
+        return tuple(as_tool(function) for function in functions)
 
     def list_files(self, folder: str = "/") -> str:
         """List all files in a folder and below it.

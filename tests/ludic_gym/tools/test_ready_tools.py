@@ -189,8 +189,7 @@ async def test_the_tools_of_an_mcp_server_are_called_like_any_other(server, monk
         assert await use(tools, "add", a="x") == "Error: 'a' should be of type integer, got 'x'"
         assert await use(tools, "variable", name="SHOWN") == "yes"
         assert await use(tools, "variable", name="A_SECRET") == "not set"
-        assert "no such luck" in await use(tools, "fails", why="no such luck")
-        assert (await use(tools, "fails", why="x")).startswith("Error: ")
+        assert await use(tools, "fails", why="x") == "Error: Error executing tool fails"
         assert len(await use(tools, "long")) < 1000
         several = await asyncio.gather(*(use(tools, "add", a=i) for i in range(8)))
         assert several == [str(i + 1) for i in range(8)]
