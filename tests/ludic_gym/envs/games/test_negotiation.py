@@ -134,6 +134,7 @@ def end(*actions, **kwargs):
         (["propose: 2 hats, 1 ball"], 0.7, "deal", True),
         # A hat is wasted on who has no use for it.
         (["propose: 1 hat, 1 ball"], 0.4, "deal", False),
+        (["propose: 1 hat, 3 balls", "propose: 1 hat, 3 balls"], 0.6, "deal", False),
         # It wants 8 points at first, 4 at last.
         (["propose: 2 hats, 3 balls", "propose: 2 hats, 3 balls"], 0.9, "deal", True),
         (["propose: 1 2 3", "propose: 1 2 3"], 0.0, "no deal", False),
