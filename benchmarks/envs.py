@@ -26,7 +26,7 @@ from pathlib import Path
 import gymnasium as gym
 import pettingzoo
 from gymnasium.vector import SyncVectorEnv, VectorEnv
-from peers.rate import Work, best_rate
+from peers.rate import Work, best_rate, busy_share
 
 import ludic_gym  # noqa: F401  registers the environments
 from envs_registry import CATALOG
@@ -299,18 +299,30 @@ def print_comparison(ours: dict[str, float], theirs: dict[str, float]) -> None:
                 print(f"{name:46}{rival:48}{theirs[rival]:12,.0f}{ratio:8.1f}", flush=True)
 
 
+SPEEDS_FILE = '''\
+"""How fast every environment is: made by `python benchmarks/envs.py --all`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+# Steps per CPU-second of random play, over those of Tic-Tac-Toe in the same run; nothing where
+# other processes do the work.
+SPEEDS: Mapping[str, float] = MappingProxyType(
+    {
+'''
+
+
 def print_speeds(seconds: float) -> None:
     """The file envs_registry/speeds.py."""
     base = best_rate(drawn_steps(GAME), seconds)
-    print('"""How fast every environment is: made by `python benchmarks/envs.py --all`."""\n')
-    print("from __future__ import annotations\n")
-    print("from collections.abc import Mapping")
-    print("from types import MappingProxyType\n")
-    print("# Steps per CPU-second of random play, over those of Tic-Tac-Toe in the same run.")
-    print("SPEEDS: Mapping[str, float] = MappingProxyType(\n    {")
+    print(SPEEDS_FILE + f'        "{GAME}": 1.0,')
     for entry in CATALOG:
-        speed = best_rate(drawn_steps(entry.id), seconds) / base
-        print(f'        "{entry.id}": {float(f"{speed:.2g}")},', flush=True)
+        usual = busy_share(drawn_steps(GAME), seconds)
+        if entry.id != GAME and busy_share(drawn_steps(entry.id), seconds) > usual / 2:
+            speed = best_rate(drawn_steps(entry.id), seconds) / base
+            print(f'        "{entry.id}": {float(f"{speed:.2g}")},', flush=True)
     print("    }\n)")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from envs_registry.catalog import CATALOG, EnvEntry
+from envs_registry.speeds import SPEEDS
 
 HEADER = """\
 # Environments
@@ -27,11 +28,15 @@ random legal actions (random texts where any text is legal), and the environment
 with the arguments that an id has by itself. An oracle that does not always succeed is no mistake:
 it plays from what a player sees, and cards, seats and lucky opponents decide the rest.
 
+"Speed" is steps of random play per CPU-second, as a multiple of Tic-Tac-Toe's, which takes some
+hundred thousand; a dash says that other processes do most of the work. `python benchmarks/envs.py
+--all` measures it.
+
 This page is made by `python -m envs_registry.page`.
 """
 TABLE = """\
-| id | what it is | views | random | oracle |
-|---|---|---|---:|---:|
+| id | what it is | views | random | oracle | speed |
+|---|---|---|---:|---:|---:|
 """
 
 
@@ -50,7 +55,8 @@ def section(suite: str) -> str:
 def row(entry: EnvEntry) -> str:
     """One line of a table."""
     rates = f"{entry.random_success:.3f} | {entry.oracle_success:.3f}"
-    return f"| `{entry.id}` | {entry.description} | {', '.join(views(entry))} | {rates} |\n"
+    told = f"{entry.description} | {', '.join(views(entry))} | {rates}"
+    return f"| `{entry.id}` | {told} | {SPEEDS.get(entry.id, '-')} |\n"
 
 
 def views(entry: EnvEntry) -> Iterator[str]:

@@ -86,7 +86,7 @@ PEERS: dict[str, dict[str, Callable[[], Work]]] = {
         "TextArena TicTacToe-v0, made once": lambda: textarena_games(fresh=False),
     },
     "gem-llm": {f"GEM {name}": lambda name=name: gem_games(name) for name in GEM_GAMES},
-    "pettingzoo": {
+    "'pettingzoo[classic]'": {
         "PettingZoo tictactoe_v3 env()": lambda: pettingzoo_games(raw=False),
         "PettingZoo tictactoe_v3 raw_env()": lambda: pettingzoo_games(raw=True),
     },

@@ -10,6 +10,15 @@ REPEATS = 5
 Work = Iterator[int]
 
 
+def busy_share(work: Work, seconds: float) -> float:
+    """CPU-seconds of this process per second of work: near 0 where others do it."""
+    next(work)
+    wall, spent = time.perf_counter(), time.process_time()
+    while time.perf_counter() - wall < seconds:
+        next(work)
+    return (time.process_time() - spent) / (time.perf_counter() - wall)
+
+
 def best_rate(work: Work, seconds: float) -> float:
     """Units per CPU-second of this process in the best of the repeats, each of that many."""
     next(work)

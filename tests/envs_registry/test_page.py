@@ -1,7 +1,9 @@
+from dataclasses import replace
 from pathlib import Path
 
 from envs_registry import CATALOG
 from envs_registry.page import environments_page, row
+from envs_registry.speeds import SPEEDS
 
 PAGE = Path(__file__).parents[2] / "docs" / "environments.md"
 
@@ -18,5 +20,15 @@ def test_every_environment_is_on_the_page():
 def test_a_line_names_views_and_rates():
     assert row(CATALOG[0]) == (
         "| `ludic/TicTacToe-v0` | Three in a row, against random or perfect play, or between two "
-        "agents. | Gymnasium, AEC, Parallel | 0.585 | 0.990 |\n"
+        "agents. | Gymnasium, AEC, Parallel | 0.585 | 0.990 | 1.0 |\n"
     )
+
+
+def test_an_environment_whose_speed_says_nothing_has_a_dash():
+    assert row(replace(CATALOG[0], id="mine/Slow-v0")).endswith("| 0.585 | 0.990 | - |\n")
+
+
+def test_speeds_are_of_environments_that_exist_over_that_of_tic_tac_toe():
+    assert SPEEDS.keys() <= {entry.id for entry in CATALOG}
+    assert min(SPEEDS.values()) > 0
+    assert SPEEDS["ludic/TicTacToe-v0"] == 1.0
