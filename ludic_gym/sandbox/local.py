@@ -8,7 +8,7 @@ import os
 import weakref
 from collections.abc import Mapping
 
-from ludic_gym.errors import SandboxError
+from ludic_gym.errors import NoSandbox, SandboxError
 from ludic_gym.sandbox.launch import Backend
 from ludic_gym.sandbox.loop import existing_loop, on_sandbox_loop, run_blocking
 from ludic_gym.sandbox.pool import Pool
@@ -97,14 +97,21 @@ class LocalSandbox(Sandbox):
 
     async def _handed_over(self, work: bytes, limits: Limits) -> Running:
         # A worker that goes before the program begins has harmed nobody: take another.
+        failure = SandboxError(f"the sandbox {self.name!r} is closed; open another")
         for _ in range(ATTEMPTS):
             if self._state.closed:
-                raise SandboxError(f"the sandbox {self.name!r} is closed; open another")
-            child = await self._state.pool.take(limits)
-            running = Running(child, self._backend, limits)
+                break
+            try:
+                running = Running(await self._state.pool.take(limits), self._backend, limits)
+            except NoSandbox:
+                raise
+            except SandboxError as error:
+                failure = error
+                continue
             if await running.begin(work):
                 return running
-        raise SandboxError(running.complaint(f"lost {ATTEMPTS} workers before the program began"))
+            failure = SandboxError(running.complaint("broke before the program began"))
+        raise failure
 
     async def close(self) -> None:
         """See Sandbox."""

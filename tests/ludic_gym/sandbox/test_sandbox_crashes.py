@@ -1,0 +1,153 @@
+"""Sandboxes that break are told from programs that fail, and leave nothing behind."""
+
+import asyncio
+import os
+import random
+import signal
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from ludic_gym.errors import SandboxError
+from ludic_gym.sandbox import Limits, Program
+from ludic_gym.sandbox.bubblewrap import Bubblewrap
+from ludic_gym.sandbox.choice import BACKENDS, why_not
+from ludic_gym.sandbox.launch import Launch
+from ludic_gym.sandbox.local import LocalSandbox
+from ludic_gym.sandbox.process import PlainProcess
+
+PATIENT = Limits(wall_s=120.0)
+SEED = 7
+# The command keeps the number of the shell that it replaces.
+KILLER = '(sleep "$1"; kill -9 $$) & shift; exec "$@"'
+
+
+@dataclass(frozen=True)
+class Crashing:
+    """A back end some of whose processes are killed from outside, soon after they started."""
+
+    inner: object
+    dice: random.Random
+    share: float
+
+    def __getattr__(self, name):
+        return getattr(self.inner, name)
+
+    def launch(self, limits):
+        launch = self.inner.launch(limits)
+        if self.dice.random() >= self.share:
+            return launch
+        killer = ("sh", "-c", KILLER, "sh", f"{self.dice.uniform(0.1, 0.5):.3f}")
+        return replace(launch, command=(*killer, *launch.command))
+
+
+@pytest.fixture(params=list(BACKENDS))
+def backend(request):
+    if reason := why_not(request.param):
+        pytest.skip(f"{request.param} does not work here: {reason}")
+    return BACKENDS[request.param]()
+
+
+def descriptors():
+    return len(os.listdir("/proc/self/fd"))
+
+
+def children():
+    """Processes below this one, zombies too."""
+    found = []
+    for path in Path("/proc/self/task").glob("*/children"):
+        found += path.read_text().split()
+    return found
+
+
+async def answer(sandbox, number, crashes):
+    """What the program says, after as many attempts as it takes."""
+    source = f"import time; time.sleep({number % 5 * 0.02}); print({number} ** 2)"
+    for _ in range(8):
+        try:
+            result = await sandbox.run(Program(source=source), limits=PATIENT)
+        except SandboxError as error:
+            crashes.append(str(error))
+            continue
+        return result
+    raise AssertionError(f"submission {number} was lost")
+
+
+async def submit(backend, count):
+    crashes = []
+    sandbox = LocalSandbox(Crashing(backend, random.Random(SEED), 0.05), warm=4, concurrency=16)
+    before = descriptors(), children(), set(os.listdir(tempfile.gettempdir()))
+    results = await asyncio.gather(*(answer(sandbox, i, crashes) for i in range(count)))
+    await sandbox.close()
+    # A crash that leaves no trace of itself would look like the program's own failure.
+    assert [(r.exit_code, int(r.stdout)) for r in results] == [(0, i**2) for i in range(count)]
+    assert descriptors() == before[0]
+    assert children() == before[1]
+    made = set(os.listdir(tempfile.gettempdir())) - before[2]
+    assert not {name for name in made if name.startswith("ludic-")}
+    return crashes
+
+
+async def test_nothing_is_lost_or_left_when_sandboxes_crash(backend):
+    await submit(backend, 100)
+
+
+@pytest.mark.slow
+async def test_a_thousand_submissions_survive_crashes(backend):
+    crashes = await submit(backend, 1000)
+    assert crashes
+    assert all("broke while a program ran in it; exit code -9" in one for one in crashes)
+
+
+async def test_a_sandbox_that_is_killed_while_a_program_runs_is_an_error(backend):
+    known = set(children())
+    sandbox = LocalSandbox(backend, warm=0)
+    session = await sandbox.start(Program(source="import time; time.sleep(999)"), limits=PATIENT)
+    (keeper,) = set(children()) - known
+    os.kill(int(keeper), signal.SIGKILL)
+    with pytest.raises(SandboxError, match="broke while a program ran in it; exit code -9"):
+        await session.finish()
+    await sandbox.close()
+
+
+async def test_one_that_died_while_it_waited_is_replaced(backend):
+    known = set(children())
+    sandbox = LocalSandbox(backend, warm=1)
+    await sandbox.run(Program(source=""), limits=PATIENT)
+    for waiting in set(children()) - known:
+        os.kill(int(waiting), signal.SIGKILL)
+    result = await sandbox.run(Program(source="print(1)"), limits=PATIENT)
+    assert result.stdout == b"1\n"
+    await sandbox.close()
+
+
+class Failing(PlainProcess):
+    """A back end whose workers cannot start."""
+
+    def launch(self, limits):
+        return Launch(command=("sh", "-c", "echo out of order >&2; exit 3"))
+
+
+async def test_workers_that_do_not_start_are_an_error_that_shows_why():
+    sandbox = LocalSandbox(Failing(), warm=1)
+    with pytest.raises(SandboxError, match="does not start; exit code 3, it said: out of order"):
+        await sandbox.run(Program(source=""))
+    await sandbox.close()
+
+
+async def test_plain_processes_leave_no_folder():
+    folder = tempfile.gettempdir()
+    before = {name for name in os.listdir(folder) if name.startswith("ludic-")}
+    sandbox = LocalSandbox(PlainProcess(), warm=2)
+    await sandbox.run(Program(source="open('x', 'w').close()"), limits=PATIENT)
+    made = {name for name in os.listdir(folder) if name.startswith("ludic-")} - before
+    assert made
+    await sandbox.close()
+    assert not made & set(os.listdir(folder))
+
+
+def test_bubblewrap_does_not_take_a_programs_signal_for_its_own():
+    assert not Bubblewrap().failed(137)
+    assert Bubblewrap().failed(-9)
