@@ -29,6 +29,7 @@ PLUGIN_SUMMARIES = {
     "train": "let a model learn to play; needs the extra 'train'",
     "plan": "memory and time that training a model would take; needs the extra 'train'",
     "serve": "start vLLM with what training needs; needs the extra 'train'",
+    "status": "the version, state and load of vLLM servers; needs the extra 'train'",
     "doctor": "compare a server with the trainer, and test pushing params; needs 'train'",
 }
 EXAMPLES = """\
