@@ -217,6 +217,15 @@ def test_only_a_draw_earns_the_bonus(turn, outcome):
     assert (reward, info["reward/outcome"], info["reward/forced_draw"]) == (outcome, outcome, 0.0)
 
 
+def test_a_win_that_was_missed_is_forgotten_in_the_next_game():
+    env = gym.make(ID, forced_draw_bonus=0.5).unwrapped
+    for board, action in [("XX.OO....", "?"), FIRST]:
+        env.reset(seed=0)
+        env._state = board
+        reward = env.step(action)[1]
+    assert reward == 0.5
+
+
 def test_a_mixed_opponent_is_random_half_of_the_time():
     # The first legal cell beats random play in most games and perfect play in none.
     beaten = outcomes(first_legal, range(400))["win"] / 400
