@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -14,13 +15,15 @@ import torch
 from safetensors.torch import load_file
 from two_ranks.learning import random_rows, relative_error, settings, tiny_model, tokenizer
 
-from ludic_train.algorithms import make_grpo
+from ludic_train.algorithms import make_grpo, make_ppo
 from ludic_train.checkpoint import CheckpointManager
 from ludic_train.errors import CheckpointNotFound
+from ludic_train.losses import REWARDS
 from ludic_train.model import save_model
 from ludic_train.resuming import resume_training, save_training
 from ludic_train.sources import OfflineBatchSource
 from ludic_train.trainer import Trainer
+from ludic_train.values import add_value_head
 
 TESTS = Path(__file__).parents[1]
 UPDATES = 12
@@ -136,6 +139,25 @@ async def test_what_the_caller_adds_comes_back(tmp_path):
     await trainer.train(1)
     save(manager, trainer, extra={"stage": 3})
     assert resume_training(manager, new_trainer()) == {"stage": 3}
+
+
+async def test_a_value_head_goes_on_too(tmp_path):
+    def with_critic(seed):
+        model = tiny_model(seed)
+        add_value_head(model)
+        rows = [replace(row, attachments={REWARDS: row.weight}) for row in random_rows(8)]
+        source = OfflineBatchSource(rows, batch_size=8)
+        return Trainer(model, make_ppo(), source, cfg=settings())
+
+    manager, straight, again = CheckpointManager(tmp_path), with_critic(0), with_critic(1)
+    await straight.train(2)
+    save(manager, straight)
+    resume_training(manager, again)
+    await straight.train(2)
+    await again.train(2)
+    assert again.model.value_head.weight.abs().sum() > 0
+    for a, b in zip(straight.model.parameters(), again.model.parameters(), strict=True):
+        assert torch.equal(a, b)
 
 
 def test_auto_starts_anew_where_nothing_was_saved(tmp_path):
