@@ -1,6 +1,7 @@
 import os
 import subprocess
 import sys
+from functools import partial
 
 import gymnasium as gym
 import pytest
@@ -10,6 +11,7 @@ from envs_registry.reasoning_gym_sets import REASONING_GYM, REASONING_GYM_SKIPPE
 from ludic_gym.adapters.reasoning_gym_env import GUARDS, ReasoningGymEnv, answer_of
 from ludic_gym.errors import ConfigError, NoOracle
 from ludic_gym.testing import check_text_env
+from ludic_gym.testing.rules import RULES
 
 pytest.importorskip("reasoning_gym", reason="needs the extra `adapters`")
 ATTACKS = (
@@ -23,9 +25,13 @@ ATTACKS = (
 )
 
 
-@pytest.mark.parametrize("name", ["chain_sum", "spiral_matrix"])
-def test_a_data_set_keeps_the_contract(name):
-    check_text_env(f"ludic/rg-{name}-v0")
+def test_a_data_set_keeps_the_contract():
+    check_text_env("ludic/rg-chain_sum-v0")
+
+
+@pytest.mark.parametrize(("rule", "check"), RULES, ids=[rule for rule, _ in RULES])
+def test_one_whose_scorer_runs_answers_keeps_it_too(rule, check):
+    check(partial(gym.make, "ludic/rg-spiral_matrix-v0", disable_env_checker=True))
 
 
 @pytest.mark.parametrize(

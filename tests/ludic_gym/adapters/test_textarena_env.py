@@ -1,0 +1,172 @@
+import copy
+import pickle
+import random
+from functools import partial
+
+import gymnasium as gym
+import pettingzoo
+import pytest
+
+import ludic_gym  # noqa: F401 (registers the ids)
+from envs_registry.textarena_games import (
+    TEXTARENA_ONE_PLAYER,
+    TEXTARENA_SKIPPED,
+    TEXTARENA_TWO_PLAYER,
+)
+from ludic_gym.adapters.textarena_env import TextArenaAECEnv, TextArenaEnv
+from ludic_gym.adapters.textarena_game import new_match
+from ludic_gym.errors import ConfigError, EnvError, EpisodeOver
+from ludic_gym.testing.rules import RULES
+
+pytest.importorskip("textarena", reason="needs the extra `adapters`")
+# What PettingZoo advises about texts.
+pytestmark = pytest.mark.filterwarnings("ignore:Observation|Action space:UserWarning")
+
+
+@pytest.mark.parametrize(("rule", "check"), RULES, ids=[rule for rule, _ in RULES])
+def test_a_one_player_game_keeps_the_contract(rule, check):
+    check(partial(gym.make, "ludic/ta-Minesweeper-v0", disable_env_checker=True))
+
+
+@pytest.mark.parametrize("game", ["TicTacToe-v0", "KuhnPoker-v0"])
+def test_a_two_player_game_passes_pettingzoos_tests(game, capsys):
+    from pettingzoo.test import api_test, seed_test
+
+    api_test(pettingzoo.make("aec", f"ludic/ta-{game}"))
+    seed_test(lambda: pettingzoo.make("aec", f"ludic/ta-{game}"))
+
+
+def test_a_game_shows_only_what_is_new():
+    env = gym.make("ludic/ta-GuessTheNumber-v0").unwrapped
+    rules, _ = env.reset(seed=0)
+    assert "between 1 and 20" in rules
+    seen = [env.step("7")[0] for _ in range(3)]
+    assert all("7" in text and len(text) < len(rules) for text in seen[:1])
+    assert all(rules not in text for text in seen)
+
+
+def test_brackets_are_added_where_textarena_adds_them():
+    replies = []
+    for action in ("7", "[7]"):
+        env = TextArenaEnv("GuessTheNumber-v0")
+        env.reset(seed=0)
+        replies.append(env.step(action)[1:4])
+    assert replies[0] == replies[1]
+
+
+def test_a_guess_wins_and_an_invalid_move_loses():
+    env = TextArenaEnv("GuessTheNumber-v0")
+    outcomes = set()
+    for number in range(1, 21):
+        env.reset(seed=3)
+        _, reward, over, _, info = env.step(str(number))
+        if over:
+            outcomes.add((reward, info["success"], info["outcome"], info["reward/game"]))
+    assert outcomes == {(1.0, True, "win", 1.0)}
+    env.reset(seed=3)
+    over = False
+    while not over:
+        _, reward, over, _, info = env.step("no number")
+    assert (info["success"], info["outcome"]) == (False, "illegal")
+
+
+def test_global_generators_neither_decide_nor_change():
+    matches = []
+    for seed in (1, 2):
+        random.seed(seed)
+        state = random.getstate()
+        env = TextArenaEnv("Mastermind-v0")
+        matches.append([env.reset(seed=5), env.step("[1 2 3 4]"), env.step("[4 3 2 1]")])
+        assert random.getstate() == state
+    assert matches[0] == matches[1]
+
+
+def test_matches_of_one_process_do_not_share_a_generator():
+    env, other = TextArenaEnv("Blackjack-v0"), TextArenaEnv("Blackjack-v0")
+    env.reset(seed=5)
+    alone = [env.step("hit") for _ in range(3)]
+    env.reset(seed=5)
+    other.reset(seed=6)
+    beside = []
+    for _ in range(3):
+        beside.append(env.step("hit"))
+        other.step("hit")
+    assert beside == alone
+
+
+@pytest.mark.parametrize("twin_of", [copy.deepcopy, lambda env: pickle.loads(pickle.dumps(env))])
+def test_a_copy_of_a_two_player_game_goes_on_like_the_original(twin_of):
+    env = TextArenaAECEnv("TicTacToe-v0")
+    env.reset(seed=0)
+    env.step("[4]")
+    twin = twin_of(env)
+    for either in (env, twin):
+        either.step("[0]")
+    assert env.observe("player_0") == twin.observe("player_0")
+    assert twin.observe("player_0") != ""
+
+
+def test_two_players_take_turns_and_both_hear_the_end():
+    env = TextArenaAECEnv("TicTacToe-v0")
+    env.reset(seed=0)
+    movers = []
+    for cell in ("4", "0", "1", "3", "7"):
+        movers.append(env.agent_selection)
+        env.step(cell)
+    assert movers == ["player_0", "player_1"] * 2 + ["player_0"]
+    assert env.rewards == {"player_0": 1.0, "player_1": -1.0}
+    assert all(env.terminations.values())
+    ends = [env.infos[agent]["outcome"] for agent in env.possible_agents]
+    assert ends == ["win", "loss"]
+    with pytest.raises(EpisodeOver, match="the game is over for player_1"):
+        env.step("8")
+    for _ in range(2):
+        env.step(None)
+    assert env.agents == []
+
+
+def test_an_aec_game_keeps_the_order_of_calls():
+    env = TextArenaAECEnv("TicTacToe-v0")
+    with pytest.raises(EpisodeOver, match="no game is running"):
+        env.step("4")
+    env.reset(seed=0)
+    with pytest.raises(EnvError, match="player_0 is to move"):
+        env.step(None)
+
+
+def test_a_game_that_breaks_is_over_and_costs_who_broke_it(monkeypatch):
+    env = TextArenaEnv("GuessTheNumber-v0")
+    env.reset(seed=0)
+    env._match.env.max_turns = None
+    env._match.env.state.game_state = None
+    _, reward, over, _, info = env.step("7")
+    assert (reward, over, info["outcome"], info["success"]) == (-1.0, True, "broken", False)
+    assert "Error: " in info["game_error"]
+
+
+def test_a_game_that_there_is_not_is_refused_with_those_near_to_it():
+    with pytest.raises(ConfigError, match=r"no game 'Mastermind-v9'; near to it: Mastermind-v0, "):
+        TextArenaEnv("Mastermind-v9")
+
+
+def test_a_game_for_another_number_of_players_is_refused():
+    with pytest.raises(ConfigError, match="TextArena cannot set up 'TicTacToe-v0'"):
+        new_match("TicTacToe-v0", 5, seed=0)
+
+
+def test_every_game_of_one_or_two_players_is_an_environment_or_has_a_reason_not_to_be():
+    from textarena.envs.registration import ENV_REGISTRY
+
+    listed = {*TEXTARENA_ONE_PLAYER, *TEXTARENA_TWO_PLAYER, *TEXTARENA_SKIPPED}
+    there = {name.removesuffix("-v0") for name in ENV_REGISTRY if name.endswith("-v0")}
+    assert listed == there
+    assert len(listed) == sum(
+        map(len, (TEXTARENA_ONE_PLAYER, TEXTARENA_TWO_PLAYER, TEXTARENA_SKIPPED))
+    )
+
+
+@pytest.mark.parametrize("game", sorted({*TEXTARENA_ONE_PLAYER, *TEXTARENA_TWO_PLAYER}))
+def test_every_game_begins_alike_for_the_same_seed(game):
+    players = 1 if game in TEXTARENA_ONE_PLAYER else 2
+    first, again = (new_match(f"{game}-v0", players, seed=7) for _ in range(2))
+    assert first.read(0) == again.read(0) != ""
