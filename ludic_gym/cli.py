@@ -28,6 +28,9 @@ COMMANDS = {
 PLUGIN_SUMMARIES = {
     "train": "let a model learn to play; needs the extra 'train'",
     "plan": "memory and time that training a model would take; needs the extra 'train'",
+    "actor": "play for a trainer that runs elsewhere; needs the extra 'train'",
+    "top": "watch the queue between actors and a trainer; needs the extra 'train'",
+    "launch": "start trainer, actors and Redis on this machine; needs the extra 'train'",
     "serve": "start vLLM with what training needs; needs the extra 'train'",
     "status": "the version, state and load of vLLM servers; needs the extra 'train'",
     "doctor": "compare a server with the trainer, and test pushing params; needs 'train'",

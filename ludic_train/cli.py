@@ -12,12 +12,11 @@ from typing import Annotated
 import tyro
 
 from ludic_gym.errors import ConfigError
-from ludic_train.recipes import ARITHMETIC, TIC_TAC_TOE, Recipe, RecipeConfig
+from ludic_train.recipes import RECIPES, Recipe, RecipeConfig
 from ludic_train.recipes import train as train_recipe
 from ludic_train.recipes.folder import is_resumable, started_config
 from ludic_train.recipes.run import Interrupted
 
-RECIPES = {recipe.name: recipe for recipe in (TIC_TAC_TOE, ARITHMETIC)}
 INTERRUPTED = 130
 
 
@@ -25,6 +24,10 @@ INTERRUPTED = 130
 class _Options:
     config: Annotated[RecipeConfig, tyro.conf.arg(name="")]
     resume: Annotated[bool, tyro.conf.arg(help="Go on with the run in --out.")] = False
+    queue: Annotated[
+        str | None,
+        tyro.conf.arg(help="Let actors play (`ludic actor`), through the queue at this URL."),
+    ] = None
 
 
 def train(argv: list[str]) -> int:
@@ -41,7 +44,9 @@ def train(argv: list[str]) -> int:
         # What is not said again stays as it was when the run was started.
         options = _parse(recipe, argv[1:], started_config(recipe, out))
     try:
-        asyncio.run(train_recipe(recipe, options.config, resume=options.resume))
+        asyncio.run(
+            train_recipe(recipe, options.config, resume=options.resume, queue=options.queue)
+        )
     except Interrupted:
         print(f"saved; {how_to_go_on(recipe, out)}")
         return INTERRUPTED
@@ -82,6 +87,7 @@ def overview() -> str:
             "  ludic train tic-tac-toe --out runs/mine --seed 1 --updates 400",
             "  ludic train tic-tac-toe --out runs/mine --resume",
             "  ludic train arithmetic --model path/to/model --updates 50",
+            "  ludic train tic-tac-toe --queue redis://localhost:6379",
             "",
             "`ludic train RECIPE --help` lists the options.",
         ]

@@ -4,4 +4,6 @@ from ludic_train.recipes.arithmetic import ARITHMETIC
 from ludic_train.recipes.recipe import Recipe, RecipeConfig, train
 from ludic_train.recipes.tic_tac_toe import TIC_TAC_TOE
 
-__all__ = ["ARITHMETIC", "TIC_TAC_TOE", "Recipe", "RecipeConfig", "train"]
+RECIPES = {recipe.name: recipe for recipe in (TIC_TAC_TOE, ARITHMETIC)}
+
+__all__ = ["ARITHMETIC", "RECIPES", "TIC_TAC_TOE", "Recipe", "RecipeConfig", "train"]

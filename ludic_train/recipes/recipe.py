@@ -16,15 +16,22 @@ from ludic_gym.bench.runner import run_bench
 from ludic_gym.errors import ConfigError, EpisodeError
 from ludic_gym.rollout import run_episodes
 from ludic_gym.types import MakePolicy, Rollout, Task
-from ludic_train.algorithms import make_grpo, make_sft
+from ludic_train.algorithms import RLAlgorithm, make_grpo, make_sft
 from ludic_train.inference.saved import PolicySpec, new_context
+from ludic_train.publishers import PolicyPublisher
 from ludic_train.recipes.folder import open_run
 from ludic_train.recipes.learner import Learner, learner_from_model, learner_from_nothing
+from ludic_train.recipes.remote import forget_queue, lag_of, remote_games
 from ludic_train.recipes.report import show
 from ludic_train.recipes.run import Run, Stage, carry_out, open_loggers
 from ludic_train.rendering import with_token_ids
 from ludic_train.saw import items_from
-from ludic_train.sources import OfflineBatchSource, RolloutBatchSource
+from ludic_train.sources import (
+    BatchSource,
+    OfflineBatchSource,
+    PipelineBatchSource,
+    RolloutBatchSource,
+)
 from ludic_train.trainer import Trainer, TrainerConfig
 
 CONCURRENCY = 256
@@ -133,20 +140,23 @@ class Recipe:
 
 
 async def train(
-    recipe: Recipe, config: RecipeConfig, *, resume: bool = False
+    recipe: Recipe, config: RecipeConfig, *, resume: bool = False, queue: str | None = None
 ) -> Mapping[str, float]:
     """Train as `config` says, report in its folder, return the final measurements.
 
+    queue: URL of a queue; its actors play then (`ludic actor`) instead of the learner itself.
     Raises Interrupted after an orderly Ctrl-C; `resume` goes on from there, with the same config.
     """
     open_run(recipe, config, resume=resume)
+    if not resume:
+        forget_queue(config.out)
     if config.model is None:
         shown = await play(
             recipe.demonstrations(config.seed, config.demonstrations), recipe.demonstrator
         )
         spec = PolicySpec(context="latest", system_prompt="", max_tokens=recipe.max_tokens)
         learner = learner_from_nothing(shown, spec, reply=recipe.reply, seed=config.seed)
-        stages = [imitation(recipe, config, learner, shown), own_games(recipe, config, learner)]
+        stages = [imitation(recipe, config, learner, shown)]
     else:
         learner = learner_from_model(
             config.model,
@@ -155,7 +165,8 @@ async def train(
             seed=config.seed,
             sampler=config.sampler,
         )
-        stages = [own_games(recipe, config, learner)]
+        stages = []
+    stages.append(own_games(recipe, config, learner, queue))
     with open_loggers(config.out, sum(stage.updates for stage in stages)) as logger:
         run = Run(
             out=config.out,
@@ -165,7 +176,10 @@ async def train(
             eval_every=config.eval_every,
             logger=logger,
         )
-        await carry_out(run, resume=resume)
+        try:
+            await carry_out(run, resume=resume)
+        finally:
+            await _close(stages[-1].trainer.batch_source)
     results = await evaluate(recipe, learner, recipe.final_episodes)
     samples = [task for tasks in recipe.measures(2).values() for task in tasks]
     games = await play(samples, learner.make_policy)
@@ -196,9 +210,47 @@ def imitation(
     return Stage(name="imitation", trainer=trainer, updates=config.imitation_updates)
 
 
-def own_games(recipe: Recipe, config: RecipeConfig, learner: Learner) -> Stage:
-    """GRPO updates on episodes that the learner plays itself."""
-    algo = make_grpo(entropy=config.entropy)
+def own_games(
+    recipe: Recipe, config: RecipeConfig, learner: Learner, queue: str | None = None
+) -> Stage:
+    """GRPO updates on episodes that the learner plays itself, or that come through a queue."""
+    algo = own_algorithm(config.entropy)
+    cfg = TrainerConfig(
+        lr=config.lr,
+        warmup_updates=20,
+        decay_updates=config.updates,
+        minibatches=config.minibatches,
+        # Nobody samples between the updates of a batch.
+        sync_every_steps=config.minibatches if config.sampler else 1,
+        max_lag=None if queue is None else lag_of(config.minibatches),
+        seed=config.seed,
+    )
+    source, publisher = _ends(recipe, config, learner, algo, cfg, queue)
+    trainer = Trainer(learner.model, algo, source, publisher, cfg)
+    return Stage(name="own games", trainer=trainer, updates=config.updates)
+
+
+def own_algorithm(entropy: float) -> RLAlgorithm:
+    """What a recipe learns its own games by, actors included."""
+    return make_grpo(entropy=entropy)
+
+
+def _ends(
+    recipe: Recipe,
+    config: RecipeConfig,
+    learner: Learner,
+    algo: RLAlgorithm,
+    cfg: TrainerConfig,
+    queue: str | None,
+) -> tuple[BatchSource, PolicyPublisher]:
+    """Where batches come from, and where params go."""
+    if queue is not None and config.sampler is not None:
+        raise ConfigError(
+            f"sampler={config.sampler} with queue={queue}: actors of a queue sample by themselves; "
+            "leave one out"
+        )
+    if queue is not None:
+        return remote_games(config.out, learner, queue, groups=config.groups, cfg=cfg)
     source = RolloutBatchSource(
         recipe.tasks(config.seed),
         learner.make_policy,
@@ -207,17 +259,12 @@ def own_games(recipe: Recipe, config: RecipeConfig, learner: Learner) -> Stage:
         group_size=config.group_size,
         concurrency=CONCURRENCY,
     )
-    cfg = TrainerConfig(
-        lr=config.lr,
-        warmup_updates=20,
-        decay_updates=config.updates,
-        minibatches=config.minibatches,
-        # Nobody samples between the updates of a batch.
-        sync_every_steps=config.minibatches if config.sampler else 1,
-        seed=config.seed,
-    )
-    trainer = Trainer(learner.model, algo, source, learner.publisher, cfg)
-    return Stage(name="own games", trainer=trainer, updates=config.updates)
+    return source, learner.publisher
+
+
+async def _close(source: BatchSource) -> None:
+    if isinstance(source, PipelineBatchSource):
+        await source.aclose()
 
 
 async def evaluate(recipe: Recipe, learner: Learner, episodes: int) -> dict[str, float]:

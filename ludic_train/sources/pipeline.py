@@ -7,6 +7,7 @@ from typing import Any
 
 from ludic_gym.errors import ConfigError
 from ludic_train.config import TrainerConfig
+from ludic_train.errors import CheckpointError
 from ludic_train.queues.base import GroupQueue, QueueStatus, TrainerReport
 from ludic_train.saw import SAWBatch
 from ludic_train.sources.feed import Feed, FeedOptions, KeepGroup
@@ -95,6 +96,10 @@ class PipelineBatchSource:
         """Go on after the groups of `state`; those after it are given again."""
         if self._thread is not None:
             raise ConfigError("the queue is being read already; load the state before training")
+        if "cursor" not in state:
+            raise CheckpointError(
+                f"the checkpoint's source kept {sorted(state)}: that run did not learn from a queue"
+            )
         self._feed.cursor, self._feed.trained = str(state["cursor"]), int(state["trained"])
         self._asked = self._feed.trained
 

@@ -12,7 +12,7 @@ from ludic_gym.errors import ConfigError, EpisodeError
 from ludic_gym.rollout import env_pool, grouped, run_episodes
 from ludic_gym.types import Episode, MakePolicy, Rollout, Task
 from ludic_train.algorithms import RLAlgorithm
-from ludic_train.errors import EmptyBatch
+from ludic_train.errors import CheckpointError, EmptyBatch
 from ludic_train.losses import REWARDS
 from ludic_train.metrics import Metrics, Stat, Total, merge
 from ludic_train.saw import SAWBatch, SAWItem, items_from, require_trainable
@@ -107,6 +107,11 @@ class RolloutBatchSource:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Skip the tasks that were taken already; `tasks` must be a fresh, equal iterator."""
+        if "taken" not in state:
+            raise CheckpointError(
+                f"the checkpoint's source kept {sorted(state)}: that run learned from a queue; "
+                "resume it with one"
+            )
         skip = int(state["taken"]) - self.taken
         if skip < 0:
             raise ConfigError(f"cannot go back from task {self.taken} to task {state['taken']}")
