@@ -95,9 +95,16 @@ class ControlClient:
         """Workers that each take the params."""
         return int((await self.get("/get_world_size"))["world_size"])
 
+    async def text(self, path: str) -> str:
+        """What a route answers to GET, as it is."""
+        return await self._answer("GET", path, None)
+
     async def _asked(
         self, method: str, path: str, body: Mapping[str, Any] | None
     ) -> dict[str, Any]:
+        return _object(await self._answer(method, path, body))
+
+    async def _answer(self, method: str, path: str, body: Mapping[str, Any] | None) -> str:
         import aiohttp
 
         try:
@@ -112,7 +119,7 @@ class ControlClient:
             )
         if response.status != 200:
             raise PublishError(f"{path} answered {response.status}: {_reason(text)}")
-        return _object(text)
+        return text
 
 
 def _object(text: str) -> dict[str, Any]:

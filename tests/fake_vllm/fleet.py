@@ -16,6 +16,14 @@ from safetensors.torch import load_file
 from ludic_vllm.wire import ParamInfo, broadcast, buffer_bytes, gloo_group, join_store, unpacked
 
 MISSING = "the update lacks"
+METRICS = """# HELP vllm:num_requests_running Number of requests.
+# TYPE vllm:num_requests_running gauge
+vllm:num_requests_running{engine="0",model_name="a b"} 3.0
+vllm:num_requests_running{engine="1",model_name="a b"} 4.0
+vllm:num_requests_waiting{engine="0"} 2.0
+vllm:kv_cache_usage_perc{engine="0"} 0.25
+vllm:generation_tokens_total{engine="0"} 12345.0
+"""
 
 
 def digest(params):
@@ -87,10 +95,13 @@ class FakeVLLM:
         device = {"device_config": {"device": "cpu"}}
         answers = {
             "/health": {},
+            "/is_paused": {"is_paused": self.paused},
             "/weight_info": {"weight_version": self.version},
             "/get_world_size": {"world_size": 1},
             "/server_info": {"vllm_config": device},
         }
+        if request.path == "/metrics":
+            return web.Response(text=METRICS)
         if request.path not in answers:
             return web.Response(status=404)
         return web.json_response(answers[request.path])

@@ -1,0 +1,42 @@
+"""What servers are at, in one table."""
+
+import asyncio
+
+from fake_vllm.fleet import running
+
+from ludic_gym.cli import main
+from ludic_train.serving.status_command import Status, statuses
+
+NOBODY = "http://127.0.0.1:1"
+
+
+async def test_a_servers_version_and_load_are_added_up_over_its_engines():
+    async with running(1, {}) as (server,):
+        server.version, server.paused = "12", True
+        assert await statuses([f"{server.url}/v1"]) == [
+            Status(
+                url=server.url,
+                version="12",
+                is_paused=True,
+                running=7,
+                waiting=2,
+                cache=0.25,
+                sampled=12345,
+            )
+        ]
+
+
+async def test_a_server_that_does_not_answer_hides_no_other():
+    async with running(1, {}) as (server,):
+        missing, found = await statuses([NOBODY, server.url])
+    assert "ClientConnectorError" in missing.error
+    assert found.error == ""
+
+
+async def test_the_command_prints_a_row_each_and_its_code_says_if_one_is_missing(capsys):
+    async with running(1, {}) as (server,):
+        assert await asyncio.to_thread(main, ["status", server.url]) == 0
+        assert await asyncio.to_thread(main, ["status", server.url, NOBODY]) == 1
+    rows = [line for line in capsys.readouterr().out.splitlines() if "http" in line]
+    assert len(rows) == 3
+    assert rows[0].count("12,345") == 1
