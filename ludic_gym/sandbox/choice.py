@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, partial
 
 from ludic_gym.errors import ConfigError, NoSandbox, SandboxError
 from ludic_gym.sandbox.bubblewrap import Bubblewrap
+from ludic_gym.sandbox.container import Container
 from ludic_gym.sandbox.launch import Backend
 from ludic_gym.sandbox.local import LocalSandbox
 from ludic_gym.sandbox.loop import run_blocking
@@ -18,6 +19,8 @@ from ludic_gym.sandbox.types import Limits, Program, Sandbox
 BACKENDS: Mapping[str, Callable[[], Backend]] = {
     "bubblewrap": Bubblewrap,
     "native": Native,
+    "docker": partial(Container, "docker"),
+    "podman": partial(Container, "podman"),
 }
 UNSAFE = "process"
 TRIAL = Program(source="print('works')")

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Protocol
 
 from ludic_gym.errors import SandboxError
-from ludic_gym.sandbox import worker
 from ludic_gym.sandbox.types import Guarantees, Limits
 
 # Not -I, which would ignore PYTHONHASHSEED; the environment is ours from the first name to the
@@ -107,7 +106,7 @@ CPU_CODE = 128 + signal.SIGXCPU
 @cache
 def worker_source() -> str:
     """The worker's text, without the call."""
-    return Path(worker.__file__).read_text(encoding="utf-8")
+    return Path(__file__).with_name("worker.py").read_text(encoding="utf-8")
 
 
 def worker_command(python: str, uid: int = 0) -> tuple[str, ...]:

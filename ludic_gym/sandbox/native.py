@@ -13,7 +13,6 @@ from functools import cache
 from pathlib import Path
 
 from ludic_gym.errors import NoSandbox
-from ludic_gym.sandbox import confine
 from ludic_gym.sandbox.launch import (
     ENVIRONMENT,
     PYTHON_FLAGS,
@@ -72,5 +71,5 @@ def launch_as(host_uid: int, limits: Limits) -> Launch:
 @cache
 def source() -> str:
     """The text of what confines, then the worker's."""
-    confining = Path(confine.__file__).read_text(encoding="utf-8")
+    confining = Path(__file__).with_name("confine.py").read_text(encoding="utf-8")
     return confining + worker_source().replace(FUTURE, "")
