@@ -45,7 +45,7 @@ class QuestionEnv(TextEnv):
         return self._question.text, {"system_prompt": self.prompt, **info}
 
     def _advance(self, action: str) -> Turn:
-        grade = type(self).grade(action, self._question.truth)
+        grade = self._grade_of(action)
         reward = float(grade.correct)
         info = ending(success=grade.correct, correct=reward)
         info["answer"] = grade.answer or ""
@@ -53,6 +53,9 @@ class QuestionEnv(TextEnv):
         info["truth"] = self._question.truth
         self._verdict = f"\n\n{action}\n\n{'correct' if grade.correct else 'wrong'}"
         return "", reward, True, False, info
+
+    def _grade_of(self, action: str) -> Grade:
+        return type(self).grade(action, self._question.truth)
 
     def _picture(self) -> str:
         return self._question.text + self._verdict

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 from ludic_gym.data import Row, load, renamed, text_field
+from ludic_gym.envs.base import checked_choice
 from ludic_gym.envs.qa import DatasetEnv, Question
 from ludic_gym.errors import DataError
-from ludic_gym.graders import grade_exact
+from ludic_gym.graders import Grade, grade_exact, grade_f1
 
 SAMPLE = Path(__file__).parent / "data" / "short_answer_sample.jsonl"
+GRADERS = {"exact": grade_exact, "f1": grade_f1}
 REAL = "google-research-datasets/nq_open"
 
 
@@ -22,6 +25,8 @@ class ShortAnswerEnv(DatasetEnv):
     data: another source: the path of a .jsonl, .jsonl.gz or .parquet file with the fields
         "question" and "answers" (a list of texts; "answer" will do), of a folder with such a file
         for each split, or a hub id.
+    match: "exact": the answer has the words of an accepted one. "f1": it shares enough of them, F1
+        of 0.8 or more, and does not hedge.
 
     Case, punctuation and articles do not matter. Reward: 1 for an accepted answer. The truth of the
     last info has the accepted answers, one a line.
@@ -34,10 +39,18 @@ class ShortAnswerEnv(DatasetEnv):
     grade = grade_exact
 
     def __init__(
-        self, data: str | None = None, split: str | None = None, render_mode: str | None = None
+        self,
+        data: str | None = None,
+        split: str | None = None,
+        match: Literal["exact", "f1"] = "exact",
+        render_mode: str | None = None,
     ) -> None:
+        self._match = checked_choice("match", match, tuple(GRADERS))
         rows = load(data, question, sample=SAMPLE, real=REAL, split=split)
         super().__init__(rows.items, rows.origin, render_mode)
+
+    def _grade_of(self, action: str) -> Grade:
+        return GRADERS[self._match](action, self._question.truth)
 
     def oracle_action(self) -> str:
         """The first accepted answer. Raises NoOracle when no question is open."""

@@ -1,6 +1,7 @@
 import json
 import re
 from collections import Counter
+from dataclasses import replace
 
 import gymnasium as gym
 import pytest
@@ -180,3 +181,14 @@ def test_a_file_says_everywhere_which_it_is(tmp_path):
     assert info["split"] == "file"
     assert re.fullmatch(r"rows\.jsonl@[0-9a-f]{16}", info["data"])
     assert f"<GSM8KEnv {info['data']}, 1 rows>" in repr(env)
+
+
+def test_short_answers_may_share_most_of_their_words():
+    for match, reward in [("exact", 0.0), ("f1", 1.0)]:
+        env = gym.make("ludic/ShortAnswer-v0", match=match).unwrapped
+        env.reset(seed=0)
+        # Five words of which four are right: 2 * 4 / 9.
+        env._question = replace(env._question, truth="one two three four")
+        assert env.step("one two three four five")[1] == reward
+    with pytest.raises(ConfigError, match="match is one of exact, f1"):
+        gym.make("ludic/ShortAnswer-v0", match="close")
