@@ -87,6 +87,11 @@ def perfect_action(game: Game[S], state: S, rng: np.random.Generator) -> str:
     return pick(rng, game.best_actions(state))
 
 
+def caseless(text: str) -> str:
+    """The text in lower case, without white space around it: how words are read as actions."""
+    return text.strip().lower()
+
+
 def outcome_of(reward: float) -> str:
     """What a player's return is called: "win", "draw" or "loss"."""
     return "win" if reward > 0 else "loss" if reward < 0 else "draw"

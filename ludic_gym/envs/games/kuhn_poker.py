@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ludic_gym.envs.base import pick
-from ludic_gym.envs.game import Game
+from ludic_gym.envs.game import Game, caseless
 from ludic_gym.envs.one_player import OnePlayerEnv
 from ludic_gym.envs.two_player import GameAECEnv, GameParallelEnv
 
@@ -176,6 +176,7 @@ KUHN_POKER = Game(
     observation=observation,
     system_prompt=system_prompt,
     best_actions=best_actions,
+    read=caseless,
 )
 
 

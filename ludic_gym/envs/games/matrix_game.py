@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ludic_gym.envs.game import Game
+from ludic_gym.envs.game import Game, caseless
 
 Pair = tuple[str, str]
 
@@ -45,6 +45,7 @@ def matrix_game(
         observation=partial(observation, rounds),
         system_prompt=lambda player: prompt,
         best_actions=best_actions,
+        read=caseless,
         made_by=made_by,
     )
 

@@ -104,3 +104,9 @@ def test_an_action_out_of_turn_is_illegal():
     env = gym.make(ID)
     env.reset(seed=0)
     assert env.step("call")[4]["outcome"] == "illegal"
+
+
+def test_the_case_of_an_action_does_not_matter():
+    env = gym.make("ludic/KuhnPoker-v0")
+    env.reset(seed=0)
+    assert "bet" in env.step("Bet")[0]

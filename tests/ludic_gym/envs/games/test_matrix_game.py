@@ -45,6 +45,12 @@ def test_both_actions_count_at_once():
     assert not any(ended.values())
 
 
+def test_the_case_of_a_choice_does_not_matter():
+    env = joint()
+    observations = env.step({"player_0": " Rock\n", "player_1": "PAPER"})[0]
+    assert observations["player_0"] == "Round 2 of 9. You - other:\nrock - paper"
+
+
 def test_nine_rounds_end_the_game_for_both():
     env = joint()
     for _ in range(9):
