@@ -54,6 +54,22 @@ async def test_training_goes_on_while_what_it_was_is_written(tmp_path):
     assert equal(params_of(again), params_of(trainer))
 
 
+async def test_shards_are_those_of_the_moment_they_were_saved(tmp_path):
+    trainer, manager, may_write = new_trainer(), CheckpointManager(tmp_path), Event()
+    with BackgroundSaver(manager) as saver:
+        await trainer.train(1)
+        saved = params_of(trainer)
+        saver._threads.submit(may_write.wait)
+        saver.save_shards(trainer)
+        await trainer.train(2)
+        may_write.set()
+    again = new_trainer()
+    resume_training(manager, again)
+    assert (again.version, equal(params_of(again), saved)) == (1, True)
+    await again.train(2)
+    assert equal(params_of(again), params_of(trainer))
+
+
 def full_disk(folder, params):
     raise OSError("no space left")
 
