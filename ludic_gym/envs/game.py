@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, SupportsIndex, TypeVar
 
 import numpy as np
 
@@ -46,9 +46,9 @@ class Game(Generic[S]):
     verdict: Callable[[S, int], tuple[str, bool]] | None = None
     made_by: Callable[[], Game[S]] | None = None
 
-    def __reduce__(self) -> str | tuple[Any, ...]:
+    def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
         # Its functions may be local ones, which cannot be pickled.
-        return (self.made_by, ()) if self.made_by else super().__reduce__()
+        return (self.made_by, ()) if self.made_by else object.__reduce_ex__(self, protocol)
 
     def is_allowed(self, state: S, action: str) -> bool:
         """Whether the mover may do what was read."""

@@ -1,7 +1,13 @@
+import copy
+import pickle
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from ludic_gym.envs.game import outcome_of, perfect_action, random_action, solved
+from ludic_gym.envs.games.kuhn_poker import KUHN_POKER
+from ludic_gym.envs.games.nim import nim
 from ludic_gym.envs.tic_tac_toe import TIC_TAC_TOE
 
 # Take one or two matches in turn; who takes the last one wins. State: matches left, who moves.
@@ -45,6 +51,15 @@ def test_random_replies_are_drawn_from_all_legal_ones():
         "C2",
         "C3",
     }
+
+
+def test_a_game_survives_pickling_by_its_maker_or_by_its_functions():
+    made = nim(4, 2)
+    assert pickle.loads(pickle.dumps(made)) is copy.deepcopy(made) is made
+    assert pickle.loads(pickle.dumps(KUHN_POKER)) == copy.deepcopy(KUHN_POKER) == KUHN_POKER
+    # What has neither says so.
+    with pytest.raises((pickle.PicklingError, AttributeError), match="lambda"):
+        pickle.dumps(replace(KUHN_POKER, mover=lambda state: 0))
 
 
 def test_a_return_has_a_name():
