@@ -75,7 +75,9 @@ def read_metrics(path: Path | str) -> list[dict[str, float]]:
 
 
 class ConsoleLogger:
-    """A live panel of the latest numbers in a terminal; plain lines anywhere else.
+    """Live panels of the latest numbers in a terminal, by family; plain lines anywhere else.
+
+    A family is what names have before the slash, as in seconds/update and seconds/next_batch.
 
     total: updates that the run will make, for the progress bar and the time left.
     headline: the metric whose history is drawn.
@@ -165,27 +167,51 @@ class ConsoleLogger:
             (f" {readable(latest)}", "bold green"),
         )
         bar = ProgressBar(self.total, self._update, width=width, complete_style="green")
-        body = Group(chart, Text(), self._columns(width), Text(), bar)
+        body = Group(chart, self._columns(width), bar)
         heading = Text(f"{self.title}  {self._progress()}")
         return Panel(body, title=heading, title_align="left", width=width + 4)
 
     def _columns(self, width: int) -> RenderableType:
+        from rich.console import Group
         from rich.table import Table
-        from rich.text import Text
 
-        pairs = [pair for pair in self._latest.items() if pair[0] != self.headline]
         columns = 2 if width >= 70 else 1
-        height = -(-len(pairs) // columns)
-        table = Table.grid(padding=(0, 2), expand=True)
-        for _ in range(columns):
-            table.add_column(ratio=1, overflow="ellipsis", no_wrap=True)
-            table.add_column(justify="right", min_width=9, no_wrap=True)
-        for row in range(height):
-            cells = [Text() for _ in range(2 * columns)]
-            for column, (name, value) in enumerate(pairs[row::height]):
-                cells[2 * column : 2 * column + 2] = Text(name, "dim"), Text(readable(value))
-            table.add_row(*cells)
+        shares: list[list[RenderableType]] = [[] for _ in range(columns)]
+        heights = [0] * columns
+        others = {n: v for n, v in self._latest.items() if n != self.headline}
+        for title, numbers in _families(others).items():
+            shortest = heights.index(min(heights))
+            shares[shortest].append(_family_panel(title, numbers))
+            heights[shortest] += len(numbers) + 2
+        table = Table.grid(padding=(0, 1), expand=True)
+        for _ in shares:
+            table.add_column(ratio=1)
+        table.add_row(*(Group(*share) for share in shares))
         return table
+
+
+def _families(metrics: Mapping[str, float]) -> dict[str, dict[str, float]]:
+    """The metrics by what their names have before the slash, without it; "" for no slash."""
+    families: dict[str, dict[str, float]] = {}
+    for name, value in metrics.items():
+        family, slash, rest = name.partition("/")
+        families.setdefault(family if slash else "", {})[rest if slash else name] = value
+    return families
+
+
+def _family_panel(title: str, numbers: Mapping[str, float]) -> RenderableType:
+    from rich.box import SQUARE
+    from rich.panel import Panel
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table.grid(padding=(0, 1), expand=True)
+    table.add_column(ratio=1, overflow="ellipsis", no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    for name, value in numbers.items():
+        table.add_row(Text(name, "dim"), Text(readable(value)))
+    heading = Text(title, "bold") if title else None
+    return Panel(table, title=heading, title_align="left", box=SQUARE, border_style="dim")
 
 
 class MultiLogger:

@@ -1,6 +1,7 @@
 import io
 import logging
 import math
+import re
 
 import pytest
 import torch
@@ -134,16 +135,33 @@ def test_time_left_is_the_pace_of_the_updates_after_the_first():
 
 
 @pytest.mark.parametrize("width", [30, 60, 120])
-def test_a_terminal_gets_a_panel_with_the_latest_numbers_history_and_progress(width):
+def test_a_terminal_gets_panels_with_the_latest_numbers_history_and_progress(width):
     out, console = console_of(terminal=True, width=width)
     logger = ConsoleLogger(4, title="grpo", console=console, clock=Clock())
     logger.log(1, {"reward": 0.0, "loss": 0.5})
     logger.log(2, {"reward": 1.0, "seconds/update": 123456.0})
     logger.close()
     last = out.getvalue()[out.getvalue().rindex("╭") :]
-    for part in ("grpo", "2/4", "▁█", "loss", "0.5", "seconds/", "123,456"):
+    for part in ("grpo", "2/4", "▁█", "loss", "0.5", "seconds", "update", "123,456"):
         assert part in last
     assert max(map(len, last.split("\n")[:-1])) <= min(width, 100)
+
+
+def test_numbers_of_one_family_share_a_panel():
+    out, console = console_of(terminal=True, width=60)
+    logger = ConsoleLogger(4, console=console, clock=Clock())
+    logger.log(1, {"loss": 1.0, "eval/a": 2.0, "lag": 3.0, "eval/b": 4.0, "reward": 0.5})
+    logger.close()
+    last = out.getvalue()[out.getvalue().rindex("╭") :]
+    names = re.findall(r"│ │ (\w+) +([\d.]+) │ │|┌(?:─ (\w+))?", last)
+    assert names == [
+        ("", "", ""),
+        ("loss", "1", ""),
+        ("lag", "3", ""),
+        ("", "", "eval"),
+        ("a", "2", ""),
+        ("b", "4", ""),
+    ]
 
 
 def test_a_logger_that_fails_is_reported_once_and_the_others_go_on(path, caplog):
