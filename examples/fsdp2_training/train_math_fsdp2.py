@@ -1,0 +1,162 @@
+"""Competition maths on several GPUs: FSDP2, bf16, a strict format, evaluation on the way.
+
+    ludic serve Qwen/Qwen2.5-7B-Instruct --port 8000          # on a GPU that does not train
+    torchrun --nproc-per-node 4 examples/fsdp2_training/train_math_fsdp2.py \
+        --model Qwen/Qwen2.5-7B-Instruct --sampler http://localhost:8000 --device cuda \
+        --split train --dtype bf16 --checkpoint-activations --updates 500
+    python examples/fsdp2_training/train_math_fsdp2.py --offline
+    torchrun --nproc-per-node 2 examples/fsdp2_training/train_math_fsdp2.py --offline
+
+Rank 0 plays, plans and evaluates; the plan gives every rank its own micro-batches, equally many.
+Offline, a tiny random model samples from a whole copy of itself, so all of it runs on a CPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import copy
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from itertools import count
+
+import gymnasium as gym
+import torch
+from torch import Tensor
+
+import ludic_gym  # noqa: F401 - makes the ids known
+from ludic_gym.bench import bench_tasks, run_bench
+from ludic_gym.clients import ChatClient
+from ludic_gym.parsers import boxed_parser, compose_parsers, think_prefix_parser
+from ludic_gym.policies import ChatPolicy, Parsed, RejectCutOff
+from ludic_gym.types import Env, Policy, Sampling, Task
+from ludic_train.algorithms import make_dapo
+from ludic_train.inference import EmbeddedChatClient
+from ludic_train.inference.saved import PolicySpec
+from ludic_train.metrics import Metrics
+from ludic_train.publishers import PolicyPublisher
+from ludic_train.ranks import rank, world_size
+from ludic_train.recipes.learner import learner_from_model, learner_from_nothing
+from ludic_train.sharding import checkpoint_activations, shard_model
+from ludic_train.sources import RolloutBatchSource
+from ludic_train.trainer import Trainer, TrainerConfig
+
+ENV_ID = "ludic/MATH-v0"
+PROMPT = "Think inside <think></think>, then give the final answer as \\boxed{...}."
+
+
+class CopyPublisher:
+    """Puts the params into a whole copy of the model, which samples."""
+
+    def __init__(self, client: EmbeddedChatClient, twin: torch.nn.Module) -> None:
+        self._client = client
+        self._twin = twin
+
+    @torch.no_grad()
+    async def publish(self, params: Iterable[tuple[str, Tensor]], version: int) -> None:
+        """Every param is copied; tied ones share theirs."""
+        own = self._twin.state_dict()
+        for name, param in params:
+            own[name].copy_(param)
+        self._client.policy_version = version
+
+
+def opened(args: argparse.Namespace) -> tuple[torch.nn.Module, ChatClient, PolicyPublisher]:
+    """The model to train, a client that samples from its newest params, and what brings them."""
+    if args.offline:
+        learner = learner_from_nothing([], PolicySpec(max_tokens=args.max_tokens), seed=0)
+        twin = copy.deepcopy(learner.model)
+        client = EmbeddedChatClient(twin, learner.tokenizer)
+        return learner.model, client, CopyPublisher(client, twin)
+    learner = learner_from_model(
+        args.model, max_tokens=args.max_tokens, lora_rank=0, seed=0, sampler=args.sampler
+    )
+    return learner.model, learner.client, learner.publisher
+
+
+def prepared(model: torch.nn.Module, args: argparse.Namespace) -> torch.nn.Module:
+    """The model on its device, spread over the ranks if there are several."""
+    if args.checkpoint_activations:
+        checkpoint_activations(model)
+    if world_size() == 1:
+        return model
+    return shard_model(
+        model.to(args.device), param_dtype=torch.bfloat16 if args.dtype == "bf16" else None
+    )
+
+
+def tasks(split: str | None, max_tokens: int) -> Iterator[Task]:
+    """Problems without end, each row as often as any other; one attempt at each."""
+    kwargs = {} if split is None else {"split": split}
+    rows = gym.make(ENV_ID, **kwargs).unwrapped.num_rows
+    for i in count():
+        sampling, options = Sampling(max_tokens=max_tokens, seed=i), {"row": i % rows}
+        yield Task(
+            env_id=ENV_ID, kwargs=kwargs, seed=i, options=options, sampling=sampling, max_turns=1
+        )
+
+
+async def train(args: argparse.Namespace) -> None:
+    """Make the updates; rank 0 prints the reward of each, and how the test split goes."""
+    model, client, publisher = opened(args)
+    parser = compose_parsers(think_prefix_parser(), boxed_parser())
+
+    def make_policy(env: Env) -> Policy:
+        return Parsed(RejectCutOff(ChatPolicy(client, system_prompt=PROMPT)), parser)
+
+    algo = make_dapo(max_tokens=args.max_tokens, buffer=args.max_tokens // 4)
+    if args.offline:
+        # An untrained model earns the same everywhere, and such groups would all be left out.
+        algo = replace(algo, preprocess=None, full_batches=False)
+    source = RolloutBatchSource(
+        tasks(args.split, args.max_tokens),
+        make_policy,
+        algo,
+        groups_per_batch=args.groups,
+        group_size=args.group_size,
+    )
+    cfg = TrainerConfig(model_device=args.device, lr=args.lr, warmup_updates=10)
+    trainer = Trainer(prepared(model, args), algo, source, publisher, cfg)
+
+    def report(update: int, metrics: Metrics) -> None:
+        if rank() == 0:
+            print(f"update {update:3d}  reward {metrics['reward'].value:.3f}", flush=True)
+
+    async def evaluate() -> None:
+        if rank() == 0:
+            kwargs = {} if args.split is None else {"split": "test"}
+            sampling = Sampling(temperature=0.0, max_tokens=args.max_tokens)
+            held_out = bench_tasks(
+                ENV_ID, kwargs=kwargs, episodes=args.eval_episodes, sampling=sampling, max_turns=1
+            )
+            result = await run_bench(held_out, make_policy)
+            print(f"version {trainer.version}: {result.success_rate:.1%} solved", flush=True)
+
+    await trainer.publish()
+    await evaluate()
+    while trainer.version < args.updates:
+        await trainer.train(min(args.eval_every, args.updates - trainer.version), report)
+        await evaluate()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", default="Qwen/Qwen2.5-7B-Instruct", help="folder or hub id")
+    parser.add_argument("--sampler", help="address of `ludic serve`")
+    parser.add_argument("--offline", action="store_true", help="a tiny model made here")
+    parser.add_argument("--split", help="train; left out, the bundled sample")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--dtype", choices=["fp32", "bf16"], default="fp32")
+    parser.add_argument("--checkpoint-activations", action="store_true")
+    parser.add_argument("--updates", type=int, default=200)
+    parser.add_argument("--eval-every", type=int, default=20)
+    parser.add_argument("--eval-episodes", type=int, default=50)
+    parser.add_argument("--groups", type=int, default=8)
+    parser.add_argument("--group-size", type=int, default=8)
+    parser.add_argument("--max-tokens", type=int, default=1024)
+    parser.add_argument("--lr", type=float, default=1e-6)
+    options = parser.parse_args()
+    if "WORLD_SIZE" in os.environ:
+        torch.distributed.init_process_group("gloo" if options.device == "cpu" else "nccl")
+    asyncio.run(train(options))
