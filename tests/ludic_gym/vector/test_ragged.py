@@ -14,7 +14,9 @@ import ludic_gym  # noqa: F401 (registers the ids)
 from envs_registry import CATALOG
 from ludic_gym.envs.base import TextEnv, ending
 from ludic_gym.errors import ConfigError, EnvError
+from ludic_gym.spaces import TEXT
 from ludic_gym.vector import Arrival, RaggedVectorEnv, make_ragged
+from ludic_gym.wrappers.messages import MESSAGES
 
 GAME = "ludic/TicTacToe-v0"
 
@@ -246,16 +248,48 @@ def test_a_blocking_environment_stays_on_one_thread_of_its_own():
 
 
 def test_a_call_that_takes_too_long_is_a_failure_and_its_late_answer_is_dropped():
-    vector = RaggedVectorEnv([Slow, Slow], timeout_s=1)
+    made = []
+
+    def make():
+        made.append(Slow())
+        return made[-1]
+
+    vector = RaggedVectorEnv([make, make], timeout_s=1)
     vector.reset()
-    stuck = vector.get_attr("let_go")[0]
     shown, _, _, truncated, infos = vector.step(("wait", "b"))
     assert truncated.tolist() == [True, False]
     assert shown == ("hello", "b")
     assert infos["error"][0] == "TimeoutError: the call took longer than timeout_s=1"
-    stuck.set()
+    made[0].let_go.set()
     time.sleep(0.2)
     assert vector.step(("", "c"))[0] == ("hello", "c")
+    # The one that was stuck is left alone, and another is played on another thread.
+    assert len(made) == 3
+    vector.step(("d", "d"))
+    assert len(made[2].threads - made[0].threads) == 1
+
+
+class Mutable(gym.Env):
+    """Shows a list, which callers may change."""
+
+    observation_space = MESSAGES
+    action_space = TEXT
+
+    def reset(self, *, seed=None, options=None):
+        return ({"role": "user", "content": "hello"},), {}
+
+    def step(self, action):
+        return ({"role": "user", "content": action},), 0.0, False, False, {}
+
+
+def test_an_environment_that_is_not_reset_shows_a_copy_of_what_it_showed():
+    vector = RaggedVectorEnv([Mutable, Mutable])
+    vector.reset()
+    before = vector.step(("a", "b"))[0]
+    after, _ = vector.reset(options={"reset_mask": np.array([False, True])})
+    assert [dialog[0]["content"] for dialog in after] == ["a", "hello"]
+    after[0][0]["content"] = "changed"
+    assert before[0][0]["content"] == "a"
 
 
 async def test_an_event_loop_goes_on_while_answers_are_awaited():
