@@ -10,7 +10,8 @@ from envs_registry.textarena_games import TEXTARENA_ONE_PLAYER, TEXTARENA_TWO_PL
 
 _REASONING = "ludic_gym.adapters.reasoning_gym_env:ReasoningGymEnv"
 _TEXTARENA = "ludic_gym.adapters.textarena_env:TextArenaEnv"
-_BOARD = "ludic_gym.adapters.board_env:BoardAECEnv"
+_BOARD = "ludic_gym.adapters.board_env:BoardEnv"
+_BOARD_AEC = "ludic_gym.adapters.board_env:BoardAECEnv"
 _BOARDS = ("chess", "connect_four", "go", "tictactoe")
 _TEXTARENA_AEC = "ludic_gym.adapters.textarena_env:TextArenaAECEnv"
 
@@ -60,7 +61,8 @@ def adapter_entries() -> Iterator[AdapterEntry]:
     for name in _BOARDS:
         yield AdapterEntry(
             id=f"ludic/pz-{name}-v0",
-            aec=_BOARD,
+            gym=_BOARD,
+            aec=_BOARD_AEC,
             kwargs={"game": name},
             package="pygame-ce",
             extra="boards",

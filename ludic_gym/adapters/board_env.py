@@ -1,17 +1,16 @@
-"""BoardAECEnv: PettingZoo's classic board games as texts, with moves in the players' own words."""
+"""BoardAECEnv, BoardEnv: PettingZoo's classic board games as texts, with moves in words."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
+from functools import cache
+from types import MappingProxyType, ModuleType
 from typing import Any
 
-import numpy as np
-
 from ludic_gym.adapters.extras import needed
-from ludic_gym.adapters.two_seats import Ended, TwoSeatsEnv
-from ludic_gym.envs.base import checked_choice
+from ludic_gym.adapters.two_seats import SEATS, Ended, TwoSeatsEnv
+from ludic_gym.envs.base import Info, TextEnv, Turn, checked_choice, pick
 
 # Go keeps the size of its board in variables of its module: there can be but one in a process.
 GO_SIZE = 9
@@ -25,13 +24,14 @@ class Board:
 
     module: where PettingZoo has it. kwargs: what its `raw_env` is made with.
     prompt: the rules, with a place for the seat's `side`.
-    picture: the position of a running game. move: the word for an action that is legal now.
+    picture: the position. legal: the actions that are legal now. move: the word for one of them.
     """
 
     module: str
     prompt: str
     sides: tuple[str, str]
     picture: Callable[[Raw], str]
+    legal: Callable[[Raw], Iterable[int]]
     move: Callable[[Raw, int], str]
     kwargs: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
 
@@ -78,9 +78,8 @@ class BoardAECEnv(TwoSeatsEnv):
 
     def _moves(self) -> dict[str, int]:
         """The legal moves of who is to move, by their words."""
-        raw = self._raw
-        mask = raw.observe(raw.agent_selection)["action_mask"]
-        return {self._board.move(raw, int(action)): int(action) for action in np.flatnonzero(mask)}
+        board, raw = self._board, self._raw
+        return {board.move(raw, int(action)): int(action) for action in board.legal(raw)}
 
     def _legal(self) -> tuple[str, ...]:
         return tuple(self._moves())
@@ -95,6 +94,51 @@ class BoardAECEnv(TwoSeatsEnv):
             return 1 - seat
         first, second = (float(self._raw.rewards[agent]) for agent in self._raw.possible_agents)
         return Ended((first, second), (outcome(first), outcome(second)))
+
+
+class BoardEnv(TextEnv):
+    """A board game of PettingZoo against an opponent that plays at random. Needs `boards`.
+
+    game: as of `BoardAECEnv`, whose observations, actions, rewards and outcomes these are.
+    seat: the agent's: "first", "second", or "random" in every episode.
+    """
+
+    def __init__(self, game: str, seat: str = "first", render_mode: str | None = None) -> None:
+        super().__init__(render_mode)
+        self._seat = checked_choice("seat", seat, ("first", "second", "random"))
+        self._match = BoardAECEnv(game)
+
+    def _start(self, options: Mapping[str, Any]) -> tuple[str, Info]:
+        self._row(options)
+        second = self.np_random.random() < 0.5 if self._seat == "random" else self._seat == "second"
+        self._agent = SEATS[second]
+        self._match.reset(seed=0)
+        prompt = self._match.infos[self._agent]["system_prompt"]
+        self._reply()
+        return str(self._match.observe(self._agent)), {"system_prompt": prompt}
+
+    def _advance(self, action: str) -> Turn:
+        self._match.step(action)
+        self._reply()
+        text, info = str(self._match.observe(self._agent)), self._match.infos[self._agent]
+        over = self._match.terminations[self._agent]
+        return (
+            text,
+            float(self._match.rewards[self._agent]),
+            over,
+            False,
+            dict(info) if over else {},
+        )
+
+    def _reply(self) -> None:
+        """Let the opponent move, if it is its turn."""
+        legal = self._match.legal_actions()
+        if legal and self._match.agent_selection != self._agent:
+            self._match.step(pick(self.np_random, legal))
+
+    def legal_actions(self) -> tuple[str, ...]:
+        """The agent's legal moves; nothing once the game is over."""
+        return self._match.legal_actions()
 
 
 def illegal(seat: int) -> Ended:
@@ -117,6 +161,12 @@ def tictactoe_picture(raw: Raw) -> str:
     return "\n".join(" ".join(cells[i : i + 3]) for i in (0, 3, 6))
 
 
+def tictactoe_legal(raw: Raw) -> Iterable[int]:
+    """The free cells."""
+    actions: list[int] = raw.board.legal_moves()
+    return actions
+
+
 def tictactoe_move(raw: Raw, action: int) -> str:
     """The number of a cell, counted along the rows; PettingZoo counts along the columns."""
     return str(3 * (action % 3) + action // 3 + 1)
@@ -132,6 +182,11 @@ def connect_four_picture(raw: Raw) -> str:
     return "\n".join([*rows, " ".join("1234567")])
 
 
+def connect_four_legal(raw: Raw) -> Iterable[int]:
+    """The columns whose top is free."""
+    return (column for column in range(7) if raw.board[column] == 0)
+
+
 def connect_four_move(raw: Raw, action: int) -> str:
     """The number of a column, from 1."""
     return str(action + 1)
@@ -144,11 +199,21 @@ def chess_picture(raw: Raw) -> str:
     return "\n".join([*lines, "  a b c d e f g h", f"FEN: {raw.board.fen()}"])
 
 
+def chess_legal(raw: Raw) -> Iterable[int]:
+    """The legal moves, as PettingZoo counts them."""
+    actions: list[int] = _chess_utils().legal_moves(raw.board)
+    return actions
+
+
 def chess_move(raw: Raw, action: int) -> str:
     """Long algebraic: from, to, and the piece that a pawn becomes: "e2e4", "e7e8q"."""
-    utils = needed("pettingzoo.classic.chess.chess_utils", install="ludic-gym[boards]")
     player = raw.possible_agents.index(raw.agent_selection)
-    return str(utils.action_to_move(raw.board, action, player).uci())
+    return str(_chess_utils().action_to_move(raw.board, action, player).uci())
+
+
+@cache
+def _chess_utils() -> ModuleType:
+    return needed("pettingzoo.classic.chess.chess_utils", install="ludic-gym[boards]")
 
 
 def go_picture(raw: Raw) -> str:
@@ -156,6 +221,12 @@ def go_picture(raw: Raw) -> str:
     rows = [" ".join(".XO"[int(stone)] for stone in row) for row in raw._go.board]
     lines = [f"{GO_SIZE - i} {row}" for i, row in enumerate(rows)]
     return "\n".join([*lines, "  " + " ".join(GO_COLUMNS)])
+
+
+def go_legal(raw: Raw) -> Iterable[int]:
+    """The points that may be played, and the pass."""
+    actions: Iterable[int] = raw.next_legal_moves
+    return actions
 
 
 def go_move(raw: Raw, action: int) -> str:
@@ -172,6 +243,7 @@ BOARDS: Mapping[str, Board] = MappingProxyType(
             "diagonal win. Reply with just the number of a free cell.",
             sides=("X", "O"),
             picture=tictactoe_picture,
+            legal=tictactoe_legal,
             move=tictactoe_move,
         ),
         "connect_four": Board(
@@ -180,6 +252,7 @@ BOARDS: Mapping[str, Board] = MappingProxyType(
             "free place of its column; four in a line win. Reply with just the number of a column.",
             sides=("X", "O"),
             picture=connect_four_picture,
+            legal=connect_four_legal,
             move=connect_four_move,
         ),
         "chess": Board(
@@ -189,6 +262,7 @@ BOARDS: Mapping[str, Board] = MappingProxyType(
             "e2e4, e1g1 (castling), e7e8q.",
             sides=("White", "Black"),
             picture=chess_picture,
+            legal=chess_legal,
             move=chess_move,
         ),
         "go": Board(
@@ -198,6 +272,7 @@ BOARDS: Mapping[str, Board] = MappingProxyType(
             "point, such as D4, or pass.",
             sides=("X", "O"),
             picture=go_picture,
+            legal=go_legal,
             move=go_move,
             kwargs=MappingProxyType({"board_size": GO_SIZE}),
         ),

@@ -61,5 +61,6 @@ def adapter_table(entries: Sequence[AdapterEntry]) -> Table:
     table = Table("id", "players", "package", "to install", box=None, pad_edge=False)
     for entry in entries:
         install = f"ludic-gym[{entry.extra}]"
-        table.add_row(entry.id, "1" if entry.gym else "2", entry.package, escape(install))
+        players = " or ".join(["1"] * bool(entry.gym) + ["2"] * bool(entry.aec))
+        table.add_row(entry.id, players, entry.package, escape(install))
     return table

@@ -1,13 +1,16 @@
 import copy
 import pickle
 import random
+from functools import partial
 
+import gymnasium as gym
 import pettingzoo
 import pytest
 
 import ludic_gym  # noqa: F401 (registers the ids)
-from ludic_gym.adapters.board_env import BOARDS, BoardAECEnv
+from ludic_gym.adapters.board_env import BOARDS, BoardAECEnv, BoardEnv
 from ludic_gym.errors import ConfigError
+from ludic_gym.testing.rules import RULES
 
 pytest.importorskip("pygame", reason="needs the extra `boards`")
 games = pytest.mark.parametrize("game", sorted(BOARDS))
@@ -140,3 +143,39 @@ def test_a_pawn_becomes_the_piece_that_is_named():
     assert {"b7a8q", "b7a8n"} <= set(env.legal_actions())
     env.step("b7a8n")
     assert env.observe("player_1").startswith("8 N n . q")
+
+
+@games
+@pytest.mark.parametrize(("rule", "check"), RULES, ids=[rule for rule, _ in RULES])
+def test_the_view_of_one_player_keeps_the_contract(game, rule, check):
+    check(partial(gym.make, f"ludic/pz-{game}-v0", disable_env_checker=True))
+
+
+def test_the_opponent_answers_at_once_and_the_second_seat_sees_the_opening():
+    env = BoardEnv("connect_four")
+    empty, _ = env.reset(seed=0)
+    assert (empty.count("X"), empty.count("O")) == (0, 0)
+    text, *_ = env.step("4")
+    assert (text.count("X"), text.count("O")) == (1, 1)
+    opened, info = BoardEnv("connect_four", seat="second").reset(seed=0)
+    assert (opened.count("X"), opened.count("O")) == (1, 0)
+    assert "as O" in info["system_prompt"]
+
+
+def test_seats_are_drawn_by_the_seed():
+    env = BoardEnv("tictactoe", seat="random")
+    opened = [env.reset(seed=seed)[0].count("X") for seed in range(40)]
+    assert 8 <= sum(opened) <= 32
+
+
+def test_a_win_against_the_opponent_pays_1():
+    env = BoardEnv("tictactoe")
+    rng = random.Random(0)
+    ends = {}
+    for seed in range(60):
+        env.reset(seed=seed)
+        over = False
+        while not over:
+            _, reward, over, _, info = env.step(rng.choice(env.legal_actions()))
+        ends[info["outcome"]] = (reward, info["success"])
+    assert ends == {"win": (1.0, True), "loss": (-1.0, False), "draw": (0.0, False)}
