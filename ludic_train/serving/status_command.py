@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ludic_gym.commands.arguments import screen
+from ludic_gym.errors import ConfigError
 from ludic_train.errors import PublishError
 from ludic_train.publishers.control import ControlClient
 
@@ -60,6 +61,8 @@ class Status:
 def status(argv: list[str]) -> int:
     """Print the table; the exit code."""
     words = tyro.cli(_Options, args=argv, prog="ludic status", description=ABOUT)
+    if not words.urls:
+        raise ConfigError("name the address of a server, such as http://localhost:8000")
     found = asyncio.run(statuses(words.urls))
     screen().print(render(found))
     return UNREACHABLE if any(each.error for each in found) else 0

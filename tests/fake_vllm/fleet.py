@@ -172,6 +172,8 @@ class FakeVLLM:
             raise ValueError(f"{MISSING} {missing}")
 
     async def _finish_weight_update(self, body):
+        if not self.open:
+            raise ValueError("finish_weight_update called without a start_weight_update")
         self._require_all()
         self.params = {name: tensor.clone() for name, tensor in self.staged.items()}
         self.version, self.open = body["weight_version"], False

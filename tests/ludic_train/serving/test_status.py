@@ -40,3 +40,8 @@ async def test_the_command_prints_a_row_each_and_its_code_says_if_one_is_missing
     rows = [line for line in capsys.readouterr().out.splitlines() if "http" in line]
     assert len(rows) == 3
     assert rows[0].count("12,345") == 1
+
+
+def test_without_an_address_there_is_nothing_to_show(capsys):
+    assert main(["status"]) == 2
+    assert "name the address of a server" in capsys.readouterr().err
