@@ -1,0 +1,124 @@
+"""Many submissions at once, while sandboxes break: nothing lost, nobody blamed, nothing left."""
+
+import asyncio
+import gc
+import os
+import random
+import tempfile
+
+import gymnasium as gym
+import pytest
+
+from ludic_gym.envs.code.functions import PythonFunctionsEnv
+from ludic_gym.errors import NoSandbox, SandboxError
+from ludic_gym.policies import ScriptedPolicy
+from ludic_gym.rollout import run_episodes
+from ludic_gym.sandbox import open_sandbox, run_blocking
+from ludic_gym.types import Task
+
+
+class CrashingSession:
+    """A session whose sandbox breaks after some lines."""
+
+    def __init__(self, session, lines_left):
+        self._session, self._lines_left = session, lines_left
+
+    async def send(self, data):
+        await self._session.send(data)
+
+    async def receive_line(self, timeout_s=None):
+        self._lines_left -= 1
+        if self._lines_left < 0:
+            await self._session.kill()
+            raise SandboxError("injected: broke while a program ran in it")
+        return await self._session.receive_line(timeout_s)
+
+    async def kill(self):
+        return await self._session.kill()
+
+
+class CrashingSandbox:
+    """Of the sessions of a real sandbox, one in twenty breaks: at once, or later."""
+
+    def __init__(self, sandbox):
+        self.name, self.guarantees = f"crashing {sandbox.name}", sandbox.guarantees
+        self.crashes = 0
+        self._sandbox, self._rng = sandbox, random.Random(0)
+
+    async def start(self, program, **options):
+        if self._rng.random() >= 0.05:
+            return await self._sandbox.start(program, **options)
+        self.crashes += 1
+        if self._rng.random() < 0.5:
+            raise SandboxError("injected: does not start")
+        return CrashingSession(
+            await self._sandbox.start(program, **options), self._rng.randrange(3)
+        )
+
+
+SANDBOXES = []
+
+
+def make_env(**kwargs):
+    return PythonFunctionsEnv(sandbox=SANDBOXES[-1], **kwargs)
+
+
+gym.register("test/Crashing-v0", make_env)
+
+
+def open_files():
+    return len(os.listdir("/proc/self/fd"))
+
+
+def child_processes():
+    with open(f"/proc/self/task/{os.getpid()}/children") as file:
+        return set(file.read().split())
+
+
+async def play(count):
+    """Right and wrong programs in turn; the programs differ, so that none is known already."""
+    env = make_env()
+    tasks, right = [], {}
+    for i in range(count):
+        env.reset(seed=0, options={"row": i % env.num_rows})
+        solution = env._question.truth
+        right[i] = i % 2 == 0
+        code = solution if right[i] else f"{solution}\n{env._question.tests.name} = lambda *a: 1j"
+        action = f"{code}\n# {i}"
+        task = Task(env_id="test/Crashing-v0", seed=0, options={"row": i % env.num_rows})
+        tasks.append((task, lambda env, action=action: ScriptedPolicy([action])))
+    stream = run_episodes(tasks, lambda env: ScriptedPolicy([]), concurrency=16)
+    return right, [episode async for episode in stream]
+
+
+def held_against_the_truth(count, folder, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    try:
+        sandbox = open_sandbox("auto", warm=2)
+    except NoSandbox as error:
+        pytest.skip(str(error))
+    SANDBOXES.append(CrashingSandbox(sandbox))
+    # The first episode starts threads and loops that stay.
+    asyncio.run(play(1))
+    files, processes = open_files(), child_processes()
+    right, episodes = asyncio.run(play(count))
+    assert len(episodes) == count
+    assert [episode.error for episode in episodes if episode.error] == []
+    rewards = {episode.index: episode.rollouts[0].total_reward for episode in episodes}
+    assert {i: reward == 1.0 for i, reward in rewards.items()} == right
+    assert set(rewards.values()) == {0.0, 1.0}
+    assert SANDBOXES[-1].crashes > count // 40
+    run_blocking(sandbox.close())
+    gc.collect()
+    assert open_files() <= files
+    assert child_processes() <= processes
+    assert os.listdir(folder) == []
+
+
+def test_no_episode_is_lost_and_none_blamed_when_sandboxes_break(tmp_path, monkeypatch):
+    held_against_the_truth(120, tmp_path, monkeypatch)
+
+
+@pytest.mark.slow
+def test_nor_are_they_among_a_thousand(tmp_path, monkeypatch):
+    held_against_the_truth(1000, tmp_path, monkeypatch)
