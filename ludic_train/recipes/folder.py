@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ludic_gym.errors import ConfigError
+from ludic_gym.records import episode_to_json
+from ludic_gym.types import Episode
 from ludic_train.checkpoint import CheckpointManager
 
 if TYPE_CHECKING:
     from ludic_train.recipes.recipe import Recipe, RecipeConfig
 
 CONFIG, METRICS, CHECKPOINTS = "config.json", "metrics.jsonl", "checkpoints"
+ROLLOUTS = "rollouts.jsonl"
+# Of each measure and evaluation: enough to see how it plays.
+KEPT_EPISODES = 3
 
 
 def open_run(recipe: Recipe, config: RecipeConfig, *, resume: bool) -> None:
@@ -33,9 +38,24 @@ def open_run(recipe: Recipe, config: RecipeConfig, *, resume: bool) -> None:
             "folder with --out"
         )
     config.out.mkdir(parents=True, exist_ok=True)
-    (config.out / METRICS).unlink(missing_ok=True)
+    for name in (METRICS, ROLLOUTS):
+        (config.out / name).unlink(missing_ok=True)
     started = {"recipe": recipe.name, **_plain(config)}
     (config.out / CONFIG).write_text(json.dumps(started, indent=2) + "\n", encoding="utf-8")
+
+
+def kept(out: Path, update: int) -> Callable[[Episode], None]:
+    """What adds the first few episodes of an evaluation to the run's rollouts.jsonl.
+
+    The lines are records of `ludic_gym.records` that say the "update" too; `ludic view` shows them.
+    """
+
+    def keep(episode: Episode) -> None:
+        if episode.index < KEPT_EPISODES:
+            with (out / ROLLOUTS).open("a", encoding="ascii") as file:
+                file.write(json.dumps({**episode_to_json(episode), "update": update}) + "\n")
+
+    return keep
 
 
 def is_resumable(out: Path) -> bool:

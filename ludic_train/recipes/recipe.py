@@ -15,11 +15,11 @@ from pathlib import Path
 from ludic_gym.bench.runner import run_bench
 from ludic_gym.errors import ConfigError, EpisodeError
 from ludic_gym.rollout import run_episodes
-from ludic_gym.types import MakePolicy, Rollout, Task
+from ludic_gym.types import Episode, MakePolicy, Rollout, Task
 from ludic_train.algorithms import RLAlgorithm, make_grpo, make_sft
 from ludic_train.inference.saved import PolicySpec, new_context
 from ludic_train.publishers import PolicyPublisher
-from ludic_train.recipes.folder import open_run
+from ludic_train.recipes.folder import kept, open_run
 from ludic_train.recipes.learner import Learner, learner_from_model, learner_from_nothing
 from ludic_train.recipes.remote import forget_queue, lag_of, remote_games
 from ludic_train.recipes.report import show
@@ -172,7 +172,9 @@ async def train(
             out=config.out,
             learner=learner,
             stages=tuple(stages),
-            evaluate=lambda: evaluate(recipe, learner, config.eval_episodes),
+            evaluate=lambda update: evaluate(
+                recipe, learner, config.eval_episodes, keep=kept(config.out, update)
+            ),
             eval_every=config.eval_every,
             logger=logger,
         )
@@ -267,14 +269,18 @@ async def _close(source: BatchSource) -> None:
         await source.aclose()
 
 
-async def evaluate(recipe: Recipe, learner: Learner, episodes: int) -> dict[str, float]:
+async def evaluate(
+    recipe: Recipe, learner: Learner, episodes: int, keep: Callable[[Episode], None] | None = None
+) -> dict[str, float]:
     """The share of each outcome in each measure, as "measure/outcome".
 
-    Raises EpisodeError if an episode fails.
+    keep: called with every episode. Raises EpisodeError if an episode fails.
     """
     shares = {}
     for name, tasks in recipe.measures(episodes).items():
-        result = await run_bench(tasks, learner.make_policy, concurrency=CONCURRENCY)
+        result = await run_bench(
+            tasks, learner.make_policy, concurrency=CONCURRENCY, on_episode=keep
+        )
         if result.errors:
             index, reason = result.errors[0]
             raise EpisodeError(f"{len(result.errors)} of {name} failed; task {index}: {reason}")

@@ -20,7 +20,8 @@ from ludic_train.resuming import resume_training, save_training
 from ludic_train.stopping import stop_signals
 from ludic_train.trainer import OnUpdate, Trainer
 
-Evaluate = Callable[[], Awaitable[Mapping[str, float]]]
+# From the number of updates made to what was measured then.
+Evaluate = Callable[[int], Awaitable[Mapping[str, float]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +109,7 @@ def _offset(run: Run, position: int) -> int:
 
 async def _evaluate(run: Run, update: int) -> None:
     started = time.perf_counter()
-    numbers = await run.evaluate()
+    numbers = await run.evaluate(update)
     named = {f"eval/{name}": number for name, number in numbers.items()}
     run.logger.log(update, {**named, "seconds/evaluate": time.perf_counter() - started})
 

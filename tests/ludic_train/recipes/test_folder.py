@@ -4,9 +4,11 @@ from dataclasses import replace
 import pytest
 
 from ludic_gym.errors import ConfigError
+from ludic_gym.records import episode_from_json
+from ludic_gym.types import Episode, Task
 from ludic_train.checkpoint import CheckpointManager
 from ludic_train.recipes import ARITHMETIC, TIC_TAC_TOE, RecipeConfig, train
-from ludic_train.recipes.folder import open_run, started_config
+from ludic_train.recipes.folder import kept, open_run, started_config
 
 USUAL = TIC_TAC_TOE.defaults
 
@@ -130,3 +132,16 @@ def test_the_options_are_these_and_no_others():
         "eval_every",
         "eval_episodes",
     ]
+
+
+def test_the_first_episodes_of_an_evaluation_are_kept_with_their_update(tmp_path):
+    task = Task(env_id="ludic/Arithmetic-v0")
+    for update in (10, 20):
+        keep = kept(tmp_path, update)
+        for index in (4, 2, 0, 3, 1):
+            keep(Episode(index=index, task=task, error="boom"))
+    lines = [json.loads(line) for line in (tmp_path / "rollouts.jsonl").read_text().splitlines()]
+    assert [(line["update"], line["index"]) for line in lines] == [
+        (10, 2), (10, 0), (10, 1), (20, 2), (20, 0), (20, 1)
+    ]  # fmt: skip
+    assert episode_from_json(lines[0]) == Episode(index=2, task=task, error="boom")

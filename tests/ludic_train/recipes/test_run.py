@@ -1,3 +1,5 @@
+import json
+
 import numpy as np
 import pytest
 
@@ -49,8 +51,8 @@ async def carried_out(out, *stages):
         spec=PolicySpec(),
     )
 
-    async def evaluate():
-        return {"calls": 1.0}
+    async def evaluate(update):
+        return {"update": float(update)}
 
     with open_loggers(out, 9) as logger:
         run = Run(
@@ -86,3 +88,10 @@ async def test_evaluations_and_checkpoints_come_at_their_updates(tmp_path):
     assert ["eval/calls" in line for line in lines].count(True) == 3  # updates 2, 4 and 5
     assert run.checkpoints.steps() == [4, 5]
     assert (tmp_path / "model" / "model.safetensors").is_file()
+
+
+async def test_every_evaluation_knows_the_update_it_is_of(tmp_path):
+    await carried_out(tmp_path, (RunsOut(9), 5))
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    asked = [(line["update"], line["eval/update"]) for line in lines if "eval/update" in line]
+    assert asked == [(2, 2.0), (4, 4.0), (5, 5.0)]
