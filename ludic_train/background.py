@@ -1,14 +1,15 @@
 """Checkpoints that are written while training goes on.
 
 What is to be saved is copied to the CPU's memory, which takes as long as memory takes; a thread
-then writes, syncs and renames it. Threads exchange no messages with other ranks: they see each
-other's files. So all ranks must see one file system.
+then writes, syncs and renames it. The memory is kept for the next copies, pinned where they come
+from a CUDA device: 12 bytes per trained float32 param with AdamW. Threads exchange no messages
+with other ranks: they see each other's files. So all ranks must see one file system.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -16,10 +17,11 @@ from threading import Event
 from types import TracebackType
 from typing import Self
 
+import torch
 from peft import PeftModel
-from torch import nn
+from torch import Tensor, nn
 
-from ludic_train.checkpoint import CheckpointManager, Json, cpu_copies
+from ludic_train.checkpoint import CheckpointManager, Json
 from ludic_train.errors import CheckpointError
 from ludic_train.ranks import gathered, rank, world_size
 from ludic_train.resuming import (
@@ -53,6 +55,7 @@ class BackgroundSaver:
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._writing: Future[None] | None = None
         self._given_up = Event()
+        self._copies: dict[str, Tensor] = {}
 
     def save_training(
         self,
@@ -68,8 +71,16 @@ class BackgroundSaver:
         """
         self.finish()
         snapshot = whole_snapshot(trainer, extra=extra, step=step)
-        copies = _copied(snapshot, trainer.model) if rank() == 0 else snapshot
-        self._start(lambda: copies.write(self.manager, write_model) if rank() == 0 else None)
+        if rank() == 0:
+            params = _written_params(snapshot, trainer.model)
+            copies = replace(
+                snapshot,
+                params=self._copied("model/", params),
+                tensors=self._copied("tensors/", snapshot.tensors),
+            )
+            self._start(lambda: copies.write(self.manager, write_model))
+        else:
+            self._start(lambda: None)
 
     def save_shards(
         self, trainer: Trainer, *, extra: Json | None = None, step: int | None = None
@@ -78,7 +89,8 @@ class BackgroundSaver:
         self.finish()
         number = trainer.version if step is None else step
         draft = new_draft(self.manager, number)
-        shards = own_shards(shard_tensors(trainer)).copied()
+        own = own_shards(shard_tensors(trainer))
+        shards = replace(own, tensors=self._copied("tensors/", own.tensors))
         state = run_state(trainer, extra)
         mine, ranks = rank(), world_size()
 
@@ -128,6 +140,18 @@ class BackgroundSaver:
                 "a checkpoint was not written", exc_info=self._writing.exception()
             )
 
+    def _copied(self, prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The tensors in memory that nothing else changes, until the next save."""
+        for name, tensor in tensors.items():
+            buffer = self._copies.get(prefix + name)
+            if buffer is None or (buffer.shape, buffer.dtype) != (tensor.shape, tensor.dtype):
+                buffer = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)
+                self._copies[prefix + name] = buffer
+            buffer.copy_(tensor.detach(), non_blocking=True)
+        if any(tensor.is_cuda for tensor in tensors.values()):
+            torch.cuda.synchronize()
+        return {name: self._copies[prefix + name] for name in tensors}
+
     def _start(self, write: Callable[[], None]) -> None:
         self._writing = self._threads.submit(write)
 
@@ -136,13 +160,13 @@ class BackgroundSaver:
         write_from_draft(self.manager, draft, step, state)
 
 
-def _copied(snapshot: Snapshot, model: nn.Module) -> Snapshot:
-    params = snapshot.params
-    if params is None:
-        adapters_only = isinstance(model, PeftModel)
-        named = model.named_parameters()
-        params = {n: p for n, p in named if p.requires_grad or not adapters_only}
-    return replace(snapshot, params=cpu_copies(params), tensors=cpu_copies(snapshot.tensors))
+def _written_params(snapshot: Snapshot, model: nn.Module) -> Mapping[str, Tensor]:
+    """What a model's folder is to hold: whole params; of LoRA the adapters alone."""
+    if snapshot.params is not None:
+        return snapshot.params
+    adapters_only = isinstance(model, PeftModel)
+    named = model.named_parameters()
+    return {n: p for n, p in named if p.requires_grad or not adapters_only}
 
 
 def _said(writing: Future[None] | None) -> list[str]:

@@ -258,11 +258,6 @@ def _sync(directory: Path) -> None:
     sync_to_disk(directory)
 
 
-def cpu_copies(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors in memory of their own, on the CPU: nothing that is trained on changes them."""
-    return {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
-
-
 def sync_to_disk(path: Path) -> None:
     """Return when what the file or folder holds is on disk and not only in a cache."""
     descriptor = os.open(path, os.O_RDONLY)

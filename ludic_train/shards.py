@@ -27,7 +27,7 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
-from ludic_train.checkpoint import cpu_copies, sync_to_disk
+from ludic_train.checkpoint import sync_to_disk
 from ludic_train.errors import CheckpointError
 from ludic_train.ranks import rank
 
@@ -41,10 +41,6 @@ class Shards:
 
     tensors: Mapping[str, Tensor]
     starts: Mapping[str, int]
-
-    def copied(self) -> Shards:
-        """The same in memory of its own, on the CPU."""
-        return Shards(tensors=cpu_copies(self.tensors), starts=self.starts)
 
 
 def own_shards(tensors: Mapping[str, Tensor]) -> Shards:

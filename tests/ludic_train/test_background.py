@@ -119,6 +119,22 @@ def test_an_error_of_the_run_is_not_hidden_by_one_of_a_checkpoint(tmp_path, capl
     assert "a checkpoint was not written" in caplog.text
 
 
+async def test_memory_of_one_copy_serves_the_next(tmp_path):
+    trainer, manager = new_trainer(), CheckpointManager(tmp_path, keep_last=3)
+    with BackgroundSaver(manager) as saver:
+        places = []
+        for _ in range(3):
+            await trainer.train(1)
+            saver.save_shards(trainer)
+            saver.finish()
+            places.append({name: t.data_ptr() for name, t in saver._copies.items()})
+    assert places[0] == places[1] == places[2]
+    again = new_trainer()
+    resume_training(manager, again, manager.directory / "step_00000002")
+    await again.train(1)
+    assert equal(params_of(again), params_of(trainer))
+
+
 def test_an_interrupted_run_leaves_the_checkpoint_that_was_being_written(tmp_path):
     manager = CheckpointManager(tmp_path)
     with pytest.raises(KeyboardInterrupt):
