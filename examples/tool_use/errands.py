@@ -1,0 +1,82 @@
+"""Tools of the policy and tools of the environment, side by side.
+
+    python examples/tool_use/errands.py --url http://localhost:8000/v1 --model NAME
+    python examples/tool_use/errands.py --offline
+
+First a model answers questions with a calculator: that changes nothing, so it is the policy's.
+Then it does errands by calls that change a calendar, a bank and a shop: those are the environment,
+and each call is an action. Offline, scripts take the model's place.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+
+import ludic_gym  # noqa: F401 (registers the ids)
+from ludic_gym.clients import ChatClient, OpenAIChatClient, ScriptedClient
+from ludic_gym.parsers import xml_tag_parser
+from ludic_gym.policies import ChatPolicy, OraclePolicy, Parsed, TextTools, ToolUse
+from ludic_gym.rollout import run_episodes
+from ludic_gym.types import Env, MakePolicy, Message, Policy, Sampling, Task
+
+
+def calculating(messages: Sequence[Message], sampling: Sampling) -> str:
+    """Stands in for a model: gives the whole question to the calculator, then the result."""
+    last = str(messages[-1]["content"])
+    if last.startswith("<tool_result>"):
+        return f"<answer>{last.split()[1]}</answer>"
+    expression = last.removeprefix("What is ").removesuffix("?")
+    call = {"name": "calculator", "arguments": {"expression": expression}}
+    return f"<tool_call>{json.dumps(call)}</tool_call>"
+
+
+def with_calculator(client: ChatClient) -> MakePolicy:
+    """Policies that have the tools which the environment suggests."""
+
+    def make_policy(env: Env) -> Policy:
+        chat = ToolUse(ChatPolicy(client), env.unwrapped.tools(), protocol=TextTools())
+        return Parsed(chat, xml_tag_parser("answer"))
+
+    return make_policy
+
+
+def as_actions(client: ChatClient) -> MakePolicy:
+    """Policies without tools: their replies are the calls."""
+    return lambda env: ChatPolicy(client)
+
+
+async def play(env_id: str, make_policy: MakePolicy, episodes: int) -> None:
+    """Play, and show every turn of the first episode."""
+    sampling = Sampling(temperature=0.0, max_tokens=512, seed=0)
+    tasks = [Task(env_id=env_id, seed=i, sampling=sampling) for i in range(episodes)]
+    rollouts = [e.rollouts[0] async for e in run_episodes(tasks, make_policy) if e.rollouts]
+    first = next(rollout for rollout in rollouts if rollout.task.seed == 0)
+    for step in first.steps:
+        print(f"  {step.observation}\n> {step.decision.action}")
+    solved = sum(rollout.steps[-1].info.get("success", False) for rollout in rollouts)
+    print(f"{env_id}: {solved} of {len(rollouts)}\n")
+
+
+async def main(arguments: argparse.Namespace) -> None:
+    """Both environments, one after the other."""
+    async with AsyncExitStack() as stack:
+        calculator, errands = with_calculator(ScriptedClient(calculating)), OraclePolicy
+        if not arguments.offline:
+            client = OpenAIChatClient(arguments.url, arguments.model or None)
+            await stack.enter_async_context(client)
+            calculator, errands = with_calculator(client), as_actions(client)
+        await play("ludic/CalculatorQA-v0", calculator, arguments.episodes)
+        await play("ludic/ToolCalls-v0", errands, arguments.episodes)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--url", default="http://localhost:8000/v1")
+    parser.add_argument("--model", default="")
+    parser.add_argument("--episodes", type=int, default=10)
+    parser.add_argument("--offline", action="store_true")
+    asyncio.run(main(parser.parse_args()))
