@@ -11,6 +11,7 @@ from ludic_gym.sandbox.container import Container
 from ludic_gym.sandbox.launch import Backend
 from ludic_gym.sandbox.local import LocalSandbox
 from ludic_gym.sandbox.loop import run_blocking
+from ludic_gym.sandbox.monty import MontySandbox
 from ludic_gym.sandbox.native import Native
 from ludic_gym.sandbox.process import PlainProcess
 from ludic_gym.sandbox.types import Limits, Program, Sandbox
@@ -22,6 +23,7 @@ BACKENDS: Mapping[str, Callable[[], Backend]] = {
     "docker": partial(Container, "docker"),
     "podman": partial(Container, "podman"),
 }
+MONTY = "monty"
 UNSAFE = "process"
 TRIAL = Program(source="print('works')")
 TRIAL_LIMITS = Limits(wall_s=60.0)
@@ -40,14 +42,16 @@ def open_sandbox(
 ) -> Sandbox:
     """A new sandbox; `await sandbox.close()` ends what it keeps warm.
 
-    name: one of `sandbox_names()`, or "auto" for the first of them that works here, which takes
-    a fraction of a second to find out, once per process. allow_unsafe: "process", a plain
-    subprocess without any protection, may be asked for, and is what "auto" is left with where
-    nothing works. warm, concurrency: processes in reserve, and programs at a time; by default
-    the number of CPUs (8 at most), and twice that.
+    name: one of `sandbox_names()`, or "auto" for the first of them that runs every program and
+    works here, which takes a fraction of a second to find out, once per process. allow_unsafe:
+    "process", a plain subprocess without any protection, may be asked for, and is what "auto" is
+    left with where nothing works. warm, concurrency: processes in reserve, and programs at a
+    time; by default the number of CPUs (8 at most), and twice that. "monty" has its own.
     Raises NoSandbox, which says what to install, and ConfigError for other names.
     """
     chosen = chosen_name(name, allow_unsafe=allow_unsafe)
+    if chosen == MONTY:
+        return MontySandbox()
     return LocalSandbox(_backend(chosen), warm=warm, concurrency=concurrency)
 
 
@@ -57,7 +61,7 @@ def chosen_name(name: str, *, allow_unsafe: bool) -> str:
         raise ConfigError(f"no sandbox {name!r}; there are auto, {', '.join(sandbox_names())}")
     if name == UNSAFE and not allow_unsafe:
         raise ConfigError(f"{name!r} protects nothing; allow_unsafe=True if you mean it")
-    if name == UNSAFE:
+    if name in (MONTY, UNSAFE):
         return name
     reasons: dict[str, str] = {}
     for one in BACKENDS if name == "auto" else (name,):
@@ -71,8 +75,8 @@ def chosen_name(name: str, *, allow_unsafe: bool) -> str:
 
 
 def sandbox_names() -> tuple[str, ...]:
-    """All sandboxes that can be asked for, the strongest first."""
-    return (*BACKENDS, UNSAFE)
+    """All sandboxes that can be asked for; "auto" tries them in this order, up to "monty"."""
+    return (*BACKENDS, MONTY, UNSAFE)
 
 
 @cache

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import atexit
 import os
 import weakref
 from collections.abc import Mapping
 
 from ludic_gym.errors import NoSandbox, SandboxError
 from ludic_gym.sandbox.launch import Backend
-from ludic_gym.sandbox.loop import existing_loop, on_sandbox_loop, run_blocking
+from ludic_gym.sandbox.loop import existing_loop, hold, on_sandbox_loop
 from ludic_gym.sandbox.pool import Pool
 from ludic_gym.sandbox.session import BridgedSession, Running, finished, job
 from ludic_gym.sandbox.types import (
@@ -124,14 +123,19 @@ class _State:
     def __init__(self, backend: Backend, warm: int, concurrency: int) -> None:
         self._shape = (backend, warm, concurrency)
         self.closed = False
-        self.renew()
-        _STATES.add(self)
+        self._begin()
+        hold(self)
 
-    def renew(self) -> None:
+    def _begin(self) -> None:
         backend, warm, concurrency = self._shape
         self.pool = Pool(backend, warm)
         self.slots = asyncio.Semaphore(concurrency)
         self.running: set[Running] = set()
+
+    def renew(self) -> None:
+        # What waits for the parent's processes must not be collected here.
+        _ABANDONED.append((self.pool, self.running))
+        self._begin()
 
     def ended(self, running: Running) -> None:
         if running in self.running:
@@ -146,7 +150,6 @@ class _State:
         await asyncio.gather(self.pool.close(), *(one.gone() for one in running))
 
 
-_STATES: weakref.WeakSet[_State] = weakref.WeakSet()
 _ABANDONED: list[tuple[Pool, set[Running]]] = []
 
 
@@ -155,23 +158,3 @@ def _abandon(state: _State) -> None:
     loop = existing_loop()
     if loop:
         loop.call_soon_threadsafe(state.pool.clear)
-
-
-def _close_all() -> None:
-    if existing_loop():
-        run_blocking(_close(list(_STATES)))
-
-
-async def _close(states: list[_State]) -> None:
-    await asyncio.gather(*(state.close() for state in states))
-
-
-def _renew_all() -> None:
-    # The processes are the parent's. What waits for them there must not be collected here.
-    for state in list(_STATES):
-        _ABANDONED.append((state.pool, state.running))
-        state.renew()
-
-
-atexit.register(_close_all)
-os.register_at_fork(after_in_child=_renew_all)

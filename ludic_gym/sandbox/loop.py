@@ -7,10 +7,12 @@ from any thread, with or without asyncio.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import os
 import threading
+import weakref
 from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from ludic_gym.errors import SandboxError
 
@@ -69,12 +71,42 @@ def _runs_here(loop: asyncio.AbstractEventLoop) -> bool:
         return False
 
 
+class Held(Protocol):
+    """Something that holds processes, on the sandboxes' loop."""
+
+    async def close(self) -> None:
+        """End them."""
+
+    def renew(self) -> None:
+        """Hold none, in a fork: they are the parent's."""
+
+
+_HELD: weakref.WeakSet[Held] = weakref.WeakSet()
+
+
+def hold(thing: Held) -> None:
+    """Have it closed at the end of the program, if it still exists, and renewed in forks."""
+    _HELD.add(thing)
+
+
+def _close_all() -> None:
+    if existing_loop():
+        run_blocking(_closed(list(_HELD)))
+
+
+async def _closed(things: list[Held]) -> None:
+    await asyncio.gather(*(thing.close() for thing in things))
+
+
 def _forget() -> None:
     # A fork has the loop's memory, but not its thread. To close the loop there would unregister
     # what the parent waits for, so it is kept from the garbage collector.
     global _loop, _LOCK
     _ABANDONED.append(_loop)
     _loop, _LOCK = None, threading.Lock()
+    for thing in list(_HELD):
+        thing.renew()
 
 
+atexit.register(_close_all)
 os.register_at_fork(after_in_child=_forget)
