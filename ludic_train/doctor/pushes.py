@@ -66,8 +66,11 @@ async def check_prefix_cache(patient: Patient) -> Finding:
     publisher = _publisher(patient)
     if publisher is None:
         return _skipped("prefix cache")
-    prompt = (patient.prompt(" ".join(QUESTIONS)) * CACHED_TOKENS)[:CACHED_TOKENS]
-    other, sampling = changed(patient.model), Sampling(max_tokens=4)
+    most = patient.config["model_config"].get("max_model_len", CACHED_TOKENS)
+    sampling = Sampling(max_tokens=4)
+    length = min(CACHED_TOKENS, most - sampling.max_tokens)
+    prompt = (patient.prompt(" ".join(QUESTIONS)) * CACHED_TOKENS)[:length]
+    other = changed(patient.model)
     await patient.client.continued(prompt, sampling)
     try:
         await publisher.publish(other.named_parameters(), CHANGED)

@@ -7,6 +7,8 @@ from fake_vllm.fleet import FakeVLLM
 from ludic_train.doctor.scores import nucleus
 from ludic_train.model import render_chat
 
+MAX_LENGTH = 200
+
 
 class SamplingVLLM(FakeVLLM):
     """Samples one token after the other from its params.
@@ -25,6 +27,7 @@ class SamplingVLLM(FakeVLLM):
                 "logprobs_mode": "processed_logprobs",
                 "generation_config": "vllm",
                 "dtype": "torch.float32",
+                "max_model_len": MAX_LENGTH,
             },
             "weight_transfer_config": {"backend": "ludic"},
         }
@@ -82,6 +85,8 @@ class SamplingVLLM(FakeVLLM):
         return made.logits[0, -1]
 
     def _sampled(self, prompt, params):
+        if len(prompt) + params["max_tokens"] > MAX_LENGTH:
+            raise ValueError(f"longer than the maximum model length of {MAX_LENGTH}")
         generator = torch.Generator()
         generator.manual_seed(params["seed"]) if "seed" in params else generator.seed()
         ids, logprobs = [], []
