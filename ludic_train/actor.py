@@ -73,7 +73,7 @@ class ActorOptions:
 class ActorSummary:
     """What an actor did: groups pushed, played but filtered away, given up because they were stale.
 
-    returned: tasks that were begun and not finished.
+    returned: tasks that were taken and not finished.
     """
 
     pushed: int

@@ -19,22 +19,22 @@ def screen(sample: Sample, title: str) -> Group:
 
 def _queue(sample: Sample) -> Table:
     status, trainer = sample.status, sample.status.trainer
-    table = Table("waiting", "read ahead", "held", "trained", "groups/s", title="queue")
-    for name in ("stale", "duplicate", "filtered", "dropped", "dead"):
-        table.add_column(name)
-    table.add_column("trainer")
-    counts = [status.counts.get(n, 0) for n in ("stale", "duplicate", "filtered", "dropped")]
-    dead = status.counts.get("dead", 0)
-    table.add_row(
-        str(status.queued - status.pending),
-        str(status.pending),
-        str(status.held),
-        str(status.counts.get("trained", 0)),
-        f"{sample.trained_per_s:.1f}",
-        *map(str, counts),
-        Text(str(dead), style="red" if dead else ""),
-        "none yet" if trainer is None else f"version {trainer.version}",
-    )
+    counts, dead = status.counts, status.counts.get("dead", 0)
+    table = Table("groups", "", title="queue")
+    rows = {
+        "waiting": str(status.queued - status.pending),
+        "read ahead": str(status.pending),
+        "trained on": f"{counts.get('trained', 0)} ({sample.trained_per_s:.1f}/s)",
+        "held for a resumed run": str(status.held),
+        "too old": str(counts.get("stale", 0)),
+        "pushed twice": str(counts.get("duplicate", 0)),
+        "filtered away": str(counts.get("filtered", 0)),
+        "dropped when full": str(counts.get("dropped", 0)),
+    }
+    for name, value in rows.items():
+        table.add_row(name, value)
+    table.add_row("dead letters", Text(str(dead), style="red" if dead else ""))
+    table.add_row("trainer", "none yet" if trainer is None else f"version {trainer.version}")
     return table
 
 
@@ -44,7 +44,7 @@ def _actors(sample: Sample) -> Table:
     for report in sample.status.actors:
         rate = sample.actors.get(report.name, Rate())
         table.add_row(
-            Text(report.name),
+            _plain(report.name),
             str(report.version),
             str(report.running),
             str(report.groups),
@@ -61,3 +61,8 @@ def _lags(status: QueueStatus) -> Table:
     for lag, groups in status.lags.items():
         table.add_row(str(lag), str(groups), "█" * max(1, round(BAR * groups / most)))
     return table
+
+
+def _plain(name: str) -> Text:
+    """Neither markup nor what a terminal would obey."""
+    return Text("".join(c if c.isprintable() else "?" for c in name))

@@ -1,0 +1,180 @@
+import asyncio
+import io
+import json
+import re
+import subprocess
+import sys
+
+import aiohttp
+import pytest
+from redis_server import free_port
+from rich.console import Console
+
+from ludic_gym.cli import main
+from ludic_train.queues import (
+    ActorReport,
+    Progress,
+    QueueStatus,
+    SpoolQueue,
+    Trained,
+    TrainerReport,
+)
+from ludic_train.top.prometheus import metrics_text, serve_metrics
+from ludic_train.top.sample import Sample, next_sample
+from ludic_train.top.screen import screen
+
+
+def status(*, trained=0, **actors):
+    """Actors by name: (groups, tokens)."""
+    reports = [
+        ActorReport(name=name, running=2, version=6, groups=groups, tokens=tokens)
+        for name, (groups, tokens) in actors.items()
+    ]
+    return QueueStatus(
+        queued=5,
+        pending=2,
+        held=1,
+        counts={"trained": trained, "stale": 3, "dead": 1},
+        lags={0: 8, 2: 4},
+        actors=reports,
+        trainer=TrainerReport(version=7, groups_per_batch=2, max_lag=3),
+    )
+
+
+def shown(sample):
+    console = Console(file=io.StringIO(), width=80)
+    console.print(screen(sample, "title"))
+    return console.file.getvalue()
+
+
+def test_rates_are_what_came_between_two_looks():
+    before = next_sample(None, status(trained=10, one=(4, 100)), at_s=1.0)
+    assert (before.trained_per_s, before.tokens_per_s) == (0, 0)
+    now = status(trained=16, one=(5, 160), new=(9, 900))
+    after = next_sample(before, now, at_s=3.0)
+    # In two seconds: six groups trained on; one group and 60 tokens of actor one.
+    assert (after.trained_per_s, after.actors["one"].groups, after.tokens_per_s) == (3.0, 0.5, 30)
+
+
+def test_an_actor_that_began_anew_has_no_negative_rate():
+    before = next_sample(None, status(trained=9, one=(4, 100)), at_s=1.0)
+    after = next_sample(before, status(trained=2, one=(0, 0)), at_s=2.0)
+    assert (after.trained_per_s, after.tokens_per_s) == (0, 0)
+
+
+def test_the_screen_says_what_waits_who_plays_and_how_old_groups_were():
+    text = shown(Sample(status=status(trained=12, one=(4, 100)), at_s=0))
+    for said in (
+        r"waiting +│ 3 ",
+        r"read ahead +│ 2 ",
+        r"trained on +│ 12 ",
+        r"too old +│ 3 ",
+        r"dead letters +│ 1 ",
+        r"trainer +│ version 7 ",
+        r"│ one +│ 6 +│ 2 +│ 4 ",
+        r"│ 0 +│ 8 +│ █{40} ",
+        r"│ 2 +│ 4 +│ █{20} ",
+    ):
+        assert re.search(said, text), f"{said} in {text}"
+
+
+def test_names_are_text_whatever_is_in_them():
+    sample = Sample(status=status(**{"[b]x[/b]\x1b[2J": (1, 1)}), at_s=0)
+    assert "[b]x[/b]?[2J" in shown(sample)
+    evil = Sample(status=status(**{'a"} 1\nludic_fake{b="': (1, 1)}), at_s=0)
+    lines = metrics_text(evil).splitlines()
+    assert not any(line.startswith("ludic_fake") for line in lines)
+    assert r'ludic_actor_version{actor="a\"} 1\nludic_fake{b=\""} 6' in lines
+
+
+def test_prometheus_reads_the_same_numbers():
+    sample = next_sample(
+        next_sample(None, status(one=(4, 100)), at_s=1.0), status(one=(5, 160)), at_s=2.0
+    )
+    lines = metrics_text(sample).splitlines()
+    for line in (
+        "# TYPE ludic_queue_groups gauge",
+        "ludic_queue_groups 5",
+        'ludic_groups_total{end="stale"} 3',
+        'ludic_groups_by_lag_total{lag="2"} 4',
+        "ludic_trainer_version 7",
+        "ludic_tokens_per_second 60",
+        'ludic_actor_groups_total{actor="one"} 5',
+    ):
+        assert line in lines
+    kinds = [line.split()[2] for line in lines if line.startswith("#")]
+    assert len(kinds) == len(set(kinds))
+
+
+async def test_the_metrics_are_served():
+    port = free_port()
+    sample = Sample(status=status(), at_s=0)
+    runner = await serve_metrics(lambda: sample, host="127.0.0.1", port=port)
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"http://127.0.0.1:{port}/metrics") as answer,
+    ):
+        assert answer.status == 200
+        assert await answer.text() == metrics_text(sample)
+    await runner.cleanup()
+
+
+@pytest.fixture
+def run_folder(tmp_path):
+    """A run whose queue, a file, has seen one group."""
+
+    async def fill():
+        queue = SpoolQueue(tmp_path / "queue.sqlite3")
+        trainer = TrainerReport(version=4, groups_per_batch=1, max_lag=3)
+        await queue.take_over(trainer, kept="", held=0, released=0)
+        await queue.push("a", b"")
+        (entry,) = await queue.read(1)
+        done = Trained(id=entry.id, key="a", lag=1)
+        progress = Progress(trainer=trainer, trained=[done], released=1, release=[entry.id])
+        await queue.settle(progress)
+        await queue.aclose()
+
+    asyncio.run(fill())
+    place = {"url": f"file://{tmp_path}/queue.sqlite3", "key": "k"}
+    (tmp_path / "queue.json").write_text(json.dumps(place))
+    return tmp_path
+
+
+def test_a_run_is_looked_at_once_by_its_folder_or_its_url(run_folder, capsys):
+    for where in ([str(run_folder)], [f"file://{run_folder}/queue.sqlite3", "--key", "k"]):
+        assert main(["top", *where, "--once"]) == 0
+        assert re.search(r"trainer +│ version 4 ", capsys.readouterr().out)
+
+
+def test_a_live_look_ends_with_ctrl_c_and_answers_prometheus(run_folder):
+    port = free_port()
+    words = ["top", str(run_folder), "--interval", "0.1", "--prometheus", str(port)]
+    command = [sys.executable, "-m", "ludic_gym", *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        text = asyncio.run(first_answer(port))
+        process.send_signal(2)
+        _, errors = process.communicate(timeout=60)
+    assert "ludic_trainer_version 4" in text
+    assert (process.returncode, errors) == (130, b"")
+
+
+async def first_answer(port):
+    async with aiohttp.ClientSession() as session, asyncio.timeout(120):
+        while True:
+            try:
+                async with session.get(f"http://127.0.0.1:{port}/metrics") as answer:
+                    return await answer.text()
+            except aiohttp.ClientConnectionError:
+                await asyncio.sleep(0.1)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["redis://localhost"], "Say --key, or name a run's folder"),
+        (["nowhere"], "nowhere is no run with --queue"),
+    ],
+)
+def test_what_cannot_be_found_is_named(words, said, capsys):
+    assert main(["top", *words]) == 2
+    assert said in capsys.readouterr().err
