@@ -36,7 +36,7 @@ class CheckArgs:
     ids: Annotated[tyro.conf.Positional[tuple[str, ...]], option("[ID ...]")] = ()
     """Environment ids; module:id for one of your own, where importing the module registers it."""
     all: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Test every environment of the catalogue, which takes a minute or two."""
+    """Test every environment of the catalogue, which takes minutes: some run programs."""
     env_kwargs: Annotated[tuple[str, ...], option("KEY=VALUE ...")] = ()
     """Arguments of the env."""
 

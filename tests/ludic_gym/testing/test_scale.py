@@ -1,3 +1,6 @@
+import time
+from typing import ClassVar
+
 import gymnasium as gym
 import pytest
 
@@ -110,6 +113,23 @@ def test_a_module_that_remembers_every_episode_is_found_with_its_line():
     LEAK.clear()
     assert "200 episodes more left" in found
     assert "test_scale.py" in found
+
+
+class Slow(Sound):
+    """Takes as long as running a program does."""
+
+    episodes: ClassVar = []
+
+    def _start(self, options):
+        self.episodes.append(1)
+        time.sleep(0.025)
+        return super()._start(options)
+
+
+def test_of_slow_environments_fewer_episodes_are_played():
+    assert broken(Slow, "no more memory") == ""
+    # Ten to see how long they take, then a hundred.
+    assert len(Slow.episodes) == 110
 
 
 def test_a_cache_is_no_leak():
