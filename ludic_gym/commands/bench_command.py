@@ -25,6 +25,7 @@ from ludic_gym.bench.report import (
 )
 from ludic_gym.bench.result import BenchResult
 from ludic_gym.bench.session import Play, earlier_scores, play_env
+from ludic_gym.bench.table import write_parquet
 from ludic_gym.bench.tally import Tally
 from ludic_gym.commands.arguments import (
     env_name,
@@ -87,6 +88,8 @@ class BenchArgs:
     rescore: Annotated[Path | None, option("DIR")] = None
     """Make the decisions of this earlier run again, without a model, in the envs as they are now
     and with these --env-kwargs."""
+    parquet: bool = False
+    """Write DIR/episodes.parquet too, a row per episode, when all have been played."""
     fail_under: Annotated[float | None, option("RATE")] = None
     """Exit with 1 if an env's success rate is below this."""
 
@@ -98,6 +101,8 @@ def main(argv: list[str]) -> int:
         raise ConfigError(
             "name an environment or a suite (`ludic list` shows them), or a run to --rescore"
         )
+    if args.parquet and args.out is None:
+        raise ConfigError("--parquet writes into the folder of --out: name one")
     tallies: dict[str, Tally] = {}
     try:
         asyncio.run(run_all(args, tallies))
@@ -132,6 +137,8 @@ async def run_all(args: BenchArgs, tallies: dict[str, Tally]) -> None:
                 await play_one(env_id, plan, play, tally)
         if args.out is not None:
             write_results(args.out, {name: tally.result() for name, tally in tallies.items()})
+    if args.out is not None and args.parquet:
+        write_parquet(args.out)
 
 
 async def play_one(env_id: str, plan: EnvPlan, play: Play, tally: Tally) -> None:
