@@ -65,6 +65,12 @@ def test_what_ranks_compute_before_an_update_comes_back_to_its_rows(found):
         np.testing.assert_allclose(values, expected, atol=1e-5)
 
 
+def test_a_part_that_cannot_be_written_is_an_error_on_every_rank(found):
+    for rank in found:
+        assert rank["unwritten"].startswith("a checkpoint was not written: rank 1: ")
+        assert rank["unwritten"].endswith("; []")
+
+
 def test_what_fails_on_rank_0_stops_the_other_with_its_reason(found):
     assert found[0]["error"].startswith("EmptyBatch: of 0 rows")
     assert found[1]["error"].startswith("RankError: rank 0 failed: EmptyBatch: of 0 rows")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import sys
 from contextlib import contextmanager
 from functools import partial
@@ -21,6 +22,9 @@ from two_ranks.learning import (
 from ludic_train import trainer
 from ludic_train.algorithms import make_grpo
 from ludic_train.attachments import attached
+from ludic_train.background import BackgroundSaver
+from ludic_train.checkpoint import CheckpointManager
+from ludic_train.errors import CheckpointError
 from ludic_train.passes import forward
 from ludic_train.planning import plan_update
 from ludic_train.sharding import checkpoint_activations, shard_model, whole_params
@@ -95,6 +99,27 @@ def attached_values():
     ]
 
 
+def what_is_said_of_a_part_that_cannot_be_written(folder):
+    """The error of a background save of which rank 1 may write no file of more than 500 bytes."""
+    made = Trainer(shard_model(tiny_model()), make_grpo(), NoSource(), cfg=settings())
+    manager = CheckpointManager(folder)
+    usual = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if dist.get_rank() == 1:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (500, usual[1]))
+    try:
+        with BackgroundSaver(manager) as saver:
+            saver.save_shards(made)
+    except CheckpointError as error:
+        return f"{error}; {manager.steps()}"
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, usual)
+
+
+class NoSource:
+    def state_dict(self):
+        return {}
+
+
 def what_another_rank_says():
     """The error of rank 0, as rank 1 raises it."""
     made = Trainer(tiny_model(), make_grpo(), None, cfg=settings())
@@ -120,6 +145,7 @@ def main(out):
             "copies": params_after_5_updates(SHARDINGS["copies"]).tolist(),
             "shards": params_after_5_updates(shard_model).tolist(),
             "bfloat16": bfloat16_error(),
+            "unwritten": what_is_said_of_a_part_that_cannot_be_written(f"{out}/checkpoints"),
             "error": what_another_rank_says(),
             "rank": dist.get_rank(),
         }
