@@ -4,16 +4,34 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
 from ludic_gym.clients import OpenAIChatClient
+from ludic_gym.clients.transport import Usage
 from ludic_gym.errors import ConfigError
 from ludic_gym.plugins import find_plugins, imported, load_plugin
 from ludic_gym.policies import ChatPolicy, OraclePolicy, RandomPolicy
-from ludic_gym.types import MakePolicy
+from ludic_gym.types import Env, MakePolicy, Policy
 
 REFERENCE_POLICIES: dict[str, MakePolicy] = {"oracle": OraclePolicy, "random": RandomPolicy}
+
+
+@dataclass(frozen=True, slots=True)
+class ServedPolicy:
+    """Builds policies that ask a server, and knows what they have asked for so far."""
+
+    client: OpenAIChatClient
+
+    def __call__(self, env: Env) -> Policy:
+        """A policy for one episode."""
+        return ChatPolicy(self.client)
+
+    @property
+    def usage(self) -> Usage:
+        """Requests and tokens so far, as the server counts them."""
+        return self.client.usage
 
 
 @asynccontextmanager
@@ -31,7 +49,7 @@ async def open_policy(spec: str, model: str | None = None) -> AsyncIterator[Make
     elif spec.startswith(("http://", "https://")):
         # No token ids are asked for: any OpenAI-style server will do, vLLM's included.
         async with OpenAIChatClient(spec, model=model) as client:
-            yield lambda env: ChatPolicy(client)
+            yield ServedPolicy(client)
     elif ":" in spec and not Path(spec).exists():
         yield policy_from_function(spec)
     else:

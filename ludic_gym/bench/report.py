@@ -23,6 +23,7 @@ from envs_registry import CATALOG
 from ludic_gym.bench.result import BenchResult
 from ludic_gym.bench.statistics import Interval
 from ludic_gym.bench.tally import Tally
+from ludic_gym.clients.transport import Usage
 from ludic_gym.types import Episode
 
 MAX_REASONS = 10
@@ -39,11 +40,12 @@ class RateColumn(ProgressColumn):
 
 @contextmanager
 def bench_progress(
-    label: str, tally: Tally, *, total: int, done: int = 0
+    label: str, tally: Tally, *, total: int, done: int = 0, spent: Callable[[], str] = str
 ) -> Iterator[Callable[[Episode], None]]:
     """A function to call with every finished episode, behind a bar on stderr.
 
     tally: where the success rate is read. done: episodes that need not be played again.
+    spent: tells tokens and cost so far.
     """
     bar = Progress(
         TextColumn("{task.description}", markup=False),
@@ -51,16 +53,31 @@ def bench_progress(
         MofNCompleteColumn(),
         RateColumn(),
         TimeRemainingColumn(),
-        TextColumn("success {task.fields[success]}", markup=False),
+        TextColumn("success {task.fields[success]} {task.fields[spent]}", markup=False),
         console=Console(stderr=True),
     )
     with bar:
-        row = bar.add_task(label, total=total, completed=done, success=_percent(tally.success_rate))
+        row = bar.add_task(label, total=total, completed=done, success="-", spent="")
 
-        def show(episode: Episode) -> None:
-            bar.update(row, advance=1, success=_percent(tally.success_rate))
+        def show(episode: Episode | None, advance: int = 1) -> None:
+            rate = _percent(tally.success_rate)
+            bar.update(row, advance=advance, success=rate, spent=spent())
+
+        show(None, 0)
 
         yield show
+
+
+def spent_words(usage: Usage, price: tuple[float, float] | None) -> str:
+    """The tokens that a server has counted, and what they cost.
+
+    price: of a million tokens of prompts, and of completions.
+    """
+    tokens = f"{usage.prompt_tokens:,} + {usage.completion_tokens:,} tokens"
+    if price is None:
+        return tokens
+    cost = (usage.prompt_tokens * price[0] + usage.completion_tokens * price[1]) / 1e6
+    return f"{tokens}, cost {cost:.2f}"
 
 
 def result_table(results: Mapping[str, BenchResult], *, policy: str) -> Table:

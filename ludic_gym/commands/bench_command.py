@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,6 +16,7 @@ import tyro
 from ludic_gym.bench import open_policy
 from ludic_gym.bench.folder import open_folder, read_request, write_results
 from ludic_gym.bench.plans import EnvPlan, env_plan, named_envs, rescoring_plans
+from ludic_gym.bench.policies import ServedPolicy
 from ludic_gym.bench.records import ludic_version
 from ludic_gym.bench.report import (
     bench_progress,
@@ -22,6 +24,7 @@ from ludic_gym.bench.report import (
     error_lines,
     pass_lines,
     result_table,
+    spent_words,
 )
 from ludic_gym.bench.result import BenchResult
 from ludic_gym.bench.session import Play, earlier_scores, play_env
@@ -37,7 +40,7 @@ from ludic_gym.commands.arguments import (
 )
 from ludic_gym.errors import ConfigError
 from ludic_gym.policies import RandomPolicy
-from ludic_gym.types import Sampling
+from ludic_gym.types import MakePolicy, Sampling
 
 EXAMPLES = """\
 ludic bench ludic/TicTacToe-v0 --policy random --env-kwargs opponent=perfect
@@ -88,6 +91,8 @@ class BenchArgs:
     rescore: Annotated[Path | None, option("DIR")] = None
     """Make the decisions of this earlier run again, without a model, in the envs as they are now
     and with these --env-kwargs."""
+    price: Annotated[tuple[float, float] | None, option("IN OUT")] = None
+    """What a million tokens of prompts and of completions cost; the bar then tells the sum."""
     parquet: bool = False
     """Write DIR/episodes.parquet too, a row per episode, when all have been played."""
     fail_under: Annotated[float | None, option("RATE")] = None
@@ -134,17 +139,26 @@ async def run_all(args: BenchArgs, tallies: dict[str, Tally]) -> None:
             )
             for env_id, plan in plans.items():
                 tally = tallies.setdefault(env_id, Tally())
-                await play_one(env_id, plan, play, tally)
+                await play_one(env_id, plan, play, tally, spent_by(make_policy, args.price))
         if args.out is not None:
             write_results(args.out, {name: tally.result() for name, tally in tallies.items()})
     if args.out is not None and args.parquet:
         write_parquet(args.out)
 
 
-async def play_one(env_id: str, plan: EnvPlan, play: Play, tally: Tally) -> None:
+def spent_by(make_policy: MakePolicy, price: tuple[float, float] | None) -> Callable[[], str]:
+    """What tells the tokens that a server was asked for; nothing where there is no server."""
+    if not isinstance(make_policy, ServedPolicy):
+        return str
+    return partial(spent_words, make_policy.usage, price)
+
+
+async def play_one(
+    env_id: str, plan: EnvPlan, play: Play, tally: Tally, spent: Callable[[], str]
+) -> None:
     """Play what one env lacks, behind a bar."""
     done = earlier_scores(play.folder, env_id, tally)
-    with bench_progress(env_id, tally, total=plan.count, done=len(done)) as show:
+    with bench_progress(env_id, tally, total=plan.count, done=len(done), spent=spent) as show:
         await play_env(env_id, plan.jobs(), play, tally=tally, skip=done, on_episode=show)
 
 

@@ -3,7 +3,8 @@ import math
 from rich.console import Console
 
 from ludic_gym.bench import BenchResult, Interval
-from ludic_gym.bench.report import cut_off_lines, error_lines, pass_lines, result_table
+from ludic_gym.bench.report import cut_off_lines, error_lines, pass_lines, result_table, spent_words
+from ludic_gym.clients.transport import Usage
 
 
 def result(**changes):
@@ -86,3 +87,10 @@ def test_a_score_on_the_bundled_sample_says_so():
     assert sample.startswith("a/B-v0 (sample) ")
     assert real.startswith("c/D-v0 ")
     assert "sample" not in real
+
+
+def test_tokens_are_told_with_their_cost_where_a_price_is_given():
+    usage = Usage(prompt_tokens=1_500_000, completion_tokens=20_000)
+    assert spent_words(usage, None) == "1,500,000 + 20,000 tokens"
+    # 1.5 x 0.4 + 0.02 x 5
+    assert spent_words(usage, (0.4, 5.0)) == "1,500,000 + 20,000 tokens, cost 0.70"
