@@ -28,7 +28,8 @@ from ludic_gym.policies import ChatPolicy, RandomPolicy
 from ludic_gym.rollout import run_episodes
 from ludic_gym.types import Env, Message, Rollout, Sampling, Task
 from ludic_train.algorithms import make_grpo, make_sft
-from ludic_train.inference import EmbeddedChatClient
+from ludic_train.inference import EmbeddedChatClient, PolicySpec
+from ludic_train.inference.saved import model_and_spec, write_policy_spec
 from ludic_train.metrics import Metrics
 from ludic_train.model import (
     load_model,
@@ -44,6 +45,8 @@ from ludic_train.sources import OfflineBatchSource, RolloutBatchSource
 from ludic_train.trainer import Trainer, TrainerConfig
 
 ENV, MAX_TOKENS, MINIBATCHES = "ludic/TicTacToe-v0", 4, 4
+# How the model is asked, here and by `ludic play`, `ludic bench` and `ludic train --model`.
+SPEC = PolicySpec(context="latest", system_prompt="", max_tokens=MAX_TOKENS)
 Model = tuple[PreTrainedModel, PreTrainedTokenizerBase]
 
 
@@ -96,7 +99,8 @@ async def train(args: argparse.Namespace) -> None:
     if args.model is None:
         model, tokenizer = await warm_model(args.games, args.imitate)
     else:
-        model, tokenizer = load_model(args.model)
+        folder, _ = model_and_spec(args.model)
+        model, tokenizer = load_model(folder)
     client, publisher = client_and_publisher(model, tokenizer, args.sampler)
 
     def make_policy(env: Env) -> ChatPolicy:
@@ -119,8 +123,11 @@ async def train(args: argparse.Namespace) -> None:
 
     if args.updates:
         await trainer.train(args.updates, on_update=report)
+    if isinstance(client, VLLMTokenClient):
+        await client.aclose()
     if args.save is not None:
-        save_model(model, tokenizer, args.save)
+        save_model(model, tokenizer, args.save / "model")
+        write_policy_spec(args.save, SPEC)
         print(f"saved {args.save}")
 
 
@@ -128,9 +135,9 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--updates", type=int, default=200)
     parser.add_argument("--lr", type=float, default=1e-3)
-    parser.add_argument("--model", help="folder of a model that --save wrote")
+    parser.add_argument("--model", type=Path, help="folder that --save wrote")
     parser.add_argument("--sampler", help="address of a vLLM server of that model")
-    parser.add_argument("--save", type=Path, help="folder for the model")
+    parser.add_argument("--save", type=Path, help="folder for the model and how it is asked")
     parser.add_argument("--games", type=int, default=500, help="to imitate")
     parser.add_argument("--imitate", type=int, default=100, help="updates on them")
     asyncio.run(train(parser.parse_args()))

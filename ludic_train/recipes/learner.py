@@ -33,6 +33,11 @@ class Learner:
     publisher: PolicyPublisher
     spec: PolicySpec
 
+    async def aclose(self) -> None:
+        """Close the connections of a client that has any."""
+        if isinstance(self.client, VLLMTokenClient):
+            await self.client.aclose()
+
     @property
     def make_policy(self) -> MakePolicy:
         """Makes policies of the live params."""

@@ -9,6 +9,7 @@ it learns from rewards. A model that is given starts with its own games.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -167,24 +168,25 @@ async def train(
         )
         stages = []
     stages.append(own_games(recipe, config, learner, queue))
-    with open_loggers(config.out, sum(stage.updates for stage in stages)) as logger:
-        run = Run(
-            out=config.out,
-            learner=learner,
-            stages=tuple(stages),
-            evaluate=lambda update: evaluate(
-                recipe, learner, config.eval_episodes, keep=kept(config.out, update)
-            ),
-            eval_every=config.eval_every,
-            logger=logger,
-        )
-        try:
-            await carry_out(run, resume=resume)
-        finally:
-            await _close(stages[-1].trainer.batch_source)
-    results = await evaluate(recipe, learner, recipe.final_episodes)
-    samples = [task for tasks in recipe.measures(2).values() for task in tasks]
-    games = await play(samples, learner.make_policy)
+    async with aclosing(learner):
+        with open_loggers(config.out, sum(stage.updates for stage in stages)) as logger:
+            run = Run(
+                out=config.out,
+                learner=learner,
+                stages=tuple(stages),
+                evaluate=lambda update: evaluate(
+                    recipe, learner, config.eval_episodes, keep=kept(config.out, update)
+                ),
+                eval_every=config.eval_every,
+                logger=logger,
+            )
+            try:
+                await carry_out(run, resume=resume)
+            finally:
+                await _close(stages[-1].trainer.batch_source)
+        results = await evaluate(recipe, learner, recipe.final_episodes)
+        samples = [task for tasks in recipe.measures(2).values() for task in tasks]
+        games = await play(samples, learner.make_policy)
     show(config.out, results=results, games=games, curves=recipe.curves)
     return results
 

@@ -1,0 +1,71 @@
+"""A recipe whose episodes are played on a server."""
+
+from contextlib import aclosing
+from dataclasses import replace
+
+import pytest
+import torch
+from fake_vllm.sampler import SamplingVLLM
+
+from ludic_gym.errors import ConfigError
+from ludic_train.inference.saved import PolicySpec, write_policy_spec
+from ludic_train.model import make_tiny_model, make_tokenizer, save_model
+from ludic_train.publishers.checkpoint_names import checkpoint_params, lora_scaling
+from ludic_train.recipes import TIC_TAC_TOE
+from ludic_train.recipes.learner import learner_from_model
+from ludic_train.recipes.recipe import own_games
+
+
+@pytest.fixture
+def run_folder(tmp_path):
+    """A model that knows nothing, and how it is asked."""
+    tokenizer = make_tokenizer(["A1 B2 C3"])
+    model = make_tiny_model(tokenizer, hidden_size=16, num_layers=1, num_heads=2, num_kv_heads=1)
+    save_model(model, tokenizer, tmp_path / "model")
+    write_policy_spec(tmp_path, PolicySpec(context="latest", system_prompt=""))
+    return tmp_path
+
+
+@pytest.mark.parametrize("lora_rank", [0, 2])
+async def test_episodes_are_played_on_the_server_which_follows_the_trainer(run_folder, lora_rank):
+    start = learner_from_model(str(run_folder), max_tokens=2, lora_rank=0, seed=0)
+    server = SamplingVLLM(start.model, start.tokenizer)
+    await server.start()
+    config = replace(
+        TIC_TAC_TOE.defaults,
+        out=run_folder,
+        model=str(run_folder),
+        sampler=server.url,
+        lora_rank=lora_rank,
+        groups=2,
+        group_size=4,
+        minibatches=2,
+        entropy=0.01,
+    )
+    learner = learner_from_model(
+        config.model, max_tokens=2, lora_rank=lora_rank, seed=0, sampler=server.url
+    )
+    stage = own_games(TIC_TAC_TOE, config, learner)
+    trainer = stage.trainer
+    # Every first move of this model is illegal, and equal rewards teach nothing: keep them all.
+    trainer.batch_source.algo = replace(trainer.algo, preprocess=None)
+    async with aclosing(learner):
+        await trainer.train(2)
+    await server.stop()
+
+    # Published at the start, and once after the two updates of the batch.
+    assert server.calls.count("/finish_weight_update") == 2
+    assert server.version == "2"
+    assert server.calls.count("/inference/v1/generate") >= 8
+    expected = dict(
+        checkpoint_params(
+            learner.model.named_parameters(), lora_scaling=lora_scaling(learner.model)
+        )
+    )
+    for name, value in server.params.items():
+        assert torch.equal(value, expected[name].detach())
+
+
+def test_a_server_serves_a_model_that_exists(tmp_path):
+    with pytest.raises(ConfigError, match="name the same one as `model`"):
+        replace(TIC_TAC_TOE.defaults, out=tmp_path, sampler="http://localhost:8000")
