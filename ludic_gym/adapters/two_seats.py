@@ -29,7 +29,7 @@ class TwoSeatsEnv(AECEnv[str, str, str | None], ABC):
     """The agents `player_0` and `player_1` act in the order that the game says.
 
     An agent's info has "system_prompt" until its first action, and at the end "success",
-    "outcome" and the reward's component.
+    "outcome" and the reward's component. Only the end pays.
     """
 
     def __init__(self, name: str, render_mode: str | None) -> None:
@@ -107,7 +107,6 @@ class TwoSeatsEnv(AECEnv[str, str, str | None], ABC):
         if not isinstance(action, str):
             raise EnvError(f"{agent} is to move: an action is a str, got {action!r}")
         self.infos[agent] = {}
-        self._cumulative_rewards[agent] = 0.0
         after = self._play(SEATS.index(agent), action)
         return self._end(after, agent) if isinstance(after, Ended) else self._turn_to(after)
 

@@ -1,6 +1,7 @@
 import copy
 import pickle
 import random
+import re
 from functools import partial
 
 import gymnasium as gym
@@ -92,6 +93,18 @@ def test_matches_of_one_process_do_not_share_a_generator():
         beside.append(env.step("hit"))
         other.step("hit")
     assert beside == alone
+
+
+def test_a_match_goes_on_drawing_where_it_left_off():
+    match = new_match("PigDice-v0", 2, seed=1)
+    rolls = []
+    for _ in range(12):
+        mover = match.mover
+        match.unread[mover] = ""
+        match.play("[roll]")
+        rolls += re.findall(r"'(\d)'\nAvailable", match.unread[mover])
+    # One die would fall alike every time if each turn began with the same generators.
+    assert len(set(rolls)) >= 3
 
 
 @pytest.mark.parametrize("twin_of", [copy.deepcopy, lambda env: pickle.loads(pickle.dumps(env))])
