@@ -272,7 +272,7 @@ CATALOG: tuple[EnvEntry, ...] = (
         gym="ludic_gym.envs.games.negotiation:NegotiationEnv",
         aec="ludic_gym.envs.games.negotiation:NegotiationAECEnv",
         parallel="ludic_gym.envs.games.negotiation:parallel_env",
-        suites=("two-player",),
+        suites=("multi-agent",),
         tags=("game", "two-player", "multi-turn", "procedural", "hidden-information", "language"),
     ),
     EnvEntry(
