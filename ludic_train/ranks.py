@@ -52,6 +52,19 @@ def scattered(
     return parts[0]
 
 
+def on_rank_0(action: Callable[[], object]) -> None:
+    """Do it on rank 0 while the others wait.
+
+    What it raises is raised on every rank, as RankError on the others.
+    """
+
+    def done() -> list[bytes]:
+        action()
+        return [b""] * world_size()
+
+    scattered(done, bytes, bytes)
+
+
 def gathered(own: bytes) -> list[bytes]:
     """What every rank gave, in the order of ranks, on every rank."""
     if world_size() == 1:

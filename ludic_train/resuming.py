@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -24,7 +25,7 @@ from ludic_train.checkpoint import (
 )
 from ludic_train.errors import CheckpointError
 from ludic_train.model import load_params
-from ludic_train.ranks import gathered, rank, world_size
+from ludic_train.ranks import gathered, on_rank_0, rank
 from ludic_train.sharding import like, sharded_modules, whole_params
 from ludic_train.shards import own_shards, read_shards, write_shards
 from ludic_train.trainer import Trainer
@@ -73,9 +74,7 @@ def save_training(
     Raises CheckpointError.
     """
     snapshot = whole_snapshot(trainer, extra=extra, step=step)
-    if rank() == 0:
-        snapshot.write(manager, write_model)
-    wait_for_all()
+    on_rank_0(lambda: snapshot.write(manager, write_model))
 
 
 def save_shards(
@@ -92,11 +91,16 @@ def save_shards(
     """
     number = trainer.version if step is None else step
     draft = new_draft(manager, number)
-    write_shards(draft, own_shards(shard_tensors(trainer)), rank())
+    failed = ""
+    try:
+        write_shards(draft, own_shards(shard_tensors(trainer)), rank())
+    except (OSError, SafetensorError) as error:
+        failed = f"rank {rank()}: {error}"
+    # Whoever failed must not leave the others waiting.
+    if failures := [text.decode() for text in gathered(failed.encode()) if text]:
+        raise CheckpointError(f"a checkpoint was not written: {'; '.join(failures)}")
     state = run_state(trainer, extra)
-    if rank() == 0:
-        write_from_draft(manager, draft, number, state)
-    wait_for_all()
+    on_rank_0(lambda: write_from_draft(manager, draft, number, state))
 
 
 def whole_snapshot(
@@ -134,12 +138,14 @@ def run_state(trainer: Trainer, extra: Json | None) -> Json:
 def new_draft(manager: CheckpointManager, step: int) -> Path:
     """An empty folder for the shards of a checkpoint; all ranks must ask."""
     draft = manager.directory / f"shards_{step:08d}.incomplete"
-    if rank() == 0:
+
+    def make() -> None:
         # A killed run may have left some, perhaps of more ranks than there are now.
         for leftover in manager.directory.glob("shards_*.incomplete"):
             shutil.rmtree(leftover)
         draft.mkdir(parents=True)
-    wait_for_all()
+
+    on_rank_0(make)
     return draft
 
 
@@ -156,12 +162,6 @@ def shard_tensors(trainer: Trainer) -> dict[str, Tensor]:
     """The trained params and what the optimizer keeps of them, as they are spread."""
     params = {PARAM + n: p for n, p in trainer.model.named_parameters() if p.requires_grad}
     return params | optimizer_tensors(trainer.optimizer, trainer.model, put_together=False)
-
-
-def wait_for_all() -> None:
-    """Return when all ranks have come here."""
-    if world_size() > 1:
-        torch.distributed.barrier()
 
 
 def resume_training(

@@ -66,9 +66,14 @@ def test_what_ranks_compute_before_an_update_comes_back_to_its_rows(found):
 
 
 def test_a_part_that_cannot_be_written_is_an_error_on_every_rank(found):
-    for rank in found:
-        assert rank["unwritten"].startswith("a checkpoint was not written: rank 1: ")
-        assert rank["unwritten"].endswith("; []")
+    for said in (said for rank in found for said in rank["unwritten"]):
+        assert said.startswith("a checkpoint was not written: rank 1: ")
+        assert said.endswith("; []")
+
+
+def test_a_folder_that_rank_0_cannot_make_is_an_error_on_every_rank(found):
+    assert found[0]["unmade"].startswith("NotADirectoryError")
+    assert found[1]["unmade"].startswith("RankError: rank 0 failed: NotADirectoryError")
 
 
 def test_what_fails_on_rank_0_stops_the_other_with_its_reason(found):

@@ -7,6 +7,7 @@ import sys
 from contextlib import contextmanager
 from functools import partial
 from itertools import product
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -24,9 +25,10 @@ from ludic_train.algorithms import make_grpo
 from ludic_train.attachments import attached
 from ludic_train.background import BackgroundSaver
 from ludic_train.checkpoint import CheckpointManager
-from ludic_train.errors import CheckpointError
+from ludic_train.errors import CheckpointError, RankError
 from ludic_train.passes import forward
 from ludic_train.planning import plan_update
+from ludic_train.resuming import save_shards
 from ludic_train.sharding import checkpoint_activations, shard_model, whole_params
 from ludic_train.trainer import Trainer
 
@@ -99,20 +101,38 @@ def attached_values():
     ]
 
 
-def what_is_said_of_a_part_that_cannot_be_written(folder):
-    """The error of a background save of which rank 1 may write no file of more than 500 bytes."""
+def save_at_once(manager, made):
+    save_shards(manager, made)
+
+
+def save_in_background(manager, made):
+    with BackgroundSaver(manager) as saver:
+        saver.save_shards(made)
+
+
+def what_is_said_of_a_part_that_cannot_be_written(save, folder):
+    """The error of a save of which rank 1 may write no file of more than 500 bytes."""
     made = Trainer(shard_model(tiny_model()), make_grpo(), NoSource(), cfg=settings())
     manager = CheckpointManager(folder)
     usual = resource.getrlimit(resource.RLIMIT_FSIZE)
     if dist.get_rank() == 1:
         resource.setrlimit(resource.RLIMIT_FSIZE, (500, usual[1]))
     try:
-        with BackgroundSaver(manager) as saver:
-            saver.save_shards(made)
+        save(manager, made)
     except CheckpointError as error:
         return f"{error}; {manager.steps()}"
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, usual)
+
+
+def what_is_said_of_a_folder_that_cannot_be_made(out):
+    """On each rank, where only rank 0 makes it."""
+    Path(out, "file").write_text("")
+    made = Trainer(tiny_model(), make_grpo(), NoSource(), cfg=settings())
+    try:
+        save_shards(CheckpointManager(f"{out}/file/checkpoints"), made)
+    except (OSError, RankError) as error:
+        return f"{type(error).__name__}: {error}"
 
 
 class NoSource:
@@ -145,7 +165,11 @@ def main(out):
             "copies": params_after_5_updates(SHARDINGS["copies"]).tolist(),
             "shards": params_after_5_updates(shard_model).tolist(),
             "bfloat16": bfloat16_error(),
-            "unwritten": what_is_said_of_a_part_that_cannot_be_written(f"{out}/checkpoints"),
+            "unwritten": [
+                what_is_said_of_a_part_that_cannot_be_written(save, f"{out}/checkpoints")
+                for save in (save_at_once, save_in_background)
+            ],
+            "unmade": what_is_said_of_a_folder_that_cannot_be_made(out),
             "error": what_another_rank_says(),
             "rank": dist.get_rank(),
         }
