@@ -54,14 +54,6 @@ class Options:
     queue: str | None = None
     threads: int = 1
 
-    def __post_init__(self) -> None:
-        if self.recipe not in RECIPES:
-            raise ConfigError(f"no recipe {self.recipe!r}; there are: {', '.join(RECIPES)}")
-        if self.actors < 1:
-            raise ConfigError(f"actors={self.actors}; at least one has to play")
-        if self.redis == (self.queue is not None):
-            raise ConfigError(f"redis={self.redis} and queue={self.queue}; give one of the two")
-
 
 @dataclass(frozen=True, slots=True)
 class Role:
@@ -108,6 +100,7 @@ def launch(argv: list[str]) -> int:
     """Run a pipeline to its end; the exit code is the trainer's."""
     own, further = _split(argv)
     options = tyro.cli(Options, args=own, prog="ludic launch", description=ABOUT)
+    _check(options)
     out = options.out or RECIPES[options.recipe].defaults.out
     logs = out / "logs"
     logs.mkdir(parents=True, exist_ok=True)
@@ -117,6 +110,15 @@ def launch(argv: list[str]) -> int:
             return _carried_out(options, out, further, fleet, asked)
         finally:
             fleet.stop()
+
+
+def _check(options: Options) -> None:
+    if options.recipe not in RECIPES:
+        raise ConfigError(f"no recipe {options.recipe!r}; there are: {', '.join(RECIPES)}")
+    if options.actors < 1:
+        raise ConfigError(f"actors={options.actors}; at least one has to play")
+    if options.redis == (options.queue is not None):
+        raise ConfigError(f"redis={options.redis} and queue={options.queue}; give one of the two")
 
 
 def _carried_out(

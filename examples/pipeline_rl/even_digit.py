@@ -1,0 +1,53 @@
+"""What actors and trainer of this example share: a task, and a model that knows nothing yet.
+
+    python examples/pipeline_rl/even_digit.py
+
+prints one question. The answer has to be an even digit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import count
+from typing import Any
+
+import gymnasium as gym
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from ludic_gym.envs.base import Info, TextEnv, Turn, ending
+from ludic_gym.types import Sampling, Task
+from ludic_train.model import make_tiny_model, make_tokenizer
+
+QUESTION = "An even digit, please."
+
+
+class EvenDigitEnv(TextEnv):
+    """One question, one answer: reward 1 for an even digit, else 0."""
+
+    def _start(self, options: Mapping[str, Any]) -> tuple[str, Info]:
+        return QUESTION, {"system_prompt": ""}
+
+    def _advance(self, action: str) -> Turn:
+        correct = action.strip() in set("02468")
+        return "", float(correct), True, False, ending(success=correct, correct=float(correct))
+
+
+gym.register("example/EvenDigitPipeline-v0", EvenDigitEnv)
+
+
+def tasks(seed: int) -> Iterator[Task]:
+    """The same question for ever, each time with new sampling seeds."""
+    for i in count(seed * 1_000_000):
+        sampling = Sampling(max_tokens=1, seed=i)
+        yield Task(env_id="example/EvenDigitPipeline-v0", seed=i, sampling=sampling)
+
+
+def model() -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """The same params in every process."""
+    tokenizer = make_tokenizer([QUESTION])
+    return make_tiny_model(tokenizer, seed=0), tokenizer
+
+
+if __name__ == "__main__":
+    env = gym.make("example/EvenDigitPipeline-v0")
+    print(env.reset(seed=0)[0])

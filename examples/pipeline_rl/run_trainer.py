@@ -1,0 +1,55 @@
+"""The trainer: learns from groups that actors push, and publishes the params they play with.
+
+    redis-server --port 6379 --appendonly yes
+    python examples/pipeline_rl/run_trainer.py --queue redis://localhost:6379 --params params
+
+Killed, it goes on from its last checkpoint when it is started again, without losing a group.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from pathlib import Path
+
+import even_digit
+
+from ludic_train.algorithms import make_grpo
+from ludic_train.checkpoint import CheckpointManager
+from ludic_train.metrics import Metrics
+from ludic_train.model import save_model
+from ludic_train.published import FolderPublisher
+from ludic_train.queues import open_queue
+from ludic_train.resuming import resume_training, save_training
+from ludic_train.sources import PipelineBatchSource
+from ludic_train.trainer import Trainer, TrainerConfig
+
+
+def show(version: int, metrics: Metrics) -> None:
+    """One line per update."""
+    reward, lag = metrics["reward"].value, metrics["lag/max"].value
+    print(f"update {version:3d}  reward {reward:.2f}  lag {lag:.0f}", flush=True)
+
+
+async def train(url: str, params: str, updates: int) -> None:
+    """Make the updates that are left, with a checkpoint every ten."""
+    model, tokenizer = even_digit.model()
+    cfg = TrainerConfig(lr=3e-3, max_lag=2)
+    source = PipelineBatchSource(open_queue(url, "even-digit"), groups_per_batch=8, cfg=cfg)
+    trainer = Trainer(model, make_grpo(), source, FolderPublisher(params), cfg)
+    checkpoints = CheckpointManager(Path(params) / "checkpoints")
+    resume_training(checkpoints, trainer)
+    while trainer.version < updates:
+        await trainer.train(1, show)
+        if trainer.version % 10 == 0:
+            save_training(checkpoints, trainer, lambda path, _: save_model(model, tokenizer, path))
+    await source.aclose()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--queue", default="redis://localhost:6379")
+    parser.add_argument("--params", default="params")
+    parser.add_argument("--updates", type=int, default=60)
+    arguments = parser.parse_args()
+    asyncio.run(train(arguments.queue, arguments.params, arguments.updates))

@@ -1,0 +1,135 @@
+"""The commands that make a recipe a pipeline, as people type them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from redis_server import needs_redis
+
+from ludic_gym.cli import main
+from ludic_train.errors import CheckpointError
+from ludic_train.sources import RolloutBatchSource
+
+SMALL = ["--demonstrations", "300", "--imitation-updates", "10", "--groups", "2", "--updates", "8"]
+SMALL += ["--group-size", "4", "--minibatches", "2", "--eval-every", "4", "--eval-episodes", "4"]
+LUDIC = [sys.executable, "-m", "ludic_gym"]
+
+
+def launch(*words, out):
+    command = [*LUDIC, "launch", "arithmetic", "--out", str(out), *words, "--", *SMALL]
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env
+    )
+
+
+def alive(name):
+    """Processes whose command line holds this text."""
+    found = subprocess.run(["pgrep", "-f", name], capture_output=True, text=True, check=False)
+    return found.stdout.split()
+
+
+def until(condition, process):
+    deadline = time.monotonic() + 180
+    while not condition():
+        assert process.poll() is None, process.stdout.read()
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
+def records(out):
+    path = out / "metrics.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+@pytest.mark.slow
+@needs_redis
+def test_one_command_starts_all_processes_and_ends_them_when_training_has_ended(tmp_path):
+    out = tmp_path / "run"
+    process = launch("--actors", "2", "--redis", out=out)
+    text, _ = process.communicate(timeout=540)
+    assert process.returncode == 0, text
+    assert "started redis, trainer, actor-0, actor-1" in text
+    assert alive(str(out)) == []
+    games = [record for record in records(out) if "groups" in record]
+    assert games[-1]["update"] == 18
+    assert sum(record["groups"] for record in games) >= 8
+    assert max(record["lag/max"] for record in games) <= 3
+    assert "pushed" in (out / "logs" / "actor-0.log").read_text()
+    assert (out / "results.json").is_file()
+
+
+@pytest.mark.slow
+def test_ctrl_c_saves_and_the_run_goes_on_where_it_stopped(tmp_path):
+    out = tmp_path / "run"
+    queue = ["--queue", f"file://{tmp_path}/queue.sqlite3", "--actors", "1"]
+    process = launch(*queue, out=out)
+    until(lambda: any("groups" in record for record in records(out)), process)
+    process.send_signal(signal.SIGINT)
+    text, _ = process.communicate(timeout=300)
+    assert "the trainer saves first" in text
+    assert process.returncode == 130, text
+    assert alive(str(out)) == []
+    stopped = records(out)[-1]["update"]
+    command = [*LUDIC, "launch", "arithmetic", *queue, "--out", str(out), "--", "--resume"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=540, check=False)
+    assert done.returncode == 0, done.stderr
+    games = [record["update"] for record in records(out) if "groups" in record]
+    assert stopped <= 18 == games[-1]
+    assert len(games) == len(set(games))
+
+
+def test_a_process_that_fails_ends_the_others_and_is_quoted(tmp_path, capsys):
+    out = tmp_path / "run"
+    words = ["--queue", "file:///nowhere/at/all", "--out", str(out)]
+    assert main(["launch", "arithmetic", *words, "--", *SMALL]) == 2
+    assert "trainer ended with 2" in capsys.readouterr().err
+    assert alive(str(out)) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["chess", "--redis"], "no recipe 'chess'"),
+        (["arithmetic"], "give one of the two"),
+        (["arithmetic", "--redis", "--queue", "redis://x"], "give one of the two"),
+        (["arithmetic", "--redis", "--actors", "0"], "at least one has to play"),
+    ],
+)
+def test_what_cannot_be_launched_is_refused(words, said, capsys):
+    assert main(["launch", *words]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_without_a_redis_the_remedy_is_named(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert main(["launch", "arithmetic", "--redis", "--out", str(tmp_path)]) == 2
+    assert "--queue file://" in capsys.readouterr().err
+
+
+def test_a_queue_and_a_server_cannot_both_play(tmp_path, capsys):
+    words = ["--queue", f"file://{tmp_path}/q", "--sampler", "http://x", "--model", "x"]
+    assert main(["train", "arithmetic", "--out", str(tmp_path), *words]) == 2
+    assert "leave one out" in capsys.readouterr().err
+
+
+async def test_a_run_through_a_queue_is_not_resumed_without_one():
+    source = RolloutBatchSource(iter(()), None, None, groups_per_batch=1)
+    with pytest.raises(CheckpointError, match="that run learned from a queue"):
+        source.load_state_dict({"cursor": "1-1", "trained": 4})
+
+
+def test_an_actor_stops_while_it_waits_for_its_run(tmp_path):
+    command = [*LUDIC, "actor", str(tmp_path / "missing")]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        time.sleep(0.1)
+        while process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+            time.sleep(1)
+        errors = process.stderr.read()
+    # Before Python has got that far, the signal ends it in its own way.
+    assert process.returncode == -signal.SIGTERM or "before the run in" in errors
