@@ -87,7 +87,10 @@ def _calls(row: Row) -> CallTests:
 def _asserts(row: Row) -> AssertTests:
     prelude = str(row.fields.get("prelude", ""))
     return AssertTests(
-        name=text_field(row, "name"), tests=tuple(_texts(row, "tests")), prelude=prelude
+        name=text_field(row, "name"),
+        tests=tuple(_texts(row, "tests")),
+        prelude=prelude,
+        in_place=row.fields.get("in_place") is True,
     )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from ludic_gym.errors import DataError, SandboxError
 from ludic_gym.graders.programs.compare import is_same, is_same_text
 from ludic_gym.graders.programs.inside.plain import Tree
-from ludic_gym.graders.programs.talk import Gone, Talk, talk_to
+from ludic_gym.graders.programs.talk import NO_REPLY, Gone, Talk, talk_to
 from ludic_gym.graders.programs.types import (
     MESSAGE_LIMIT,
     AssertTests,
@@ -116,7 +116,7 @@ def _judged(judge: Judge, index: int, reply: Sequence[Any]) -> tuple[Outcome, st
         return judge(index, reply)
     # A program may have replied in the runner's place, with whatever parts.
     except IndexError:
-        return "crashed", "something else than the runner has replied"
+        return "crashed", NO_REPLY
 
 
 def _unopened(reply: Sequence[Any]) -> tuple[Outcome, str] | None:
@@ -162,8 +162,8 @@ async def _relay(
     """Carry calls from the tests to the solution and results back, until all tests have run."""
     index = 0
     try:
-        opening = {"prelude": tests.prelude, "tests": tests.tests, "name": tests.name}
-        reply = await tester.ask(opening)
+        parts = ("prelude", "tests", "name", "in_place")
+        reply = await tester.ask({part: getattr(tests, part) for part in parts})
         while index < len(tests.tests):
             if reply[0] == "broken":
                 raise DataError(f"the tests of {tests.name} cannot be run: {reply[1]}")

@@ -11,12 +11,17 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ludic_gym.errors import SandboxError
+from ludic_gym.graders.programs.inside.plain import DEEPEST
 from ludic_gym.graders.programs.types import MESSAGE_LIMIT, PRINTED_LIMIT, Outcome
 from ludic_gym.sandbox import MEBIBYTE, ExecResult, Limits, Program, Sandbox, Session
 
 INSIDE = Path(__file__).parent / "inside"
 # All that a program may say of its results; a runner that says more is ended.
 OUTPUT_BYTES = 32 * MEBIBYTE
+REPLY_BYTES = 8 * MEBIBYTE
+NO_REPLY = "something else than the runner has replied"
+# Every level of a value takes three of JSON at most: {"dict": [[key, value]]}.
+DEEPEST_REPLY = 3 * DEEPEST + 10
 Runner = Literal["solution", "tester", "cases", "query"]
 
 
@@ -46,11 +51,13 @@ class Talk:
         if line is None:
             raise _gone(await self.end())
         try:
-            reply = json.loads(line)
+            reply = json.loads(line) if len(line) <= REPLY_BYTES else []
         except (ValueError, RecursionError):
-            reply = None
+            reply = []
         if not isinstance(reply, list) or not reply or not isinstance(reply[0], str):
-            raise Gone("crashed", "something else than the runner has replied")
+            raise Gone("crashed", NO_REPLY)
+        if not is_shallow(reply):
+            raise Gone("crashed", NO_REPLY)
         return reply
 
     async def end(self) -> ExecResult:
@@ -79,6 +86,17 @@ async def talk_to(sandbox: Sandbox, runner: Runner, limits: Limits) -> AsyncIter
         yield talk
     finally:
         await talk.end()
+
+
+def is_shallow(reply: object) -> bool:
+    """Whether it can be shown, compared and sent on without running out of stack."""
+    level = [reply]
+    for _ in range(DEEPEST_REPLY):
+        inner = [part for part in level if isinstance(part, list | dict)]
+        level = [x for part in inner for x in (part if isinstance(part, list) else part.values())]
+        if not level:
+            return True
+    return False
 
 
 async def _greeted(talk: Talk, name: str) -> None:

@@ -54,11 +54,14 @@ class AssertTests:
     """Test programs that call the function by its name, or as `candidate`, and fail by raising.
 
     They share one namespace, in which `prelude` has been run, as it is before the solution.
+    in_place: whether they see what the function does to the lists, dicts and sets it is given. A
+    test like `f(xs) == sorted(xs)` is passed by a function that empties `xs`.
     """
 
     name: str
     tests: tuple[str, ...]
     prelude: str = ""
+    in_place: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,7 +25,7 @@ def main() -> None:
     except BaseException as error:
         channel.send(["broken", text_of(error)])
         return
-    space["candidate"] = space[request["name"]] = stand_in(channel)
+    space["candidate"] = space[request["name"]] = stand_in(channel, request["in_place"])
     for test in tests:
         channel.send(outcome(test, space))
         if channel.receive() != "on":
@@ -42,8 +42,8 @@ def outcome(test: Any, space: dict[str, Any]) -> list[str]:  # noqa: ANN401 (cod
     return ["passed"]
 
 
-def stand_in(channel: Channel) -> Any:  # noqa: ANN401 (a function of any signature)
-    """A function whose calls are answered from outside."""
+def stand_in(channel: Channel, in_place: bool) -> Any:  # noqa: ANN401 (a function)
+    """A function whose calls are answered from outside; if `in_place`, it changes its arguments."""
 
     def candidate(*positional: object, **named: object) -> object:
         try:
@@ -55,7 +55,7 @@ def stand_in(channel: Channel) -> Any:  # noqa: ANN401 (a function of any signat
         kind, *content = channel.receive()
         if kind == "raised":
             raise raised(*content)
-        for argument, tree in zip(positional, content[1], strict=True):
+        for argument, tree in zip(positional, content[1] if in_place else (), strict=False):
             replace(argument, decoded(tree))
         return decoded(content[0])
 

@@ -100,13 +100,63 @@ def test_assertions_run_beside_the_solution(grader, code, outcome, passed):
     assert (verdict.outcome, verdict.passed, verdict.total) == (outcome, passed, 2)
 
 
-def test_assertions_see_exceptions_and_changed_arguments(grader):
-    code = "def f(xs):\n    if not xs: raise ValueError('empty')\n    xs.sort()"
+def test_assertions_see_exceptions(grader):
+    code = "def f(xs):\n    if not xs: raise ValueError('empty')"
     raising = (
         "try:\n    f([])\n    assert False\nexcept ValueError as e:\n    assert str(e) == 'empty'"
     )
-    tests = AssertTests(name="f", tests=("xs = [2, 1]\nf(xs)\nassert xs == [1, 2]", raising))
+    tests = AssertTests(name="f", tests=(raising,))
     assert grader.grade(code, tests, limits=QUICK).outcome == "passed"
+
+
+def test_assertions_see_changed_arguments_only_if_they_ask_to(grader):
+    tests = ("xs = [2, 1]\nf(xs)\nassert xs == [1, 2]",)
+    code = "def f(xs): xs.sort()"
+    seen = AssertTests(name="f", tests=tests, in_place=True)
+    assert grader.grade(code, seen, limits=QUICK).outcome == "passed"
+    unseen = AssertTests(name="f", tests=tests)
+    assert grader.grade(code, unseen, limits=QUICK).outcome == "wrong"
+
+
+def test_a_function_cannot_make_its_answer_right_by_changing_the_question(grader):
+    tests = AssertTests(name="f", tests=("xs = [2, 1]\nassert f(xs) == sorted(xs)",))
+    code = "def f(xs):\n    xs.clear()\n    return []"
+    assert grader.grade(code, tests, limits=QUICK).outcome == "wrong"
+
+
+FORGED = """
+import os
+deep = b"[" * {depth} + b"]" * {depth}
+for fd in range(3, 64):
+    try: os.write(fd, {line})
+    except OSError: pass
+def f(x): return x * x
+def add(a, b): return a + b
+"""
+
+
+def test_a_reply_that_is_nested_deeper_than_any_value_is_none(grader):
+    line = 'b\'["ready", ""]\\n["value", \' + deep + b\', []]\\n\''
+    outcomes = [
+        grader.grade(FORGED.format(depth=depth, line=line), SQUARES, limits=QUICK).outcome
+        for depth in (50, 400)
+    ]
+    assert outcomes == ["wrong", "crashed"]
+
+
+@pytest.mark.parametrize("depth", [50, 900, 980, 990, 5000])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "b'[\"syntax\", ' + deep + b']\\n'",
+        'b\'["ready", ""]\\n["value", \' + deep + b\', []]\\n\'',
+        "b'[\"ready\", \"\"]\\n[\"raised\", ' + deep + b', ' + deep + b']\\n'",
+    ],
+)
+def test_a_forged_reply_of_any_depth_has_a_verdict(grader, line, depth):
+    code = FORGED.format(depth=depth, line=line)
+    for tests in (SQUARES, CHECK):
+        assert grader.grade(code, tests, limits=QUICK).outcome not in ("passed", "empty")
 
 
 def test_the_prelude_is_there_for_both_sides_but_is_no_solution(grader):
