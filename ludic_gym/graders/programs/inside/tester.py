@@ -25,25 +25,30 @@ def main() -> None:
     except BaseException as error:
         channel.send(["broken", text_of(error)])
         return
-    space["candidate"] = space[request["name"]] = stand_in(channel, request["in_place"])
+    calls: list[str] = []
+    space["candidate"] = space[request["name"]] = stand_in(channel, calls, request["in_place"])
     for test in tests:
-        channel.send(outcome(test, space))
+        channel.send(outcome(test, space, calls))
         if channel.receive() != "on":
             return
     channel.send(["done"])
 
 
-def outcome(test: Any, space: dict[str, Any]) -> list[str]:  # noqa: ANN401 (code)
-    """["passed"], or ["failed", why]."""
+def outcome(test: Any, space: dict[str, Any], calls: list[str]) -> list[str]:  # noqa: ANN401
+    """["passed"], ["failed", why], or ["broken", why] where no function is to blame."""
+    calls.clear()
     try:
         exec(test, space)
-    except BaseException as error:
+    except AssertionError as error:
         return ["failed", text_of(error)]
+    except BaseException as error:
+        # A module that is missing, for instance.
+        return ["failed" if calls else "broken", text_of(error)]
     return ["passed"]
 
 
-def stand_in(channel: Channel, in_place: bool) -> Any:  # noqa: ANN401 (a function)
-    """A function whose calls are answered from outside; if `in_place`, it changes its arguments."""
+def stand_in(channel: Channel, calls: list[str], in_place: bool) -> Any:  # noqa: ANN401
+    """A function whose calls are noted, and answered from outside."""
 
     def candidate(*positional: object, **named: object) -> object:
         try:
@@ -51,6 +56,7 @@ def stand_in(channel: Channel, in_place: bool) -> Any:  # noqa: ANN401 (a functi
         except NotPlain as error:
             channel.send(["broken", f"the test gives the function {error}"])
             raise Broken from error
+        calls.append("call")
         channel.send(call)
         kind, *content = channel.receive()
         if kind == "raised":

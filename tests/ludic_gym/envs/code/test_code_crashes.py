@@ -3,58 +3,18 @@
 import asyncio
 import gc
 import os
-import random
 import tempfile
 
 import gymnasium as gym
 import pytest
+from crashing import CrashingSandbox
 
 from ludic_gym.envs.code.functions import PythonFunctionsEnv
-from ludic_gym.errors import NoSandbox, SandboxError
+from ludic_gym.errors import NoSandbox
 from ludic_gym.policies import ScriptedPolicy
 from ludic_gym.rollout import run_episodes
 from ludic_gym.sandbox import open_sandbox, run_blocking
 from ludic_gym.types import Task
-
-
-class CrashingSession:
-    """A session whose sandbox breaks after some lines."""
-
-    def __init__(self, session, lines_left):
-        self._session, self._lines_left = session, lines_left
-
-    async def send(self, data):
-        await self._session.send(data)
-
-    async def receive_line(self, timeout_s=None):
-        self._lines_left -= 1
-        if self._lines_left < 0:
-            await self._session.kill()
-            raise SandboxError("injected: broke while a program ran in it")
-        return await self._session.receive_line(timeout_s)
-
-    async def kill(self):
-        return await self._session.kill()
-
-
-class CrashingSandbox:
-    """Of the sessions of a real sandbox, one in twenty breaks: at once, or later."""
-
-    def __init__(self, sandbox):
-        self.name, self.guarantees = f"crashing {sandbox.name}", sandbox.guarantees
-        self.crashes = 0
-        self._sandbox, self._rng = sandbox, random.Random(0)
-
-    async def start(self, program, **options):
-        if self._rng.random() >= 0.05:
-            return await self._sandbox.start(program, **options)
-        self.crashes += 1
-        if self._rng.random() < 0.5:
-            raise SandboxError("injected: does not start")
-        return CrashingSession(
-            await self._sandbox.start(program, **options), self._rng.randrange(3)
-        )
-
 
 SANDBOXES = []
 
@@ -97,7 +57,7 @@ def held_against_the_truth(count, folder, monkeypatch):
         sandbox = open_sandbox("auto", warm=2)
     except NoSandbox as error:
         pytest.skip(str(error))
-    SANDBOXES.append(CrashingSandbox(sandbox))
+    SANDBOXES.append(CrashingSandbox(sandbox, share=0.05))
     # The first episode starts threads and loops that stay.
     asyncio.run(play(1))
     files, processes = open_files(), child_processes()

@@ -1,14 +1,11 @@
 """A grader with the sandbox of this machine, and one whose sandbox breaks."""
 
-import random
-
 import pytest
+from crashing import CrashingSandbox
 
-from ludic_gym.errors import NoSandbox, SandboxError
+from ludic_gym.errors import NoSandbox
 from ludic_gym.graders.programs.grader import Grader, grader_for
-from ludic_gym.sandbox import Limits, shared_sandbox
-
-QUICK = Limits(cpu_s=3.0, wall_s=30.0)
+from ludic_gym.sandbox import shared_sandbox
 
 
 @pytest.fixture(scope="session")
@@ -22,58 +19,6 @@ def sandbox():
 @pytest.fixture
 def grader(sandbox) -> Grader:
     return grader_for(sandbox)
-
-
-class CrashingSession:
-    """A session whose sandbox breaks after some lines."""
-
-    def __init__(self, session, lines_left: int) -> None:
-        self._session = session
-        self._lines_left = lines_left
-
-    async def send(self, data):
-        await self._session.send(data)
-
-    async def receive_line(self, timeout_s=None):
-        self._lines_left -= 1
-        if self._lines_left < 0:
-            await self._session.kill()
-            raise SandboxError("injected: broke while a program ran in it")
-        return await self._session.receive_line(timeout_s)
-
-    async def finish(self):
-        return await self._session.finish()
-
-    async def kill(self):
-        return await self._session.kill()
-
-
-class CrashingSandbox:
-    """Starts sessions of a real sandbox, of which a share break: at once, or later."""
-
-    def __init__(self, sandbox, share: float) -> None:
-        self.name = f"crashing {sandbox.name}"
-        self.guarantees = sandbox.guarantees
-        self.crashes = self.starts = 0
-        self._sandbox = sandbox
-        self._share = share
-        self._rng = random.Random(0)
-
-    async def start(self, program, **options):
-        self.starts += 1
-        if self._rng.random() >= self._share:
-            return await self._sandbox.start(program, **options)
-        self.crashes += 1
-        if self._rng.random() < 0.5:
-            raise SandboxError("injected: does not start")
-        session = await self._sandbox.start(program, **options)
-        return CrashingSession(session, self._rng.randrange(3))
-
-    async def run(self, program, **options):
-        return await self._sandbox.run(program, **options)
-
-    async def close(self):
-        await self._sandbox.close()
 
 
 @pytest.fixture

@@ -166,7 +166,16 @@ def test_the_prelude_is_there_for_both_sides_but_is_no_solution(grader):
     assert grader.grade("y = 1", tests, limits=QUICK).outcome == "missing"
 
 
-@pytest.mark.parametrize("tests", [("assert f(",), ("f(object())",), ("f(print)",)])
+@pytest.mark.parametrize(
+    "tests",
+    [
+        ("assert f(",),
+        ("f(object())",),
+        ("f(print)",),
+        ("import no_such_module\nassert f(1)",),
+        ("assert f(1) == 1", "assert maths.isclose(f(1), 1)"),
+    ],
+)
 def test_tests_that_cannot_be_run_are_no_fault_of_the_solution(grader, tests):
     with pytest.raises(DataError, match="the tests of f cannot be run"):
         grader.grade("def f(x): return x", AssertTests(name="f", tests=tests), limits=QUICK)
