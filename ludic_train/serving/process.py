@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import socket
@@ -26,7 +25,13 @@ from ludic_train.serving.plugin import plugin_folder
 Progress = Callable[[float], None]
 POLL_S, STOP_S = 0.25, 30.0
 SHOWN_LINES = 20
-PR_SET_PDEATHSIG = 1
+# 1 is PR_SET_PDEATHSIG, which outlives execv; whoever started us may be gone by now.
+GUARD = """
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl(1, signal.SIGTERM)
+if os.getppid() == int(sys.argv[1]):
+    os.execv(sys.argv[2], sys.argv[2:])
+"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -102,22 +107,23 @@ def _spawned(
     descriptor, name = mkstemp(prefix="ludic-serve-", suffix=".log")
     with os.fdopen(descriptor, "wb") as log:
         process = subprocess.Popen(
-            words,
+            _guarded(words),
             env=variables,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            preexec_fn=_end_with_parent if sys.platform == "linux" else None,
         )
     host = f"[{options.host}]" if ":" in options.host else options.host
     host = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}.get(host, host)
     return ServerProcess(f"http://{host}:{options.port}", Path(name), process)
 
 
-def _end_with_parent() -> None:
-    """Have the kernel end this process when the one that started it is gone, however it went."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+def _guarded(words: Sequence[str]) -> list[str]:
+    """The words of a program that Linux ends when this process is gone, however it went."""
+    if sys.platform != "linux":
+        return list(words)
+    return [sys.executable, "-IS", "-c", GUARD, str(os.getpid()), *words]
 
 
 def _wait(server: ServerProcess, start_s: float, progress: Progress) -> None:
