@@ -10,8 +10,8 @@ Three ways to carry the same groups through one redis-server that this program s
 
 Encoding (group_to_bytes) and decoding (group_from_bytes) are timed apart, since the bare commands
 do neither; "queue, decoded" is reading and decoding together, what a trainer does, beside what the
-pickles do. Times are CPU seconds of this process and of the server together, so that other programs'
-load does not count; every number is the best of `repeats`, all in one run: compare ratios.
+pickles do. Times are CPU seconds of this process and of the server together, so that the load of
+other programs does not count; every number is the best of `repeats` in one run: compare ratios.
 """
 
 from __future__ import annotations

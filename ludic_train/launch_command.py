@@ -140,14 +140,23 @@ def _carried_out(
     while (ended := fleet.ended()) is None and not asked():
         time.sleep(POLL_S)
     if ended is None:
-        trainer.process.send_signal(signal.SIGINT)
-        ended = trainer
         print("stopping; the trainer saves first", flush=True)
+        _interrupt(trainer)
+        ended = trainer
     code = ended.process.wait()
     if ended is not trainer or code:
         print(f"{ended.name} ended with {code}; the end of {ended.log}:", file=sys.stderr)
         print(_tail(ended.log), file=sys.stderr)
     return code if ended is trainer else code or 1
+
+
+def _interrupt(trainer: Role) -> None:
+    """Let the trainer end its batch and save; one that waits for a batch in vain stops at once."""
+    trainer.process.send_signal(signal.SIGINT)
+    try:
+        trainer.process.wait(STOP_S)
+    except subprocess.TimeoutExpired:
+        trainer.process.send_signal(signal.SIGINT)
 
 
 def _start_redis(fleet: Fleet, out: Path) -> str:

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from redis.asyncio import Redis
 
 READ_WAIT_MS, ALIVE_MS = 1_000, 15_000
+# An actor that found room takes one in this many places before it asks again.
+ROOM_SHARE = 32
 # A server that is paused or unreachable must not keep a caller for ever.
 TIMEOUT_S = 10.0
 PARTS = ["groups", "dead", "state", "counts", "lags"]
@@ -50,8 +52,8 @@ class RedisQueue:
 
     url: redis://[[user]:password@]host[:port][/db], rediss:// for TLS, unix:///path; the options of
         redis-py may follow, such as ?ssl_ca_certs=ca.pem.
-    max_queued: groups that may wait for the trainer; one more per actor that pushes at the same
-        moment.
+    max_queued: groups that may wait for the trainer; a few more where several actors push at the
+        same moment.
     when_full: whether `push` waits then, or drops the oldest group that was not read yet.
     """
 
@@ -66,7 +68,7 @@ class RedisQueue:
         self._epoch = 0
         # After a read whose answer was lost, what it delivered is asked for once more.
         self._last_read, self._again = "0-0", False
-        self._queued = 0
+        self._may_push = 0
 
     async def admit(self, report: ActorReport, wanted: int) -> Admission:
         """As GroupQueue."""
@@ -84,17 +86,23 @@ class RedisQueue:
 
     async def push(self, key: str, data: bytes) -> None:
         """As GroupQueue."""
-        if self._when_full == "block":
-            await until_room(self._room, known=self._max_queued - self._queued)
+        if self._when_full == "drop-oldest":
+            await self._push_and_drop(key, data)
+            return
+        if self._may_push <= 0:
+            room = await until_room(self._room)
+            # Asked for every group, room would cost as much as the group; others push as well.
+            self._may_push = 1 + room // ROOM_SHARE
+        async with _translated():
+            await self._redis.xadd(self._names["groups"], {"k": key, "d": data})
+        self._may_push -= 1
+
+    async def _push_and_drop(self, key: str, data: bytes) -> None:
+        keys = [self._names[name] for name in ("groups", "state", "counts")]
         async with _translated(), self._redis.pipeline(transaction=True) as pipe:
             pipe.xadd(self._names["groups"], {"k": key, "d": data})
-            if self._when_full == "drop-oldest":
-                keys = [self._names[name] for name in ("groups", "state", "counts")]
-                pipe.eval(redis_scripts.DROP_OLDEST, len(keys), *keys, self._max_queued)
-            pipe.xlen(self._names["groups"])
-            pipe.hget(self._names["state"], "held")
-            *_, length, held = await pipe.execute()
-        self._queued = length - int(held or 0)
+            pipe.eval(redis_scripts.DROP_OLDEST, len(keys), *keys, self._max_queued)
+            await pipe.execute()
 
     async def leave(self, name: str) -> None:
         """As GroupQueue."""

@@ -170,7 +170,9 @@ class Feed:
                 found = await asyncio.wait_for(self._ready.get(), QUIET_S)
             except TimeoutError:
                 logging.getLogger(__name__).warning(
-                    "no group came for %.0f s; are there actors?", QUIET_S
+                    "no group came for %.0f s; are there actors, and do groups teach anything? see "
+                    "`ludic top`",
+                    QUIET_S,
                 )
                 continue
             if isinstance(found, Exception):

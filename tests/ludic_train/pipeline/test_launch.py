@@ -14,13 +14,13 @@ from ludic_gym.cli import main
 from ludic_train.errors import CheckpointError
 from ludic_train.sources import RolloutBatchSource
 
-SMALL = ["--demonstrations", "300", "--imitation-updates", "10", "--groups", "2", "--updates", "8"]
+SMALL = ["--demonstrations", "300", "--imitation-updates", "40", "--groups", "2", "--updates", "8"]
 SMALL += ["--group-size", "4", "--minibatches", "2", "--eval-every", "4", "--eval-episodes", "4"]
 LUDIC = [sys.executable, "-m", "ludic_gym"]
 
 
 def launch(*words, out):
-    command = [*LUDIC, "launch", "arithmetic", "--out", str(out), *words, "--", *SMALL]
+    command = [*LUDIC, "launch", "tic-tac-toe", "--out", str(out), *words, "--", *SMALL]
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env
@@ -56,7 +56,7 @@ def test_one_command_starts_all_processes_and_ends_them_when_training_has_ended(
     assert "started redis, trainer, actor-0, actor-1" in text
     assert alive(str(out)) == []
     games = [record for record in records(out) if "groups" in record]
-    assert games[-1]["update"] == 18
+    assert games[-1]["update"] == 48
     assert sum(record["groups"] for record in games) >= 8
     assert max(record["lag/max"] for record in games) <= 3
     assert "pushed" in (out / "logs" / "actor-0.log").read_text()
@@ -75,11 +75,11 @@ def test_ctrl_c_saves_and_the_run_goes_on_where_it_stopped(tmp_path):
     assert process.returncode == 130, text
     assert alive(str(out)) == []
     stopped = records(out)[-1]["update"]
-    command = [*LUDIC, "launch", "arithmetic", *queue, "--out", str(out), "--", "--resume"]
+    command = [*LUDIC, "launch", "tic-tac-toe", *queue, "--out", str(out), "--", "--resume"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=540, check=False)
     assert done.returncode == 0, done.stderr
     games = [record["update"] for record in records(out) if "groups" in record]
-    assert stopped <= 18 == games[-1]
+    assert stopped <= 48 == games[-1]
     assert len(games) == len(set(games))
 
 
