@@ -20,7 +20,7 @@ _SPEC.loader.exec_module(reward_cheats)
 RIGHT = "def f(x):\n    return 2 * x"
 BY_CALLS = {"name": "f", "calls": [[2], [0], [-3]], "expected": [4, 0, -6]}
 CHECK = "def check(f):\n    assert f(2) == 4, 'expected 4'\n    assert abs(f(-3) + 6) < 1e-6"
-BY_ASSERTS = {"name": "f", "tests": [f"{CHECK}\ncheck(candidate)", "assert f(0.5) == 1"]}
+BY_ASSERTS = {"name": "f", "tests": [f"{CHECK}\ncheck(candidate)", "assert f(1.5) == 3"]}
 
 
 @pytest.fixture(scope="module", autouse=True)
