@@ -1,0 +1,103 @@
+"""A curriculum: longer words to spell as soon as the shorter ones are solved.
+
+    python examples/curriculum/train_curriculum.py [--updates 120]
+
+The tasks decide: each batch is played at the present length, and what it earned moves the length
+on. (For an agent that acts by itself, `ludic_gym.wrappers.Curriculum` does the same to one env.)
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
+from typing import Any
+
+import gymnasium as gym
+
+from ludic_gym.envs.base import Info, TextEnv, Turn, ending, pick
+from ludic_gym.policies import ChatPolicy
+from ludic_gym.types import Env, Rollout, Sampling, Task
+from ludic_train.algorithms import make_grpo
+from ludic_train.inference import EmbeddedChatClient
+from ludic_train.metrics import Metrics, Stat
+from ludic_train.model import make_tiny_model, make_tokenizer
+from ludic_train.publishers import InProcessPublisher
+from ludic_train.sources import RolloutBatchSource
+from ludic_train.trainer import Trainer, TrainerConfig
+
+ENV_ID = "example/Echo-v0"
+LETTERS, LONGEST, SOLVED = "abcd", 4, 0.8
+
+
+class EchoEnv(TextEnv):
+    """Write the letters again: the reward is the share of them that stand where they should.
+
+    length: how many letters there are.
+    """
+
+    def __init__(self, length: int = 1, render_mode: str | None = None) -> None:
+        super().__init__(render_mode)
+        self._length = length
+
+    def _start(self, options: Mapping[str, Any]) -> tuple[str, Info]:
+        self._letters = "".join(pick(self.np_random, LETTERS) for _ in range(self._length))
+        return " ".join(self._letters), {"system_prompt": ""}
+
+    def _advance(self, action: str) -> Turn:
+        said = action.split()
+        right = sum(a == b for a, b in zip(said, self._letters, strict=False)) / self._length
+        return "", right, True, False, ending(success=right == 1.0, letters=right)
+
+
+gym.register(ENV_ID, EchoEnv)
+
+
+class Stages:
+    """The present length: a letter more once the last batch was solved."""
+
+    def __init__(self) -> None:
+        self.length = 1
+
+    def tasks(self) -> Iterator[Task]:
+        """Words of the present length, without end."""
+        for i in count():
+            sampling = Sampling(max_tokens=2 * self.length, seed=i)
+            yield Task(env_id=ENV_ID, kwargs={"length": self.length}, seed=i, sampling=sampling)
+
+    def note(self, rollouts: Sequence[Rollout]) -> Metrics:
+        """The length of the batch; moves on to the next where it was solved."""
+        length, reward = self.length, sum(r.total_reward for r in rollouts) / len(rollouts)
+        if reward >= SOLVED and length < LONGEST:
+            self.length += 1
+        return {"length": Stat(length, 1)}
+
+
+async def train(updates: int) -> int:
+    """The length that was reached."""
+    tokenizer = make_tokenizer([" ".join(LETTERS)])
+    model = make_tiny_model(tokenizer)
+    client = EmbeddedChatClient(model, tokenizer)
+    stages, algo = Stages(), make_grpo(entropy=0.05)
+
+    def make_policy(env: Env) -> ChatPolicy:
+        return ChatPolicy(client)
+
+    source = RolloutBatchSource(
+        stages.tasks(), make_policy, algo, groups_per_batch=32, group_size=16, reducer=stages.note
+    )
+    trainer = Trainer(model, algo, source, InProcessPublisher(client), TrainerConfig(lr=2e-3))
+
+    def report(update: int, metrics: Metrics) -> None:
+        reward, length = metrics["reward"].value, metrics["length"].value
+        print(f"update {update:3d}  reward {reward:.3f}  letters {length:.0f}", flush=True)
+
+    await trainer.train(updates, on_update=report)
+    return stages.length
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--updates", type=int, default=120)
+    asyncio.run(train(parser.parse_args().updates))
