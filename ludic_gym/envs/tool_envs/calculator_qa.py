@@ -46,7 +46,7 @@ class CalculatorQAEnv(QuestionEnv):
         self._digits = checked_range("digits", digits, 1, 12)
 
     def tools(self) -> tuple[Tool, ...]:
-        """The calculator. Raises ConfigError without the extra `tools`."""
+        """The calculator. Raises NoSandbox without the extra `tools`."""
         return (calculator_tool(),)
 
     def _ask(self, options: Mapping[str, Any]) -> tuple[Question, Info]:

@@ -30,7 +30,7 @@ def test_the_calculator_gives_what_the_grader_wants(seed):
     env = CalculatorQAEnv(operations=6)
     question, _ = env.reset(seed=seed)
     (calculator,) = env.tools()
-    value = calculator.function(expression_of(question))
+    value = asyncio.run(calculator.function(expression=expression_of(question)))
     assert env.oracle_action() == value
     assert env.step(f"<answer>{value}</answer>")[1] == 1.0
 
