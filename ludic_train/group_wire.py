@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -24,7 +25,7 @@ from numpy.typing import NDArray
 
 from ludic_train.errors import BadGroup
 from ludic_train.groups import SAWGroup, check_item
-from ludic_train.metrics import Metric, Metrics
+from ludic_train.metrics import Metrics
 from ludic_train.saw import SAWItem
 from ludic_train.wire import KINDS
 
@@ -34,24 +35,27 @@ MAX_BYTES = 64 * 2**20
 MAX_KEY = 200
 _HEAD, _SUM = struct.Struct("<4sBBI"), struct.Struct("<I")
 _START = _HEAD.size + _SUM.size
-
-
-class _Item(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
-    ids: bytes
-    mask: bytes
-    weight: bytes
-    logprobs: bytes | None
-    versions: bytes | None
-    temperature: float
-    group: str
-    agent: str
-    attachments: dict[str, bytes]
+INT, FLOAT, DOUBLE = "<i4", "<f4", "<f8"
+LOGPROBS, VERSIONS, ATTACHED = "behavior_logprobs", "versions", "attachments/"
+Array = NDArray[Any]
 
 
 class _Group(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    """The rows of a group one after the other: one array per stream, however many rows there are.
+
+    streams: what only some rows may have, by name: the rows that have it, and their values.
+    """
+
     key: str
     actor: str
-    items: list[_Item]
+    lengths: bytes
+    ids: bytes
+    mask: bytes
+    weight: bytes
+    temperatures: bytes
+    streams: dict[str, tuple[list[int], bytes]]
+    groups: list[str]
+    agents: list[str]
     metrics: dict[str, tuple[str, list[float]]]
 
 
@@ -65,10 +69,12 @@ def group_to_bytes(
 
     Raises BadGroup for a group that `group_from_bytes` would refuse.
     """
-    _check(group)
-    metrics = {n: (type(m).__name__, [float(x) for x in astuple(m)]) for n, m in _sorted(group)}
-    items = [_packed(item) for item in group.items]
-    body = _ENCODER.encode(_Group(group.key, group.actor, items, metrics))
+    _check_key(group.key)
+    if not group.items:
+        raise BadGroup("no row")
+    for item in group.items:
+        check_item(item)
+    body = _ENCODER.encode(_packed(group))
     if len(body) > max_bytes:
         raise BadGroup(f"{len(body)} bytes, more than max_bytes={max_bytes}; play shorter episodes")
     how = PLAIN if zstd_level is None else ZSTD
@@ -86,14 +92,9 @@ def group_from_bytes(data: bytes, *, max_bytes: int = MAX_BYTES) -> SAWGroup:
         found = _DECODER.decode(_body(data, max_bytes))
     except msgspec.DecodeError as error:
         raise BadGroup(f"no msgpack of a group: {error}") from error
-    group = SAWGroup(
-        key=found.key,
-        actor=found.actor,
-        items=tuple(_unpacked(item) for item in found.items),
-        metrics=_metrics(found.metrics),
-    )
-    _check(group)
-    return group
+    _check_key(found.key)
+    items, metrics = tuple(_unpacked(found)), _metrics(found.metrics)
+    return SAWGroup(key=found.key, actor=found.actor, items=items, metrics=metrics)
 
 
 def _body(data: bytes, max_bytes: int) -> bytes:
@@ -134,58 +135,133 @@ def _checksum(head: bytes, body: bytes) -> int:
     return zlib.crc32(body, zlib.crc32(head))
 
 
-def _check(group: SAWGroup) -> None:
-    if not 0 < len(group.key) <= MAX_KEY:
-        raise BadGroup(f"a key of {len(group.key)} characters; it must have 1 to {MAX_KEY}")
-    if not group.items:
+def _check_key(key: str) -> None:
+    if not 0 < len(key) <= MAX_KEY:
+        raise BadGroup(f"a key of {len(key)} characters; it must have 1 to {MAX_KEY}")
+
+
+def _packed(group: SAWGroup) -> _Group:
+    items = group.items
+    named = [{LOGPROBS: i.behavior_logprobs, VERSIONS: i.versions, **_attached(i)} for i in items]
+    names = sorted({name for each in named for name, array in each.items() if array is not None})
+    return _Group(
+        key=group.key,
+        actor=group.actor,
+        lengths=_raw([np.array([len(item.input_ids) for item in items])], INT),
+        ids=_raw([item.input_ids for item in items], INT),
+        mask=np.packbits(_joined([i.action_mask for i in items]), bitorder="little").tobytes(),
+        weight=_raw([item.weight for item in items], FLOAT),
+        temperatures=_raw([np.array([item.temperature for item in items])], DOUBLE),
+        streams={name: _stream(name, named) for name in names},
+        groups=[item.group for item in items],
+        agents=[item.agent for item in items],
+        metrics={
+            name: (type(metric).__name__, [float(x) for x in astuple(metric)])
+            for name, metric in sorted(group.metrics.items())
+        },
+    )
+
+
+def _attached(item: SAWItem) -> dict[str, Array]:
+    return {ATTACHED + name: array for name, array in item.attachments.items()}
+
+
+def _stream(name: str, named: Sequence[Mapping[str, Array | None]]) -> tuple[list[int], bytes]:
+    found = [
+        (row, array) for row, each in enumerate(named) if (array := each.get(name)) is not None
+    ]
+    return [row for row, _ in found], _raw([array for _, array in found], _dtype(name))
+
+
+def _unpacked(found: _Group) -> Iterator[SAWItem]:
+    lengths = _array(found.lengths, INT, "lengths")
+    rows = len(lengths)
+    if not rows:
         raise BadGroup("no row")
-    for item in group.items:
-        check_item(item)
+    if not rows == len(found.groups) == len(found.agents) or (lengths < 1).any():
+        raise BadGroup(f"{len(found.groups)} groups for rows of {lengths.tolist()[:8]} tokens")
+    ends = np.cumsum(lengths, dtype=np.int64)
+    ids = _sized(found.ids, INT, "input_ids", ends[-1])
+    mask = _mask(found.mask, len(ids))
+    if mask[ends - lengths].any():
+        raise BadGroup("a row must begin with a token that was not sampled")
+    if (lowest := int(ids.min())) < 0:
+        raise BadGroup(f"a token id is {lowest}")
+    weight = _finite(_sized(found.weight, FLOAT, "weight", ends[-1]), "weight")
+    temperatures = _finite(_sized(found.temperatures, DOUBLE, "temperature", rows), "temperature")
+    if (temperatures <= 0).any():
+        raise BadGroup(f"temperature={temperatures.min()} must be greater than 0")
+    streams: list[dict[str, Array]] = [{} for _ in range(rows)]
+    for name, (members, raw) in found.streams.items():
+        for row, array in _rows_of(name, members, raw, lengths):
+            streams[row][name] = array
+    for row, (start, end) in enumerate(zip((ends - lengths).tolist(), ends.tolist(), strict=True)):
+        own = streams[row]
+        versions, sampled = own.pop(VERSIONS, None), mask[start:end]
+        if versions is not None and (versions[sampled] < 0).any():
+            raise BadGroup("versions lacks that of a sampled token")
+        yield SAWItem(
+            input_ids=ids[start:end],
+            action_mask=sampled,
+            weight=weight[start:end],
+            behavior_logprobs=own.pop(LOGPROBS, None),
+            versions=versions,
+            temperature=float(temperatures[row]),
+            group=found.groups[row],
+            agent=found.agents[row],
+            attachments={name.removeprefix(ATTACHED): array for name, array in own.items()},
+        )
 
 
-def _sorted(group: SAWGroup) -> list[tuple[str, Metric]]:
-    return sorted(group.metrics.items())
+def _rows_of(
+    name: str, members: Sequence[int], raw: bytes, lengths: Array
+) -> Iterator[tuple[int, Array]]:
+    """A stream's values, row by row."""
+    if not name.startswith(ATTACHED) and name not in (LOGPROBS, VERSIONS):
+        raise BadGroup(f"a stream {name!r} is unknown")
+    known = all(0 <= row < len(lengths) for row in members)
+    if not known or any(a >= b for a, b in pairwise(members)):
+        raise BadGroup(f"{name} is of the rows {members[:8]}, and there are {len(lengths)}")
+    ends = np.cumsum(lengths[members], dtype=np.int64).tolist()
+    values = _sized(raw, _dtype(name), name, ends[-1] if ends else 0)
+    if name != VERSIONS:
+        _finite(values, name)
+    start = 0
+    for row, end in zip(members, ends, strict=True):
+        yield row, values[start:end]
+        start = end
 
 
-def _packed(item: SAWItem) -> _Item:
-    return _Item(
-        ids=_raw(item.input_ids, "<i4"),
-        mask=np.packbits(item.action_mask, bitorder="little").tobytes(),
-        weight=_raw(item.weight, "<f4"),
-        logprobs=None if item.behavior_logprobs is None else _raw(item.behavior_logprobs, "<f4"),
-        versions=None if item.versions is None else _raw(item.versions, "<i4"),
-        temperature=float(item.temperature),
-        group=item.group,
-        agent=item.agent,
-        attachments={name: _raw(array, "<f4") for name, array in sorted(item.attachments.items())},
-    )
+def _dtype(name: str) -> str:
+    return INT if name == VERSIONS else FLOAT
 
 
-def _unpacked(item: _Item) -> SAWItem:
-    ids = _array(item.ids, "<i4", "input_ids")
-    return SAWItem(
-        input_ids=ids,
-        action_mask=_mask(item.mask, len(ids)),
-        weight=_array(item.weight, "<f4", "weight"),
-        behavior_logprobs=None
-        if item.logprobs is None
-        else _array(item.logprobs, "<f4", "behavior_logprobs"),
-        versions=None if item.versions is None else _array(item.versions, "<i4", "versions"),
-        temperature=item.temperature,
-        group=item.group,
-        agent=item.agent,
-        attachments={name: _array(raw, "<f4", name) for name, raw in item.attachments.items()},
-    )
+def _joined(arrays: Sequence[Array]) -> Array:
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
 
 
-def _raw(array: NDArray[Any], dtype: str) -> bytes:
-    return np.ascontiguousarray(array, np.dtype(dtype)).tobytes()
+def _raw(arrays: Sequence[Array], dtype: str) -> bytes:
+    return np.ascontiguousarray(_joined(arrays), np.dtype(dtype)).tobytes()
 
 
-def _array(raw: bytes, dtype: str, name: str) -> NDArray[Any]:
-    if len(raw) % 4:
-        raise BadGroup(f"{name} has {len(raw)} bytes, not a multiple of 4")
-    return np.frombuffer(raw, np.dtype(dtype))
+def _array(raw: bytes, dtype: str, name: str) -> Array:
+    kind = np.dtype(dtype)
+    if len(raw) % kind.itemsize:
+        raise BadGroup(f"{name} has {len(raw)} bytes, not a multiple of {kind.itemsize}")
+    return np.frombuffer(raw, kind)
+
+
+def _sized(raw: bytes, dtype: str, name: str, size: int) -> Array:
+    array = _array(raw, dtype, name)
+    if len(array) != size:
+        raise BadGroup(f"{name} has {len(array)} values instead of {size}")
+    return array
+
+
+def _finite(array: Array, name: str) -> Array:
+    if not np.isfinite(array).all():
+        raise BadGroup(f"{name} holds a value that is not finite")
+    return array
 
 
 def _mask(raw: bytes, length: int) -> NDArray[np.bool_]:
@@ -194,7 +270,7 @@ def _mask(raw: bytes, length: int) -> NDArray[np.bool_]:
     bits = np.unpackbits(np.frombuffer(raw, np.uint8), bitorder="little")
     if bits[length:].any():
         raise BadGroup(f"action_mask marks tokens after the {length} that there are")
-    return bits[:length].astype(np.bool_)
+    return bits[:length].view(np.bool_)
 
 
 def _metrics(found: Mapping[str, tuple[str, list[float]]]) -> Metrics:

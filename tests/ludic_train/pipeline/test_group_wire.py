@@ -116,10 +116,6 @@ def test_no_bytes_of_a_stranger_do_more_than_be_refused(body):
         (message(b"", how=7), "compression 7 is unknown"),
         (message(b"", size=3), "the body has 0 bytes instead of 3"),
         (message(b"\x01\x02"), "no msgpack of a group"),
-        (message(msgspec.msgpack.encode(["k", "a", [], {}])), "no row"),
-        (message(msgspec.msgpack.encode(["", "a", [], {}])), "a key of 0 characters"),
-        (message(msgspec.msgpack.encode(["k", "a", [], {"x": ["system", [1]]}])), "unknown kind"),
-        (message(msgspec.msgpack.encode(["k", "a", [], {"x": ["Stat", [1]]}])), "unknown kind"),
         (message(b"no frame", how=1), "no zstd frame"),
     ],
 )
@@ -158,11 +154,63 @@ def test_a_row_that_cannot_be_learned_from_is_not_sent(changes, reason):
         group_to_bytes(SAWGroup(key="k", items=(row(**changes),)))
 
 
-def test_a_row_that_cannot_be_learned_from_is_not_read():
-    # Three tokens are 12 bytes of ids; the weights here are 8.
-    bad = [bytes(12), b"\x06", bytes(8), None, None, 1.0, "", "", {}]
-    with pytest.raises(BadGroup, match="weight has 2 values for 3 tokens"):
-        group_from_bytes(message(msgspec.msgpack.encode(["k", "a", [bad], {}])))
+# Two rows, of two tokens and one; the second token was sampled.
+BODY = {
+    "key": "k",
+    "actor": "a",
+    "lengths": struct.pack("<2i", 2, 1),
+    "ids": struct.pack("<3i", 5, 6, 7),
+    "mask": b"\x02",
+    "weight": struct.pack("<3f", 0, 1, 0),
+    "temperatures": struct.pack("<2d", 1, 0.5),
+    "streams": {"versions": [[0], struct.pack("<2i", -1, 4)]},
+    "groups": ["g", "g"],
+    "agents": ["x", "y"],
+    "metrics": {"reward": ["Stat", [1, 2]]},
+}
+
+
+def test_the_layout_is_what_a_stranger_would_write():
+    read = group_from_bytes(message(msgspec.msgpack.encode(list(BODY.values()))))
+    first, second = read.items
+    assert (first.input_ids.tolist(), second.input_ids.tolist()) == ([5, 6], [7])
+    assert (first.action_mask.tolist(), second.action_mask.tolist()) == ([False, True], [False])
+    assert (first.versions.tolist(), second.versions) == ([-1, 4], None)
+    assert (second.temperature, second.agent) == (0.5, "y")
+    assert read.metrics == {"reward": Stat(1, 2)}
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"key": ""}, "a key of 0 characters"),
+        ({"lengths": b""}, "no row"),
+        ({"lengths": b"abc"}, "lengths has 3 bytes, not a multiple of 4"),
+        ({"lengths": struct.pack("<2i", 3, 0)}, r"rows of \[3, 0\] tokens"),
+        ({"lengths": struct.pack("<2i", 2**31 - 1, 2**31 - 1)}, "input_ids has 3 values instead"),
+        ({"ids": struct.pack("<3i", 5, -6, 7)}, "a token id is -6"),
+        ({"mask": b"\x04"}, "must begin with a token that was not sampled"),
+        ({"mask": b"\x12"}, "marks tokens after the 3 that there are"),
+        ({"mask": b"\x02\x00"}, "action_mask has 2 bytes for 3 tokens"),
+        ({"weight": bytes(8)}, "weight has 2 values instead of 3"),
+        ({"weight": struct.pack("<3f", 0, float("nan"), 0)}, "weight holds a value"),
+        ({"temperatures": struct.pack("<2d", 1, 0)}, r"temperature=0\.0"),
+        ({"temperatures": struct.pack("<2d", 1, float("inf"))}, "temperature holds a value"),
+        ({"streams": {"versions": [[0], struct.pack("<2i", 1, -1)]}}, "versions lacks"),
+        ({"streams": {"versions": [[0], bytes(4)]}}, "versions has 1 values instead of 2"),
+        ({"streams": {"attachments/x": [[2], b""]}}, r"of the rows \[2\], and there are 2"),
+        ({"streams": {"attachments/x": [[0, 0], bytes(16)]}}, r"of the rows \[0, 0\]"),
+        ({"streams": {"behavior_logprobs": [[1], b"\0\0\x80\x7f"]}}, "not finite"),
+        ({"streams": {"__class__": [[1], bytes(4)]}}, "stream '__class__' is unknown"),
+        ({"groups": ["g"]}, "1 groups for rows"),
+        ({"metrics": {"x": ["system", [1]]}}, "unknown kind"),
+        ({"metrics": {"x": ["Stat", [1]]}}, "unknown kind"),
+    ],
+)
+def test_a_body_that_cannot_be_learned_from_is_refused_with_the_reason(changes, reason):
+    body = msgspec.msgpack.encode(list({**BODY, **changes}.values()))
+    with pytest.raises(BadGroup, match=reason):
+        group_from_bytes(message(body))
 
 
 def test_a_group_that_is_too_large_is_not_sent():
