@@ -1,5 +1,6 @@
 """A trainer that learns from episodes: rollouts -> credit -> rows -> loss -> update -> publish."""
 
+from ludic_train.actor import run_pipeline_actor
 from ludic_train.algorithms import (
     RLAlgorithm,
     make_awr,
@@ -25,7 +26,12 @@ from ludic_train.credit import ConstantCredit, GroupNormalizedReturn, MonteCarlo
 from ludic_train.inference import EmbeddedChatClient
 from ludic_train.publishers import InProcessPublisher, PolicyPublisher
 from ludic_train.saw import SAWBatch, SAWItem, items_from
-from ludic_train.sources import BatchSource, OfflineBatchSource, RolloutBatchSource
+from ludic_train.sources import (
+    BatchSource,
+    OfflineBatchSource,
+    PipelineBatchSource,
+    RolloutBatchSource,
+)
 from ludic_train.trainer import Trainer
 
 __all__ = [
@@ -37,6 +43,7 @@ __all__ = [
     "InProcessPublisher",
     "MonteCarloReturn",
     "OfflineBatchSource",
+    "PipelineBatchSource",
     "PolicyPublisher",
     "RLAlgorithm",
     "RolloutBatchSource",
@@ -61,4 +68,5 @@ __all__ = [
     "make_scalerl",
     "make_self_play",
     "make_sft",
+    "run_pipeline_actor",
 ]
