@@ -148,6 +148,11 @@ async def train(
     queue: URL of a queue; its actors play then (`ludic actor`) instead of the learner itself.
     Raises Interrupted after an orderly Ctrl-C; `resume` goes on from there, with the same config.
     """
+    if queue is not None and config.sampler is not None:
+        raise ConfigError(
+            f"sampler={config.sampler} with queue={queue}: actors of a queue sample by themselves; "
+            "leave one out"
+        )
     open_run(recipe, config, resume=resume)
     if not resume:
         forget_queue(config.out)
@@ -248,11 +253,6 @@ def _ends(
     queue: str | None,
 ) -> tuple[BatchSource, PolicyPublisher]:
     """Where batches come from, and where params go."""
-    if queue is not None and config.sampler is not None:
-        raise ConfigError(
-            f"sampler={config.sampler} with queue={queue}: actors of a queue sample by themselves; "
-            "leave one out"
-        )
     if queue is not None:
         return remote_games(config.out, learner, queue, groups=config.groups, cfg=cfg)
     source = RolloutBatchSource(
