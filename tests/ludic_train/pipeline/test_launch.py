@@ -19,12 +19,25 @@ SMALL += ["--group-size", "4", "--minibatches", "2", "--eval-every", "4", "--eva
 LUDIC = [sys.executable, "-m", "ludic_gym"]
 
 
-def launch(*words, out):
-    command = [*LUDIC, "launch", "tic-tac-toe", "--out", str(out), *words, "--", *SMALL]
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env
-    )
+@pytest.fixture
+def launch():
+    """Starts `ludic launch`; what a failed test leaves running is stopped, all of it."""
+    made = []
+
+    def start(*words, out):
+        command = [*LUDIC, "launch", "tic-tac-toe", "--out", str(out), *words, "--", *SMALL]
+        env = {**os.environ, "OMP_NUM_THREADS": "1"}
+        made.append(
+            subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env
+            )
+        )
+        return made[-1]
+
+    yield start
+    for process in made:
+        process.terminate()
+        process.communicate(timeout=300)
 
 
 def alive(name):
@@ -48,7 +61,7 @@ def records(out):
 
 @pytest.mark.slow
 @needs_redis
-def test_one_command_starts_all_processes_and_ends_them_when_training_has_ended(tmp_path):
+def test_one_command_starts_all_processes_and_ends_them_when_training_has_ended(tmp_path, launch):
     out = tmp_path / "run"
     process = launch("--actors", "2", "--redis", out=out)
     text, _ = process.communicate(timeout=540)
@@ -64,7 +77,7 @@ def test_one_command_starts_all_processes_and_ends_them_when_training_has_ended(
 
 
 @pytest.mark.slow
-def test_ctrl_c_saves_and_the_run_goes_on_where_it_stopped(tmp_path):
+def test_ctrl_c_saves_and_the_run_goes_on_where_it_stopped(tmp_path, launch):
     out = tmp_path / "run"
     queue = ["--queue", f"file://{tmp_path}/queue.sqlite3", "--actors", "1"]
     process = launch(*queue, out=out)
