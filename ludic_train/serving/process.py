@@ -23,7 +23,7 @@ from ludic_train.serving.installed import Installed
 from ludic_train.serving.plugin import plugin_folder
 
 Progress = Callable[[float], None]
-POLL_S, STOP_S = 0.25, 30.0
+POLL_S, STOP_S, TIDY_S = 0.25, 30.0, 5.0
 SHOWN_LINES = 20
 # 1 is PR_SET_PDEATHSIG, which outlives execv; whoever started us may be gone by now.
 GUARD = """
@@ -53,8 +53,13 @@ class ServerProcess:
             self.process.terminate()
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(STOP_S)
-        # The process group is the child's own, and outlives it where workers were left behind.
+        # The process group is the child's own. Its other members may still be tidying up: vLLM's
+        # shared memory stays for good where they cannot. Workers that were left behind end here.
+        until = time.monotonic() + TIDY_S
         with suppress(ProcessLookupError):
+            while time.monotonic() < until:
+                os.killpg(self.process.pid, 0)
+                time.sleep(POLL_S)
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 

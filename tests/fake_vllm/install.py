@@ -18,10 +18,14 @@ if "--never" in words:
     time.sleep(600)
 if "--deaf" in words:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-worker = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+program = ["import time; time.sleep(600)"]
+if "--tidy-worker" in words:
+    wait = "import os, sys, time; up = os.getppid()\\nwhile os.getppid() == up: time.sleep(0.05)"
+    program = [wait + "\\ntime.sleep(0.5); open(sys.argv[1], 'w').close()", flag("--tidy-worker")]
+worker = subprocess.Popen([sys.executable, "-c", *program])
 
 def end(signum, frame):
-    if "--leave-worker" not in words:
+    if not {"--leave-worker", "--tidy-worker"} & set(words):
         worker.kill()
     os._exit(0)
 

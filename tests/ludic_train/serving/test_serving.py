@@ -180,6 +180,14 @@ def test_workers_that_the_server_left_behind_are_ended_too(fake):
     assert gone(worker)
 
 
+def test_workers_have_time_to_tidy_up_after_the_server(fake, tmp_path):
+    tidied = tmp_path / "tidied"
+    flags = ["--tidy-worker", str(tidied)]
+    with started_server("org/model", ANY_PORT, find_vllm(fake), flags):
+        assert not tidied.exists()
+    assert tidied.exists()
+
+
 def test_a_server_that_breaks_shows_the_end_of_its_log(fake):
     with (
         pytest.raises(ServerError, match=r"ended with code 1 .*\n(.*\n)*.*not enough memory"),
