@@ -17,7 +17,7 @@ def test_a_recipe_lists_its_options_with_defaults(capsys):
     assert stopped.value.code == 0
     text = capsys.readouterr().out
     assert "--group-size" in text
-    assert "(default: 8)" in text
+    assert "(default: 16)" in text
 
 
 def test_an_unknown_recipe_is_answered_with_those_there_are(capsys):
