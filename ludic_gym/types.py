@@ -80,7 +80,8 @@ class Completion:
     policy_version: the update that produced the params; where they changed while this was sampled,
         the oldest.
     versions: the update of each completion id, where the server tells.
-    The first three are None where the endpoint does not tell; such completions cannot be trained on.
+    The first three are None where the endpoint does not tell; such completions cannot be trained
+    on.
     """
 
     text: str
