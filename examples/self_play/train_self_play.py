@@ -4,7 +4,7 @@
 
 The seats are not equally good, so each has a baseline of its own: a running mean of what it
 earned (SPIRAL, Liu et al. 2025, arXiv:2506.24119). The model first imitates random legal moves;
-an illegal one loses. Longer games are better ones: perfect play takes nine moves.
+an illegal one loses. Both seats playing perfectly, every game is a draw.
 """
 
 from __future__ import annotations
@@ -61,8 +61,12 @@ class SelfPlaySource:
         async for episode in run_matches(tasks, players, seating=fixed_seats, concurrency=256):
             if episode.error is None:
                 rollouts += episode.rollouts
-        moves = sum(len(rollout.steps) for rollout in rollouts)
-        metrics = {"moves": Stat(moves, len(rollouts) / 2)}
+        ends = [rollout.steps[-1].info.get("outcome") for rollout in rollouts]
+        # A game ends in one player's illegal move, but in a draw for both.
+        metrics = {
+            "illegal": Stat(2 * ends.count("illegal"), len(ends)),
+            "draw": Stat(ends.count("draw"), len(ends)),
+        }
         items = items_from(rollouts, self._algo.credit_assigner(rollouts))
         return SAWBatch(items=tuple(items), metrics=metrics)
 
@@ -97,7 +101,7 @@ async def imitate(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) ->
 
 
 async def train(updates: int) -> float:
-    """Moves per game of the last batch."""
+    """The share of games that ended with an illegal move, in the last batch."""
     tokenizer = make_tokenizer([" ".join(CELLS), "X O"])
     model = make_tiny_model(tokenizer)
     await imitate(model, tokenizer)
@@ -105,15 +109,15 @@ async def train(updates: int) -> float:
     algo = make_self_play(entropy=0.05)
     source = SelfPlaySource(client, algo, batch=128)
     trainer = Trainer(model, algo, source, InProcessPublisher(client), TrainerConfig(lr=1e-3))
-    moves = 0.0
+    illegal = 1.0
 
     def report(update: int, metrics: Metrics) -> None:
-        nonlocal moves
-        moves = metrics["moves"].value
-        print(f"update {update:3d}  moves per game {moves:.2f}", flush=True)
+        nonlocal illegal
+        illegal, draw = metrics["illegal"].value, metrics["draw"].value
+        print(f"update {update:3d}  illegal {illegal:.1%}  draw {draw:.1%}", flush=True)
 
     await trainer.train(updates, on_update=report)
-    return moves
+    return illegal
 
 
 if __name__ == "__main__":
