@@ -35,7 +35,7 @@ def test_version_is_told(capsys):
 def test_an_unknown_command_names_those_there_are(capsys):
     assert main(["benhc"]) == 2
     assert capsys.readouterr().err.startswith(
-        "ludic: no command 'benhc'; there are: list, play, bench, check"
+        "ludic: no command 'benhc'; there are: list, play, bench, compare, view"
     )
 
 
@@ -47,7 +47,7 @@ def test_an_unknown_option_exits_with_2(capsys):
 
 def test_our_errors_are_one_line_without_traceback(capsys):
     assert main(["list", "--suite", "none"]) == 2
-    suites = "core, games, math, multi-agent, puzzles, questions"
+    suites = "code, core, games, math, multi-agent, puzzles, questions, tools"
     assert capsys.readouterr().err == f"ludic: no suite 'none'; there are: {suites}\n"
 
 
@@ -153,7 +153,7 @@ def test_check_passes_ours_and_fails_an_env_that_breaks_the_contract(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ([], "name at least one environment"),
+        ([], "`ludic list` shows them"),
         (["ludic/TicTacTo-v0"], "Did you mean: `TicTacToe`"),
         (["nowhere:mine/Env-v0"], "module 'nowhere', which is neither installed nor in this"),
         (["ludic/TicTacToe-v0", "--env-kwargs", "colour=red"], "colour"),

@@ -104,6 +104,7 @@ def test_a_run_leaves_all_there_is_to_look_at(straight):
         "model",
         "policy.json",
         "results.json",
+        "rollouts.jsonl",
     }
     assert "ludic/TicTacToe-v0" in (straight / "games.txt").read_text()
 

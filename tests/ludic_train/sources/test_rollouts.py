@@ -15,7 +15,7 @@ from ludic_train.losses import REWARDS
 from ludic_train.metrics import Stat
 from ludic_train.sources import RolloutBatchSource
 
-LEGAL = "123456789"
+LEGAL = tuple(row + column for row in "ABC" for column in "123")
 
 
 def games(start=0):
@@ -29,7 +29,7 @@ def a_cell(messages, sampling):
 
 
 def first_free_cell(messages, sampling):
-    return next(c for c in messages[-1]["content"] if c in LEGAL)
+    return next(word for word in messages[-1]["content"].split() if word in LEGAL)
 
 
 def source(script=a_cell, *, tasks=None, algo=None, **options):
@@ -52,7 +52,7 @@ def content(batch):
 
 async def test_a_batch_has_a_row_per_turn_with_the_credit_of_its_group():
     batch = await source().next_batch()
-    assert {tuple(item.versions[item.action_mask]) for item in batch.items} == {(3, 3)}
+    assert {tuple(item.versions[item.action_mask]) for item in batch.items} == {(3, 3, 3)}
     for group in {item.group for item in batch.items}:
         weights = {w for i in batch.items if i.group == group for w in i.weight[i.action_mask]}
         assert min(weights) < 0 < max(weights)
@@ -65,7 +65,7 @@ async def test_metrics_count_all_episodes_those_filtered_away_too():
     assert batch.metrics["episodes"].value == 12
     assert batch.metrics["episodes/failed"].value == 0
     assert -1 <= batch.metrics["reward"].value <= 1
-    assert batch.metrics["tokens/completion"].value == 2  # the cell and the end of the turn
+    assert batch.metrics["tokens/completion"].value == 3  # such as A, 1, end of turn
 
 
 async def test_equal_sources_give_equal_batches_at_any_concurrency():
@@ -192,7 +192,7 @@ async def test_tasks_that_are_solved_are_not_played_again():
 async def test_rewards_are_attached_for_algorithms_that_ask():
     batch = await source(algo=make_ppo()).next_batch()
     for item in batch.items:
-        assert item.attachments[REWARDS][item.action_mask][-1] == item.weight.sum() / 2
+        assert item.attachments[REWARDS][item.action_mask][-1] == item.weight.sum() / 3
 
 
 async def test_what_a_credit_assigner_remembers_goes_on_too():
@@ -205,8 +205,9 @@ async def test_what_a_credit_assigner_remembers_goes_on_too():
 
 async def test_metrics_of_ones_own_are_reduced_from_all_rollouts():
     def first_moves(rollouts):
-        return {"first_move": Stat.of([float(r.steps[0].decision.action) for r in rollouts])}
+        moves = [LEGAL.index(r.steps[0].decision.action) for r in rollouts]
+        return {"first_move": Stat.of([float(move) for move in moves])}
 
     batch = await source(first_free_cell, algo=make_reinforce(), reducer=first_moves).next_batch()
     assert batch.metrics["first_move"] == Stat(batch.metrics["first_move"].sum, 12)
-    assert 1 <= batch.metrics["first_move"].value <= 2
+    assert 0 <= batch.metrics["first_move"].value <= 1
