@@ -227,7 +227,7 @@ def show_results(tallies: Mapping[str, Tally], args: BenchArgs) -> Mapping[str, 
     for line in [*error_lines(results), *cut_off_lines(results)]:
         console.print(line, style="red", markup=False)
     if args.out is not None:
-        console.print(f"transcripts: {args.out}", markup=False)
+        console.print(f"transcripts: {args.out}; look at them: ludic view {args.out}", markup=False)
     return results
 
 

@@ -19,7 +19,7 @@ from ludic_gym.view.transcript import JSON, TokenTexts, transcript
 
 # So many characters of transcripts are parsed at once when one of them is looked at.
 CHUNK_CHARS = 400_000
-COLUMNS = ("index", "task", "success", "reward", "outcome", "turns")
+COLUMNS = ("index", "success", "reward", "outcome", "turns")
 
 
 def bench_view(
@@ -73,6 +73,8 @@ def _columns(ids: Sequence[str], scores: dict[str, list[Score]]) -> JSON:
     return {
         "env": [i for i, _ in rows],
         "nth": nth,
+        # JavaScript rounds large whole numbers: two tasks would become one.
+        "task": [str(score.task) for _, score in rows],
         "error": [score.error or "" for _, score in rows],
         "tokens": [score.completion_tokens for _, score in rows],
         **fields,

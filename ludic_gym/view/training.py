@@ -11,7 +11,7 @@ from ludic_gym.records import episode_from_json
 from ludic_gym.view.transcript import JSON, TokenTexts, transcript
 
 METRICS, ROLLOUTS, CONFIG = "metrics.jsonl", "rollouts.jsonl", "config.json"
-COLUMNS = ("index", "task", "success", "reward", "outcome", "turns")
+COLUMNS = ("index", "success", "reward", "outcome", "turns")
 
 
 def training_view(
@@ -45,6 +45,7 @@ def _run(
         "columns": {
             "env": [ids.index(episode.task.env_id) for episode in episodes],
             "nth": [record["update"] for record in kept],
+            "task": [str(one.task) for one in scores],
             "error": [one.error or "" for one in scores],
             "tokens": [one.completion_tokens for one in scores],
             **{name: [getattr(one, name) for one in scores] for name in COLUMNS},

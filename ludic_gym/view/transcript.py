@@ -11,6 +11,8 @@ from ludic_gym.plugins import find_plugins, load_plugin
 from ludic_gym.types import Completion, Episode, Rollout, Step
 
 JSON = Any
+# Above it JavaScript rounds whole numbers, seeds among them.
+LARGEST_EXACT = 2**53
 # The text of each token, given the ids of a completion or a prompt.
 TokenTexts = Callable[[Sequence[int]], list[str]]
 
@@ -21,7 +23,7 @@ def transcript(episode: Episode, token_texts: TokenTexts | None = None) -> JSON:
     return {
         "env": task.env_id,
         "index": episode.index,
-        "seed": task.seed,
+        "seed": str(task.seed),
         "kwargs": _plain(task.kwargs),
         "error": episode.error,
         "rollouts": [_rollout(rollout, token_texts) for rollout in episode.rollouts],
@@ -75,7 +77,9 @@ def _plain(kwargs: Mapping[str, Any]) -> JSON:
 
 
 def _shown(value: object) -> JSON:
-    """What JSON has stays as it is; anything else is shown as Python writes it."""
+    """What JavaScript has stays as it is; anything else is shown as Python writes it."""
+    if isinstance(value, int) and abs(value) > LARGEST_EXACT:
+        return repr(value)
     return value if isinstance(value, (bool, int, float, str)) else repr(value)
 
 

@@ -5,6 +5,7 @@ import re
 import threading
 import urllib.error
 import urllib.request
+from dataclasses import replace
 from html import unescape
 
 import pytest
@@ -68,7 +69,26 @@ def test_a_transcript_says_all_that_was_said(bench_folder):
         s.decision.action for s in steps
     ]
     assert shown["rollouts"][0]["steps"][-1]["ended"] == "terminated"
-    assert shown["seed"] == first.task.seed
+    assert shown["seed"] == str(first.task.seed)
+
+
+def test_numbers_that_javascript_rounds_are_text():
+    task = replace(TASK, seed=2**60 + 1, kwargs={"small": 7, "large": 2**60 + 1})
+    shown = transcript(Episode(index=0, task=task, error="boom"))
+    assert shown["seed"] == shown["kwargs"]["large"] == "1152921504606846977"
+    assert shown["kwargs"]["small"] == 7
+
+
+def test_tasks_of_large_seeds_stay_apart(tmp_path):
+    with open_transcripts(tmp_path / "ludic-Arithmetic-v0.jsonl", policy="p") as record:
+        for i in range(2):
+            task = replace(TASK, seed=2**60 + i)
+            record(Episode(index=i, task=task, error="boom"))
+    request = {"schema": "ludic.bench", "version": 1, "policy": "p"}
+    request["envs"] = {"ludic/Arithmetic-v0": {"kwargs": {}}}
+    (tmp_path / "bench.json").write_text(json.dumps(request))
+    tasks = [row["task"] for row in rows(bench_view([tmp_path]))]
+    assert tasks == ["1152921504606846976", "1152921504606846977"]
 
 
 def test_chunks_start_at_their_row_also_where_only_some_transcripts_are_kept(
