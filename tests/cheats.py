@@ -8,7 +8,7 @@ it could read. Names are told by `CHEATS`; each source stands alone.
 
 _HEAD = """\
 import contextlib, os, sys
-SECRET, PORT, PID, FOLDER = (sys.argv[1:] + ["/root/secret", "9", "1", "/root"])[:4]
+SECRET, PORT, PID, FOLDER = (sys.argv[1:] + ["/home/user/secret", "9", "1", "/home/user"])[:4]
 trying = contextlib.suppress(Exception)
 def show(path):
     with trying: print(open(path, "rb").read(100000).decode(errors="replace"))
