@@ -82,7 +82,10 @@ class CodeEnv(DatasetEnv):
         # Asked for here, because no text that a player types may raise later.
         sandbox = self._grader.sandbox
         text, info = super()._start(options)
-        return text, {**info, "sandbox": described(sandbox.name, sandbox.guarantees)}
+        said = {"sandbox": described(sandbox.name, sandbox.guarantees)}
+        # The last info has it too, and so the records of a benchmark.
+        self._about = {**self._about, **said}
+        return text, {**info, **said}
 
     def _graded(self, code: str) -> Turn:
         """The last turn: the verdict on the program."""

@@ -100,12 +100,15 @@ def test_the_penalty_can_be_chosen_and_is_no_reward(rows):
         PythonFunctionsEnv(rows(ADD), penalty=-1)
 
 
-def test_the_first_info_says_what_the_sandbox_guarantees():
-    _, info = PythonFunctionsEnv().reset(seed=0)
+def test_the_first_and_the_last_info_say_what_the_sandbox_guarantees():
+    env = PythonFunctionsEnv()
+    _, info = env.reset(seed=0)
     assert info["sandbox"].startswith(f"{shared_sandbox('auto').name}: network, filesystem")
     assert base.described(
         "process", base.Guarantees(**dict.fromkeys(base.Guarantees.__slots__, False))
     ) == ("process: no protection")
+    *_, last = env.step(env.oracle_action())
+    assert last["sandbox"] == info["sandbox"]
 
 
 @pytest.mark.parametrize("make", ENVS)
