@@ -106,9 +106,9 @@ async def train(updates: int) -> float:
     model = make_tiny_model(tokenizer)
     await imitate(model, tokenizer)
     client = EmbeddedChatClient(model, tokenizer)
-    algo = make_self_play(entropy=0.03)
-    source = SelfPlaySource(client, algo, batch=256)
-    trainer = Trainer(model, algo, source, InProcessPublisher(client), TrainerConfig(lr=3e-4))
+    algo = make_self_play(entropy=0.01)
+    source = SelfPlaySource(client, algo, batch=512)
+    trainer = Trainer(model, algo, source, InProcessPublisher(client), TrainerConfig(lr=1e-4))
     illegal = 1.0
 
     def report(update: int, metrics: Metrics) -> None:
