@@ -20,8 +20,13 @@ if "--deaf" in words:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 program = ["import time; time.sleep(600)"]
 if "--tidy-worker" in words:
-    wait = "import os, sys, time; up = os.getppid()\\nwhile os.getppid() == up: time.sleep(0.05)"
-    program = [wait + "\\ntime.sleep(0.5); open(sys.argv[1], 'w').close()", flag("--tidy-worker")]
+    program = [
+        "import os, sys, time; _, file, up = sys.argv\\n"
+        "while os.getppid() == int(up): time.sleep(0.05)\\n"
+        "time.sleep(0.5); open(file, 'w').close()",
+        flag("--tidy-worker"),
+        str(os.getpid()),
+    ]
 worker = subprocess.Popen([sys.executable, "-c", *program])
 
 def end(signum, frame):
