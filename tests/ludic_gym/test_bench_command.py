@@ -137,13 +137,13 @@ def test_failed_episodes_are_played_again_by_the_same_command(tmp_path, capsys, 
 
 
 def slow_oracle(folder):
-    """A module whose policy takes a while, so that a kill finds episodes in flight."""
+    """A module whose policy takes a while: a kill finds episodes in flight, ending in any order."""
     (folder / "slow_agents.py").write_text(
-        "import asyncio\n"
+        "import asyncio, random\n"
         "from ludic_gym.policies import OraclePolicy\n"
         "class Slow(OraclePolicy):\n"
         "    async def act(self, sampling):\n"
-        "        await asyncio.sleep(0.02)\n"
+        "        await asyncio.sleep(random.uniform(0.005, 0.035))\n"
         "        return await super().act(sampling)\n"
         "make = Slow\n"
     )
