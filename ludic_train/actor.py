@@ -48,7 +48,8 @@ class ActorOptions:
     max_turns: of an episode, instead of its task's. timeout_s: the longest an episode may take.
     beat_s: seconds between two signs of life.
     grace_s: how long groups that are being played may go on when the actor is asked to stop.
-    max_failures: groups in a row that may fail, with growing pauses, before the actor gives up.
+    max_failures: groups in a row that may fail, or looks for newer params, with growing pauses,
+        before the actor gives up; groups that end in the same pause fail once.
     zstd_level: compresses groups; None sends them as they are.
     """
 
@@ -107,7 +108,7 @@ async def run_pipeline_actor(
     A group begins only when the queue admits it, so that it cannot come too late unless others
     overtake it; one that has become too old is given up, and its task played again. Clients and
     queues that fail are tried again, less and less often.
-    Raises ActorError after too many failed groups in a row, QueueError for a queue that does not
+    Raises ActorError after too many failures in a row, QueueError for a queue that does not
     come back, and ConfigError for a credit assigner that compares groups with each other.
     """
     _refuse_batch_wide(algo)
@@ -162,19 +163,21 @@ class _Actor:
 
     async def _keep_refreshing(self) -> None:
         """Keep `version` up to date; raises what is no failure of a client."""
+        failures, delay_s = 0, POLL_S
         while True:
             try:
                 self.version = await self.refresh()
+                failures, delay_s = 0, POLL_S
             except ClientError as error:
-                self._failed(error)
-            await asyncio.sleep(POLL_S)
+                failures += 1
+                delay_s = self._pause(failures, "looks for newer params", error)
+            await asyncio.sleep(delay_s)
 
     async def _begin_groups(self) -> bool:
         """Report, and begin as many groups as are admitted; whether all wanted ones were."""
         free = self.options.concurrency // self.options.group_size - len(self.playing)
-        paused = asyncio.get_running_loop().time() < self.pause_until
         version = self.version
-        upcoming = [] if paused or version is None else self._upcoming(free)
+        upcoming = [] if self._is_paused() or version is None else self._upcoming(free)
         admission = await self._say(wanted=len(upcoming))
         for task in upcoming[: admission.granted]:
             self._begin(task, version or 0)
@@ -232,16 +235,24 @@ class _Actor:
             else:
                 self.failures = 0
 
+    def _is_paused(self) -> bool:
+        return asyncio.get_running_loop().time() < self.pause_until
+
     def _failed(self, error: Exception) -> None:
-        self.failures += 1
-        if self.failures > self.options.max_failures:
-            raise ActorError(
-                f"{self.failures} groups failed in a row, the last: {error}"
-            ) from error
-        delay_s = min(LONGEST_DELAY_S, 0.25 * 2**self.failures)
+        # All groups that one outage ends are one failure.
+        if not self._is_paused():
+            self.failures += 1
+            self._pause(self.failures, "groups", error)
+
+    def _pause(self, failures: int, what: str, error: Exception) -> float:
+        """Begin nothing for a while; the seconds. Raises ActorError after too many failures."""
+        if failures > self.options.max_failures:
+            raise ActorError(f"{failures} {what} failed in a row, the last: {error}") from error
+        delay_s = min(LONGEST_DELAY_S, 0.25 * 2**failures)
         self.pause_until = asyncio.get_running_loop().time() + delay_s
         log = logging.getLogger(__name__)
-        log.warning("playing failed, going on in %.1f s: %s", delay_s, error)
+        log.warning("%s failed, going on in %.1f s: %s", what, delay_s, error)
+        return delay_s
 
     async def _play(self, task: Task, key: str) -> None:
         """Play one group and push what is to be learned from."""

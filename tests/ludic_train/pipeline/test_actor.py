@@ -232,6 +232,56 @@ async def test_a_client_that_never_answers_ends_the_actor_with_its_error():
     assert (await actor.queue.status()).actors == []
 
 
+async def test_groups_that_one_outage_ends_are_one_failure():
+    class Away(ScriptedClient):
+        failed = 0
+
+        async def complete(self, messages, sampling, tools=()):
+            if self.failed < 8:
+                self.failed += 1
+                raise ClientError("no answer")
+            return await super().complete(messages, sampling, tools)
+
+    # Four groups of two at once, and one failure in a row is allowed.
+    options = replace(PAIRS, concurrency=8, max_failures=1)
+    actor = Plays(tasks=islice(sums(), 4), options=options)
+    actor.client = Away(some_number)
+    await actor.take_over(replace(WANTED, max_lag=3))
+    assert len(await actor.read(4)) == 4
+    assert (await actor.end()).pushed == 4
+
+
+class LooksInVain(Plays):
+    """An actor whose server is away for the first `away` looks for newer params."""
+
+    away = 2
+
+    async def refresh(self):
+        self.looks.append(asyncio.get_running_loop().time())
+        if len(self.looks) <= self.away:
+            raise ClientError("no server")
+        return await super().refresh()
+
+
+async def test_an_actor_waits_for_a_server_that_is_away_and_asks_it_less_and_less_often():
+    actor = LooksInVain(options=replace(PAIRS, max_failures=2))
+    actor.looks = []
+    await actor.take_over()
+    assert len(await actor.read(1)) == 1
+    first, second, third = actor.looks[:3]
+    assert second - first >= 0.5
+    assert third - second >= 1
+    await actor.end()
+
+
+async def test_a_server_that_stays_away_ends_the_actor_with_its_error():
+    actor = LooksInVain(options=replace(PAIRS, max_failures=1))
+    actor.looks = []
+    with pytest.raises(ActorError, match=r"2 looks for newer params failed in a row.*no server"):
+        async with asyncio.timeout(60):
+            await actor.task
+
+
 async def test_a_queue_that_comes_back_finds_the_actor_waiting():
     class Shaky(SpoolQueue):
         calls = 0
