@@ -1,0 +1,75 @@
+"""Which version of the params servers have: what an actor needs that asks them, and holds none."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from ludic_gym.clients.openai import root_address
+from ludic_gym.clients.transport import HttpOptions, HttpTransport
+from ludic_gym.errors import ClientError
+from ludic_train.publishers.vllm import Stamping
+
+WEIGHT_INFO_ROUTE = "/weight_info"
+# An actor counts failures itself, and waits longer and longer.
+LOOK = HttpOptions(connect_timeout_s=10.0, request_timeout_s=30.0, max_retries=1)
+
+
+class ServedVersions:
+    """The versions of servers that a trainer publishes to: vLLM's, or Ludic's own.
+
+        client = VLLMTokenClient(urls, render)
+        served = ServedVersions(urls, [client])
+        await run_pipeline_actor(tasks, make_policy, algo, queue, served.refresh)
+
+    clients: told of each version; the tokens of their completions have those of the answers.
+    every_s: least seconds between two looks.
+    """
+
+    def __init__(
+        self, urls: Sequence[str] | str, clients: Sequence[Stamping] = (), *, every_s: float = 0.25
+    ) -> None:
+        named = [urls] if isinstance(urls, str) else list(urls)
+        self.urls = tuple(map(root_address, named))
+        self.version: int | None = None
+        self._clients = clients
+        self._every_s = every_s
+        self._servers = [HttpTransport([url], "VLLM_API_KEY", LOOK) for url in self.urls]
+        self._published: set[str] = set()
+        self._next_look = 0.0
+
+    async def refresh(self) -> int | None:
+        """The oldest of the servers' versions; None until something was published to all.
+
+        Raises ClientError for a server that gives no answer, and for one that was started again
+        and so lost what was published to it.
+        """
+        now = asyncio.get_running_loop().time()
+        if now >= self._next_look:
+            found = await asyncio.gather(*map(self._named, self._servers))
+            self._next_look = now + self._every_s
+            self._note([version for version in found if version is not None])
+        return self.version
+
+    def _note(self, found: Sequence[int]) -> None:
+        self.version = min(found) if len(found) == len(self.urls) else None
+        for client in self._clients:
+            client.policy_version = self.version
+
+    async def _named(self, server: HttpTransport) -> int | None:
+        answer = await server.get(WEIGHT_INFO_ROUTE)
+        named, (url,) = str(answer.get("weight_version")), server.used
+        if named.isdecimal():
+            self._published.add(url)
+            return int(named)
+        if url in self._published:
+            raise ClientError(
+                f"{url} has params that it calls {named!r}, no version that was published: it was "
+                "started again; the trainer has to publish once more"
+            )
+        return None
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        for server in self._servers:
+            await server.close()
