@@ -13,10 +13,8 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import astuple
-from itertools import pairwise
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -24,26 +22,40 @@ import zstandard
 from numpy.typing import NDArray
 
 from ludic_train.errors import BadGroup
-from ludic_train.groups import SAWGroup, check_item
+from ludic_train.group_columns import (
+    ATTACHED,
+    LOGPROBS,
+    VERSIONS,
+    WEIGHT,
+    Array,
+    Columns,
+    Spans,
+    Stream,
+    check,
+    columns_of,
+    dtype_of,
+    items_of,
+)
+from ludic_train.groups import SAWGroup
 from ludic_train.metrics import Metrics
-from ludic_train.saw import SAWItem
 from ludic_train.wire import KINDS
 
-MAGIC, SCHEMA = b"LDCG", 1
+MAGIC, SCHEMA = b"LDCG", 2
 PLAIN, ZSTD = 0, 1
 MAX_BYTES = 64 * 2**20
 MAX_KEY = 200
 _HEAD, _SUM = struct.Struct("<4sBBI"), struct.Struct("<I")
 _START = _HEAD.size + _SUM.size
-INT, FLOAT, DOUBLE = "<i4", "<f4", "<f8"
-LOGPROBS, VERSIONS, ATTACHED = "behavior_logprobs", "versions", "attachments/"
-Array = NDArray[Any]
+INT, DOUBLE = "<i4", "<f8"
+# What a stream's bytes are: a value for every token, for every sampled one, or one for all sampled
+# tokens of a row. Off the mask stands then what SAWItem says: 0, or -1 for versions.
+EVERY, SAMPLED, ONE = 0, 1, 2
 
 
 class _Group(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
-    """The rows of a group one after the other: one array per stream, however many rows there are.
+    """The columns of a group.
 
-    streams: what only some rows may have, by name: the rows that have it, and their values.
+    streams: by name: the rows that have it, which form its bytes have, and the bytes.
     """
 
     key: str
@@ -51,9 +63,8 @@ class _Group(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     lengths: bytes
     ids: bytes
     mask: bytes
-    weight: bytes
     temperatures: bytes
-    streams: dict[str, tuple[list[int], bytes]]
+    streams: dict[str, tuple[list[int], int, bytes]]
     groups: list[str]
     agents: list[str]
     metrics: dict[str, tuple[str, list[float]]]
@@ -70,11 +81,9 @@ def group_to_bytes(
     Raises BadGroup for a group that `group_from_bytes` would refuse.
     """
     _check_key(group.key)
-    if not group.items:
-        raise BadGroup("no row")
-    for item in group.items:
-        check_item(item)
-    body = _ENCODER.encode(_packed(group))
+    columns = columns_of(group.items)
+    check(columns)
+    body = _ENCODER.encode(_packed(group, columns))
     if len(body) > max_bytes:
         raise BadGroup(f"{len(body)} bytes, more than max_bytes={max_bytes}; play shorter episodes")
     how = PLAIN if zstd_level is None else ZSTD
@@ -84,7 +93,7 @@ def group_to_bytes(
 
 
 def group_from_bytes(data: bytes, *, max_bytes: int = MAX_BYTES) -> SAWGroup:
-    """The group that `group_to_bytes` was given, bit for bit; its arrays are read-only.
+    """The group that `group_to_bytes` was given, bit for bit; its arrays are not to be changed.
 
     Raises BadGroup, with the reason, for anything else.
     """
@@ -93,11 +102,13 @@ def group_from_bytes(data: bytes, *, max_bytes: int = MAX_BYTES) -> SAWGroup:
     except msgspec.DecodeError as error:
         raise BadGroup(f"no msgpack of a group: {error}") from error
     _check_key(found.key)
-    items, metrics = tuple(_unpacked(found)), _metrics(found.metrics)
-    return SAWGroup(key=found.key, actor=found.actor, items=items, metrics=metrics)
+    columns = _unpacked(found)
+    check(columns)
+    items = tuple(items_of(columns, found.groups, found.agents))
+    return SAWGroup(key=found.key, actor=found.actor, items=items, metrics=_metrics(found.metrics))
 
 
-def _body(data: bytes, max_bytes: int) -> bytes:
+def _body(data: bytes, max_bytes: int) -> bytes | memoryview:
     """The message's body, uncompressed and as it was sent."""
     if len(data) < _START:
         raise BadGroup(f"truncated: {len(data)} bytes, fewer than the {_START} of a header")
@@ -109,7 +120,7 @@ def _body(data: bytes, max_bytes: int) -> bytes:
     if max(size, len(data) - _START) > max_bytes:
         raise BadGroup(f"{max(size, len(data))} bytes, more than max_bytes={max_bytes}")
     (checksum,) = _SUM.unpack_from(data, _HEAD.size)
-    body = data[_START:]
+    body: bytes | memoryview = memoryview(data)[_START:]
     if checksum != _checksum(data[: _HEAD.size], body):
         raise BadGroup(f"truncated or damaged: the checksum of {len(data)} bytes is another")
     if how == ZSTD:
@@ -121,7 +132,7 @@ def _body(data: bytes, max_bytes: int) -> bytes:
     return body
 
 
-def _decompressed(body: bytes, size: int) -> bytes:
+def _decompressed(body: bytes | memoryview, size: int) -> bytes:
     # What a frame says of itself decides what is allocated, so it is asked first.
     try:
         if (claimed := zstandard.frame_content_size(body)) != size:
@@ -131,7 +142,7 @@ def _decompressed(body: bytes, size: int) -> bytes:
         raise BadGroup(f"no zstd frame: {error}") from error
 
 
-def _checksum(head: bytes, body: bytes) -> int:
+def _checksum(head: bytes, body: bytes | memoryview) -> int:
     return zlib.crc32(body, zlib.crc32(head))
 
 
@@ -140,21 +151,17 @@ def _check_key(key: str) -> None:
         raise BadGroup(f"a key of {len(key)} characters; it must have 1 to {MAX_KEY}")
 
 
-def _packed(group: SAWGroup) -> _Group:
-    items = group.items
-    named = [{LOGPROBS: i.behavior_logprobs, VERSIONS: i.versions, **_attached(i)} for i in items]
-    names = sorted({name for each in named for name, array in each.items() if array is not None})
+def _packed(group: SAWGroup, columns: Columns) -> _Group:
     return _Group(
         key=group.key,
         actor=group.actor,
-        lengths=_raw([np.array([len(item.input_ids) for item in items])], INT),
-        ids=_raw([item.input_ids for item in items], INT),
-        mask=np.packbits(_joined([i.action_mask for i in items]), bitorder="little").tobytes(),
-        weight=_raw([item.weight for item in items], FLOAT),
-        temperatures=_raw([np.array([item.temperature for item in items])], DOUBLE),
-        streams={name: _stream(name, named) for name in names},
-        groups=[item.group for item in items],
-        agents=[item.agent for item in items],
+        lengths=_raw(columns.spans.lengths, INT),
+        ids=_raw(columns.ids, INT),
+        mask=np.packbits(columns.spans.mask, bitorder="little").tobytes(),
+        temperatures=_raw(columns.temperatures, DOUBLE),
+        streams={n: _shrunk(n, stream, columns.spans) for n, stream in columns.streams.items()},
+        groups=[item.group for item in group.items],
+        agents=[item.agent for item in group.items],
         metrics={
             name: (type(metric).__name__, [float(x) for x in astuple(metric)])
             for name, metric in sorted(group.metrics.items())
@@ -162,86 +169,66 @@ def _packed(group: SAWGroup) -> _Group:
     )
 
 
-def _attached(item: SAWItem) -> dict[str, Array]:
-    return {ATTACHED + name: array for name, array in item.attachments.items()}
+def _shrunk(name: str, stream: Stream, spans: Spans) -> tuple[list[int], int, bytes]:
+    """The stream in the smallest form that gives back its very bits."""
+    rows, values = stream
+    spans, bits = spans.part(rows), values.view(np.int32)
+    sampled = bits[spans.mask]
+    # Of a row without sampled tokens, nothing is made of what is sent.
+    ones = sampled.take(spans.firsts, mode="clip") if len(sampled) else np.zeros(len(rows), INT)
+    for form, sent in ((ONE, ones), (SAMPLED, sampled)):
+        if (_spread(name, form, sent, spans) == bits).all():
+            return list(rows), form, _raw(sent, INT)
+    return list(rows), EVERY, _raw(bits, INT)
 
 
-def _stream(name: str, named: Sequence[Mapping[str, Array | None]]) -> tuple[list[int], bytes]:
-    found = [
-        (row, array) for row, each in enumerate(named) if (array := each.get(name)) is not None
-    ]
-    return [row for row, _ in found], _raw([array for _, array in found], _dtype(name))
+def _spread(name: str, form: int, sent: Array, spans: Spans) -> Array:
+    """The bits of a stream's values, int32, for every token."""
+    if form == EVERY:
+        return sent
+    off_mask = -1 if name == VERSIONS else 0
+    if form == SAMPLED:
+        whole = np.full(len(spans.mask), off_mask, np.int32)
+        whole[spans.mask] = sent
+        return whole
+    # What np.where would give, in a third of its time: the bits of 0 and -1 are all alike.
+    whole = np.repeat(sent, spans.lengths)
+    return whole | ~spans.marks if off_mask else whole & spans.marks
 
 
-def _unpacked(found: _Group) -> Iterator[SAWItem]:
+def _unpacked(found: _Group) -> Columns:
     lengths = _array(found.lengths, INT, "lengths")
     rows = len(lengths)
-    if not rows:
-        raise BadGroup("no row")
-    if not rows == len(found.groups) == len(found.agents) or (lengths < 1).any():
+    if not rows == len(found.groups) == len(found.agents) or not rows or lengths.min() < 1:
         raise BadGroup(f"{len(found.groups)} groups for rows of {lengths.tolist()[:8]} tokens")
-    ends = np.cumsum(lengths, dtype=np.int64)
-    ids = _sized(found.ids, INT, "input_ids", ends[-1])
-    mask = _mask(found.mask, len(ids))
-    if mask[ends - lengths].any():
-        raise BadGroup("a row must begin with a token that was not sampled")
-    if (lowest := int(ids.min())) < 0:
-        raise BadGroup(f"a token id is {lowest}")
-    weight = _finite(_sized(found.weight, FLOAT, "weight", ends[-1]), "weight")
-    temperatures = _finite(_sized(found.temperatures, DOUBLE, "temperature", rows), "temperature")
-    if (temperatures <= 0).any():
-        raise BadGroup(f"temperature={temperatures.min()} must be greater than 0")
-    streams: list[dict[str, Array]] = [{} for _ in range(rows)]
-    for name, (members, raw) in found.streams.items():
-        for row, array in _rows_of(name, members, raw, lengths):
-            streams[row][name] = array
-    for row, (start, end) in enumerate(zip((ends - lengths).tolist(), ends.tolist(), strict=True)):
-        own = streams[row]
-        versions, sampled = own.pop(VERSIONS, None), mask[start:end]
-        if versions is not None and (versions[sampled] < 0).any():
-            raise BadGroup("versions lacks that of a sampled token")
-        yield SAWItem(
-            input_ids=ids[start:end],
-            action_mask=sampled,
-            weight=weight[start:end],
-            behavior_logprobs=own.pop(LOGPROBS, None),
-            versions=versions,
-            temperature=float(temperatures[row]),
-            group=found.groups[row],
-            agent=found.agents[row],
-            attachments={name.removeprefix(ATTACHED): array for name, array in own.items()},
-        )
+    ids = _sized(found.ids, INT, "input_ids", int(lengths.sum(dtype=np.int64)))
+    spans = Spans(lengths, _mask(found.mask, len(ids)))
+    if WEIGHT not in found.streams or len(found.streams[WEIGHT][0]) != rows:
+        raise BadGroup(f"not each of the {rows} rows has a weight")
+    return Columns(
+        spans=spans,
+        ids=ids,
+        temperatures=_sized(found.temperatures, DOUBLE, "temperature", rows),
+        streams={name: _stream(name, *each, spans) for name, each in found.streams.items()},
+    )
 
 
-def _rows_of(
-    name: str, members: Sequence[int], raw: bytes, lengths: Array
-) -> Iterator[tuple[int, Array]]:
-    """A stream's values, row by row."""
-    if not name.startswith(ATTACHED) and name not in (LOGPROBS, VERSIONS):
+def _stream(name: str, rows: list[int], form: int, raw: bytes, spans: Spans) -> Stream:
+    if not name.startswith(ATTACHED) and name not in (WEIGHT, LOGPROBS, VERSIONS):
         raise BadGroup(f"a stream {name!r} is unknown")
-    known = all(0 <= row < len(lengths) for row in members)
-    if not known or any(a >= b for a, b in pairwise(members)):
-        raise BadGroup(f"{name} is of the rows {members[:8]}, and there are {len(lengths)}")
-    ends = np.cumsum(lengths[members], dtype=np.int64).tolist()
-    values = _sized(raw, _dtype(name), name, ends[-1] if ends else 0)
-    if name != VERSIONS:
-        _finite(values, name)
-    start = 0
-    for row, end in zip(members, ends, strict=True):
-        yield row, values[start:end]
-        start = end
+    known = len(spans.lengths)
+    if rows != sorted({*rows}) or not {*rows} <= {*range(known)}:
+        raise BadGroup(f"{name} is of the rows {rows[:8]}, and there are {known}")
+    spans = spans.part(rows)
+    if form not in (EVERY, SAMPLED, ONE):
+        raise BadGroup(f"{name} has the unknown form {form}")
+    sizes = {EVERY: len(spans.mask), ONE: len(rows)}
+    size = sizes[form] if form in sizes else int(np.count_nonzero(spans.mask))
+    return rows, _spread(name, form, _sized(raw, INT, name, size), spans).view(dtype_of(name))
 
 
-def _dtype(name: str) -> str:
-    return INT if name == VERSIONS else FLOAT
-
-
-def _joined(arrays: Sequence[Array]) -> Array:
-    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
-
-
-def _raw(arrays: Sequence[Array], dtype: str) -> bytes:
-    return np.ascontiguousarray(_joined(arrays), np.dtype(dtype)).tobytes()
+def _raw(array: Array, dtype: str) -> bytes:
+    return np.ascontiguousarray(array, np.dtype(dtype)).tobytes()
 
 
 def _array(raw: bytes, dtype: str, name: str) -> Array:
@@ -255,12 +242,6 @@ def _sized(raw: bytes, dtype: str, name: str, size: int) -> Array:
     array = _array(raw, dtype, name)
     if len(array) != size:
         raise BadGroup(f"{name} has {len(array)} values instead of {size}")
-    return array
-
-
-def _finite(array: Array, name: str) -> Array:
-    if not np.isfinite(array).all():
-        raise BadGroup(f"{name} holds a value that is not finite")
     return array
 
 

@@ -62,7 +62,7 @@ def row(**changes):
     return replace(usual, **changes)
 
 
-def message(body, *, magic=b"LDCG", schema=1, how=0, size=None):
+def message(body, *, magic=b"LDCG", schema=2, how=0, size=None):
     """What a stranger who knows the format could send; the checksum is right."""
     head = struct.pack("<4sBBI", magic, schema, how, len(body) if size is None else size)
     return head + struct.pack("<I", zlib.crc32(body, zlib.crc32(head))) + body
@@ -112,7 +112,7 @@ def test_no_bytes_of_a_stranger_do_more_than_be_refused(body):
     [
         (b"", "truncated: 0 bytes"),
         (b"\x80\x04\x95cbuiltins\neval\n", "not a group: it begins with"),
-        (message(b"", schema=2), "schema 2; this version reads 1"),
+        (message(b"", schema=1), "schema 1; this version reads 2"),
         (message(b"", how=7), "compression 7 is unknown"),
         (message(b"", size=3), "the body has 0 bytes instead of 3"),
         (message(b"\x01\x02"), "no msgpack of a group"),
@@ -143,10 +143,14 @@ def test_a_bomb_is_refused_before_it_is_unpacked(size, reason):
         ({"behavior_logprobs": np.array([0, -np.inf, 0], np.float32)}, "not finite"),
         ({"attachments": {"x": np.zeros(4, np.float32)}}, "x has 4 values"),
         ({"versions": np.array([-1, 2, -1], np.int32)}, "versions lacks"),
-        ({"action_mask": np.array([True, True, True])}, "must begin with one that was not sampled"),
+        (
+            {"action_mask": np.array([True, True, True])},
+            "must begin with a token that was not sampled",
+        ),
         ({"input_ids": np.array([1, -2, 3], np.int32)}, "a token id is -2"),
-        ({"temperature": 0.0}, r"temperature=0\.0"),
-        ({"temperature": float("nan")}, "temperature=nan"),
+        ({"temperature": 0.0}, r"temperature=\[0\.0\]"),
+        ({"temperature": float("nan")}, r"temperature=\[nan\]"),
+        ({"input_ids": np.array([], np.int32)}, "without tokens"),
     ],
 )
 def test_a_row_that_cannot_be_learned_from_is_not_sent(changes, reason):
@@ -154,20 +158,29 @@ def test_a_row_that_cannot_be_learned_from_is_not_sent(changes, reason):
         group_to_bytes(SAWGroup(key="k", items=(row(**changes),)))
 
 
-# Two rows, of two tokens and one; the second token was sampled.
+# Two rows, of two tokens and one; the second token was sampled. Forms: 0 has a value for every
+# token, 1 for every sampled one, 2 one for all sampled tokens of a row.
+STREAMS = {
+    "weight": [[0, 1], 0, struct.pack("<3f", 0, 1, 0)],
+    "versions": [[0], 1, struct.pack("<i", 4)],
+}
 BODY = {
     "key": "k",
     "actor": "a",
     "lengths": struct.pack("<2i", 2, 1),
     "ids": struct.pack("<3i", 5, 6, 7),
     "mask": b"\x02",
-    "weight": struct.pack("<3f", 0, 1, 0),
     "temperatures": struct.pack("<2d", 1, 0.5),
-    "streams": {"versions": [[0], struct.pack("<2i", -1, 4)]},
+    "streams": STREAMS,
     "groups": ["g", "g"],
     "agents": ["x", "y"],
     "metrics": {"reward": ["Stat", [1, 2]]},
 }
+
+
+def stream(name, rows, form, values):
+    """A body in which one stream is this."""
+    return {"streams": STREAMS | {name: [rows, form, values]}}
 
 
 def test_the_layout_is_what_a_stranger_would_write():
@@ -184,24 +197,32 @@ def test_the_layout_is_what_a_stranger_would_write():
     ("changes", "reason"),
     [
         ({"key": ""}, "a key of 0 characters"),
-        ({"lengths": b""}, "no row"),
+        ({"lengths": b""}, r"2 groups for rows of \[\]"),
         ({"lengths": b"abc"}, "lengths has 3 bytes, not a multiple of 4"),
         ({"lengths": struct.pack("<2i", 3, 0)}, r"rows of \[3, 0\] tokens"),
         ({"lengths": struct.pack("<2i", 2**31 - 1, 2**31 - 1)}, "input_ids has 3 values instead"),
         ({"ids": struct.pack("<3i", 5, -6, 7)}, "a token id is -6"),
-        ({"mask": b"\x04"}, "must begin with a token that was not sampled"),
+        ({"mask": b"\x06"}, "must begin with a token that was not sampled"),
         ({"mask": b"\x12"}, "marks tokens after the 3 that there are"),
         ({"mask": b"\x02\x00"}, "action_mask has 2 bytes for 3 tokens"),
-        ({"weight": bytes(8)}, "weight has 2 values instead of 3"),
-        ({"weight": struct.pack("<3f", 0, float("nan"), 0)}, "weight holds a value"),
-        ({"temperatures": struct.pack("<2d", 1, 0)}, r"temperature=0\.0"),
-        ({"temperatures": struct.pack("<2d", 1, float("inf"))}, "temperature holds a value"),
-        ({"streams": {"versions": [[0], struct.pack("<2i", 1, -1)]}}, "versions lacks"),
-        ({"streams": {"versions": [[0], bytes(4)]}}, "versions has 1 values instead of 2"),
-        ({"streams": {"attachments/x": [[2], b""]}}, r"of the rows \[2\], and there are 2"),
-        ({"streams": {"attachments/x": [[0, 0], bytes(16)]}}, r"of the rows \[0, 0\]"),
-        ({"streams": {"behavior_logprobs": [[1], b"\0\0\x80\x7f"]}}, "not finite"),
-        ({"streams": {"__class__": [[1], bytes(4)]}}, "stream '__class__' is unknown"),
+        ({"temperatures": struct.pack("<2d", 1, 0)}, r"temperature=\[1\.0, 0\.0\]"),
+        ({"temperatures": struct.pack("<2d", 1, float("inf"))}, r"temperature=\[1\.0, inf\]"),
+        ({"streams": {}}, "not each of the 2 rows has a weight"),
+        ({"streams": {"weight": [[0], 0, bytes(8)]}}, "not each of the 2 rows has a weight"),
+        (stream("weight", [0, 1], 0, bytes(8)), "weight has 2 values instead of 3"),
+        (stream("weight", [0, 1], 1, b"\0\0\xc0\x7f"), "weight holds a value"),
+        (stream("weight", [0, 1], 3, bytes(8)), "weight has the unknown form 3"),
+        (stream("versions", [0], 0, struct.pack("<2i", 1, -1)), "versions lacks"),
+        (stream("versions", [0], 2, struct.pack("<i", -7)), "versions lacks"),
+        (stream("versions", [0], 0, bytes(4)), "versions has 1 values instead of 2"),
+        (stream("versions", [0], 1, bytes(8)), "versions has 2 values instead of 1"),
+        (stream("versions", [0], 2, bytes(8)), "versions has 2 values instead of 1"),
+        (stream("attachments/x", [2], 0, b""), r"of the rows \[2\], and there are 2"),
+        (stream("attachments/x", [-1], 0, b""), r"of the rows \[-1\], and there are 2"),
+        (stream("attachments/x", [0, 0], 0, bytes(16)), r"of the rows \[0, 0\]"),
+        (stream("attachments/x", [1, 0], 0, bytes(12)), r"of the rows \[1, 0\]"),
+        (stream("behavior_logprobs", [1], 0, b"\0\0\x80\x7f"), "not finite"),
+        (stream("__class__", [1], 0, bytes(4)), "stream '__class__' is unknown"),
         ({"groups": ["g"]}, "1 groups for rows"),
         ({"metrics": {"x": ["system", [1]]}}, "unknown kind"),
         ({"metrics": {"x": ["Stat", [1]]}}, "unknown kind"),
@@ -211,6 +232,24 @@ def test_a_body_that_cannot_be_learned_from_is_refused_with_the_reason(changes, 
     body = msgspec.msgpack.encode(list({**BODY, **changes}.values()))
     with pytest.raises(BadGroup, match=reason):
         group_from_bytes(message(body))
+
+
+@pytest.mark.parametrize(
+    ("weight", "form", "values"),
+    [
+        ([0, 0.5, 0.5], 2, [0.5]),
+        ([0, 0.5, 0.25], 1, [0.5, 0.25]),
+        ([1, 0.5, 0.5], 0, [1, 0.5, 0.5]),
+        ([-0.0, 0.5, 0.5], 0, [-0.0, 0.5, 0.5]),
+        ([0, 0.0, -0.0], 1, [0.0, -0.0]),
+    ],
+)
+def test_a_stream_is_sent_in_the_smallest_form_that_keeps_its_bits(weight, form, values):
+    sent = group_to_bytes(SAWGroup(key="k", items=(row(weight=np.array(weight, np.float32)),)))
+    streams = msgspec.msgpack.decode(sent[14:])[6]
+    assert streams["weight"] == [[0], form, struct.pack(f"<{len(values)}f", *values)]
+    # Sampled by two versions.
+    assert streams["versions"] == [[0], 1, struct.pack("<2i", 4, 3)]
 
 
 def test_a_group_that_is_too_large_is_not_sent():
