@@ -1,5 +1,10 @@
-"""A real Redis for the tests, on a free port, with nothing in it."""
+"""A real Redis for the tests, on a free port, with nothing in it.
 
+It is the redis-server or valkey-server that is installed, or that LUDIC_REDIS_SERVER names:
+LUDIC_REDIS_SERVER=/opt/valkey/bin/valkey-server make test ARGS=tests/ludic_train
+"""
+
+import os
 import shutil
 import signal
 import socket
@@ -9,7 +14,11 @@ from pathlib import Path
 
 import pytest
 
-PROGRAM = shutil.which("redis-server") or shutil.which("valkey-server")
+PROGRAM = (
+    os.environ.get("LUDIC_REDIS_SERVER")
+    or shutil.which("redis-server")
+    or shutil.which("valkey-server")
+)
 needs_redis = pytest.mark.skipif(PROGRAM is None, reason="there is no redis-server here")
 
 
@@ -17,6 +26,17 @@ def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
+
+
+def speaks_tls():
+    """Whether the server was built with TLS."""
+    # Without a certificate it ends by itself, and says what else it lacks.
+    options = ["--port", "0", "--save", "", "--tls-port", str(free_port())]
+    done = subprocess.run(
+        [PROGRAM, *options], capture_output=True, text=True, check=False, timeout=60
+    )
+    said = done.stdout + done.stderr
+    return "Failed finding TLS support" not in said and "Bad directive" not in said
 
 
 class RedisServer:
@@ -32,6 +52,8 @@ class RedisServer:
         command = [PROGRAM, *self._options]
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         for _ in range(600):
+            if self.process.poll() is not None:
+                raise ChildProcessError(f"{' '.join(command)} ended by itself")
             try:
                 with socket.create_connection(("127.0.0.1", self.port), timeout=1) as connection:
                     connection.sendall(b"PING\r\n")

@@ -6,7 +6,7 @@ from itertools import count
 
 import pytest
 from redis.asyncio import Redis
-from redis_server import RedisServer, free_port, needs_redis
+from redis_server import PROGRAM, RedisServer, free_port, needs_redis, speaks_tls
 
 from ludic_train.errors import QueueError, QueueReset, QueueUnavailable
 from ludic_train.queues import (
@@ -21,6 +21,7 @@ from ludic_train.queues.urls import open_queue
 
 pytestmark = needs_redis
 FRESH = TrainerReport(version=0, groups_per_batch=2, max_lag=3)
+ACTOR = ActorReport(name="one", running=0, version=0)
 numbers = count()
 
 
@@ -65,7 +66,49 @@ async def test_a_password_and_a_database_stand_in_the_url(made, tmp_path):
         server.stop()
 
 
+async def test_a_user_who_may_only_touch_the_queue_is_enough(made, tmp_path):
+    rule = "user actor on >p@:/?#ss ~{jobs}:* -@all +@stream +@hash +@list +@string +@keyspace "
+    rule += "+@scripting +@transaction +@connection +info"
+    (tmp_path / "acl").write_text(f"user default off\n{rule}\n")
+    server = RedisServer(tmp_path, "--aclfile", str(tmp_path / "acl"))
+    try:
+        url = f"redis://actor:p%40%3A%2F%3F%23ss@127.0.0.1:{server.port}/3"
+        queue = RedisQueue(url, "jobs")
+        await take_over(queue)
+        assert (await queue.admit(ACTOR, 4)).granted == 4
+        await queue.push("a", b"a")
+        (entry,) = await queue.read(1)
+        await queue.attempt([entry])
+        await queue.settle(
+            Progress(trainer=FRESH, trained=[Trained(id=entry.id, key="a", lag=0)], held=1)
+        )
+        await queue.push("b", b"b")
+        await queue.discard((await queue.read(1))[0], "dead", "no group")
+        assert [letter.key for letter in await queue.dead_letters()] == ["b"]
+        assert (await queue.status()).counts == {"trained": 1, "dead": 1}
+        await queue.leave("one")
+        with pytest.raises(QueueError, match="Redis refused: .*permission"):
+            await made(url).push("a", b"a")
+        await queue.aclose()
+    finally:
+        server.stop()
+
+
+async def test_a_server_on_this_machine_may_be_reached_by_its_socket(made, tmp_path):
+    socket = tmp_path / "redis.sock"
+    server = RedisServer(tmp_path, "--unixsocket", str(socket), "--requirepass", "p@ss")
+    try:
+        queue = made(f"unix://:p%40ss@{socket}?db=3")
+        await queue.push("a", b"a")
+        assert (await queue.status()).queued == 1
+        assert (await made(f"redis://:p%40ss@127.0.0.1:{server.port}/3").status()).queued == 1
+        assert (await made(f"redis://:p%40ss@127.0.0.1:{server.port}/0").status()).queued == 0
+    finally:
+        server.stop()
+
+
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="there is no openssl here")
+@pytest.mark.skipif(PROGRAM is not None and not speaks_tls(), reason="a redis-server without TLS")
 async def test_the_connection_may_be_encrypted(made, tmp_path):
     words = "req -x509 -newkey rsa:2048 -nodes -days 2 -keyout key.pem -out cert.pem"
     names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
