@@ -248,7 +248,7 @@ class _Actor:
         """Begin nothing for a while; the seconds. Raises ActorError after too many failures."""
         if failures > self.options.max_failures:
             raise ActorError(f"{failures} {what} failed in a row, the last: {error}") from error
-        delay_s = min(LONGEST_DELAY_S, 0.25 * 2**failures)
+        delay_s = min(LONGEST_DELAY_S, 0.25 * 2.0**failures)
         self.pause_until = asyncio.get_running_loop().time() + delay_s
         log = logging.getLogger(__name__)
         log.warning("%s failed, going on in %.1f s: %s", what, delay_s, error)

@@ -14,18 +14,21 @@ import tyro
 from ludic_gym.errors import ConfigError
 from ludic_train.actor import ActorOptions, ActorSummary
 from ludic_train.recipes import RECIPES
+from ludic_train.recipes.playing import play_remotely, until_published
 from ludic_train.recipes.recipe import own_algorithm
-from ludic_train.recipes.remote import play_remotely, started_with, until_published
+from ludic_train.recipes.remote import started_with
 
 ABOUT = """Play for a run that was started with `ludic train RECIPE --queue URL`, and push what is
 to be learned from into its queue. The run's folder must be visible here: it says what to play, and
-holds the params that the trainer publishes. Start as many actors as there are cores, anywhere, at
-any time, before the trainer too; Ctrl-C or SIGTERM lets an actor finish its groups first.
+holds the params that the trainer publishes; or it names the servers that sample, and the actor
+holds no model. Start as many actors as there are cores, anywhere, at any time, before the trainer
+and the servers too; Ctrl-C or SIGTERM lets an actor finish its groups first.
 
 examples:
   ludic train tic-tac-toe --queue redis://localhost:6379
   ludic actor runs/tic-tac-toe
-  ludic actor runs/tic-tac-toe --queue redis://trainer:6379 --name second-machine"""
+  ludic actor runs/tic-tac-toe --queue redis://trainer:6379 --name second-machine
+  ludic actor runs/tic-tac-toe --sampler http://sampler:8000"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +38,8 @@ class Options:
     Attributes:
         run: Folder of the run.
         queue: URL of the queue, where it has another address here than at the trainer.
+        sampler: Addresses of the servers that sample, where they have others here than at the
+            trainer.
         name: How `ludic top` shows this actor.
         seed: Of the tasks; actors with equal seeds play equal tasks. Drawn if left out.
         concurrency: Episodes at once.
@@ -44,6 +49,7 @@ class Options:
 
     run: Annotated[Path, tyro.conf.Positional]
     queue: str | None = None
+    sampler: tuple[str, ...] = ()
     name: str | None = None
     seed: int | None = None
     concurrency: int = 64
@@ -78,6 +84,7 @@ async def _play(options: Options) -> ActorSummary:
         own_algorithm(float(started["entropy"])),
         RECIPES[started["recipe"]].tasks(seed),
         url=options.queue,
+        samplers=options.sampler,
         name=options.name,
         options=ActorOptions(
             group_size=int(started["group_size"]),

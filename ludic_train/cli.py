@@ -28,6 +28,13 @@ class _Options:
         str | None,
         tyro.conf.arg(help="Let actors play (`ludic actor`), through the queue at this URL."),
     ] = None
+    sampler: Annotated[
+        tuple[str, ...],
+        tyro.conf.arg(
+            help="Addresses of servers (`ludic serve`) that sample: of --model, or with "
+            "--queue, of what the run leaves in OUT/published."
+        ),
+    ] = ()
 
 
 def train(argv: list[str]) -> int:
@@ -45,7 +52,13 @@ def train(argv: list[str]) -> int:
         options = _parse(recipe, argv[1:], started_config(recipe, out))
     try:
         asyncio.run(
-            train_recipe(recipe, options.config, resume=options.resume, queue=options.queue)
+            train_recipe(
+                recipe,
+                options.config,
+                resume=options.resume,
+                queue=options.queue,
+                samplers=options.sampler,
+            )
         )
     except Interrupted:
         print(f"saved; {how_to_go_on(recipe, out)}")

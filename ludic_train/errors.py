@@ -21,6 +21,7 @@ LudicError
     ├── SamplerMismatch    the sampler does not have the params whose version it names
     ├── ServerError        a vLLM server cannot be started, or ended by itself
     ├── PublishError       params could not be brought to a sampler; says which and in what phase
+    │   └── ParamsLost         a sampler was started again, and lost what was published to it
     ├── QueueError         a queue of groups cannot be used
     │   ├── BadGroup           bytes that are no group, or one that cannot be learned from
     │   ├── QueueUnavailable   the queue's server does not answer; trying again may help
@@ -111,6 +112,10 @@ class ServerError(TrainError):
 
 class PublishError(TrainError):
     """Params could not be brought to a sampler; the text says to which, and in what phase."""
+
+
+class ParamsLost(PublishError):
+    """A sampler was started again and has none of what was published: publish once more."""
 
 
 class QueueError(TrainError):

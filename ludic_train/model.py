@@ -235,7 +235,7 @@ def load_model(
             f"{str(name)!r} already holds an adapter: leave out lora_rank={lora_rank}"
         )
     with _quiet():
-        tokenizer = _load_tokenizer(name)
+        tokenizer = load_tokenizer(name)
         model = _with_adapter(name, dtype) if adapter.is_file() else _load_base(name, dtype)
         model = model if lora_rank is None else _with_new_lora(model, lora_rank, seed)
     return model.to(device), tokenizer
@@ -296,7 +296,11 @@ def _is_path(name: str | Path) -> bool:
     return isinstance(name, Path) or name.startswith((".", "/", "~")) or Path(name).exists()
 
 
-def _load_tokenizer(name: str | Path) -> PreTrainedTokenizerBase:
+def load_tokenizer(name: str | Path) -> PreTrainedTokenizerBase:
+    """The tokenizer alone of a model's folder or a hub id; it pads with "eos" where it has no pad.
+
+    Raises ModelNotFound where there is none, ConfigError for one without a chat template.
+    """
     from transformers import AutoTokenizer
 
     try:

@@ -61,13 +61,18 @@ def learner_from_nothing(
 
 
 def learner_from_model(
-    name: str, *, max_tokens: int, lora_rank: int, seed: int, sampler: str | None = None
+    name: str,
+    *,
+    max_tokens: int,
+    lora_rank: int,
+    seed: int,
+    sampler: str | Sequence[str] | None = None,
 ) -> Learner:
     """A model from a run's folder, asked as in that run, or any other, which learns by LoRA.
 
     A model from its own folder or the hub sees the env's system prompt and all turns.
-    lora_rank: 0 trains all params. sampler: the address of a vLLM server of the same model, which
-    samples instead of this process.
+    lora_rank: 0 trains all params. sampler: the addresses of servers of the same model, which
+    sample instead of this process.
     """
     folder, spec = model_and_spec(Path(name)) if Path(name).is_dir() else (name, PolicySpec())
     spec = replace(spec, max_tokens=max_tokens)
@@ -91,7 +96,10 @@ def _embedded(
 
 
 def _served(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, spec: PolicySpec, sampler: str
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    spec: PolicySpec,
+    sampler: str | Sequence[str],
 ) -> Learner:
     def render(messages: Sequence[Message], reply_comes: bool) -> Sequence[int]:
         return render_chat(tokenizer, messages, reply_comes=reply_comes)

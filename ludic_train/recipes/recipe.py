@@ -22,9 +22,10 @@ from ludic_train.inference.saved import PolicySpec, new_context
 from ludic_train.publishers import PolicyPublisher
 from ludic_train.recipes.folder import kept, open_run
 from ludic_train.recipes.learner import Learner, learner_from_model, learner_from_nothing
-from ludic_train.recipes.remote import forget_queue, lag_of, remote_games
+from ludic_train.recipes.remote import forget_queue, lag_of, remote_games, sync_every
 from ludic_train.recipes.report import show
 from ludic_train.recipes.run import Run, Stage, carry_out, open_loggers
+from ludic_train.recipes.samplers import WatchedSource
 from ludic_train.rendering import with_token_ids
 from ludic_train.saw import items_from
 from ludic_train.sources import (
@@ -49,7 +50,6 @@ class RecipeConfig:
         model: Run folder, model folder or hub id of a chat model to train by LoRA; use a lower
             `lr` then, such as 1e-4. Without it, a tiny model is made.
         lora_rank: Rank of the adapters of `model`; 0 trains all its params.
-        sampler: Address of a vLLM server of `model` (`ludic serve`), which plays the episodes.
         demonstrations: Episodes to imitate first; none with `model`.
         imitation_updates: Updates on the demonstrations, 128 turns each.
         imitation_lr: Peak learning rate of these.
@@ -58,6 +58,8 @@ class RecipeConfig:
         groups: Tasks in a batch.
         group_size: Episodes of each task; what they earn is compared with each other.
         minibatches: Updates made from one batch.
+        max_lag: With a queue, how many updates old a group may be at the last one made from it;
+            without it, one batch is played while another is trained on (2 * `minibatches` - 1).
         entropy: Coefficient of the entropy bonus.
         eval_every: Updates between two evaluations and checkpoints.
         eval_episodes: Episodes of an evaluation, per measure.
@@ -67,7 +69,6 @@ class RecipeConfig:
     seed: int = 0
     model: str | None = None
     lora_rank: int = 16
-    sampler: str | None = None
     demonstrations: int
     imitation_updates: int
     imitation_lr: float = 3e-3
@@ -76,6 +77,7 @@ class RecipeConfig:
     groups: int = 32
     group_size: int = 8
     minibatches: int = 4
+    max_lag: int | None = None
     entropy: float = 0.0
     eval_every: int = 100
     eval_episodes: int = 200
@@ -96,9 +98,10 @@ class RecipeConfig:
             eval_every=self.eval_every,
             eval_episodes=self.eval_episodes,
         )
-        if self.sampler is not None and self.model is None:
+        if self.max_lag is not None and self.max_lag < self.minibatches - 1:
             raise ConfigError(
-                f"sampler={self.sampler!r} serves a model that exists: name the same one as `model`"
+                f"max_lag={self.max_lag}, but the last of minibatches={self.minibatches} updates "
+                f"from a batch is {self.minibatches - 1} after the first: raise it to that or more"
             )
         # One episode alone has nothing to be compared with: it teaches nothing.
         _check_at_least(2, group_size=self.group_size)
@@ -141,18 +144,22 @@ class Recipe:
 
 
 async def train(
-    recipe: Recipe, config: RecipeConfig, *, resume: bool = False, queue: str | None = None
+    recipe: Recipe,
+    config: RecipeConfig,
+    *,
+    resume: bool = False,
+    queue: str | None = None,
+    samplers: Sequence[str] = (),
 ) -> Mapping[str, float]:
     """Train as `config` says, report in its folder, return the final measurements.
 
     queue: URL of a queue; its actors play then (`ludic actor`) instead of the learner itself.
+    samplers: addresses of servers (`ludic serve`) that sample: without a queue, of `config.model`;
+        with one, of what the run publishes. They play no part in what is learned, so a resumed run
+        may have others.
     Raises Interrupted after an orderly Ctrl-C; `resume` goes on from there, with the same config.
     """
-    if queue is not None and config.sampler is not None:
-        raise ConfigError(
-            f"sampler={config.sampler} with queue={queue}: actors of a queue sample by themselves; "
-            "leave one out"
-        )
+    _refuse_combination(config, queue, samplers)
     open_run(recipe, config, resume=resume)
     if not resume:
         forget_queue(config.out)
@@ -169,10 +176,11 @@ async def train(
             max_tokens=recipe.max_tokens,
             lora_rank=config.lora_rank,
             seed=config.seed,
-            sampler=config.sampler,
+            # Of a run with a queue, the trainer still measures in its own process.
+            sampler=None if queue else samplers or None,
         )
         stages = []
-    stages.append(own_games(recipe, config, learner, queue))
+    stages.append(own_games(recipe, config, learner, queue, samplers))
     async with aclosing(learner):
         with open_loggers(config.out, sum(stage.updates for stage in stages)) as logger:
             run = Run(
@@ -194,6 +202,18 @@ async def train(
         games = await play(samples, learner.make_policy)
     show(config.out, results=results, games=games, curves=recipe.curves)
     return results
+
+
+def _refuse_combination(config: RecipeConfig, queue: str | None, samplers: Sequence[str]) -> None:
+    if samplers and queue is None and config.model is None:
+        raise ConfigError(
+            f"sampler={list(samplers)} serves a model that exists: name the same one as `model`, "
+            "or give a queue, through which actors and servers follow a new model too"
+        )
+    if config.max_lag is not None and queue is None:
+        raise ConfigError(
+            f"max_lag={config.max_lag} is for runs with a queue; without one, nothing lags"
+        )
 
 
 def imitation(
@@ -220,21 +240,27 @@ def imitation(
 
 
 def own_games(
-    recipe: Recipe, config: RecipeConfig, learner: Learner, queue: str | None = None
+    recipe: Recipe,
+    config: RecipeConfig,
+    learner: Learner,
+    queue: str | None = None,
+    samplers: Sequence[str] = (),
 ) -> Stage:
     """GRPO updates on episodes that the learner plays itself, or that come through a queue."""
     algo = own_algorithm(config.entropy)
+    max_lag = None if queue is None else config.max_lag
+    if queue is not None and max_lag is None:
+        max_lag = lag_of(config.minibatches)
     cfg = TrainerConfig(
         lr=config.lr,
         warmup_updates=20,
         decay_updates=config.updates,
         minibatches=config.minibatches,
-        # Nobody samples between the updates of a batch.
-        sync_every_steps=config.minibatches if config.sampler else 1,
-        max_lag=None if queue is None else lag_of(config.minibatches),
+        sync_every_steps=sync_every(config.minibatches, max_lag) if samplers else 1,
+        max_lag=max_lag,
         seed=config.seed,
     )
-    source, publisher = _ends(recipe, config, learner, algo, cfg, queue)
+    source, publisher = _ends(recipe, config, learner, algo, cfg, queue, samplers)
     trainer = Trainer(learner.model, algo, source, publisher, cfg)
     return Stage(name="own games", trainer=trainer, updates=config.updates)
 
@@ -251,10 +277,13 @@ def _ends(
     algo: RLAlgorithm,
     cfg: TrainerConfig,
     queue: str | None,
+    samplers: Sequence[str],
 ) -> tuple[BatchSource, PolicyPublisher]:
     """Where batches come from, and where params go."""
     if queue is not None:
-        return remote_games(config.out, learner, queue, groups=config.groups, cfg=cfg)
+        return remote_games(
+            config.out, learner, queue, groups=config.groups, cfg=cfg, samplers=samplers
+        )
     source = RolloutBatchSource(
         recipe.tasks(config.seed),
         learner.make_policy,
@@ -267,7 +296,7 @@ def _ends(
 
 
 async def _close(source: BatchSource) -> None:
-    if isinstance(source, PipelineBatchSource):
+    if isinstance(source, PipelineBatchSource | WatchedSource):
         await source.aclose()
 
 

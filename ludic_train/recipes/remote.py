@@ -1,38 +1,67 @@
 """A recipe whose episodes actors play: what the trainer leaves in its folder for them.
 
-OUT/queue.json      where groups go: {"url": ..., "key": ...}
-OUT/published/      model/ and policy.json to begin with, then each version of the params
+OUT/queue.json      where groups go, and who samples: {"url": ..., "key": ..., "samplers": [...]}
+OUT/published/      model/ and policy.json to begin with, then each version of the params, unless
+                    servers sample: these are started from here, and get each version themselves
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
 import secrets
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
 from ludic_gym.errors import ConfigError
-from ludic_gym.types import Task
-from ludic_train.actor import ActorOptions, ActorSummary, run_pipeline_actor
-from ludic_train.algorithms import RLAlgorithm
 from ludic_train.config import TrainerConfig
-from ludic_train.errors import ActorError
-from ludic_train.inference import EmbeddedChatClient
-from ludic_train.inference.saved import model_and_spec, policies, write_policy_spec
-from ludic_train.model import load_model, save_model
-from ludic_train.published import FolderPublisher, FollowingClient, newest
-from ludic_train.publishers import PolicyPublisher
+from ludic_train.inference.saved import write_policy_spec
+from ludic_train.model import save_model
+from ludic_train.published import FolderPublisher
+from ludic_train.publishers import PolicyPublisher, VLLMPublisher
+from ludic_train.publishers.checkpoint_names import checkpoint_params, lora_scaling
 from ludic_train.queues.urls import open_queue
 from ludic_train.recipes.folder import CONFIG
 from ludic_train.recipes.learner import Learner
+from ludic_train.recipes.samplers import PatientPublisher, WatchedSource
 from ludic_train.sources import PipelineBatchSource
 
 QUEUE, PUBLISHED = "queue.json", "published"
-WAIT_S = 0.2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """Where the groups of a run go, and the servers that sample; none: each actor by itself."""
+
+    url: str
+    key: str
+    samplers: tuple[str, ...] = ()
+
+
+def read_address(out: Path) -> Address | None:
+    """What is in the run's queue.json; None where there is none, or not yet.
+
+    Raises ConfigError for a file that names no queue.
+    """
+    path = out / QUEUE
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        samplers = tuple(map(str, found.get("samplers", ())))
+        return Address(url=str(found["url"]), key=str(found["key"]), samplers=samplers)
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(f"{path} names no queue: {error!r}") from error
+
+
+def _write_address(out: Path, address: Address) -> None:
+    # In one step: others wait for the file, and read it at any moment.
+    draft = out / f".{QUEUE}"
+    draft.write_text(json.dumps(asdict(address)) + "\n", encoding="utf-8")
+    draft.replace(out / QUEUE)
 
 
 class Both:
@@ -53,89 +82,63 @@ def lag_of(minibatches: int) -> int:
     return 2 * minibatches - 1
 
 
+def sync_every(minibatches: int, max_lag: int | None) -> int:
+    """Updates between two pushes to servers: a batch's, or as many as `max_lag` leaves room for.
+
+    Nobody samples between the updates of a batch, unless through a queue; after skipped updates, a
+    batch can begin as many updates after a push as there are between two.
+    """
+    return minibatches if max_lag is None else min(minibatches, max_lag - minibatches + 2)
+
+
 def remote_games(
-    out: Path, learner: Learner, url: str, *, groups: int, cfg: TrainerConfig
-) -> tuple[PipelineBatchSource, PolicyPublisher]:
+    out: Path,
+    learner: Learner,
+    url: str,
+    *,
+    groups: int,
+    cfg: TrainerConfig,
+    samplers: Sequence[str] = (),
+) -> tuple[PipelineBatchSource | WatchedSource, PolicyPublisher]:
     """Where the trainer's batches come from and its params go to, with actors that follow `out`.
 
+    samplers: addresses of servers that sample, to be started from `out`/published; without any,
+        actors do, with params from there.
     A new run gets a queue key of its own, so that it never finds groups of another.
     """
-    key = _key(out)
-    (out / QUEUE).write_text(json.dumps({"url": url, "key": key}) + "\n", encoding="utf-8")
     published = out / PUBLISHED
     published.mkdir(exist_ok=True)
-    save_model(learner.model, learner.tokenizer, published / "model")
+    _save_to_begin_with(learner, published / "model", is_served=bool(samplers))
     write_policy_spec(published, learner.spec)
+    before = read_address(out)
+    key = before.key if before else f"{out.resolve().name}-{secrets.token_hex(4)}"
+    _write_address(out, Address(url=url, key=key, samplers=tuple(samplers)))
     source = PipelineBatchSource(
         open_queue(url, key),
         groups_per_batch=groups,
         cfg=cfg,
         vocab_size=learner.model.config.vocab_size,
     )
-    return source, Both(learner.publisher, FolderPublisher(published))
+    if not samplers:
+        return source, Both(learner.publisher, FolderPublisher(published))
+    servers = PatientPublisher(VLLMPublisher(samplers, lora_scaling=lora_scaling(learner.model)))
+    return WatchedSource(source, servers.look), Both(learner.publisher, servers)
 
 
-def _key(out: Path) -> str:
-    path = out / QUEUE
-    if path.is_file():
-        return str(json.loads(path.read_text(encoding="utf-8"))["key"])
-    return f"{out.resolve().name}-{secrets.token_hex(4)}"
+def _save_to_begin_with(learner: Learner, folder: Path, *, is_served: bool) -> None:
+    """Write the model; for servers a whole one, with the adapters merged."""
+    model, scaling = learner.model, lora_scaling(learner.model)
+    if not is_served or scaling is None:
+        save_model(model, learner.tokenizer, folder)
+        return
+    params = dict(checkpoint_params(model.named_parameters(), lora_scaling=scaling))
+    save_model(model.get_base_model(), learner.tokenizer, folder, params)
 
 
 def forget_queue(out: Path) -> None:
     """Let the next run in this folder begin with a queue of its own, and nothing published."""
     (out / QUEUE).unlink(missing_ok=True)
     (out / PUBLISHED / "newest.json").unlink(missing_ok=True)
-
-
-async def until_published(out: Path, stop: asyncio.Event) -> None:
-    """Return once the run in `out` has published params. Raises ActorError if asked to stop."""
-    while newest(out / PUBLISHED) is None or not (out / QUEUE).is_file():
-        if stop.is_set():
-            raise ActorError(f"asked to stop before the run in {out} published any params")
-        await asyncio.sleep(WAIT_S)
-
-
-async def play_remotely(
-    out: Path,
-    algo: RLAlgorithm,
-    tasks: Iterator[Task],
-    *,
-    url: str | None = None,
-    name: str | None = None,
-    options: ActorOptions,
-    stop: asyncio.Event,
-) -> ActorSummary:
-    """Be an actor of the run in `out`, which has published params, until `stop`.
-
-    url: the queue's, where it has another address here than at the trainer.
-    """
-    published = out / PUBLISHED
-    address = json.loads((out / QUEUE).read_text(encoding="utf-8"))
-    folder, spec = model_and_spec(published)
-    model, tokenizer = load_model(folder)
-    embedded = EmbeddedChatClient(model, tokenizer, seed=secrets.randbits(31))
-    client = FollowingClient(embedded, model, published)
-    queue = open_queue(url or address["url"], address["key"])
-
-    async def refresh() -> int | None:
-        if _key(out) != address["key"]:
-            raise ActorError(f"the run in {out} was started anew; start the actor again")
-        return await client.refresh()
-
-    try:
-        return await run_pipeline_actor(
-            tasks,
-            policies(client, spec),
-            algo,
-            queue,
-            refresh,
-            options,
-            name=name,
-            stop=stop,
-        )
-    finally:
-        await queue.aclose()
 
 
 def started_with(out: Path) -> Mapping[str, Any]:

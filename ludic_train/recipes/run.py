@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from ludic_train.checkpoint import CheckpointManager
-from ludic_train.errors import CheckpointError, EmptyBatch
+from ludic_train.errors import CheckpointError, EmptyBatch, ParamsLost
 from ludic_train.inference.saved import write_policy_spec
 from ludic_train.logs import ConsoleLogger, JSONLLogger, Logger, MultiLogger
 from ludic_train.metrics import Metrics, values
@@ -90,10 +90,15 @@ async def _carry_out_stage(run: Run, position: int, stop_asked: Callable[[], boo
 async def _learned(stage: Stage, log: OnUpdate) -> bool:
     """Make the updates of one batch; False, with a note, where a stage has nothing left to learn.
 
-    Raises EmptyBatch where it never had.
+    Where a sampler lost its params while the batch was waited for, they will be published again,
+    and the batch is waited for once more.
+    Raises EmptyBatch where there never was anything to learn.
     """
     try:
         await stage.trainer.train(1, on_update=log)
+    except ParamsLost as lost:
+        print(f"publishing once more: {lost}", flush=True)
+        stage.trainer.published = None
     except EmptyBatch as nothing:
         if stage.trainer.version == 0:
             raise

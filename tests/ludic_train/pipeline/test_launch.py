@@ -124,12 +124,6 @@ def test_without_a_redis_the_remedy_is_named(tmp_path, capsys, monkeypatch):
     assert "--queue file://" in capsys.readouterr().err
 
 
-def test_a_queue_and_a_server_cannot_both_play(tmp_path, capsys):
-    words = ["--queue", f"file://{tmp_path}/q", "--sampler", "http://x", "--model", "x"]
-    assert main(["train", "arithmetic", "--out", str(tmp_path), *words]) == 2
-    assert "leave one out" in capsys.readouterr().err
-
-
 async def test_a_run_through_a_queue_is_not_resumed_without_one():
     source = RolloutBatchSource(iter(()), None, None, groups_per_batch=1)
     with pytest.raises(CheckpointError, match="that run learned from a queue"):

@@ -8,12 +8,14 @@ import torch
 from fake_vllm.sampler import SamplingVLLM
 
 from ludic_gym.errors import ConfigError
+from ludic_train.config import TrainerConfig
 from ludic_train.inference.saved import PolicySpec, write_policy_spec
 from ludic_train.model import make_tiny_model, make_tokenizer, save_model
 from ludic_train.publishers.checkpoint_names import checkpoint_params, lora_scaling
-from ludic_train.recipes import TIC_TAC_TOE
+from ludic_train.recipes import TIC_TAC_TOE, train
 from ludic_train.recipes.learner import learner_from_model
 from ludic_train.recipes.recipe import own_games
+from ludic_train.recipes.remote import sync_every
 
 
 @pytest.fixture
@@ -35,7 +37,6 @@ async def test_episodes_are_played_on_the_server_which_follows_the_trainer(run_f
         TIC_TAC_TOE.defaults,
         out=run_folder,
         model=str(run_folder),
-        sampler=server.url,
         lora_rank=lora_rank,
         groups=2,
         group_size=4,
@@ -45,7 +46,7 @@ async def test_episodes_are_played_on_the_server_which_follows_the_trainer(run_f
     learner = learner_from_model(
         config.model, max_tokens=2, lora_rank=lora_rank, seed=0, sampler=server.url
     )
-    stage = own_games(TIC_TAC_TOE, config, learner)
+    stage = own_games(TIC_TAC_TOE, config, learner, samplers=[server.url])
     trainer = stage.trainer
     # Every first move of this model is illegal, and equal rewards teach nothing: keep them all.
     trainer.batch_source.algo = replace(trainer.algo, preprocess=None)
@@ -66,6 +67,27 @@ async def test_episodes_are_played_on_the_server_which_follows_the_trainer(run_f
         assert torch.equal(value, expected[name].detach())
 
 
-def test_a_server_serves_a_model_that_exists(tmp_path):
+async def test_without_a_queue_a_server_serves_a_model_that_exists(tmp_path):
+    config = replace(TIC_TAC_TOE.defaults, out=tmp_path)
     with pytest.raises(ConfigError, match="name the same one as `model`"):
-        replace(TIC_TAC_TOE.defaults, out=tmp_path, sampler="http://localhost:8000")
+        await train(TIC_TAC_TOE, config, samplers=["http://localhost:8000"])
+
+
+async def test_a_lag_is_for_runs_with_a_queue_and_must_be_possible(tmp_path):
+    with pytest.raises(ConfigError, match="max_lag=2, but the last of minibatches=4 updates"):
+        replace(TIC_TAC_TOE.defaults, max_lag=2)
+    config = replace(TIC_TAC_TOE.defaults, out=tmp_path, max_lag=3)
+    with pytest.raises(ConfigError, match="max_lag=3 is for runs with a queue"):
+        await train(TIC_TAC_TOE, config)
+
+
+@pytest.mark.parametrize(
+    ("minibatches", "max_lag", "updates"),
+    # Strictly on policy, a batch may begin no update after the last push.
+    [(4, None, 4), (4, 7, 4), (4, 6, 4), (4, 4, 2), (4, 3, 1), (1, 0, 1), (1, 1, 1)],
+)
+def test_pushes_are_as_rare_as_the_lag_allows(minibatches, max_lag, updates):
+    assert sync_every(minibatches, max_lag) == updates
+    if max_lag is not None:
+        # The trainer's own check agrees.
+        TrainerConfig(minibatches=minibatches, sync_every_steps=updates, max_lag=max_lag)
