@@ -1,17 +1,20 @@
-"""Groups per second through the queue, beside bare Redis commands and a list of pickles.
+"""Rows per second through the queue, beside bare Redis commands and a list of pickles.
 
     python benchmarks/pipeline.py [--repeats 3] [--megabytes 40]
 
-Three ways to carry the same groups through one redis-server that this program starts:
+An item is a row of about 6, 44 or 152 kB as a pickle of lists of numbers: 226, 1,680 or 5,815
+tokens. Eight rows make a group. Ways to carry the same rows through one redis-server that this
+program starts:
 
-    queue     RedisQueue.push, and RedisQueue.read with settle, in batches of 64
-    bare      XADD, and XREADGROUP of 64 with XACK and XDEL, of the same bytes
-    pickles   RPUSH of a pickle, and BLPOP of one at a time, with pickle.loads
+    queue           RedisQueue.push, and RedisQueue.read with settle, in batches of 64 groups
+    queue, decoded  the same with group_from_bytes: what a trainer gets
+    bare            XADD, and XREADGROUP of 64 with XACK and XDEL, of the queue's bytes
+    pickles         RPUSH of a pickled row, and BLPOP of one at a time, with pickle.loads
+    pickled groups  the same, eight rows at a time
 
-Encoding (group_to_bytes) and decoding (group_from_bytes) are timed apart, since the bare commands
-do neither; "queue, decoded" is reading and decoding together, what a trainer does, beside what the
-pickles do. Times are CPU seconds of this process and of the server together, so that the load of
-other programs does not count; every number is the best of `repeats` in one run: compare ratios.
+Rates are of CPU seconds, of this process and of the server together, so that the load of other
+programs does not count; "by the clock" is what passed meanwhile, in which client and server overlap
+where a way lets them. Every number is the best of `repeats` in one run: compare ratios.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
 import numpy as np
 from redis.asyncio import Redis
@@ -36,14 +40,24 @@ from ludic_train.groups import SAWGroup
 from ludic_train.queues import Progress, RedisQueue, Trained, TrainerReport
 from ludic_train.saw import SAWItem
 
-# Rows of a group, tokens of a row: about 6, 44 and 152 kB on the wire.
-SHAPES = {"6 kB": (4, 92), "44 kB": (8, 336), "152 kB": (16, 582)}
-BATCH = 64
-Seconds = dict[str, float]
+# Tokens of a row.
+LENGTHS = {"6 kB": 226, "44 kB": 1_680, "152 kB": 5_815}
+ROWS, BATCH = 8, 64
 
 
-def group(key: str, rows: int, length: int) -> SAWGroup:
-    """A group with every stream that a policy-gradient loss reads."""
+@dataclass(frozen=True, slots=True)
+class Seconds:
+    """How long something took: of computing, here and in the server, and by the clock."""
+
+    cpu: float
+    clock: float
+
+
+Times = dict[str, Seconds]
+
+
+def group(key: str, length: int, rows: int = ROWS) -> SAWGroup:
+    """A group with every stream that a policy-gradient loss reads; two thirds were sampled."""
     rng = np.random.default_rng(0)
     mask = np.arange(length) >= length // 3
     row = SAWItem(
@@ -57,33 +71,34 @@ def group(key: str, rows: int, length: int) -> SAWGroup:
     return SAWGroup(key=key, items=(row,) * rows)
 
 
-async def cpu_seconds(redis: Redis) -> float:
+async def computed_s(redis: Redis) -> float:
     """What this process and the server have computed so far."""
     server = await redis.info("cpu")
     return time.process_time() + server["used_cpu_user"] + server["used_cpu_sys"]
 
 
-async def timed(redis: Redis, work: Awaitable[object]) -> float:
-    """CPU seconds that the work takes."""
-    started = await cpu_seconds(redis)
+async def timed(redis: Redis, work: Awaitable[object]) -> Seconds:
+    """How long the work takes."""
+    computed, started = await computed_s(redis), time.perf_counter()
     await work
-    return await cpu_seconds(redis) - started
+    clock = time.perf_counter() - started
+    return Seconds(await computed_s(redis) - computed, clock)
 
 
-async def through_queue(redis: Redis, url: str, groups: list[SAWGroup]) -> Seconds:
+async def through_queue(redis: Redis, url: str, groups: list[SAWGroup]) -> Times:
     """Push, read, and read with decoding, of RedisQueue; encoding apart."""
-    started = time.process_time()
+    started, clock = time.process_time(), time.perf_counter()
     messages = [(each.key, group_to_bytes(each)) for each in groups]
-    encode = time.process_time() - started
-    seconds = {"encode": encode}
+    encoded = Seconds(time.process_time() - started, time.perf_counter() - clock)
+    times = {"encode": encoded}
     for name, decode in (("pop", False), ("pop, decoded", True)):
         queue = RedisQueue(url, f"q{name}", max_queued=len(groups) + 1)
         trainer = TrainerReport(version=0, groups_per_batch=BATCH)
         await queue.take_over(trainer, kept="", held=0, released=0)
-        seconds["push"] = await timed(redis, _push_all(queue, messages))
-        seconds[name] = await timed(redis, _read_all(queue, trainer, len(groups), decode))
+        times["push"] = await timed(redis, _push_all(queue, messages))
+        times[name] = await timed(redis, _read_all(queue, trainer, len(groups), decode))
         await queue.aclose()
-    return seconds
+    return times
 
 
 async def _push_all(queue: RedisQueue, messages: list[tuple[str, bytes]]) -> None:
@@ -106,7 +121,7 @@ async def _read_all(queue: RedisQueue, trainer: TrainerReport, count: int, decod
         )
 
 
-async def through_bare_stream(redis: Redis, groups: list[SAWGroup]) -> Seconds:
+async def through_bare_stream(redis: Redis, groups: list[SAWGroup]) -> Times:
     """XADD, and XREADGROUP with XACK and XDEL, of the bytes that the queue carries."""
     messages = [(each.key, group_to_bytes(each)) for each in groups]
     await redis.xgroup_create("bare", "g", "0", mkstream=True)
@@ -129,81 +144,95 @@ async def through_bare_stream(redis: Redis, groups: list[SAWGroup]) -> Seconds:
     return {"push": await timed(redis, push()), "pop": await timed(redis, pop())}
 
 
-async def through_pickles(redis: Redis, groups: list[SAWGroup]) -> Seconds:
-    """RPUSH of pickles, and BLPOP of one at a time. For data that one has made oneself alone."""
-    plain = [_plain(each) for each in groups]
+async def through_pickles(redis: Redis, groups: list[SAWGroup], rows: int) -> Times:
+    """RPUSH of `rows` rows as a pickle, and BLPOP of one at a time. Only for data of one's own."""
+    plain = [_plain(item) for each in groups for item in each.items]
+    entries = [plain[i : i + rows] for i in range(0, len(plain), rows)]
 
     async def push() -> None:
-        for each in plain:
+        for each in entries:
             await redis.rpush("pickles", pickle.dumps(each))
 
     async def pop() -> None:
-        for _ in plain:
+        for _ in entries:
             found = await redis.blpop(["pickles"])
             pickle.loads(found[1])
 
-    return {"push": await timed(redis, push()), "pop, decoded": await timed(redis, pop())}
+    return {"push": await timed(redis, push()), "pop": await timed(redis, pop())}
 
 
-def _plain(each: SAWGroup) -> list[dict[str, list[float]]]:
+def _plain(item: SAWItem) -> dict[str, list[float]]:
     """What is pickled where rows are lists of numbers, as they come from a JSON API."""
-    return [
-        {
-            "input_ids": item.input_ids.tolist(),
-            "action_mask": item.action_mask.tolist(),
-            "weight": item.weight.tolist(),
-            "logprobs": [] if item.behavior_logprobs is None else item.behavior_logprobs.tolist(),
-            "versions": [] if item.versions is None else item.versions.tolist(),
-        }
-        for item in each.items
-    ]
+    streams = {
+        "input_ids": item.input_ids,
+        "action_mask": item.action_mask,
+        "weight": item.weight,
+        "logprobs": item.behavior_logprobs,
+        "versions": item.versions,
+    }
+    return {name: array.tolist() for name, array in streams.items() if array is not None}
 
 
-async def best(repeats: int, once: Callable[[], Awaitable[Seconds]]) -> Seconds:
+async def best(repeats: int, once: Callable[[], Awaitable[Times]]) -> Times:
     """The fewest seconds of each kind."""
     runs = [await once() for _ in range(repeats)]
-    return {name: min(run[name] for run in runs) for name in runs[0]}
+    return {
+        name: Seconds(min(run[name].cpu for run in runs), min(run[name].clock for run in runs))
+        for name in runs[0]
+    }
 
 
 async def measure(url: str, repeats: int, megabytes: int) -> Table:
-    """A row per size and way."""
+    """Rows per second, of each size and way."""
     redis = Redis.from_url(url)
-    table = Table("size", "way", "push /s", "push MB/s", "pop /s", "pop MB/s", "note")
-    for name, (rows, length) in SHAPES.items():
-        size = len(group_to_bytes(group("k", rows, length)))
-        count = max(BATCH, megabytes * 10**6 // size)
-        groups = [group(f"{i}", rows, length) for i in range(count)]
+    table = Table("item", "way", "push /s", "push MB/s", "pop /s", "pop MB/s", "by the clock")
+    for name, length in LENGTHS.items():
+        size = len(group_to_bytes(group("k", length)))
+        groups = [group(f"{i}", length) for i in range(max(BATCH, megabytes * 10**6 // size))]
+        ways: dict[str, Callable[[], Awaitable[Times]]] = {
+            "bare": lambda each=groups: through_bare_stream(redis, each),
+            "queue": lambda each=groups: through_queue(redis, url, each),
+            "pickles": lambda each=groups: through_pickles(redis, each, 1),
+            "pickled groups": lambda each=groups: through_pickles(redis, each, ROWS),
+        }
 
-        async def fresh(way: Callable[[], Awaitable[Seconds]]) -> Seconds:
-            async def once() -> Seconds:
-                await redis.flushall()
-                return await way()
+        async def once(way: Callable[[], Awaitable[Times]]) -> Times:
+            await redis.flushall()
+            return await way()
 
-            return await best(repeats, once)
-
-        queue = await fresh(lambda each=groups: through_queue(redis, url, each))
-        bare = await fresh(lambda each=groups: through_bare_stream(redis, each))
-        pickles = await fresh(lambda each=groups: through_pickles(redis, each))
-        add_rows(table, f"{name} ({size} B)", count, size, queue, bare, pickles)
+        times = {way: await best(repeats, lambda w=work: once(w)) for way, work in ways.items()}
+        times["queue, decoded"] = {"pop": times["queue"].pop("pop, decoded")}
+        rows, pickled = ROWS * len(groups), len(pickle.dumps([_plain(groups[0].items[0])]))
+        for way, each in times.items():
+            table.add_row(name, way, *cells(each, rows, pickled if "pick" in way else size / ROWS))
+        table.add_section()
+        print(ratios(name, times))
     await redis.aclose()
     return table
 
 
-def add_rows(
-    table: Table, title: str, count: int, size: int, queue: Seconds, bare: Seconds, pickles: Seconds
-) -> None:
-    """The three ways through one size, and their ratios."""
+def cells(times: Times, rows: int, row_bytes: float) -> list[str]:
+    """Rates of pushing and popping."""
+    found = []
+    for name in ("push", "pop"):
+        rate = rows / times[name].cpu if name in times else None
+        found += ["", ""] if rate is None else [f"{rate:,.0f}", f"{rate * row_bytes / 1e6:,.0f}"]
+    return [*found, f"{rows / times['pop'].clock:,.0f}"]
 
-    def cells(seconds: float) -> list[str]:
-        return [f"{count / seconds:,.0f}", f"{count * size / seconds / 1e6:,.0f}"]
 
-    encode = f"encoding {count / queue['encode']:,.0f}/s"
-    pop = f"pop {bare['pop'] / queue['pop']:.0%} of bare, push {bare['push'] / queue['push']:.0%}"
-    times = f"pop {pickles['pop, decoded'] / queue['pop, decoded']:.1f} x pickles"
-    table.add_row(title, "bare", *cells(bare["push"]), *cells(bare["pop"]), "")
-    table.add_row("", "queue", *cells(queue["push"]), *cells(queue["pop"]), pop)
-    table.add_row("", "queue, decoded", "", "", *cells(queue["pop, decoded"]), f"{times}; {encode}")
-    table.add_row("", "pickles", *cells(pickles["push"]), *cells(pickles["pop, decoded"]), "")
+def ratios(name: str, times: dict[str, Times]) -> str:
+    """What the queue takes of the others' rates."""
+    bare, queue, decoded = times["bare"], times["queue"], times["queue, decoded"]["pop"]
+    said = [f"pop {bare['pop'].cpu / queue['pop'].cpu:.0%} of bare"]
+    said += [f"push {bare['push'].cpu / queue['push'].cpu:.0%}"]
+    for way in ("pickles", "pickled groups"):
+        pop = times[way]["pop"]
+        said += [
+            f"{pop.cpu / decoded.cpu:.1f} x {way} ({pop.clock / decoded.clock:.1f} x by the clock)"
+        ]
+    encode = sum(queue[part].cpu for part in ("encode", "push"))
+    said += [f"encode and push {times['pickles']['push'].cpu / encode:.1f} x pickles"]
+    return f"{name}: " + ", ".join(said)
 
 
 def main() -> None:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -29,9 +30,9 @@ class Spans:
     mask: NDArray[np.bool_]
 
     @cached_property
-    def starts(self) -> Array:
-        """Where rows begin, [R]."""
-        return np.cumsum(self.lengths, dtype=np.int64) - self.lengths
+    def starts(self) -> list[int]:
+        """Where rows begin."""
+        return list(accumulate(self.lengths.tolist(), initial=0))[:-1]
 
     @cached_property
     def marks(self) -> Array:
@@ -85,7 +86,7 @@ def columns_of(items: Sequence[SAWItem]) -> Columns:
 def check(columns: Columns) -> None:
     """Raise BadGroup, with the reason, for rows that cannot be learned from."""
     spans, heat = columns.spans, columns.temperatures.tolist()
-    if spans.mask[spans.starts].any():
+    if any(spans.mask[start] for start in spans.starts):
         raise BadGroup("a row must begin with a token that was not sampled")
     if (lowest := int(columns.ids.min())) < 0:
         raise BadGroup(f"a token id is {lowest}")

@@ -111,16 +111,20 @@ local STATE = KEYS[2]
 local groups, lags, owners, order, attempts = KEYS[1], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 redis.call('HSET', STATE, 'version', ARGV[2], 'held', ARGV[3], 'released', ARGV[4])
 local first_release = 7 + 3 * tonumber(ARGV[6])
+local by_lag = {{}}
 for i = 7, first_release - 1, 3 do
   redis.call('HDEL', attempts, ARGV[i])
   if redis.call('HSETNX', owners, ARGV[i + 1], ARGV[i]) == 1 then
     redis.call('RPUSH', order, ARGV[i + 1])
-    if ARGV[i + 2] ~= '' then redis.call('HINCRBY', lags, ARGV[i + 2], 1) end
+    if ARGV[i + 2] ~= '' then by_lag[ARGV[i + 2]] = (by_lag[ARGV[i + 2]] or 0) + 1 end
   end
 end
-for i = first_release, #ARGV do
-  redis.call('XACK', groups, 'trainer-' .. ARGV[1], ARGV[i])
-  redis.call('XDEL', groups, ARGV[i])
+for lag, groups_of_it in pairs(by_lag) do redis.call('HINCRBY', lags, lag, groups_of_it) end
+-- Lua passes at most some thousand arguments at once.
+for i = first_release, #ARGV, 1000 do
+  local last = math.min(i + 999, #ARGV)
+  redis.call('XACK', groups, 'trainer-' .. ARGV[1], unpack(ARGV, i, last))
+  redis.call('XDEL', groups, unpack(ARGV, i, last))
 end
 while redis.call('LLEN', order) > tonumber(ARGV[5]) do
   redis.call('HDEL', owners, redis.call('LPOP', order))
