@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from ludic_gym.clients import ToolSchema
 from ludic_gym.errors import ConfigError
@@ -19,6 +19,7 @@ from ludic_gym.types import Completion, Message, Sampling
 from ludic_train.errors import PromptTooLong, SamplerError
 from ludic_train.inference.engine import Ended, Engine
 from ludic_train.inference.requests import Request
+from ludic_train.inference.scoring import Ranking, Scores
 from ludic_train.model import render_chat
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ QUIET_TURNS = 8
 # Tokenising can take longer than sampling; in a game, the same short dialogs come again.
 REMEMBERED_DIALOGS, REMEMBERED_LENGTH = 8192, 512
 
+T = TypeVar("T")
 _Answer = asyncio.Future[Completion]
 
 
@@ -64,6 +66,7 @@ class EmbeddedChatClient:
             raise ConfigError(f"max_batch_size={max_batch_size} must be at least 1")
         self.policy_version = policy_version
         self.prompts = ExactPrompts(_remembering_render(tokenizer))
+        self.max_batch_size = max_batch_size
         self._engine = Engine(model, tokenizer, max_batch_size=max_batch_size)
         self._seeds = random.Random(seed)
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sampler")
@@ -87,7 +90,14 @@ class EmbeddedChatClient:
                 f"the embedded sampler reads no native tool calls, and {len(tools)} tools were "
                 "offered: use a policy that calls tools in text"
             )
-        request = self._request(messages, sampling)
+        return await self.continued(self.prompts.token_ids(messages), sampling)
+
+    async def continued(self, prompt_ids: Sequence[int], sampling: Sampling) -> Completion:
+        """What comes after these tokens; raises as `complete` does, and ConfigError for no tokens.
+
+        Cancelled, it makes room for others at the next token.
+        """
+        request = self._request(tuple(prompt_ids), sampling)
         answer: _Answer = asyncio.get_running_loop().create_future()
         self._start()
         self._inbox.append((request, answer))
@@ -97,14 +107,57 @@ class EmbeddedChatClient:
             self._hung_up = True
             raise
 
-    def _request(self, messages: Sequence[Message], sampling: Sampling) -> Request:
-        check_sampling(sampling)
-        prompt_ids = self.prompts.token_ids(messages)
-        if len(prompt_ids) + sampling.max_tokens > self._engine.max_positions:
-            raise PromptTooLong(
-                f"a prompt of {len(prompt_ids)} tokens and max_tokens={sampling.max_tokens} do not "
-                f"fit the model's {self._engine.max_positions} positions"
+    @property
+    def in_flight(self) -> int:
+        """Requests that wait for their completion."""
+        return len(self._inbox) + len(self._answers)
+
+    @property
+    def max_positions(self) -> int:
+        """Longest prompt and completion together, in tokens."""
+        return self._engine.max_positions
+
+    async def settled(self) -> None:
+        """Return when nothing is in flight and the worker thread rests: params may change now.
+
+        The steps of cancelled requests have ended by then, too.
+        """
+        while self._task is not None and not self._task.done():
+            await asyncio.wait({self._task})
+        await self._in_thread(lambda: None)
+
+    async def scored(self, ids: Sequence[int], first: int, ranking: Ranking) -> list[Scores]:
+        """For each of `ids[first:]`: log-probs of it and of the likeliest, from what came before.
+
+        first: at least 1. Raises ConfigError for tokens the model has not, PromptTooLong for too
+        many of them.
+        """
+        self._check_ids(ids)
+        if len(ids) > self.max_positions:
+            raise PromptTooLong(_too_long(self.max_positions, len(ids), 0))
+        # So that the sampler looks up at its next token, and lets this in between.
+        self._hung_up = True
+        return await self._in_thread(lambda: self._engine.scores(ids, first, ranking))
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    def _check_ids(self, ids: Sequence[int]) -> None:
+        if not ids:
+            raise ConfigError("a prompt of no tokens cannot be continued")
+        if not 0 <= min(ids) <= max(ids) < self._engine.vocab_size:
+            wrong = next(i for i in ids if not 0 <= i < self._engine.vocab_size)
+            raise ConfigError(
+                f"token {wrong} is none of the model's {self._engine.vocab_size}; is the prompt "
+                "made with another tokenizer?"
             )
+
+    def _request(self, prompt_ids: tuple[int, ...], sampling: Sampling) -> Request:
+        check_sampling(sampling)
+        self._check_ids(prompt_ids)
+        if len(prompt_ids) + sampling.max_tokens > self._engine.max_positions:
+            limit = self.max_positions
+            raise PromptTooLong(_too_long(limit, len(prompt_ids), sampling.max_tokens))
         if sampling.seed is None:
             sampling = replace(sampling, seed=self._seeds.getrandbits(63))
         return Request(prompt_ids=prompt_ids, sampling=sampling, policy_version=self.policy_version)
@@ -198,6 +251,13 @@ def _remembering_render(tokenizer: PreTrainedTokenizerBase) -> Render:
         return tuple(render_chat(tokenizer, json.loads(dialog), reply_comes=reply_comes))
 
     return render
+
+
+def _too_long(limit: int, prompt_size: int, max_tokens: int) -> str:
+    return (
+        f"a prompt of {prompt_size} tokens and max_tokens={max_tokens} do not fit the model's "
+        f"{limit} positions, its maximum context length"
+    )
 
 
 def _failure(error: Exception) -> SamplerError:

@@ -17,6 +17,7 @@ from ludic_train.inference.batch import Batch
 from ludic_train.inference.decoder import Decoder, causal_lm
 from ludic_train.inference.requests import Request, prefills
 from ludic_train.inference.sampling import choose, uniforms
+from ludic_train.inference.scoring import Ranking, Scores, scores
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -48,6 +49,11 @@ class Engine:
     def max_positions(self) -> int:
         """Longest prompt and completion together, in tokens."""
         return self._decoder.max_positions
+
+    @property
+    def vocab_size(self) -> int:
+        """How many tokens there are."""
+        return self._decoder.vocab_size
 
     @property
     def is_idle(self) -> bool:
@@ -83,6 +89,11 @@ class Engine:
             if not self._batch.requests and self._decoder.cache.num_bytes > KEPT_BYTES:
                 self._decoder.release()
         return ended
+
+    def scores(self, ids: Sequence[int], first: int, ranking: Ranking) -> list[Scores]:
+        """As `scoring.scores`, between two steps of what is in flight."""
+        with _sampling_mode(self._model):
+            return scores(causal_lm(self._model), ids, first, ranking)
 
     def _step(self) -> list[Ended]:
         """One token for each waiting request that can join the batch, or else for each row."""

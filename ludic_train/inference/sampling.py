@@ -41,6 +41,19 @@ def choose(
     temperature 1. The drawn token is where the cumulative distribution passes `uniform`: rounding
     of logits (about 1e-7, it varies with the batch) can change it only if it moves that very point.
     """
+    logprobs = log_distribution(logits, temperature, top_p)
+    greedy = temperature == 0
+    ids = _drawn(logprobs, torch.from_numpy(uniform).to(logits.device))
+    if greedy.any():
+        likeliest = logprobs.argmax(-1, keepdim=True)
+        ids = torch.where(torch.from_numpy(greedy).to(logits.device)[:, None], likeliest, ids)
+    return ids[:, 0], logprobs.gather(1, ids)[:, 0]
+
+
+def log_distribution(
+    logits: Tensor, temperature: NDArray[np.float32], top_p: NDArray[np.float32]
+) -> Tensor:
+    """Nats [B, V] of what `choose` draws from; -inf outside the nucleus."""
     greedy = temperature == 0
     temperature, top_p = np.where(greedy, 1, temperature), np.where(greedy, 1, top_p)
     logits = logits.float()
@@ -49,11 +62,7 @@ def choose(
     logprobs = torch.log_softmax(logits, -1)
     if (top_p < 1).any():
         logprobs = _cut_to_nucleus(logprobs, torch.from_numpy(top_p).to(logits.device))
-    ids = _drawn(logprobs, torch.from_numpy(uniform).to(logits.device))
-    if greedy.any():
-        likeliest = logprobs.argmax(-1, keepdim=True)
-        ids = torch.where(torch.from_numpy(greedy).to(logits.device)[:, None], likeliest, ids)
-    return ids[:, 0], logprobs.gather(1, ids)[:, 0]
+    return logprobs
 
 
 def _drawn(logprobs: Tensor, uniform: Tensor) -> Tensor:

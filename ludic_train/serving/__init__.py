@@ -1,4 +1,7 @@
-"""Starting vLLM with what reinforcement learning needs, and stopping it without a trace."""
+"""Starting vLLM with what reinforcement learning needs, and stopping it without a trace.
+
+`embedded` is a server of our own, with the same routes.
+"""
 
 from ludic_train.serving.flags import ServeOptions, command_line, environment
 from ludic_train.serving.installed import Installed, find_vllm

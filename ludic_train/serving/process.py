@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,8 +15,8 @@ from tempfile import mkstemp
 from urllib.error import URLError
 from urllib.request import urlopen
 
-from ludic_gym.errors import ConfigError
 from ludic_train.errors import ServerError
+from ludic_train.serving.address import bound_socket, url_of
 from ludic_train.serving.flags import ServeOptions, command_line, environment
 from ludic_train.serving.installed import Installed
 from ludic_train.serving.plugin import plugin_folder
@@ -92,17 +91,7 @@ def started_server(
 
 
 def _free_port(options: ServeOptions) -> int:
-    family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
-    with socket.socket(family) as probe:
-        # As a server does: a port whose last connections are still closing can be taken.
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((options.host, options.port))
-        except OSError as error:
-            raise ConfigError(
-                f"cannot listen on {options.host}:{options.port} ({error.strerror}): take another "
-                "--port, 0 for any that is free"
-            ) from error
+    with bound_socket(options.host, options.port) as probe:
         return int(probe.getsockname()[1])
 
 
@@ -119,9 +108,7 @@ def _spawned(
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    host = f"[{options.host}]" if ":" in options.host else options.host
-    host = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}.get(host, host)
-    return ServerProcess(f"http://{host}:{options.port}", Path(name), process)
+    return ServerProcess(url_of(options.host, options.port), Path(name), process)
 
 
 def _guarded(words: Sequence[str]) -> list[str]:

@@ -1,0 +1,152 @@
+"""What the routes that sample are asked for, as vLLM and OpenAI name it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from ludic_gym.errors import ConfigError
+from ludic_gym.types import Sampling
+
+Share = Annotated[float, Meta(gt=0, le=1)]
+Seed = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+Top = Annotated[int, Meta(ge=0, le=20)]
+# Fields that this engine has no use for; these values ask for what it does anyway.
+NEUTRAL: Mapping[str, tuple[object, ...]] = {
+    "top_k": (0, -1),
+    "min_p": (0,),
+    "repetition_penalty": (1,),
+    "presence_penalty": (0,),
+    "frequency_penalty": (0,),
+    "logit_bias": ({},),
+    "min_tokens": (0,),
+    "best_of": (1,),
+    "ignore_eos": (False,),
+    "stop_token_ids": ([],),
+    "stream": (False,),
+    "stream_options": (),
+    "echo": (False,),
+    "suffix": ("",),
+    "skip_special_tokens": (True,),
+    "spaces_between_special_tokens": (True,),
+    "include_stop_str_in_output": (False,),
+    "detokenize": (True,),
+    "output_mode": ("text", "tokens"),
+    "tool_choice": ("none", "auto"),
+    "response_format": ({"type": "text"},),
+}
+
+
+class Asked(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """How to sample; None means that nothing was said."""
+
+    temperature: Annotated[float, Meta(ge=0)] | None = None
+    top_p: Share | None = None
+    max_tokens: Annotated[int, Meta(ge=1)] | None = None
+    stop: str | list[str] | None = None
+    seed: Seed | None = None
+    n: Annotated[int, Meta(ge=1, le=64)] | None = None
+    top_k: Any = None
+    min_p: Any = None
+    repetition_penalty: Any = None
+    presence_penalty: Any = None
+    frequency_penalty: Any = None
+    logit_bias: Any = None
+    min_tokens: Any = None
+    best_of: Any = None
+    ignore_eos: Any = None
+    stop_token_ids: Any = None
+    skip_special_tokens: Any = None
+    spaces_between_special_tokens: Any = None
+    include_stop_str_in_output: Any = None
+    detokenize: Any = None
+
+
+class Params(Asked, kw_only=True):
+    """The `sampling_params` of /inference/v1/generate. logprobs: of how many of the likeliest."""
+
+    logprobs: Top | None = None
+
+
+class Generate(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """Body of /inference/v1/generate."""
+
+    token_ids: list[int]
+    sampling_params: Params = msgspec.field(default_factory=Params)
+    model: str | None = None
+    request_id: str | None = None
+    output_mode: Any = None
+    stream: Any = None
+
+
+class _Answering(Asked, kw_only=True):
+    """What both of OpenAI's routes know; `user` and what follows it changes nothing here."""
+
+    model: str | None = None
+    return_token_ids: bool | None = None
+    return_tokens_as_token_ids: bool | None = None
+    stream: Any = None
+    stream_options: Any = None
+    user: Any = None
+    metadata: Any = None
+    store: Any = None
+    request_id: Any = None
+
+
+class Complete(_Answering, kw_only=True):
+    """Body of /v1/completions. logprobs: of how many of the likeliest."""
+
+    prompt: str | list[int]
+    logprobs: Top | None = None
+    prompt_logprobs: Top | None = None
+    echo: Any = None
+    suffix: Any = None
+
+
+class Chat(_Answering, kw_only=True):
+    """Body of /v1/chat/completions."""
+
+    messages: list[dict[str, Any]]
+    max_completion_tokens: Annotated[int, Meta(ge=1)] | None = None
+    logprobs: bool | None = None
+    top_logprobs: Top | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+    tools: list[Any] | None = None
+    tool_choice: Any = None
+    response_format: Any = None
+
+
+def sampling_of(asked: Asked, max_tokens: int) -> Sampling:
+    """The sampling; max_tokens where the body says none. Raises ConfigError for what it cannot."""
+    check_neutral(asked)
+    stop = [asked.stop] if isinstance(asked.stop, str) else asked.stop or []
+    return Sampling(
+        temperature=1.0 if asked.temperature is None else asked.temperature,
+        top_p=asked.top_p or 1.0,
+        max_tokens=asked.max_tokens or max_tokens,
+        stop=tuple(stop),
+        seed=asked.seed,
+    )
+
+
+def samplings(asked: Asked, sampling: Sampling) -> list[Sampling]:
+    """One for each of the `n` choices; those of a seed have seeds that follow it."""
+    if sampling.seed is None:
+        return [sampling] * (asked.n or 1)
+    return [replace(sampling, seed=sampling.seed + i) for i in range(asked.n or 1)]
+
+
+def check_neutral(body: msgspec.Struct) -> None:
+    """Raises ConfigError for a field that asks for what this engine does not do."""
+    for name in body.__struct_fields__:
+        value: object = getattr(body, name)
+        if name in NEUTRAL and value is not None and value not in NEUTRAL[name]:
+            raise ConfigError(
+                f"{name}={value!r} is not offered: the embedded engine samples by temperature, "
+                "top_p, stop and seed, whole answers at once; serve with vLLM for more"
+            )
