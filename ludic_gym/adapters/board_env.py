@@ -9,8 +9,9 @@ from types import MappingProxyType, ModuleType
 from typing import Any
 
 from ludic_gym.adapters.extras import needed
-from ludic_gym.adapters.two_seats import SEATS, Ended, TwoSeatsEnv
+from ludic_gym.adapters.two_seats import Ended, TwoSeatsEnv
 from ludic_gym.envs.base import Info, TextEnv, Turn, checked_choice, pick
+from ludic_gym.envs.seats import PLAYERS
 
 # Go keeps the size of its board in variables of its module: there can be but one in a process.
 GO_SIZE = 9
@@ -111,7 +112,7 @@ class BoardEnv(TextEnv):
     def _start(self, options: Mapping[str, Any]) -> tuple[str, Info]:
         self._row(options)
         second = self.np_random.random() < 0.5 if self._seat == "random" else self._seat == "second"
-        self._agent = SEATS[second]
+        self._agent = PLAYERS[second]
         self._match.reset(seed=0)
         prompt = self._match.infos[self._agent]["system_prompt"]
         self._reply()

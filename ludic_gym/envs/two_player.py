@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from typing import Any, Generic
 
-import numpy as np
-from gymnasium.utils import seeding
-from pettingzoo import AECEnv, ParallelEnv
+from pettingzoo import ParallelEnv
 
-from ludic_gym.envs.base import RENDER_MODES, Info, checked_render_mode, ending, rendered
+from ludic_gym.envs.base import Info, ending
 from ludic_gym.envs.game import Game, S
-from ludic_gym.errors import EnvError, EpisodeOver, NoOracle
-from ludic_gym.spaces import TEXT, TextObservation, TextSpace, own_copy
+from ludic_gym.envs.seats import PLAYERS, SeatsAECEnv, other
+from ludic_gym.errors import EnvError, NoOracle
+from ludic_gym.spaces import TextObservation, TextSpace
 
-PLAYERS = ("player_0", "player_1")
 JointTurn = tuple[
     dict[str, str], dict[str, float], dict[str, bool], dict[str, bool], dict[str, Info]
 ]
 
 
-class GameAECEnv(AECEnv[str, str, str | None], Generic[S]):
+class GameAECEnv(SeatsAECEnv, Generic[S]):
     """The agents `player_0` (who moves first) and `player_1` take turns at `game`.
 
     An illegal action ends the game: -1 for who made it, +1 for the other. An agent's info has
@@ -30,41 +28,13 @@ class GameAECEnv(AECEnv[str, str, str | None], Generic[S]):
     game: Game[S]
 
     def __init__(self, render_mode: str | None = None) -> None:
-        self.metadata = {
-            "name": f"{self.game.name.lower().replace('-', '_')}_v0",
-            "render_modes": list(RENDER_MODES),
-            "render_fps": 1,
-            "is_parallelizable": False,
-        }
-        self.render_mode = checked_render_mode(render_mode)
-        self.possible_agents = list(PLAYERS)
-        self.agents: list[str] = []
-        self._rng: np.random.Generator | None = None
-        self._action_spaces = {agent: own_copy(TEXT) for agent in PLAYERS}
-
-    def observation_space(self, agent: str) -> TextSpace:
-        """Any text, for each agent."""
-        return TEXT
-
-    def action_space(self, agent: str) -> TextSpace:
-        """Any text; each agent samples on its own."""
-        return self._action_spaces[agent]
+        super().__init__(f"{self.game.name.lower().replace('-', '_')}_v0", render_mode)
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
         """Start a game."""
-        if seed is not None or self._rng is None:
-            self._rng, _ = seeding.np_random(seed)
-        self._state = self.game.initial(self._rng)
-        self.agents = list(PLAYERS)
+        self._state = self.game.initial(self._drawn(seed))
+        self._seat((self.game.system_prompt(0), self.game.system_prompt(1)))
         self.agent_selection = PLAYERS[self.game.mover(self._state)]
-        self.rewards = dict.fromkeys(PLAYERS, 0.0)
-        self._cumulative_rewards = dict.fromkeys(PLAYERS, 0.0)
-        self.terminations = dict.fromkeys(PLAYERS, False)
-        self.truncations = dict.fromkeys(PLAYERS, False)
-        self.infos = {
-            agent: {"system_prompt": self.game.system_prompt(player)}
-            for player, agent in enumerate(PLAYERS)
-        }
 
     def observe(self, agent: str) -> str:
         """The state as the agent sees it. Raises EpisodeOver before the first reset."""
@@ -86,7 +56,7 @@ class GameAECEnv(AECEnv[str, str, str | None], Generic[S]):
         self.infos[agent] = {}
         action = self.game.read(action)
         if not self.game.is_allowed(self._state, action):
-            return self._end({agent: -1.0, _other(agent): 1.0}, illegal=(agent,))
+            return self._end({agent: -1.0, other(agent): 1.0}, illegal=(agent,))
         self._state = self.game.play(self._state, action)
         result = self.game.returns(self._state)
         if result is not None:
@@ -115,29 +85,12 @@ class GameAECEnv(AECEnv[str, str, str | None], Generic[S]):
             outcome, success = self._verdict(agent, illegal)
             final = ending(success=success, outcome=reward)
             self.infos[agent] = {**self.infos[agent], **final, "outcome": outcome}
-        self.agent_selection = _other(self.agent_selection)
+        self.agent_selection = other(self.agent_selection)
 
     def _verdict(self, agent: str, illegal: tuple[str, ...]) -> tuple[str, bool]:
         if illegal:
             return ("illegal", False) if agent in illegal else ("win", True)
         return self.game.end(self._state, PLAYERS.index(agent))
-
-    def _retire(self, agent: str, action: str | None) -> None:
-        if action is not None:
-            raise EpisodeOver(f"the game is over for {agent}: step(None), got {action!r}")
-        self.agents.remove(agent)
-        tables = (self.rewards, self.terminations, self.truncations, self.infos)
-        for table in (*tables, self._cumulative_rewards):
-            del table[agent]
-        self.rewards = dict.fromkeys(self.agents, 0.0)
-        self.agent_selection = _other(agent)
-
-    def render(self) -> str:
-        """The state as the selected agent sees it, as text or as an HTML fragment."""
-        return rendered(self.observe(self.agent_selection), self.render_mode)
-
-    def close(self) -> None:
-        """Nothing is held open."""
 
     def legal_actions(self) -> tuple[str, ...]:
         """What the selected agent may do now; nothing once the game is over."""
@@ -149,16 +102,8 @@ class GameAECEnv(AECEnv[str, str, str | None], Generic[S]):
             raise NoOracle(f"{self.game.name}: no game is running; call reset() first")
         return self.game.best_actions(self._state)[0]
 
-    def _is_running(self) -> bool:
-        return bool(self.agents) and not any(self.terminations.values())
-
-    def check_open(self) -> None:
-        """Raises EpisodeOver unless a game is running."""
-        if not self.agents:
-            raise EpisodeOver(
-                f"{self.game.name}: no game is running, before the first reset() or after its "
-                "end; call reset() first"
-            )
+    def _title(self) -> str:
+        return self.game.name
 
 
 class GameParallelEnv(ParallelEnv[str, str, str | None], Generic[S]):
@@ -256,10 +201,6 @@ class SimultaneousEnv(GameParallelEnv[S]):
 
     def _infos(self) -> dict[str, Info]:
         return {agent: dict(self._aec_env.infos[agent]) for agent in self.agents}
-
-
-def _other(agent: str) -> str:
-    return PLAYERS[1 - PLAYERS.index(agent)]
 
 
 def _without_prompt(info: Info) -> Info:
