@@ -127,7 +127,8 @@ class QueueStatus:
 
     queued: groups that wait to be trained on, the `pending` ones of which were read already.
     held: groups that were trained on and stay until a checkpoint covers them.
-    counts: groups by what became of them: "trained", "dropped" when full, or as in Discarded.
+    counts: groups by what became of them: "trained", "dropped" when full, "lost" because a run went
+        back behind them, or as in Discarded.
     lags: groups trained on by lag, in updates.
     """
 
@@ -163,6 +164,7 @@ class GroupQueue(Protocol):
 
         What is up to it ("" for nothing) is removed: a checkpoint covers it.
         held, released: as in Progress, of the state that the reader goes on from.
+        Raises QueueError for a `kept` of another kind of queue.
         """
 
     async def read(self, count: int) -> list[Entry]:
@@ -172,7 +174,10 @@ class GroupQueue(Protocol):
         """
 
     async def attempt(self, entries: Sequence[Entry]) -> None:
-        """Note that these are in a batch now: if this reader dies, each has one more attempt."""
+        """Note that these are in a batch now: if this reader dies, each has one more attempt.
+
+        Raises as `read` does.
+        """
 
     async def settle(self, progress: Progress) -> None:
         """Note how far the trainer is. Raises as `read` does."""

@@ -5,11 +5,18 @@ XADD and XREADGROUP. Every script that changes something says absolute numbers o
 whether it was run already, because a caller whose connection broke runs it again.
 """
 
+# A server whose memory is full lets a script write after it has removed something; and what these
+# write is what makes room.
+_ALLOW = """
+redis.call('HDEL', KEYS[2], '')
+"""
+
 # Only the reader of the newest epoch may change what has been read.
-_FENCE = """
+_FENCE = f"""
 local epoch = redis.call('HGET', STATE, 'epoch')
 if not epoch then return redis.error_reply('RESET') end
 if epoch ~= ARGV[1] then return redis.error_reply('SUPERSEDED') end
+{_ALLOW}
 """
 
 # KEYS: groups, state, actors, running. ARGV: prefix of the alive keys, name, report, running,
@@ -64,9 +71,10 @@ redis.call('HINCRBY', counts, 'dropped', dropped)
 return dropped
 """
 
-# KEYS: groups, state, attempts. ARGV: the first id that stays, held, released, version, batch,
-# updates, max_lag. Returns the epoch, the groups lost, and where the group of readers begins.
-TAKE_OVER = """
+# KEYS: groups, state, counts. ARGV: the first id that stays, held, released, version, batch,
+# updates, max_lag, the id that new ones must come after. Returns the epoch and the groups lost.
+TAKE_OVER = f"""
+{_ALLOW}
 local groups, state = KEYS[1], KEYS[2]
 if redis.call('EXISTS', groups) == 1 then
   for _, found in ipairs(redis.call('XINFO', 'GROUPS', groups)) do
@@ -75,25 +83,33 @@ if redis.call('EXISTS', groups) == 1 then
   if ARGV[1] ~= '' then redis.call('XTRIM', groups, 'MINID', '=', ARGV[1]) end
 end
 local epoch = redis.call('HINCRBY', state, 'epoch', 1)
-local gone = tonumber(redis.call('HGET', state, 'released') or '0')
+local lost = tonumber(redis.call('HGET', state, 'released') or '0') - tonumber(ARGV[3])
 redis.call('XGROUP', 'CREATE', groups, 'trainer-' .. epoch, '0', 'MKSTREAM')
-if ARGV[1] ~= '' then
-  local function parts(id) return id:match('(%d+)-(%d+)') end
-  local info, last = redis.call('XINFO', 'STREAM', groups), '0-0'
-  for i = 1, #info, 2 do
-    if info[i] == 'last-generated-id' then last = info[i + 1] end
-  end
-  local ms, seq = parts(last)
-  local first_ms, first_seq = parts(ARGV[1])
-  ms, seq = tonumber(ms), tonumber(seq)
-  first_ms, first_seq = tonumber(first_ms), tonumber(first_seq)
-  if ms < first_ms or (ms == first_ms and seq < first_seq) then
-    redis.call('XSETID', groups, ARGV[1])
-  end
+local function parts(id)
+  local ms, seq = id:match('(%d+)-(%d+)')
+  return tonumber(ms), tonumber(seq)
+end
+local info, last = redis.call('XINFO', 'STREAM', groups), '0-0'
+for i = 1, #info, 2 do
+  if info[i] == 'last-generated-id' then last = info[i + 1] end
+end
+local ms, seq = parts(last)
+local newest_ms, newest_seq = parts(ARGV[8])
+if ms < newest_ms or (ms == newest_ms and seq < newest_seq) then
+  redis.call('XSETID', groups, ARGV[8])
 end
 redis.call('HSET', state, 'held', ARGV[2], 'released', ARGV[3], 'version', ARGV[4],
   'batch', ARGV[5], 'updates', ARGV[6], 'max_lag', ARGV[7])
-return {epoch, math.max(0, gone - tonumber(ARGV[3]))}
+if lost > 0 then redis.call('HINCRBY', KEYS[3], 'lost', lost) end
+return {{epoch, math.max(0, lost)}}
+"""
+
+# KEYS: groups, state, attempts. ARGV: epoch, then id and attempts of each.
+ATTEMPT = f"""
+local STATE = KEYS[2]
+{_FENCE}
+for i = 2, #ARGV, 2 do redis.call('HSET', KEYS[3], ARGV[i], ARGV[i + 1]) end
+return 1
 """
 
 # KEYS: groups, state. ARGV: epoch. Fails for a reader that was superseded.
@@ -133,7 +149,8 @@ return 1
 """
 
 # KEYS: groups, state, counts, owners, order, attempts, dead. ARGV: epoch, id, key, why, reason,
-# size, head, dead letters kept. A dead entry owns no key: its key may be a lie. Redis 6.2 is asked
+# size, head, dead letters kept. A dead entry owns no key, since its key may be a lie; nor does a
+# duplicate, whose key is that of an entry which may still have to be trained on. Redis 6.2 is asked
 # to replicate what the script did, since XADD chooses an id.
 DISCARD = f"""
 if redis.replicate_commands then redis.replicate_commands() end
@@ -143,7 +160,8 @@ redis.call('XACK', KEYS[1], 'trainer-' .. ARGV[1], ARGV[2])
 if redis.call('XDEL', KEYS[1], ARGV[2]) == 0 then return 0 end
 redis.call('HINCRBY', KEYS[3], ARGV[4], 1)
 redis.call('HDEL', KEYS[6], ARGV[2])
-if ARGV[4] ~= 'dead' and redis.call('HSETNX', KEYS[4], ARGV[3], ARGV[2]) == 1 then
+local owns = ARGV[4] ~= 'dead' and ARGV[4] ~= 'duplicate'
+if owns and redis.call('HSETNX', KEYS[4], ARGV[3], ARGV[2]) == 1 then
   redis.call('RPUSH', KEYS[5], ARGV[3])
 end
 if ARGV[4] == 'dead' then

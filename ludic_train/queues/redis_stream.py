@@ -8,12 +8,12 @@ Keys of the queue KEY: `{KEY}:groups`, the stream; `{KEY}:dead`, the stream of d
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ludic_train.errors import QueueError, QueueReset, QueueUnavailable, Superseded
+from ludic_train.errors import QueueError, QueueReset
 from ludic_train.queues import redis_scripts
 from ludic_train.queues.base import (
     DEAD_HEAD,
@@ -33,10 +33,8 @@ from ludic_train.queues.base import (
     check_batch_fits,
     check_room,
 )
+from ludic_train.queues.redis_connection import connected, translated
 from ludic_train.queues.waiting import until_room
-
-if TYPE_CHECKING:
-    from redis.asyncio import Redis
 
 READ_WAIT_MS, ALIVE_MS = 1_000, 15_000
 # An actor that found room takes one in this many places before it asks again.
@@ -62,12 +60,14 @@ class RedisQueue:
     ) -> None:
         check_room(max_queued, when_full)
         self._max_queued, self._when_full = max_queued, when_full
-        self._redis = _connected(url)
+        self._redis = connected(url, TIMEOUT_S)
         self._names = {part: f"{{{key}}}:{part}" for part in PARTS}
         self._alive = f"{{{key}}}:alive:"
         self._epoch = 0
         # After a read whose answer was lost, what it delivered is asked for once more.
         self._last_read, self._again = "0-0", False
+        # What is pushed to a server that forgot the queue must not be taken for what was read.
+        self._newest = "0-0"
         self._may_push = 0
 
     async def admit(self, report: ActorReport, wanted: int) -> Admission:
@@ -93,20 +93,20 @@ class RedisQueue:
             room = await until_room(self._room)
             # Asked for every group, room would cost as much as the group; others push as well.
             self._may_push = 1 + room // ROOM_SHARE
-        async with _translated():
+        async with translated():
             await self._redis.xadd(self._names["groups"], {"k": key, "d": data})
         self._may_push -= 1
 
     async def _push_and_drop(self, key: str, data: bytes) -> None:
         keys = [self._names[name] for name in ("groups", "state", "counts")]
-        async with _translated(), self._redis.pipeline(transaction=True) as pipe:
+        async with translated(), self._redis.pipeline(transaction=True) as pipe:
             pipe.xadd(self._names["groups"], {"k": key, "d": data})
             pipe.eval(redis_scripts.DROP_OLDEST, len(keys), *keys, self._max_queued)
             await pipe.execute()
 
     async def leave(self, name: str) -> None:
         """As GroupQueue."""
-        async with _translated(), self._redis.pipeline(transaction=True) as pipe:
+        async with translated(), self._redis.pipeline(transaction=True) as pipe:
             pipe.hdel(self._names["running"], name)
             pipe.hdel(self._names["actors"], name)
             pipe.delete(self._alive + name)
@@ -117,12 +117,15 @@ class RedisQueue:
     ) -> TakenOver:
         """As GroupQueue."""
         check_batch_fits(trainer, self._max_queued)
+        newest = max(kept or "0-0", self._newest, key=_parts)
+        await self._refuse_eviction()
         arguments = [_after(kept) if kept else "", held, released, *_trainer_fields(trainer)]
         self._epoch, lost = await self._run(
-            redis_scripts.TAKE_OVER, ["groups", "state", "attempts"], arguments
+            redis_scripts.TAKE_OVER, ["groups", "state", "counts"], [*arguments, newest]
         )
         self._last_read, self._again = "0-0", False
-        async with _translated(), self._redis.pipeline(transaction=True) as pipe:
+        # A server whose memory is full refuses transactions, even those that only read.
+        async with translated(), self._redis.pipeline(transaction=False) as pipe:
             pipe.hgetall(self._names["owners"])
             pipe.hgetall(self._names["attempts"])
             owners, attempts = await pipe.execute()
@@ -143,15 +146,15 @@ class RedisQueue:
         self._again = again
         if found:
             self._last_read = found[-1][0].decode()
+            self._newest = max(self._newest, self._last_read, key=_parts)
         return [_entry(entry_id, fields) for entry_id, fields in found if fields]
 
     async def attempt(self, entries: Sequence[Entry]) -> None:
         """As GroupQueue."""
-        if entries:
-            async with _translated(), self._redis.pipeline(transaction=True) as pipe:
-                for entry in entries:
-                    pipe.hset(self._names["attempts"], entry.id, str(entry.attempts + 1))
-                await pipe.execute()
+        arguments: list[Any] = [self._epoch]
+        for entry in entries:
+            arguments += [entry.id, entry.attempts + 1]
+        await self._run(redis_scripts.ATTEMPT, ["groups", "state", "attempts"], arguments)
 
     async def settle(self, progress: Progress) -> None:
         """As GroupQueue."""
@@ -165,13 +168,14 @@ class RedisQueue:
     async def discard(self, entry: Entry, why: Discarded, reason: str = "") -> None:
         """As GroupQueue."""
         names = ["groups", "state", "counts", "owners", "order", "attempts", "dead"]
-        arguments = [self._epoch, entry.id, entry.key, why, reason, len(entry.data)]
-        arguments += [entry.data[:DEAD_HEAD] if why == "dead" else b"", DEAD_LETTERS]
+        arguments = [self._epoch, entry.id, entry.key[:DEAD_HEAD], why, reason[:DEAD_HEAD]]
+        arguments += [len(entry.data), entry.data[:DEAD_HEAD] if why == "dead" else b""]
+        arguments += [DEAD_LETTERS]
         await self._run(redis_scripts.DISCARD, names, arguments)
 
     async def status(self) -> QueueStatus:
         """As GroupQueue."""
-        async with _translated(), self._redis.pipeline(transaction=True) as pipe:
+        async with translated(), self._redis.pipeline(transaction=False) as pipe:
             pipe.xlen(self._names["groups"])
             for name in ("state", "counts", "lags", "actors"):
                 pipe.hgetall(self._names[name])
@@ -182,7 +186,7 @@ class RedisQueue:
         held, released = int(state.get("held", 0)), int(state.get("released", 0))
         fields = [state.get(name) for name in ("version", "batch", "updates", "max_lag")]
         return QueueStatus(
-            queued=length - held,
+            queued=max(0, length - held),
             pending=max(0, pending - held),
             held=held,
             counts={"trained": held + released, **{n: int(c) for n, c in counts.items()}},
@@ -193,7 +197,7 @@ class RedisQueue:
 
     async def dead_letters(self) -> list[DeadLetter]:
         """As GroupQueue."""
-        async with _translated():
+        async with translated():
             found: Any = await self._redis.xrevrange(self._names["dead"], count=DEAD_LETTERS)
         return [_dead_letter(fields) for _, fields in reversed(found)]
 
@@ -202,21 +206,40 @@ class RedisQueue:
         await self._redis.aclose()
 
     async def _room(self) -> int:
-        async with _translated(), self._redis.pipeline(transaction=True) as pipe:
+        async with translated(), self._redis.pipeline(transaction=False) as pipe:
             pipe.xlen(self._names["groups"])
             pipe.hget(self._names["state"], "held")
             length, held = await pipe.execute()
         return int(self._max_queued - (length - int(held or 0)))
 
     async def _pending(self, epoch: str | None) -> int:
-        if epoch is None:
+        if epoch is None or not await self._redis.exists(self._names["groups"]):
             return 0
         groups = await self._redis.xinfo_groups(self._names["groups"])
         return sum(int(group["pending"]) for group in groups)
 
+    async def _refuse_eviction(self) -> None:
+        """Raise QueueError where the server may remove groups to make room for other keys."""
+        from redis.exceptions import NoPermissionError
+
+        try:
+            async with translated():
+                memory: Any = await self._redis.info("memory")
+        except QueueError as error:
+            if not isinstance(error.__cause__, NoPermissionError):
+                raise
+            logging.getLogger(__name__).warning("whether Redis evicts groups is unknown: %s", error)
+            return
+        policy = str(memory.get("maxmemory_policy", ""))
+        if memory.get("maxmemory") and policy.startswith("allkeys"):
+            raise QueueError(
+                f"maxmemory-policy={policy}: this Redis removes groups when its memory is full; "
+                "set maxmemory-policy noeviction, so that actors wait instead"
+            )
+
     async def _read(self, start: str, count: int) -> list[tuple[bytes, Mapping[bytes, bytes]]]:
         try:
-            async with _translated():
+            async with translated():
                 found: Any = await self._redis.xreadgroup(
                     f"trainer-{self._epoch}",
                     "trainer",
@@ -233,54 +256,8 @@ class RedisQueue:
 
     async def _run(self, script: str, names: Sequence[str], arguments: Sequence[Any]) -> Any:  # noqa: ANN401
         keys = [self._names[name] for name in names]
-        async with _translated():
+        async with translated():
             return await self._redis.register_script(script)(keys=keys, args=arguments)
-
-
-def _connected(url: str) -> Redis:
-    from redis.asyncio import Redis
-    from redis.asyncio.retry import Retry
-    from redis.backoff import NoBackoff
-
-    try:
-        # A client that silently asks twice would hide what a lost answer has delivered.
-        redis: Redis = Redis.from_url(
-            url,
-            retry=Retry(NoBackoff(), 0),
-            socket_timeout=TIMEOUT_S,
-            socket_connect_timeout=TIMEOUT_S,
-            protocol=2,
-        )
-    except ValueError as error:
-        raise QueueError(f"{url!r} is no URL of a Redis: {error}") from error
-    return redis
-
-
-@asynccontextmanager
-async def _translated() -> AsyncIterator[None]:
-    """Turns what redis-py raises into errors of our own."""
-    from redis import exceptions as redis_errors
-
-    refused = redis_errors.AuthenticationError, redis_errors.AuthorizationError
-    down = redis_errors.ConnectionError, redis_errors.TimeoutError, OSError
-    try:
-        yield
-    except refused as error:
-        raise QueueError(f"Redis refused: {error}; check user and password of the URL") from error
-    except (*down, redis_errors.BusyLoadingError, redis_errors.ReadOnlyError) as error:
-        raise QueueUnavailable(f"{type(error).__name__}: {error}") from error
-    except redis_errors.ResponseError as error:
-        raise _meaning(str(error)) from error
-
-
-def _meaning(said: str) -> QueueError:
-    if "SUPERSEDED" in said:
-        return Superseded("another trainer has taken this queue over; start one per queue key")
-    if "RESET" in said or "NOGROUP" in said:
-        return QueueReset(f"the queue has forgotten its reader: {said}")
-    if said.startswith(("LOADING", "MASTERDOWN", "OOM", "MISCONF", "TRYAGAIN", "CLUSTERDOWN")):
-        return QueueUnavailable(said)
-    return QueueError(f"Redis refused: {said}")
 
 
 def _entry(entry_id: bytes, fields: Mapping[bytes, bytes]) -> Entry:
@@ -296,8 +273,18 @@ def _dead_letter(fields: Mapping[bytes, bytes]) -> DeadLetter:
 
 def _after(entry_id: str) -> str:
     """The smallest id that is greater."""
+    milliseconds, sequence = _parts(entry_id)
+    return f"{milliseconds}-{sequence + 1}"
+
+
+def _parts(entry_id: str) -> tuple[int, int]:
     milliseconds, _, sequence = entry_id.partition("-")
-    return f"{milliseconds}-{int(sequence) + 1}"
+    if not (milliseconds.isdigit() and sequence.isdigit()):
+        raise QueueError(
+            f"the checkpoint goes on after the entry {entry_id!r}, which is none of a Redis; "
+            "resume with the kind of queue that the run learned from"
+        )
+    return int(milliseconds), int(sequence)
 
 
 def _texts(found: Mapping[bytes, bytes]) -> dict[str, str]:

@@ -97,6 +97,11 @@ class SpoolQueue:
     ) -> TakenOver:
         """As GroupQueue."""
         check_batch_fits(trainer, self._max_queued)
+        if not (kept or "0").isdigit():
+            raise QueueError(
+                f"the checkpoint goes on after the entry {kept!r}, which is none of a file; resume "
+                "with the kind of queue that the run learned from"
+            )
         return await self._do(
             lambda db: self._take_over(db, trainer, int(kept or 0), held, released)
         )
@@ -112,8 +117,7 @@ class SpoolQueue:
 
     async def attempt(self, entries: Sequence[Entry]) -> None:
         """As GroupQueue."""
-        rows = [(int(entry.id), entry.attempts + 1) for entry in entries]
-        await self._do(lambda db: db.executemany("REPLACE INTO attempts VALUES (?, ?)", rows))
+        await self._do(lambda db: self._attempt(db, entries))
 
     async def settle(self, progress: Progress) -> None:
         """As GroupQueue."""
@@ -175,6 +179,9 @@ class SpoolQueue:
     ) -> TakenOver:
         db.execute("DELETE FROM groups WHERE id <= ?", (kept,))
         lost = max(0, _state(db, "released") - released)
+        if lost:
+            _count(db, "lost", lost)
+        _number_after(db, max(kept, self._last_read))
         self._epoch, self._last_read = _state(db, "epoch") + 1, kept
         _set(db, epoch=self._epoch, read=kept, held=held, released=released, **asdict(trainer))
         owners = db.execute("SELECT key, id FROM owners").fetchall()
@@ -194,6 +201,11 @@ class SpoolQueue:
             _set(db, read=self._last_read)
         return [Entry(id=str(i), key=key, data=data) for i, key, data in rows]
 
+    def _attempt(self, db: sqlite3.Connection, entries: Sequence[Entry]) -> None:
+        self._fence(db)
+        rows = [(int(entry.id), entry.attempts + 1) for entry in entries]
+        db.executemany("REPLACE INTO attempts VALUES (?, ?)", rows)
+
     def _settle(self, db: sqlite3.Connection, progress: Progress) -> None:
         self._fence(db)
         _set(db, version=progress.trainer.version, held=progress.held, released=progress.released)
@@ -210,10 +222,13 @@ class SpoolQueue:
             return
         _count(db, why, 1)
         db.execute("DELETE FROM attempts WHERE id = ?", (int(entry.id),))
-        if why != "dead":
+        # The key of a dead one may be a lie; that of a duplicate is another entry's.
+        if why in ("stale", "filtered"):
             _own(db, entry.key, entry.id)
+        if why != "dead":
             return
-        row = int(entry.id), entry.key, reason, len(entry.data), entry.data[:DEAD_HEAD]
+        texts = entry.key[:DEAD_HEAD], reason[:DEAD_HEAD]
+        row = int(entry.id), *texts, len(entry.data), entry.data[:DEAD_HEAD]
         db.execute("INSERT INTO dead (id, key, reason, size, head) VALUES (?, ?, ?, ?, ?)", row)
         db.execute("DELETE FROM dead WHERE n <= (SELECT max(n) FROM dead) - ?", (DEAD_LETTERS,))
 
@@ -284,6 +299,15 @@ def _transaction(db: sqlite3.Connection) -> Iterator[None]:
         raise QueueUnavailable(f"the queue's file: {error}") from error
     except sqlite3.DatabaseError as error:
         raise QueueError(f"the queue's file cannot be used: {error}") from error
+
+
+def _number_after(db: sqlite3.Connection, last: int) -> None:
+    """Let no new group have a number up to `last`, as a new file would."""
+    db.execute(
+        "INSERT INTO sqlite_sequence (name, seq) SELECT 'groups', 0 WHERE NOT EXISTS "
+        "(SELECT 1 FROM sqlite_sequence WHERE name = 'groups')"
+    )
+    db.execute("UPDATE sqlite_sequence SET seq = max(seq, ?) WHERE name = 'groups'", (last,))
 
 
 def _state(db: sqlite3.Connection, name: str) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ludic_train.errors import QueueError
 from ludic_train.queues.base import MAX_QUEUED, GroupQueue, WhenFull
+from ludic_train.queues.redis_connection import without_password
 from ludic_train.queues.redis_stream import RedisQueue
 from ludic_train.queues.spool import SpoolQueue
 
@@ -20,6 +21,8 @@ def open_queue(
     """
     if url.startswith(REDIS):
         return RedisQueue(url, key, max_queued=max_queued, when_full=when_full)
-    if url.startswith(FILE):
+    if url.startswith(FILE) and url != FILE:
         return SpoolQueue(url.removeprefix(FILE), max_queued=max_queued, when_full=when_full)
-    raise QueueError(f"{url!r} names no queue; write redis://HOST:PORT, or file://PATH")
+    raise QueueError(
+        f"{without_password(url)!r} names no queue; write redis://HOST:PORT, or file://PATH"
+    )

@@ -30,14 +30,14 @@ async def opened(request, tmp_path):
     made = []
 
     if request.param == "redis":
-        url, key = request.getfixturevalue("redis_server").url, f"q{next(numbers)}"
+        url, own = request.getfixturevalue("redis_server").url, f"q{next(numbers)}"
 
-    def one_more(**options):
+    def one_more(name="queue", **options):
         if request.param == "redis":
-            made.append(RedisQueue(url, key, **options))
+            made.append(RedisQueue(url, f"{own}-{name}", **options))
         elif request.param == "spool":
-            made.append(SpoolQueue(tmp_path / "queue.sqlite3", **options))
-        elif not made:
+            made.append(SpoolQueue(tmp_path / name, **options))
+        elif not made or name != "queue":
             made.append(SpoolQueue(None, **options))
         return made[-1]
 
@@ -133,6 +133,7 @@ async def test_a_reader_that_was_replaced_can_change_nothing(opened):
     await take_over(second)
     for forbidden in (
         first.read(1),
+        first.attempt([a]),
         first.settle(Progress(trainer=FRESH, trained=trained(a), release=[a.id], released=1)),
         first.discard(a, "stale"),
     ):
@@ -163,6 +164,51 @@ async def test_going_back_behind_what_was_released_tells_how_many_groups_are_los
     progress = Progress(trainer=FRESH, trained=trained(*entries), released=3, release=ids(entries))
     await queue.settle(progress)
     assert (await take_over(opened(), kept=entries[0].id, released=1)).lost == 2
+    # Whoever asks again, because the answer was lost, loses no more.
+    assert (await take_over(opened(), kept=entries[0].id, released=1)).lost == 0
+    assert (await queue.status()).counts == {"trained": 1, "lost": 2}
+
+
+async def test_a_duplicate_does_not_take_the_key_from_the_group_that_is_still_to_train_on(opened):
+    queue = opened()
+    await push(queue, "a", "a")
+    await take_over(queue)
+    first, second = await read(queue, 2)
+    await queue.discard(second, "duplicate")
+    assert (await take_over(queue)).owners == {}
+    await queue.settle(Progress(trainer=FRESH, trained=trained(first, lag=1), held=1))
+    assert (await take_over(queue, held=1)).owners == {"a": first.id}
+    assert (await queue.status()).lags == {1: 1}
+
+
+async def test_an_empty_queue_gives_a_resumed_run_what_is_pushed_from_now_on(opened):
+    # A server that lost everything, or a new one: the checkpoint's entry is not in it.
+    before = opened()
+    await push(before, "a", "b")
+    await take_over(before)
+    _, b = await read(before, 2)
+    queue = opened("new")
+    await take_over(queue, kept=b.id, released=2)
+    await push(queue, "c")
+    (c,) = await read(queue, 1)
+    assert c.key == "c"
+    assert c.id > b.id
+
+
+async def test_a_checkpoint_of_another_kind_of_queue_is_refused(opened):
+    queue = opened()
+    cursor = "1700-0" if isinstance(queue, SpoolQueue) else "17"
+    with pytest.raises(QueueError, match=f"'{cursor}', which is none of a .*resume with the kind"):
+        await take_over(queue, kept=cursor)
+
+
+async def test_what_a_dead_letter_quotes_is_short(opened):
+    queue = opened()
+    await take_over(queue)
+    await queue.push("k" * 10_000, b"")
+    await queue.discard((await read(queue, 1))[0], "dead", "r" * 10_000)
+    (letter,) = await queue.dead_letters()
+    assert (len(letter.key), len(letter.reason)) == (4_096, 4_096)
 
 
 async def test_keys_that_were_trained_on_or_dropped_are_remembered_with_their_entry(opened):
@@ -185,7 +231,7 @@ async def test_attempts_are_counted_only_of_what_was_in_a_batch(opened):
     await take_over(queue)
     a, _ = await read(queue, 2)
     await queue.attempt([a])
-    assert (await take_over(opened())).attempts == {a.id: 1}
+    assert (await take_over(queue)).attempts == {a.id: 1}
     await queue.attempt([replace(a, attempts=1)])
     taken = await take_over(queue)
     assert taken.attempts == {a.id: 2}

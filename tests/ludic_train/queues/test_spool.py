@@ -4,7 +4,7 @@ import sys
 import pytest
 
 from ludic_train.errors import QueueError, QueueUnavailable
-from ludic_train.queues import ActorReport, SpoolQueue, TrainerReport, spool
+from ludic_train.queues import ActorReport, SpoolQueue, TrainerReport, open_queue, spool
 
 FRESH = TrainerReport(version=0, groups_per_batch=2, max_lag=3)
 ENDLESS = """
@@ -68,6 +68,11 @@ async def test_a_file_that_is_no_queue_is_refused(tmp_path):
         SpoolQueue(path)
     with pytest.raises(QueueError, match="is its folder there"):
         SpoolQueue(tmp_path / "missing" / "queue.sqlite3")
+
+
+def test_a_url_without_a_file_is_refused():
+    with pytest.raises(QueueError, match="'file://' names no queue"):
+        open_queue("file://", "k")
 
 
 async def test_a_file_that_somebody_else_keeps_locked_is_unavailable(tmp_path, monkeypatch):

@@ -1,0 +1,93 @@
+"""A connection to Redis, and what its refusals mean."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qs, urlsplit
+
+from ludic_train.errors import QueueError, QueueReset, QueueUnavailable, Superseded
+
+if TYPE_CHECKING:
+    from redis.asyncio import Redis
+
+# How a server says that it cannot do now what it will do later; scripts quote it in a sentence.
+TEMPORARY = ("LOADING", "OOM ", "'maxmemory'", "MISCONF", "NOREPLICAS", "BUSY ", "UNBLOCKED")
+
+
+def connected(url: str, timeout_s: float) -> Redis:
+    """A client of the Redis at `url`, each of whose commands may take `timeout_s` seconds.
+
+    Raises QueueError for a URL that is none, or that asks for what cannot be given.
+    """
+    from redis.asyncio import Redis
+    from redis.asyncio.retry import Retry
+    from redis.backoff import NoBackoff
+
+    try:
+        # A client that silently asks twice would hide what a lost answer has delivered.
+        redis: Redis = Redis.from_url(
+            url,
+            retry=Retry(NoBackoff(), 0),
+            socket_timeout=timeout_s,
+            socket_connect_timeout=timeout_s,
+            protocol=2,
+        )
+        pool = redis.connection_pool
+        pool.connection_class(**pool.connection_kwargs)
+        _check_database(url)
+    except (ValueError, TypeError) as error:
+        # The message may quote a piece of the password, and so would the chain of errors.
+        said = "" if "@" in url else f": {error}"
+        raise QueueError(
+            f"{without_password(url)!r} is no URL of a Redis{said}; write "
+            "redis://user:password@host:6379/0, with %40 for @, %2F for / and %23 for # in the "
+            "password"
+        ) from None
+    if pool.connection_kwargs.get("decode_responses"):
+        raise QueueError("groups are bytes; remove decode_responses from the URL")
+    return redis
+
+
+def without_password(url: str) -> str:
+    """The URL as it may stand in a message."""
+    scheme, _, rest = url.partition("://")
+    _, at, host = rest.rpartition("@")
+    return f"{scheme}://{'...' if at else ''}{at}{host}"
+
+
+def _check_database(url: str) -> None:
+    """Raise ValueError for a database that redis-py would take to be 0."""
+    parts = urlsplit(url)
+    named = parts.path.strip("/")
+    if parts.scheme != "unix" and named and not named.isdigit() and "db" not in parse_qs(url):
+        raise ValueError(f"the database {named!r} is no number")
+
+
+@asynccontextmanager
+async def translated() -> AsyncIterator[None]:
+    """Turns what redis-py raises into errors of our own."""
+    from redis import exceptions as redis_errors
+
+    refused = redis_errors.AuthenticationError, redis_errors.AuthorizationError
+    down = redis_errors.ConnectionError, redis_errors.TimeoutError, OSError
+    later = redis_errors.ClusterDownError, redis_errors.TryAgainError, redis_errors.ReadOnlyError
+    try:
+        yield
+    except refused as error:
+        raise QueueError(f"Redis refused: {error}; check user and password of the URL") from error
+    except (*down, *later) as error:
+        raise QueueUnavailable(f"{type(error).__name__}: {error}") from error
+    except redis_errors.ResponseError as error:
+        raise _meaning(str(error)) from error
+
+
+def _meaning(said: str) -> QueueError:
+    if "SUPERSEDED" in said:
+        return Superseded("another trainer has taken this queue over; start one per queue key")
+    if "RESET" in said or "NOGROUP" in said:
+        return QueueReset(f"the queue has forgotten its reader: {said}")
+    if any(word in said for word in TEMPORARY):
+        return QueueUnavailable(f"Redis refused for now: {said}")
+    return QueueError(f"Redis refused: {said}")
