@@ -7,6 +7,7 @@ import logging
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TypeVar
 
 from ludic_train.errors import BadGroup, QueueReset
@@ -14,6 +15,7 @@ from ludic_train.group_wire import group_from_bytes
 from ludic_train.groups import SAWGroup, oldest_version
 from ludic_train.metrics import Metrics, Peak, Stat, Total, merge
 from ludic_train.queues.base import (
+    REMEMBERED_KEYS,
     Discarded,
     Entry,
     GroupQueue,
@@ -29,6 +31,7 @@ T = TypeVar("T")
 KeepGroup = Callable[[SAWGroup], bool]
 READ_AT_ONCE = 64
 QUIET_S = 60.0
+LONGEST_TEXT = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +58,15 @@ class _Ready:
     group: SAWGroup
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """A batch: its rows, what to log about them, and the groups that they are of."""
+
+    rows: list[SAWItem]
+    metrics: Metrics
+    trained: tuple[Trained, ...]
+
+
 class Feed:
     """One reader of a queue; everything here runs in one event loop.
 
@@ -70,9 +82,11 @@ class Feed:
         self._attempts: Mapping[str, int] = {}
         # Ids that were read and are not settled: after a reset they are read once more.
         self._known: set[str] = set()
-        self._gathered: list[_Ready] = []
         self._batch: tuple[Trained, ...] = ()
         self._held: deque[str] = deque()
+        # What the queue has not been told yet: a call that was cancelled is made up for.
+        self._untold: list[Trained] = []
+        self._leaving: list[str] = []
         self._released_to = ""
         self._covered = 0
         self._counts: Counter[str] = Counter()
@@ -81,6 +95,11 @@ class Feed:
         self._reset = asyncio.Lock()
         self._generation = 0
 
+    @property
+    def begun(self) -> bool:
+        """Whether the queue was taken over."""
+        return self._reader is not None
+
     async def begin(self, version: int) -> None:
         """Take the queue over, to go on after `cursor`, and start reading."""
         self._released_to, self._covered = self.cursor, self.trained
@@ -88,40 +107,47 @@ class Feed:
         await persistently(self._take_over)
         self._reader = asyncio.create_task(self._read())
 
-    async def batch(self) -> tuple[list[SAWItem], Metrics]:
-        """The rows of the next groups that are fresh enough, and what to log about them."""
-        # Kept where a cancelled call leaves them: skipped, they would be lost for good.
-        groups = self._gathered
-        while len(groups) < self._trainer.groups_per_batch:
-            groups.append(await self._fresh())
+    async def batch(self) -> Given:
+        """The next groups that are fresh enough; `give` must follow before `settle`."""
+        groups = [await self._fresh() for _ in range(self._trainer.groups_per_batch)]
         await self._ask(lambda: self.queue.attempt([ready.entry for ready in groups]))
-        self._gathered = []
         lags = [self._lag(ready.group) for ready in groups]
-        self._batch = tuple(
+        trained = (
             Trained(id=ready.entry.id, key=ready.entry.key, lag=lag)
             for ready, lag in zip(groups, lags, strict=True)
         )
-        return _rows(groups), self._metrics(groups, lags)
+        return Given(
+            rows=[item for ready in groups for item in ready.group.items],
+            metrics=self._metrics(groups, lags),
+            trained=tuple(trained),
+        )
+
+    def give(self, batch: Given) -> None:
+        """Note that the trainer has the batch: the next `settle` is about it, too."""
+        self._batch += batch.trained
 
     async def settle(self, version: int) -> None:
         """Note that the last batch is in the params `version`, and release what may go."""
         done, self._batch = self._batch, ()
-        if not done and version == self._trainer.version:
+        if not done and not self._untold and version == self._trainer.version:
             return
         self._trainer = replace(self._trainer, version=version)
         self._held += [one.id for one in done]
         self._owners |= {one.key: one.id for one in done}
         self.trained += len(done)
         self.cursor = done[-1].id if done else self.cursor
-        release = self._releasable()
+        self._untold += done
+        self._leaving += self._releasable()
         progress = Progress(
             trainer=self._trainer,
             held=len(self._held),
             released=self.trained - len(self._held),
-            trained=done,
-            release=release,
+            trained=tuple(self._untold),
+            release=tuple(self._leaving),
         )
         await self._ask(lambda: self.queue.settle(progress))
+        self._untold, self._leaving = [], []
+        self._forget_old_keys()
 
     def cover(self, trained: int) -> None:
         """Let the first `trained` groups go: a checkpoint covers them."""
@@ -205,7 +231,7 @@ class Feed:
         try:
             group = self._decoded(entry)
         except BadGroup as error:
-            await self._discard(entry, "dead", str(error))
+            await self._discard(entry, "dead", _brief(str(error)))
             return
         # From here on, another entry with this key is a duplicate.
         self._owners[entry.key] = entry.id
@@ -220,7 +246,8 @@ class Feed:
             raise BadGroup(f"{entry.attempts} trainers died with it in their batch")
         group = group_from_bytes(entry.data)
         if group.key != entry.key:
-            raise BadGroup(f"it says its key is {group.key!r}, but was pushed as {entry.key!r}")
+            pushed = _brief(entry.key)
+            raise BadGroup(f"it says its key is {group.key!r}, but was pushed as {pushed!r}")
         limit = self._options.vocab_size
         largest = max(int(item.input_ids.max()) for item in group.items)
         if limit is not None and largest >= limit:
@@ -239,7 +266,15 @@ class Feed:
         self._counts[why] += 1
         if why == "dead":
             log = logging.getLogger(__name__)
-            log.warning("group %r goes to the dead letters: %s", entry.key, reason)
+            log.warning("group %r goes to the dead letters: %s", _brief(entry.key), reason)
+
+    def _forget_old_keys(self) -> None:
+        """Remember as many keys as the queue does, and those of all groups that wait here."""
+        surplus = len(self._owners) - REMEMBERED_KEYS
+        oldest = islice(self._owners.items(), max(0, surplus))
+        for key, entry_id in list(oldest):
+            if entry_id not in self._known:
+                del self._owners[key]
 
     async def _ask(self, call: Callable[[], Awaitable[T]]) -> T:
         """What the queue answers, through failures and after a server has forgotten us."""
@@ -285,5 +320,8 @@ class Feed:
         }
 
 
-def _rows(groups: Sequence[_Ready]) -> list[SAWItem]:
-    return [item for ready in groups for item in ready.group.items]
+def _brief(text: str) -> str:
+    """What anybody wrote, short enough for a log and for a dead letter."""
+    return (
+        text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}... ({len(text)} characters)"
+    )

@@ -6,6 +6,7 @@ import asyncio
 import threading
 import weakref
 from collections.abc import Coroutine
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -22,7 +23,11 @@ class LoopThread:
 
     async def call(self, work: Coroutine[Any, Any, T]) -> T:
         """What `work` returns, run in the thread; cancelled there if it is cancelled here."""
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+        return await asyncio.wrap_future(self.start(work))
+
+    def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """What `work` will return, run in the thread whoever waits for it."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def close(self) -> None:
         """Cancel what runs, and end the thread."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
+from concurrent.futures import Future
 from typing import Any
 
 from ludic_gym.errors import ConfigError
@@ -10,7 +12,7 @@ from ludic_train.config import TrainerConfig
 from ludic_train.errors import CheckpointError
 from ludic_train.queues.base import GroupQueue, QueueStatus, TrainerReport
 from ludic_train.saw import SAWBatch
-from ludic_train.sources.feed import Feed, FeedOptions, KeepGroup
+from ludic_train.sources.feed import Feed, FeedOptions, Given, KeepGroup
 from ludic_train.sources.loop_thread import LoopThread
 
 BATCHES_AHEAD = 2
@@ -65,22 +67,36 @@ class PipelineBatchSource:
         )
         self._feed = Feed(queue, report, options)
         self._thread: LoopThread | None = None
+        self._coming: Future[Given] | None = None
         self._asked = 0
+        self._closed = False
 
     async def trained(self, version: int) -> None:
         """All batches given so far are in the params `version`: release them. Begins, too."""
         if self._thread is None:
             self._thread = LoopThread("queue")
+        if self._feed.begun:
+            await self._thread.call(self._feed.settle(version))
+        else:
             await self._thread.call(self._feed.begin(version))
-            return
-        await self._thread.call(self._feed.settle(version))
 
     async def next_batch(self) -> SAWBatch:
-        """The rows of the next groups; waits for them. Raises QueueError, Superseded."""
-        if self._thread is None:
+        """The rows of the next groups; waits for them. Raises QueueError, Superseded.
+
+        Cancelled, it skips nothing: the next call is given what this one waited for.
+        """
+        if self._thread is None or not self._feed.begun:
             raise ConfigError("call trained(version) before the first batch, as Trainer.train does")
-        items, metrics = await self._thread.call(self._feed.batch())
-        return SAWBatch(items=tuple(items), metrics=metrics)
+        if self._coming is None:
+            self._coming = self._thread.start(self._feed.batch())
+        try:
+            batch = await asyncio.shield(asyncio.wrap_future(self._coming))
+        except Exception:
+            self._coming = None
+            raise
+        self._coming = None
+        self._feed.give(batch)
+        return SAWBatch(items=tuple(batch.rows), metrics=batch.metrics)
 
     def state_dict(self) -> dict[str, Any]:
         """The last group that was trained on, and how many that makes.
@@ -111,11 +127,18 @@ class PipelineBatchSource:
 
     async def aclose(self) -> None:
         """Stop reading; what was not trained on stays in the queue."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._coming is not None:
+            self._coming.cancel()
         if self._thread is None:
             await self._feed.end()
             return
-        await self._thread.call(self._feed.end())
-        self._thread.close()
+        try:
+            await self._thread.call(self._feed.end())
+        finally:
+            self._thread.close()
 
 
 def _check_at_least(least: int, **values: int) -> None:

@@ -2,6 +2,8 @@
 
 import asyncio
 import pickle
+import threading
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -9,13 +11,13 @@ import pytest
 
 from ludic_gym.errors import ConfigError
 from ludic_train.config import TrainerConfig
-from ludic_train.errors import Superseded
+from ludic_train.errors import QueueError, Superseded
 from ludic_train.group_wire import group_to_bytes
 from ludic_train.groups import SAWGroup
 from ludic_train.metrics import Peak, Stat, Total
 from ludic_train.queues import SpoolQueue
 from ludic_train.saw import SAWItem
-from ludic_train.sources import DurableSource, PipelineBatchSource, TaughtBatchSource
+from ludic_train.sources import DurableSource, PipelineBatchSource, TaughtBatchSource, feed
 
 LAG_2 = TrainerConfig(max_lag=2)
 
@@ -267,6 +269,140 @@ async def test_a_cancelled_wait_for_a_batch_skips_no_group(opened, queue):
         await asyncio.wait_for(source.next_batch(), 0.5)
     await push(queue, group("b"), group("c"))
     assert names(await source.next_batch()) == ["a", "b"]
+
+
+async def test_a_batch_that_came_when_nobody_waited_any_more_is_the_next(opened, queue):
+    await push(queue, *(group(key) for key in "abcd"))
+    source = opened()
+    await source.trained(0)
+    waiting = asyncio.ensure_future(source.next_batch())
+    await asyncio.sleep(0)
+    # While this loop computes, the batch becomes ready; its waiter is cancelled before it looks.
+    while not source._coming.done():
+        time.sleep(0.01)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    await source.trained(0)
+    assert (await queue.status()).held == 0
+    assert names(await source.next_batch()) == ["a", "b"]
+    assert names(await source.next_batch()) == ["c", "d"]
+
+
+async def test_all_batches_that_were_given_are_trained_on_when_the_word_comes(opened, queue):
+    await push(queue, *(group(key) for key in "abcd"))
+    source = opened()
+    await source.trained(0)
+    await source.next_batch()
+    await source.next_batch()
+    await source.trained(1)
+    assert (await queue.status()).counts == {"trained": 4}
+    assert source.state_dict()["trained"] == 4
+
+
+class SlowToSettle(SpoolQueue):
+    """Settles when `may_settle` is set."""
+
+    def __init__(self, path):
+        super().__init__(path)
+        self.may_settle = threading.Event()
+
+    async def settle(self, progress):
+        while not self.may_settle.is_set():
+            await asyncio.sleep(0.01)
+        await super().settle(progress)
+
+
+async def test_what_a_cancelled_call_did_not_tell_the_queue_the_next_one_does(path, queue):
+    await push(queue, *(group(key) for key in "abcd"))
+    slow = SlowToSettle(path)
+    source = PipelineBatchSource(slow, groups_per_batch=2, cfg=LAG_2, hold=0)
+    await source.trained(0)
+    await source.next_batch()
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(source.trained(1), 0.2)
+    assert (await queue.status()).queued == 4
+    slow.may_settle.set()
+    await source.trained(1)
+    status = await queue.status()
+    assert (status.queued, status.counts, status.lags) == (2, {"trained": 2}, {0: 2})
+    await source.aclose()
+
+
+async def test_a_duplicate_never_replaces_the_group_that_it_repeats(opened, queue):
+    await push(queue, group("a"), group("a"), group("b"))
+    killed = opened()
+    await killed.trained(0)
+    assert names(await killed.next_batch()) == ["a", "b"]
+    following = opened()
+    await following.trained(0)
+    assert names(await following.next_batch()) == ["a", "b"]
+
+
+async def test_a_resumed_run_may_have_other_batches(opened, queue):
+    await push(queue, *(group(key) for key in "abcdefg"))
+    killed = opened()
+    await killed.trained(0)
+    await killed.next_batch()
+    await killed.trained(1)
+    resumed = opened(groups_per_batch=3, cfg=TrainerConfig(max_lag=4, minibatches=3))
+    resumed.load_state_dict(killed.state_dict())
+    await resumed.trained(1)
+    assert names(await resumed.next_batch()) == ["c", "d", "e"]
+    await resumed.trained(4)
+    status = await queue.status()
+    assert (status.held, status.counts) == (3, {"trained": 5})
+    # At version 1, the last of three updates is made at 3.
+    assert status.lags == {0: 2, 3: 3}
+
+
+async def test_only_as_many_keys_are_kept_in_memory_as_the_queue_remembers(
+    opened, queue, monkeypatch
+):
+    monkeypatch.setattr(feed, "REMEMBERED_KEYS", 3)
+    source = opened(hold=0)
+    await source.trained(0)
+    for i in range(0, 20, 2):
+        await push(queue, group(f"g{i}"), group(f"g{i + 1}"))
+        await source.next_batch()
+        await source.trained(0)
+    assert list(source._feed._owners) == ["g17", "g18", "g19"]
+
+
+async def test_what_a_stranger_wrote_is_quoted_in_short(opened, queue, caplog):
+    await queue.push("k" * 10_000, group_to_bytes(group("short")))
+    await push(queue, group("a"), group("b"))
+    source = opened()
+    await source.trained(0)
+    await source.next_batch()
+    assert len(caplog.text) < 2_000
+    assert "(10000 characters)" in caplog.text
+
+
+async def test_a_beginning_that_failed_is_not_taken_for_one(opened):
+    source = opened()
+    source.load_state_dict({"cursor": "1700-0", "trained": 3})
+    for _ in range(2):
+        with pytest.raises(QueueError, match="none of a file"):
+            await source.trained(3)
+    with pytest.raises(ConfigError, match="call trained"):
+        await source.next_batch()
+
+
+async def test_a_source_may_be_closed_twice(opened):
+    source = opened()
+    await source.trained(0)
+    await source.aclose()
+    await source.aclose()
+
+
+async def test_a_filter_that_fails_stops_training_instead_of_the_reader_alone(opened, queue):
+    await push(queue, group("a"))
+    source = opened(keep=lambda group: group.size)
+    await source.trained(0)
+    for _ in range(2):
+        with pytest.raises(AttributeError, match="size"):
+            await source.next_batch()
 
 
 async def test_a_source_that_learns_from_a_teacher_passes_the_news_on(opened):
