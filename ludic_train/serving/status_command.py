@@ -80,13 +80,19 @@ async def statuses(urls: Sequence[str]) -> list[Status]:
 async def _status(url: str, session: aiohttp.ClientSession) -> Status:
     server = ControlClient(url, session)
     try:
-        version = (await server.get("/weight_info"))["weight_version"]
-        paused = (await server.get("/is_paused"))["is_paused"]
-        numbers = totals(await server.text("/metrics"))
+        return await _asked(url, server)
     except PublishError as error:
         return Status(url=url, error=str(error))
     except TimeoutError:
         return Status(url=url, error=f"no answer within {ANSWER_S:g} s")
+    except (KeyError, ValueError, OverflowError) as error:
+        return Status(url=url, error=f"it answers otherwise than vLLM does: {error!r}")
+
+
+async def _asked(url: str, server: ControlClient) -> Status:
+    version = (await server.get("/weight_info"))["weight_version"]
+    paused = (await server.get("/is_paused"))["is_paused"]
+    numbers = totals(await server.text("/metrics"))
     return Status(
         url=url,
         version=str(version),

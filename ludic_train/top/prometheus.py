@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from aiohttp import web
 
 from ludic_train.top.sample import Rate, Sample
+from ludic_train.top.servers import Load
 
 Labels = tuple[tuple[str, str], ...]
 Values = Mapping[Labels, float]
@@ -52,6 +53,27 @@ def _lines(sample: Sample) -> Iterator[str]:
         yield from _metric(f"actor_{field}{suffix}", kind, dict(zip(names, values, strict=True)))
     rates: Values = {name: sample.actors.get(name[0][1], Rate()).tokens for name in names}
     yield from _metric("actor_tokens_per_second", GAUGE, rates)
+    yield from _sampler_lines(sample.samplers)
+
+
+def _sampler_lines(loads: Sequence[Load]) -> Iterator[str]:
+    """Of servers that do not answer, only that they do not."""
+
+    def values(of: Callable[[Load], float], among: Sequence[Load]) -> Values:
+        return {(("sampler", load.status.url),): of(load) for load in among}
+
+    up = [load for load in loads if not load.status.error]
+    # One that was started again calls its params otherwise.
+    named = [load for load in up if load.status.version.isdecimal()]
+    yield from _metric("sampler_up", GAUGE, values(lambda load: not load.status.error, loads))
+    yield from _metric("sampler_version", GAUGE, values(lambda x: int(x.status.version), named))
+    yield from _metric("sampler_paused", GAUGE, values(lambda load: load.status.is_paused, up))
+    yield from _metric("sampler_running", GAUGE, values(lambda load: load.status.running, up))
+    yield from _metric("sampler_waiting", GAUGE, values(lambda load: load.status.waiting, up))
+    yield from _metric("sampler_cache_share", GAUGE, values(lambda load: load.status.cache, up))
+    yield from _metric("sampler_tokens_total", COUNTER, values(lambda x: x.status.sampled, up))
+    rates = values(lambda load: load.tokens_per_s, up)
+    yield from _metric("sampler_tokens_per_second", GAUGE, rates)
 
 
 def _metric(name: str, kind: str, values: Values) -> Iterator[str]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ludic_train.queues.base import QueueStatus
+from ludic_train.top.servers import Load
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,12 +19,16 @@ class Rate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """A status, when it was (seconds of any clock), and the rates since the sample before."""
+    """A status, when it was (seconds of any clock), and the rates since the sample before.
+
+    samplers: the load of the servers that sample; none where actors do.
+    """
 
     status: QueueStatus
     at_s: float
     actors: Mapping[str, Rate] = field(default_factory=dict)
     trained_per_s: float = 0.0
+    samplers: Sequence[Load] = ()
 
     @property
     def tokens_per_s(self) -> float:
@@ -31,11 +36,13 @@ class Sample:
         return sum(rate.tokens for rate in self.actors.values())
 
 
-def next_sample(before: Sample | None, status: QueueStatus, at_s: float) -> Sample:
+def next_sample(
+    before: Sample | None, status: QueueStatus, at_s: float, samplers: Sequence[Load] = ()
+) -> Sample:
     """The sample of `status`; rates are 0 where nothing is known from before."""
     seconds = 0.0 if before is None else at_s - before.at_s
     if before is None or seconds <= 0:
-        return Sample(status=status, at_s=at_s)
+        return Sample(status=status, at_s=at_s, samplers=samplers)
     known = {report.name: report for report in before.status.actors}
     rates = {
         now.name: Rate(
@@ -47,4 +54,10 @@ def next_sample(before: Sample | None, status: QueueStatus, at_s: float) -> Samp
         if now.name in known
     }
     trained = status.counts.get("trained", 0) - before.status.counts.get("trained", 0)
-    return Sample(status=status, at_s=at_s, actors=rates, trained_per_s=max(0.0, trained / seconds))
+    return Sample(
+        status=status,
+        at_s=at_s,
+        actors=rates,
+        trained_per_s=max(0.0, trained / seconds),
+        samplers=samplers,
+    )

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
 from ludic_train.queues.base import QueueStatus
 from ludic_train.top.sample import Rate, Sample
+from ludic_train.top.servers import Load
 
 BAR = 40
 
 
 def screen(sample: Sample, title: str) -> Group:
-    """Queue, actors and lags, one below the other."""
-    return Group(Text(title, style="bold"), _queue(sample), _actors(sample), _lags(sample.status))
+    """Queue, actors, samplers if there are any, and lags, one below the other."""
+    samplers = [_samplers(sample.samplers)] if sample.samplers else []
+    tables = (_queue(sample), _actors(sample), *samplers, _lags(sample.status))
+    return Group(Text(title, style="bold"), *tables)
 
 
 def _queue(sample: Sample) -> Table:
@@ -55,6 +60,33 @@ def _actors(sample: Sample) -> Table:
     return table
 
 
+def _samplers(loads: Sequence[Load]) -> Group:
+    """A row each; below, why some are silent."""
+    table = Table("sampler", "version", "state", "running", "waiting", "cache", "tokens/s")
+    table.columns[0].no_wrap = True
+    total = sum(load.tokens_per_s for load in loads)
+    table.title = f"{len(loads)} samplers, {total:.0f} tokens/s"
+    for load in loads:
+        table.add_row(*_sampler_row(load))
+    silent = [load.status for load in loads if load.status.error]
+    return Group(table, *(_plain(f"{each.url}: {each.error}", "red") for each in silent))
+
+
+def _sampler_row(load: Load) -> tuple[Text | str, ...]:
+    now = load.status
+    if now.error:
+        return _plain(now.url), "", Text("silent", style="red"), "", "", "", ""
+    return (
+        _plain(now.url),
+        _plain(now.version),
+        "paused" if now.is_paused else "serving",
+        str(now.running),
+        str(now.waiting),
+        f"{now.cache:.0%}",
+        f"{load.tokens_per_s:.0f}",
+    )
+
+
 def _lags(status: QueueStatus) -> Table:
     table = Table("lag", "groups", "", title="updates between sampling and training")
     most = max(status.lags.values(), default=1)
@@ -63,6 +95,6 @@ def _lags(status: QueueStatus) -> Table:
     return table
 
 
-def _plain(name: str) -> Text:
+def _plain(name: str, style: str = "") -> Text:
     """Neither markup nor what a terminal would obey."""
-    return Text("".join(c if c.isprintable() else "?" for c in name))
+    return Text("".join(c if c.isprintable() else "?" for c in name), style=style)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -15,19 +14,20 @@ from rich.console import Console
 from rich.live import Live
 
 from ludic_gym.errors import ConfigError
-from ludic_train.queues.base import GroupQueue
 from ludic_train.queues.urls import open_queue
-from ludic_train.recipes.remote import QUEUE
+from ludic_train.recipes.remote import QUEUE, Address, read_address
 from ludic_train.top.prometheus import serve_metrics
 from ludic_train.top.sample import next_sample
 from ludic_train.top.screen import screen
+from ludic_train.top.servers import ServerLoads
 
 ABOUT = """Show the queue between actors and a trainer: how many groups wait, what became of the
-others, who plays how fast with which params, and how old groups were when they were trained on.
+others, who plays how fast with which params, how busy the servers are that sample, and how old
+groups were when they were trained on.
 
 examples:
   ludic top runs/tic-tac-toe
-  ludic top redis://localhost:6379 --key my-queue
+  ludic top redis://localhost:6379 --key my-queue --sampler http://localhost:8000
   ludic top runs/tic-tac-toe --prometheus 9464"""
 
 
@@ -39,6 +39,8 @@ class Options:
         where: Folder of a run, or URL of a queue.
         key: Of the queue, with a URL.
         queue: URL of a run's queue, where it has another address here than at the trainer.
+        sampler: Addresses of the servers that sample, where they have others here than at the
+            trainer.
         interval: Seconds between two looks.
         once: Look once, print, and end.
         prometheus: Port on which to answer /metrics too.
@@ -48,6 +50,7 @@ class Options:
     where: Annotated[str, tyro.conf.Positional]
     key: str | None = None
     queue: str | None = None
+    sampler: tuple[str, ...] = ()
     interval: float = 1.0
     once: bool = False
     prometheus: int | None = None
@@ -57,37 +60,44 @@ class Options:
 def top(argv: list[str]) -> int:
     """Show until Ctrl-C; the exit code."""
     options = tyro.cli(Options, args=argv, prog="ludic top", description=ABOUT)
-    url, key = queue_of(options)
-    asyncio.run(_show(open_queue(url, key), key, options))
+    asyncio.run(_show(address_of(options), options))
     return 0
 
 
-def queue_of(options: Options) -> tuple[str, str]:
-    """URL and key. Raises ConfigError where either is missing."""
+def address_of(options: Options) -> Address:
+    """The queue, and the servers. Raises ConfigError where it is not known which."""
     if "://" in options.where:
         if options.key is None:
             raise ConfigError(f"which queue at {options.where}? Say --key, or name a run's folder")
-        return options.where, options.key
-    path = Path(options.where) / QUEUE
-    if not path.is_file():
+        return Address(url=options.where, key=options.key, samplers=options.sampler)
+    found = read_address(Path(options.where))
+    if found is None:
+        path = Path(options.where) / QUEUE
         raise ConfigError(f"{path} does not exist: {options.where} is no run with --queue")
-    found = json.loads(path.read_text(encoding="utf-8"))
-    return options.queue or found["url"], options.key or found["key"]
+    return Address(
+        url=options.queue or found.url,
+        key=options.key or found.key,
+        samplers=options.sampler or found.samplers,
+    )
 
 
-async def _show(queue: GroupQueue, title: str, options: Options) -> None:
-    console = Console()
+async def _show(address: Address, options: Options) -> None:
+    console, loads = Console(), ServerLoads(address.samplers)
     async with AsyncExitStack() as stack:
+        queue = open_queue(address.url, address.key)
         stack.push_async_callback(queue.aclose)
-        sample = next_sample(None, await queue.status(), time.monotonic())
+        sample = next_sample(None, await queue.status(), time.monotonic(), loads.newest)
         if options.once:
-            console.print(screen(sample, title))
+            await loads.look()
+            console.print(screen(replace(sample, samplers=loads.newest), address.key))
             return
+        looking = asyncio.create_task(loads.keep_looking(options.interval))
+        stack.callback(looking.cancel)
         if options.prometheus is not None:
             runner = await serve_metrics(lambda: sample, host=options.host, port=options.prometheus)
             stack.push_async_callback(runner.cleanup)
-        live = stack.enter_context(Live(screen(sample, title), console=console))
+        live = stack.enter_context(Live(screen(sample, address.key), console=console))
         while True:
             await asyncio.sleep(options.interval)
-            sample = next_sample(sample, await queue.status(), time.monotonic())
-            live.update(screen(sample, title))
+            sample = next_sample(sample, await queue.status(), time.monotonic(), loads.newest)
+            live.update(screen(sample, address.key))

@@ -37,12 +37,14 @@ class FakeVLLM:
 
     faults: by route, what happens instead of an answer: "500", "hang", "die" (the server is gone),
         or a number of seconds that the answer is late.
+    answers: by route, what it answers to GET instead: an object, or a text.
     """
 
     def __init__(self, params):
         self.params = {name: tensor.clone() for name, tensor in params.items()}
         self.version = "default"
         self.faults = {}
+        self.answers = {}
         self.calls = []
         self.adapters = {}
         self.paused = False
@@ -99,9 +101,11 @@ class FakeVLLM:
             "/weight_info": {"weight_version": self.version},
             "/get_world_size": {"world_size": 1},
             "/server_info": {"vllm_config": device},
+            "/metrics": METRICS,
         }
-        if request.path == "/metrics":
-            return web.Response(text=METRICS)
+        answers |= self.answers
+        if isinstance(answers.get(request.path), str):
+            return web.Response(text=answers[request.path])
         if request.path not in answers:
             return web.Response(status=404)
         return web.json_response(answers[request.path])

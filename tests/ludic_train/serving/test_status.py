@@ -2,6 +2,7 @@
 
 import asyncio
 
+import pytest
 from fake_vllm.fleet import running
 
 from ludic_gym.cli import main
@@ -31,6 +32,21 @@ async def test_a_server_that_does_not_answer_hides_no_other():
         missing, found = await statuses([NOBODY, server.url])
     assert "ClientConnectorError" in missing.error
     assert found.error == ""
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        {"/weight_info": {}},
+        {"/metrics": "vllm:x one"},
+        {"/metrics": "vllm:num_requests_running inf"},
+    ],
+)
+async def test_a_server_that_answers_otherwise_is_shown_so(answers):
+    async with running(1, {}) as (server,):
+        server.answers = answers
+        (found,) = await statuses([server.url])
+    assert "it answers otherwise than vLLM does" in found.error
 
 
 async def test_the_command_prints_a_row_each_and_its_code_says_if_one_is_missing(capsys):

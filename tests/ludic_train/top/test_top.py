@@ -4,9 +4,11 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import aiohttp
 import pytest
+from fake_vllm.fleet import running
 from redis_server import free_port
 from rich.console import Console
 
@@ -19,9 +21,11 @@ from ludic_train.queues import (
     Trained,
     TrainerReport,
 )
+from ludic_train.serving.status_command import Status
 from ludic_train.top.prometheus import metrics_text, serve_metrics
 from ludic_train.top.sample import Sample, next_sample
 from ludic_train.top.screen import screen
+from ludic_train.top.servers import ServerLoads, next_load
 
 
 def status(*, trained=0, **actors):
@@ -41,8 +45,8 @@ def status(*, trained=0, **actors):
     )
 
 
-def shown(sample):
-    console = Console(file=io.StringIO(), width=80)
+def shown(sample, width=80):
+    console = Console(file=io.StringIO(), width=width)
     console.print(screen(sample, "title"))
     return console.file.getvalue()
 
@@ -106,6 +110,74 @@ def test_prometheus_reads_the_same_numbers():
     assert len(kinds) == len(set(kinds))
 
 
+def load(url="http://one:8000", *, at_s=1.0, **state):
+    return next_load(None, Status(url=url, **state), at_s)
+
+
+def test_a_servers_rate_is_what_came_between_two_looks_that_it_answered():
+    before = load(version="4", sampled=100)
+    assert before.tokens_per_s == 0
+    # 60 tokens in two seconds.
+    after = next_load(before, replace(before.status, sampled=160), at_s=3.0)
+    assert after.tokens_per_s == 30
+    silent = next_load(after, Status(url=before.status.url, error="gone"), at_s=4.0)
+    begun_anew = next_load(after, replace(before.status, sampled=7), at_s=4.0)
+    back = next_load(silent, replace(before.status, sampled=9), at_s=5.0)
+    assert (silent.tokens_per_s, begun_anew.tokens_per_s, back.tokens_per_s) == (0, 0, 0)
+
+
+def test_the_screen_says_what_each_server_is_at_and_which_is_silent():
+    one = load(version="12", is_paused=True, running=7, waiting=2, cache=0.25, sampled=100)
+    busy = next_load(one, replace(one.status, sampled=160), at_s=3.0)
+    silent = load("http://two:8000", error="no answer within 10 s")
+    text = shown(Sample(status=status(), at_s=0, samplers=(busy, silent)))
+    assert "2 samplers, 30 tokens/s" in text
+    assert re.search(r"http://one:8000 +│ 12 +│ paused +│ 7 +│ 2 +│ 25% +│ 30 ", text)
+    assert re.search(r"http://two:8000 +│ +│ silent ", text)
+    assert "http://two:8000: no answer within 10 s" in text
+    assert "sampler" not in shown(Sample(status=status(), at_s=0))
+
+
+def test_what_servers_say_is_text_whatever_is_in_it():
+    sample = Sample(status=status(), at_s=0, samplers=(load(version="[b]x[/b]\x1b[2J"),))
+    assert "[b]x[/b]?[2J" in shown(sample, width=120)
+    evil = Sample(status=status(), at_s=0, samplers=(load('a"} 1\nludic_fake{b="'),))
+    assert not any(line.startswith("ludic_fake") for line in metrics_text(evil).splitlines())
+
+
+def test_prometheus_reads_the_servers_numbers_and_which_do_not_answer():
+    one = load("one", version="12", is_paused=True, running=7, waiting=2, cache=0.25, sampled=100)
+    lost, silent = load("two", version="default"), load("three", error="gone")
+    lines = metrics_text(Sample(status=status(), at_s=0, samplers=(one, lost, silent))).splitlines()
+    for line in (
+        'ludic_sampler_up{sampler="one"} 1',
+        'ludic_sampler_up{sampler="three"} 0',
+        'ludic_sampler_version{sampler="one"} 12',
+        'ludic_sampler_paused{sampler="one"} 1',
+        'ludic_sampler_running{sampler="one"} 7',
+        'ludic_sampler_waiting{sampler="two"} 0',
+        'ludic_sampler_cache_share{sampler="one"} 0.25',
+        'ludic_sampler_tokens_total{sampler="one"} 100',
+        'ludic_sampler_tokens_per_second{sampler="one"} 0',
+    ):
+        assert line in lines
+    about = [line for line in lines if line.startswith("ludic_sampler")]
+    assert not any("version" in line and "two" in line for line in about)
+    assert [line for line in about if "three" in line] == ['ludic_sampler_up{sampler="three"} 0']
+
+
+async def test_a_silent_server_holds_up_no_other():
+    async with running(2, {}) as (one, other):
+        other.faults["/weight_info"] = "hang"
+        loads = ServerLoads([one.url, other.url])
+        looking = asyncio.create_task(loads.keep_looking(0.01))
+        async with asyncio.timeout(60):
+            while not loads.newest[0].status.version:
+                await asyncio.sleep(0.01)
+        assert [load.status.error for load in loads.newest] == ["", "no answer yet"]
+        looking.cancel()
+
+
 async def test_the_metrics_are_served():
     port = free_port()
     sample = Sample(status=status(), at_s=0)
@@ -166,6 +238,18 @@ async def first_answer(port):
                     return await answer.text()
             except aiohttp.ClientConnectionError:
                 await asyncio.sleep(0.1)
+
+
+def test_a_runs_servers_are_found_in_its_folder_unless_others_are_named(run_folder, capsys):
+    path = run_folder / "queue.json"
+    found = json.loads(path.read_text())
+    path.write_text(json.dumps({**found, "samplers": ["http://127.0.0.1:1"]}))
+    assert main(["top", str(run_folder), "--once"]) == 0
+    assert re.search(r"http://127.0.0.1:1 +│ +│ silent ", capsys.readouterr().out)
+    assert main(["top", str(run_folder), "--once", "--sampler", "http://127.0.0.1:2"]) == 0
+    text = capsys.readouterr().out
+    assert "http://127.0.0.1:2" in text
+    assert "http://127.0.0.1:1" not in text
 
 
 @pytest.mark.parametrize(
