@@ -1,6 +1,7 @@
 """The embedded sampler served on a free port, and what the trainer has of the same model."""
 
 import copy
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import aiohttp
@@ -75,8 +76,9 @@ def model(request, tokenizer):
     return model
 
 
-@pytest.fixture
-async def server(model, tokenizer):
+@asynccontextmanager
+async def serving(model, tokenizer):
+    """A server of a copy of the model."""
     served = Served("m", copy.deepcopy(model), tokenizer)
     with bound_socket("127.0.0.1", 0) as bound:
         runner = await running(served, bound)
@@ -84,3 +86,16 @@ async def server(model, tokenizer):
         async with aiohttp.ClientSession() as session:
             yield Server(url, served, model, EmbeddedChatClient(model, tokenizer), session)
         await runner.cleanup()
+
+
+@pytest.fixture
+async def server(model, tokenizer):
+    async with serving(model, tokenizer) as server:
+        yield server
+
+
+@pytest.fixture
+async def servers(model, tokenizer):
+    """Two of the same model."""
+    async with serving(model, tokenizer) as one, serving(model, tokenizer) as other:
+        yield [one, other]
