@@ -31,7 +31,6 @@ from ludic_train.saw import items_from
 from ludic_train.sources import (
     BatchSource,
     OfflineBatchSource,
-    PipelineBatchSource,
     RolloutBatchSource,
 )
 from ludic_train.trainer import Trainer, TrainerConfig
@@ -296,7 +295,7 @@ def _ends(
 
 
 async def _close(source: BatchSource) -> None:
-    if isinstance(source, PipelineBatchSource | WatchedSource):
+    if isinstance(source, WatchedSource):
         await source.aclose()
 
 

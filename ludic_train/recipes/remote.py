@@ -26,7 +26,7 @@ from ludic_train.publishers.checkpoint_names import checkpoint_params, lora_scal
 from ludic_train.queues.urls import open_queue
 from ludic_train.recipes.folder import CONFIG
 from ludic_train.recipes.learner import Learner
-from ludic_train.recipes.samplers import PatientPublisher, WatchedSource
+from ludic_train.recipes.samplers import NoServers, PatientPublisher, WatchedSource
 from ludic_train.sources import PipelineBatchSource
 
 QUEUE, PUBLISHED = "queue.json", "published"
@@ -99,7 +99,7 @@ def remote_games(
     groups: int,
     cfg: TrainerConfig,
     samplers: Sequence[str] = (),
-) -> tuple[PipelineBatchSource | WatchedSource, PolicyPublisher]:
+) -> tuple[WatchedSource, PolicyPublisher]:
     """Where the trainer's batches come from and its params go to, with actors that follow `out`.
 
     samplers: addresses of servers that sample, to be started from `out`/published; without any,
@@ -120,9 +120,11 @@ def remote_games(
         vocab_size=learner.model.config.vocab_size,
     )
     if not samplers:
-        return source, Both(learner.publisher, FolderPublisher(published))
+        return WatchedSource(source, NoServers()), Both(
+            learner.publisher, FolderPublisher(published)
+        )
     servers = PatientPublisher(VLLMPublisher(samplers, lora_scaling=lora_scaling(learner.model)))
-    return WatchedSource(source, servers.look), Both(learner.publisher, servers)
+    return WatchedSource(source, servers), Both(learner.publisher, servers)
 
 
 def _save_to_begin_with(learner: Learner, folder: Path, *, is_served: bool) -> None:

@@ -16,6 +16,7 @@ from ludic_train.logs import ConsoleLogger, JSONLLogger, Logger, MultiLogger
 from ludic_train.metrics import Metrics, values
 from ludic_train.model import save_model
 from ludic_train.recipes.learner import Learner
+from ludic_train.recipes.samplers import StopAsked, WatchedSource
 from ludic_train.resuming import resume_training, save_training
 from ludic_train.stopping import stop_signals
 from ludic_train.trainer import OnUpdate, Trainer
@@ -74,6 +75,8 @@ async def _carry_out_stage(run: Run, position: int, stop_asked: Callable[[], boo
     def log(version: int, metrics: Metrics) -> None:
         run.logger.log(offset + version, values(metrics))
 
+    if isinstance(trainer.batch_source, WatchedSource):
+        trainer.batch_source.end_waits(stop_asked)
     ended = trainer.version >= stage.updates
     while not ended:
         before = trainer.version
@@ -81,7 +84,7 @@ async def _carry_out_stage(run: Run, position: int, stop_asked: Callable[[], boo
         due = ended or before // run.eval_every != trainer.version // run.eval_every
         if due:
             await _evaluate(run, offset + trainer.version)
-        if due or stop_asked():
+        if due or (stop_asked() and _is_between_batches(trainer)):
             _save(run, position)
         if stop_asked():
             raise Interrupted
@@ -90,12 +93,14 @@ async def _carry_out_stage(run: Run, position: int, stop_asked: Callable[[], boo
 async def _learned(stage: Stage, log: OnUpdate) -> bool:
     """Make the updates of one batch; False, with a note, where a stage has nothing left to learn.
 
-    Where a sampler lost its params while the batch was waited for, they will be published again,
-    and the batch is waited for once more.
+    Somebody who asks to stop ends a wait for a batch, or for a sampler; so does a sampler that lost
+    its params, which are then published before the next wait.
     Raises EmptyBatch where there never was anything to learn.
     """
     try:
         await stage.trainer.train(1, on_update=log)
+    except StopAsked:
+        return True
     except ParamsLost as lost:
         print(f"publishing once more: {lost}", flush=True)
         stage.trainer.published = None
@@ -105,6 +110,12 @@ async def _learned(stage: Stage, log: OnUpdate) -> bool:
         print(f"{stage.name} ended after {stage.trainer.version} updates: {nothing}")
         return False
     return True
+
+
+def _is_between_batches(trainer: Trainer) -> bool:
+    """Whether to save now repeats no update: all that were begun from a batch are made."""
+    source = trainer.batch_source
+    return not isinstance(source, WatchedSource) or source.settled == trainer.version
 
 
 def _offset(run: Run, position: int) -> int:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
 from torch import Tensor
 
@@ -20,6 +20,18 @@ PATIENCE_S = 600.0
 ANSWER_S, POLL_S, QUIET_S, NOTE_EVERY_S = 10.0, 0.5, 10.0, 30.0
 
 
+StopSign = Callable[[], bool]
+
+
+def nobody_asked() -> bool:
+    """Whether to stop, where nobody can ask for it."""
+    return False
+
+
+class StopAsked(Exception):
+    """Somebody asked to stop while a batch was waited for: now is the time to save."""
+
+
 class PatientPublisher:
     """Publishes to servers that may be starting still, or were started again.
 
@@ -32,12 +44,17 @@ class PatientPublisher:
         self._publisher = publisher
         self._patience_s = patience_s
         self._silent_since: float | None = None
+        self._stop_asked: StopSign = nobody_asked
+
+    def end_waits(self, stop_asked: StopSign) -> None:
+        """Raise StopAsked, instead of waiting on, once `stop_asked` says so."""
+        self._stop_asked = stop_asked
 
     async def publish(self, params: Iterable[tuple[str, Tensor]], version: int) -> None:
         """Return once all servers have the params, whatever befell them since the last time.
 
         Raises PublishError for servers that stay silent, that somebody else publishes to, or that
-        do not take the params.
+        do not take the params; StopAsked.
         """
         known = list(params)
         await self._until_all_answer(version)
@@ -68,6 +85,8 @@ class PatientPublisher:
         """Wait for all servers, and have those that lost their params connected again."""
         while silent := _silent(found := await self._named()):
             self._note_silent(silent)
+            if self._stop_asked():
+                raise StopAsked
             await asyncio.sleep(POLL_S)
         self._note_silent(silent)
         for replica in self._publisher.fleet.replicas:
@@ -137,35 +156,69 @@ async def _version(server: ControlClient) -> str | None:
         return None
 
 
+class Watcher(Protocol):
+    """Looks after what batches depend on while they are waited for."""
+
+    def end_waits(self, stop_asked: StopSign) -> None:
+        """Raise StopAsked, instead of waiting on, once `stop_asked` says so."""
+
+    async def look(self) -> None:
+        """Raise what a wait for a batch is to end with."""
+
+
+class NoServers:
+    """Actors that sample by themselves come and go: there is nothing to look after."""
+
+    def end_waits(self, stop_asked: StopSign) -> None:
+        """Nothing is waited for."""
+
+    async def look(self) -> None:
+        """All is well."""
+
+
 class WatchedSource:
-    """The batches of `source`; while none comes, `look` is called every `quiet_s` seconds.
+    """The batches of `source`; while none comes, `watcher` looks every `quiet_s` seconds.
 
     What it raises ends the wait, and no group is lost by that.
+    settled: the version that all batches given so far are in; None before the first.
     """
 
     def __init__(
-        self,
-        source: PipelineBatchSource,
-        look: Callable[[], Awaitable[None]],
-        *,
-        quiet_s: float = QUIET_S,
+        self, source: PipelineBatchSource, watcher: Watcher, *, quiet_s: float = QUIET_S
     ) -> None:
-        self._source, self._look, self._quiet_s = source, look, quiet_s
+        self.settled: int | None = None
+        self._source, self._watcher, self._quiet_s = source, watcher, quiet_s
+        self._stop_asked: StopSign = nobody_asked
+
+    def end_waits(self, stop_asked: StopSign) -> None:
+        """Raise StopAsked, instead of waiting on, once `stop_asked` says so."""
+        self._stop_asked = stop_asked
+        self._watcher.end_waits(stop_asked)
 
     async def next_batch(self) -> SAWBatch:
-        """The next batch. Raises what `look` does, and as the source's own."""
+        """The next batch. Raises StopAsked, what the watcher does, and as the source's own."""
         coming = asyncio.ensure_future(self._source.next_batch())
         try:
-            while not (await asyncio.wait({coming}, timeout=self._quiet_s))[0]:
-                await self._look()
+            await self._watched(coming)
             return coming.result()
         finally:
             coming.cancel()
             await asyncio.gather(coming, return_exceptions=True)
 
+    async def _watched(self, coming: asyncio.Future[SAWBatch]) -> None:
+        loop = asyncio.get_running_loop()
+        next_look = loop.time() + self._quiet_s
+        while not (await asyncio.wait({coming}, timeout=min(POLL_S, self._quiet_s)))[0]:
+            if self._stop_asked():
+                raise StopAsked
+            if loop.time() >= next_look:
+                await self._watcher.look()
+                next_look = loop.time() + self._quiet_s
+
     async def trained(self, version: int) -> None:
         """As the source's own."""
         await self._source.trained(version)
+        self.settled = version
 
     def state_dict(self) -> dict[str, Any]:
         """As the source's own."""

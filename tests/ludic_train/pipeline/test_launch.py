@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from redis_server import needs_redis
 
 from ludic_gym.cli import main
 from ludic_train.errors import CheckpointError
+from ludic_train.recipes.remote import read_address
 from ludic_train.sources import RolloutBatchSource
 
 SMALL = ["--demonstrations", "300", "--imitation-updates", "40", "--groups", "2", "--updates", "8"]
@@ -59,21 +61,61 @@ def records(out):
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-@pytest.mark.slow
+def assert_trained_together(out, text):
+    """All updates were made, from groups no older than a recipe's usual lag: 2 * 2 - 1."""
+    assert alive(str(out)) == []
+    games = [record for record in records(out) if "groups" in record]
+    assert records(out)[-1]["update"] == 48, text
+    assert sum(record["groups"] for record in games) >= 8
+    assert max(record["lag/max"] for record in games) <= 3
+    for log in ("actor-0.log", "actor-1.log"):
+        assert "pushed" in (out / "logs" / log).read_text()
+    assert (out / "results.json").is_file()
+
+
 @needs_redis
 def test_one_command_starts_all_processes_and_ends_them_when_training_has_ended(tmp_path, launch):
     out = tmp_path / "run"
     process = launch("--actors", "2", "--redis", out=out)
     text, _ = process.communicate(timeout=540)
     assert process.returncode == 0, text
+    assert "started redis, trainer, sampler-0, actor-0, actor-1" in text
+    assert_trained_together(out, text)
+    (address,) = read_address(out).samplers
+    assert f"ready  {address}" in (out / "logs" / "sampler-0.log").read_text()
+    # What tokens were sampled with are the params of the version they name, to float32's rounding.
+    distances = [record.get("mismatch/kl_at_lag_0", 0.0) for record in records(out)]
+    assert max(map(abs, distances)) < 1e-6
+
+
+@pytest.mark.slow
+@needs_redis
+def test_without_a_sampler_each_actor_samples_by_itself(tmp_path, launch):
+    out = tmp_path / "run"
+    process = launch("--actors", "2", "--samplers", "0", "--redis", out=out)
+    text, _ = process.communicate(timeout=540)
+    assert process.returncode == 0, text
     assert "started redis, trainer, actor-0, actor-1" in text
+    assert_trained_together(out, text)
+
+
+@pytest.mark.parametrize(
+    "victim",
+    [pytest.param("sampler-0"), pytest.param("actor-0", marks=pytest.mark.slow)],
+)
+def test_a_process_that_is_killed_ends_the_others_and_the_trainer_saves(tmp_path, launch, victim):
+    out = tmp_path / "run"
+    process = launch("--queue", f"file://{tmp_path}/q.sqlite3", out=out)
+    until(lambda: any("groups" in record for record in records(out)), process)
+    words = f"serve {out}" if victim == "sampler-0" else f"--name {victim}"
+    for pid in alive(words):
+        os.kill(int(pid), signal.SIGKILL)
+    text, _ = process.communicate(timeout=300)
+    assert process.returncode == 1, text
+    assert f"{victim} ended with -9; the end of {out}/logs/{victim}.log:" in text
+    assert re.search(rf"go on    ludic launch tic-tac-toe --out {out} .* -- --resume", text)
     assert alive(str(out)) == []
-    games = [record for record in records(out) if "groups" in record]
-    assert records(out)[-1]["update"] == 48
-    assert sum(record["groups"] for record in games) >= 8
-    assert max(record["lag/max"] for record in games) <= 3
-    assert "pushed" in (out / "logs" / "actor-0.log").read_text()
-    assert (out / "results.json").is_file()
+    assert "saved; go on with" in (out / "logs" / "trainer.log").read_text()
 
 
 @pytest.mark.slow
@@ -86,6 +128,7 @@ def test_ctrl_c_saves_and_the_run_goes_on_where_it_stopped(tmp_path, launch):
     text, _ = process.communicate(timeout=300)
     assert "the trainer saves first" in text
     assert process.returncode == 130, text
+    assert "-- --resume" in text
     assert alive(str(out)) == []
     stopped = records(out)[-1]["update"]
     command = [*LUDIC, "launch", "tic-tac-toe", *queue, "--out", str(out), "--", "--resume"]
@@ -111,6 +154,9 @@ def test_a_process_that_fails_ends_the_others_and_is_quoted(tmp_path, capsys):
         (["arithmetic"], "give one of the two"),
         (["arithmetic", "--redis", "--queue", "redis://x"], "give one of the two"),
         (["arithmetic", "--redis", "--actors", "0"], "at least one has to play"),
+        (["arithmetic", "--redis", "--samplers", "-1"], "0 lets each actor sample by itself"),
+        (["arithmetic", "--redis", "--python", "x"], "python='x' is for --engine vllm"),
+        (["arithmetic", "--redis", "--", "--sampler", "http://x"], "add --samplers 0"),
     ],
 )
 def test_what_cannot_be_launched_is_refused(words, said, capsys):

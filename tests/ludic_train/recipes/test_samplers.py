@@ -15,7 +15,7 @@ from ludic_train.group_wire import group_to_bytes
 from ludic_train.groups import SAWGroup
 from ludic_train.publishers import FileWire, VLLMPublisher
 from ludic_train.queues import SpoolQueue
-from ludic_train.recipes.samplers import PatientPublisher, WatchedSource
+from ludic_train.recipes.samplers import NoServers, PatientPublisher, StopAsked, WatchedSource
 from ludic_train.saw import SAWItem
 from ludic_train.sources import PipelineBatchSource
 
@@ -147,16 +147,46 @@ def group(number):
     return group_to_bytes(SAWGroup(key=f"g{number}", items=(row, row)))
 
 
+async def test_a_wait_for_a_server_ends_when_somebody_asks_to_stop():
+    asked = []
+    async with published(1) as ((server,), publisher):
+        publisher.end_waits(lambda: bool(asked))
+        await server.stop()
+        publishing = asyncio.create_task(publisher.publish(params(8), 8))
+        await asyncio.sleep(0.2)
+        asked.append(True)
+        with pytest.raises(StopAsked):
+            async with asyncio.timeout(60):
+                await publishing
+
+
+async def test_a_wait_for_a_batch_ends_when_somebody_asks_to_stop():
+    asked = []
+    inner = PipelineBatchSource(SpoolQueue(), groups_per_batch=3, cfg=TrainerConfig())
+    source = WatchedSource(inner, NoServers())
+    source.end_waits(lambda: bool(asked))
+    await source.trained(0)
+    waiting = asyncio.create_task(source.next_batch())
+    await asyncio.sleep(0.2)
+    asked.append(True)
+    with pytest.raises(StopAsked):
+        async with asyncio.timeout(60):
+            await waiting
+    await source.aclose()
+
+
 async def test_a_wait_that_a_look_ends_loses_no_group():
-    queue, looks = SpoolQueue(), []
+    class Losing(NoServers):
+        looks = 0
 
-    async def look():
-        looks.append(len(looks))
-        if len(looks) == 2:
-            raise ParamsLost("gone")
+        async def look(self):
+            self.looks += 1
+            if self.looks == 2:
+                raise ParamsLost("gone")
 
+    queue = SpoolQueue()
     inner = PipelineBatchSource(queue, groups_per_batch=3, cfg=TrainerConfig())
-    source = WatchedSource(inner, look, quiet_s=0.2)
+    source = WatchedSource(inner, Losing(), quiet_s=0.2)
     await source.trained(0)
     await queue.push("g0", group(0))
     with pytest.raises(ParamsLost):
