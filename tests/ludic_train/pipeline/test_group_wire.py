@@ -135,6 +135,11 @@ def test_a_bomb_is_refused_before_it_is_unpacked(size, reason):
         group_from_bytes(message(bomb, how=1, size=size), max_bytes=4000)
 
 
+def test_more_bytes_than_the_limit_are_refused_whatever_they_claim():
+    with pytest.raises(BadGroup, match="5014 bytes, more than max_bytes=4000"):
+        group_from_bytes(message(bytes(5000), size=10), max_bytes=4000)
+
+
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
