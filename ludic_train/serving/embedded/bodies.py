@@ -88,8 +88,9 @@ class Call(msgspec.Struct, kw_only=True):
 
 def read(raw: bytes, kind: type[T]) -> T:
     """The body. Raises ConfigError that says what is wrong where, with the value that is there."""
+    raw = raw or b"{}"
     try:
-        return msgspec.json.decode(raw or b"{}", type=kind)
+        return msgspec.json.decode(raw, type=kind)
     except msgspec.ValidationError as error:
         raise ConfigError(f"{error}, where the body has {_there(raw, str(error))}") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -99,7 +100,10 @@ def read(raw: bytes, kind: type[T]) -> T:
 
 def _there(raw: bytes, said: str) -> str:
     """The value that an error is about, which ends in "at `$.a.b[0]`", as far as it is found."""
-    value: Any = msgspec.json.decode(raw)
+    try:
+        value: Any = msgspec.json.decode(raw)
+    except (msgspec.DecodeError, RecursionError):
+        return excerpt(raw.decode(errors="replace"))
     path = said.partition("`$.")[2].rstrip("`").partition("[")[0]
     for key in filter(None, path.split(".")):
         if not isinstance(value, dict) or key not in value:

@@ -85,7 +85,7 @@ def _rendered(body: Chat, served: Served) -> Sequence[int]:
         )
     try:
         return served.client.prompts.token_ids(messages)
-    except (TypeError, UnicodeError) as error:
+    except (TypeError, UnicodeError, RecursionError) as error:
         # What a template does with data of another kind than it expects.
         raise ConfigError(f"the chat template fails on this dialog: {error}") from error
 

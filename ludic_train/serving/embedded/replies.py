@@ -41,7 +41,5 @@ async def with_errors(request: web.Request, handler: Handler) -> web.StreamRespo
         return refused(404, str(error))
     except (ConfigError, PromptTooLong) as error:
         return refused(400, str(error))
-    except RecursionError:
-        return refused(400, "the body is nested too deeply")
     except LudicError as error:
         return refused(500, str(error))
