@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich.console import Group
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -17,9 +17,10 @@ BAR = 40
 
 def screen(sample: Sample, title: str) -> Group:
     """Queue, actors, samplers if there are any, and lags, one below the other."""
-    samplers = [_samplers(sample.samplers)] if sample.samplers else []
-    tables = (_queue(sample), _actors(sample), *samplers, _lags(sample.status))
-    return Group(Text(title, style="bold"), *tables)
+    parts: list[RenderableType] = [Text(title, style="bold"), _queue(sample), _actors(sample)]
+    if sample.samplers:
+        parts.append(_samplers(sample.samplers))
+    return Group(*parts, _lags(sample.status))
 
 
 def _queue(sample: Sample) -> Table:
