@@ -270,3 +270,37 @@ def test_an_unsupported_model_or_batch_size_is_refused_at_construction(model, to
     model.config.model_type = "qwen3"
     with pytest.raises(ConfigError, match="max_batch_size=0"):
         EmbeddedChatClient(model, tokenizer, max_batch_size=0)
+
+
+async def test_tokens_are_continued_as_the_dialog_they_render_is(client, tokenizer):
+    sampling = Sampling(seed=5, max_tokens=9)
+    ids = render_chat(tokenizer, user())
+    assert await client.continued(ids, sampling) == await client.complete(user(), sampling)
+
+
+@pytest.mark.parametrize(
+    ("ids", "reason"),
+    [([], "no tokens"), ([5, -1], "token -1 is none"), ([5, 10**9], "token 1000000000 is none")],
+)
+async def test_tokens_that_the_model_has_not_are_refused_and_hurt_nobody(client, ids, reason):
+    good, bad = await asyncio.gather(
+        asked(client, 1)[0], client.continued(ids, Sampling()), return_exceptions=True
+    )
+    assert isinstance(bad, ConfigError)
+    assert reason in str(bad)
+    assert good.logprobs
+
+
+async def test_settled_means_that_no_step_is_under_way_not_even_of_who_gave_up(model, client):
+    await client.settled()
+    during = []
+    model.lm_head.register_forward_pre_hook(lambda *_: time.sleep(0.005))
+    asking = asyncio.create_task(client.continued([5], Sampling(max_tokens=200, seed=0)))
+    while not client.in_flight:
+        await asyncio.sleep(0)
+    await asyncio.sleep(0.02)
+    asking.cancel()
+    await client.settled()
+    model.lm_head.register_forward_pre_hook(lambda *_: during.append(1))
+    await asyncio.sleep(0.05)
+    assert (client.in_flight, during) == (0, [])
