@@ -1,0 +1,94 @@
+"""A run whose actors ask a server: trainer and actor here, each with its own params or none."""
+
+import asyncio
+import json
+from contextlib import asynccontextmanager, closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ludic_train.actor import ActorOptions
+from ludic_train.inference.saved import PolicySpec, write_policy_spec
+from ludic_train.logs import JSONLLogger
+from ludic_train.model import make_tiny_model, make_tokenizer, save_model
+from ludic_train.queues import open_queue
+from ludic_train.recipes import TIC_TAC_TOE
+from ludic_train.recipes.learner import Learner, learner_from_model
+from ludic_train.recipes.playing import play_remotely
+from ludic_train.recipes.recipe import own_algorithm, own_games
+from ludic_train.recipes.remote import read_address
+from ludic_train.recipes.run import Run, Stage, carry_out
+
+OPTIONS = ActorOptions(group_size=2, concurrency=8, grace_s=1.0)
+# Every first move of a model that knows nothing is illegal, and equal rewards teach nothing.
+ALGO = replace(own_algorithm(0.0), preprocess=None)
+
+
+@dataclass
+class ServedRun:
+    """A run in the folder `out`, its only stage, and its actor."""
+
+    out: Path
+    learner: Learner
+    stage: Stage
+    actor: asyncio.Task
+
+    async def train(self, updates):
+        """Go on until that many updates are made."""
+        logger = JSONLLogger(self.out / "metrics.jsonl")
+        run = Run(
+            out=self.out,
+            learner=self.learner,
+            stages=(replace(self.stage, updates=updates),),
+            evaluate=nothing,
+            eval_every=1000,
+            logger=logger,
+        )
+        with closing(logger):
+            await carry_out(run, resume=False)
+
+    def batches(self):
+        """What was logged of each batch."""
+        lines = (self.out / "metrics.jsonl").read_text().splitlines()
+        return [line for line in map(json.loads, lines) if "lag/max" in line]
+
+    async def status(self):
+        """The queue's."""
+        address = read_address(self.out)
+        queue = open_queue(address.url, address.key)
+        status = await queue.status()
+        await queue.aclose()
+        return status
+
+
+async def nothing(update):
+    return {}
+
+
+def start_model():
+    """A model that knows nothing, and its tokenizer; the same ones every time."""
+    tokenizer = make_tokenizer(["A1 B2 C3"])
+    shape = {"hidden_size": 16, "num_layers": 1, "num_heads": 2, "num_kv_heads": 1}
+    return make_tiny_model(tokenizer, seed=0, **shape), tokenizer
+
+
+@asynccontextmanager
+async def served_run(out, url, *, lora_rank=0, **changes):
+    """A run of batches of two groups, two updates each, whose server is at `url`."""
+    save_model(*start_model(), out / "start" / "model")
+    write_policy_spec(out / "start", PolicySpec(context="latest", system_prompt=""))
+    learner = learner_from_model(str(out / "start"), max_tokens=2, lora_rank=lora_rank, seed=0)
+    small = {"groups": 2, "group_size": 2, "minibatches": 2}
+    config = replace(TIC_TAC_TOE.defaults, out=out, **small, **changes)
+    stage = own_games(TIC_TAC_TOE, config, learner, f"file://{out}/queue.sqlite3", [url])
+    stop, tasks = asyncio.Event(), TIC_TAC_TOE.tasks(5)
+    playing = play_remotely(out, ALGO, tasks, name="one", options=OPTIONS, stop=stop)
+    actor = asyncio.create_task(playing)
+    try:
+        yield ServedRun(out, learner, stage, actor)
+        stop.set()
+        if not actor.done():
+            async with asyncio.timeout(60):
+                await actor
+    finally:
+        actor.cancel()
+        await stage.trainer.batch_source.aclose()
