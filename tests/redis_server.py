@@ -39,10 +39,23 @@ def speaks_tls():
     return "Failed finding TLS support" not in said and "Bad directive" not in said
 
 
+def runs_with(environment: dict[str, str]):
+    """Whether the server can be started with these variables."""
+    command, both = [PROGRAM, "--version"], {**os.environ, **environment}
+    try:
+        done = subprocess.run(command, env=both, capture_output=True, check=False, timeout=10)
+    except subprocess.TimeoutExpired:
+        return False
+    return done.returncode == 0 and not done.stderr
+
+
 class RedisServer:
     """A redis-server process that can be killed, started again and paused."""
 
-    def __init__(self, folder: Path, *options: str) -> None:
+    def __init__(
+        self, folder: Path, *options: str, environment: dict[str, str] | None = None
+    ) -> None:
+        self._environment = {**os.environ, **(environment or {})}
         self.port = free_port()
         self.url = f"redis://127.0.0.1:{self.port}/0"
         self._options = ["--port", str(self.port), "--dir", str(folder), "--save", "", *options]
@@ -50,7 +63,7 @@ class RedisServer:
 
     def start(self):
         command = [PROGRAM, *self._options]
-        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=self._environment)
         for _ in range(600):
             if self.process.poll() is not None:
                 raise ChildProcessError(f"{' '.join(command)} ended by itself")

@@ -1,7 +1,7 @@
 """Starts trainers and actors by forking: each is a real process, and torch is imported once.
 
 Reads a line of JSON for each: {"role": ..., "log": path, ...arguments}; answers with its pid.
-{"wait": pid} is answered with its exit status, negative for a signal.
+{"wait": pid} is answered with its exit status, negative for a signal; {"now": true} with the time.
 """
 
 import asyncio
@@ -10,6 +10,7 @@ import json
 import os
 import signal
 import sys
+import time
 import traceback
 from contextlib import suppress
 from itertools import count, islice
@@ -144,6 +145,9 @@ def child(order):
 def main():
     for line in sys.stdin:
         order = json.loads(line)
+        if "now" in order:
+            print(int(time.time()), flush=True)
+            continue
         if "wait" in order:
             _, status = os.waitpid(order["wait"], 0)
             print(os.waitstatus_to_exitcode(status), flush=True)
