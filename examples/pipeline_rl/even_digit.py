@@ -1,12 +1,15 @@
 """What actors and trainer of this example share: a task, and a model that knows nothing yet.
 
-    python examples/pipeline_rl/even_digit.py
+    python examples/pipeline_rl/even_digit.py --save params/start
 
-prints one question. The answer has to be an even digit.
+writes the model, for a server that samples:
+
+    ludic serve params/start --engine embedded --port 8000
 """
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Iterator, Mapping
 from itertools import count
 from typing import Any
@@ -16,7 +19,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ludic_gym.envs.base import Info, TextEnv, Turn, ending
 from ludic_gym.types import Sampling, Task
-from ludic_train.model import make_tiny_model, make_tokenizer
+from ludic_train.model import make_tiny_model, make_tokenizer, save_model
 
 QUESTION = "An even digit, please."
 
@@ -49,5 +52,8 @@ def model() -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
 
 
 if __name__ == "__main__":
-    env = gym.make("example/EvenDigitPipeline-v0")
-    print(env.reset(seed=0)[0])
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--save", default="params/start")
+    folder = parser.parse_args().save
+    save_model(*model(), folder)
+    print(f"wrote {folder}, which learns to answer: {QUESTION}")

@@ -2,7 +2,8 @@
 
     python examples/pipeline_rl/run_actor.py --queue redis://localhost:6379 --params params
 
-Start as many as you like, before or after `run_trainer.py`; SIGTERM or Ctrl-C stops one.
+With `--sampler http://localhost:8000` it holds no params, and asks that server. Start as many as
+you like, before or after `run_trainer.py`; SIGTERM or Ctrl-C stops one.
 """
 
 from __future__ import annotations
@@ -11,40 +12,66 @@ import argparse
 import asyncio
 import secrets
 import signal
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
 
 import even_digit
 
+from ludic_gym.clients import ChatClient, VLLMTokenClient
 from ludic_gym.policies import ChatPolicy
-from ludic_gym.types import Env
-from ludic_train.actor import ActorOptions, run_pipeline_actor
+from ludic_gym.types import Env, Message
+from ludic_train.actor import ActorOptions, Refresh, run_pipeline_actor
 from ludic_train.algorithms import make_grpo
 from ludic_train.inference import EmbeddedChatClient
+from ludic_train.model import render_chat
 from ludic_train.published import FollowingClient
 from ludic_train.queues import open_queue
+from ludic_train.served import ServedVersions
 
 
-async def act(url: str, params: str) -> int:
-    """Groups pushed until somebody stopped the actor."""
+def own_sampler(params: str) -> tuple[ChatClient, Refresh]:
+    """A client of a model in this process, which follows the folder."""
     model, tokenizer = even_digit.model()
     client = FollowingClient(EmbeddedChatClient(model, tokenizer), model, params)
+    return client, client.refresh
 
-    def make_policy(env: Env) -> ChatPolicy:
-        return ChatPolicy(client)
 
+def servers(urls: Sequence[str], stack: AsyncExitStack) -> tuple[ChatClient, Refresh]:
+    """A client of servers, which the trainer publishes to; `stack` closes its connections."""
+    tokenizer = even_digit.model()[1]
+
+    def render(messages: Sequence[Message], reply_comes: bool) -> Sequence[int]:
+        return render_chat(tokenizer, messages, reply_comes=reply_comes)
+
+    client = VLLMTokenClient(urls, render, seeds=False)
+    served = ServedVersions(urls, [client])
+    stack.push_async_callback(client.aclose)
+    stack.push_async_callback(served.aclose)
+    return client, served.refresh
+
+
+async def act(url: str, params: str, urls: Sequence[str]) -> int:
+    """Groups pushed until somebody stopped the actor."""
     stop = asyncio.Event()
     for signum in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(signum, stop.set)
-    queue = open_queue(url, "even-digit")
-    summary = await run_pipeline_actor(
-        even_digit.tasks(secrets.randbits(20)),
-        make_policy,
-        make_grpo(),
-        queue,
-        client.refresh,
-        ActorOptions(group_size=8),
-        stop=stop,
-    )
-    await queue.aclose()
+    async with AsyncExitStack() as stack:
+        client, refresh = servers(urls, stack) if urls else own_sampler(params)
+        queue = open_queue(url, "even-digit")
+        stack.push_async_callback(queue.aclose)
+
+        def make_policy(env: Env) -> ChatPolicy:
+            return ChatPolicy(client)
+
+        summary = await run_pipeline_actor(
+            even_digit.tasks(secrets.randbits(20)),
+            make_policy,
+            make_grpo(),
+            queue,
+            refresh,
+            ActorOptions(group_size=8),
+            stop=stop,
+        )
     return summary.pushed
 
 
@@ -52,5 +79,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--queue", default="redis://localhost:6379")
     parser.add_argument("--params", default="params")
-    arguments = parser.parse_args()
-    print(f"pushed {asyncio.run(act(arguments.queue, arguments.params))} groups")
+    parser.add_argument("--sampler", nargs="*", default=[])
+    args = parser.parse_args()
+    print(f"pushed {asyncio.run(act(args.queue, args.params, args.sampler))} groups")

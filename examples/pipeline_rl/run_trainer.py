@@ -3,13 +3,16 @@
     redis-server --port 6379 --appendonly yes
     python examples/pipeline_rl/run_trainer.py --queue redis://localhost:6379 --params params
 
-Killed, it goes on from its last checkpoint when it is started again, without losing a group.
+With `--sampler http://localhost:8000` it publishes to that server, not to the folder; even_digit.py
+says how to start one. Killed, it goes on from its last checkpoint when it is started again, without
+losing a group.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 
 import even_digit
@@ -19,6 +22,7 @@ from ludic_train.checkpoint import CheckpointManager
 from ludic_train.metrics import Metrics
 from ludic_train.model import save_model
 from ludic_train.published import FolderPublisher
+from ludic_train.publishers import VLLMPublisher
 from ludic_train.queues import open_queue
 from ludic_train.resuming import resume_training, save_training
 from ludic_train.sources import PipelineBatchSource
@@ -31,12 +35,13 @@ def show(version: int, metrics: Metrics) -> None:
     print(f"update {version:3d}  reward {reward:.2f}  lag {lag:.0f}", flush=True)
 
 
-async def train(url: str, params: str, updates: int) -> None:
+async def train(url: str, params: str, updates: int, urls: Sequence[str]) -> None:
     """Make the updates that are left, with a checkpoint every ten."""
     model, tokenizer = even_digit.model()
     cfg = TrainerConfig(lr=3e-3, max_lag=2)
     source = PipelineBatchSource(open_queue(url, "even-digit"), groups_per_batch=8, cfg=cfg)
-    trainer = Trainer(model, make_grpo(), source, FolderPublisher(params), cfg)
+    publisher = VLLMPublisher(urls) if urls else FolderPublisher(params)
+    trainer = Trainer(model, make_grpo(), source, publisher, cfg)
     checkpoints = CheckpointManager(Path(params) / "checkpoints")
     resume_training(checkpoints, trainer)
     while trainer.version < updates:
@@ -51,5 +56,6 @@ if __name__ == "__main__":
     parser.add_argument("--queue", default="redis://localhost:6379")
     parser.add_argument("--params", default="params")
     parser.add_argument("--updates", type=int, default=60)
-    arguments = parser.parse_args()
-    asyncio.run(train(arguments.queue, arguments.params, arguments.updates))
+    parser.add_argument("--sampler", nargs="*", default=[])
+    args = parser.parse_args()
+    asyncio.run(train(args.queue, args.params, args.updates, args.sampler))
