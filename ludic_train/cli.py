@@ -61,19 +61,21 @@ def train(argv: list[str]) -> int:
             )
         )
     except Interrupted:
-        print(f"saved; {how_to_go_on(recipe, out)}")
+        print(f"saved; {how_to_go_on(recipe, out, options.queue)}")
         return INTERRUPTED
     except KeyboardInterrupt:
-        print(f"stopped at once; {how_to_go_on(recipe, out)}")
+        print(f"stopped at once; {how_to_go_on(recipe, out, options.queue)}")
         return INTERRUPTED
     print(f"try it   {program()} {recipe.try_it.format(out=out)}")
     return 0
 
 
-def how_to_go_on(recipe: Recipe, out: Path) -> str:
-    """What to type after a run was stopped."""
+def how_to_go_on(recipe: Recipe, out: Path, queue: str | None = None) -> str:
+    """What to type after a run was stopped. The queue's URL may hold a password: it is not shown."""
     if is_resumable(out):
-        return f"go on with: {program()} train {recipe.name} --out {out} --resume"
+        words = f"{program()} train {recipe.name} --out {out} --resume"
+        also = ", and --queue (--sampler too) as it was started" if queue else ""
+        return f"go on with: {words}{also}"
     return "there was nothing to save yet: start it again with the same command"
 
 

@@ -66,7 +66,7 @@ def _samplers(loads: Sequence[Load]) -> Group:
     table = Table("sampler", "version", "state", "running", "waiting", "cache", "tokens/s")
     table.columns[0].no_wrap = True
     total = sum(load.tokens_per_s for load in loads)
-    table.title = f"{len(loads)} samplers, {total:.0f} tokens/s"
+    table.title = f"samplers, {total:.0f} tokens/s"
     for load in loads:
         table.add_row(*_sampler_row(load))
     silent = [load.status for load in loads if load.status.error]
