@@ -71,7 +71,7 @@ def train(argv: list[str]) -> int:
 
 
 def how_to_go_on(recipe: Recipe, out: Path, queue: str | None = None) -> str:
-    """What to type after a run was stopped. The queue's URL may hold a password: it is not shown."""
+    """What to type after a run was stopped; without the queue's URL, which may hold a password."""
     if is_resumable(out):
         words = f"{program()} train {recipe.name} --out {out} --resume"
         also = ", and --queue (--sampler too) as it was started" if queue else ""
