@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -36,6 +37,8 @@ from ludic_train.sharding import sharded_modules, sync_gradients, whole, whole_p
 from ludic_train.sources import BatchSource, DurableSource
 from ludic_train.wire import metrics_from_bytes, metrics_to_bytes, plan_from_bytes, plan_to_bytes
 
+# Ranks give up when a message takes ten minutes by default, and a batch may take longer.
+WORD_S, NOT_YET = 60.0, -1
 OnUpdate = Callable[[int, Metrics], None]
 
 
@@ -162,22 +165,36 @@ class Trainer:
 
     async def _next_batch(self) -> tuple[SAWBatch, int]:
         """The batch, empty on other ranks than 0, and the updates that are to be made from it."""
-        batch, failed = SAWBatch(items=()), None
-        if rank() == 0:
-            try:
-                await self._note_trained()
-                batch = await self.batch_source.next_batch()
-            except Exception as error:
-                failed = error
+        if rank() != 0:
+            while (updates := self._updates_from(None)) == NOT_YET:
+                pass
+            return SAWBatch(items=()), updates
+        coming = asyncio.ensure_future(self._fetched())
+        try:
+            while not (await asyncio.wait({coming}, timeout=_word_s()))[0]:
+                self._updates_from(coming)
+            updates = self._updates_from(coming)
+            return coming.result(), updates
+        finally:
+            coming.cancel()
+            await asyncio.gather(coming, return_exceptions=True)
+
+    async def _fetched(self) -> SAWBatch:
+        await self._note_trained()
+        return await self.batch_source.next_batch()
+
+    def _updates_from(self, coming: asyncio.Future[SAWBatch] | None) -> int:
+        """What rank 0, which has the batch that is coming, tells all; NOT_YET before it came."""
 
         def updates() -> list[int]:
-            # Raised in here, it reaches the ranks that wait for rank 0.
-            if failed is not None:
-                raise failed
-            parts = min(self.cfg.minibatches, len(batch.items))
+            assert coming is not None
+            if not coming.done():
+                return [NOT_YET] * world_size()
+            # Raised in here, what failed reaches the ranks that wait for rank 0.
+            parts = min(self.cfg.minibatches, len(coming.result().items))
             return [self.cfg.epochs * parts] * world_size()
 
-        return batch, scattered(updates, lambda n: str(n).encode(), int)
+        return scattered(updates, lambda n: str(n).encode(), int)
 
     async def _note_trained(self) -> None:
         if rank() == 0 and isinstance(self.batch_source, DurableSource):
@@ -281,3 +298,8 @@ def _over_ranks(metrics: Metrics) -> Metrics:
     if world_size() == 1:
         return metrics
     return merge(map(metrics_from_bytes, gathered(metrics_to_bytes(metrics))))
+
+
+def _word_s() -> float | None:
+    """Seconds between two words to ranks that wait for a batch; None where there are no others."""
+    return WORD_S if world_size() > 1 else None
