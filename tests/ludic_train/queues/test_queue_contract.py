@@ -16,6 +16,8 @@ from ludic_train.queues import (
     SpoolQueue,
     Trained,
     TrainerReport,
+    redis_stream,
+    spool,
 )
 from ludic_train.queues.base import capacity
 
@@ -200,6 +202,49 @@ async def test_a_checkpoint_of_another_kind_of_queue_is_refused(opened):
     cursor = "1700-0" if isinstance(queue, SpoolQueue) else "17"
     with pytest.raises(QueueError, match=f"'{cursor}', which is none of a .*resume with the kind"):
         await take_over(queue, kept=cursor)
+
+
+async def test_what_is_held_when_the_queue_is_taken_over_counts_as_before(opened):
+    queue = opened()
+    await push(queue, "a", "b", "c")
+    await take_over(queue, held=2, released=4)
+    status = await queue.status()
+    assert (status.queued, status.held, status.counts) == (1, 2, {"trained": 6})
+    # 8 may be under way: one waits, and what is held is done with.
+    assert (await queue.admit(ACTOR, 9)).granted == 7
+
+
+async def test_only_the_latest_keys_are_remembered(opened, monkeypatch):
+    for module in (redis_stream, spool):
+        monkeypatch.setattr(module, "REMEMBERED_KEYS", 3)
+    queue = opened()
+    await push(queue, *"abcde")
+    await take_over(queue)
+    *done, last = await read(queue, 5)
+    await queue.discard(last, "filtered")
+    await queue.settle(Progress(trainer=FRESH, trained=trained(*done), held=4))
+    assert list((await take_over(queue, held=4)).owners) == ["b", "c", "d"]
+
+
+async def test_what_was_discarded_has_no_attempts_any_more(opened):
+    queue = opened()
+    await push(queue, "a")
+    await take_over(queue)
+    (a,) = await read(queue, 1)
+    await queue.attempt([a])
+    await queue.discard(a, "stale")
+    assert (await take_over(queue)).attempts == {}
+
+
+async def test_only_the_latest_dead_letters_are_kept(opened, monkeypatch):
+    for module in (redis_stream, spool):
+        monkeypatch.setattr(module, "DEAD_LETTERS", 2)
+    queue = opened()
+    await push(queue, *map(str, range(250)))
+    await take_over(queue)
+    for entry in await read(queue, 250):
+        await queue.discard(entry, "dead", "no group")
+    assert [letter.key for letter in await queue.dead_letters()] == ["248", "249"]
 
 
 async def test_what_a_dead_letter_quotes_is_short(opened):

@@ -299,6 +299,45 @@ async def test_an_actor_that_reports_no_more_holds_no_room(made, redis_server, m
     while (await queue.status()).actors:
         pass
     assert (await queue.admit(ActorReport(name="lives", running=0, version=0), 8)).granted == 8
+    server = Redis.from_url(redis_server.url)
+    for part in ("running", "actors"):
+        assert await server.hkeys(queue._names[part]) == [b"lives"]
+    await server.aclose()
+
+
+async def test_what_was_read_is_never_dropped_and_not_counted_so(made):
+    roomy, full = made(), made(max_queued=2, when_full="drop-oldest")
+    await take_over(roomy)
+    for key in "abcd":
+        await roomy.push(key, b"")
+    read = await roomy.read(4)
+    await full.push("e", b"")
+    assert (await roomy.status()).counts["dropped"] == 1
+    await roomy.settle(
+        Progress(
+            trainer=FRESH,
+            trained=[Trained(id=each.id, key=each.key, lag=0) for each in read],
+            released=4,
+            release=[each.id for each in read],
+        )
+    )
+    assert (await roomy.status()).queued == 0
+    await full.push("f", b"")
+    assert [entry.key for entry in await roomy.read(1)] == ["f"]
+
+
+async def test_dead_letters_take_a_bounded_place(made, redis_server, monkeypatch):
+    monkeypatch.setattr(redis_stream, "DEAD_LETTERS", 2)
+    queue, server = made(), Redis.from_url(redis_server.url)
+    await take_over(queue)
+    for number in range(300):
+        await queue.push(str(number), b"")
+    for _ in range(5):
+        for entry in await queue.read(60):
+            await queue.discard(entry, "dead", "no group")
+    # Redis trims whole blocks of at most a hundred.
+    assert await server.xlen(queue._names["dead"]) <= 102
+    await server.aclose()
 
 
 async def test_a_clock_that_jumps_forward_is_forgiven_at_the_next_report(made, redis_server):
