@@ -53,7 +53,7 @@ class Engine:
     @property
     def vocab_size(self) -> int:
         """How many tokens there are."""
-        return self._decoder.vocab_size
+        return len(self._is_stop)
 
     @property
     def is_idle(self) -> bool:

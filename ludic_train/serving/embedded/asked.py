@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
 from typing import Annotated, Any
 
 import msgspec
@@ -136,17 +137,23 @@ def sampling_of(asked: Asked, max_tokens: int) -> Sampling:
 
 def samplings(asked: Asked, sampling: Sampling) -> list[Sampling]:
     """One for each of the `n` choices; those of a seed have seeds that follow it."""
-    if sampling.seed is None:
-        return [sampling] * (asked.n or 1)
-    return [replace(sampling, seed=sampling.seed + i) for i in range(asked.n or 1)]
+    seed, count = sampling.seed, asked.n or 1
+    if seed is None or count == 1:
+        return [sampling] * count
+    return [replace(sampling, seed=seed + i) for i in range(count)]
 
 
 def check_neutral(body: msgspec.Struct) -> None:
     """Raises ConfigError for a field that asks for what this engine does not do."""
-    for name in body.__struct_fields__:
+    for name in _with_neutral_values(type(body)):
         value: object = getattr(body, name)
-        if name in NEUTRAL and value is not None and value not in NEUTRAL[name]:
+        if value is not None and value not in NEUTRAL[name]:
             raise ConfigError(
                 f"{name}={value!r} is not offered: the embedded engine samples by temperature, "
                 "top_p, stop and seed, whole answers at once; serve with vLLM for more"
             )
+
+
+@cache
+def _with_neutral_values(kind: type[msgspec.Struct]) -> tuple[str, ...]:
+    return tuple(name for name in kind.__struct_fields__ if name in NEUTRAL)

@@ -215,7 +215,7 @@ async def test_when_all_have_given_up_the_sampler_stops(model, client):
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.01):
             await client.complete(user(), Sampling(seed=1, temperature=50.0, max_tokens=240))
-    await asyncio.sleep(0.05)
+    await client.settled()
     count = len(calls)
     await asyncio.sleep(0.05)
     assert len(calls) == count < 240

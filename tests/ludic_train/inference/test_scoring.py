@@ -1,6 +1,7 @@
 """Scores of tokens that are there already, held against transformers' own forward."""
 
 import asyncio
+import time
 
 import pytest
 import torch
@@ -60,6 +61,17 @@ async def test_scores_come_while_others_are_sampled(client):
     assert not asking.done()
     assert scored == await client.scored(IDS, 1, Ranking())
     await asking
+
+
+async def test_scoring_that_was_given_up_is_waited_for_until_params_may_change(model, client):
+    ended = []
+    model.lm_head.register_forward_pre_hook(lambda *_: time.sleep(0.2))
+    model.lm_head.register_forward_hook(lambda *_: ended.append(1))
+    scoring = asyncio.create_task(client.scored(IDS, 1, Ranking()))
+    await asyncio.sleep(0.05)
+    scoring.cancel()
+    await client.settled()
+    assert ended == [1]
 
 
 async def test_what_the_model_cannot_read_is_refused(client):
