@@ -1,6 +1,7 @@
 """What only a server can do to a queue: refuse, forget, fall silent, and change its clock."""
 
 import asyncio
+import random
 import shutil
 import subprocess
 import traceback
@@ -210,14 +211,15 @@ async def test_a_server_that_forgot_the_queue_gives_no_id_again(made, own_server
     # What was read, and is not settled, is known by its id: another must not have the same.
     queue, server = made(own_server.url), Redis.from_url(own_server.url)
     stream = queue._names["groups"]
-    await server.xadd(stream, {"k": "future", "d": b""}, id="4102444800000-7")
+    for sequence in (9, 10):
+        await server.xadd(stream, {"k": "future", "d": b""}, id=f"4102444800000-{sequence}")
     await take_over(queue)
-    (future,) = await queue.read(1)
+    nine, ten = await queue.read(2)
     await server.flushall()
-    await take_over(queue)
+    await take_over(queue, kept=nine.id, released=1)
     await queue.push("now", b"")
-    assert (await queue.read(1))[0].id == "4102444800000-8"
-    assert future.id == "4102444800000-7"
+    assert (await queue.read(1))[0].id == "4102444800000-11"
+    assert ten.id == "4102444800000-10"
     await server.aclose()
 
 
@@ -302,6 +304,9 @@ async def test_an_actor_that_reports_no_more_holds_no_room(made, redis_server, m
     server = Redis.from_url(redis_server.url)
     for part in ("running", "actors"):
         assert await server.hkeys(queue._names[part]) == [b"lives"]
+    await queue.leave("lives")
+    for part in ("running", "actors"):
+        assert await server.hkeys(queue._names[part]) == []
     await server.aclose()
 
 
@@ -324,6 +329,26 @@ async def test_what_was_read_is_never_dropped_and_not_counted_so(made):
     assert (await roomy.status()).queued == 0
     await full.push("f", b"")
     assert [entry.key for entry in await roomy.read(1)] == ["f"]
+
+
+async def test_pushes_that_are_cancelled_at_any_moment_leave_the_queue_usable(made):
+    # An actor cancels groups that became too old, and shares one connection among all.
+    queue, dice = made(), random.Random(0)
+    for number in range(80):
+        data = str(number).encode() * 100_000
+        pushing = asyncio.ensure_future(queue.push(str(number), data))
+        await asyncio.sleep(dice.random() * 0.004)
+        pushing.cancel()
+        with suppress(asyncio.CancelledError):
+            await pushing
+        assert (await queue.status()).trainer is None
+    await take_over(queue)
+    await queue.push("last", b"last")
+    found = []
+    while not found or found[-1].key != "last":
+        found += await queue.read(50)
+    assert all(entry.data == entry.key.encode() * 100_000 for entry in found[:-1])
+    assert len({entry.key for entry in found}) == len(found)
 
 
 async def test_dead_letters_take_a_bounded_place(made, redis_server, monkeypatch):
