@@ -13,7 +13,7 @@ from ludic_train.config import TrainerConfig
 from ludic_train.errors import ParamsLost, PublishError
 from ludic_train.group_wire import group_to_bytes
 from ludic_train.groups import SAWGroup
-from ludic_train.publishers import FileWire, VLLMPublisher
+from ludic_train.publishers import FileWire, GlooWire, VLLMPublisher
 from ludic_train.queues import SpoolQueue
 from ludic_train.recipes.samplers import NoServers, PatientPublisher, StopAsked, WatchedSource
 from ludic_train.saw import SAWItem
@@ -26,8 +26,9 @@ def params(value):
     return [("weight", torch.full((3,), float(value)))]
 
 
-def publisher_to(servers, **options):
-    return PatientPublisher(VLLMPublisher([s.url for s in servers], FileWire()), **options)
+def publisher_to(servers, wire=None, **options):
+    urls = [server.url for server in servers]
+    return PatientPublisher(VLLMPublisher(urls, wire or FileWire()), **options)
 
 
 @asynccontextmanager
@@ -73,10 +74,11 @@ async def test_a_session_that_a_dead_trainer_left_open_is_closed():
         assert (server.version, server.params["weight"][0]) == ("7", 7)
 
 
-async def test_a_server_that_was_started_again_gets_all_at_the_next_publication():
-    async with published(2) as ((one, other), publisher):
+async def test_a_server_that_was_started_again_is_met_anew_at_the_next_publication(caplog):
+    async with published(2, wire=GlooWire()) as ((one, other), publisher):
         other = await begun_anew(other)
         await publisher.publish(params(8), 8)
+        assert caplog.messages == []
         assert [server.version for server in (one, other)] == ["8", "8"]
         assert torch.equal(one.params["weight"], other.params["weight"])
         await other.stop()
