@@ -9,6 +9,7 @@ from aiohttp import web
 
 from ludic_gym.errors import ConfigError
 from ludic_gym.types import Message
+from ludic_train.errors import PromptTooLong
 from ludic_train.serving.embedded.answers import answer, chatted, completed, generated
 from ludic_train.serving.embedded.asked import (
     Chat,
@@ -24,6 +25,9 @@ from ludic_train.serving.embedded.served import Served, Wanted
 
 # vLLM's default where nothing is said about a completion; a chat fills what room there is.
 MAX_TOKENS = 16
+# No tokenizer has tokens that are longer on average; a text that is far too long is not encoded,
+# which would keep everybody else waiting.
+MOST_CHARACTERS = 256
 
 
 async def generate(request: web.Request) -> web.Response:
@@ -73,6 +77,7 @@ async def chat(request: web.Request) -> web.Response:
 def _rendered(body: Chat, served: Served) -> Sequence[int]:
     """Token ids of the dialog. Raises ConfigError for one that the chat template cannot take."""
     messages = [_message(raw) for raw in body.messages]
+    _check_length(sum(len(message["content"] or "") for message in messages), served)
     if not messages:
         raise ConfigError("messages=[]: a dialog has one message or more")
     goes_on = messages[-1]["role"] == "assistant"
@@ -108,8 +113,18 @@ def _part(part: object) -> str:
 
 
 def _encoded(text: str, served: Served) -> list[int]:
+    _check_length(len(text), served)
     try:
         ids: list[int] = served.tokenizer.encode(text)
     except (TypeError, UnicodeError) as error:
         raise ConfigError(f"prompt={text[:100]!r} is no text that can be encoded") from error
     return ids
+
+
+def _check_length(num_characters: int, served: Served) -> None:
+    limit = served.client.max_positions
+    if num_characters > MOST_CHARACTERS * limit:
+        raise PromptTooLong(
+            f"a prompt of {num_characters} characters does not fit the model's {limit} positions, "
+            "its maximum context length"
+        )

@@ -57,6 +57,10 @@ async def test_what_is_no_such_object_is_refused(alive, path, body):
         (COMPLETE, {"prompt": ["a", "b"]}, "Expected `int`, got `str`"),
         (COMPLETE, {"prompt": "\ud800"}, "JSON|encoded|surrogate|UTF"),
         (COMPLETE, {"prompt": ""}, "a prompt of no tokens"),
+        # 256 positions of at most 256 characters each.
+        (COMPLETE, {"prompt": "a" * 65_537}, "prompt of 65537 characters .* maximum context"),
+        (COMPLETE, {"prompt": "a" * 65_536}, "prompt of 65536 tokens .* maximum context"),
+        (CHAT, {"messages": [{**USER, "content": "a" * 65_537}]}, "prompt of 65537 characters"),
         (COMPLETE, {"prompt": "a", "logprobs": 21}, "<= 20 .* the body has 21"),
         (COMPLETE, {"prompt": "a", "echo": True}, "echo=True is not offered"),
         (CHAT, {"messages": []}, r"messages=\[\]: a dialog has one message"),
