@@ -72,8 +72,11 @@ def start_model():
 
 
 @asynccontextmanager
-async def served_run(out, url, *, lora_rank=0, **changes):
-    """A run of batches of two groups, two updates each, whose server is at `url`."""
+async def served_run(out, url, *, asked=(), lora_rank=0, **changes):
+    """A run of batches of two groups, two updates each, whose server is at `url`.
+
+    asked: the addresses that the actor is told to ask; () leaves it to the run's folder.
+    """
     save_model(*start_model(), out / "start" / "model")
     write_policy_spec(out / "start", PolicySpec(context="latest", system_prompt=""))
     learner = learner_from_model(str(out / "start"), max_tokens=2, lora_rank=lora_rank, seed=0)
@@ -81,8 +84,9 @@ async def served_run(out, url, *, lora_rank=0, **changes):
     config = replace(TIC_TAC_TOE.defaults, out=out, **small, **changes)
     stage = own_games(TIC_TAC_TOE, config, learner, f"file://{out}/queue.sqlite3", [url])
     stop, tasks = asyncio.Event(), TIC_TAC_TOE.tasks(5)
-    playing = play_remotely(out, ALGO, tasks, name="one", options=OPTIONS, stop=stop)
-    actor = asyncio.create_task(playing)
+    actor = asyncio.create_task(
+        play_remotely(out, ALGO, tasks, samplers=asked, name="one", options=OPTIONS, stop=stop)
+    )
     try:
         yield ServedRun(out, learner, stage, actor)
         stop.set()

@@ -209,6 +209,9 @@ def _refuse_combination(config: RecipeConfig, queue: str | None, samplers: Seque
             f"sampler={list(samplers)} serves a model that exists: name the same one as `model`, "
             "or give a queue, through which actors and servers follow a new model too"
         )
+    for url in samplers:
+        if not url.startswith(("http://", "https://")):
+            raise ConfigError(f"sampler={url!r} is no address: it begins with http:// or https://")
     if config.max_lag is not None and queue is None:
         raise ConfigError(
             f"max_lag={config.max_lag} is for runs with a queue; without one, nothing lags"

@@ -10,14 +10,17 @@ from pathlib import Path
 from typing import Annotated
 
 import tyro
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
+from rich.text import Text
 
 from ludic_gym.errors import ConfigError
+from ludic_train.errors import QueueUnavailable
+from ludic_train.queues.base import GroupQueue
 from ludic_train.queues.urls import open_queue
 from ludic_train.recipes.remote import QUEUE, Address, read_address
 from ludic_train.top.prometheus import serve_metrics
-from ludic_train.top.sample import next_sample
+from ludic_train.top.sample import Sample, next_sample
 from ludic_train.top.screen import screen
 from ludic_train.top.servers import ServerLoads
 
@@ -99,5 +102,14 @@ async def _show(address: Address, options: Options) -> None:
         live = stack.enter_context(Live(screen(sample, address.key), console=console))
         while True:
             await asyncio.sleep(options.interval)
-            sample = next_sample(sample, await queue.status(), time.monotonic(), loads.newest)
-            live.update(screen(sample, address.key))
+            sample, trouble = await look(queue, sample, loads)
+            live.update(Group(screen(sample, address.key), Text(trouble, style="red")))
+
+
+async def look(queue: GroupQueue, before: Sample, loads: ServerLoads) -> tuple[Sample, str]:
+    """What there is to see now; of a queue that does not answer what was before, and the reason."""
+    try:
+        status = await queue.status()
+    except QueueUnavailable as error:
+        return replace(before, samplers=loads.newest), f"the queue does not answer: {error}"
+    return next_sample(before, status, time.monotonic(), loads.newest), ""

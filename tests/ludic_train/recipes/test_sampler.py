@@ -73,6 +73,12 @@ async def test_without_a_queue_a_server_serves_a_model_that_exists(tmp_path):
         await train(TIC_TAC_TOE, config, samplers=["http://localhost:8000"])
 
 
+async def test_a_server_without_a_scheme_is_refused_and_not_waited_for(tmp_path):
+    config = replace(TIC_TAC_TOE.defaults, out=tmp_path)
+    with pytest.raises(ConfigError, match="sampler='localhost:8000' is no address"):
+        await train(TIC_TAC_TOE, config, queue="file:///q", samplers=["localhost:8000"])
+
+
 async def test_a_lag_is_for_runs_with_a_queue_and_must_be_possible(tmp_path):
     with pytest.raises(ConfigError, match="max_lag=2, but the last of minibatches=4 updates"):
         replace(TIC_TAC_TOE.defaults, max_lag=2)

@@ -55,6 +55,17 @@ async def test_with_the_least_lag_every_batch_is_of_the_newest_params(tmp_path):
         assert (await run.status()).lags == {1: 8}
 
 
+async def test_an_actor_can_be_told_another_address_and_waits_for_who_is_there(tmp_path, caplog):
+    async with with_server(tmp_path, asked=["http://127.0.0.1:1"]) as (run, server):
+        await run.stage.trainer.publish()
+        async with asyncio.timeout(60):
+            while not caplog.messages:
+                await asyncio.sleep(0.05)
+        assert "waiting for the samplers" in caplog.messages[0]
+        assert "http://127.0.0.1:1/weight_info" in caplog.messages[0]
+        assert "/inference/v1/generate" not in server.calls
+
+
 async def test_what_servers_are_to_start_from_is_whole_and_equals_the_model(tmp_path):
     async with with_server(tmp_path, lora_rank=2) as (run, _):
         model, _ = load_model(tmp_path / "published" / "model")

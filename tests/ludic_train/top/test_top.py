@@ -13,6 +13,7 @@ from redis_server import free_port
 from rich.console import Console
 
 from ludic_gym.cli import main
+from ludic_train.errors import QueueUnavailable
 from ludic_train.queues import (
     ActorReport,
     Progress,
@@ -26,6 +27,7 @@ from ludic_train.top.prometheus import metrics_text, serve_metrics
 from ludic_train.top.sample import Sample, next_sample
 from ludic_train.top.screen import screen
 from ludic_train.top.servers import ServerLoads, next_load
+from ludic_train.top.top_command import look
 
 
 def status(*, trained=0, **actors):
@@ -176,6 +178,18 @@ async def test_a_silent_server_holds_up_no_other():
                 await asyncio.sleep(0.01)
         assert [load.status.error for load in loads.newest] == ["", "no answer yet"]
         looking.cancel()
+
+
+async def test_a_queue_that_does_not_answer_leaves_what_was_seen_last():
+    class Away(SpoolQueue):
+        async def status(self):
+            raise QueueUnavailable("no answer")
+
+    before, loads = Sample(status=status(trained=12), at_s=0), ServerLoads(["http://one"])
+    seen, trouble = await look(Away(), before, loads)
+    assert (seen.status, seen.samplers) == (before.status, loads.newest)
+    assert trouble == "the queue does not answer: no answer"
+    assert (await look(SpoolQueue(), before, loads))[1] == ""
 
 
 async def test_the_metrics_are_served():
