@@ -21,6 +21,7 @@ from ludic_train.recipes import RECIPES
 from ludic_train.recipes.folder import is_resumable
 from ludic_train.recipes.remote import PUBLISHED, QUEUE
 from ludic_train.roles import POLL_S, STOP_S, Fleet, Role, free_port, start_redis
+from ludic_train.serving.installed import find_vllm
 
 ABOUT = """Start Redis, a sampler, actors and the trainer of a recipe on this machine, each with a
 log in the run's folder, and stop them together: when training has ended, when one of them fails, or
@@ -94,6 +95,8 @@ def _check(options: Options, further: Sequence[str]) -> None:
         raise ConfigError(f"redis={options.redis} and queue={options.queue}; give one of the two")
     if options.python is not None and options.engine != "vllm":
         raise ConfigError(f"python={options.python!r} is for --engine vllm")
+    if options.samplers and options.engine == "vllm":
+        find_vllm(options.python)
     if options.samplers and any(word.partition("=")[0] == "--sampler" for word in further):
         raise ConfigError(
             f"samplers={options.samplers} would be started beside those that --sampler names; add "

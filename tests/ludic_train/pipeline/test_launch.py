@@ -156,6 +156,10 @@ def test_a_process_that_fails_ends_the_others_and_is_quoted(tmp_path, capsys):
         (["arithmetic", "--redis", "--actors", "0"], "at least one has to play"),
         (["arithmetic", "--redis", "--samplers", "-1"], "0 lets each actor sample by itself"),
         (["arithmetic", "--redis", "--python", "x"], "python='x' is for --engine vllm"),
+        (
+            ["arithmetic", "--redis", "--engine", "vllm", "--python", "/x"],
+            "there is no Python '/x'",
+        ),
         (["arithmetic", "--redis", "--", "--sampler", "http://x"], "add --samplers 0"),
     ],
 )
