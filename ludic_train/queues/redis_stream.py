@@ -10,10 +10,11 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
-from ludic_train.errors import QueueError, QueueReset
+from ludic_train.errors import QueueError, QueueReset, QueueUnavailable
 from ludic_train.queues import redis_scripts
 from ludic_train.queues.base import (
     DEAD_HEAD,
@@ -203,7 +204,10 @@ class RedisQueue:
 
     async def aclose(self) -> None:
         """As GroupQueue."""
-        await self._redis.aclose()
+        # Over TLS, a server that is silent says no goodbye; nothing is lost by that.
+        with suppress(QueueUnavailable):
+            async with translated():
+                await self._redis.aclose()
 
     async def _room(self) -> int:
         async with translated(), self._redis.pipeline(transaction=False) as pipe:

@@ -30,7 +30,7 @@ class PipelineBatchSource:
     keep: which groups are trained on. vocab_size: groups with a greater token id are refused.
     hold: groups that were trained on but that no checkpoint covers stay in the queue, this many at
         most, for a resumed run to train on them again; what is more is released, and counted as
-        lost if a run goes back behind it.
+        lost if a run goes back behind it. A Redis needs memory for these and for those that wait.
     max_attempts: trainers that may die with a group in their batch before it is held to be the
         cause, and goes to the dead letters.
     """

@@ -122,7 +122,8 @@ async def test_what_a_checkpoint_covers_is_not_given_again(opened):
     second = opened()
     assert (await take_over(second, kept=b.id, released=2)).lost == 0
     assert keys(await read(second, 1)) == ["c"]
-    assert (await second.status()).counts["trained"] == 2
+    status = await second.status()
+    assert (status.queued, status.counts) == (1, {"trained": 2})
 
 
 async def test_a_reader_that_was_replaced_can_change_nothing(opened):

@@ -9,6 +9,7 @@ from contextlib import suppress
 from itertools import count
 
 import pytest
+from faulty_network import BACK, Network
 from redis.asyncio import Redis
 from redis_server import PROGRAM, RedisServer, free_port, needs_redis, speaks_tls
 
@@ -111,9 +112,11 @@ async def test_a_server_on_this_machine_may_be_reached_by_its_socket(made, tmp_p
         server.stop()
 
 
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="there is no openssl here")
-@pytest.mark.skipif(PROGRAM is not None and not speaks_tls(), reason="a redis-server without TLS")
-async def test_the_connection_may_be_encrypted(made, tmp_path):
+@pytest.fixture
+def encrypted(tmp_path):
+    """A server that speaks TLS, and the URL of it."""
+    if shutil.which("openssl") is None or PROGRAM is None or not speaks_tls():
+        pytest.skip("there is no openssl here, or a redis-server without TLS")
     words = "req -x509 -newkey rsa:2048 -nodes -days 2 -keyout key.pem -out cert.pem"
     names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
     subprocess.run(
@@ -122,14 +125,46 @@ async def test_the_connection_may_be_encrypted(made, tmp_path):
     cert, port = tmp_path / "cert.pem", free_port()
     tls = ["--tls-port", str(port), "--tls-cert-file", str(cert), "--tls-auth-clients", "no"]
     server = RedisServer(tmp_path, *tls, "--tls-key-file", str(tmp_path / "key.pem"))
-    try:
-        queue = made(f"rediss://localhost:{port}/0?ssl_ca_certs={cert}")
-        await queue.push("a", b"a")
-        assert (await queue.status()).queued == 1
-        with pytest.raises(QueueUnavailable, match="certificate"):
-            await made(f"rediss://localhost:{port}/0").push("b", b"b")
-    finally:
-        server.stop()
+    yield server, f"rediss://localhost:{port}/0?ssl_ca_certs={cert}"
+    server.stop()
+
+
+async def test_the_connection_may_be_encrypted(made, encrypted):
+    _, url = encrypted
+    queue = made(url)
+    await queue.push("a", b"a")
+    assert (await queue.status()).queued == 1
+    with pytest.raises(QueueUnavailable, match="certificate"):
+        await made(url.partition("?")[0]).push("b", b"b")
+
+
+async def test_a_server_that_says_no_goodbye_lets_a_trainer_end(encrypted, monkeypatch):
+    monkeypatch.setattr(redis_stream, "TIMEOUT_S", 1.5)
+    server, url = encrypted
+    queue = RedisQueue(url, "k")
+    await queue.push("a", b"a")
+    server.pause()
+    await asyncio.wait_for(queue.aclose(), 60)
+    server.kill()
+    # The loop is told of the end, and closes what was left half open.
+    await asyncio.sleep(0.5)
+
+
+async def test_a_read_whose_answer_was_cut_off_is_not_repeated_in_silence(made, redis_server):
+    network = Network(redis_server.port)
+    await network.start()
+    near = made()
+    far = RedisQueue(network.url, near._names["groups"][1:].partition("}")[0])
+    await take_over(far)
+    for key in "abc":
+        await near.push(key, b"")
+    assert [entry.key for entry in await far.read(1)] == ["a"]
+    network.cut_after(BACK, 10)
+    with pytest.raises(QueueUnavailable):
+        await far.read(5)
+    assert [entry.key for entry in await far.read(5)] == ["b", "c"]
+    await far.aclose()
+    await network.close()
 
 
 @pytest.mark.parametrize("url", ["http://localhost", "localhost:6379"])

@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from ludic_train.errors import QueueError, QueueUnavailable
+from ludic_train.errors import QueueError, QueueReset, QueueUnavailable
 from ludic_train.queues import ActorReport, SpoolQueue, TrainerReport, open_queue, spool
 
 FRESH = TrainerReport(version=0, groups_per_batch=2, max_lag=3)
@@ -68,6 +68,19 @@ async def test_a_file_that_is_no_queue_is_refused(tmp_path):
         SpoolQueue(path)
     with pytest.raises(QueueError, match="is its folder there"):
         SpoolQueue(tmp_path / "missing" / "queue.sqlite3")
+
+
+async def test_a_file_that_was_emptied_is_taken_over_again(tmp_path):
+    queue, other = SpoolQueue(tmp_path / "q"), SpoolQueue(tmp_path / "q")
+    await take_over(queue)
+    await queue.push("a", b"")
+    other._db.execute("DELETE FROM state")
+    with pytest.raises(QueueReset):
+        await queue.read(1)
+    await take_over(queue)
+    assert [entry.key for entry in await queue.read(1)] == ["a"]
+    for each in (queue, other):
+        await each.aclose()
 
 
 def test_a_url_without_a_file_is_refused():
