@@ -329,6 +329,22 @@ async def test_what_a_cancelled_call_did_not_tell_the_queue_the_next_one_does(pa
     await source.aclose()
 
 
+async def test_a_queue_that_forgot_its_reader_is_read_on_where_it_was(opened, queue, caplog):
+    await push(queue, *(group(key) for key in "abcdef"))
+    source, seen = opened(), []
+    await source.trained(0)
+    for version in range(4):
+        seen += names(await source.next_batch())
+        if version == 1:
+            queue._db.execute("DELETE FROM state")
+            await push(queue, group("g"), group("h"))
+        await source.trained(0)
+    assert seen == list("abcdefgh")
+    status = await queue.status()
+    assert (status.queued, status.held, status.counts) == (0, 8, {"trained": 8})
+    assert caplog.text.count("taking the queue over again") == 1
+
+
 async def test_a_duplicate_never_replaces_the_group_that_it_repeats(opened, queue):
     await push(queue, group("a"), group("a"), group("b"))
     killed = opened()
