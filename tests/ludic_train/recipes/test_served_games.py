@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import signal
 from contextlib import asynccontextmanager
 
 import pytest
@@ -10,11 +12,13 @@ from fake_vllm.sampler import SamplingVLLM
 from served_run import served_run, start_model
 
 from ludic_gym.errors import ConfigError
+from ludic_train.checkpoint import CheckpointManager
 from ludic_train.errors import ActorError
 from ludic_train.model import load_model
 from ludic_train.publishers.checkpoint_names import checkpoint_params, lora_scaling
 from ludic_train.recipes.playing import until_published
 from ludic_train.recipes.remote import read_address
+from ludic_train.recipes.run import Interrupted
 
 
 @asynccontextmanager
@@ -53,6 +57,31 @@ async def test_with_the_least_lag_every_batch_is_of_the_newest_params(tmp_path):
         await run.train(8)
         # Of two updates from a batch, the second is one update after what sampled it.
         assert (await run.status()).lags == {1: 8}
+
+
+@pytest.mark.parametrize(
+    ("max_lag", "saved"),
+    [
+        pytest.param(None, [4], id="after a batch, all of which is in the params"),
+        pytest.param(1, [], id="within a batch, which a resumed run has to learn from as a whole"),
+    ],
+)
+async def test_asked_to_stop_while_a_server_is_away_a_trainer_saves_what_is_whole(
+    tmp_path, max_lag, saved
+):
+    async with with_server(tmp_path, max_lag=max_lag) as (run, server):
+        await run.train(2)
+        # The next push is after two updates, or after each.
+        server.faults["/start_weight_update"] = "die"
+        training = asyncio.create_task(run.train(8))
+        async with asyncio.timeout(60):
+            while server.runner is not None:
+                await asyncio.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGTERM)
+        with pytest.raises(Interrupted):
+            async with asyncio.timeout(60):
+                await training
+    assert CheckpointManager(tmp_path / "checkpoints").steps() == [2, *saved]
 
 
 async def test_an_actor_can_be_told_another_address_and_waits_for_who_is_there(tmp_path, caplog):
