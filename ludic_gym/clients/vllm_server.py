@@ -86,12 +86,12 @@ class VLLMClient(HttpClient):
         for url in set(self._http.used) - self._probed:
             one = HttpTransport([url], self._http.api_key_env, self._http.options)
             try:
-                plain = await _spread(one, name, 1.0)
-                heated = await _spread(one, name, PROBED_TEMPERATURE)
+                # Params that change between two answers can look like it; hardly twice in a row.
+                refused = await _ignores_temperature(one, name)
+                refused = refused and await _ignores_temperature(one, name)
             finally:
                 await one.close()
-            # Dividing logits by 2 halves every difference of log-probs.
-            if heated > 0.75 * plain:
+            if refused:
                 raise ClientError(
                     f"{url} gives log-probs before temperature and top_p, not those of what was "
                     "sampled: start it with --logprobs-mode processed_logprobs, as `ludic serve` "
@@ -125,6 +125,14 @@ def versions_of(
     if spans and len(versions) != length:
         raise ClientError(f"{length} tokens, but weight_versions of {len(versions)}: {spans}")
     return tuple(versions) or None
+
+
+async def _ignores_temperature(http: HttpTransport, model: str) -> bool:
+    """Whether a server's log-probs are those of temperature 1 at another, too."""
+    plain = await _spread(http, model, 1.0)
+    heated = await _spread(http, model, PROBED_TEMPERATURE)
+    # Dividing logits by 2 halves every difference of log-probs.
+    return heated > 0.75 * plain
 
 
 async def _spread(http: HttpTransport, model: str, temperature: float) -> float:

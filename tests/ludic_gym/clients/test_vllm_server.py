@@ -41,6 +41,18 @@ async def test_each_server_is_asked_for_its_log_probs_once(http):
     assert asked == [1.0, 2.0]
 
 
+async def test_params_that_change_between_the_two_answers_do_not_make_a_good_server_a_bad_one(http):
+    kinds = iter([http.processed, http.raw, http.processed, http.processed])
+
+    async def changing(request):
+        return await next(kinds)(request)
+
+    chat = http.replying(http.answer())
+    async with http.serving(chat, completions=changing) as url, VLLMChatClient(url, "m") as client:
+        assert (await client.complete(http.ASK, HOT)).text == "4"
+    assert next(kinds, None) is None
+
+
 async def test_only_the_servers_in_use_are_asked(http):
     async def other(request):
         return web.json_response(http.answer("5"))
