@@ -115,8 +115,9 @@ def _serve(words: _Options, vllm: Installed, further: list[str]) -> int:
 
 
 def _served(server: ServerProcess, model: str) -> int:
-    print(f"ready  {server.url}  ({model}; log: {server.log})", flush=True)
     try:
+        # Whoever reads this line may ask to stop at once.
+        print(f"ready  {server.url}  ({model}; log: {server.log})", flush=True)
         code = server.process.wait()
     except Stopped:
         print("stopping", flush=True)
