@@ -383,6 +383,8 @@ async def test_only_as_many_keys_are_kept_in_memory_as_the_queue_remembers(
         await source.next_batch()
         await source.trained(0)
     assert list(source._feed._owners) == ["g17", "g18", "g19"]
+    assert source._feed._untold == source._feed._leaving == []
+    assert not source._feed._known
 
 
 async def test_what_a_stranger_wrote_is_quoted_in_short(opened, queue, caplog):
