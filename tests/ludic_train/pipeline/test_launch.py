@@ -26,8 +26,9 @@ def launch():
     """Starts `ludic launch`; what a failed test leaves running is stopped, all of it."""
     made = []
 
-    def start(*words, out):
-        command = [*LUDIC, "launch", "tic-tac-toe", "--out", str(out), *words, "--", *SMALL]
+    def start(*words, out, further=()):
+        recipe = [*SMALL, *further]
+        command = [*LUDIC, "launch", "tic-tac-toe", "--out", str(out), *words, "--", *recipe]
         env = {**os.environ, "OMP_NUM_THREADS": "1"}
         made.append(
             subprocess.Popen(
@@ -105,11 +106,13 @@ def test_without_a_sampler_each_actor_samples_by_itself(tmp_path, launch):
 )
 def test_a_process_that_is_killed_ends_the_others_and_the_trainer_saves(tmp_path, launch, victim):
     out = tmp_path / "run"
-    process = launch("--queue", f"file://{tmp_path}/q.sqlite3", out=out)
+    queue = ["--queue", f"file://{tmp_path}/q.sqlite3"]
+    process = launch(*queue, out=out, further=["--updates", "4000"])
     until(lambda: any("groups" in record for record in records(out)), process)
-    words = f"serve {out}" if victim == "sampler-0" else f"--name {victim}"
-    for pid in alive(words):
-        os.kill(int(pid), signal.SIGKILL)
+    role, _ = victim.split("-")
+    words = {"sampler": f"serve {out}", "actor": f"actor {out} .* --name {victim}"}
+    (pid,) = alive(words[role])
+    os.kill(int(pid), signal.SIGKILL)
     text, _ = process.communicate(timeout=300)
     assert process.returncode == 1, text
     assert f"{victim} ended with -9; the end of {out}/logs/{victim}.log:" in text
