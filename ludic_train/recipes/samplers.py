@@ -18,18 +18,17 @@ from ludic_train.sources import PipelineBatchSource
 # What a server that is loading a large model may take.
 PATIENCE_S = 600.0
 ANSWER_S, POLL_S, QUIET_S, NOTE_EVERY_S = 10.0, 0.5, 10.0, 30.0
-
-
+# Whether somebody asked to stop.
 StopSign = Callable[[], bool]
 
 
 def nobody_asked() -> bool:
-    """Whether to stop, where nobody can ask for it."""
+    """The sign that never comes."""
     return False
 
 
 class StopAsked(Exception):
-    """Somebody asked to stop while a batch was waited for: now is the time to save."""
+    """Somebody asked to stop while a batch or a server was waited for."""
 
 
 class PatientPublisher:
@@ -44,6 +43,7 @@ class PatientPublisher:
         self._publisher = publisher
         self._patience_s = patience_s
         self._silent_since: float | None = None
+        self._next_note = 0.0
         self._stop_asked: StopSign = nobody_asked
 
     def end_waits(self, stop_asked: StopSign) -> None:
