@@ -146,8 +146,10 @@ class _Actor:
         stopped = asyncio.create_task(stop.wait())
         try:
             while not (stop.is_set() or (self.ended and not self.playing and not self.again)):
-                all_granted = await self._begin_groups()
-                await self._wait({refreshing, stopped}, all_granted)
+                beginning = asyncio.create_task(self._begin_groups())
+                if not await _ended_before(beginning, stopped):
+                    break
+                await self._wait({refreshing, stopped}, beginning.result())
                 if refreshing.done():
                     refreshing.result()
             await self._finish()
@@ -291,13 +293,12 @@ class _Actor:
 
     async def _finish(self) -> None:
         """Let what is being played end, for as long as `grace_s`."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + self.options.grace_s
-        while self.playing and loop.time() < deadline:
-            await self._say(wanted=0)
-            left_s = min(self.options.beat_s, deadline - loop.time())
-            await asyncio.wait(self.playing, timeout=max(0.0, left_s))
-            self._collect()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.options.grace_s):
+                while self.playing:
+                    await self._say(wanted=0)
+                    await asyncio.wait(self.playing, timeout=self.options.beat_s)
+                    self._collect()
 
     def _report(self) -> ActorReport:
         return ActorReport(
@@ -317,6 +318,16 @@ class _Actor:
             stale=self.stale,
             returned=(*unfinished, *self.again),
         )
+
+
+async def _ended_before(work: asyncio.Task[bool], stopped: asyncio.Task[bool]) -> bool:
+    """Whether the work ended first; else it is cancelled, however long its queue is away."""
+    await asyncio.wait({work, stopped}, return_when=asyncio.FIRST_COMPLETED)
+    if work.done():
+        return True
+    work.cancel()
+    await asyncio.gather(work, return_exceptions=True)
+    return False
 
 
 def _refuse_batch_wide(algo: RLAlgorithm) -> None:

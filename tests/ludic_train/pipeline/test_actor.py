@@ -304,6 +304,34 @@ async def test_a_queue_that_comes_back_finds_the_actor_waiting():
         assert (await actor.task).pushed == 4
 
 
+@pytest.mark.parametrize("answers", [0, 1])
+async def test_an_actor_that_is_asked_to_stop_does_not_wait_for_a_queue_that_is_away(answers):
+    class Gone(SpoolQueue):
+        asked = 0
+
+        async def admit(self, report, wanted):
+            self.asked += 1
+            if self.asked > answers:
+                raise QueueUnavailable("no answer")
+            return await super().admit(replace(report, running=0), wanted)
+
+        async def push(self, key, data):
+            raise QueueUnavailable("no answer")
+
+    queue = Gone()
+    actor = Plays(queue=queue, options=replace(PAIRS, grace_s=0.1))
+    await actor.take_over()
+
+    async def asked_in_vain():
+        return queue.asked > answers
+
+    await until(asked_in_vain)
+    async with asyncio.timeout(30):
+        summary = await actor.end()
+    # Where one answer came, two groups were begun, which nobody took.
+    assert summary.returned[: 2 * answers] == tuple(islice(sums(), 2 * answers))
+
+
 async def test_groups_that_teach_nothing_are_not_pushed_but_counted():
     # Both members answer 0 in the first group, which is wrong: GRPO has nothing to compare.
     def first_wrong_then_one_right(messages, sampling):
