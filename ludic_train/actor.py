@@ -72,7 +72,7 @@ class ActorOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActorSummary:
-    """What an actor did: groups pushed, played but filtered away, given up because they were stale.
+    """What an actor did: groups pushed, left without rows by filters, given up as stale.
 
     returned: tasks that were taken and not finished.
     """
@@ -102,7 +102,9 @@ async def run_pipeline_actor(
 ) -> ActorSummary:
     """Play `tasks` in groups for the trainer that reads `queue`, until `stop` is set or they end.
 
-    algo: its filter and its credit assigner are applied here, to each group by itself.
+    algo: its filter and its credit assigner are applied here, to each group by itself. A group that
+        the filter leaves nothing of counts in its batch all the same, unless `algo.full_batches`
+        has it replaced.
     refresh: called all the time, for the version that new groups will be sampled from.
     name: how `ludic top` shows the actor.
     A group begins only when the queue admits it, so that it cannot come too late unless others
@@ -257,7 +259,7 @@ class _Actor:
         return delay_s
 
     async def _play(self, task: Task, key: str) -> None:
-        """Play one group and push what is to be learned from."""
+        """Play one group and push it, without rows where it teaches nothing."""
         if self.options.max_turns is not None:
             task = replace(task, max_turns=self.options.max_turns)
         size = self.options.group_size
@@ -276,10 +278,10 @@ class _Actor:
         metrics = episode_metrics(episodes)
         metrics["rollouts/kept"] = Stat(len(kept), len(rollouts))
         self.tokens += int(metrics["tokens/sampled"].value)
-        # What is said of groups that teach nothing goes with the next that does.
+        self.unused += not kept
+        # What is said of groups that are replaced goes with the next that is pushed.
         self.carried = merge([self.carried, metrics])
-        if not kept:
-            self.unused += 1
+        if not kept and self.algo.full_batches:
             return
         group, self.carried = self._group(key, kept), {}
         data = group_to_bytes(group, zstd_level=self.options.zstd_level)
@@ -287,7 +289,7 @@ class _Actor:
         self.pushed += 1
 
     def _group(self, key: str, kept: list[Rollout]) -> SAWGroup:
-        weights = self.algo.credit_assigner(kept)
+        weights = self.algo.credit_assigner(kept) if kept else []
         items = items_from(kept, weights, rewards=REWARDS in self.algo.attach)
         return SAWGroup(key=key, items=tuple(items), actor=self.name, metrics=self.carried)
 

@@ -68,8 +68,8 @@ class Columns:
 
 def columns_of(items: Sequence[SAWItem]) -> Columns:
     """The columns of rows. Raises BadGroup for a row that is empty, or whose arrays do not fit."""
-    if not items or not all(len(item.input_ids) for item in items):
-        raise BadGroup(f"no row, or one without tokens, among {len(items)}")
+    if not all(len(item.input_ids) for item in items):
+        raise BadGroup(f"one of the {len(items)} rows has no tokens")
     named = [_named(item) for item in items]
     names = sorted({name for each in named for name in each})
     return Columns(
@@ -88,7 +88,7 @@ def check(columns: Columns) -> None:
     spans, heat = columns.spans, columns.temperatures.tolist()
     if any(spans.mask[start] for start in spans.starts):
         raise BadGroup("a row must begin with a token that was not sampled")
-    if (lowest := int(columns.ids.min())) < 0:
+    if (lowest := int(columns.ids.min(initial=0))) < 0:
         raise BadGroup(f"a token id is {lowest}")
     if not all(0 < temperature < math.inf for temperature in heat):
         raise BadGroup(f"temperature={heat[:8]} must be finite and greater than 0")
@@ -148,5 +148,5 @@ def _stream(name: str, named: Sequence[Mapping[str, Array]]) -> Stream:
 
 
 def _joined(arrays: Sequence[Array], dtype: type[Any]) -> Array:
-    whole = arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+    whole = arrays[0] if len(arrays) == 1 else np.concatenate(arrays or [np.empty(0, dtype)])
     return np.ascontiguousarray(whole, dtype)

@@ -200,11 +200,11 @@ def _unpacked(found: _Group) -> Columns:
     lengths = _array(found.lengths, INT, "lengths")
     tokens: list[int] = lengths.tolist()
     rows = len(tokens)
-    if not rows == len(found.groups) == len(found.agents) or min(tokens, default=0) < 1:
+    if not rows == len(found.groups) == len(found.agents) or min(tokens, default=1) < 1:
         raise BadGroup(f"{len(found.groups)} groups for rows of {tokens[:8]} tokens")
     ids = _sized(found.ids, INT, "input_ids", sum(tokens))
     spans = Spans(lengths, _mask(found.mask, len(ids)))
-    if WEIGHT not in found.streams or len(found.streams[WEIGHT][0]) != rows:
+    if len(found.streams[WEIGHT][0] if WEIGHT in found.streams else ()) != rows:
         raise BadGroup(f"not each of the {rows} rows has a weight")
     return Columns(
         spans=spans,

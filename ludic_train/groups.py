@@ -14,6 +14,7 @@ class SAWGroup:
     """The rows of rollouts that were compared with each other, with their credit.
 
     key: no two groups share one, whoever played them; pushed twice, it is trained on once.
+    items: none where all rollouts earned the same, say: such a group only counts in its batch.
     actor: who played it.
     metrics: what is worth logging about its episodes, those that left no row included.
     """

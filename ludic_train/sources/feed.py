@@ -7,10 +7,11 @@ import logging
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from typing import TypeVar
 
-from ludic_train.errors import BadGroup, QueueReset
+from ludic_train.errors import BadGroup, EmptyBatch, QueueReset
 from ludic_train.group_wire import group_from_bytes
 from ludic_train.groups import SAWGroup, oldest_version
 from ludic_train.metrics import Metrics, Peak, Stat, Total, merge
@@ -26,6 +27,7 @@ from ludic_train.queues.base import (
     persistently,
 )
 from ludic_train.saw import SAWItem
+from ludic_train.sources.rollouts import EMPTY_BATCHES_ALLOWED
 
 T = TypeVar("T")
 KeepGroup = Callable[[SAWGroup], bool]
@@ -58,6 +60,14 @@ class _Ready:
     group: SAWGroup
 
 
+@dataclass(frozen=True, slots=True)
+class Position:
+    """The last group that updates were made from, or that had no rows; how many that makes."""
+
+    cursor: str
+    trained: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Given:
     """A batch: its rows, what to log about them, and the groups that they are of."""
@@ -70,11 +80,11 @@ class Given:
 class Feed:
     """One reader of a queue; everything here runs in one event loop.
 
-    cursor, trained: the last group that updates were made from, and how many that makes.
+    position: how far it is; another thread may read it at any moment.
     """
 
     def __init__(self, queue: GroupQueue, trainer: TrainerReport, options: FeedOptions) -> None:
-        self.cursor, self.trained = "", 0
+        self.position = Position("", 0)
         self.queue = queue
         self._trainer, self._options = trainer, options
         self._ready: asyncio.Queue[_Ready | Exception] = asyncio.Queue(options.ahead)
@@ -92,7 +102,7 @@ class Feed:
         self._counts: Counter[str] = Counter()
         self._kinds: dict[str, str] = {}
         self._reader: asyncio.Task[None] | None = None
-        self._reset = asyncio.Lock()
+        self._reset, self._settling = asyncio.Lock(), asyncio.Lock()
         self._generation = 0
 
     @property
@@ -102,24 +112,34 @@ class Feed:
 
     async def begin(self, version: int) -> None:
         """Take the queue over, to go on after `cursor`, and start reading."""
-        self._released_to, self._covered = self.cursor, self.trained
+        self._released_to, self._covered = self.position.cursor, self.position.trained
         self._trainer = replace(self._trainer, version=version)
         await persistently(self._take_over)
         self._reader = asyncio.create_task(self._read())
 
     async def batch(self) -> Given:
-        """The next groups that are fresh enough; `give` must follow before `settle`."""
-        groups = [await self._fresh() for _ in range(self._trainer.groups_per_batch)]
-        await self._ask(lambda: self.queue.attempt([ready.entry for ready in groups]))
-        lags = [self._lag(ready.group) for ready in groups]
-        trained = (
-            Trained(id=ready.entry.id, key=ready.entry.key, lag=lag)
-            for ready, lag in zip(groups, lags, strict=True)
-        )
-        return Given(
-            rows=[item for ready in groups for item in ready.group.items],
-            metrics=self._metrics(groups, lags),
-            trained=tuple(trained),
+        """The next groups that are fresh enough; `give` must follow before `settle`.
+
+        Goes on to further ones while none has rows. Raises EmptyBatch after many without.
+        """
+        parts: list[Metrics] = []
+        for _ in range(EMPTY_BATCHES_ALLOWED):
+            groups = [await self._fresh() for _ in range(self._trainer.groups_per_batch)]
+            lags = [self._lag(ready.group) for ready in groups]
+            parts.append(self._metrics(groups, lags))
+            trained = tuple(
+                Trained(id=ready.entry.id, key=ready.entry.key, lag=lag)
+                for ready, lag in zip(groups, lags, strict=True)
+            )
+            rows = [item for ready in groups for item in ready.group.items]
+            if rows:
+                await self._ask(partial(self.queue.attempt, [ready.entry for ready in groups]))
+                return Given(rows=rows, metrics=merge(parts), trained=trained)
+            await self._pass_over(trained)
+        raise EmptyBatch(
+            f"{EMPTY_BATCHES_ALLOWED} batches of {self._trainer.groups_per_batch} groups without a "
+            "row to train on: all earned equal rewards or were filtered. If they earn the best "
+            "there is, the task is solved; if not, start from a policy that sometimes does better"
         )
 
     def give(self, batch: Given) -> None:
@@ -129,24 +149,35 @@ class Feed:
     async def settle(self, version: int) -> None:
         """Note that the last batch is in the params `version`, and release what may go."""
         done, self._batch = self._batch, ()
-        if not done and not self._untold and version == self._trainer.version:
-            return
+        if done or self._untold or version != self._trainer.version:
+            await self._settle(done, version)
+
+    async def _pass_over(self, groups: tuple[Trained, ...]) -> None:
+        """Note that these taught nothing: as groups that wait, they would keep others away."""
+        if self._batch:
+            # In order: what came before them is not in the params yet.
+            self._batch += groups
+        else:
+            await self._settle(groups, self._trainer.version)
+
+    async def _settle(self, done: tuple[Trained, ...], version: int) -> None:
         self._trainer = replace(self._trainer, version=version)
         self._held += [one.id for one in done]
         self._owners |= {one.key: one.id for one in done}
-        self.trained += len(done)
-        self.cursor = done[-1].id if done else self.cursor
+        if done:
+            self.position = Position(done[-1].id, self.position.trained + len(done))
         self._untold += done
         self._leaving += self._releasable()
-        progress = Progress(
-            trainer=self._trainer,
-            held=len(self._held),
-            released=self.trained - len(self._held),
-            trained=tuple(self._untold),
-            release=tuple(self._leaving),
-        )
-        await self._ask(lambda: self.queue.settle(progress))
-        self._untold, self._leaving = [], []
+        async with self._settling:
+            progress = Progress(
+                trainer=self._trainer,
+                held=len(self._held),
+                released=self.position.trained - len(self._held),
+                trained=tuple(self._untold),
+                release=tuple(self._leaving),
+            )
+            await self._ask(lambda: self.queue.settle(progress))
+            del self._untold[: len(progress.trained)], self._leaving[: len(progress.release)]
         self._forget_old_keys()
 
     def cover(self, trained: int) -> None:
@@ -161,9 +192,9 @@ class Feed:
         await self.queue.aclose()
 
     def _releasable(self) -> list[str]:
-        release = []
+        release, trained = [], self.position.trained
         while self._held and (
-            len(self._held) > self._options.hold or self.trained - len(self._held) < self._covered
+            len(self._held) > self._options.hold or trained - len(self._held) < self._covered
         ):
             self._released_to = self._held.popleft()
             self._known.discard(self._released_to)
@@ -249,10 +280,11 @@ class Feed:
             pushed = _brief(entry.key)
             raise BadGroup(f"it says its key is {group.key!r}, but was pushed as {pushed!r}")
         limit = self._options.vocab_size
-        largest = max(int(item.input_ids.max()) for item in group.items)
+        largest = max((int(item.input_ids.max()) for item in group.items), default=-1)
         if limit is not None and largest >= limit:
             raise BadGroup(f"a token id is {largest}; the model has {limit}")
-        if self._trainer.max_lag is not None and oldest_version(group.items) is None:
+        ageless = bool(group.items) and oldest_version(group.items) is None
+        if self._trainer.max_lag is not None and ageless:
             raise BadGroup("its tokens do not say which version sampled them")
         for name, metric in group.metrics.items():
             kind = type(metric).__name__
@@ -292,7 +324,7 @@ class Feed:
                         await persistently(self._take_over)
 
     async def _take_over(self) -> None:
-        held, released = len(self._held), self.trained - len(self._held)
+        held, released = len(self._held), self.position.trained - len(self._held)
         taken: TakenOver = await self.queue.take_over(
             self._trainer, kept=self._released_to, held=held, released=released
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from concurrent.futures import Future
+from dataclasses import asdict
 from typing import Any
 
 from ludic_gym.errors import ConfigError
@@ -12,7 +13,7 @@ from ludic_train.config import TrainerConfig
 from ludic_train.errors import CheckpointError
 from ludic_train.queues.base import GroupQueue, QueueStatus, TrainerReport
 from ludic_train.saw import SAWBatch
-from ludic_train.sources.feed import Feed, FeedOptions, Given, KeepGroup
+from ludic_train.sources.feed import Feed, FeedOptions, Given, KeepGroup, Position
 from ludic_train.sources.loop_thread import LoopThread
 
 BATCHES_AHEAD = 2
@@ -81,7 +82,9 @@ class PipelineBatchSource:
             await self._thread.call(self._feed.begin(version))
 
     async def next_batch(self) -> SAWBatch:
-        """The rows of the next groups; waits for them. Raises QueueError, Superseded.
+        """The rows of the next groups; waits for them.
+
+        Raises QueueError, Superseded, and EmptyBatch after many batches of groups without rows.
 
         Cancelled, it skips nothing: the next call is given what this one waited for.
         """
@@ -105,8 +108,9 @@ class PipelineBatchSource:
         saves completes one before the next. What that one covers is released.
         """
         self._feed.cover(self._asked)
-        self._asked = self._feed.trained
-        return {"cursor": self._feed.cursor, "trained": self._feed.trained}
+        position = self._feed.position
+        self._asked = position.trained
+        return asdict(position)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on after the groups of `state`; those after it are given again."""
@@ -116,8 +120,8 @@ class PipelineBatchSource:
             raise CheckpointError(
                 f"the checkpoint's source kept {sorted(state)}: that run did not learn from a queue"
             )
-        self._feed.cursor, self._feed.trained = str(state["cursor"]), int(state["trained"])
-        self._asked = self._feed.trained
+        self._feed.position = Position(str(state["cursor"]), int(state["trained"]))
+        self._asked = self._feed.position.trained
 
     async def status(self) -> QueueStatus:
         """The queue at a glance. Only after training began."""

@@ -21,6 +21,8 @@ from ludic_train.metrics import Stat, Total
 from ludic_train.queues import Progress, SpoolQueue, Trained, TrainerReport
 
 PAIRS = ActorOptions(group_size=2, concurrency=4, beat_s=0.05)
+# As DAPO does.
+REPLACING = replace(make_grpo(), full_batches=True)
 WANTED = TrainerReport(version=0, groups_per_batch=2, max_lag=1)
 
 
@@ -332,7 +334,12 @@ async def test_an_actor_that_is_asked_to_stop_does_not_wait_for_a_queue_that_is_
     assert summary.returned[: 2 * answers] == tuple(islice(sums(), 2 * answers))
 
 
-async def test_groups_that_teach_nothing_are_not_pushed_but_counted():
+@pytest.mark.parametrize(
+    ("algo", "kept"),
+    [(make_grpo(), [(0, 2), (2, 2)]), (REPLACING, [(2, 4)])],
+    ids=["GRPO", "DAPO"],
+)
+async def test_groups_that_teach_nothing_count_in_their_batch_or_are_replaced(algo, kept):
     # Both members answer 0 in the first group, which is wrong: GRPO has nothing to compare.
     def first_wrong_then_one_right(messages, sampling):
         problem = messages[-1]["content"]
@@ -341,16 +348,16 @@ async def test_groups_that_teach_nothing_are_not_pushed_but_counted():
         return str(sum(map(int, re.findall(r"\d+", problem))) if right else 0)
 
     asked = []
-    actor = Plays(first_wrong_then_one_right, algo=make_grpo(), tasks=islice(sums(), 2))
+    actor = Plays(first_wrong_then_one_right, algo=algo, tasks=islice(sums(), 2))
     await actor.take_over()
     async with asyncio.timeout(60):
         summary = await actor.task
-    assert (summary.pushed, summary.unused) == (1, 1)
-    (entry,) = await actor.read(1)
-    group = group_from_bytes(entry.data)
-    # Two of four rollouts were kept, and one of four answers was right.
-    assert group.metrics["rollouts/kept"] == Stat(2, 4)
-    assert group.metrics["success"] == Stat(1, 4)
+    assert (summary.pushed, summary.unused) == (len(kept), 1)
+    groups = [group_from_bytes(entry.data) for entry in await actor.read(len(kept))]
+    # What is said of a group that is replaced comes with the next.
+    assert [group.metrics["rollouts/kept"] for group in groups] == [Stat(*each) for each in kept]
+    assert [len(group.items) for group in groups] == [kept_here for kept_here, _ in kept]
+    assert sum(group.metrics["success"].sum for group in groups) == 1
 
 
 async def test_credit_that_needs_a_whole_batch_is_refused():

@@ -11,11 +11,11 @@ import pytest
 
 from ludic_gym.errors import ConfigError
 from ludic_train.config import TrainerConfig
-from ludic_train.errors import QueueError, Superseded
+from ludic_train.errors import EmptyBatch, QueueError, Superseded
 from ludic_train.group_wire import group_to_bytes
 from ludic_train.groups import SAWGroup
 from ludic_train.metrics import Peak, Stat, Total
-from ludic_train.queues import SpoolQueue
+from ludic_train.queues import ActorReport, Admission, SpoolQueue, TrainerReport
 from ludic_train.saw import SAWItem
 from ludic_train.sources import DurableSource, PipelineBatchSource, TaughtBatchSource, feed
 
@@ -193,6 +193,63 @@ async def test_a_group_pushed_twice_is_trained_on_once(opened, queue):
     await push(queue, group("b"), group("c"), group("d"))
     await resumed.trained(1)
     assert names(await resumed.next_batch()) == ["c", "d"]
+
+
+async def test_a_group_without_rows_counts_in_its_batch(opened, queue):
+    await push(queue, group("a"), group("none", rows=0), group("b"), group("c"))
+    source = opened()
+    await source.trained(0)
+    first = await source.next_batch()
+    assert (names(first), first.metrics["groups"]) == (["a"], Total(2))
+    await source.trained(1)
+    assert names(await source.next_batch()) == ["b", "c"]
+
+
+async def test_batches_without_rows_are_passed_over_and_make_room_for_others(opened, queue):
+    # One batch may wait at a time.
+    trainer = TrainerReport(version=0, groups_per_batch=2, max_lag=0)
+    source = opened(max_lag=0)
+    await source.trained(0)
+    await push(queue, group("x", rows=0), group("y", rows=0))
+    waiting = asyncio.create_task(source.next_batch())
+
+    async with asyncio.timeout(60):
+        while True:
+            asked = await queue.admit(ActorReport(name="one", running=0, version=0), wanted=2)
+            if asked == Admission(granted=2, trainer=trainer):
+                break
+            await asyncio.sleep(0.01)
+    await push(queue, group("a"), group("b"))
+    batch = await waiting
+    assert (names(batch), batch.metrics["groups"]) == (["a", "b"], Total(4))
+    await source.trained(1)
+    assert (await queue.status()).counts["trained"] == 4
+
+
+async def test_what_was_passed_over_is_passed_over_again_by_a_run_that_goes_on(opened, queue):
+    nothing = [group(f"n{i}", rows=0) for i in range(2)]
+    await push(queue, group("a"), group("b"), *nothing, group("c"), group("d"))
+    first = opened()
+    await first.trained(0)
+    await first.next_batch()
+    await first.trained(1)
+    saved = first.state_dict()
+    assert names(await first.next_batch()) == ["c", "d"]
+    await first.aclose()
+    second = opened()
+    second.load_state_dict(saved)
+    await second.trained(1)
+    batch = await second.next_batch()
+    assert (names(batch), batch.metrics["groups"]) == (["c", "d"], Total(4))
+
+
+async def test_where_nothing_teaches_any_more_training_ends(opened, queue):
+    await push(queue, *(group(f"{i}", rows=0) for i in range(40)))
+    source = opened()
+    await source.trained(0)
+    with pytest.raises(EmptyBatch, match="20 batches of 2 groups without a row"):
+        await source.next_batch()
+    assert (await queue.status()).queued == 0
 
 
 async def test_poison_goes_to_the_dead_letters_with_its_reason(opened, queue):
