@@ -243,6 +243,19 @@ async def test_what_was_passed_over_is_passed_over_again_by_a_run_that_goes_on(o
     assert (names(batch), batch.metrics["groups"]) == (["c", "d"], Total(4))
 
 
+async def test_what_is_passed_over_does_not_count_before_what_came_earlier(opened, queue):
+    nothing = [group(f"n{i}", rows=0) for i in range(2)]
+    await push(queue, group("a"), group("b"), *nothing, group("c"), group("d"))
+    source = opened()
+    await source.trained(0)
+    await source.next_batch()
+    # Asked for before the first batch is in the params.
+    assert names(await source.next_batch()) == ["c", "d"]
+    assert source.state_dict() == {"cursor": "", "trained": 0}
+    await source.trained(1)
+    assert source.state_dict()["trained"] == 6
+
+
 async def test_where_nothing_teaches_any_more_training_ends(opened, queue):
     await push(queue, *(group(f"{i}", rows=0) for i in range(40)))
     source = opened()
