@@ -182,7 +182,11 @@ class _Actor:
         free = self.options.concurrency // self.options.group_size - len(self.playing)
         version = self.version
         upcoming = [] if self._is_paused() or version is None else self._upcoming(free)
-        admission = await self._say(wanted=len(upcoming))
+        try:
+            admission = await self._say(wanted=len(upcoming))
+        except asyncio.CancelledError:
+            self.again.extendleft(reversed(upcoming))
+            raise
         for task in upcoming[: admission.granted]:
             self._begin(task, version or 0)
         self.again.extendleft(reversed(upcoming[admission.granted :]))

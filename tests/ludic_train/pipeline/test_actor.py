@@ -330,8 +330,8 @@ async def test_an_actor_that_is_asked_to_stop_does_not_wait_for_a_queue_that_is_
     await until(asked_in_vain)
     async with asyncio.timeout(30):
         summary = await actor.end()
-    # Where one answer came, two groups were begun, which nobody took.
-    assert summary.returned[: 2 * answers] == tuple(islice(sums(), 2 * answers))
+    # Two groups were asked for; where one answer came, they were begun, and nobody took them.
+    assert summary.returned == tuple(islice(sums(), 2))
 
 
 @pytest.mark.parametrize(
