@@ -277,12 +277,25 @@ def _opened(path: Path | str | None) -> sqlite3.Connection:
             isolation_level=None,
             check_same_thread=False,
         )
-        db.execute("PRAGMA journal_mode = WAL")
+        _made_durable(db)
         db.execute("PRAGMA synchronous = NORMAL")
         db.executescript(TABLES)
     except sqlite3.Error as error:
         raise QueueError(f"cannot open the queue {path}: {error}; is its folder there?") from error
     return db
+
+
+def _made_durable(db: sqlite3.Connection) -> None:
+    """Set the journal's mode. SQLite waits for no other process that sets it just then: we do."""
+    until = time.monotonic() + BUSY_S
+    while True:
+        try:
+            db.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > until:
+                raise
+            time.sleep(POLL_S)
 
 
 @contextmanager

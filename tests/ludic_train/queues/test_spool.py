@@ -1,5 +1,7 @@
+import sqlite3
 import subprocess
 import sys
+from threading import Timer
 
 import pytest
 
@@ -86,6 +88,19 @@ async def test_a_file_that_was_emptied_is_taken_over_again(tmp_path):
 def test_a_url_without_a_file_is_refused():
     with pytest.raises(QueueError, match="'file://' names no queue"):
         open_queue("file://", "k")
+
+
+async def test_a_file_that_somebody_else_is_making_is_waited_for(tmp_path):
+    other = sqlite3.connect(tmp_path / "q", isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN IMMEDIATE")
+    other.execute("CREATE TABLE theirs (x)")
+    done = Timer(0.3, other.close)
+    done.start()
+    queue = SpoolQueue(tmp_path / "q")
+    await queue.push("a", b"")
+    assert (await queue.status()).queued == 1
+    await queue.aclose()
+    done.join()
 
 
 async def test_a_file_that_somebody_else_keeps_locked_is_unavailable(tmp_path, monkeypatch):
