@@ -111,7 +111,7 @@ class Feed:
         return self._reader is not None
 
     async def begin(self, version: int) -> None:
-        """Take the queue over, to go on after `cursor`, and start reading."""
+        """Take the queue over, to go on after `position`, and start reading."""
         self._released_to, self._covered = self.position.cursor, self.position.trained
         self._trainer = replace(self._trainer, version=version)
         await persistently(self._take_over)
