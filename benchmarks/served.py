@@ -15,7 +15,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -28,7 +28,7 @@ from ludic_gym.clients import VLLMChatClient, VLLMTokenClient
 from ludic_gym.clients.base import ChatClient
 from ludic_gym.types import Message, Sampling
 from ludic_train.inference import EmbeddedChatClient
-from ludic_train.model import make_tiny_model, make_tokenizer, render_chat, save_model
+from ludic_train.model import chat_renderer, make_tiny_model, make_tokenizer, save_model
 
 LOADS = {"moves of 4 tokens": (4, 1), "replies of 64 tokens": (64, 8)}
 
@@ -94,13 +94,11 @@ async def compared(players: int, rounds: int, repeats: int) -> Table:
     tokenizer = make_tokenizer(["1 2 X\n4 O 6\n7 8 9"])
     model = make_tiny_model(tokenizer, max_positions=256).eval()
 
-    def render(messages: Sequence[Message], reply_comes: bool) -> Sequence[int]:
-        return render_chat(tokenizer, messages, reply_comes=reply_comes)
-
     with TemporaryDirectory() as name:
         save_model(model, tokenizer, name)
         with served(Path(name)) as url:
-            async with VLLMTokenClient(url, render) as tokens, VLLMChatClient(url) as chat:
+            tokens = VLLMTokenClient(url, chat_renderer(tokenizer))
+            async with tokens, VLLMChatClient(url) as chat:
                 clients: dict[str, ChatClient] = {
                     "in this process": EmbeddedChatClient(model, tokenizer),
                     "VLLMTokenClient": tokens,

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from ludic_gym.errors import ConfigError
+from ludic_gym.prompts import Render
 from ludic_gym.types import Message
 from ludic_train.errors import ModelNotFound
 
@@ -105,6 +106,15 @@ def render_chat(
         fenced = i % 2 == 1
         ids += tokenizer.encode(piece, add_special_tokens=False, split_special_tokens=fenced)
     return ids
+
+
+def chat_renderer(tokenizer: PreTrainedTokenizerBase) -> Render:
+    """`render_chat` with this tokenizer, for clients that make their prompts themselves."""
+
+    def render(messages: Sequence[Message], reply_comes: bool) -> Sequence[int]:
+        return render_chat(tokenizer, messages, reply_comes=reply_comes)
+
+    return render
 
 
 def _rendered(

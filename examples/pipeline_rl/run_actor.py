@@ -19,11 +19,11 @@ import even_digit
 
 from ludic_gym.clients import ChatClient, VLLMTokenClient
 from ludic_gym.policies import ChatPolicy
-from ludic_gym.types import Env, Message
+from ludic_gym.types import Env
 from ludic_train.actor import ActorOptions, Refresh, run_pipeline_actor
 from ludic_train.algorithms import make_grpo
 from ludic_train.inference import EmbeddedChatClient
-from ludic_train.model import render_chat
+from ludic_train.model import chat_renderer
 from ludic_train.published import FollowingClient
 from ludic_train.queues import open_queue
 from ludic_train.served import ServedVersions
@@ -40,10 +40,7 @@ def servers(urls: Sequence[str], stack: AsyncExitStack) -> tuple[ChatClient, Ref
     """A client of servers, which the trainer publishes to; `stack` closes its connections."""
     tokenizer = even_digit.model()[1]
 
-    def render(messages: Sequence[Message], reply_comes: bool) -> Sequence[int]:
-        return render_chat(tokenizer, messages, reply_comes=reply_comes)
-
-    client = VLLMTokenClient(urls, render, seeds=False)
+    client = VLLMTokenClient(urls, chat_renderer(tokenizer), seeds=False)
     served = ServedVersions(urls, [client])
     stack.push_async_callback(client.aclose)
     stack.push_async_callback(served.aclose)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
@@ -26,16 +26,16 @@ from ludic_gym.clients import ChatClient, VLLMTokenClient
 from ludic_gym.contexts import LatestObservation
 from ludic_gym.policies import ChatPolicy, RandomPolicy
 from ludic_gym.rollout import run_episodes
-from ludic_gym.types import Env, Message, Rollout, Sampling, Task
+from ludic_gym.types import Env, Rollout, Sampling, Task
 from ludic_train.algorithms import make_grpo, make_sft
 from ludic_train.inference import EmbeddedChatClient, PolicySpec
 from ludic_train.inference.saved import model_and_spec, write_policy_spec
 from ludic_train.metrics import Metrics
 from ludic_train.model import (
+    chat_renderer,
     load_model,
     make_tiny_model,
     make_tokenizer,
-    render_chat,
     save_model,
 )
 from ludic_train.publishers import InProcessPublisher, PolicyPublisher, VLLMPublisher
@@ -87,10 +87,7 @@ def client_and_publisher(
         embedded = EmbeddedChatClient(model, tokenizer)
         return embedded, InProcessPublisher(embedded)
 
-    def render(messages: Sequence[Message], reply_comes: bool) -> Sequence[int]:
-        return render_chat(tokenizer, messages, reply_comes=reply_comes)
-
-    client = VLLMTokenClient(sampler, render, seeds=False)
+    client = VLLMTokenClient(sampler, chat_renderer(tokenizer), seeds=False)
     return client, VLLMPublisher(sampler, clients=[client])
 
 

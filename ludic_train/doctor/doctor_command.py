@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -15,12 +15,11 @@ from ludic_gym.clients import VLLMTokenClient
 from ludic_gym.clients.transport import HttpOptions, HttpTransport
 from ludic_gym.commands.arguments import screen
 from ludic_gym.errors import ClientError, LudicError
-from ludic_gym.types import Message
 from ludic_train.doctor.checks import CHECKS, Check, Patient
 from ludic_train.doctor.findings import Finding, render
 from ludic_train.doctor.pushes import PUSH_CHECKS
 from ludic_train.inference.saved import model_and_spec
-from ludic_train.model import load_model, render_chat
+from ludic_train.model import chat_renderer, load_model
 
 BAD = 1
 ABOUT = """Compare a vLLM server with the model that it should serve: its flags, tokens, log-probs
@@ -68,12 +67,9 @@ async def examined(options: DoctorOptions) -> list[Finding]:
     model, tokenizer = load_model(folder, dtype=dtype)
     model.eval()
 
-    def template(messages: Sequence[Message], reply_comes: bool) -> Sequence[int]:
-        return render_chat(tokenizer, messages, reply_comes=reply_comes)
-
     url = options.url.rstrip("/").removesuffix("/v1")
     quick = HttpOptions(max_retries=1)
-    async with VLLMTokenClient(url, template, options=quick) as client:
+    async with VLLMTokenClient(url, chat_renderer(tokenizer), options=quick) as client:
         await client.model()
         patient = Patient(
             url=url,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import urlsplit
 
 from ludic_train.errors import QueueError, QueueReset, QueueUnavailable, Superseded
 
@@ -61,7 +61,7 @@ def _check_database(url: str) -> None:
     """Raise ValueError for a database that redis-py would take to be 0."""
     parts = urlsplit(url)
     named = parts.path.strip("/")
-    if parts.scheme != "unix" and named and not named.isdigit() and "db" not in parse_qs(url):
+    if parts.scheme != "unix" and named and not named.isdigit():
         raise ValueError(f"the database {named!r} is no number")
 
 

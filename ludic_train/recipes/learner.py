@@ -9,10 +9,10 @@ from pathlib import Path
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ludic_gym.clients import ChatClient, VLLMTokenClient
-from ludic_gym.types import MakePolicy, Message, Rollout
+from ludic_gym.types import MakePolicy, Rollout
 from ludic_train.inference import EmbeddedChatClient
 from ludic_train.inference.saved import PolicySpec, model_and_spec, policies
-from ludic_train.model import load_model, make_tiny_model, make_tokenizer, render_chat
+from ludic_train.model import chat_renderer, load_model, make_tiny_model, make_tokenizer
 from ludic_train.publishers import InProcessPublisher, PolicyPublisher, VLLMPublisher
 from ludic_train.publishers.checkpoint_names import lora_scaling
 
@@ -101,10 +101,7 @@ def _served(
     spec: PolicySpec,
     sampler: str | Sequence[str],
 ) -> Learner:
-    def render(messages: Sequence[Message], reply_comes: bool) -> Sequence[int]:
-        return render_chat(tokenizer, messages, reply_comes=reply_comes)
-
     # Seeds would end a vLLM on a CPU, and repeat no run elsewhere: batches change the rounding.
-    client = VLLMTokenClient(sampler, render, seeds=False)
+    client = VLLMTokenClient(sampler, chat_renderer(tokenizer), seeds=False)
     publisher = VLLMPublisher(sampler, clients=[client], lora_scaling=lora_scaling(model))
     return Learner(model=model, tokenizer=tokenizer, client=client, publisher=publisher, spec=spec)

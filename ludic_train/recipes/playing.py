@@ -12,13 +12,13 @@ from pathlib import Path
 
 from ludic_gym.clients import ChatClient, VLLMTokenClient
 from ludic_gym.errors import ClientError, ConfigError
-from ludic_gym.types import Message, Task
+from ludic_gym.types import Task
 from ludic_train.actor import ActorOptions, ActorSummary, Refresh, run_pipeline_actor
 from ludic_train.algorithms import RLAlgorithm
 from ludic_train.errors import ActorError
 from ludic_train.inference import EmbeddedChatClient
 from ludic_train.inference.saved import model_and_spec, policies
-from ludic_train.model import load_model, load_tokenizer, render_chat
+from ludic_train.model import chat_renderer, load_model, load_tokenizer
 from ludic_train.published import FollowingClient, newest
 from ludic_train.queues.urls import open_queue
 from ludic_train.recipes.remote import PUBLISHED, QUEUE, Address, read_address
@@ -95,11 +95,8 @@ async def _sampling(
         return following, following.refresh
     tokenizer = load_tokenizer(folder)
 
-    def render(messages: Sequence[Message], reply_comes: bool) -> Sequence[int]:
-        return render_chat(tokenizer, messages, reply_comes=reply_comes)
-
     # Seeds would end a vLLM on a CPU, and repeat no run elsewhere: batches change the rounding.
-    client = VLLMTokenClient(servers, render, seeds=False)
+    client = VLLMTokenClient(servers, chat_renderer(tokenizer), seeds=False)
     served = ServedVersions(servers, [client])
     stack.push_async_callback(client.aclose)
     stack.push_async_callback(served.aclose)

@@ -250,7 +250,7 @@ def own_games(
 ) -> Stage:
     """GRPO updates on episodes that the learner plays itself, or that come through a queue."""
     algo = own_algorithm(config.entropy)
-    max_lag = None if queue is None else config.max_lag
+    max_lag = config.max_lag
     if queue is not None and max_lag is None:
         max_lag = lag_of(config.minibatches)
     cfg = TrainerConfig(

@@ -179,6 +179,7 @@ def test_a_url_that_names_no_queue_is_refused(url):
         ("?socket_timeout=abc", "Invalid value for 'socket_timeout'"),
         ("?timeout=3", "unexpected keyword argument 'timeout'"),
         ("three", "the database 'three' is no number"),
+        ("three?a=1&db=2", "the database 'three' is no number"),
         ("?decode_responses=true", "remove decode_responses"),
     ],
 )
