@@ -20,14 +20,16 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from ludic_train.algorithms import make_sft
-from ludic_train.background import BackgroundSaver
-from ludic_train.checkpoint import CheckpointManager
-from ludic_train.model import make_tiny_model, make_tokenizer, save_model
-from ludic_train.resuming import save_shards, save_training
-from ludic_train.saw import SAWItem
-from ludic_train.sources import OfflineBatchSource
-from ludic_train.trainer import Trainer
+from ludic_train.algorithms.presets import make_sft
+from ludic_train.checkpoints.async_saver import BackgroundSaver
+from ludic_train.checkpoints.manager import CheckpointManager
+from ludic_train.checkpoints.training_state import save_shards, save_training
+from ludic_train.models.load import save_model
+from ludic_train.models.tiny import make_tiny_model
+from ludic_train.models.tokenizer import make_tokenizer
+from ludic_train.sources.offline import OfflineBatchSource
+from ludic_train.trainer.trainer import Trainer
+from ludic_train.types import SAWItem
 
 
 def trained(args: argparse.Namespace) -> tuple[Trainer, Callable[..., None]]:

@@ -30,10 +30,10 @@ from gymnasium.vector import SyncVectorEnv, VectorEnv
 from peers.rate import Work, best_rate, busy_share
 
 import ludic_gym  # noqa: F401  registers the environments
-from envs_registry import CATALOG
-from ludic_gym.graders import grade_number
+from envs_registry.catalog import CATALOG
+from ludic_gym.graders.numeric import grade_number
 from ludic_gym.spaces import TEXT
-from ludic_gym.vector import RaggedVectorEnv, make_ragged
+from ludic_gym.vector.ragged import RaggedVectorEnv, make_ragged
 
 PEERS = Path(__file__).parent / "peers" / "env_suites.py"
 CELLS = tuple(row + column for row in "ABC" for column in "123")

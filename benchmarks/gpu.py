@@ -21,12 +21,12 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from ludic_train.algorithms import make_grpo
-from ludic_train.config import Guards, TrainerConfig
-from ludic_train.logprobs import action_logprobs
-from ludic_train.saw import SAWItem
-from ludic_train.sharding import checkpoint_activations
-from ludic_train.trainer import Trainer
+from ludic_train.algorithms.presets import make_grpo
+from ludic_train.distributed.fsdp import checkpoint_activations
+from ludic_train.models.logprobs import action_logprobs
+from ludic_train.trainer.config import Guards, TrainerConfig
+from ludic_train.trainer.trainer import Trainer
+from ludic_train.types import SAWItem
 
 # hidden size, layers, heads, key-value heads, MLP size, vocabulary, tied embeddings
 SHAPES = {

@@ -35,10 +35,11 @@ from redis.asyncio import Redis
 from rich.console import Console
 from rich.table import Table
 
-from ludic_train.group_wire import group_from_bytes, group_to_bytes
-from ludic_train.groups import SAWGroup
-from ludic_train.queues import Progress, RedisQueue, Trained, TrainerReport
-from ludic_train.saw import SAWItem
+from ludic_train.pipeline.codec import group_from_bytes, group_to_bytes
+from ludic_train.pipeline.group import SAWGroup
+from ludic_train.pipeline.queues.base import Progress, Trained, TrainerReport
+from ludic_train.pipeline.queues.redis_stream import RedisQueue
+from ludic_train.types import SAWItem
 
 # Tokens of a row.
 LENGTHS = {"6 kB": 226, "44 kB": 1_680, "152 kB": 5_815}

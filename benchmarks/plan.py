@@ -19,12 +19,18 @@ from rich.console import Console
 from rich.table import Table
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from ludic_train.algorithms import make_grpo
-from ludic_train.config import Execution, Guards, TrainerConfig
-from ludic_train.estimate import Estimate, Load, estimate_update, measured_flops, model_from_config
-from ludic_train.saw import SAWItem
-from ludic_train.sharding import checkpoint_activations
-from ludic_train.trainer import Trainer
+from ludic_train.algorithms.presets import make_grpo
+from ludic_train.distributed.fsdp import checkpoint_activations
+from ludic_train.trainer.config import Execution, Guards, TrainerConfig
+from ludic_train.trainer.memory_estimate import (
+    Estimate,
+    Load,
+    estimate_update,
+    measured_flops,
+    model_from_config,
+)
+from ludic_train.trainer.trainer import Trainer
+from ludic_train.types import SAWItem
 
 
 def config_of(args: argparse.Namespace) -> Qwen3Config:

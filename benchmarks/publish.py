@@ -26,16 +26,17 @@ from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ludic_train.doctor.pushes import copy_seconds
-from ludic_train.model import load_model, make_tiny_model, make_tokenizer, save_model
-from ludic_train.publishers import (
-    FileWire,
-    GlooWire,
-    LoRAPublisher,
-    PolicyPublisher,
-    ReloadPublisher,
-    VLLMPublisher,
-)
-from ludic_train.serving import ServeOptions, find_vllm, started_server
+from ludic_train.models.load import load_model, save_model
+from ludic_train.models.tiny import make_tiny_model
+from ludic_train.models.tokenizer import make_tokenizer
+from ludic_train.publishers.base import PolicyPublisher
+from ludic_train.publishers.lora import LoRAPublisher
+from ludic_train.publishers.reload import ReloadPublisher
+from ludic_train.publishers.transports import FileWire, GlooWire
+from ludic_train.publishers.vllm import VLLMPublisher
+from ludic_train.serving.flags import ServeOptions
+from ludic_train.serving.installed import find_vllm
+from ludic_train.serving.process import started_server
 from ludic_vllm.wire import broadcast, gloo_group, join_store, open_store, packed, unpacked
 
 MODELS = {

@@ -18,11 +18,10 @@ from typing import Any
 import gymnasium as gym
 
 import ludic_gym  # noqa: F401  registers the environments
-from ludic_gym.clients import ToolSchema
-from ludic_gym.policies import ChatPolicy
-from ludic_gym.rollout import run_episodes
+from ludic_gym.policies.chat import ChatPolicy
+from ludic_gym.rollout.episodes import run_episodes
 from ludic_gym.spaces import TEXT
-from ludic_gym.types import Completion, Env, Message, Sampling, Task
+from ludic_gym.types import Completion, Env, Message, Sampling, Task, ToolSchema
 
 PROMPT_IDS = tuple(range(200))
 COMPLETION_IDS = (7, 9)

@@ -23,8 +23,10 @@ from rich.console import Console
 from rich.table import Table
 
 from ludic_gym.types import Message, Sampling
-from ludic_train.inference import EmbeddedChatClient
-from ludic_train.model import make_tiny_model, make_tokenizer, render_chat
+from ludic_train.inference.client import EmbeddedChatClient
+from ludic_train.models.chat_template import render_chat
+from ludic_train.models.tiny import make_tiny_model
+from ludic_train.models.tokenizer import make_tokenizer
 
 MODELS = {
     "tiny": {},

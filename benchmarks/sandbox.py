@@ -18,10 +18,10 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-from ludic_gym.sandbox import Limits, Program, Sandbox, open_sandbox
-from ludic_gym.sandbox.choice import BACKENDS, why_not
+from ludic_gym.sandbox.choice import BACKENDS, open_sandbox, why_not
 from ludic_gym.sandbox.launch import interpreter
 from ludic_gym.sandbox.monty import MontySandbox
+from ludic_gym.sandbox.types import Limits, Program, Sandbox
 
 SOURCE = "print(6 * 7)"
 LIMITS = Limits(wall_s=120.0)

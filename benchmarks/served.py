@@ -24,11 +24,14 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from ludic_gym.clients import VLLMChatClient, VLLMTokenClient
-from ludic_gym.clients.base import ChatClient
-from ludic_gym.types import Message, Sampling
-from ludic_train.inference import EmbeddedChatClient
-from ludic_train.model import chat_renderer, make_tiny_model, make_tokenizer, save_model
+from ludic_gym.clients.vllm_chat import VLLMChatClient
+from ludic_gym.clients.vllm_tokens import VLLMTokenClient
+from ludic_gym.types import ChatClient, Message, Sampling
+from ludic_train.inference.client import EmbeddedChatClient
+from ludic_train.models.chat_template import chat_renderer
+from ludic_train.models.load import save_model
+from ludic_train.models.tiny import make_tiny_model
+from ludic_train.models.tokenizer import make_tokenizer
 
 LOADS = {"moves of 4 tokens": (4, 1), "replies of 64 tokens": (64, 8)}
 

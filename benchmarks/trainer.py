@@ -32,14 +32,16 @@ from rich.table import Table
 
 import ludic_gym  # noqa: F401 - registers the environments
 from ludic_gym.types import Sampling, Task
-from ludic_train.algorithms import make_grpo, make_reinforce
-from ludic_train.config import Guards, TrainerConfig
+from ludic_train.algorithms.presets import make_grpo, make_reinforce
 from ludic_train.inference.saved import PolicySpec
-from ludic_train.model import make_tiny_model, make_tokenizer, save_model
-from ludic_train.recipes.learner import Learner, learner_from_nothing
-from ludic_train.saw import SAWItem
-from ludic_train.sources import RolloutBatchSource
-from ludic_train.trainer import Trainer
+from ludic_train.models.load import save_model
+from ludic_train.models.tiny import make_tiny_model
+from ludic_train.models.tokenizer import make_tokenizer
+from ludic_train.runs.learner import Learner, learner_from_nothing
+from ludic_train.sources.rollouts import RolloutBatchSource
+from ludic_train.trainer.config import Guards, TrainerConfig
+from ludic_train.trainer.trainer import Trainer
+from ludic_train.types import SAWItem
 
 LENGTHS = {
     "256 rows of 22 tokens": [22] * 256,

@@ -6,8 +6,7 @@ import gymnasium as gym
 import pettingzoo
 
 from envs_registry.adapters import ADAPTERS, AdapterEntry
-from envs_registry.catalog import CATALOG, EnvEntry
-from envs_registry.suites import SUITES, bench_kwargs
+from envs_registry.catalog import CATALOG, SUITES, EnvEntry, bench_kwargs
 
 __all__ = [
     "ADAPTERS",

@@ -44,9 +44,9 @@ CATALOG: tuple[EnvEntry, ...] = (
         id="ludic/TicTacToe-v0",
         title="Tic-Tac-Toe",
         description="Three in a row, against random or perfect play, or between two agents.",
-        gym="ludic_gym.envs.tic_tac_toe:TicTacToeEnv",
-        aec="ludic_gym.envs.tic_tac_toe:TicTacToeAECEnv",
-        parallel="ludic_gym.envs.tic_tac_toe:parallel_env",
+        gym="ludic_gym.envs.games.tic_tac_toe:TicTacToeEnv",
+        aec="ludic_gym.envs.games.tic_tac_toe:TicTacToeAECEnv",
+        parallel="ludic_gym.envs.games.tic_tac_toe:parallel_env",
         suites=("core", "multi-agent"),
         tags=("game", "two-player", "multi-turn", "procedural"),
         random_success=0.585,
@@ -56,7 +56,7 @@ CATALOG: tuple[EnvEntry, ...] = (
         id="ludic/Arithmetic-v0",
         title="Arithmetic",
         description="Short word problems with sums, differences and products of any size.",
-        gym="ludic_gym.envs.arithmetic:ArithmeticEnv",
+        gym="ludic_gym.envs.questions.arithmetic:ArithmeticEnv",
         suites=("core", "math"),
         tags=("maths", "single-turn", "procedural"),
     ),
@@ -64,7 +64,7 @@ CATALOG: tuple[EnvEntry, ...] = (
         id="ludic/GSM8K-v0",
         title="GSM8K",
         description="Grade-school word problems that take two to eight steps.",
-        gym="ludic_gym.envs.gsm8k:GSM8KEnv",
+        gym="ludic_gym.envs.questions.gsm8k:GSM8KEnv",
         bench_kwargs=REAL_TEST,
         suites=("core", "math"),
         tags=("maths", "single-turn", "dataset"),
@@ -234,7 +234,7 @@ CATALOG: tuple[EnvEntry, ...] = (
         id="ludic/MATH-v0",
         title="MATH",
         description="Competition problems whose answers are expressions.",
-        gym="ludic_gym.envs.maths:MATHEnv",
+        gym="ludic_gym.envs.questions.maths:MATHEnv",
         bench_kwargs=REAL_TEST,
         suites=("math",),
         tags=("maths", "single-turn", "dataset"),
@@ -243,7 +243,7 @@ CATALOG: tuple[EnvEntry, ...] = (
         id="ludic/MultipleChoice-v0",
         title="Multiple choice",
         description="Questions with options that are shuffled by the seed.",
-        gym="ludic_gym.envs.multiple_choice:MultipleChoiceEnv",
+        gym="ludic_gym.envs.questions.multiple_choice:MultipleChoiceEnv",
         bench_kwargs=REAL_TEST,
         suites=("questions",),
         tags=("knowledge", "single-turn", "dataset"),
@@ -252,7 +252,7 @@ CATALOG: tuple[EnvEntry, ...] = (
         id="ludic/ShortAnswer-v0",
         title="Short answer",
         description="Questions that a few words answer.",
-        gym="ludic_gym.envs.short_answer:ShortAnswerEnv",
+        gym="ludic_gym.envs.questions.short_answer:ShortAnswerEnv",
         bench_kwargs=REAL_TEST,
         suites=("questions",),
         tags=("knowledge", "single-turn", "dataset"),
@@ -261,7 +261,7 @@ CATALOG: tuple[EnvEntry, ...] = (
         id="ludic/InstructionFollowing-v0",
         title="Instruction following",
         description="A text that keeps instructions which a program can verify.",
-        gym="ludic_gym.envs.instruction_following:InstructionFollowingEnv",
+        gym="ludic_gym.envs.questions.instruction_following:InstructionFollowingEnv",
         suites=("questions",),
         tags=("writing", "single-turn", "procedural"),
     ),
@@ -321,7 +321,7 @@ CATALOG: tuple[EnvEntry, ...] = (
         id="ludic/CalculatorQA-v0",
         title="Calculator questions",
         description="Arithmetic that nobody does in the head, for agents with a calculator.",
-        gym="ludic_gym.envs.tool_envs.calculator_qa:CalculatorQAEnv",
+        gym="ludic_gym.envs.tools.calculator_qa:CalculatorQAEnv",
         suites=("tools",),
         tags=("tools", "maths", "single-turn", "procedural"),
     ),
@@ -329,7 +329,7 @@ CATALOG: tuple[EnvEntry, ...] = (
         id="ludic/PythonToolMath-v0",
         title="Maths with Python",
         description="Questions about numbers, for agents that can run a short program.",
-        gym="ludic_gym.envs.tool_envs.python_tool_math:PythonToolMathEnv",
+        gym="ludic_gym.envs.tools.python_tool_math:PythonToolMathEnv",
         suites=("tools",),
         tags=("tools", "maths", "code", "single-turn", "procedural"),
     ),
@@ -337,7 +337,7 @@ CATALOG: tuple[EnvEntry, ...] = (
         id="ludic/RetrievalQA-v0",
         title="Questions to look up",
         description="Questions that take two or three documents, for agents that can search.",
-        gym="ludic_gym.envs.tool_envs.retrieval_qa:RetrievalQAEnv",
+        gym="ludic_gym.envs.tools.retrieval_qa:RetrievalQAEnv",
         suites=("tools",),
         tags=("tools", "knowledge", "single-turn"),
     ),
@@ -345,8 +345,22 @@ CATALOG: tuple[EnvEntry, ...] = (
         id="ludic/ToolCalls-v0",
         title="Tool calls",
         description="Errands done by calls to a calendar, a bank and a shop.",
-        gym="ludic_gym.envs.tool_envs.tool_calls:ToolCallsEnv",
+        gym="ludic_gym.envs.tools.tool_calls:ToolCallsEnv",
         suites=("tools",),
         tags=("tools", "multi-turn", "procedural"),
     ),
 )
+
+_NAMES = sorted({name for entry in CATALOG for name in entry.suites})
+
+# From each suite's name to the ids in it, in the catalogue's order.
+SUITES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {name: tuple(entry.id for entry in CATALOG if name in entry.suites) for name in _NAMES}
+)
+
+_BENCH_KWARGS = {entry.id: entry.bench_kwargs for entry in CATALOG}
+
+
+def bench_kwargs(suite: str) -> Mapping[str, Mapping[str, str]]:
+    """The ids of a suite, each with what the suite makes it with. Raises KeyError for no suite."""
+    return {env_id: _BENCH_KWARGS[env_id] for env_id in SUITES[suite]}

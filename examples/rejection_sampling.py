@@ -18,17 +18,20 @@ from typing import Any
 
 import gymnasium as gym
 
-from ludic_gym.envs.base import Info, TextEnv, Turn, ending
-from ludic_gym.policies import ChatPolicy
+from ludic_gym.envs.core.base import Info, TextEnv, Turn, ending
+from ludic_gym.policies.chat import ChatPolicy
 from ludic_gym.records import read_rollouts, recorded
-from ludic_gym.rollout import grouped, run_episodes
+from ludic_gym.rollout.episodes import run_episodes
+from ludic_gym.rollout.groups import grouped
 from ludic_gym.types import Env, Sampling, Task
-from ludic_train.algorithms import make_rejection_sampling
-from ludic_train.inference import EmbeddedChatClient
-from ludic_train.model import make_tiny_model, make_tokenizer
-from ludic_train.publishers import InProcessPublisher
-from ludic_train.sources import OfflineBatchSource, recorded_items
-from ludic_train.trainer import Trainer, TrainerConfig
+from ludic_train.algorithms.presets import make_rejection_sampling
+from ludic_train.inference.client import EmbeddedChatClient
+from ludic_train.models.tiny import make_tiny_model
+from ludic_train.models.tokenizer import make_tokenizer
+from ludic_train.publishers.base import InProcessPublisher
+from ludic_train.sources.offline import OfflineBatchSource
+from ludic_train.sources.recorded import recorded_items
+from ludic_train.trainer.trainer import Trainer, TrainerConfig
 
 ENV_ID = "example/HigherDigit-v0"
 BATCH = 8

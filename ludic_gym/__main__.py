@@ -2,7 +2,7 @@
 
 import sys
 
-from ludic_gym.cli import main
+from ludic_gym.commands.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

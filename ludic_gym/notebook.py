@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 
-from ludic_gym.envs.base import TextEnv
+from ludic_gym.envs.core.base import TextEnv
 from ludic_gym.types import Episode, Rollout, Step
 
 if TYPE_CHECKING:
-    from ludic_gym.bench import BenchResult
+    from ludic_gym.bench.result import BenchResult
 
 MOST_TURNS = 50
 _PRE = "margin:0.2em 0 0.4em;white-space:pre-wrap;text-align:left"
@@ -27,7 +27,7 @@ def load_ipython_extension(shell: Any) -> None:  # noqa: ANN401 - IPython is not
     shown: dict[tuple[str, str], Callable[[Any], str | None]] = {
         ("ludic_gym.types", "Rollout"): rollout_html,
         ("ludic_gym.types", "Episode"): episode_html,
-        ("ludic_gym.envs.base", "TextEnv"): env_html,
+        ("ludic_gym.envs.core.base", "TextEnv"): env_html,
         ("gymnasium.core", "Wrapper"): _wrapped_html,
         ("ludic_gym.bench.result", "BenchResult"): result_html,
     }

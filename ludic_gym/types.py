@@ -7,7 +7,7 @@ chose in that turn, a `Completion` is one model call behind the decision.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NotRequired, Protocol, TypedDict
 
@@ -192,3 +192,20 @@ class Policy(Protocol):
 
 # Policies are built for one env, because the reference ones (oracle, random) look into it.
 MakePolicy = Callable[[Env], Policy]
+
+# A function's name, description and JSON schema, in the form chat APIs and templates take:
+# {"type": "function", "function": {"name": ..., "description": ..., "parameters": ...}}.
+ToolSchema = Mapping[str, Any]
+
+
+class ChatClient(Protocol):
+    """Completes dialogs, many at a time."""
+
+    async def complete(
+        self, messages: Sequence[Message], sampling: Sampling, tools: Sequence[ToolSchema] = ()
+    ) -> Completion:
+        """The next assistant message.
+
+        A dialog that ends with an assistant message has that message continued; the completion
+        holds only what is new. Raises ClientError if there is no usable answer.
+        """

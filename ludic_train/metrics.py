@@ -11,9 +11,6 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
-
 from ludic_train.errors import MetricError
 
 
@@ -123,16 +120,3 @@ def _counted(metric: Metric) -> bool:
             return metric != Peak()
         case Total():
             return True
-
-
-def stats_from(pairs: Mapping[str, tuple[Tensor, Tensor]]) -> Metrics:
-    """The `Stat`s of (sum, count) scalars on any device, fetched in one transfer."""
-    scalars = [part.detach() for pair in pairs.values() for part in pair]
-    if not scalars:
-        return {}
-    device = scalars[0].device
-    numbers = torch.stack([scalar.double().to(device) for scalar in scalars]).tolist()
-    return {
-        name: Stat(total, count)
-        for name, total, count in zip(pairs, numbers[::2], numbers[1::2], strict=True)
-    }

@@ -26,14 +26,7 @@ from vllm.model_executor.model_loader.reload import (
 )
 
 from ludic_vllm.tied import repair_tied_head
-from ludic_vllm.wire import (
-    ParamInfo,
-    broadcast,
-    buffer_bytes,
-    gloo_group,
-    join_store,
-    unpacked,
-)
+from ludic_vllm.wire import ParamInfo, broadcast, buffer_bytes, gloo_group, join_store, unpacked
 
 SHOWN_NAMES = 4
 # "type: ignore[misc]": vLLM is not installed where types are checked.

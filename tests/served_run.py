@@ -6,17 +6,19 @@ from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ludic_train.actor import ActorOptions
 from ludic_train.inference.saved import PolicySpec, write_policy_spec
-from ludic_train.logs import JSONLLogger
-from ludic_train.model import make_tiny_model, make_tokenizer, save_model
-from ludic_train.queues import open_queue
-from ludic_train.recipes import TIC_TAC_TOE
-from ludic_train.recipes.learner import Learner, learner_from_model
-from ludic_train.recipes.playing import play_remotely
-from ludic_train.recipes.recipe import own_algorithm, own_games
-from ludic_train.recipes.remote import read_address
-from ludic_train.recipes.run import Run, Stage, carry_out
+from ludic_train.loggers.loggers import JSONLLogger
+from ludic_train.models.load import save_model
+from ludic_train.models.tiny import make_tiny_model
+from ludic_train.models.tokenizer import make_tokenizer
+from ludic_train.pipeline.actor import ActorOptions
+from ludic_train.pipeline.queues.open_queue import open_queue
+from ludic_train.recipes.tic_tac_toe import TIC_TAC_TOE
+from ludic_train.runs.actor_loop import play_remotely
+from ludic_train.runs.learner import Learner, learner_from_model
+from ludic_train.runs.remote import read_address
+from ludic_train.runs.run import Run, Stage, carry_out
+from ludic_train.runs.train import own_algorithm, own_games
 
 OPTIONS = ActorOptions(group_size=2, concurrency=8, grace_s=1.0)
 # Every first move of a model that knows nothing is illegal, and equal rewards teach nothing.

@@ -20,15 +20,16 @@ from pathlib import Path
 import gymnasium as gym
 
 import ludic_gym  # noqa: F401 (registers the ids)
-from ludic_gym.policies import ChatPolicy
+from ludic_gym.policies.chat import ChatPolicy
 from ludic_gym.types import Env, Sampling, Task
-from ludic_train.algorithms import make_grpo
-from ludic_train.inference import EmbeddedChatClient
+from ludic_train.algorithms.presets import make_grpo
+from ludic_train.inference.client import EmbeddedChatClient
 from ludic_train.metrics import Metrics
-from ludic_train.model import make_tiny_model, make_tokenizer
-from ludic_train.publishers import InProcessPublisher
-from ludic_train.sources import RolloutBatchSource
-from ludic_train.trainer import Trainer, TrainerConfig
+from ludic_train.models.tiny import make_tiny_model
+from ludic_train.models.tokenizer import make_tokenizer
+from ludic_train.publishers.base import InProcessPublisher
+from ludic_train.sources.rollouts import RolloutBatchSource
+from ludic_train.trainer.trainer import Trainer, TrainerConfig
 
 HOLE = "def f(x, y):\n    return x {} y"
 # Both - and ^ do it for these, and nothing else does.

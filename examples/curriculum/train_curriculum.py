@@ -16,16 +16,17 @@ from typing import Any
 
 import gymnasium as gym
 
-from ludic_gym.envs.base import Info, TextEnv, Turn, ending, pick
-from ludic_gym.policies import ChatPolicy
+from ludic_gym.envs.core.base import Info, TextEnv, Turn, ending, pick
+from ludic_gym.policies.chat import ChatPolicy
 from ludic_gym.types import Env, Rollout, Sampling, Task
-from ludic_train.algorithms import make_grpo
-from ludic_train.inference import EmbeddedChatClient
+from ludic_train.algorithms.presets import make_grpo
+from ludic_train.inference.client import EmbeddedChatClient
 from ludic_train.metrics import Metrics, Stat
-from ludic_train.model import make_tiny_model, make_tokenizer
-from ludic_train.publishers import InProcessPublisher
-from ludic_train.sources import RolloutBatchSource
-from ludic_train.trainer import Trainer, TrainerConfig
+from ludic_train.models.tiny import make_tiny_model
+from ludic_train.models.tokenizer import make_tokenizer
+from ludic_train.publishers.base import InProcessPublisher
+from ludic_train.sources.rollouts import RolloutBatchSource
+from ludic_train.trainer.trainer import Trainer, TrainerConfig
 
 ENV_ID = "example/Echo-v0"
 LETTERS, LONGEST, SOLVED = "abcd", 4, 0.8

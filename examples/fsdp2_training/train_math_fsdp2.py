@@ -26,21 +26,22 @@ import torch
 from torch import Tensor
 
 import ludic_gym  # noqa: F401 - makes the ids known
-from ludic_gym.bench import bench_tasks, run_bench
-from ludic_gym.clients import ChatClient
+from ludic_gym.bench.runner import run_bench
+from ludic_gym.bench.tasks import bench_tasks
 from ludic_gym.parsers import boxed_parser, compose_parsers, think_prefix_parser
-from ludic_gym.policies import ChatPolicy, Parsed, RejectCutOff
-from ludic_gym.types import Env, Policy, Sampling, Task
-from ludic_train.algorithms import make_dapo
-from ludic_train.inference import EmbeddedChatClient
+from ludic_gym.policies.chat import ChatPolicy
+from ludic_gym.policies.parsed import Parsed, RejectCutOff
+from ludic_gym.types import ChatClient, Env, Policy, Sampling, Task
+from ludic_train.algorithms.presets import make_dapo
+from ludic_train.distributed.fsdp import checkpoint_activations, shard_model
+from ludic_train.distributed.ranks import rank, world_size
+from ludic_train.inference.client import EmbeddedChatClient
 from ludic_train.inference.saved import PolicySpec
 from ludic_train.metrics import Metrics
-from ludic_train.publishers import PolicyPublisher
-from ludic_train.ranks import rank, world_size
-from ludic_train.recipes.learner import learner_from_model, learner_from_nothing
-from ludic_train.sharding import checkpoint_activations, shard_model
-from ludic_train.sources import RolloutBatchSource
-from ludic_train.trainer import Trainer, TrainerConfig
+from ludic_train.publishers.base import PolicyPublisher
+from ludic_train.runs.learner import learner_from_model, learner_from_nothing
+from ludic_train.sources.rollouts import RolloutBatchSource
+from ludic_train.trainer.trainer import Trainer, TrainerConfig
 
 ENV_ID = "ludic/MATH-v0"
 PROMPT = "Think inside <think></think>, then give the final answer as \\boxed{...}."

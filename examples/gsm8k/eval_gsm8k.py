@@ -13,11 +13,16 @@ import asyncio
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from ludic_gym.bench import BenchResult, bench_tasks, open_transcripts, run_bench
-from ludic_gym.clients import ChatClient, OpenAIChatClient, ScriptedClient
+from ludic_gym.bench.records import open_transcripts
+from ludic_gym.bench.result import BenchResult
+from ludic_gym.bench.runner import run_bench
+from ludic_gym.bench.tasks import bench_tasks
+from ludic_gym.clients.openai import OpenAIChatClient
+from ludic_gym.clients.scripted import ScriptedClient
 from ludic_gym.parsers import xml_tag_parser
-from ludic_gym.policies import ChatPolicy, Parsed
-from ludic_gym.types import Env, Policy, Sampling
+from ludic_gym.policies.chat import ChatPolicy
+from ludic_gym.policies.parsed import Parsed
+from ludic_gym.types import ChatClient, Env, Policy, Sampling
 
 PROMPT = "Think step by step, then give just the number inside <answer></answer>."
 

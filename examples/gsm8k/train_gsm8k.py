@@ -21,15 +21,16 @@ import gymnasium as gym
 
 import ludic_gym  # noqa: F401 - makes the ids known
 from ludic_gym.parsers import compose_parsers, think_prefix_parser, xml_tag_parser
-from ludic_gym.policies import ChatPolicy, Parsed, RejectCutOff
+from ludic_gym.policies.chat import ChatPolicy
+from ludic_gym.policies.parsed import Parsed, RejectCutOff
 from ludic_gym.types import Env, Policy, Sampling, Task
-from ludic_train.algorithms import make_grpo
+from ludic_train.algorithms.presets import make_grpo
 from ludic_train.inference.saved import PolicySpec
 from ludic_train.metrics import Metrics
-from ludic_train.model import save_model
-from ludic_train.recipes.learner import Learner, learner_from_model, learner_from_nothing
-from ludic_train.sources import RolloutBatchSource
-from ludic_train.trainer import Trainer, TrainerConfig
+from ludic_train.models.load import save_model
+from ludic_train.runs.learner import Learner, learner_from_model, learner_from_nothing
+from ludic_train.sources.rollouts import RolloutBatchSource
+from ludic_train.trainer.trainer import Trainer, TrainerConfig
 
 PROMPT = "Think inside <think></think>, then give just the number inside <answer></answer>."
 

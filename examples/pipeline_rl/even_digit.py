@@ -17,9 +17,11 @@ from typing import Any
 import gymnasium as gym
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ludic_gym.envs.base import Info, TextEnv, Turn, ending
+from ludic_gym.envs.core.base import Info, TextEnv, Turn, ending
 from ludic_gym.types import Sampling, Task
-from ludic_train.model import make_tiny_model, make_tokenizer, save_model
+from ludic_train.models.load import save_model
+from ludic_train.models.tiny import make_tiny_model
+from ludic_train.models.tokenizer import make_tokenizer
 
 QUESTION = "An even digit, please."
 

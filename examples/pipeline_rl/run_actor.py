@@ -17,16 +17,16 @@ from contextlib import AsyncExitStack
 
 import even_digit
 
-from ludic_gym.clients import ChatClient, VLLMTokenClient
-from ludic_gym.policies import ChatPolicy
-from ludic_gym.types import Env
-from ludic_train.actor import ActorOptions, Refresh, run_pipeline_actor
-from ludic_train.algorithms import make_grpo
-from ludic_train.inference import EmbeddedChatClient
-from ludic_train.model import chat_renderer
-from ludic_train.published import FollowingClient
-from ludic_train.queues import open_queue
-from ludic_train.served import ServedVersions
+from ludic_gym.clients.vllm_tokens import VLLMTokenClient
+from ludic_gym.policies.chat import ChatPolicy
+from ludic_gym.types import ChatClient, Env
+from ludic_train.algorithms.presets import make_grpo
+from ludic_train.inference.client import EmbeddedChatClient
+from ludic_train.models.chat_template import chat_renderer
+from ludic_train.pipeline.actor import ActorOptions, Refresh, run_pipeline_actor
+from ludic_train.pipeline.queues.open_queue import open_queue
+from ludic_train.pipeline.server_versions import ServedVersions
+from ludic_train.publishers.folder import FollowingClient
 
 
 def own_sampler(params: str) -> tuple[ChatClient, Refresh]:

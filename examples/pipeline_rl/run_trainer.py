@@ -17,16 +17,16 @@ from pathlib import Path
 
 import even_digit
 
-from ludic_train.algorithms import make_grpo
-from ludic_train.checkpoint import CheckpointManager
+from ludic_train.algorithms.presets import make_grpo
+from ludic_train.checkpoints.manager import CheckpointManager
+from ludic_train.checkpoints.training_state import resume_training, save_training
 from ludic_train.metrics import Metrics
-from ludic_train.model import save_model
-from ludic_train.published import FolderPublisher
-from ludic_train.publishers import VLLMPublisher
-from ludic_train.queues import open_queue
-from ludic_train.resuming import resume_training, save_training
-from ludic_train.sources import PipelineBatchSource
-from ludic_train.trainer import Trainer, TrainerConfig
+from ludic_train.models.load import save_model
+from ludic_train.pipeline.queues.open_queue import open_queue
+from ludic_train.pipeline.source import PipelineBatchSource
+from ludic_train.publishers.folder import FolderPublisher
+from ludic_train.publishers.vllm import VLLMPublisher
+from ludic_train.trainer.trainer import Trainer, TrainerConfig
 
 
 def show(version: int, metrics: Metrics) -> None:

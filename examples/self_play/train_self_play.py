@@ -18,18 +18,22 @@ from typing import Any
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ludic_gym.contexts import LatestObservation
-from ludic_gym.policies import ChatPolicy, RandomPolicy
-from ludic_gym.rollout import fixed_seats, run_matches
+from ludic_gym.policies.chat import ChatPolicy
+from ludic_gym.policies.reference import RandomPolicy
+from ludic_gym.rollout.episodes import fixed_seats, run_matches
 from ludic_gym.types import Rollout, Sampling, Task
-from ludic_train.algorithms import RLAlgorithm, make_self_play, make_sft
-from ludic_train.inference import EmbeddedChatClient
+from ludic_train.algorithms.presets import RLAlgorithm, make_self_play, make_sft
+from ludic_train.inference.client import EmbeddedChatClient
 from ludic_train.metrics import Metrics, Stat
-from ludic_train.model import make_tiny_model, make_tokenizer
-from ludic_train.publishers import InProcessPublisher
-from ludic_train.rendering import with_token_ids
-from ludic_train.saw import SAWBatch, items_from
-from ludic_train.sources import OfflineBatchSource, recorded_items
-from ludic_train.trainer import Trainer, TrainerConfig
+from ludic_train.models.chat_template import with_token_ids
+from ludic_train.models.tiny import make_tiny_model
+from ludic_train.models.tokenizer import make_tokenizer
+from ludic_train.publishers.base import InProcessPublisher
+from ludic_train.rows import items_from
+from ludic_train.sources.offline import OfflineBatchSource
+from ludic_train.sources.recorded import recorded_items
+from ludic_train.trainer.trainer import Trainer, TrainerConfig
+from ludic_train.types import SAWBatch
 
 ENV_ID = "ludic/TicTacToe-v0"
 CELLS = [f"{row}{column}" for row in "ABC" for column in "123"]

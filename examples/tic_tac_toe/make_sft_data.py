@@ -11,9 +11,9 @@ import argparse
 import asyncio
 from pathlib import Path
 
-from ludic_gym.policies import OraclePolicy
+from ludic_gym.policies.reference import OraclePolicy
 from ludic_gym.records import recorded
-from ludic_gym.rollout import run_episodes
+from ludic_gym.rollout.episodes import run_episodes
 from ludic_gym.types import Task
 
 

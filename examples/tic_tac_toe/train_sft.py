@@ -20,13 +20,16 @@ from make_sft_data import make
 from ludic_gym.contexts import LatestObservation
 from ludic_gym.records import read_rollouts
 from ludic_gym.types import Rollout
-from ludic_train.algorithms import make_sft
+from ludic_train.algorithms.presets import make_sft
 from ludic_train.inference.saved import PolicySpec, write_policy_spec
 from ludic_train.metrics import Metrics
-from ludic_train.model import make_tiny_model, make_tokenizer, save_model
-from ludic_train.rendering import with_token_ids
-from ludic_train.sources import OfflineBatchSource, recorded_items
-from ludic_train.trainer import Trainer, TrainerConfig
+from ludic_train.models.chat_template import with_token_ids
+from ludic_train.models.load import save_model
+from ludic_train.models.tiny import make_tiny_model
+from ludic_train.models.tokenizer import make_tokenizer
+from ludic_train.sources.offline import OfflineBatchSource
+from ludic_train.sources.recorded import recorded_items
+from ludic_train.trainer.trainer import Trainer, TrainerConfig
 
 SPEC = PolicySpec(context="latest", system_prompt="", max_tokens=8)
 

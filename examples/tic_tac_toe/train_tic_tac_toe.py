@@ -22,27 +22,26 @@ from pathlib import Path
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ludic_gym.clients import ChatClient, VLLMTokenClient
+from ludic_gym.clients.vllm_tokens import VLLMTokenClient
 from ludic_gym.contexts import LatestObservation
-from ludic_gym.policies import ChatPolicy, RandomPolicy
-from ludic_gym.rollout import run_episodes
-from ludic_gym.types import Env, Rollout, Sampling, Task
-from ludic_train.algorithms import make_grpo, make_sft
-from ludic_train.inference import EmbeddedChatClient, PolicySpec
-from ludic_train.inference.saved import model_and_spec, write_policy_spec
+from ludic_gym.policies.chat import ChatPolicy
+from ludic_gym.policies.reference import RandomPolicy
+from ludic_gym.rollout.episodes import run_episodes
+from ludic_gym.types import ChatClient, Env, Rollout, Sampling, Task
+from ludic_train.algorithms.presets import make_grpo, make_sft
+from ludic_train.inference.client import EmbeddedChatClient
+from ludic_train.inference.saved import PolicySpec, model_and_spec, write_policy_spec
 from ludic_train.metrics import Metrics
-from ludic_train.model import (
-    chat_renderer,
-    load_model,
-    make_tiny_model,
-    make_tokenizer,
-    save_model,
-)
-from ludic_train.publishers import InProcessPublisher, PolicyPublisher, VLLMPublisher
-from ludic_train.rendering import with_token_ids
-from ludic_train.saw import items_from
-from ludic_train.sources import OfflineBatchSource, RolloutBatchSource
-from ludic_train.trainer import Trainer, TrainerConfig
+from ludic_train.models.chat_template import chat_renderer, with_token_ids
+from ludic_train.models.load import load_model, save_model
+from ludic_train.models.tiny import make_tiny_model
+from ludic_train.models.tokenizer import make_tokenizer
+from ludic_train.publishers.base import InProcessPublisher, PolicyPublisher
+from ludic_train.publishers.vllm import VLLMPublisher
+from ludic_train.rows import items_from
+from ludic_train.sources.offline import OfflineBatchSource
+from ludic_train.sources.rollouts import RolloutBatchSource
+from ludic_train.trainer.trainer import Trainer, TrainerConfig
 
 ENV, MAX_TOKENS, MINIBATCHES = "ludic/TicTacToe-v0", 4, 4
 # How the model is asked, here and by `ludic play`, `ludic bench` and `ludic train --model`.

@@ -17,11 +17,15 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 
 import ludic_gym  # noqa: F401 (registers the ids)
-from ludic_gym.clients import ChatClient, OpenAIChatClient, ScriptedClient
+from ludic_gym.clients.openai import OpenAIChatClient
+from ludic_gym.clients.scripted import ScriptedClient
 from ludic_gym.parsers import xml_tag_parser
-from ludic_gym.policies import ChatPolicy, OraclePolicy, Parsed, TextTools, ToolUse
-from ludic_gym.rollout import run_episodes
-from ludic_gym.types import Env, MakePolicy, Message, Policy, Sampling, Task
+from ludic_gym.policies.chat import ChatPolicy
+from ludic_gym.policies.parsed import Parsed
+from ludic_gym.policies.reference import OraclePolicy
+from ludic_gym.policies.tool_use import TextTools, ToolUse
+from ludic_gym.rollout.episodes import run_episodes
+from ludic_gym.types import ChatClient, Env, MakePolicy, Message, Policy, Sampling, Task
 
 
 def calculating(messages: Sequence[Message], sampling: Sampling) -> str:

@@ -10,8 +10,8 @@ from typing import Any
 
 from ludic_gym.adapters.extras import needed
 from ludic_gym.adapters.two_seats import Ended, TwoSeatsEnv
-from ludic_gym.envs.base import Info, TextEnv, Turn, checked_choice, pick
-from ludic_gym.envs.seats import PLAYERS
+from ludic_gym.envs.core.base import Info, TextEnv, Turn, checked_choice, pick
+from ludic_gym.envs.core.seats import PLAYERS
 
 # Go keeps the size of its board in variables of its module: there can be but one in a process.
 GO_SIZE = 9

@@ -11,7 +11,7 @@ from typing import Any
 
 from ludic_gym.adapters.extras import needed
 from ludic_gym.adapters.randomness import lent_generators, seeded_state
-from ludic_gym.envs.base import Info, TextEnv, Turn, checked_choice, ending
+from ludic_gym.envs.core.base import Info, TextEnv, Turn, checked_choice, ending
 from ludic_gym.errors import ConfigError, NoOracle
 
 PROMPT = (

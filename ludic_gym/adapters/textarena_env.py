@@ -9,7 +9,7 @@ import numpy as np
 
 from ludic_gym.adapters.textarena_game import Match, known_game, new_match
 from ludic_gym.adapters.two_seats import Ended, TwoSeatsEnv
-from ludic_gym.envs.base import Info, TextEnv, Turn, ending
+from ludic_gym.envs.core.base import Info, TextEnv, Turn, ending
 
 PROMPT = (
     "You play a game. Its rules, and in which form it takes your moves, come with the first "

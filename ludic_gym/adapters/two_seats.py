@@ -6,8 +6,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
-from ludic_gym.envs.base import ending
-from ludic_gym.envs.seats import PLAYERS, SeatsAECEnv, other
+from ludic_gym.envs.core.base import ending
+from ludic_gym.envs.core.seats import PLAYERS, SeatsAECEnv, other
 from ludic_gym.errors import EnvError
 from ludic_gym.spaces import TextObservation
 

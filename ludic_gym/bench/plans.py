@@ -8,12 +8,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from envs_registry import SUITES, bench_kwargs
+from envs_registry.catalog import SUITES, bench_kwargs
 from ludic_gym.bench.folder import read_request, transcript_path
 from ludic_gym.bench.records import read_scores
 from ludic_gym.bench.runner import Job
 from ludic_gym.bench.tasks import bench_tasks
-from ludic_gym.policies import ReplayPolicy
+from ludic_gym.policies.reference import ReplayPolicy
 from ludic_gym.records import read_episodes
 from ludic_gym.types import Env, Policy, Rollout, Sampling
 

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from ludic_gym.clients import OpenAIChatClient
+from ludic_gym.clients.openai import OpenAIChatClient
 from ludic_gym.clients.transport import Usage
 from ludic_gym.errors import ConfigError
 from ludic_gym.plugins import find_plugins, imported, load_plugin
-from ludic_gym.policies import ChatPolicy, OraclePolicy, RandomPolicy
+from ludic_gym.policies.chat import ChatPolicy
+from ludic_gym.policies.reference import OraclePolicy, RandomPolicy
 from ludic_gym.types import Env, MakePolicy, Policy
 
 REFERENCE_POLICIES: dict[str, MakePolicy] = {"oracle": OraclePolicy, "random": RandomPolicy}

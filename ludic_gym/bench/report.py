@@ -19,7 +19,7 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from envs_registry import CATALOG
+from envs_registry.catalog import CATALOG
 from ludic_gym.bench.result import BenchResult
 from ludic_gym.bench.statistics import Interval
 from ludic_gym.bench.tally import Tally

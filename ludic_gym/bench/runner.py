@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from ludic_gym.bench.result import BenchResult, score
 from ludic_gym.bench.tally import Tally
-from ludic_gym.rollout import run_episodes
+from ludic_gym.rollout.episodes import run_episodes
 from ludic_gym.types import Env, Episode, MakePolicy, Policy, Task
 
 Job = Task | tuple[Task, MakePolicy]

@@ -8,9 +8,9 @@ from typing import Any
 
 import gymnasium as gym
 
-from ludic_gym.envs.base import TextEnv
+from ludic_gym.envs.core.base import TextEnv
 from ludic_gym.errors import ConfigError
-from ludic_gym.rollout import grouped
+from ludic_gym.rollout.groups import grouped
 from ludic_gym.sampling import check_sampling
 from ludic_gym.types import Sampling, Task
 

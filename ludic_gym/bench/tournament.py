@@ -9,9 +9,8 @@ from itertools import combinations
 
 from ludic_gym.bench.ratings import Game
 from ludic_gym.errors import ConfigError
-from ludic_gym.rollout import run_matches
-from ludic_gym.rollout.episodes import MakePlayer
-from ludic_gym.seeds import derived_seed
+from ludic_gym.rollout.episodes import MakePlayer, run_matches
+from ludic_gym.sampling import derived_seed
 from ludic_gym.types import Episode, Task
 
 

@@ -10,10 +10,9 @@ from dataclasses import asdict
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
-from ludic_gym.clients.base import ChatClient, ToolSchema
 from ludic_gym.errors import ConfigError, DataError
 from ludic_gym.records import completion_from_json, completion_to_json
-from ludic_gym.types import Completion, Message, Sampling
+from ludic_gym.types import ChatClient, Completion, Message, Sampling, ToolSchema
 
 
 class CachingClient:

@@ -7,10 +7,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
-from ludic_gym.clients.base import ToolSchema
 from ludic_gym.clients.transport import excerpt
 from ludic_gym.errors import ClientError
-from ludic_gym.types import Completion, FinishReason, Message, Sampling, ToolCall
+from ludic_gym.types import Completion, FinishReason, Message, Sampling, ToolCall, ToolSchema
 
 T = TypeVar("T")
 _FINISH_REASONS: dict[str, FinishReason] = {

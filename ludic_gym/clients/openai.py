@@ -5,16 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
-from ludic_gym.clients.base import ToolSchema
-from ludic_gym.clients.chat_format import (
-    chat_body,
-    count_usage,
-    needed,
-    plain_completion,
-)
+from ludic_gym.clients.chat_format import chat_body, count_usage, needed, plain_completion
 from ludic_gym.clients.transport import HttpOptions, HttpTransport, Usage
 from ludic_gym.errors import ClientError
-from ludic_gym.types import Completion, Message, Sampling
+from ludic_gym.types import Completion, Message, Sampling, ToolSchema
 
 CHAT_ROUTE, MODELS_ROUTE = "/v1/chat/completions", "/v1/models"
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from ludic_gym.clients.base import ToolSchema
 from ludic_gym.errors import ConfigError, ScriptExhausted
-from ludic_gym.types import Completion, FinishReason, Message, Sampling, ToolCall
+from ludic_gym.types import Completion, FinishReason, Message, Sampling, ToolCall, ToolSchema
 
 Reply = str | Message
 Script = Callable[[Sequence[Message], Sampling], Reply]

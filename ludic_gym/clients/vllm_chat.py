@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ludic_gym.clients.base import ToolSchema
 from ludic_gym.clients.chat_format import (
     chat_body,
     first_choice,
@@ -16,7 +15,7 @@ from ludic_gym.clients.chat_format import (
 )
 from ludic_gym.clients.openai import CHAT_ROUTE
 from ludic_gym.clients.vllm_server import NEUTRAL, VLLMClient
-from ludic_gym.types import Completion, Message, Sampling
+from ludic_gym.types import Completion, Message, Sampling, ToolSchema
 
 
 class VLLMChatClient(VLLMClient):

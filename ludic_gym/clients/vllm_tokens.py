@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ludic_gym.clients.base import ToolSchema
 from ludic_gym.clients.chat_format import (
     finish_reason,
     first_choice,
@@ -17,7 +16,7 @@ from ludic_gym.clients.transport import HttpOptions
 from ludic_gym.clients.vllm_server import NEUTRAL, VLLMClient, versions_of
 from ludic_gym.errors import ClientError
 from ludic_gym.prompts import ExactPrompts, Render
-from ludic_gym.types import Completion, Message, Sampling
+from ludic_gym.types import Completion, Message, Sampling, ToolSchema
 
 GENERATE_ROUTE = "/inference/v1/generate"
 

@@ -69,7 +69,7 @@ class Rows(Sequence[T], Generic[T]):
         return self.items[index]
 
 
-def load(
+def load_rows(
     name: str | None,
     parse: Callable[[Row], T],
     *,

@@ -11,8 +11,7 @@ from itertools import groupby, product
 from typing import Any
 
 from ludic_gym.errors import DataError
-from ludic_gym.graders.extract import said
-from ludic_gym.graders.grade import Grade
+from ludic_gym.graders.extract import Grade, said
 
 _WORD = re.compile(r"\w+(?:['\u2019-]\w+)*")
 _PART = re.compile(r"\w+")

@@ -3,6 +3,7 @@ r"""What a reply gives as its answer: after `</think>`, in tags, in a box, or at
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 LONGEST = 1000
 _TAG = re.compile(rf"<answer>(.{{1,{LONGEST}}}?)</answer>", re.IGNORECASE | re.DOTALL)
@@ -80,3 +81,25 @@ def _only(answers: list[str], rule: str) -> tuple[str | None, str]:
 def _checked(answer: str, rule: str) -> tuple[str | None, str]:
     answer = answer.strip()
     return (answer, rule) if 0 < len(answer) <= LONGEST else (None, "none")
+
+
+@dataclass(frozen=True, slots=True)
+class Grade:
+    """A verdict on one answer.
+
+    answer: what was taken for the answer, or None if the text holds none.
+    rule: how it was found, in the words of the grader.
+    """
+
+    correct: bool
+    answer: str | None
+    rule: str
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """What is graded: a question, the reply to it, and the truth, "" where nobody knows it."""
+
+    question: str
+    answer: str
+    truth: str = ""

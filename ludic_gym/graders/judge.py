@@ -6,12 +6,11 @@ import hashlib
 from typing import TYPE_CHECKING
 
 from ludic_gym.errors import ClientError
-from ludic_gym.graders.extract import said
-from ludic_gym.graders.grade import Exchange, Grade
+from ludic_gym.graders.extract import Exchange, Grade, said
 from ludic_gym.types import Message, Sampling
 
 if TYPE_CHECKING:
-    from ludic_gym.clients import ChatClient
+    from ludic_gym.types import ChatClient
 
 SAMPLING = Sampling(temperature=0.0, max_tokens=1024)
 # More of a text is not shown to the judge.

@@ -6,8 +6,7 @@ import re
 from functools import lru_cache
 
 from ludic_gym.errors import DataError
-from ludic_gym.graders.extract import extract
-from ludic_gym.graders.grade import Grade
+from ludic_gym.graders.extract import Grade, extract
 from ludic_gym.graders.numeric import marked_number
 from ludic_gym.graders.worker import verdict
 

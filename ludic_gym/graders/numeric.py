@@ -9,7 +9,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 from ludic_gym.errors import DataError
-from ludic_gym.graders.grade import Grade
+from ludic_gym.graders.extract import Grade
 
 Number = Decimal | Fraction
 

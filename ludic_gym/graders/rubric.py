@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from ludic_gym.concurrency import cancelled, gathered
 from ludic_gym.errors import ConfigError
-from ludic_gym.graders.grade import Exchange, Grade
+from ludic_gym.graders.extract import Exchange, Grade
 from ludic_gym.types import Episode, Rollout
 
 # Grades an answer, some time.

@@ -7,8 +7,7 @@ import unicodedata
 from collections import Counter
 
 from ludic_gym.errors import DataError
-from ludic_gym.graders.extract import extract
-from ludic_gym.graders.grade import Grade
+from ludic_gym.graders.extract import Grade, extract
 
 _CHOICE = re.compile(r"\(?([A-Za-z])\)?(?:[.:)](?:\s.*)?)?", re.DOTALL)
 _HEDGES = re.compile(r"[,;/|\n]|\b(?:or|and|not|no|nor|neither|either|maybe|n't)\b")

@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any, TypeVar
 
 from ludic_gym.errors import NoAction
-from ludic_gym.seeds import derived_seed
+from ludic_gym.sampling import derived_seed
 from ludic_gym.types import Decision, Policy, Sampling
 
 T = TypeVar("T")

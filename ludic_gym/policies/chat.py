@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from copy import deepcopy
 from typing import Any
 
-from ludic_gym.clients.base import ChatClient, ToolSchema
 from ludic_gym.contexts import Context, FullDialog
 from ludic_gym.errors import ConfigError
 from ludic_gym.policies.base import PlainCall, PolicyWrapper
 from ludic_gym.prompts import sampled_message
-from ludic_gym.types import Completion, Decision, Message, Policy, Sampling
+from ludic_gym.types import ChatClient, Completion, Decision, Message, Policy, Sampling, ToolSchema
 
 
 class ChatPolicy(PlainCall):

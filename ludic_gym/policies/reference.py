@@ -12,7 +12,7 @@ import gymnasium as gym
 
 from ludic_gym.errors import ConfigError, EnvError, NoOracle, ScriptExhausted
 from ludic_gym.policies.base import PlainCall
-from ludic_gym.seeds import derived_seed
+from ludic_gym.sampling import derived_seed
 from ludic_gym.types import Decision, Rollout, Sampling
 
 

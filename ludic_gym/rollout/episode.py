@@ -8,7 +8,7 @@ from typing import Any
 
 from ludic_gym.errors import ConfigError, EnvError
 from ludic_gym.rollout.threads import call
-from ludic_gym.seeds import derived_seed
+from ludic_gym.sampling import derived_seed
 from ludic_gym.types import Decision, Env, Policy, Rollout, Sampling, Step, Task
 
 MAX_TURNS = "max_turns"

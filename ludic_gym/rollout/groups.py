@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from ludic_gym.errors import ConfigError
 from ludic_gym.rollout.episode import reseeded
-from ludic_gym.seeds import derived_seed
+from ludic_gym.sampling import derived_seed
 from ludic_gym.types import Episode, Task
 
 

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Iterator
 from typing import Any, SupportsFloat
 
-from ludic_gym.envs.base import Info, TextEnv
+from ludic_gym.envs.core.base import Info, TextEnv
 from ludic_gym.errors import ContractError, NoOracle
 from ludic_gym.types import Env
 

@@ -13,7 +13,7 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils.env_checker import check_env
 
-from ludic_gym.envs.base import RENDER_MODES
+from ludic_gym.envs.core.base import RENDER_MODES
 from ludic_gym.errors import ConfigError, ContractError, EpisodeOver, NoOracle
 from ludic_gym.testing.playing import (
     HOSTILE_TEXTS,

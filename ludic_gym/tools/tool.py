@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from ludic_gym.clients.base import ToolSchema
 from ludic_gym.concurrency import WorkerThread
 from ludic_gym.tools.schema import described, parameters_schema, problem_of
-from ludic_gym.types import ToolCall
+from ludic_gym.types import ToolCall, ToolSchema
 
 TIMEOUT_S = 30.0
 OUTPUT_LIMIT = 16_000

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from envs_registry import CATALOG
+from envs_registry.catalog import CATALOG
 from ludic_gym.bench.folder import read_request, transcript_path
 from ludic_gym.bench.records import read_scores
 from ludic_gym.bench.result import Score

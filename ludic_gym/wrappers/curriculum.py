@@ -9,7 +9,7 @@ from typing import Any, TypedDict
 import gymnasium as gym
 from gymnasium.utils import RecordConstructorArgs
 
-from ludic_gym.envs.base import Info, Turn
+from ludic_gym.envs.core.base import Info, Turn
 from ludic_gym.errors import ConfigError, EnvError
 from ludic_gym.types import Env
 

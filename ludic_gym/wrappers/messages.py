@@ -13,7 +13,7 @@ from gymnasium.utils import RecordConstructorArgs
 from gymnasium.vector.utils import shared_memory
 from gymnasium.vector.utils.space_utils import create_empty_array
 
-from ludic_gym.envs.base import Info
+from ludic_gym.envs.core.base import Info
 from ludic_gym.errors import ConfigError
 from ludic_gym.spaces import TEXT, SharedBytes, SharedTexts, TextSpace
 from ludic_gym.types import Env, Message

@@ -13,7 +13,7 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.utils import RecordConstructorArgs
 
-from ludic_gym.envs.base import Info, Turn
+from ludic_gym.envs.core.base import Info, Turn
 from ludic_gym.errors import ConfigError
 from ludic_gym.printable import printable
 from ludic_gym.spaces import TEXT

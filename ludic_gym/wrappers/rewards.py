@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import gymnasium as gym
 from gymnasium.utils import RecordConstructorArgs
 
-from ludic_gym.envs.base import Turn
+from ludic_gym.envs.core.base import Turn
 from ludic_gym.errors import ConfigError, EnvError
 from ludic_gym.types import Env
 

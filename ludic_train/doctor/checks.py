@@ -11,12 +11,13 @@ import torch
 from torch import nn
 from transformers import PreTrainedTokenizerBase
 
-from ludic_gym.clients import VLLMChatClient, VLLMTokenClient
+from ludic_gym.clients.vllm_chat import VLLMChatClient
+from ludic_gym.clients.vllm_tokens import VLLMTokenClient
 from ludic_gym.types import Completion, Message, Sampling
 from ludic_train.doctor.findings import Finding, judged
 from ludic_train.doctor.scores import differences, tolerance
-from ludic_train.model import render_chat
-from ludic_train.passes import packs_exactly
+from ludic_train.models.chat_template import render_chat
+from ludic_train.trainer.forward import packs_exactly
 
 QUESTIONS = ("What is 12 + 30?", "Name a colour.", "Count to five.", "Is 7 even or odd? Say why.")
 TOKENS = 24

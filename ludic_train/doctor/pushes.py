@@ -14,8 +14,9 @@ from ludic_gym.types import Completion, Sampling
 from ludic_train.doctor.checks import QUESTIONS, RESTART, Check, Patient
 from ludic_train.doctor.findings import Finding, judged
 from ludic_train.doctor.scores import differences, greedy_ids
-from ludic_train.publishers import FileWire, GlooWire, NcclWire, VLLMPublisher
-from ludic_train.publishers.wires import Wire
+from ludic_train.publishers.nccl import NcclWire
+from ludic_train.publishers.transports import FileWire, GlooWire, Wire
+from ludic_train.publishers.vllm import VLLMPublisher
 from ludic_train.serving.flags import LOOPBACK
 from ludic_vllm import BACKEND
 

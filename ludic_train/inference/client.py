@@ -11,16 +11,15 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeVar
 
-from ludic_gym.clients import ToolSchema
 from ludic_gym.errors import ConfigError
 from ludic_gym.prompts import ExactPrompts, Render
 from ludic_gym.sampling import check_sampling
-from ludic_gym.types import Completion, Message, Sampling
+from ludic_gym.types import Completion, Message, Sampling, ToolSchema
 from ludic_train.errors import PromptTooLong, SamplerError
 from ludic_train.inference.engine import Ended, Engine
 from ludic_train.inference.requests import Request
 from ludic_train.inference.scoring import Ranking, Scores
-from ludic_train.model import render_chat
+from ludic_train.models.chat_template import render_chat
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

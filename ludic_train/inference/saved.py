@@ -10,15 +10,24 @@ from typing import Literal
 
 import torch
 
-from ludic_gym.clients import ChatClient, ToolSchema
 from ludic_gym.contexts import Context, FullDialog, LatestObservation
 from ludic_gym.errors import ConfigError
 from ludic_gym.parsers import xml_tag_parser
-from ludic_gym.policies import ChatPolicy, Parsed
-from ludic_gym.types import Completion, Env, MakePolicy, Message, Policy, Sampling
+from ludic_gym.policies.chat import ChatPolicy
+from ludic_gym.policies.parsed import Parsed
+from ludic_gym.types import (
+    ChatClient,
+    Completion,
+    Env,
+    MakePolicy,
+    Message,
+    Policy,
+    Sampling,
+    ToolSchema,
+)
 from ludic_train.errors import ModelNotFound
 from ludic_train.inference.client import EmbeddedChatClient
-from ludic_train.model import load_model
+from ludic_train.models.load import load_model
 
 SPEC_FILE = "policy.json"
 

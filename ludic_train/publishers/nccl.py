@@ -18,7 +18,7 @@ from torch._C._distributed_c10d import Store
 
 from ludic_gym.errors import ConfigError
 from ludic_train.publishers.control import ControlClient
-from ludic_train.publishers.wires import Send, announcement, in_thread, met
+from ludic_train.publishers.transports import Send, announcement, in_thread, met
 from ludic_vllm.wire import Chunk, broadcast, open_store
 
 # Where torch's NCCL group keeps the id of its first communicator.

@@ -12,7 +12,7 @@ from ludic_train.errors import PublishError
 from ludic_train.publishers.checkpoint_names import checkpoint_params
 from ludic_train.publishers.control import SESSION_OPEN, ControlClient, PhaseLimits
 from ludic_train.publishers.fleet import Call, Fleet, OnFailure, Replica
-from ludic_train.publishers.wires import GlooWire, Send, Wire, met
+from ludic_train.publishers.transports import GlooWire, Send, Wire, met
 from ludic_vllm.wire import Chunk, packed
 
 CHUNK_BYTES = 256 * 2**20

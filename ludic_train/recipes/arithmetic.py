@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator
 from itertools import count
 from pathlib import Path
 
-from ludic_gym.policies import OraclePolicy
+from ludic_gym.policies.reference import OraclePolicy
 from ludic_gym.types import Sampling, Task
-from ludic_train.recipes.recipe import Recipe, RecipeConfig
+from ludic_train.runs.config import Recipe, RecipeConfig
 
 ENV_ID = "ludic/Arithmetic-v0"
 MAX_TOKENS = 16

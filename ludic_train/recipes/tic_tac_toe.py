@@ -12,9 +12,9 @@ from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
-from ludic_gym.policies import RandomPolicy
+from ludic_gym.policies.reference import RandomPolicy
 from ludic_gym.types import Sampling, Task
-from ludic_train.recipes.recipe import Recipe, RecipeConfig
+from ludic_train.runs.config import Recipe, RecipeConfig
 
 ENV_ID = "ludic/TicTacToe-v0"
 MAX_TOKENS = 8

@@ -16,10 +16,9 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 from ludic_train.errors import ServerError
-from ludic_train.serving.address import bound_socket, url_of
 from ludic_train.serving.flags import ServeOptions, command_line, environment
 from ludic_train.serving.installed import Installed
-from ludic_train.serving.plugin import plugin_folder
+from ludic_train.serving.startup import bound_socket, plugin_folder, url_of
 
 Progress = Callable[[float], None]
 POLL_S, STOP_S, TIDY_S = 0.25, 30.0, 5.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
-from ludic_train.saw import SAWBatch
+from ludic_train.types import SAWBatch
 
 
 class BatchSource(Protocol):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ludic_gym.errors import ConfigError
-from ludic_train.saw import SAWBatch, SAWItem
+from ludic_train.types import SAWBatch, SAWItem
 
 
 class OfflineBatchSource:

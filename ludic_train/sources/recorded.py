@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from ludic_gym.types import Completion, Rollout, Sampling
-from ludic_train.algorithms import RLAlgorithm
+from ludic_train.algorithms.presets import RLAlgorithm
 from ludic_train.errors import EmptyBatch
-from ludic_train.losses import REWARDS
-from ludic_train.saw import SAWItem, items_from
+from ludic_train.rows import items_from
+from ludic_train.types import REWARDS, SAWItem
 
 # Such as `lambda rollout: with_token_ids(rollout, tokenizer, FullDialog())`.
 Render = Callable[[Rollout], Rollout]

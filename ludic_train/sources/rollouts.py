@@ -8,17 +8,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Protocol, runtime_checkable
 
-from ludic_gym.errors import ConfigError, EpisodeError
-from ludic_gym.rollout import env_pool, grouped, run_episodes
-from ludic_gym.types import Episode, MakePolicy, Rollout, Task
-from ludic_train.algorithms import RLAlgorithm
+from ludic_gym.errors import ConfigError
+from ludic_gym.rollout.episodes import env_pool, run_episodes
+from ludic_gym.rollout.groups import grouped
+from ludic_gym.types import MakePolicy, Rollout, Task
+from ludic_train.algorithms.presets import RLAlgorithm
 from ludic_train.errors import CheckpointError, EmptyBatch
-from ludic_train.losses import REWARDS
-from ludic_train.metrics import Metrics, Stat, Total, merge
-from ludic_train.saw import SAWBatch, SAWItem, items_from, require_trainable
-
-# A source whose filters leave nothing this often in a row will not recover by playing on.
-EMPTY_BATCHES_ALLOWED = 20
+from ludic_train.metrics import Metrics, Stat, merge
+from ludic_train.rows import (
+    EMPTY_BATCHES_ALLOWED,
+    episode_metrics,
+    items_from,
+    require_trainable,
+    survivors,
+)
+from ludic_train.types import REWARDS, SAWBatch, SAWItem
 
 # What is worth logging about rollouts; sums and counts, so that parts of a batch add up.
 Reducer = Callable[[Sequence[Rollout]], Metrics]
@@ -180,39 +184,3 @@ def _count_groups(rollouts: Sequence[Rollout]) -> int:
 def _name(task: Task) -> str:
     """What makes a task the same task when it comes again."""
     return json.dumps([task.env_id, dict(task.kwargs), task.seed, task.options], default=str)
-
-
-def survivors(episodes: Sequence[Episode], group_size: int) -> list[Rollout]:
-    """The rollouts of the episodes that did not fail, without groups of one survivor.
-
-    Raises EpisodeError, with the first failure, where more than half failed.
-    """
-    failed = [episode for episode in episodes if episode.error is not None]
-    if len(failed) > len(episodes) / 2:
-        raise EpisodeError(
-            f"{len(failed)} of {len(episodes)} episodes failed; the first: {failed[0].error}"
-        )
-    rollouts = [rollout for episode in episodes for rollout in episode.rollouts]
-    if group_size == 1 or not failed:
-        return rollouts
-    sizes: dict[str, int] = {}
-    for rollout in rollouts:
-        sizes[rollout.task.group] = sizes.get(rollout.task.group, 0) + 1
-    return [rollout for rollout in rollouts if sizes[rollout.task.group] >= 2]
-
-
-def episode_metrics(episodes: Sequence[Episode]) -> Metrics:
-    """What is worth logging about episodes, the failed ones included."""
-    rollouts = [rollout for episode in episodes for rollout in episode.rollouts]
-    steps = [step for rollout in rollouts for step in rollout.steps]
-    ends = [rollout.steps[-1].info for rollout in rollouts if rollout.steps]
-    calls = [call for step in steps for call in step.decision.completions]
-    return {
-        "reward": Stat.of([rollout.total_reward for rollout in rollouts]),
-        "success": Stat.of([float(info["success"]) for info in ends if "success" in info]),
-        "turns": Stat.of([len(rollout.steps) for rollout in rollouts]),
-        "tokens/completion": Stat.of([len(call.completion_ids or ()) for call in calls]),
-        "tokens/sampled": Total(sum(len(call.completion_ids or ()) for call in calls)),
-        "episodes/failed": Stat.of([float(episode.error is not None) for episode in episodes]),
-        "episodes": Total(len(episodes)),
-    }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ludic_train.queues.base import QueueStatus
+from ludic_train.pipeline.queues.base import QueueStatus
 from ludic_train.top.servers import Load
 
 

@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ludic_train.queues.base import QueueStatus
+from ludic_train.pipeline.queues.base import QueueStatus
 from ludic_train.top.sample import Rate, Sample
 from ludic_train.top.servers import Load
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ludic_train.serving.status_command import Status, statuses
+from ludic_train.commands.status import Status, statuses
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

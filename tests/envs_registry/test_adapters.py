@@ -7,7 +7,8 @@ import pettingzoo
 import pytest
 
 import ludic_gym  # noqa: F401 (registers the ids)
-from envs_registry import ADAPTERS, CATALOG
+from envs_registry.adapters import ADAPTERS
+from envs_registry.catalog import CATALOG
 
 IDS = [entry.id for entry in ADAPTERS]
 
@@ -44,7 +45,7 @@ def test_importing_ludic_gym_imports_no_other_suite():
 
 
 def test_the_list_shows_them_on_request(capsys):
-    from ludic_gym.cli import main
+    from ludic_gym.commands.main import main
 
     assert main(["list"]) == 0
     assert "ludic/rg-" not in capsys.readouterr().out

@@ -1,7 +1,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from envs_registry import CATALOG
+from envs_registry.catalog import CATALOG
 from envs_registry.page import environments_page, row
 from envs_registry.speeds import SPEEDS
 

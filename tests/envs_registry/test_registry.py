@@ -9,8 +9,9 @@ import pettingzoo
 import pytest
 
 import ludic_gym  # noqa: F401 (registers the ids)
-from envs_registry import CATALOG, SUITES, bench_kwargs, register_envs
-from ludic_gym.testing import check_text_env
+from envs_registry import register_envs
+from envs_registry.catalog import CATALOG, SUITES, bench_kwargs
+from ludic_gym.testing.check import check_text_env
 
 IDS = [entry.id for entry in CATALOG]
 entries = pytest.mark.parametrize("entry", CATALOG, ids=IDS)

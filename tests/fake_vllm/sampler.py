@@ -5,7 +5,7 @@ from aiohttp import web
 from fake_vllm.fleet import FakeVLLM
 
 from ludic_train.doctor.scores import nucleus
-from ludic_train.model import render_chat
+from ludic_train.models.chat_template import render_chat
 
 MAX_LENGTH = 200
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
-from ludic_train.group_wire import group_to_bytes
-from ludic_train.groups import SAWGroup
-from ludic_train.queues import RedisQueue
-from ludic_train.queues.base import persistently
-from ludic_train.saw import SAWItem
+from ludic_train.pipeline.codec import group_to_bytes
+from ludic_train.pipeline.group import SAWGroup
+from ludic_train.pipeline.queues.base import persistently
+from ludic_train.pipeline.queues.redis_stream import RedisQueue
+from ludic_train.types import SAWItem
 
 ZYGOTE = Path(__file__).with_name("zygote.py")
 UPDATES, BATCH = 8, 2

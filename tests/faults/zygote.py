@@ -19,21 +19,23 @@ from pathlib import Path
 import torch
 
 import ludic_gym  # noqa: F401 - registers the environments
-from ludic_gym.clients import ScriptedClient
+from ludic_gym.clients.scripted import ScriptedClient
 from ludic_gym.contexts import LatestObservation
-from ludic_gym.policies import ChatPolicy
+from ludic_gym.policies.chat import ChatPolicy
 from ludic_gym.types import Sampling, Task
-from ludic_train.actor import ActorOptions, run_pipeline_actor
-from ludic_train.algorithms import make_reinforce
-from ludic_train.checkpoint import CheckpointManager
-from ludic_train.config import Guards, TrainerConfig
-from ludic_train.model import make_tiny_model, make_tokenizer, save_model
-from ludic_train.published import FolderPublisher, newest
-from ludic_train.queues import redis_stream
-from ludic_train.queues.urls import open_queue
-from ludic_train.resuming import resume_training, save_training
-from ludic_train.sources import PipelineBatchSource
-from ludic_train.trainer import Trainer
+from ludic_train.algorithms.presets import make_reinforce
+from ludic_train.checkpoints.manager import CheckpointManager
+from ludic_train.checkpoints.training_state import resume_training, save_training
+from ludic_train.models.load import save_model
+from ludic_train.models.tiny import make_tiny_model
+from ludic_train.models.tokenizer import make_tokenizer
+from ludic_train.pipeline.actor import ActorOptions, run_pipeline_actor
+from ludic_train.pipeline.queues import redis_stream
+from ludic_train.pipeline.queues.open_queue import open_queue
+from ludic_train.pipeline.source import PipelineBatchSource
+from ludic_train.publishers.folder import FolderPublisher, newest
+from ludic_train.trainer.config import Guards, TrainerConfig
+from ludic_train.trainer.trainer import Trainer
 
 SHAPE = {"hidden_size": 16, "num_layers": 1, "num_heads": 2, "num_kv_heads": 1}
 

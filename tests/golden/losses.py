@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from ludic_train.losses import PROXIMAL, REFERENCE, LossBatch, TokenLogprobs
+from ludic_train.types import PROXIMAL, REFERENCE, LossBatch, TokenLogprobs
 
 DATA = json.loads(Path(__file__).with_suffix(".json").read_text())
 INPUTS = DATA["inputs"]

@@ -4,7 +4,9 @@ import os
 
 import pytest
 
-from ludic_gym.data import HUB_SETS, HubData, Row, hub_data, load, locate, renamed, text_field
+from ludic_gym.data.hub import HUB_SETS, HubData, hub_data
+from ludic_gym.data.load import load_rows, locate
+from ludic_gym.data.row import Row, renamed, text_field
 from ludic_gym.errors import ConfigError, DataError
 
 
@@ -21,23 +23,23 @@ def rows_file(tmp_path):
 
 
 def test_a_file_and_the_sample_are_read_line_by_line(rows_file):
-    assert list(load(str(rows_file), word, sample=rows_file)) == ["été", "you\u2028me"]
-    assert list(load("sample", word, sample=rows_file)) == ["été", "you\u2028me"]
+    assert list(load_rows(str(rows_file), word, sample=rows_file)) == ["été", "you\u2028me"]
+    assert list(load_rows("sample", word, sample=rows_file)) == ["été", "you\u2028me"]
 
 
 def test_rows_are_read_once(rows_file):
-    assert load("sample", word, sample=rows_file) is load(None, word, sample=rows_file)
+    assert load_rows("sample", word, sample=rows_file) is load_rows(None, word, sample=rows_file)
 
 
 def test_a_file_that_has_changed_is_read_again(rows_file):
-    load("sample", word, sample=rows_file)
+    load_rows("sample", word, sample=rows_file)
     rows_file.write_text('{"word": "new"}\n')
     os.utime(rows_file, ns=(1, 1))
-    assert load("sample", word, sample=rows_file)[0] == "new"
+    assert load_rows("sample", word, sample=rows_file)[0] == "new"
 
 
 def test_rows_know_their_source_without_its_folder(rows_file):
-    sample, file = (load(name, word, sample=rows_file) for name in (None, str(rows_file)))
+    sample, file = (load_rows(name, word, sample=rows_file) for name in (None, str(rows_file)))
     assert (sample.origin.name, sample.origin.split) == ("sample", "sample")
     assert (file.origin.name, file.origin.split) == ("rows.jsonl", "file")
     assert str(file.origin) == f"rows.jsonl@{file.origin.hash}"
@@ -51,7 +53,7 @@ def test_the_hash_is_of_the_content_wherever_it_is_from(tmp_path):
         gzip.compress("\n\n".join(json.dumps(dict(sorted(r.items()))) for r in rows).encode())
     )
     other.write_text("\n".join(json.dumps({**row, "more": 0}) for row in rows))
-    hashes = [load(str(p), word, sample=p).origin.hash for p in (plain, packed, other)]
+    hashes = [load_rows(str(p), word, sample=p).origin.hash for p in (plain, packed, other)]
     assert hashes[0] == hashes[1] != hashes[2]
     assert len(hashes[0]) == 16
 
@@ -71,7 +73,7 @@ def test_what_is_wrong_with_a_file_is_said_with_its_place(tmp_path, content, com
     path = tmp_path / "rows.jsonl"
     path.write_bytes(content)
     with pytest.raises(DataError, match=complaint):
-        load(str(path), word, sample=path)
+        load_rows(str(path), word, sample=path)
 
 
 @pytest.mark.parametrize("content", [b"no gzip", gzip.compress(b'{"word": "a"}', mtime=0)[:-9]])
@@ -79,33 +81,35 @@ def test_a_broken_gzip_file_is_named(tmp_path, content):
     path = tmp_path / "rows.jsonl.gz"
     path.write_bytes(content)
     with pytest.raises(DataError, match=r"rows\.jsonl\.gz: cannot be read as gzipped UTF-8 text"):
-        load(str(path), word, sample=path)
+        load_rows(str(path), word, sample=path)
 
 
 def test_a_file_that_is_missing_is_named(tmp_path):
     with pytest.raises(DataError, match=r"absent\.jsonl: cannot be read \(No such file"):
-        load(str(tmp_path / "absent.jsonl"), word, sample=tmp_path)
+        load_rows(str(tmp_path / "absent.jsonl"), word, sample=tmp_path)
 
 
 def test_a_name_that_is_neither_file_nor_hub_id_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="hub id like"):
-        load("gsm8k", word, sample=tmp_path)
+        load_rows("gsm8k", word, sample=tmp_path)
 
 
 @pytest.mark.parametrize("name", ["sample", "rows.jsonl"])
 def test_a_file_and_the_sample_go_without_split(name, rows_file):
     with pytest.raises(ConfigError, match="split='train'"):
-        load(name, word, sample=rows_file, split="train")
+        load_rows(name, word, sample=rows_file, split="train")
 
 
 def test_a_folder_has_a_file_for_each_split(tmp_path):
     (tmp_path / "test.jsonl").write_text('{"word": "a"}')
     (tmp_path / "train.jsonl.gz").write_bytes(gzip.compress(b'{"word": "b"}', mtime=0))
-    test, train = (load(str(tmp_path), word, sample=tmp_path, split=s) for s in (None, "train"))
+    test, train = (
+        load_rows(str(tmp_path), word, sample=tmp_path, split=s) for s in (None, "train")
+    )
     assert (test.items, test.origin.split, test.origin.name) == (("a",), "test", "test.jsonl")
     assert (train.items, train.origin.split) == (("b",), "train")
     with pytest.raises(DataError, match=r"no file dev\.jsonl.*there are: test.jsonl, train.jsonl"):
-        load(str(tmp_path), word, sample=tmp_path, split="dev")
+        load_rows(str(tmp_path), word, sample=tmp_path, split="dev")
 
 
 def test_a_hub_id_stands_for_its_test_split_unless_told_otherwise(tmp_path):
@@ -142,7 +146,7 @@ def hub_folder(tmp_path, monkeypatch):
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
 def test_a_hub_data_set_is_read_through_datasets(hub_folder):
-    rows = load("org/words", word, sample=hub_folder)
+    rows = load_rows("org/words", word, sample=hub_folder)
     assert rows.items == ("a", "b")
     assert (rows.origin.name, rows.origin.split) == ("org/words", "test")
 
@@ -150,7 +154,7 @@ def test_a_hub_data_set_is_read_through_datasets(hub_folder):
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
 def test_what_cannot_be_loaded_is_named_with_the_two_other_ways(hub_folder):
     with pytest.raises(DataError, match=r"org/words, split 'dev': .*data='rows.jsonl'.*sample"):
-        load("org/words", word, sample=hub_folder, split="dev")
+        load_rows("org/words", word, sample=hub_folder, split="dev")
 
 
 def test_parquet_is_read_row_by_row(tmp_path):
@@ -159,9 +163,9 @@ def test_parquet_is_read_row_by_row(tmp_path):
 
     path = tmp_path / "rows.parquet"
     parquet.write_table(pyarrow.table({"word": ["a", None]}), path)
-    assert list(load(str(path), lambda row: row.fields["word"], sample=path)) == ["a", None]
+    assert list(load_rows(str(path), lambda row: row.fields["word"], sample=path)) == ["a", None]
     with pytest.raises(DataError, match=r"rows\.parquet row 1: no text in field 'word'"):
-        load(str(path), word, sample=path)
+        load_rows(str(path), word, sample=path)
 
 
 def test_a_broken_parquet_file_is_named(tmp_path):
@@ -169,7 +173,7 @@ def test_a_broken_parquet_file_is_named(tmp_path):
     path = tmp_path / "rows.parquet"
     path.write_bytes(b"not parquet")
     with pytest.raises(DataError, match=r"rows\.parquet: cannot be read as parquet"):
-        load(str(path), word, sample=path)
+        load_rows(str(path), word, sample=path)
 
 
 def test_a_text_field_must_hold_text():

@@ -2,10 +2,11 @@ import gymnasium as gym
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
-from ludic_gym.bench import Score, summarise
+from ludic_gym.bench.result import Score
+from ludic_gym.bench.tally import summarise
 from ludic_gym.notebook import load_ipython_extension
-from ludic_gym.policies import ScriptedPolicy
-from ludic_gym.rollout import run_episode
+from ludic_gym.policies.reference import ScriptedPolicy
+from ludic_gym.rollout.episode import run_episode
 from ludic_gym.types import Completion, Decision, Episode, Rollout, Step, Task
 
 TASK = Task(env_id="ludic/Arithmetic-v0")

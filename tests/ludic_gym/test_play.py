@@ -9,16 +9,16 @@ import pettingzoo
 import pytest
 from pettingzoo import AECEnv, ParallelEnv
 
-from ludic_gym.cli import main
-from ludic_gym.commands.play_command import farewell
-from ludic_gym.envs.base import TextEnv, ending
+from ludic_gym.commands.main import main
+from ludic_gym.commands.play import farewell
+from ludic_gym.envs.core.base import TextEnv, ending
 from ludic_gym.play import play as played
-from ludic_gym.policies import ScriptedPolicy
+from ludic_gym.policies.reference import ScriptedPolicy
 from ludic_gym.records import read_episodes
-from ludic_gym.rollout import run_match
+from ludic_gym.rollout.match import run_match
 from ludic_gym.spaces import TEXT
 from ludic_gym.types import Task
-from ludic_gym.wrappers import TurnLimit
+from ludic_gym.wrappers.limits import TurnLimit
 
 
 @pytest.fixture(autouse=True)
@@ -212,8 +212,8 @@ def test_an_unknown_seat_is_refused_with_the_choices(monkeypatch, capsys, severa
 def my_model(tmp_path, monkeypatch):
     """Something to play against that answers every observation with the same line."""
     (tmp_path / "my_model.py").write_text(
-        "from ludic_gym.clients import ScriptedClient\n"
-        "from ludic_gym.policies import ChatPolicy\n"
+        "from ludic_gym import ScriptedClient\n"
+        "from ludic_gym import ChatPolicy\n"
         "def make(env):\n"
         "    return ChatPolicy(ScriptedClient(['\\x1b[2JI resign']))\n"
     )

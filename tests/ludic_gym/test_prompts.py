@@ -4,7 +4,8 @@ from copy import deepcopy
 import pytest
 
 from ludic_gym.contexts import FullDialog, SlidingWindow, TruncatedThinkingContext
-from ludic_gym.policies import ChatPolicy, ThinkingBudget
+from ludic_gym.policies.budgets import ThinkingBudget
+from ludic_gym.policies.chat import ChatPolicy
 from ludic_gym.prompts import ExactPrompts, RowCount, count_rows, extends, sampled_message
 from ludic_gym.types import Completion, Decision, Rollout, Sampling, Step, Task
 

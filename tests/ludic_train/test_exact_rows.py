@@ -2,13 +2,13 @@
 
 import pytest
 
-from ludic_gym.clients import ScriptedClient
-from ludic_gym.clients.scripted import ROLE_TOKENS
-from ludic_gym.policies import ChatPolicy, TextTools, ToolUse
+from ludic_gym.clients.scripted import ROLE_TOKENS, ScriptedClient
+from ludic_gym.policies.chat import ChatPolicy
+from ludic_gym.policies.tool_use import TextTools, ToolUse
 from ludic_gym.prompts import ExactPrompts, sampled_message
 from ludic_gym.types import Completion, Rollout, Sampling, Step, Task
-from ludic_train.model import make_tokenizer
-from ludic_train.saw import items_from
+from ludic_train.models.tokenizer import make_tokenizer
+from ludic_train.rows import items_from
 
 
 def add(a: int, b: int) -> int:

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ludic_train.errors import MetricError
-from ludic_train.metrics import Peak, SampleSize, Stat, Total, merge, stats_from, values
+from ludic_train.metrics import Peak, SampleSize, Stat, Total, merge, values
+from ludic_train.trainer.forward import stats_from
 
 VALUES = st.lists(st.integers(-1000, 1000).map(float), min_size=1, max_size=30)
 

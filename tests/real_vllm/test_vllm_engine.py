@@ -8,17 +8,16 @@ import pytest
 import torch
 from fake_vllm.prompts import LONG, PROMPTS
 
-from ludic_gym.clients import VLLMChatClient, VLLMTokenClient
-from ludic_gym.policies import ChatPolicy, ThinkingBudget
+from ludic_gym.clients.vllm_chat import VLLMChatClient
+from ludic_gym.clients.vllm_tokens import VLLMTokenClient
+from ludic_gym.policies.budgets import ThinkingBudget
+from ludic_gym.policies.chat import ChatPolicy
 from ludic_gym.types import Sampling
 from ludic_train.errors import PublishError
-from ludic_train.publishers import (
-    FileWire,
-    GlooWire,
-    LoRAPublisher,
-    ReloadPublisher,
-    VLLMPublisher,
-)
+from ludic_train.publishers.lora import LoRAPublisher
+from ludic_train.publishers.reload import ReloadPublisher
+from ludic_train.publishers.transports import FileWire, GlooWire
+from ludic_train.publishers.vllm import VLLMPublisher
 
 pytestmark = pytest.mark.vllm
 CLOSE = 1e-4

@@ -20,17 +20,17 @@ from two_ranks.learning import (
     tiny_model,
 )
 
-from ludic_train import trainer
-from ludic_train.algorithms import make_grpo
-from ludic_train.attachments import attached
-from ludic_train.background import BackgroundSaver
-from ludic_train.checkpoint import CheckpointManager
+from ludic_train.algorithms.presets import make_grpo
+from ludic_train.checkpoints.async_saver import BackgroundSaver
+from ludic_train.checkpoints.manager import CheckpointManager
+from ludic_train.checkpoints.training_state import save_shards
+from ludic_train.distributed.fsdp import checkpoint_activations, shard_model, whole_params
 from ludic_train.errors import CheckpointError, RankError
-from ludic_train.passes import forward
-from ludic_train.planning import plan_update
-from ludic_train.resuming import save_shards
-from ludic_train.sharding import checkpoint_activations, shard_model, whole_params
-from ludic_train.trainer import Trainer
+from ludic_train.trainer import trainer
+from ludic_train.trainer.forward import forward
+from ludic_train.trainer.microbatches import plan_update
+from ludic_train.trainer.prepare import attached
+from ludic_train.trainer.trainer import Trainer
 
 
 def one_process_gradient(items):

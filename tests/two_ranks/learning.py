@@ -5,12 +5,13 @@ from functools import cache
 import numpy as np
 import torch
 
-from ludic_train.algorithms import make_grpo
-from ludic_train.config import Execution, Guards, TrainerConfig
-from ludic_train.model import make_tiny_model, make_tokenizer
-from ludic_train.saw import SAWItem
-from ludic_train.sharding import whole
-from ludic_train.trainer import Trainer
+from ludic_train.algorithms.presets import make_grpo
+from ludic_train.distributed.fsdp import whole
+from ludic_train.models.tiny import make_tiny_model
+from ludic_train.models.tokenizer import make_tokenizer
+from ludic_train.trainer.config import Execution, Guards, TrainerConfig
+from ludic_train.trainer.trainer import Trainer
+from ludic_train.types import SAWItem
 
 MOST_TOKENS = 24
 

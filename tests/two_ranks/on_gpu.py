@@ -9,9 +9,9 @@ import torch
 import torch.distributed as dist
 from two_ranks.learning import gradient_of, random_rows, relative_error, settings, tiny_model
 
-from ludic_train.algorithms import make_grpo
-from ludic_train.sharding import shard_model, whole_params
-from ludic_train.trainer import Trainer
+from ludic_train.algorithms.presets import make_grpo
+from ludic_train.distributed.fsdp import shard_model, whole_params
+from ludic_train.trainer.trainer import Trainer
 
 
 def on_device(shard, device):

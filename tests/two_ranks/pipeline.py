@@ -17,13 +17,14 @@ import torch
 import torch.distributed as dist
 from two_ranks.learning import random_rows, settings, tiny_model
 
-from ludic_train import trainer
-from ludic_train.algorithms import make_grpo
-from ludic_train.group_wire import group_to_bytes
-from ludic_train.groups import SAWGroup
-from ludic_train.queues import SpoolQueue, TrainerReport
-from ludic_train.sources import PipelineBatchSource
-from ludic_train.trainer import Trainer
+from ludic_train.algorithms.presets import make_grpo
+from ludic_train.pipeline.codec import group_to_bytes
+from ludic_train.pipeline.group import SAWGroup
+from ludic_train.pipeline.queues.base import TrainerReport
+from ludic_train.pipeline.queues.sqlite import SpoolQueue
+from ludic_train.pipeline.source import PipelineBatchSource
+from ludic_train.trainer import trainer
+from ludic_train.trainer.trainer import Trainer
 
 UPDATES, GROUPS = 3, 2
 RANKS_WAIT_S, QUIET_S = 6, 14

@@ -14,14 +14,14 @@ from safetensors.torch import save_file
 from transformers import Qwen3ForCausalLM
 from two_ranks.learning import random_rows, settings, tiny_model, tokenizer
 
-from ludic_train.algorithms import make_grpo
-from ludic_train.background import BackgroundSaver
-from ludic_train.checkpoint import CheckpointManager
-from ludic_train.model import save_model
-from ludic_train.resuming import resume_training, save_shards, save_training
-from ludic_train.sharding import shard_model, whole_params
-from ludic_train.sources import OfflineBatchSource
-from ludic_train.trainer import Trainer
+from ludic_train.algorithms.presets import make_grpo
+from ludic_train.checkpoints.async_saver import BackgroundSaver
+from ludic_train.checkpoints.manager import CheckpointManager
+from ludic_train.checkpoints.training_state import resume_training, save_shards, save_training
+from ludic_train.distributed.fsdp import shard_model, whole_params
+from ludic_train.models.load import save_model
+from ludic_train.sources.offline import OfflineBatchSource
+from ludic_train.trainer.trainer import Trainer
 
 
 def untied_model():

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ludic_gym.data import load
-from ludic_gym.envs.base import Turn
-from ludic_gym.envs.code.base import CodeEnv
+from ludic_gym.data.load import load_rows
 from ludic_gym.envs.code.rows import function_problem
-from ludic_gym.graders.programs.extract import program_in
+from ludic_gym.envs.core.base import Turn
+from ludic_gym.envs.core.code import CodeEnv
+from ludic_gym.graders.programs.types import program_in
 
 SAMPLE = Path(__file__).parents[1] / "data" / "python_functions_sample.jsonl"
 REAL = "openai/openai_humaneval"
@@ -48,7 +48,7 @@ class PythonFunctionsEnv(CodeEnv):
         render_mode: str | None = None,
         **options: Any,  # noqa: ANN401 (CodeEnv checks them)
     ) -> None:
-        rows = load(data, function_problem, sample=SAMPLE, real=REAL, split=split)
+        rows = load_rows(data, function_problem, sample=SAMPLE, real=REAL, split=split)
         super().__init__(rows.items, rows.origin, render_mode=render_mode, **options)
 
     def _advance(self, action: str) -> Turn:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from ludic_gym.data import Row, text_field
+from ludic_gym.data.row import Row, text_field
 from ludic_gym.errors import DataError
 from ludic_gym.graders.programs.inside.plain import NotPlain, Tree, encoded
 from ludic_gym.graders.programs.types import Compared, ReferenceTests

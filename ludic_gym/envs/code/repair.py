@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ludic_gym.data import Row, load, text_field
-from ludic_gym.envs.base import Info, Turn
-from ludic_gym.envs.code.base import CodeEnv, Problem, earned, told
+from ludic_gym.data.load import load_rows
+from ludic_gym.data.row import Row, text_field
 from ludic_gym.envs.code.rows import function_problem
-from ludic_gym.envs.solitaire import checked_range
+from ludic_gym.envs.core.base import Info, Turn
+from ludic_gym.envs.core.code import CodeEnv, Problem, earned, told
+from ludic_gym.envs.core.solitaire import checked_range
 from ludic_gym.errors import DataError, NoOracle, SandboxError
-from ludic_gym.graders.programs.extract import is_fenced, program_in
-from ludic_gym.graders.programs.types import CallTests, Verdict
+from ludic_gym.graders.programs.types import CallTests, Verdict, is_fenced, program_in
 
 SAMPLE = Path(__file__).parents[1] / "data" / "code_repair_sample.jsonl"
 HELP = "Reply with the whole program in a ```python block, or with run, or with submit."
@@ -61,7 +61,7 @@ class CodeRepairEnv(CodeEnv):
         render_mode: str | None = None,
         **options: Any,  # noqa: ANN401 (CodeEnv checks them)
     ) -> None:
-        rows = load(data, broken_program, sample=SAMPLE, split=split)
+        rows = load_rows(data, broken_program, sample=SAMPLE, split=split)
         super().__init__(rows.items, rows.origin, render_mode=render_mode, **options)
         self._turns = checked_range("turns", turns, 1, 10_000)
         self._turns_left = self._turns

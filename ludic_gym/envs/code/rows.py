@@ -6,9 +6,9 @@ import json
 import re
 from typing import Any
 
-from ludic_gym.data import Row, text_field
-from ludic_gym.envs.code.base import Problem
+from ludic_gym.data.row import Row, text_field
 from ludic_gym.envs.code.mbpp import plus_tests
+from ludic_gym.envs.core.code import Problem
 from ludic_gym.errors import DataError
 from ludic_gym.graders.programs.inside.plain import NotPlain, encoded
 from ludic_gym.graders.programs.types import AssertTests, CallTests, StdinTests

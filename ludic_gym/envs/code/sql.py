@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ludic_gym.data import Row, load, text_field
-from ludic_gym.envs.base import Turn
-from ludic_gym.envs.code.base import CodeEnv, Problem
+from ludic_gym.data.load import load_rows
+from ludic_gym.data.row import Row, text_field
+from ludic_gym.envs.core.base import Turn
+from ludic_gym.envs.core.code import CodeEnv, Problem
 from ludic_gym.errors import NoOracle
-from ludic_gym.graders.programs.extract import program_in
-from ludic_gym.graders.programs.types import QueryTests
+from ludic_gym.graders.programs.types import QueryTests, program_in
 
 SAMPLE = Path(__file__).parents[1] / "data" / "sql_sample.jsonl"
 
@@ -47,7 +47,7 @@ class SQLEnv(CodeEnv):
         render_mode: str | None = None,
         **options: Any,  # noqa: ANN401 (CodeEnv checks them)
     ) -> None:
-        rows = load(data, question, sample=SAMPLE, split=split)
+        rows = load_rows(data, question, sample=SAMPLE, split=split)
         super().__init__(rows.items, rows.origin, render_mode=render_mode, **options)
 
     def _advance(self, action: str) -> Turn:

@@ -6,12 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ludic_gym.data import load
-from ludic_gym.envs.base import Turn
-from ludic_gym.envs.code.base import CodeEnv, Problem
+from ludic_gym.data.load import load_rows
 from ludic_gym.envs.code.rows import stdin_problem
+from ludic_gym.envs.core.base import Turn
+from ludic_gym.envs.core.code import CodeEnv, Problem
 from ludic_gym.errors import DataError
-from ludic_gym.graders.programs.extract import program_in
+from ludic_gym.graders.programs.types import program_in
 
 SAMPLE = Path(__file__).parents[1] / "data" / "stdin_stdout_sample.jsonl"
 REAL = "codeparrot/apps"
@@ -56,7 +56,7 @@ class StdinStdoutEnv(CodeEnv):
         render_mode: str | None = None,
         **options: Any,  # noqa: ANN401 (CodeEnv checks them)
     ) -> None:
-        found = load(data, stdin_problem, sample=SAMPLE, real=REAL, split=split)
+        found = load_rows(data, stdin_problem, sample=SAMPLE, real=REAL, split=split)
         problems = tuple(with_case_options(p, comparator, case_s) for p in found.items if p)
         if not problems:
             raise DataError(f"{found.origin}: no row has cases of input and output")

@@ -10,10 +10,10 @@ from functools import lru_cache
 
 import numpy as np
 
-from ludic_gym.envs.game import Game, random_action
-from ludic_gym.envs.game import perfect_action as expert_action
-from ludic_gym.envs.one_player import OnePlayerEnv
-from ludic_gym.envs.two_player import GameAECEnv, GameParallelEnv
+from ludic_gym.envs.core.game import Game, random_action
+from ludic_gym.envs.core.game import perfect_action as expert_action
+from ludic_gym.envs.core.one_player import OnePlayerEnv
+from ludic_gym.envs.core.two_player import GameAECEnv, GameParallelEnv
 
 COLUMNS, ROWS = 7, 6
 HEIGHT = ROWS + 1

@@ -6,8 +6,8 @@ from functools import cache
 
 import numpy as np
 
-from ludic_gym.envs.base import pick
-from ludic_gym.envs.solitaire import Outcome, SolitaireEnv
+from ludic_gym.envs.core.base import pick
+from ludic_gym.envs.core.solitaire import Outcome, SolitaireEnv
 from ludic_gym.errors import ConfigError
 
 SIDE = 4

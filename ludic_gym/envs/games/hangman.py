@@ -8,9 +8,9 @@ from string import ascii_lowercase
 
 import numpy as np
 
-from ludic_gym.data import words
-from ludic_gym.envs.base import pick
-from ludic_gym.envs.solitaire import Outcome, SolitaireEnv
+from ludic_gym.data.row import words
+from ludic_gym.envs.core.base import pick
+from ludic_gym.envs.core.solitaire import Outcome, SolitaireEnv
 
 WORDS = Path(__file__).parents[1] / "data" / "hangman_words.txt"
 

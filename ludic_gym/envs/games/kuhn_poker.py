@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ludic_gym.envs.base import pick
-from ludic_gym.envs.game import Game, caseless
-from ludic_gym.envs.one_player import OnePlayerEnv
-from ludic_gym.envs.two_player import GameAECEnv, GameParallelEnv
+from ludic_gym.envs.core.base import pick
+from ludic_gym.envs.core.game import Game, caseless
+from ludic_gym.envs.core.one_player import OnePlayerEnv
+from ludic_gym.envs.core.two_player import GameAECEnv, GameParallelEnv
 
 # The higher one wins the showdown.
 CARDS = "JQK"

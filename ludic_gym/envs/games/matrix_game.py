@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ludic_gym.envs.game import Game, caseless
+from ludic_gym.envs.core.game import Game, caseless
 
 Pair = tuple[str, str]
 

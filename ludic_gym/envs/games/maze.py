@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ludic_gym.envs.base import pick
+from ludic_gym.envs.core.base import pick
+from ludic_gym.envs.core.solitaire import Outcome, SolitaireEnv, checked_range
 from ludic_gym.envs.games.grid import DIRECTIONS, Cell, shifted, shortest_path
-from ludic_gym.envs.solitaire import Outcome, SolitaireEnv, checked_range
 
 TURNS_PER_CELL = 2
 

@@ -7,7 +7,7 @@ from functools import cache
 
 import numpy as np
 
-from ludic_gym.envs.solitaire import Outcome, SolitaireEnv, checked_range
+from ludic_gym.envs.core.solitaire import Outcome, SolitaireEnv, checked_range
 from ludic_gym.errors import ConfigError
 
 Cells = frozenset[int]

@@ -12,8 +12,11 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from ludic_gym.envs.base import one_line, pick
-from ludic_gym.envs.game import Game
+from ludic_gym.envs.core.base import one_line, pick
+from ludic_gym.envs.core.game import Game
+from ludic_gym.envs.core.one_player import OnePlayerEnv
+from ludic_gym.envs.core.solitaire import checked_range
+from ludic_gym.envs.core.two_player import GameAECEnv, GameParallelEnv
 from ludic_gym.envs.games.sharing import (
     FAIR,
     ITEMS,
@@ -30,9 +33,6 @@ from ludic_gym.envs.games.sharing import (
     shares,
     worth,
 )
-from ludic_gym.envs.one_player import OnePlayerEnv
-from ludic_gym.envs.solitaire import checked_range
-from ludic_gym.envs.two_player import GameAECEnv, GameParallelEnv
 
 TURNS, MOST_TURNS = 10, 100
 # More of an action is not read, more of a message not shown.

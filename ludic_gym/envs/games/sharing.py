@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ludic_gym.envs.base import pick
+from ludic_gym.envs.core.base import pick
 
 ITEMS = ("book", "hat", "ball")
 # What all items together are worth to each player.

@@ -7,10 +7,10 @@ from functools import lru_cache
 
 import numpy as np
 
-from ludic_gym.envs.base import one_line, pick
+from ludic_gym.envs.core.base import one_line, pick
+from ludic_gym.envs.core.solitaire import Outcome, SolitaireEnv
 from ludic_gym.envs.games.answerer import Answer, answer, tokens_of
 from ludic_gym.envs.games.things import attributes, things
-from ludic_gym.envs.solitaire import Outcome, SolitaireEnv
 
 # More of a question is not shown.
 LONGEST_SHOWN = 200

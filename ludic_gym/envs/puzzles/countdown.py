@@ -8,14 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from ludic_gym.envs.arithmetic import between
-from ludic_gym.envs.base import Info, pick
+from ludic_gym.envs.core.base import Info, pick
+from ludic_gym.envs.core.question import Question, QuestionEnv
+from ludic_gym.envs.core.solitaire import checked_range
 from ludic_gym.envs.puzzles.expressions import BadExpression, worked_out
-from ludic_gym.envs.qa import Question, QuestionEnv
-from ludic_gym.envs.solitaire import checked_range
+from ludic_gym.envs.questions.arithmetic import between
 from ludic_gym.errors import NoOracle
-from ludic_gym.graders.extract import extract
-from ludic_gym.graders.grade import Grade
+from ludic_gym.graders.extract import Grade, extract
 
 Term = tuple[int, str]
 

@@ -8,11 +8,10 @@ from functools import cache
 from itertools import product
 from typing import Any
 
-from ludic_gym.envs.base import Info, pick
-from ludic_gym.envs.qa import Question, QuestionEnv
-from ludic_gym.envs.solitaire import checked_range
-from ludic_gym.graders.extract import extract
-from ludic_gym.graders.grade import Grade
+from ludic_gym.envs.core.base import Info, pick
+from ludic_gym.envs.core.question import Question, QuestionEnv
+from ludic_gym.envs.core.solitaire import checked_range
+from ludic_gym.graders.extract import Grade, extract
 
 NAMES = ("Ann", "Bob", "Cy", "Dee", "Eve", "Fay")
 KNIGHT, KNAVE = "knight", "knave"

@@ -10,11 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from ludic_gym.envs.base import Info
-from ludic_gym.envs.qa import Question, QuestionEnv
+from ludic_gym.envs.core.base import Info
+from ludic_gym.envs.core.question import Question, QuestionEnv
 from ludic_gym.errors import ConfigError
-from ludic_gym.graders.extract import extract
-from ludic_gym.graders.grade import Grade
+from ludic_gym.graders.extract import Grade, extract
 
 FREE = "."
 # Fewest clues that are asked for, and most, by side.

@@ -27,8 +27,9 @@ from ludic_gym.graders.programs.types import (
     StdinTests,
     Verdict,
 )
-from ludic_gym.sandbox import Limits, Sandbox, shared_sandbox
+from ludic_gym.sandbox.choice import shared_sandbox
 from ludic_gym.sandbox.loop import on_sandbox_loop, run_blocking
+from ludic_gym.sandbox.types import Limits, Sandbox
 
 T = TypeVar("T")
 ATTEMPTS = 5

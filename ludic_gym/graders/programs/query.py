@@ -8,7 +8,7 @@ from ludic_gym.errors import DataError
 from ludic_gym.graders.programs.compare import is_same_table
 from ludic_gym.graders.programs.talk import Gone, talk_to
 from ludic_gym.graders.programs.types import MESSAGE_LIMIT, Outcome, QueryTests, RowTests, Verdict
-from ludic_gym.sandbox import Limits, Sandbox
+from ludic_gym.sandbox.types import Limits, Sandbox
 
 
 async def run_query(sandbox: Sandbox, query: str, tests: RowTests, limits: Limits) -> Verdict:

@@ -22,7 +22,7 @@ from ludic_gym.graders.programs.types import (
     StdinTests,
     Verdict,
 )
-from ludic_gym.sandbox import Limits, Sandbox
+from ludic_gym.sandbox.types import Limits, Sandbox
 
 # (number of the case, reply) -> outcome and message.
 Judge = Callable[[int, Sequence[Any]], tuple[Outcome, str]]

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from ludic_gym.errors import SandboxError
 from ludic_gym.graders.programs.inside.plain import DEEPEST
 from ludic_gym.graders.programs.types import MESSAGE_LIMIT, PRINTED_LIMIT, Outcome
-from ludic_gym.sandbox import MEBIBYTE, ExecResult, Limits, Program, Sandbox, Session
+from ludic_gym.sandbox.types import MEBIBYTE, ExecResult, Limits, Program, Sandbox, Session
 
 INSIDE = Path(__file__).parent / "inside"
 # All that a program may say of its results; a runner that says more is ended.

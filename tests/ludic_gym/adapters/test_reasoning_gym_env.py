@@ -10,7 +10,7 @@ import ludic_gym  # noqa: F401 (registers the ids)
 from envs_registry.reasoning_gym_sets import REASONING_GYM, REASONING_GYM_SKIPPED
 from ludic_gym.adapters.reasoning_gym_env import GUARDS, ReasoningGymEnv, answer_of
 from ludic_gym.errors import ConfigError, NoOracle
-from ludic_gym.testing import check_text_env
+from ludic_gym.testing.check import check_text_env
 from ludic_gym.testing.rules import RULES
 
 pytest.importorskip("reasoning_gym", reason="needs the extra `adapters`")

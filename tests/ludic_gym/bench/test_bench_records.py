@@ -2,11 +2,14 @@ import json
 
 import pytest
 
-from ludic_gym.bench import bench_tasks, open_transcripts, read_scores, run_bench, score
-from ludic_gym.bench.records import keep_finished, put_in_order
-from ludic_gym.clients import ScriptedClient
+from ludic_gym.bench.records import keep_finished, open_transcripts, put_in_order, read_scores
+from ludic_gym.bench.result import score
+from ludic_gym.bench.runner import run_bench
+from ludic_gym.bench.tasks import bench_tasks
+from ludic_gym.clients.scripted import ScriptedClient
 from ludic_gym.errors import DataError
-from ludic_gym.policies import ChatPolicy, OraclePolicy, ScriptedPolicy
+from ludic_gym.policies.chat import ChatPolicy
+from ludic_gym.policies.reference import OraclePolicy, ScriptedPolicy
 from ludic_gym.records import read_episodes
 
 SILENT = ScriptedPolicy([])

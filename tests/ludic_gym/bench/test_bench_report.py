@@ -2,8 +2,15 @@ import math
 
 from rich.console import Console
 
-from ludic_gym.bench import BenchResult, Interval
-from ludic_gym.bench.report import cut_off_lines, error_lines, pass_lines, result_table, spent_words
+from ludic_gym.bench.report import (
+    cut_off_lines,
+    error_lines,
+    pass_lines,
+    result_table,
+    spent_words,
+)
+from ludic_gym.bench.result import BenchResult
+from ludic_gym.bench.statistics import Interval
 from ludic_gym.clients.transport import Usage
 
 

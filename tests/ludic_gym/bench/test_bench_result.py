@@ -4,7 +4,8 @@ from itertools import permutations
 
 import pytest
 
-from ludic_gym.bench import Score, score, summarise
+from ludic_gym.bench.result import Score, score
+from ludic_gym.bench.tally import summarise
 from ludic_gym.types import Completion, Decision, Episode, Rollout, Step, Task
 
 TASK = Task(env_id="ludic/Arithmetic-v0")

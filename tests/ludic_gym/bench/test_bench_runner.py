@@ -2,8 +2,10 @@ import asyncio
 
 import pytest
 
-from ludic_gym.bench import Tally, bench_tasks, run_bench
-from ludic_gym.policies import OraclePolicy, RandomPolicy, ScriptedPolicy
+from ludic_gym.bench.runner import run_bench
+from ludic_gym.bench.tally import Tally
+from ludic_gym.bench.tasks import bench_tasks
+from ludic_gym.policies.reference import OraclePolicy, RandomPolicy, ScriptedPolicy
 
 TICTACTOE = "ludic/TicTacToe-v0"
 

@@ -8,7 +8,7 @@ import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ludic_gym.bench import (
+from ludic_gym.bench.statistics import (
     bootstrap_interval,
     clustered_wilson_interval,
     pass_at_k,

@@ -4,8 +4,8 @@ import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ludic_gym.bench import Score, compare
-from ludic_gym.bench.comparison import sign_flip_p_value
+from ludic_gym.bench.comparison import compare, sign_flip_p_value
+from ludic_gym.bench.result import Score
 from ludic_gym.errors import ConfigError
 
 

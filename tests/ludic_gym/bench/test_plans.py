@@ -1,9 +1,10 @@
 import gymnasium as gym
 
-from envs_registry import SUITES
-from ludic_gym.bench import bench_tasks, run_bench
+from envs_registry.catalog import SUITES
 from ludic_gym.bench.plans import named_envs
-from ludic_gym.policies import OraclePolicy
+from ludic_gym.bench.runner import run_bench
+from ludic_gym.bench.tasks import bench_tasks
+from ludic_gym.policies.reference import OraclePolicy
 
 
 def test_a_suite_stands_for_its_environments_with_their_real_splits():

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ludic_gym.bench import Game, bradley_terry
+from ludic_gym.bench.ratings import Game, bradley_terry
 from ludic_gym.errors import ConfigError
 
 

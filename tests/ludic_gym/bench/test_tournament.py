@@ -2,7 +2,7 @@ import pytest
 
 from ludic_gym.bench.tournament import Pairings, game_of, round_robin
 from ludic_gym.errors import ConfigError
-from ludic_gym.policies import OraclePolicy, RandomPolicy, ScriptedPolicy
+from ludic_gym.policies.reference import OraclePolicy, RandomPolicy, ScriptedPolicy
 from ludic_gym.types import Decision, Episode, Rollout, Step, Task
 
 TASK = Task(env_id="ludic/TicTacToe-v0", seed=5)

@@ -1,6 +1,7 @@
 import pytest
 
-from ludic_gym.clients import CachingClient, ScriptedClient
+from ludic_gym.clients.caching import CachingClient
+from ludic_gym.clients.scripted import ScriptedClient
 from ludic_gym.errors import ConfigError, DataError, ScriptExhausted
 from ludic_gym.types import Sampling
 

@@ -4,8 +4,8 @@ import sys
 PROGRAM = """
 import json, threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from ludic_gym.clients import OpenAIChatClient
-from ludic_gym.policies import ChatPolicy
+from ludic_gym.clients.openai import OpenAIChatClient
+from ludic_gym.policies.chat import ChatPolicy
 
 class Answering(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"

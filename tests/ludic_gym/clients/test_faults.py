@@ -7,9 +7,10 @@ from collections import Counter
 import gymnasium as gym
 from aiohttp import web
 
-from ludic_gym.clients import HttpOptions, VLLMChatClient
-from ludic_gym.policies import ChatPolicy
-from ludic_gym.rollout import run_episodes
+from ludic_gym.clients.transport import HttpOptions
+from ludic_gym.clients.vllm_chat import VLLMChatClient
+from ludic_gym.policies.chat import ChatPolicy
+from ludic_gym.rollout.episodes import run_episodes
 from ludic_gym.spaces import TEXT
 from ludic_gym.types import Task
 

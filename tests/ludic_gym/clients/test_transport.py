@@ -7,7 +7,8 @@ from email.utils import format_datetime
 import pytest
 from aiohttp import web
 
-from ludic_gym.clients import HttpOptions, VLLMChatClient
+from ludic_gym.clients.transport import HttpOptions
+from ludic_gym.clients.vllm_chat import VLLMChatClient
 from ludic_gym.errors import ClientError, ConfigError
 from ludic_gym.types import Sampling
 

@@ -3,9 +3,9 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 
-from ludic_gym.clients import VLLMTokenClient
+from ludic_gym.clients.vllm_tokens import VLLMTokenClient
 from ludic_gym.errors import ClientError
-from ludic_gym.policies import ChatPolicy
+from ludic_gym.policies.chat import ChatPolicy
 from ludic_gym.prompts import extends
 from ludic_gym.types import Sampling
 

@@ -6,7 +6,7 @@ import gymnasium as gym
 import pytest
 
 import ludic_gym  # noqa: F401 (registers the ids)
-from envs_registry import CATALOG
+from envs_registry.catalog import CATALOG
 
 IDS = [entry.id for entry in CATALOG]
 

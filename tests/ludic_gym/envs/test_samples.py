@@ -11,7 +11,7 @@ import gymnasium as gym
 import pytest
 
 import ludic_gym
-from ludic_gym.graders import grade_maths
+from ludic_gym.graders.maths import grade_maths
 
 FOLDER = Path(ludic_gym.__file__).parent / "envs" / "data"
 

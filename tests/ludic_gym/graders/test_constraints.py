@@ -1,10 +1,10 @@
 import pytest
 
 from ludic_gym.errors import DataError
-from ludic_gym.graders import grade_constraints
 from ludic_gym.graders.constraints import (
     KINDS,
     Constraint,
+    grade_constraints,
     kept,
     paragraphs,
     read,

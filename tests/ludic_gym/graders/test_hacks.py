@@ -6,19 +6,14 @@ import gymnasium as gym
 import pytest
 
 import ludic_gym  # noqa: F401 (registers the ids)
-from envs_registry import CATALOG
-from ludic_gym.clients import ScriptedClient
-from ludic_gym.graders import (
-    Exchange,
-    grade_by_judge,
-    grade_choice,
-    grade_constraints,
-    grade_exact,
-    grade_f1,
-    grade_maths,
-    grade_number,
-)
-from ludic_gym.graders.constraints import Constraint, written
+from envs_registry.catalog import CATALOG
+from ludic_gym.clients.scripted import ScriptedClient
+from ludic_gym.graders.constraints import Constraint, grade_constraints, written
+from ludic_gym.graders.extract import Exchange
+from ludic_gym.graders.judge import grade_by_judge
+from ludic_gym.graders.maths import grade_maths
+from ludic_gym.graders.numeric import grade_number
+from ludic_gym.graders.text import grade_choice, grade_exact, grade_f1
 
 # Nothing of the answer is in these.
 BLIND = (

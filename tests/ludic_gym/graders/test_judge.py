@@ -2,10 +2,11 @@ import asyncio
 
 import pytest
 
-from ludic_gym.clients import CachingClient, ScriptedClient
+from ludic_gym.clients.caching import CachingClient
+from ludic_gym.clients.scripted import ScriptedClient
 from ludic_gym.errors import ClientError
-from ludic_gym.graders import Exchange, grade_by_judge
-from ludic_gym.graders.judge import LONGEST, harmless, judge_prompt, verdict_in
+from ludic_gym.graders.extract import Exchange
+from ludic_gym.graders.judge import LONGEST, grade_by_judge, harmless, judge_prompt, verdict_in
 from ludic_gym.types import Sampling
 
 ASKED = Exchange("What is 2 + 2?", "<think>hm</think> four", "4")

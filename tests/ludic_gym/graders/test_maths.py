@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ludic_gym.errors import DataError
-from ludic_gym.graders import grade_maths
+from ludic_gym.graders.maths import grade_maths
 from ludic_gym.graders.worker import Worker
 
 
@@ -135,7 +135,7 @@ def test_the_500_answers_of_math_500_grade_themselves(project):
 def test_elsewhere_graders_are_imported_and_maths_says_what_it_needs():
     program = (
         "import os, ludic_gym.types; os.name = 'nt'; del os.register_at_fork\n"
-        "from ludic_gym.graders import grade_maths, grade_number\n"
+        "from ludic_gym import grade_maths, grade_number\n"
         "print(grade_maths('1', '1.0').correct, grade_number('2', '2').correct)\n"
         "try: grade_maths('x+1', '1+x')\n"
         "except ValueError as error: print(error)\n"

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ludic_gym.errors import DataError
-from ludic_gym.graders import Grade, grade_number, parse_number
+from ludic_gym.graders.extract import Grade
+from ludic_gym.graders.numeric import grade_number, parse_number
 
 
 @pytest.mark.parametrize(

@@ -3,21 +3,14 @@ from functools import partial
 
 import pytest
 
-from ludic_gym.clients import ScriptedClient
+from ludic_gym.clients.scripted import ScriptedClient
 from ludic_gym.errors import ConfigError
-from ludic_gym.graders import (
-    Component,
-    Exchange,
-    Grade,
-    Rubric,
-    by_program,
-    grade_by_judge,
-    grade_number,
-    graded_episodes,
-    graded_rollout,
-)
-from ludic_gym.policies import ScriptedPolicy
-from ludic_gym.rollout import run_episodes
+from ludic_gym.graders.extract import Exchange, Grade
+from ludic_gym.graders.judge import grade_by_judge
+from ludic_gym.graders.numeric import grade_number
+from ludic_gym.graders.rubric import Component, Rubric, by_program, graded_episodes, graded_rollout
+from ludic_gym.policies.reference import ScriptedPolicy
+from ludic_gym.rollout.episodes import run_episodes
 from ludic_gym.types import Decision, Episode, Rollout, Step, Task
 
 

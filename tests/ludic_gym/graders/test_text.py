@@ -1,8 +1,8 @@
 import pytest
 
 from ludic_gym.errors import DataError
-from ludic_gym.graders import extract, grade_choice, grade_exact, grade_f1
-from ludic_gym.graders.text import normalised, word_f1
+from ludic_gym.graders.extract import extract
+from ludic_gym.graders.text import grade_choice, grade_exact, grade_f1, normalised, word_f1
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,13 @@
 import gymnasium as gym
 import pytest
 
-from ludic_gym.clients import ScriptedClient
+from ludic_gym.clients.scripted import ScriptedClient
 from ludic_gym.errors import ClientError, ConfigError
-from ludic_gym.policies import Budget, ChatPolicy, RejectCutOff, ScriptedPolicy, ThinkingBudget
-from ludic_gym.rollout import run_episode
+from ludic_gym.policies.budgets import Budget, ThinkingBudget
+from ludic_gym.policies.chat import ChatPolicy
+from ludic_gym.policies.parsed import RejectCutOff
+from ludic_gym.policies.reference import ScriptedPolicy
+from ludic_gym.rollout.episode import run_episode
 from ludic_gym.types import Completion, Sampling, Task
 
 

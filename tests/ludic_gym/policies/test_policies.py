@@ -5,19 +5,19 @@ import pettingzoo
 import pytest
 
 import ludic_gym  # noqa: F401
-from ludic_gym.clients import ScriptedClient
+from ludic_gym.clients.scripted import ScriptedClient
 from ludic_gym.errors import ConfigError, EnvError, NoAction, NoOracle, ScriptExhausted
 from ludic_gym.parsers import xml_tag_parser
-from ludic_gym.policies import (
-    ChatPolicy,
+from ludic_gym.policies.chat import ChatPolicy
+from ludic_gym.policies.parsed import Parsed
+from ludic_gym.policies.reference import (
     HumanPolicy,
     OraclePolicy,
-    Parsed,
     RandomPolicy,
     ReplayPolicy,
     ScriptedPolicy,
 )
-from ludic_gym.rollout import run_episode
+from ludic_gym.rollout.episode import run_episode
 from ludic_gym.types import Sampling, Task
 
 TTT = Task(env_id="ludic/TicTacToe-v0", seed=3, sampling=Sampling(seed=1))

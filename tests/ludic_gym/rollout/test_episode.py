@@ -5,11 +5,13 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from ludic_gym.clients import ScriptedClient
+from ludic_gym.clients.scripted import ScriptedClient
 from ludic_gym.errors import ConfigError, EnvError, ScriptExhausted
 from ludic_gym.parsers import compose_parsers, think_prefix_parser, xml_tag_parser
-from ludic_gym.policies import ChatPolicy, Parsed, RejectCutOff, ScriptedPolicy
-from ludic_gym.rollout import run_episode
+from ludic_gym.policies.chat import ChatPolicy
+from ludic_gym.policies.parsed import Parsed, RejectCutOff
+from ludic_gym.policies.reference import ScriptedPolicy
+from ludic_gym.rollout.episode import run_episode
 from ludic_gym.types import Decision, Sampling, Task
 
 

@@ -7,10 +7,12 @@ import gymnasium as gym
 import pytest
 
 import ludic_gym  # noqa: F401
-from ludic_gym.clients import ScriptedClient
+from ludic_gym.clients.scripted import ScriptedClient
 from ludic_gym.errors import ConfigError
-from ludic_gym.policies import ChatPolicy, ScriptedPolicy
-from ludic_gym.rollout import Progress, env_pool, run_episodes
+from ludic_gym.policies.chat import ChatPolicy
+from ludic_gym.policies.reference import ScriptedPolicy
+from ludic_gym.rollout.episodes import env_pool, run_episodes
+from ludic_gym.rollout.stream import Progress
 from ludic_gym.types import Sampling, Task
 
 

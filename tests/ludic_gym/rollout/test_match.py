@@ -4,11 +4,14 @@ import pytest
 from pettingzoo import AECEnv, ParallelEnv
 
 import ludic_gym  # noqa: F401
-from ludic_gym.clients import ScriptedClient
+from ludic_gym.clients.scripted import ScriptedClient
 from ludic_gym.errors import ConfigError
 from ludic_gym.parsers import xml_tag_parser
-from ludic_gym.policies import ChatPolicy, OraclePolicy, Parsed, RandomPolicy, ScriptedPolicy
-from ludic_gym.rollout import fixed_seats, rotating_seats, run_match, run_matches
+from ludic_gym.policies.chat import ChatPolicy
+from ludic_gym.policies.parsed import Parsed
+from ludic_gym.policies.reference import OraclePolicy, RandomPolicy, ScriptedPolicy
+from ludic_gym.rollout.episodes import fixed_seats, rotating_seats, run_matches
+from ludic_gym.rollout.match import run_match
 from ludic_gym.types import Decision, Sampling, Task
 
 AGENTS = ["A", "B"]

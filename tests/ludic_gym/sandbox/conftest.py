@@ -3,8 +3,7 @@
 import pytest
 import pytest_asyncio
 
-from ludic_gym.sandbox import open_sandbox
-from ludic_gym.sandbox.choice import BACKENDS, why_not
+from ludic_gym.sandbox.choice import BACKENDS, open_sandbox, why_not
 
 
 @pytest_asyncio.fixture(params=[*BACKENDS, "process"])

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from cheats import CHEATS
 
-from ludic_gym.sandbox import MEBIBYTE, Limits, Program
+from ludic_gym.sandbox.types import MEBIBYTE, Limits, Program
 
 PASSWORDS = Path("/etc/passwd").read_bytes().splitlines()[0]
 SECRET = b"what nobody may tell"

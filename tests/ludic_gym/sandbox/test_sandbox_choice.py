@@ -1,8 +1,14 @@
 import pytest
 
 from ludic_gym.errors import ConfigError, NoSandbox
-from ludic_gym.sandbox import choice, open_sandbox, sandbox_names, shared_sandbox
-from ludic_gym.sandbox.choice import chosen_name, why_not
+from ludic_gym.sandbox import choice
+from ludic_gym.sandbox.choice import (
+    chosen_name,
+    open_sandbox,
+    sandbox_names,
+    shared_sandbox,
+    why_not,
+)
 
 
 @pytest.fixture

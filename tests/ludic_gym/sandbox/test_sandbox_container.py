@@ -5,8 +5,8 @@ import os
 import pytest
 
 from ludic_gym.errors import NoSandbox
-from ludic_gym.sandbox import MEBIBYTE, Limits
 from ludic_gym.sandbox.container import Container, require_image
+from ludic_gym.sandbox.types import MEBIBYTE, Limits
 
 LIMITS = Limits(memory_bytes=300 * MEBIBYTE, processes=20, disk_bytes=10 * MEBIBYTE)
 # Says what it was asked, and that it has one image, "here".

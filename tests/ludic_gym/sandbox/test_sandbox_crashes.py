@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from ludic_gym.errors import SandboxError
-from ludic_gym.sandbox import Limits, Program
 from ludic_gym.sandbox.bubblewrap import Bubblewrap
 from ludic_gym.sandbox.choice import BACKENDS, why_not
 from ludic_gym.sandbox.launch import Launch
 from ludic_gym.sandbox.local import LocalSandbox
 from ludic_gym.sandbox.process import PlainProcess
+from ludic_gym.sandbox.types import Limits, Program
 
 PATIENT = Limits(wall_s=120.0)
 SEED = 7

@@ -6,8 +6,9 @@ import platform
 import pytest
 
 from ludic_gym.errors import NoSandbox, SandboxError
-from ludic_gym.sandbox import MEBIBYTE, Limits, bubblewrap, linux, native
+from ludic_gym.sandbox import bubblewrap, linux, native
 from ludic_gym.sandbox.launch import Launch, shell_code, spawned
+from ludic_gym.sandbox.types import MEBIBYTE, Limits
 
 LIMITS = Limits(disk_bytes=64 * MEBIBYTE)
 

@@ -9,7 +9,9 @@ import threading
 import pytest
 
 from ludic_gym.errors import SandboxError
-from ludic_gym.sandbox import Limits, Program, open_sandbox, run_blocking
+from ludic_gym.sandbox.choice import open_sandbox
+from ludic_gym.sandbox.loop import run_blocking
+from ludic_gym.sandbox.types import Limits, Program
 
 PROGRAM = Program(source="print(6 * 7)")
 PATIENT = Limits(wall_s=120.0)
@@ -92,7 +94,9 @@ def test_a_fork_keeps_no_program_from_the_end_of_its_input(plain):
 @pytest.mark.parametrize("last", ["", "import os, signal; os.kill(os.getpid(), signal.SIGINT)"])
 def test_a_script_that_never_closes_ends_cleanly(last):
     script = f"""
-from ludic_gym.sandbox import Limits, Program, open_sandbox, run_blocking
+from ludic_gym.sandbox.choice import open_sandbox
+from ludic_gym.sandbox.loop import run_blocking
+from ludic_gym.sandbox.types import Limits, Program
 sandbox = open_sandbox("process", allow_unsafe=True, warm=3)
 print(run_blocking(sandbox.run(Program(source="print(1)"))).exit_code, flush=True)
 try:

@@ -7,7 +7,9 @@ import pytest_asyncio
 pytest.importorskip("pydantic_monty", reason="monty needs pydantic-monty, of the extra 'tools'")
 
 from ludic_gym.errors import ConfigError, SandboxError
-from ludic_gym.sandbox import MEBIBYTE, Limits, Program, open_sandbox, run_blocking
+from ludic_gym.sandbox.choice import open_sandbox
+from ludic_gym.sandbox.loop import run_blocking
+from ludic_gym.sandbox.types import MEBIBYTE, Limits, Program
 
 LIMITS = Limits(wall_s=60.0, cpu_s=1.0, memory_bytes=64 * MEBIBYTE, output_bytes=10_000)
 

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from ludic_gym.cli import main
-from ludic_gym.commands import sandbox_command
-from ludic_gym.commands.sandbox_command import Finding, remarks, table
-from ludic_gym.sandbox import ExecResult, Guarantees, open_sandbox
-from ludic_gym.sandbox.choice import BACKENDS, why_not
+from ludic_gym.commands import sandbox as sandbox_command
+from ludic_gym.commands.main import main
+from ludic_gym.commands.sandbox import Finding, remarks, table
+from ludic_gym.sandbox.choice import BACKENDS, open_sandbox, why_not
 from ludic_gym.sandbox.probes import PROBES, cpu_verdict, measured, memory_verdict, witnesses
+from ludic_gym.sandbox.types import ExecResult, Guarantees
 
 EVERYTHING = dict.fromkeys(Guarantees.__slots__, "")
 RESULT = ExecResult(stdout=b"", stderr=b"", exit_code=0, ended="exited", wall_s=1.0)

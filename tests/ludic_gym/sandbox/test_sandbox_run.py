@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from ludic_gym.errors import ConfigError, SandboxError
-from ludic_gym.sandbox import Limits, Program
+from ludic_gym.sandbox.types import Limits, Program
 
 PATIENT = Limits(wall_s=120.0, cpu_s=60.0)
 

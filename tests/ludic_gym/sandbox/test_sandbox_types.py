@@ -1,7 +1,7 @@
 import pytest
 
 from ludic_gym.errors import ConfigError
-from ludic_gym.sandbox import Limits
+from ludic_gym.sandbox.types import Limits
 
 
 @pytest.mark.parametrize("name", ["wall_s", "cpu_s", "memory_bytes", "processes", "output_bytes"])

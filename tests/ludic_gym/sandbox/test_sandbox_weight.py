@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from ludic_gym.sandbox import MEBIBYTE, Limits, Program
+from ludic_gym.sandbox.types import MEBIBYTE, Limits, Program
 from ludic_gym.sandbox.weight import descendants, exceeds
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are weighed by /proc")

@@ -2,9 +2,9 @@ import gymnasium as gym
 import pytest
 
 import ludic_gym  # noqa: F401 (registers the ids)
-from ludic_gym.envs.base import TextEnv, ending
+from ludic_gym.envs.core.base import TextEnv, ending
 from ludic_gym.errors import ContractError
-from ludic_gym.testing import Verdict, check_text_env, complaint_about, verdicts
+from ludic_gym.testing.check import Verdict, check_text_env, complaint_about, verdicts
 
 
 class Two(TextEnv):

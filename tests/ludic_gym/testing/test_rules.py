@@ -9,10 +9,10 @@ import pettingzoo
 import pytest
 
 import ludic_gym  # noqa: F401 (registers the ids)
-from ludic_gym.envs.base import TextEnv, ending
-from ludic_gym.envs.tic_tac_toe import TicTacToeAECEnv
+from ludic_gym.envs.core.base import TextEnv, ending
+from ludic_gym.envs.games.tic_tac_toe import TicTacToeAECEnv
 from ludic_gym.errors import ContractError
-from ludic_gym.testing import check_text_env
+from ludic_gym.testing.check import check_text_env
 
 
 class Sound(TextEnv):

@@ -4,7 +4,7 @@ from typing import ClassVar
 import gymnasium as gym
 import pytest
 
-from ludic_gym.envs.base import TextEnv, ending
+from ludic_gym.envs.core.base import TextEnv, ending
 from ludic_gym.errors import ContractError
 from ludic_gym.testing.scale import SCALE_RULES
 

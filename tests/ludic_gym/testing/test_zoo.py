@@ -4,8 +4,8 @@ import threading
 import pettingzoo
 import pytest
 
-from ludic_gym.envs.tic_tac_toe import TicTacToeAECEnv
-from ludic_gym.envs.two_player import GameParallelEnv
+from ludic_gym.envs.core.two_player import GameParallelEnv
+from ludic_gym.envs.games.tic_tac_toe import TicTacToeAECEnv
 from ludic_gym.errors import ConfigError, ContractError
 from ludic_gym.testing.zoo import pettingzoo_rules
 

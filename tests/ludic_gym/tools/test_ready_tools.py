@@ -5,15 +5,11 @@ import sys
 import pytest
 
 from ludic_gym.errors import ConfigError, NoSandbox
-from ludic_gym.tools import (
-    Document,
-    SimulatedFiles,
-    call_tool,
-    mcp_tools,
-    python_tool,
-    search_tools,
-)
-from ludic_gym.tools.calculator import calculator_tool
+from ludic_gym.tools.files import SimulatedFiles
+from ludic_gym.tools.interpreters import calculator_tool, python_tool
+from ludic_gym.tools.mcp_client import mcp_tools
+from ludic_gym.tools.search import Document, search_tools
+from ludic_gym.tools.tool import call_tool
 from ludic_gym.types import ToolCall
 
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import pytest
 
 from ludic_gym.errors import ConfigError
-from ludic_gym.tools import as_tool, call_tool
+from ludic_gym.tools.tool import as_tool, call_tool
 from ludic_gym.types import ToolCall
 
 

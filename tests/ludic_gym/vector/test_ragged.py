@@ -11,11 +11,12 @@ from gymnasium.wrappers.vector import DictInfoToList
 from gymnasium.wrappers.vector import RecordEpisodeStatistics as RecordAllStatistics
 
 import ludic_gym  # noqa: F401 (registers the ids)
-from envs_registry import CATALOG
-from ludic_gym.envs.base import TextEnv, ending
+from envs_registry.catalog import CATALOG
+from ludic_gym.envs.core.base import TextEnv, ending
 from ludic_gym.errors import ConfigError, EnvError
 from ludic_gym.spaces import TEXT
-from ludic_gym.vector import Arrival, RaggedVectorEnv, make_ragged
+from ludic_gym.vector.ragged import RaggedVectorEnv, make_ragged
+from ludic_gym.vector.runner import Arrival
 from ludic_gym.wrappers.messages import MESSAGES
 
 GAME = "ludic/TicTacToe-v0"

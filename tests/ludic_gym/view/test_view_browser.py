@@ -3,11 +3,13 @@ import shutil
 
 import pytest
 
-from ludic_gym.bench import open_transcripts
+from ludic_gym.bench.records import open_transcripts
 from ludic_gym.bench.result import Score, score
 from ludic_gym.records import episode_to_json
 from ludic_gym.types import Decision, Episode, Rollout, Step, Task
-from ludic_gym.view import bench_view, training_view, write_page
+from ludic_gym.view.bench import bench_view
+from ludic_gym.view.page import write_page
+from ludic_gym.view.training import training_view
 
 pytest.importorskip("playwright", reason="playwright is not installed")
 from axe_playwright_python.sync_playwright import Axe

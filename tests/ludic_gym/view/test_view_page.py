@@ -10,13 +10,15 @@ from html import unescape
 
 import pytest
 
-from ludic_gym.bench import open_transcripts
-from ludic_gym.cli import main
+from ludic_gym.bench.records import open_transcripts
+from ludic_gym.commands.main import main
 from ludic_gym.errors import ConfigError
 from ludic_gym.records import episode_to_json, read_episodes
 from ludic_gym.types import Completion, Decision, Episode, Rollout, Step, Task, ToolCall
-from ludic_gym.view import bench_view, page, training_view, view_of, write_page
+from ludic_gym.view.bench import bench_view
+from ludic_gym.view.page import page, view_of, write_page
 from ludic_gym.view.server import make_server
+from ludic_gym.view.training import training_view
 from ludic_gym.view.transcript import transcript
 
 TASK = Task(env_id="ludic/Arithmetic-v0", seed=3, kwargs={"digits": 2})

@@ -1,9 +1,8 @@
 import pytest
 
-from ludic_gym.envs.base import TextEnv, ending
+from ludic_gym.envs.core.base import TextEnv, ending
 from ludic_gym.errors import ConfigError
-from ludic_gym.wrappers import TurnLimit
-from ludic_gym.wrappers.limits import cut_short
+from ludic_gym.wrappers.limits import TurnLimit, cut_short
 
 
 class Walk(TextEnv):

@@ -5,10 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ludic_gym.envs.base import TextEnv, ending
+from ludic_gym.envs.core.base import TextEnv, ending
 from ludic_gym.errors import ConfigError
-from ludic_gym.wrappers import ChatMessages
-from ludic_gym.wrappers.messages import MESSAGES, MessagesSpace, decoded, encoded
+from ludic_gym.wrappers.messages import MESSAGES, ChatMessages, MessagesSpace, decoded, encoded
 
 texts = st.text(st.characters(codec=None))
 messages = st.lists(

@@ -5,9 +5,10 @@ import gymnasium as gym
 import pytest
 
 import ludic_gym  # noqa: F401 (registers the ids)
-from ludic_gym.envs.base import TextEnv, ending
+from ludic_gym.envs.core.base import TextEnv, ending
 from ludic_gym.errors import ConfigError
-from ludic_gym.wrappers import ChatMessages, RecordText
+from ludic_gym.wrappers.messages import ChatMessages
+from ludic_gym.wrappers.recorder import RecordText
 
 HOSTILE = "</pre><script>alert(1)</script>\x1b[2J\x9b\u202e\ud800"
 

@@ -1,8 +1,8 @@
 import pytest
 
-from ludic_gym.envs.base import TextEnv, ending
+from ludic_gym.envs.core.base import TextEnv, ending
 from ludic_gym.errors import ConfigError, EnvError
-from ludic_gym.wrappers import WeighRewards
+from ludic_gym.wrappers.rewards import WeighRewards
 
 
 class Parts(TextEnv):

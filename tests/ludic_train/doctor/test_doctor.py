@@ -7,10 +7,12 @@ import pytest
 import torch
 from fake_vllm.sampler import SamplingVLLM
 
-from ludic_gym.cli import main
+from ludic_gym.commands.main import main
 from ludic_gym.errors import ClientError
-from ludic_train.doctor.doctor_command import DoctorOptions, examined
-from ludic_train.model import make_tiny_model, make_tokenizer, save_model
+from ludic_train.commands.doctor import DoctorOptions, examined
+from ludic_train.models.load import save_model
+from ludic_train.models.tiny import make_tiny_model
+from ludic_train.models.tokenizer import make_tokenizer
 
 
 @pytest.fixture(scope="module")

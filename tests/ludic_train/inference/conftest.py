@@ -13,7 +13,8 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from ludic_train.model import make_tiny_model, make_tokenizer
+from ludic_train.models.tiny import make_tiny_model
+from ludic_train.models.tokenizer import make_tokenizer
 
 VOCAB = 300
 LLAMA3_ROPE = {

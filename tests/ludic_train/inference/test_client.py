@@ -8,8 +8,8 @@ import torch
 from ludic_gym.errors import ClientError, ConfigError
 from ludic_gym.types import Message, Sampling
 from ludic_train.errors import PromptTooLong, SamplerError, UnsupportedModel
-from ludic_train.inference import EmbeddedChatClient
-from ludic_train.model import render_chat
+from ludic_train.inference.client import EmbeddedChatClient
+from ludic_train.models.chat_template import render_chat
 
 
 def user(text="1 2 X"):

@@ -8,7 +8,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from ludic_train.errors import UnsupportedModel
 from ludic_train.inference import layers
 from ludic_train.inference.decoder import Decoder
-from ludic_train.model import load_model, save_model
+from ludic_train.models.load import load_model, save_model
 
 LENGTHS = (40, 9, 17, 5)
 PROMPTS = (25, 9, 8, 3)

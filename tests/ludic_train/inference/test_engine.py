@@ -8,7 +8,7 @@ from ludic_train.errors import SamplerError
 from ludic_train.inference import engine as engine_module
 from ludic_train.inference.engine import Engine, stop_ids
 from ludic_train.inference.requests import Request
-from ludic_train.model import load_model, save_model
+from ludic_train.models.load import load_model, save_model
 
 EOS = 2
 

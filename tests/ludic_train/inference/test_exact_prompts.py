@@ -3,16 +3,18 @@ import torch
 import ludic_gym  # noqa: F401 - registers the environments
 from ludic_gym.contexts import FullDialog
 from ludic_gym.parsers import xml_tag_parser
-from ludic_gym.policies import ChatPolicy, Parsed
+from ludic_gym.policies.chat import ChatPolicy
+from ludic_gym.policies.parsed import Parsed
 from ludic_gym.prompts import count_rows
-from ludic_gym.rollout import run_episodes
+from ludic_gym.rollout.episodes import run_episodes
 from ludic_gym.types import Sampling, Task
-from ludic_train.inference import EmbeddedChatClient
-from ludic_train.logprobs import action_logprobs
-from ludic_train.losses import TokenLogprobs
-from ludic_train.model import make_tiny_model, make_tokenizer
-from ludic_train.planning import plan_update
-from ludic_train.saw import items_from
+from ludic_train.inference.client import EmbeddedChatClient
+from ludic_train.models.logprobs import action_logprobs
+from ludic_train.models.tiny import make_tiny_model
+from ludic_train.models.tokenizer import make_tokenizer
+from ludic_train.rows import items_from
+from ludic_train.trainer.microbatches import plan_update
+from ludic_train.types import TokenLogprobs
 
 TURNS = 5
 

@@ -4,9 +4,14 @@ import pytest
 from ludic_gym.errors import ConfigError
 from ludic_gym.types import Sampling
 from ludic_train.errors import ModelNotFound
-from ludic_train.inference import PolicySpec, policy_from_run, write_policy_spec
-from ludic_train.inference.saved import read_policy_spec
-from ludic_train.model import render_chat, save_model
+from ludic_train.inference.saved import (
+    PolicySpec,
+    policy_from_run,
+    read_policy_spec,
+    write_policy_spec,
+)
+from ludic_train.models.chat_template import render_chat
+from ludic_train.models.load import save_model
 
 SAMPLING = Sampling(seed=0, max_tokens=6)
 

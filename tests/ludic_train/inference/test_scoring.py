@@ -9,7 +9,7 @@ import torch
 from ludic_gym.errors import ConfigError
 from ludic_gym.types import Sampling
 from ludic_train.errors import PromptTooLong
-from ludic_train.inference import EmbeddedChatClient
+from ludic_train.inference.client import EmbeddedChatClient
 from ludic_train.inference.scoring import ROWS, Ranking
 
 IDS = [5, 6, 7, 8, 9, 10]

@@ -8,17 +8,18 @@ from itertools import count, islice
 import pytest
 
 import ludic_gym  # noqa: F401 - registers the environments
-from ludic_gym.clients import ScriptedClient
+from ludic_gym.clients.scripted import ScriptedClient
 from ludic_gym.contexts import LatestObservation
 from ludic_gym.errors import ClientError, ConfigError
-from ludic_gym.policies import ChatPolicy
+from ludic_gym.policies.chat import ChatPolicy
 from ludic_gym.types import Sampling, Task
-from ludic_train.actor import ActorOptions, run_pipeline_actor
-from ludic_train.algorithms import make_grpo, make_reinforce, make_scalerl
+from ludic_train.algorithms.presets import make_grpo, make_reinforce, make_scalerl
 from ludic_train.errors import ActorError, QueueUnavailable
-from ludic_train.group_wire import group_from_bytes
 from ludic_train.metrics import Stat, Total
-from ludic_train.queues import Progress, SpoolQueue, Trained, TrainerReport
+from ludic_train.pipeline.actor import ActorOptions, run_pipeline_actor
+from ludic_train.pipeline.codec import group_from_bytes
+from ludic_train.pipeline.queues.base import Progress, Trained, TrainerReport
+from ludic_train.pipeline.queues.sqlite import SpoolQueue
 
 PAIRS = ActorOptions(group_size=2, concurrency=4, beat_s=0.05)
 # As DAPO does.

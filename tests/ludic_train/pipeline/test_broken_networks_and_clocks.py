@@ -12,7 +12,8 @@ from faulty_network import BACK, THERE, Network
 from redis.asyncio import Redis
 from redis_server import RedisServer, needs_redis, runs_with
 
-from ludic_train.queues import RedisQueue, redis_stream
+from ludic_train.pipeline.queues import redis_stream
+from ludic_train.pipeline.queues.redis_stream import RedisQueue
 
 pytestmark = needs_redis
 FAKETIME = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)

@@ -14,8 +14,8 @@ from faults.scene import BATCH, UPDATES, assert_undisturbed, each_twice, group, 
 from redis.asyncio import Redis
 from redis_server import needs_redis
 
-from ludic_train.group_wire import group_to_bytes
-from ludic_train.queues import RedisQueue
+from ludic_train.pipeline.codec import group_to_bytes
+from ludic_train.pipeline.queues.redis_stream import RedisQueue
 
 pytestmark = needs_redis
 

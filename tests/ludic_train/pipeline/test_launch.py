@@ -11,10 +11,10 @@ import time
 import pytest
 from redis_server import needs_redis
 
-from ludic_gym.cli import main
+from ludic_gym.commands.main import main
 from ludic_train.errors import CheckpointError
-from ludic_train.recipes.remote import read_address
-from ludic_train.sources import RolloutBatchSource
+from ludic_train.runs.remote import read_address
+from ludic_train.sources.rollouts import RolloutBatchSource
 
 SMALL = ["--demonstrations", "300", "--imitation-updates", "40", "--groups", "2", "--updates", "8"]
 SMALL += ["--group-size", "4", "--minibatches", "2", "--eval-every", "4", "--eval-episodes", "4"]

@@ -11,7 +11,7 @@ import torch
 from two_ranks.learning import relative_error
 from two_ranks.pipeline import GROUPS, UPDATES, push, trained_params
 
-from ludic_train.queues import SpoolQueue
+from ludic_train.pipeline.queues.sqlite import SpoolQueue
 
 TESTS = Path(__file__).parents[2]
 

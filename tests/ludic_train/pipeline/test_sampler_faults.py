@@ -15,7 +15,7 @@ from redis_server import free_port
 from served_run import served_run, start_model
 
 from ludic_train.errors import PublishError
-from ludic_train.model import save_model
+from ludic_train.models.load import save_model
 
 UPDATES = 16
 

@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 
 from ludic_gym.errors import ConfigError
 from ludic_train.errors import PublishError
-from ludic_train.publishers import LoRAPublisher
+from ludic_train.publishers.lora import LoRAPublisher
 
 CONFIG = LoraConfig(r=1, lora_alpha=2, target_modules=["q"])
 

@@ -6,9 +6,8 @@ import pytest
 import torch
 
 from ludic_gym.errors import ConfigError
-from ludic_train.publishers import NcclWire
-from ludic_train.publishers.nccl import nccl_init_info
-from ludic_train.publishers.wires import announcement
+from ludic_train.publishers.nccl import NcclWire, nccl_init_info
+from ludic_train.publishers.transports import announcement
 from ludic_vllm.wire import packed
 
 

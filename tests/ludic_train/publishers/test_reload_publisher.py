@@ -7,7 +7,7 @@ from safetensors.torch import load_file
 
 from ludic_gym.errors import ConfigError
 from ludic_train.errors import PublishError
-from ludic_train.publishers import ReloadPublisher
+from ludic_train.publishers.reload import ReloadPublisher
 
 
 def params(version):

@@ -8,7 +8,9 @@ from fake_vllm.fleet import digest, running
 
 from ludic_gym.errors import ConfigError
 from ludic_train.errors import PublishError
-from ludic_train.publishers import FileWire, GlooWire, PhaseLimits, VLLMPublisher
+from ludic_train.publishers.control import PhaseLimits
+from ludic_train.publishers.transports import FileWire, GlooWire
+from ludic_train.publishers.vllm import VLLMPublisher
 
 # Long enough for a busy machine to do what works, short enough to wait for what hangs.
 LIMITS = PhaseLimits(connect=20, pause=4, start=4, update=4, finish=4, resume=4)

@@ -8,11 +8,13 @@ import aiohttp
 import pytest
 import torch
 
-from ludic_train.inference import EmbeddedChatClient
-from ludic_train.model import make_tiny_model, make_tokenizer, render_chat
-from ludic_train.serving.address import bound_socket, url_of
-from ludic_train.serving.embedded.process import running
-from ludic_train.serving.embedded.served import Served
+from ludic_train.inference.client import EmbeddedChatClient
+from ludic_train.models.chat_template import render_chat
+from ludic_train.models.tiny import make_tiny_model
+from ludic_train.models.tokenizer import make_tokenizer
+from ludic_train.serving.local.process import running
+from ludic_train.serving.local.served_model import Served
+from ludic_train.serving.startup import bound_socket, url_of
 
 
 @dataclass

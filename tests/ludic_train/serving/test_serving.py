@@ -14,10 +14,12 @@ from urllib.request import urlopen
 import pytest
 from fake_vllm.install import install
 
-from ludic_gym.cli import main
+from ludic_gym.commands.main import main
 from ludic_gym.errors import ConfigError
 from ludic_train.errors import ModelNotFound, ServerError
-from ludic_train.serving import Installed, ServeOptions, command_line, find_vllm, started_server
+from ludic_train.serving.flags import ServeOptions, command_line
+from ludic_train.serving.installed import Installed, find_vllm
+from ludic_train.serving.process import started_server
 
 ANY_PORT = ServeOptions(port=0)
 GPU = Installed(python="py", version="0.32.0", on_cpu=False)

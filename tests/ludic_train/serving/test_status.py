@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from fake_vllm.fleet import running
 
-from ludic_gym.cli import main
-from ludic_train.serving.status_command import Status, statuses
+from ludic_gym.commands.main import main
+from ludic_train.commands.status import Status, statuses
 
 NOBODY = "http://127.0.0.1:1"
 

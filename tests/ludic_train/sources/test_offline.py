@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from ludic_gym.errors import ConfigError
-from ludic_train.saw import SAWItem
-from ludic_train.sources import OfflineBatchSource
+from ludic_train.sources.offline import OfflineBatchSource
+from ludic_train.types import SAWItem
 
 
 def items(count):

@@ -7,12 +7,12 @@ from two_ranks.learning import settings, tiny_model, tokenizer
 from ludic_gym.contexts import FullDialog
 from ludic_gym.records import read_rollouts, write_rollouts
 from ludic_gym.types import Completion, Decision, Rollout, Sampling, Step, Task
-from ludic_train.algorithms import make_awr, make_grpo, make_rejection_sampling, make_sft
+from ludic_train.algorithms.presets import make_awr, make_grpo, make_rejection_sampling, make_sft
 from ludic_train.errors import EmptyBatch, MissingLogprobs, UntrainableRollout
-from ludic_train.rendering import with_token_ids
-from ludic_train.sources import OfflineBatchSource
+from ludic_train.models.chat_template import with_token_ids
+from ludic_train.sources.offline import OfflineBatchSource
 from ludic_train.sources.recorded import recorded_items
-from ludic_train.trainer import Trainer
+from ludic_train.trainer.trainer import Trainer
 
 EXACT = Completion(
     text="a",

@@ -4,16 +4,17 @@ from itertools import count, islice
 import pytest
 
 import ludic_gym  # noqa: F401 - registers the environments
-from ludic_gym.clients import ScriptedClient
+from ludic_gym.clients.scripted import ScriptedClient
 from ludic_gym.contexts import LatestObservation
 from ludic_gym.errors import ConfigError, EpisodeError
-from ludic_gym.policies import ChatPolicy, RandomPolicy
+from ludic_gym.policies.chat import ChatPolicy
+from ludic_gym.policies.reference import RandomPolicy
 from ludic_gym.types import Sampling, Task
-from ludic_train.algorithms import make_grpo, make_ppo, make_reinforce, make_self_play
+from ludic_train.algorithms.presets import make_grpo, make_ppo, make_reinforce, make_self_play
 from ludic_train.errors import EmptyBatch, UntrainableRollout
-from ludic_train.losses import REWARDS
 from ludic_train.metrics import Stat
-from ludic_train.sources import RolloutBatchSource
+from ludic_train.sources.rollouts import RolloutBatchSource
+from ludic_train.types import REWARDS
 
 LEGAL = tuple(row + column for row in "ABC" for column in "123")
 

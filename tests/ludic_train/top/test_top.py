@@ -12,22 +12,22 @@ from fake_vllm.fleet import running
 from redis_server import free_port
 from rich.console import Console
 
-from ludic_gym.cli import main
+from ludic_gym.commands.main import main
+from ludic_train.commands.status import Status
+from ludic_train.commands.top import look
 from ludic_train.errors import QueueUnavailable
-from ludic_train.queues import (
+from ludic_train.pipeline.queues.base import (
     ActorReport,
     Progress,
     QueueStatus,
-    SpoolQueue,
     Trained,
     TrainerReport,
 )
-from ludic_train.serving.status_command import Status
+from ludic_train.pipeline.queues.sqlite import SpoolQueue
 from ludic_train.top.prometheus import metrics_text, serve_metrics
 from ludic_train.top.sample import Sample, next_sample
 from ludic_train.top.screen import screen
 from ludic_train.top.servers import ServerLoads, next_load
-from ludic_train.top.top_command import look
 
 
 def status(*, trained=0, **actors):

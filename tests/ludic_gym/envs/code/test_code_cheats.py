@@ -10,7 +10,7 @@ from cheats import CHEATS
 from ludic_gym.envs.code.functions import PythonFunctionsEnv
 from ludic_gym.envs.code.stdin_stdout import StdinStdoutEnv
 from ludic_gym.errors import NoSandbox
-from ludic_gym.sandbox import shared_sandbox
+from ludic_gym.sandbox.choice import shared_sandbox
 
 _HERE = Path(__file__).parent / "reward_cheats.py"
 _SPEC = importlib.util.spec_from_file_location("reward_cheats", _HERE)

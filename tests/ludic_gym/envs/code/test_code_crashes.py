@@ -11,9 +11,10 @@ from crashing import CrashingSandbox
 
 from ludic_gym.envs.code.functions import PythonFunctionsEnv
 from ludic_gym.errors import NoSandbox
-from ludic_gym.policies import ScriptedPolicy
-from ludic_gym.rollout import run_episodes
-from ludic_gym.sandbox import open_sandbox, run_blocking
+from ludic_gym.policies.reference import ScriptedPolicy
+from ludic_gym.rollout.episodes import run_episodes
+from ludic_gym.sandbox.choice import open_sandbox
+from ludic_gym.sandbox.loop import run_blocking
 from ludic_gym.types import Task
 
 SANDBOXES = []

@@ -7,15 +7,15 @@ import gymnasium as gym
 import pytest
 
 import ludic_gym  # noqa: F401 (registers the ids)
-from ludic_gym.envs.code import base
 from ludic_gym.envs.code.functions import PythonFunctionsEnv
 from ludic_gym.envs.code.repair import CodeRepairEnv
 from ludic_gym.envs.code.sql import SQLEnv
 from ludic_gym.envs.code.stdin_stdout import StdinStdoutEnv
+from ludic_gym.envs.core import code as base
 from ludic_gym.errors import ConfigError, DataError, NoOracle, NoSandbox, SandboxError
-from ludic_gym.policies import ScriptedPolicy
-from ludic_gym.rollout import run_episodes
-from ludic_gym.sandbox import shared_sandbox
+from ludic_gym.policies.reference import ScriptedPolicy
+from ludic_gym.rollout.episodes import run_episodes
+from ludic_gym.sandbox.choice import shared_sandbox
 from ludic_gym.types import Task
 
 ENVS = [PythonFunctionsEnv, StdinStdoutEnv, CodeRepairEnv, SQLEnv]

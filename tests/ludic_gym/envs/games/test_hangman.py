@@ -2,7 +2,7 @@ import gymnasium as gym
 import pytest
 
 import ludic_gym  # noqa: F401 (registers the ids)
-from ludic_gym.data import words
+from ludic_gym.data.row import words
 from ludic_gym.envs.games.hangman import WORDS, masked
 
 ID = "ludic/Hangman-v0"

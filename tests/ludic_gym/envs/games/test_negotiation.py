@@ -6,7 +6,14 @@ import pettingzoo
 import pytest
 
 import ludic_gym  # noqa: F401 (registers the ids)
-from ludic_gym.envs.games.negotiation import State, best_actions, demand, observation, play, returns
+from ludic_gym.envs.games.negotiation import (
+    State,
+    best_actions,
+    demand,
+    observation,
+    play,
+    returns,
+)
 from ludic_gym.envs.games.sharing import Scenario
 from ludic_gym.errors import ConfigError
 

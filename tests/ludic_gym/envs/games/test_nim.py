@@ -6,7 +6,7 @@ import pettingzoo
 import pytest
 
 import ludic_gym  # noqa: F401 (registers the ids)
-from ludic_gym.envs.game import solved
+from ludic_gym.envs.core.game import solved
 from ludic_gym.envs.games.nim import (
     best_actions,
     legal_actions,

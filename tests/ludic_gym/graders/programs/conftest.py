@@ -5,7 +5,7 @@ from crashing import CrashingSandbox
 
 from ludic_gym.errors import NoSandbox
 from ludic_gym.graders.programs.grader import Grader, grader_for
-from ludic_gym.sandbox import shared_sandbox
+from ludic_gym.sandbox.choice import shared_sandbox
 
 
 @pytest.fixture(scope="session")

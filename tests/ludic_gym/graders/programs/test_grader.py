@@ -6,7 +6,8 @@ import pytest
 from ludic_gym.errors import DataError, NoSandbox, SandboxError
 from ludic_gym.graders.programs.grader import Grader, Memo, key_of
 from ludic_gym.graders.programs.types import AssertTests, CallTests, ReferenceTests, StdinTests
-from ludic_gym.sandbox import Limits, run_blocking
+from ludic_gym.sandbox.loop import run_blocking
+from ludic_gym.sandbox.types import Limits
 
 QUICK = Limits(cpu_s=3.0, wall_s=30.0)
 SQUARES = CallTests(name="f", calls=((1,), (2,), (3,)), expected=(1, 4, 9))

@@ -1,0 +1,245 @@
+"""`ludic bench`: a policy plays, a table says how it did."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from ludic_gym.bench.folder import open_folder, read_request, write_results
+from ludic_gym.bench.plans import EnvPlan, env_plan, named_envs, rescoring_plans
+from ludic_gym.bench.policies import ServedPolicy, open_policy
+from ludic_gym.bench.records import ludic_version
+from ludic_gym.bench.report import (
+    bench_progress,
+    cut_off_lines,
+    error_lines,
+    pass_lines,
+    result_table,
+    spent_words,
+)
+from ludic_gym.bench.result import BenchResult
+from ludic_gym.bench.session import Play, earlier_scores, play_env
+from ludic_gym.bench.table import write_parquet
+from ludic_gym.bench.tally import Tally
+from ludic_gym.commands.arguments import (
+    env_name,
+    keyword_arguments,
+    option,
+    parse,
+    readable_env_errors,
+    screen,
+)
+from ludic_gym.errors import ConfigError
+from ludic_gym.policies.reference import RandomPolicy
+from ludic_gym.types import MakePolicy, Sampling
+
+EXAMPLES = """\
+ludic bench ludic/TicTacToe-v0 --policy random --env-kwargs opponent=perfect
+ludic bench games --policy oracle --out results
+ludic bench ludic/GSM8K-v0 --data test.jsonl --policy http://localhost:8000/v1 --temperature 0
+ludic bench ludic/Arithmetic-v0 --policy my_agents:make --samples 4 --fail-under 0.9
+ludic bench --rescore results --env-kwargs strict=true --out rescored"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchArgs:
+    """Play environments with a policy and say how it did.
+
+    With --out, the same command goes on where it was stopped.
+    """
+
+    ids: Annotated[tyro.conf.Positional[tuple[str, ...]], option("ID|SUITE ...")] = ()
+    """Environment ids or suites, as `ludic list` shows them."""
+    policy: str = "random"
+    """oracle, random, the http(s) address of an OpenAI-style server, a run folder, or
+    module:function, which is called with the env and returns a policy."""
+    model: Annotated[str | None, option("NAME")] = None
+    """The server's name for its model; by default the one it serves."""
+    episodes: Annotated[int | None, option("N")] = None
+    """Tasks per env; by default every row once, or 100 where there are no rows."""
+    samples: int = 1
+    """Episodes per task, which share its env seed; from 2 on, pass@k and pass^k are shown."""
+    data: Annotated[str | None, option("PATH")] = None
+    """Where a dataset env takes its rows from: a jsonl file, say."""
+    env_kwargs: Annotated[tuple[str, ...], option("KEY=VALUE ...")] = ()
+    """Arguments of the env."""
+    seed: int = 0
+    """Task i plays and samples with this seed + i."""
+    concurrency: int = 64
+    """Episodes in flight."""
+    timeout_s: Annotated[float | None, option("SECONDS")] = None
+    """Seconds after which an episode counts as failed; by default never."""
+    max_turns: int = 1000
+    """Turns after which an episode is cut short; most envs have a limit of their own."""
+    temperature: float = 1.0
+    """Sampling temperature of a model; 0 is greedy."""
+    top_p: float = 1.0
+    """Nucleus of the sampling."""
+    max_tokens: int = 256
+    """Most tokens of one reply."""
+    out: Annotated[Path | None, option("DIR")] = None
+    """Folder for the transcripts: one jsonl file per env, one line per episode."""
+    rescore: Annotated[Path | None, option("DIR")] = None
+    """Make the decisions of this earlier run again, without a model, in the envs as they are now
+    and with these --env-kwargs."""
+    price: Annotated[tuple[float, float] | None, option("IN OUT")] = None
+    """What a million tokens of prompts and of completions cost; the bar then tells the sum."""
+    parquet: bool = False
+    """Write DIR/episodes.parquet too, a row per episode, when all have been played."""
+    fail_under: Annotated[float | None, option("RATE")] = None
+    """Exit with 1 if an env's success rate is below this."""
+
+
+def main(argv: list[str]) -> int:
+    """Runs `ludic bench`; 1 if an episode failed, or an env stayed under `--fail-under`."""
+    args = parse(BenchArgs, argv, command="bench", examples=EXAMPLES)
+    if bool(args.ids) == (args.rescore is not None):
+        raise ConfigError(
+            "name an environment or a suite (`ludic list` shows them), or a run to --rescore"
+        )
+    if args.parquet and args.out is None:
+        raise ConfigError("--parquet writes into the folder of --out: name one")
+    tallies: dict[str, Tally] = {}
+    try:
+        asyncio.run(run_all(args, tallies))
+    except KeyboardInterrupt:
+        show_results(tallies, args)
+        print(interruption(args), file=sys.stderr)
+        raise
+    results = show_results(tallies, args)
+    low = too_low(results, args.fail_under)
+    for line in low:
+        screen().print(line, style="red", markup=False)
+    return 1 if low or any(result.errors for result in results.values()) else 0
+
+
+async def run_all(args: BenchArgs, tallies: dict[str, Tally]) -> None:
+    """Play one env after the other; each fills its tally as its episodes end."""
+    with readable_env_errors():
+        plans = plans_of(args)
+    with folder_of(args, plans):
+        # Every job of a rescoring brings its own policy.
+        policy = nullcontext(RandomPolicy) if args.rescore else open_policy(args.policy, args.model)
+        async with policy as make_policy:
+            play = Play(
+                make_policy=make_policy,
+                policy=policy_name(args),
+                folder=args.out,
+                concurrency=args.concurrency,
+                timeout_s=args.timeout_s,
+            )
+            for env_id, plan in plans.items():
+                tally = tallies.setdefault(env_id, Tally())
+                await play_one(env_id, plan, play, tally, spent_by(make_policy, args.price))
+        if args.out is not None:
+            write_results(args.out, {name: tally.result() for name, tally in tallies.items()})
+    if args.out is not None and args.parquet:
+        write_parquet(args.out)
+
+
+def spent_by(make_policy: MakePolicy, price: tuple[float, float] | None) -> Callable[[], str]:
+    """What tells the tokens that a server was asked for; nothing where there is no server."""
+    if not isinstance(make_policy, ServedPolicy):
+        return str
+    return partial(spent_words, make_policy.usage, price)
+
+
+async def play_one(
+    env_id: str, plan: EnvPlan, play: Play, tally: Tally, spent: Callable[[], str]
+) -> None:
+    """Play what one env lacks, behind a bar."""
+    done = earlier_scores(play.folder, env_id, tally)
+    with bench_progress(env_id, tally, total=plan.count, done=len(done), spent=spent) as show:
+        await play_env(env_id, plan.jobs(), play, tally=tally, skip=done, on_episode=show)
+
+
+def policy_name(args: BenchArgs) -> str:
+    """How the policy is called in tables and records."""
+    if args.rescore is None:
+        return args.policy
+    return str(read_request(args.rescore)["policy"])
+
+
+def folder_of(args: BenchArgs, plans: Mapping[str, EnvPlan]) -> AbstractContextManager[object]:
+    """The claim on `--out`, where there is one."""
+    return nullcontext() if args.out is None else open_folder(args.out, request(args, plans))
+
+
+def request(args: BenchArgs, plans: Mapping[str, EnvPlan]) -> Mapping[str, Any]:
+    """All that decides what is played and who plays it."""
+    return {
+        "ludic": ludic_version(),
+        "policy": policy_name(args),
+        "model": args.model,
+        "rescored": None if args.rescore is None else str(args.rescore),
+        "envs": {
+            name: {"kwargs": plan.kwargs, "episodes": plan.count} for name, plan in plans.items()
+        },
+        "seed": args.seed,
+        "samples": args.samples,
+        "max_turns": args.max_turns,
+        "sampling": {key: getattr(args, key) for key in ("temperature", "top_p", "max_tokens")},
+    }
+
+
+def plans_of(args: BenchArgs) -> Mapping[str, EnvPlan]:
+    """What each env plays, by id."""
+    kwargs = dict(keyword_arguments(args.env_kwargs))
+    if args.rescore is not None:
+        return rescoring_plans(args.rescore, kwargs)
+    if args.data is not None:
+        kwargs["data"] = args.data
+    sampling = Sampling(temperature=args.temperature, top_p=args.top_p, max_tokens=args.max_tokens)
+    envs = named_envs(args.ids)
+    for env_id in envs:
+        # Tasks keep the module's name, so that their records can be played again anywhere.
+        env_name(env_id)
+    return {
+        env_id: env_plan(
+            env_id,
+            kwargs={**suggested, **kwargs},
+            episodes=args.episodes,
+            seed=args.seed,
+            sampling=sampling,
+            max_turns=args.max_turns,
+            samples=args.samples,
+        )
+        for env_id, suggested in envs.items()
+    }
+
+
+def show_results(tallies: Mapping[str, Tally], args: BenchArgs) -> Mapping[str, BenchResult]:
+    """Print the table and what has to be said about it; what it says."""
+    results = {env_id: tally.result() for env_id, tally in tallies.items()}
+    console = screen()
+    console.print(result_table(results, policy=policy_name(args)))
+    for line in pass_lines(results):
+        console.print(line, markup=False)
+    for line in [*error_lines(results), *cut_off_lines(results)]:
+        console.print(line, style="red", markup=False)
+    if args.out is not None:
+        console.print(f"transcripts: {args.out}; look at them: ludic view {args.out}", markup=False)
+    return results
+
+
+def too_low(results: Mapping[str, BenchResult], least: float | None) -> list[str]:
+    """A line for every env whose success rate is not at least the one that was asked for."""
+    return [
+        f"{env_id}: success rate {result.success_rate:.1%} is not at least {least:.1%}"
+        for env_id, result in results.items()
+        if least is not None and not result.success_rate >= least
+    ]
+
+
+def interruption(args: BenchArgs) -> str:
+    """What Ctrl-C is answered with."""
+    said = "interrupted: these are the episodes that had ended"
+    return said if args.out is None else f"{said}; the same command goes on from here"

@@ -1,0 +1,82 @@
+"""`ludic check`: environments are held against the contract."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import gymnasium as gym
+import tyro
+
+from envs_registry.catalog import CATALOG
+from ludic_gym.commands.arguments import (
+    env_name,
+    keyword_arguments,
+    option,
+    parse,
+    readable_env_errors,
+)
+from ludic_gym.errors import ConfigError
+from ludic_gym.testing.check import complaint_about, verdicts
+
+EXAMPLES = """\
+ludic check ludic/TicTacToe-v0
+ludic check ludic/Arithmetic-v0 --env-kwargs digits=3
+ludic check my_envs:mine/Riddle-v0
+ludic check --all"""
+BLANK_LINE = "\r\x1b[K"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckArgs:
+    """Test environments against the contract that every text environment keeps."""
+
+    ids: Annotated[tyro.conf.Positional[tuple[str, ...]], option("[ID ...]")] = ()
+    """Environment ids; module:id for one of your own, where importing the module registers it."""
+    all: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Test every environment of the catalogue, which takes minutes: some run programs."""
+    env_kwargs: Annotated[tuple[str, ...], option("KEY=VALUE ...")] = ()
+    """Arguments of the env."""
+
+
+def main(argv: list[str]) -> int:
+    """Runs `ludic check`; 1 if an environment breaks a rule."""
+    args = parse(CheckArgs, argv, command="check", examples=EXAMPLES)
+    if bool(args.ids) == args.all:
+        raise ConfigError(
+            "name at least one environment, or all of them with --all; `ludic list` shows them"
+        )
+    kwargs = keyword_arguments(args.env_kwargs)
+    ids = [entry.id for entry in CATALOG] if args.all else [env_name(spec) for spec in args.ids]
+    # Every id is made first: a typing error must not show up after minutes.
+    for env_id in ids:
+        with readable_env_errors():
+            gym.make(env_id, **kwargs).close()
+    broken = [env_id for i, env_id in enumerate(ids) if not passes(env_id, kwargs, i, len(ids))]
+    if len(ids) > 1:
+        print(f"{len(ids) - len(broken)} of {len(ids)} keep the contract")
+    return 1 if broken else 0
+
+
+def passes(env_id: str, kwargs: Mapping[str, Any], index: int, count: int) -> bool:
+    """Whether the env keeps every rule; how far it is and what it breaks is printed."""
+    kept, complaints = 0, list[str]()
+    for verdict in verdicts(env_id, **kwargs):
+        show_progress(f"[{index + 1}/{count}] {env_id}: {kept + len(complaints) + 1} rules tried")
+        kept += not verdict.complaint
+        if verdict.complaint:
+            complaints.append(complaint_about(env_id, verdict))
+    show_progress("")
+    print(f"{'FAILED' if complaints else 'ok':8}{env_id}: keeps {kept} rules", end="")
+    print(f", breaks {len(complaints)}" if complaints else "", flush=True)
+    for complaint in complaints:
+        print(f"        {complaint}", flush=True)
+    return not complaints
+
+
+def show_progress(text: str) -> None:
+    """Shows the line in place of the one before; only to somebody at a terminal."""
+    if sys.stderr.isatty():
+        print(f"{BLANK_LINE}{text}", end="", file=sys.stderr, flush=True)

@@ -1,0 +1,100 @@
+"""The command `ludic`: finds the subcommand, and turns our errors into one line and a code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from importlib.metadata import version
+from typing import cast
+
+from ludic_gym.errors import ConfigError, LudicError
+from ludic_gym.plugins import find_plugins, load_plugin
+
+Command = Callable[[list[str]], int]
+
+COMMANDS = {
+    "list": "the environments, by suite",
+    "play": "play one yourself, alone or against a policy",
+    "bench": "let a policy play, and see how it does",
+    "compare": "two benchmarks of the same tasks: what differs, and is it chance",
+    "view": "make one HTML file of a run, to look at",
+    "tournament": "let policies play each other, and rate them",
+    "check": "test an environment, yours too, against the contract",
+    "sandbox": "test what keeps programs from harm on this machine",
+}
+# A plug-in is not loaded to ask what it does: torch takes seconds.
+PLUGIN_SUMMARIES = {
+    "train": "let a model learn to play; needs the extra 'train'",
+    "plan": "memory and time that training a model would take; needs the extra 'train'",
+    "actor": "play for a trainer that runs elsewhere; needs the extra 'train'",
+    "top": "watch the queue between actors and a trainer; needs the extra 'train'",
+    "launch": "start trainer, actors and Redis on this machine; needs the extra 'train'",
+    "serve": "serve a model by vLLM or by Ludic's own sampler; needs the extra 'train'",
+    "status": "the version, state and load of vLLM servers; needs the extra 'train'",
+    "doctor": "compare a server with the trainer, and test pushing params; needs 'train'",
+}
+EXAMPLES = """\
+examples:
+  ludic list
+  ludic play ludic/TicTacToe-v0 --against perfect
+  ludic bench ludic/Arithmetic-v0 --policy oracle
+  ludic train tic-tac-toe"""
+USAGE_ERROR = 2
+INTERRUPTED = 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The exit code: 0 fine, 1 something failed on the way, 2 bad input, 130 Ctrl-C."""
+    args = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return run(args)
+    except LudicError as error:
+        print(f"ludic: {one_line(error)}", file=sys.stderr)
+        return USAGE_ERROR
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader (`| head`) has seen enough; the interpreter's last flush must not complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def run(args: list[str]) -> int:
+    """Runs the subcommand that the first argument names."""
+    if not args or args[0] in {"-h", "--help"}:
+        print(overview())
+        return 0
+    if args[0] == "--version":
+        print(f"ludic {version('ludic-gym')}")
+        return 0
+    return find_command(args[0])(args[1:])
+
+
+def find_command(name: str) -> Command:
+    """The function behind a subcommand; raises ConfigError if there is none of that name."""
+    if name in COMMANDS:
+        return cast(Command, import_module(f"ludic_gym.commands.{name}").main)
+    plugins = find_plugins("ludic.commands")
+    if name not in plugins:
+        known = ", ".join([*COMMANDS, *plugins])
+        raise ConfigError(f"no command {name!r}; there are: {known}")
+    return cast(Command, load_plugin(plugins[name]))
+
+
+def overview() -> str:
+    """What `ludic --help` prints."""
+    plugins = {
+        name: PLUGIN_SUMMARIES.get(name, f"from {point.module.split('.')[0]}")
+        for name, point in find_plugins("ludic.commands").items()
+    }
+    lines = [f"  {name:11s} {text}" for name, text in {**COMMANDS, **plugins}.items()]
+    head = "usage: ludic COMMAND [...]\n\nText environments for language-model agents.\n\ncommands:"
+    tail = "`ludic COMMAND --help` says more about each."
+    return "\n".join([head, *lines, "", EXAMPLES, "", tail])
+
+
+def one_line(error: BaseException) -> str:
+    """The text of an error without line breaks."""
+    return " ".join(str(error).split())

@@ -1,0 +1,177 @@
+"""`ludic play`: somebody at the terminal plays an env, alone or against a policy."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+import gymnasium as gym
+import pettingzoo
+import tyro
+from pettingzoo import AECEnv, ParallelEnv
+
+from ludic_gym.bench.policies import open_policy
+from ludic_gym.bench.result import outcome
+from ludic_gym.commands.arguments import (
+    env_name,
+    keyword_arguments,
+    option,
+    parse,
+    readable_env_errors,
+)
+from ludic_gym.errors import ConfigError
+from ludic_gym.play import human
+from ludic_gym.policies.reference import HumanPolicy, read_line
+from ludic_gym.printable import printable
+from ludic_gym.records import open_records
+from ludic_gym.rollout.episode import run_episode
+from ludic_gym.rollout.match import run_match
+from ludic_gym.types import Env, Episode, Rollout, Sampling, Task
+
+EXAMPLES = """\
+ludic play ludic/TicTacToe-v0
+ludic play ludic/TicTacToe-v0 --seat second --against perfect
+ludic play ludic/TicTacToe-v0 --seat second --against runs/tic-tac-toe
+ludic play ludic/Negotiation-v0 --against http://localhost:8000/v1 --save games.jsonl
+ludic play ludic/Arithmetic-v0 --seed 7"""
+
+PLACES = ("first", "second", "third", "fourth", "fifth", "sixth")
+MatchEnv = AECEnv[str, Any, Any] | ParallelEnv[str, Any, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlayArgs:
+    """Play an environment in the terminal; Ctrl-D or Ctrl-C leaves."""
+
+    env_id: Annotated[tyro.conf.Positional[str], option("ID")]
+    """The environment's id, as `ludic list` shows it, or module:id for one of your own."""
+    seat: str = "first"
+    """Where you sit, in a game for several: first, second, third, or an agent's name."""
+    against: Annotated[str | None, option("POLICY")] = None
+    """Who sits elsewhere: random (as without it), perfect, a server's address, a run folder, or
+    module:function."""
+    model: Annotated[str | None, option("NAME")] = None
+    """The server's name for its model; by default the one it serves."""
+    seed: Annotated[int | None, option("N")] = None
+    """Makes the same episode again; by default every one is new."""
+    env_kwargs: Annotated[tuple[str, ...], option("KEY=VALUE ...")] = ()
+    """Arguments of the env."""
+    save: Annotated[Path | None, option("FILE.jsonl")] = None
+    """Add the episode to this file, one line each, once it has ended; ludic view shows it."""
+
+
+def main(argv: list[str]) -> int:
+    """Runs `ludic play`."""
+    args = parse(PlayArgs, argv, command="play", examples=EXAMPLES)
+    if args.seed is not None and args.seed < 0:
+        raise ConfigError(f"seed must be at least 0, got {args.seed}")
+    kwargs = dict(keyword_arguments(args.env_kwargs))
+    task = Task(
+        env_id=env_name(args.env_id),
+        kwargs=kwargs,
+        seed=args.seed,
+        sampling=Sampling(seed=args.seed),
+    )
+    try:
+        with interrupted_at_once():
+            rollouts = asyncio.run(played(task, args))
+    except EOFError:
+        print("\nleft before the end")
+        return 0
+    print(farewell(*rollouts))
+    if args.save is not None:
+        with open_records(args.save) as append:
+            append(Episode(index=0, task=task, rollouts=rollouts))
+        print(f"saved to {args.save}")
+    return 0
+
+
+@contextmanager
+def interrupted_at_once() -> Iterator[None]:
+    """Lets Ctrl-C end the program wherever it is."""
+
+    def interrupt(signum: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    # Where the handler is not Python's own, asyncio.run leaves it alone. Its own would wait for
+    # the loop, which waits for the human.
+    previous = signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)
+
+
+async def played(task: Task, args: PlayArgs) -> tuple[Rollout, ...]:
+    """The human's rollout, and in a game for several those of the others after it."""
+    with readable_env_errors():
+        match = match_env(task)
+    if match is not None:
+        return await game_for_several(match, task, args)
+    if args.against is not None or args.model is not None or args.seat != "first":
+        raise ConfigError(f"{task.env_id} is for one player: leave out --against and --seat")
+    return (await game_for_one(task),)
+
+
+def match_env(task: Task) -> MatchEnv | None:
+    """The PettingZoo env of that id, in which agents take turns where it can be had; or None."""
+    if task.env_id in pettingzoo.aec_registry:
+        return pettingzoo.make("aec", task.env_id, **task.kwargs)
+    if task.env_id in pettingzoo.parallel_registry:
+        return pettingzoo.make("parallel", task.env_id, **task.kwargs)
+    return None
+
+
+async def game_for_one(task: Task) -> Rollout:
+    """The human's rollout of a Gymnasium env."""
+    with readable_env_errors():
+        env: Env = gym.make(task.env_id, **task.kwargs)
+    return await run_episode(env, at_terminal(env.unwrapped), task)
+
+
+async def game_for_several(env: MatchEnv, task: Task, args: PlayArgs) -> tuple[Rollout, ...]:
+    """The human's rollout of a match, and those of the others, who are all of one kind."""
+    agents = list(env.possible_agents)
+    you = seat_named(args.seat, agents)
+    against = "oracle" if args.against == "perfect" else args.against or "random"
+    async with open_policy(against, args.model) as make_policy:
+        # The reference policies look into either kind of env; all others look into none.
+        others = {agent: make_policy(cast(Env, env)) for agent in agents if agent != you}
+        return await run_match(env, {you: at_terminal(env.unwrapped), **others}, task)
+
+
+def seat_named(seat: str, agents: list[str]) -> str:
+    """The agent of that name, or in that place. Raises ConfigError if there is none."""
+    names = {**dict(zip(PLACES, agents, strict=False)), **{agent: agent for agent in agents}}
+    if seat not in names:
+        raise ConfigError(f"no seat {seat!r}; there are: {', '.join(names)}")
+    return names[seat]
+
+
+def at_terminal(env: object) -> HumanPolicy:
+    """Somebody at the terminal."""
+    return human(env, read=prompted)
+
+
+def prompted() -> str:
+    """A line that was typed after the prompt."""
+    print("> ", end="", flush=True)
+    return read_line()
+
+
+def farewell(rollout: Rollout, *others: Rollout) -> str:
+    """How it ended."""
+    info = rollout.steps[-1].info
+    truth = f" (the answer is {info['truth']})" if "truth" in info else ""
+    faults = [
+        f"the move {other.steps[-1].decision.action!r} of {other.agent} is not allowed"
+        for other in others
+        if outcome(other) == "illegal"
+    ]
+    lines = [printable(rollout.final_observation), *faults, f"{outcome(rollout)}{truth}"]
+    return "\n" + "\n".join([*filter(None, lines), f"reward {rollout.total_reward:g}"])

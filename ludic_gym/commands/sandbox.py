@@ -1,0 +1,105 @@
+"""`ludic sandbox`: what keeps programs from harm on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Annotated, Literal
+
+import tyro
+from rich.markup import escape
+from rich.table import Table
+
+from ludic_gym.commands.arguments import option, parse, screen
+from ludic_gym.errors import ConfigError
+from ludic_gym.sandbox.choice import BACKENDS, open_sandbox, why_not
+from ludic_gym.sandbox.loop import run_blocking
+from ludic_gym.sandbox.probes import measured
+from ludic_gym.sandbox.types import Guarantees, Sandbox
+
+EXAMPLES = """\
+ludic sandbox doctor
+ludic sandbox doctor --only bubblewrap native"""
+HOLDS, BROKEN, ABSENT = "holds", "BROKEN", "-"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SandboxArgs:
+    """Test sandboxes: doctor runs programs that try to break out, and shows what holds here.
+
+    Exits with 1 if the sandbox that environments would use is missing or breaks a promise.
+    """
+
+    action: Annotated[tyro.conf.Positional[Literal["doctor"]], option("doctor")]
+    """What to do."""
+    only: Annotated[tuple[str, ...], option("NAME ...")] = ()
+    """Only these sandboxes; all of them without it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """What was found out about a sandbox: why it does not work, or each promise's breach."""
+
+    why_not: str = ""
+    broken: Mapping[str, str]
+
+    @property
+    def sound(self) -> bool:
+        """Whether it works and keeps all that it promises."""
+        return not self.why_not and not any(self.broken.values())
+
+
+def main(argv: list[str]) -> int:
+    """Runs `ludic sandbox`; 1 if nothing safe works, or what is used first is not safe."""
+    args = parse(SandboxArgs, argv, command="sandbox", examples=EXAMPLES)
+    unknown = set(args.only) - set(BACKENDS)
+    if unknown:
+        raise ConfigError(f"no sandbox {min(unknown)!r}; there are {', '.join(BACKENDS)}")
+    findings = {name: examined(name) for name in BACKENDS if not args.only or name in args.only}
+    screen().print(table(findings))
+    for line in remarks(findings):
+        screen().print(escape(line), highlight=False, soft_wrap=True)
+    first = next((one for one in findings.values() if not one.why_not), None)
+    return 0 if first and first.sound else 1
+
+
+def examined(name: str) -> Finding:
+    """What holds in the sandbox of that name."""
+    reason = why_not(name)
+    if reason:
+        return Finding(why_not=reason, broken={})
+    return Finding(broken=run_blocking(_measured_and_closed(open_sandbox(name, warm=0))))
+
+
+async def _measured_and_closed(sandbox: Sandbox) -> dict[str, str]:
+    try:
+        return await measured(sandbox)
+    finally:
+        await sandbox.close()
+
+
+def table(findings: Mapping[str, Finding]) -> Table:
+    """A line per guarantee, a column per sandbox."""
+    shown = Table("guarantee", *findings, box=None, pad_edge=False)
+    for guarantee in (field.name for field in fields(Guarantees)):
+        shown.add_row(guarantee, *(cell(one, guarantee) for one in findings.values()))
+    return shown
+
+
+def cell(finding: Finding, guarantee: str) -> str:
+    """One word: whether it holds."""
+    if guarantee not in finding.broken:
+        return ABSENT
+    return BROKEN if finding.broken[guarantee] else HOLDS
+
+
+def remarks(findings: Mapping[str, Finding]) -> list[str]:
+    """What the table has no room for, and which sandbox is used."""
+    lines = [
+        f"{name} does not work here: {one.why_not}" for name, one in findings.items() if one.why_not
+    ]
+    for name, one in findings.items():
+        lines += [f"{name}, {what}: {why}" for what, why in one.broken.items() if why]
+    working = [name for name, one in findings.items() if not one.why_not]
+    used = f"Environments use {working[0]}." if working else "None works: apt install bubblewrap"
+    return ["", *lines, used]

@@ -1,0 +1,156 @@
+"""Tic-Tac-Toe: the rules, and the game for one player, two in turn, and two jointly.
+
+A state is the board as a string of nine characters, left to right and top to bottom: X, O, or a
+dot for a free cell ("X...O....").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, Literal
+
+import numpy as np
+
+from ludic_gym.envs.core.base import Info, Turn
+from ludic_gym.envs.core.game import Game, solved
+from ludic_gym.envs.core.one_player import OnePlayerEnv
+from ludic_gym.envs.core.two_player import GameAECEnv, GameParallelEnv
+
+MARKS = "XO"
+FREE = "."
+CELLS = tuple(row + column for row in "ABC" for column in "123")
+LINES = ((0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4, 8), (2, 4, 6))
+PROMPT = (
+    "You play Tic-Tac-Toe as {mark}; X moves first. The rows are A to C, the columns 1 to 3; the "
+    "board shows each free cell by its name. Three marks in a row, column or diagonal win. Reply "
+    "with just the name of a free cell, such as B2."
+)
+
+
+def initial(rng: np.random.Generator) -> str:
+    """The empty board; there is no chance in this game."""
+    return FREE * len(CELLS)
+
+
+@cache
+def legal_actions(state: str) -> tuple[str, ...]:
+    """The names of the free cells."""
+    return tuple(cell for cell, mark in zip(CELLS, state, strict=True) if mark == FREE)
+
+
+@cache
+def mover(state: str) -> int:
+    """Player 0, who is X, when as many X as O are on the board."""
+    return state.count("X") - state.count("O")
+
+
+@cache
+def play(state: str, action: str) -> str:
+    """The board with the mover's mark on the cell."""
+    i = CELLS.index(action)
+    return state[:i] + MARKS[mover(state)] + state[i + 1 :]
+
+
+@cache
+def returns(state: str) -> tuple[float, float] | None:
+    """1 for three in a line, -1 for the other player, 0 for both on a full board."""
+    for i, j, k in LINES:
+        if state[i] == state[j] == state[k] != FREE:
+            return (1.0, -1.0) if state[i] == "X" else (-1.0, 1.0)
+    return None if FREE in state else (0.0, 0.0)
+
+
+@cache
+def observation(state: str, player: int) -> str:
+    """The board in three lines; both players see the same."""
+    shown = [cell if mark == FREE else mark for cell, mark in zip(CELLS, state, strict=True)]
+    return "\n".join(" ".join(shown[i : i + 3]) for i in (0, 3, 6))
+
+
+def system_prompt(player: int) -> str:
+    """The rules, the player's mark and the reply format."""
+    return PROMPT.format(mark=MARKS[player])
+
+
+def cell_name(text: str) -> str:
+    """The text in capitals and without white space: " b 2" is "B2"."""
+    return "".join(text.split()).upper()
+
+
+SOLUTION = solved(mover=mover, legal_actions=legal_actions, play=play, returns=returns)
+TIC_TAC_TOE = Game(
+    name="Tic-Tac-Toe",
+    initial=initial,
+    mover=mover,
+    legal_actions=legal_actions,
+    play=play,
+    returns=returns,
+    observation=observation,
+    system_prompt=system_prompt,
+    best_actions=SOLUTION.best_actions,
+    read=cell_name,
+)
+
+
+class TicTacToeEnv(OnePlayerEnv[str]):
+    """Tic-Tac-Toe against a scripted opponent.
+
+    opponent, seat, draw_reward: see `OnePlayerEnv`.
+    forced_draw_bonus: what a draw earns on top, as "reward/forced_draw", if it is the best result
+        that perfect play allowed: in no position before a move of the agent could it have forced
+        a win. A draw against perfect play always is; one after a mistake of the opponent's that
+        went unpunished is not. Nothing unless given.
+
+    Observation: the board, in which a free cell shows its name, A1 to C3; who moves second sees
+    the opening move. Action: the name of a free cell, in either case. Reward: 1 for a win, -1 for
+    a loss and for anything that names no free cell, which ends the game.
+
+        A1 A2 A3
+        B1 B2 B3
+        C1 C2 C3
+    B2                  (the opponent takes A2)
+        A1 O A3
+        B1 X B3
+        C1 C2 C3
+    """
+
+    game = TIC_TAC_TOE
+
+    def __init__(
+        self,
+        opponent: str = "random",
+        seat: Literal["first", "second", "random"] = "first",
+        draw_reward: float = 0.0,
+        forced_draw_bonus: float = 0.0,
+        render_mode: str | None = None,
+    ) -> None:
+        super().__init__(opponent, seat, draw_reward, render_mode)
+        self._forced_draw_bonus = float(forced_draw_bonus)
+        self._could_win = False
+
+    def _start(self, options: Mapping[str, Any]) -> tuple[str, Info]:
+        self._could_win = False
+        return super()._start(options)
+
+    def _advance(self, action: str) -> Turn:
+        if self._forced_draw_bonus:
+            self._could_win |= SOLUTION.value(self._state) == (1.0, -1.0)[self._seat]
+        return super()._advance(action)
+
+    def _extras(self, outcome: str) -> dict[str, float]:
+        if not self._forced_draw_bonus:
+            return {}
+        is_forced = outcome == "draw" and not self._could_win
+        return {"forced_draw": self._forced_draw_bonus if is_forced else 0.0}
+
+
+class TicTacToeAECEnv(GameAECEnv[str]):
+    """Tic-Tac-Toe for two agents in turn."""
+
+    game = TIC_TAC_TOE
+
+
+def parallel_env(render_mode: str | None = None) -> GameParallelEnv[str]:
+    """Tic-Tac-Toe for two agents with joint actions."""
+    return GameParallelEnv(TicTacToeAECEnv(render_mode))

@@ -1,0 +1,1 @@
+"""Environments that ask one question."""

@@ -1,0 +1,49 @@
+"""GSM8K: grade-school word problems (Cobbe et al. 2021, arXiv:2110.14168)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ludic_gym.data.load import load_rows
+from ludic_gym.data.row import Row, text_field
+from ludic_gym.envs.core.question import DatasetEnv, Question
+from ludic_gym.errors import DataError
+from ludic_gym.graders.numeric import grade_number, parse_number
+
+SAMPLE = Path(__file__).parents[1] / "data" / "gsm8k_sample.jsonl"
+REAL = "openai/gsm8k"
+
+
+class GSM8KEnv(DatasetEnv):
+    """One word problem, answered by a number.
+
+    split: "train" or "test" of the original, from the hub; without it and without `data`, the
+        bundled sample of problems in the same style, which were written for this package.
+    data: another source: the path of a .jsonl, .jsonl.gz or .parquet file with the fields
+        "question" and "answer", of a folder with such a file for each split, or a hub id.
+
+    Observation: the problem. Action: a text with the number. Reward: 1 if it is right.
+
+        A carpenter cuts 12 pieces of 24 centimetres from a board of 3 metres. How many
+        centimetres are left over?
+    The board has 300 cm and 300 - 12 * 24 = 12. <answer>12</answer>             (reward 1)
+    """
+
+    prompt = "Solve the problem step by step, then give the final number in <answer></answer> tags."
+    grade = grade_number
+
+    def __init__(
+        self, data: str | None = None, split: str | None = None, render_mode: str | None = None
+    ) -> None:
+        rows = load_rows(data, question, sample=SAMPLE, real=REAL, split=split)
+        super().__init__(rows.items, rows.origin, render_mode)
+
+
+def question(row: Row) -> Question:
+    """The problem, and the number after the solution's `####`. Raises DataError without one."""
+    truth = text_field(row, "answer").rpartition("####")[2].strip()
+    if parse_number(truth) is None:
+        raise DataError(
+            f"{row.where}: field 'answer' must end in '#### ' and a number, got {truth[-80:]!r}"
+        )
+    return Question(text_field(row, "question"), truth)

@@ -1,0 +1,170 @@
+"""InstructionFollowing: write a text that keeps instructions which a program can verify."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import numpy as np
+
+from ludic_gym.envs.core.base import Info, Turn, checked_choice, ending, pick
+from ludic_gym.envs.core.question import Question, QuestionEnv
+from ludic_gym.envs.core.solitaire import checked_range
+from ludic_gym.envs.questions.arithmetic import between
+from ludic_gym.envs.questions.model_text import STARTS, model_text
+from ludic_gym.errors import NoOracle
+from ludic_gym.graders.constraints import (
+    KINDS,
+    Constraint,
+    grade_constraints,
+    kept,
+    read,
+    wording,
+    written,
+)
+
+MOST = 6
+FORMS = ("a note", "a short report", "a letter", "a few lines", "advice", "an announcement")
+TOPICS = (
+    "a lost umbrella", "the first snow of the year", "a village fair", "how to repair a bicycle",
+    "a train that comes late", "moving to a smaller flat", "a cat that will not eat",
+    "the new opening hours of a library", "growing tomatoes on a balcony", "a broken lift",
+    "learning to swim as an adult", "a night without electricity", "the best soup for winter",
+    "a neighbour who plays the drums", "an old map", "saving water", "a walk along the coast",
+    "the choice of a first musical instrument", "a school trip to a museum", "bees in the attic",
+    "packing for a week in the hills", "a chess club for beginners", "baking bread",
+    "a football match in the rain", "keeping a diary", "a market that moves to another square",
+    "a telescope on the roof", "sharing a kitchen", "a bridge that is closed for repairs",
+    "planting a hedge",
+)  # fmt: skip
+# Words to use or to leave out; none is in the texts of `model_text`.
+WORDS = (
+    "window", "garden", "silver", "engine", "forest", "bottle", "winter", "market", "letter",
+    "yellow", "copper", "island", "basket", "candle", "thunder", "pocket", "ladder", "feather",
+)  # fmt: skip
+ENDS = ("That is all for now.", "We will see you there.", "Nothing more is needed.")
+LETTERS = ("t", "o", "s", "e")
+# The lowest and the highest count that is asked for.
+COUNTS: Mapping[str, tuple[int, int]] = {
+    "words_at_least": (30, 120),
+    "words_at_most": (80, 150),
+    "sentences_at_least": (3, 8),
+    "sentences_exactly": (4, 8),
+    "paragraphs": (2, 5),
+    "frequency": (2, 4),
+    "letter_at_least": (8, 15),
+    "bullets": (2, 5),
+    "placeholders": (2, 3),
+    "sections": (2, 3),
+}
+_SHAPES = ("bullets", "title", "placeholders", "postscript", "quoted", "sections", "no_commas")
+_LENGTHS = ("sentences_at_least", "sentences_exactly", "paragraphs")
+# Which kinds cannot, or not sensibly, be kept together.
+CLASHES: tuple[frozenset[str], ...] = tuple(
+    map(
+        frozenset,
+        (
+            ("words_at_least", "words_at_most"),
+            ("sentences_at_least", "sentences_exactly"),
+            ("lower_case", "upper_case"),
+            ("lower_case", "postscript"),
+            ("ends_with", "postscript"),
+            *((case, "sections") for case in ("lower_case", "upper_case")),
+            *(("quoted", other) for other in ("starts_with", "ends_with", "sections", "bullets")),
+            *(("json", other) for other in (*_SHAPES, *_LENGTHS, "starts_with", "ends_with")),
+        ),
+    )
+)
+
+
+class InstructionFollowingEnv(QuestionEnv):
+    """Write a short text that keeps a list of instructions (Zhou et al. 2023, arXiv:2311.07911).
+
+    constraints: how many instructions there are, 1 to 6.
+    reward: "all": 1 if all of them are kept, else 0. "fraction": the share of them that is kept,
+        each as a component of its own, "reward/<kind>".
+    loose: whether a text also counts without its first line, its last line and its asterisks.
+
+    The instructions are drawn by the seed from 21 kinds, and can always be kept together: counts of
+    words, sentences and paragraphs, words to use or to leave out, case, commas, beginnings and
+    ends, JSON, bullet points, titles, gaps, postscripts, quotation marks and sections.
+    Observation: a topic and the instructions. Action: the text. Success: all are kept. The last
+    info's "rule" names those that are not. A reply that repeats an instruction earns nothing.
+
+        Write a note about baking bread.
+        - Use at most 84 words.
+        - Do without any commas.
+    Mix flour and water. Wait for a day. Bake it until it sounds hollow.             (reward 1)
+    """
+
+    prompt = "Write the text that is asked for. Keep every rule. Reply with nothing but the text."
+
+    def __init__(
+        self,
+        constraints: int = 3,
+        reward: Literal["all", "fraction"] = "all",
+        loose: bool = False,
+        render_mode: str | None = None,
+    ) -> None:
+        super().__init__(render_mode)
+        self._count = checked_range("constraints", constraints, 1, MOST)
+        self._is_shared = checked_choice("reward", reward, ("all", "fraction")) == "fraction"
+        self._loose = loose
+
+    def _ask(self, options: Mapping[str, Any]) -> tuple[Question, Info]:
+        self._row(options)
+        rng = self.np_random
+        constraints = drawn(rng, self._count)
+        rules = "\n".join(f"- {wording(constraint)}" for constraint in constraints)
+        text = f"Write {pick(rng, FORMS)} about {pick(rng, TOPICS)}.\n{rules}"
+        return Question(text, written(constraints)), {}
+
+    def _advance(self, action: str) -> Turn:
+        constraints = read(self._question.truth)
+        grade = grade_constraints(action, self._question.truth, loose=self._loose)
+        parts = {"kept": float(grade.correct)}
+        if self._is_shared:
+            given = grade.answer if grade.answer and grade.rule != "echo" else ""
+            held = kept(given, constraints, loose=self._loose)
+            parts = {c.kind: h / len(held) for c, h in zip(constraints, held, strict=True)}
+        info = ending(success=grade.correct, **parts)
+        info |= {"answer": grade.answer or "", "rule": grade.rule, "truth": self._question.truth}
+        self._verdict = f"\n\n{action}\n\n{grade.rule}"
+        return "", sum(parts.values()), True, False, info
+
+    def oracle_action(self) -> str:
+        """A text that keeps all of them. Raises NoOracle when nothing is asked for."""
+        if not self._running:
+            raise NoOracle(f"{type(self).__name__}: nothing is asked for; call reset() first")
+        return model_text(read(self._question.truth))
+
+
+def drawn(rng: np.random.Generator, count: int) -> list[Constraint]:
+    """So many constraints of different kinds that can be kept together."""
+    kinds: list[str] = []
+    names = tuple(KINDS)
+    for i in rng.permutation(len(names)):
+        if len(kinds) < count and not any({kind, names[i]} in CLASHES for kind in kinds):
+            kinds.append(names[i])
+    order = [WORDS[i] for i in rng.permutation(len(WORDS))]
+    return [specific(rng, kind, order) for kind in kinds]
+
+
+def specific(rng: np.random.Generator, kind: str, unused: list[str]) -> Constraint:
+    """A constraint of the kind; words that it names are taken from `unused`."""
+    count = between(rng, *COUNTS[kind]) if kind in COUNTS else 0
+    texts: tuple[str, ...] = ()
+    if kind in ("keywords", "forbidden"):
+        texts = (unused.pop(), unused.pop())
+    elif kind == "frequency":
+        texts = (unused.pop(),)
+    elif kind in PHRASES:
+        texts = (pick(rng, PHRASES[kind]),)
+    return Constraint(kind, count, texts)
+
+
+PHRASES: Mapping[str, tuple[str, ...]] = {
+    "starts_with": STARTS,
+    "ends_with": ENDS,
+    "letter_at_least": LETTERS,
+}

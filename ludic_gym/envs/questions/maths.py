@@ -1,0 +1,116 @@
+"""MATH: competition problems (Hendrycks et al. 2021, arXiv:2103.03874)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from ludic_gym.data.load import Origin, load_rows
+from ludic_gym.data.row import Row, renamed, text_field
+from ludic_gym.envs.core.question import DatasetEnv, Question
+from ludic_gym.errors import ConfigError, DataError
+from ludic_gym.graders.extract import boxed
+from ludic_gym.graders.maths import grade_maths
+from ludic_gym.graders.worker import require_math_verify
+
+SAMPLE = Path(__file__).parents[1] / "data" / "math_sample.jsonl"
+TEST = "HuggingFaceH4/MATH-500"
+ALL = "qwedsacf/competition_math"
+LEVELS = range(1, 6)
+_BARE_BOX = re.compile(r"\\boxed\s+(-?[\d.,]*\d|\\?\w+)")
+_LEVEL = re.compile(r"(?:Level )?([1-5?])")
+
+
+@dataclass(frozen=True, slots=True)
+class Problem(Question):
+    """A problem with its level, 1 to 5, or 0 where its author gave none, and its subject."""
+
+    level: int
+    subject: str
+
+
+class MATHEnv(DatasetEnv):
+    r"""One problem, answered by an expression. Needs the extra `math`.
+
+    split: "test" for MATH-500, "train" for the 12,000 other problems of MATH, both from the hub;
+        without it and without `data`, the bundled sample, which was written for this package.
+    data: another source: the path of a .jsonl, .jsonl.gz or .parquet file, of a folder with such a
+        file for each split, or a hub id. Its fields are "problem", "answer" (or a "solution" with
+        the answer in a box), "level" (1 to 5 or "Level 1" ...) and "subject" (or "type").
+    level, subject: only problems of that level or subject; 0 and "" for all.
+
+    Observation: the problem. Action: the answer in a box, LaTeX or plain. Reward: 1 if it is worth
+    the same as the truth; the rule in the last info says how that was found.
+
+        What is the value of $\frac{3}{4} + \frac{5}{6}$?
+    It is \boxed{\frac{19}{12}}.             (reward 1)
+    """
+
+    prompt = "Solve the problem step by step, then give the final answer in \\boxed{}."
+    grade = grade_maths
+
+    def __init__(
+        self,
+        data: str | None = None,
+        split: str | None = None,
+        level: int = 0,
+        subject: str = "",
+        render_mode: str | None = None,
+    ) -> None:
+        # Said here, because no text that a player types may raise later.
+        require_math_verify()
+        problems, origin = problems_of(data, split)
+        chosen = [p for p in problems if level in (0, p.level) and subject in ("", p.subject)]
+        if not chosen:
+            subjects = ", ".join(sorted({p.subject for p in problems}))
+            raise ConfigError(
+                f"no problem has level={level!r} and subject={subject!r}; subjects: {subjects}"
+            )
+        super().__init__(chosen, origin, render_mode)
+
+    def oracle_action(self) -> str:
+        """The truth in a box. Raises NoOracle when no problem is open."""
+        return f"\\boxed{{{super().oracle_action()}}}"
+
+
+def problems_of(data: str | None, split: str | None) -> tuple[tuple[Problem, ...], Origin]:
+    """The problems and where they are from.
+
+    What the hub has as one set of 12,500 problems holds those of MATH-500, on which nobody may
+    train: they are left out of "train".
+    """
+    real = ALL if split == "train" else TEST
+    rows = load_rows(data, problem, sample=SAMPLE, real=real, split=split)
+    if data is not None or split != "train":
+        return rows.items, rows.origin
+    test = {p.text for p in load_rows(None, problem, sample=SAMPLE, real=TEST, split="test")}
+    return tuple(p for p in rows if p.text not in test), rows.origin
+
+
+def problem(row: Row) -> Problem:
+    """The problem. Raises DataError if a field is missing, or no answer is marked."""
+    row = renamed(row, {"type": "subject"})
+    level = _LEVEL.fullmatch(str(row.fields.get("level")))
+    if level is None:
+        raise DataError(
+            f"{row.where}: field 'level' must be from 1 to 5, got {row.fields.get('level')!r}"
+        )
+    number = 0 if level[1] == "?" else int(level[1])
+    return Problem(text_field(row, "problem"), _answer(row), number, text_field(row, "subject"))
+
+
+def _answer(row: Row) -> str:
+    if "answer" in row.fields or "solution" not in row.fields:
+        return text_field(row, "answer")
+    answer = last_box(text_field(row, "solution"))
+    if not answer:
+        raise DataError(f"{row.where}: field 'solution' has no answer in \\boxed{{}}")
+    return answer
+
+
+def last_box(solution: str) -> str:
+    r"""The content of a solution's last box, "" without one; authors also write `\boxed 5`."""
+    solution = solution.replace("\\fbox", "\\boxed")
+    found = boxed(solution) or _BARE_BOX.findall(solution)
+    return found[-1].strip() if found else ""

@@ -1,0 +1,73 @@
+"""ShortAnswer: questions that a few words answer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from ludic_gym.data.load import load_rows
+from ludic_gym.data.row import Row, renamed, text_field
+from ludic_gym.envs.core.base import checked_choice
+from ludic_gym.envs.core.question import DatasetEnv, Question
+from ludic_gym.errors import DataError
+from ludic_gym.graders.extract import Grade
+from ludic_gym.graders.text import grade_exact, grade_f1
+
+SAMPLE = Path(__file__).parents[1] / "data" / "short_answer_sample.jsonl"
+GRADERS = {"exact": grade_exact, "f1": grade_f1}
+REAL = "google-research-datasets/nq_open"
+
+
+class ShortAnswerEnv(DatasetEnv):
+    """One question, answered by the words of one of the accepted answers.
+
+    split: "test" or "train" of Natural Questions (Kwiatkowski et al. 2019; the open version of Lee
+        et al. 2019, arXiv:1906.00300), from the hub; without it and without `data`, the bundled
+        sample, which was written for this package.
+    data: another source: the path of a .jsonl, .jsonl.gz or .parquet file with the fields
+        "question" and "answers" (a list of texts; "answer" will do), of a folder with such a file
+        for each split, or a hub id.
+    match: "exact": the answer has the words of an accepted one. "f1": it shares enough of them, F1
+        of 0.8 or more, and does not hedge.
+
+    Case, punctuation and articles do not matter. Reward: 1 for an accepted answer. The truth of the
+    last info has the accepted answers, one a line.
+
+        Which river flows through Cairo?
+    <answer>the Nile</answer>             (reward 1)
+    """
+
+    prompt = "Answer in a few words in <answer></answer> tags."
+    grade = grade_exact
+
+    def __init__(
+        self,
+        data: str | None = None,
+        split: str | None = None,
+        match: Literal["exact", "f1"] = "exact",
+        render_mode: str | None = None,
+    ) -> None:
+        self._match = checked_choice("match", match, tuple(GRADERS))
+        rows = load_rows(data, question, sample=SAMPLE, real=REAL, split=split)
+        super().__init__(rows.items, rows.origin, render_mode)
+
+    def _grade_of(self, action: str) -> Grade:
+        return GRADERS[self._match](action, self._question.truth)
+
+    def oracle_action(self) -> str:
+        """The first accepted answer. Raises NoOracle when no question is open."""
+        return super().oracle_action().splitlines()[0]
+
+
+def question(row: Row) -> Question:
+    """The question and its accepted answers. Raises DataError where one has no word."""
+    row = renamed(row, {"answer": "answers"})
+    answers = row.fields.get("answers")
+    if not isinstance(answers, list) or not answers:
+        raise DataError(f"{row.where}: field 'answers' must be a list of texts, got {answers!r}")
+    truth = "\n".join(" ".join(str(answer).split()) for answer in answers)
+    try:
+        grade_exact("x", truth)
+    except DataError as error:
+        raise DataError(f"{row.where}: {error}") from error
+    return Question(text_field(row, "question"), truth)

@@ -1,0 +1,77 @@
+"""CalculatorQA: arithmetic that nobody does in the head."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ludic_gym.envs.core.base import Info, pick
+from ludic_gym.envs.core.question import Question, QuestionEnv
+from ludic_gym.envs.core.solitaire import checked_range
+from ludic_gym.envs.questions.arithmetic import between
+from ludic_gym.graders.numeric import grade_number
+from ludic_gym.tools.interpreters import calculator_tool
+from ludic_gym.tools.tool import Tool
+
+OPERATORS = ("+", "-", "*", "//", "%")
+# A chain of products stays a number that a grader reads.
+MOST_OPERATIONS = 12
+
+
+class CalculatorQAEnv(QuestionEnv):
+    """One expression of large integers, to be worked out with a calculator.
+
+    operations: how many there are in it. digits: how many digits every number has.
+
+    Observation: the expression in Python's notation (// and % are the quotient rounded down and
+    the remainder). Action: a text with the value. Reward: 1 if it is right. `tools()` gives the
+    calculator, for a policy that uses tools; the environment itself needs none.
+
+        What is ((8813 * 4409) % 1277) - 90?
+    <answer>1148</answer>             (reward 1)
+    """
+
+    prompt = (
+        "Work the expression out exactly; // and % are Python's quotient, rounded down, and "
+        "remainder. Use the tools you have. Give the value in <answer></answer> tags."
+    )
+    grade = grade_number
+
+    def __init__(
+        self, operations: int = 4, digits: int = 4, render_mode: str | None = None
+    ) -> None:
+        super().__init__(render_mode)
+        self._operations = checked_range("operations", operations, 1, MOST_OPERATIONS)
+        self._digits = checked_range("digits", digits, 1, 12)
+
+    def tools(self) -> tuple[Tool, ...]:
+        """The calculator. Raises NoSandbox without the extra `tools`."""
+        return (calculator_tool(),)
+
+    def _ask(self, options: Mapping[str, Any]) -> tuple[Question, Info]:
+        self._row(options)
+        text, value = expression(self.np_random, self._operations, self._digits)
+        return Question(f"What is {text}?", str(value)), {}
+
+
+def expression(rng: np.random.Generator, operations: int, digits: int) -> tuple[str, int]:
+    """An expression with that many operations, and its value."""
+    low, high = 10 ** (digits - 1), 10**digits - 1
+    value = between(rng, low, high)
+    text = str(value)
+    for step in range(operations):
+        operator, operand = pick(rng, OPERATORS), between(rng, low, high)
+        inner = f"({text})" if step else text
+        text, value = f"{inner} {operator} {operand}", applied(value, operator, operand)
+    return text, value
+
+
+def applied(value: int, operator: str, operand: int) -> int:
+    """The value of `value operator operand`."""
+    if operator in ("//", "%"):
+        return divmod(value, operand)[operator == "%"]
+    if operator == "*":
+        return value * operand
+    return value + operand if operator == "+" else value - operand

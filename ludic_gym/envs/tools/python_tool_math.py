@@ -1,0 +1,150 @@
+"""PythonToolMath: questions about numbers that a short program answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from ludic_gym.envs.core.base import Info, pick
+from ludic_gym.envs.core.question import Question, QuestionEnv
+from ludic_gym.envs.questions.arithmetic import between
+from ludic_gym.errors import ConfigError
+from ludic_gym.graders.numeric import grade_number
+from ludic_gym.sandbox.types import Sandbox
+from ludic_gym.tools.interpreters import python_tool
+from ludic_gym.tools.tool import Tool
+
+Asked = tuple[str, int]
+
+
+class PythonToolMathEnv(QuestionEnv):
+    """One question about numbers, of a kind that takes a program rather than a pencil.
+
+    kinds: which kinds may occur, separated by spaces; "" for all of `KINDS`.
+    sandbox, allow_unsafe: where the programs of `tools()` run.
+
+    Observation: the question. Action: a text with the number. Reward: 1 if it is right. `tools()`
+    gives the tool `python`, for a policy that uses tools; the environment itself needs none.
+
+        What is the sum of all prime numbers below 97?
+    <answer>963</answer>             (reward 1)
+    """
+
+    prompt = (
+        "Answer the question exactly. Use the tools you have. Give the number in <answer></answer> "
+        "tags."
+    )
+    grade = grade_number
+
+    def __init__(
+        self,
+        kinds: str = "",
+        sandbox: str | Sandbox = "auto",
+        allow_unsafe: bool = False,
+        render_mode: str | None = None,
+    ) -> None:
+        super().__init__(render_mode)
+        self._kinds = tuple(kinds.split()) or tuple(KINDS)
+        unknown = sorted(set(self._kinds) - set(KINDS))
+        if unknown:
+            raise ConfigError(f"kinds are some of {' '.join(KINDS)}, got {' '.join(unknown)}")
+        self._sandbox = sandbox
+        self._allow_unsafe = allow_unsafe
+
+    def tools(self) -> tuple[Tool, ...]:
+        """The tool `python`. Raises NoSandbox, which says what to install."""
+        return (python_tool(self._sandbox, allow_unsafe=self._allow_unsafe),)
+
+    def _ask(self, options: Mapping[str, Any]) -> tuple[Question, Info]:
+        self._row(options)
+        kind = pick(self.np_random, self._kinds)
+        text, value = KINDS[kind](self.np_random)
+        return Question(text, str(value)), {"kind": kind}
+
+
+def primes(rng: np.random.Generator) -> Asked:
+    """A sum of primes."""
+    limit = between(rng, 500, 5000)
+    sieve = np.ones(limit, dtype=bool)
+    sieve[:2] = False
+    for i in range(2, int(limit**0.5) + 1):
+        sieve[i * i :: i] = False
+    return f"What is the sum of all prime numbers below {limit}?", int(np.flatnonzero(sieve).sum())
+
+
+def power(rng: np.random.Generator) -> Asked:
+    """The sum of the digits of a power."""
+    base, exponent = between(rng, 3, 99), between(rng, 50, 400)
+    digits = sum(map(int, str(base**exponent)))
+    return f"What is the sum of the decimal digits of {base} to the power of {exponent}?", digits
+
+
+def recurrence(rng: np.random.Generator) -> Asked:
+    """A term of a recurrence."""
+    a, b, n = between(rng, 2, 9), between(rng, 2, 9), between(rng, 100, 2000)
+    modulus = between(rng, 1000, 99_999)
+    x, y = 1, 1
+    for _ in range(n - 2):
+        x, y = y, (a * y + b * x) % modulus
+    text = (
+        f"A sequence begins with 1, 1; every further term is {a} times the one before plus {b} "
+        f"times the one before that. What is the remainder of term number {n} (the first is number "
+        f"1) divided by {modulus}?"
+    )
+    return text, y % modulus
+
+
+def change(rng: np.random.Generator) -> Asked:
+    """Ways to make change."""
+    coins = sorted({1 + int(coin) for coin in rng.integers(1, 50, size=5)})
+    amount = between(rng, 100, 400)
+    ways = [1] + [0] * amount
+    for coin in coins:
+        for total in range(coin, amount + 1):
+            ways[total] += ways[total - coin]
+    listed = ", ".join(map(str, coins))
+    text = f"In how many ways can {amount} be paid with coins of {listed}, each as often as needed?"
+    return f"{text} The order of the coins does not matter.", ways[amount]
+
+
+def divisible(rng: np.random.Generator) -> Asked:
+    """How many numbers of a range are divisible."""
+    p, q, r = (between(rng, 2, 30) for _ in range(3))
+    low = between(rng, 1, 1000)
+    high = low + between(rng, 1000, 9000)
+    count = sum((n % p == 0 or n % q == 0) and n % r != 0 for n in range(low, high + 1))
+    text = f"How many integers from {low} to {high} are divisible by {p} or by {q}, but not by {r}?"
+    return text, count
+
+
+def collatz(rng: np.random.Generator) -> Asked:
+    """The longest Collatz sequence of a range."""
+    low = between(rng, 2, 2000)
+    high = low + between(rng, 50, 300)
+    lengths = [collatz_length(n) for n in range(low, high + 1)]
+    text = (
+        "From n the Collatz sequence goes to n / 2 if n is even, else to 3n + 1, and ends at 1. "
+        f"Which number from {low} to {high} has the longest, the smallest of several?"
+    )
+    return text, low + lengths.index(max(lengths))
+
+
+def collatz_length(n: int) -> int:
+    """How many terms a Collatz sequence has."""
+    length = 1
+    while n != 1:
+        n = n // 2 if n % 2 == 0 else 3 * n + 1
+        length += 1
+    return length
+
+
+KINDS: Mapping[str, Callable[[np.random.Generator], Asked]] = {
+    "primes": primes,
+    "power": power,
+    "recurrence": recurrence,
+    "change": change,
+    "divisible": divisible,
+    "collatz": collatz,
+}

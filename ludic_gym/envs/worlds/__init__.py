@@ -1,0 +1,1 @@
+"""Environments with a state that tools show and change."""

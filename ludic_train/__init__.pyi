@@ -1,0 +1,36 @@
+"""The public names of `ludic_train`, each looked up in its module when it is first used."""
+
+from .algorithms.credit import ConstantCredit as ConstantCredit
+from .algorithms.credit import GroupNormalizedReturn as GroupNormalizedReturn
+from .algorithms.credit import MonteCarloReturn as MonteCarloReturn
+from .algorithms.presets import RLAlgorithm as RLAlgorithm
+from .algorithms.presets import make_awr as make_awr
+from .algorithms.presets import make_cispo as make_cispo
+from .algorithms.presets import make_dapo as make_dapo
+from .algorithms.presets import make_distillation as make_distillation
+from .algorithms.presets import make_dr_grpo as make_dr_grpo
+from .algorithms.presets import make_grpo as make_grpo
+from .algorithms.presets import make_gspo as make_gspo
+from .algorithms.presets import make_ppo as make_ppo
+from .algorithms.presets import make_reinforce as make_reinforce
+from .algorithms.presets import make_reinforce_baseline as make_reinforce_baseline
+from .algorithms.presets import make_reinforce_plus_plus as make_reinforce_plus_plus
+from .algorithms.presets import make_rejection_sampling as make_rejection_sampling
+from .algorithms.presets import make_rloo as make_rloo
+from .algorithms.presets import make_scalerl as make_scalerl
+from .algorithms.presets import make_self_play as make_self_play
+from .algorithms.presets import make_sft as make_sft
+from .checkpoints.manager import CheckpointManager as CheckpointManager
+from .inference.client import EmbeddedChatClient as EmbeddedChatClient
+from .pipeline.actor import run_pipeline_actor as run_pipeline_actor
+from .pipeline.source import PipelineBatchSource as PipelineBatchSource
+from .publishers.base import InProcessPublisher as InProcessPublisher
+from .publishers.base import PolicyPublisher as PolicyPublisher
+from .rows import items_from as items_from
+from .sources.base import BatchSource as BatchSource
+from .sources.offline import OfflineBatchSource as OfflineBatchSource
+from .sources.rollouts import RolloutBatchSource as RolloutBatchSource
+from .trainer.config import TrainerConfig as TrainerConfig
+from .trainer.trainer import Trainer as Trainer
+from .types import SAWBatch as SAWBatch
+from .types import SAWItem as SAWItem

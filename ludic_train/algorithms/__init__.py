@@ -1,0 +1,1 @@
+"""Algorithms: presets, and the credit, losses and shares that they are made of."""

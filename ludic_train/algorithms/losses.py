@@ -1,0 +1,265 @@
+"""What an update minimises: one formula per class, always a sum over action tokens.
+
+Every tensor is flat over the N action tokens of a micro-batch. With l_t the formula of a loss,
+lp_t the log-prob under the current params, b_t the sampler's, A_t the weight and
+r_t = exp(lp_t - b_t), a loss returns
+
+    sum_t scale_t * l_t
+
+where `scale` already holds the denominator of the whole update (see `aggregation`). So losses
+of micro-batches add up to the loss of the update, however they were cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ludic_gym.errors import ConfigError
+from ludic_train.errors import LossError, MissingAttachment, MissingLogprobs
+from ludic_train.types import LossBatch, TokenLogprobs, check_shape
+
+# exp(20) = 5e8: far outside any clip range, and inf * 0 = nan cannot come up.
+MAX_LOG_RATIO = 20.0
+
+
+# name -> (sum, count), both scalars without gradient.
+LossMetrics = dict[str, tuple[Tensor, Tensor]]
+Loss = Callable[[TokenLogprobs, LossBatch], tuple[Tensor, LossMetrics]]
+
+
+@dataclass(frozen=True, slots=True)
+class ReinforceLoss:
+    """REINFORCE with an optional truncated importance weight.
+
+    l_t = -A_t * sg(min(r_t, max_ratio)) * lp_t, and -A_t * lp_t without `max_ratio` (Williams
+    1992; truncation: Espeholt et al. 2018, arXiv:1802.01561). Raises MissingLogprobs where a
+    `max_ratio` is set and the sampler's log-probs are not known.
+    """
+
+    max_ratio: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_ratio is not None:
+            _check_positive("ReinforceLoss.max_ratio", self.max_ratio)
+
+    def __call__(self, out: TokenLogprobs, batch: LossBatch) -> tuple[Tensor, LossMetrics]:
+        """The summed loss; metric `truncated` where ratios are used."""
+        if self.max_ratio is None:
+            return scaled_sum(-batch.weight * out.logprobs, batch), {}
+        ratio = torch.exp(log_ratio(out, batch)).detach()
+        per_token = -batch.weight * ratio.clamp(max=self.max_ratio) * out.logprobs
+        return scaled_sum(per_token, batch), {"truncated": token_mean(ratio > self.max_ratio)}
+
+
+@dataclass(frozen=True, slots=True)
+class TokenClippedSurrogateLoss:
+    """PPO's clipped objective with one ratio per token.
+
+    l_t = max(-A_t r_t, -A_t clip(r_t, 1 - clip_low, 1 + clip_high)) (Schulman et al. 2017,
+    arXiv:1707.06347, eq. 7); clip_high > clip_low is DAPO's clip-higher (arXiv:2503.14476).
+    `dual_clip` c bounds it for A_t < 0 by -A_t c (Ye et al. 2020, arXiv:1912.09729): a token
+    whose ratio has run away upwards stops pushing. Raises MissingLogprobs.
+    """
+
+    clip_low: float = 0.2
+    clip_high: float = 0.2
+    dual_clip: float | None = None
+
+    def __post_init__(self) -> None:
+        _check_clip(self.clip_low, self.clip_high)
+        if self.dual_clip is not None and not self.dual_clip > 1 + self.clip_high:
+            raise ConfigError(
+                f"dual_clip is {self.dual_clip}; it bounds ratios from far above, so it must be "
+                f"more than 1 + clip_high = {1 + self.clip_high}"
+            )
+
+    def __call__(self, out: TokenLogprobs, batch: LossBatch) -> tuple[Tensor, LossMetrics]:
+        """The summed loss; metrics `clip_low`, `clip_high`, and `dual_clip` if that is set."""
+        ratio = torch.exp(log_ratio(out, batch))
+        per_token, metrics = self.clip(ratio, batch.weight)
+        return scaled_sum(per_token, batch), metrics
+
+    def clip(self, ratio: Tensor, weight: Tensor) -> tuple[Tensor, LossMetrics]:
+        """Formula and metrics for given ratios [N]."""
+        per_token, metrics = clipped_surrogate(ratio, weight, self.clip_low, self.clip_high)
+        if self.dual_clip is None:
+            return per_token, metrics
+        bound = -weight * self.dual_clip
+        bounded = (weight < 0) & (per_token > bound)
+        metrics["dual_clip"] = token_mean(bounded)
+        return torch.where(bounded, bound, per_token), metrics
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceClippedSurrogateLoss:
+    """GSPO: PPO's clipped objective with one ratio per row.
+
+    s = exp(mean over the row's action tokens of log r_t), and with sg(s) its value,
+    s_t = sg(s) exp(lp_t - sg(lp_t)), l_t = max(-A_t s_t, -A_t clip(s_t, 1 - clip_low,
+    1 + clip_high)) (Zheng et al. 2025, arXiv:2507.18071, the token form); meant for the aggregation
+    `sequence_mean`. Needs whole rows in a micro-batch, which plans never cut. Raises
+    MissingLogprobs.
+    """
+
+    clip_low: float = 3e-4
+    clip_high: float = 4e-4
+
+    def __post_init__(self) -> None:
+        _check_clip(self.clip_low, self.clip_high)
+
+    def __call__(self, out: TokenLogprobs, batch: LossBatch) -> tuple[Tensor, LossMetrics]:
+        """The summed loss; metrics `clip_low` and `clip_high`."""
+        mean = row_mean(log_ratio(out, batch).detach(), batch)
+        ratio = torch.exp(mean + out.logprobs - out.logprobs.detach())
+        per_token, metrics = clipped_surrogate(ratio, batch.weight, self.clip_low, self.clip_high)
+        return scaled_sum(per_token, batch), metrics
+
+
+@dataclass(frozen=True, slots=True)
+class CISPOLoss:
+    """Clips the importance weight instead of the objective, so every token keeps a gradient.
+
+    l_t = -sg(clip(r_t, low, high)) * A_t * lp_t (MiniMax-M1, arXiv:2506.13585). The bounds
+    are on the ratio itself; [0, 5] is ScaleRL's (arXiv:2510.13786). Raises MissingLogprobs.
+    """
+
+    low: float = 0.0
+    high: float = 5.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.low < 1 < self.high < float("inf"):
+            raise ConfigError(
+                f"CISPOLoss keeps ratios in [{self.low}, {self.high}]; these bound ratios, "
+                "so they must hold 0 <= low < 1 < high"
+            )
+
+    def __call__(self, out: TokenLogprobs, batch: LossBatch) -> tuple[Tensor, LossMetrics]:
+        """The summed loss; metrics `clip_low` and `clip_high`."""
+        ratio = torch.exp(log_ratio(out, batch)).detach()
+        per_token = -batch.weight * ratio.clamp(self.low, self.high) * out.logprobs
+        return scaled_sum(per_token, batch), {
+            "clip_low": token_mean(ratio < self.low),
+            "clip_high": token_mean(ratio > self.high),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class MaskedCausalLMCrossEntropyLoss:
+    """Negative log-likelihood of the action tokens: l_t = -A_t * lp_t.
+
+    With the weight 1 of `ConstantCredit` this is supervised fine-tuning; a weight of 0 leaves a
+    turn out of it.
+    """
+
+    def __call__(self, out: TokenLogprobs, batch: LossBatch) -> tuple[Tensor, LossMetrics]:
+        """The summed loss; metric `nll`, nats per action token whatever the weights."""
+        return scaled_sum(-batch.weight * out.logprobs, batch), {"nll": token_mean(-out.logprobs)}
+
+
+@dataclass(frozen=True, slots=True)
+class EntropyBonus:
+    """Rewards spread-out distributions: l_t = -coefficient * entropy_t (arXiv:1602.01783)."""
+
+    coefficient: float = 0.01
+
+    def __post_init__(self) -> None:
+        _check_positive("EntropyBonus.coefficient", self.coefficient)
+
+    def __call__(self, out: TokenLogprobs, batch: LossBatch) -> tuple[Tensor, LossMetrics]:
+        """The summed loss."""
+        return scaled_sum(-self.coefficient * out.entropy, batch), {}
+
+
+@dataclass(frozen=True, slots=True)
+class CompositeLoss:
+    """The sum of several losses; coefficients belong to the terms."""
+
+    terms: Sequence[Loss]
+
+    def __post_init__(self) -> None:
+        if not self.terms:
+            raise ConfigError("CompositeLoss has no terms; give it at least one loss")
+
+    def __call__(self, out: TokenLogprobs, batch: LossBatch) -> tuple[Tensor, LossMetrics]:
+        """The summed loss and all terms' metrics. Raises LossError where two share a name."""
+        total = torch.zeros_like(batch.scale[:0]).sum()
+        metrics: LossMetrics = {}
+        for term in self.terms:
+            value, own = term(out, batch)
+            if twice := metrics.keys() & own.keys():
+                raise LossError(f"two terms of a CompositeLoss report {sorted(twice)}")
+            total = total + value
+            metrics |= own
+        return total, metrics
+
+
+def scaled_sum(per_token: Tensor, batch: LossBatch) -> Tensor:
+    """The contribution of these tokens to the update's loss: sum(scale * per_token)."""
+    check_shape("the forward pass", per_token, batch.scale)
+    return (batch.scale * per_token).sum()
+
+
+def token_mean(per_token: Tensor) -> tuple[Tensor, Tensor]:
+    """(sum, count) over tokens, for metrics; bools count as 0 and 1."""
+    known = per_token.detach()
+    total = known.sum() if known.is_floating_point() else known.sum().float()
+    return total, torch.full_like(total, known.numel())
+
+
+def log_ratio(out: TokenLogprobs, batch: LossBatch) -> Tensor:
+    """Log of the ratio new / sampler, [N], within +-20. Raises MissingLogprobs."""
+    if batch.behavior_logprobs is None:
+        raise MissingLogprobs(
+            "this loss compares with the sampler's log-probs and the batch has none; sample with "
+            "a client that returns them, or use ReinforceLoss()"
+        )
+    difference = out.logprobs - batch.behavior_logprobs
+    return difference.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+
+
+def row_mean(per_token: Tensor, batch: LossBatch) -> Tensor:
+    """At each token the mean over the action tokens of its row, [N]."""
+    sums = row_sum(per_token, batch)
+    return sums / row_sum(torch.ones_like(per_token), batch)
+
+
+def row_sum(per_token: Tensor, batch: LossBatch) -> Tensor:
+    """At each token the sum over the action tokens of its row, [N]."""
+    sums = per_token.new_zeros(batch.num_rows).index_add(0, batch.row, per_token)
+    return sums[batch.row]
+
+
+def attachment(batch: LossBatch, name: str) -> Tensor:
+    """The attached [N] tensor of that name. Raises MissingAttachment."""
+    if name not in batch.attachments:
+        known = ", ".join(sorted(batch.attachments)) or "nothing"
+        raise MissingAttachment(f"this loss reads {name!r} and the batch has {known} attached")
+    return batch.attachments[name]
+
+
+def clipped_surrogate(
+    ratio: Tensor, weight: Tensor, low: float, high: float
+) -> tuple[Tensor, LossMetrics]:
+    """PPO's pessimistic bound [N] for any kind of ratio [N], and how often it cut which side."""
+    per_token = torch.maximum(-weight * ratio, -weight * ratio.clamp(1 - low, 1 + high))
+    return per_token, {
+        "clip_low": token_mean((weight < 0) & (ratio < 1 - low)),
+        "clip_high": token_mean((weight > 0) & (ratio > 1 + high)),
+    }
+
+
+def _check_positive(name: str, value: float) -> None:
+    if not 0 < value < float("inf"):
+        raise ConfigError(f"{name} is {value}; it must be positive and finite")
+
+
+def _check_clip(low: float, high: float) -> None:
+    if not 0 < low <= 1 or not 0 < high < float("inf"):
+        raise ConfigError(
+            f"clip_low is {low} and clip_high is {high}; ratios are kept in "
+            "[1 - clip_low, 1 + clip_high], so clip_low must be in (0, 1] and clip_high positive"
+        )

@@ -1,0 +1,200 @@
+"""How far the sampler's policy is from the one being updated, and what to do about it.
+
+Sampler and trainer compute the same log-probs with other kernels, and the sampler may hold older
+params. `mismatch_metrics` measures that on every batch. `Corrected` weighs tokens by
+w_t = exp(proximal_t - sampler_t), the proximal policy being the params that began the update.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from ludic_gym.errors import ConfigError
+from ludic_train.algorithms.kl import k3
+from ludic_train.algorithms.losses import (
+    MAX_LOG_RATIO,
+    Loss,
+    LossMetrics,
+    attachment,
+    log_ratio,
+    row_mean,
+    row_sum,
+    token_mean,
+)
+from ludic_train.errors import SamplerMismatch
+from ludic_train.metrics import Metrics, Peak, SampleSize, Stat, Total
+from ludic_train.types import PROXIMAL, LossBatch, TokenLogprobs
+
+KL_AT_LAG_0 = "mismatch/kl_at_lag_0"
+# The bins of the histogram of lags: from, and up to but without.
+LAGS = {"0": (0, 1), "1": (1, 2), "2-3": (2, 4), "4-7": (4, 8), "8+": (8, math.inf)}
+
+# Log of the ratio proximal / sampler, [N] -> the factor of each token's loss, [N].
+Correction = Callable[[Tensor, LossBatch], Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenTruncation:
+    """TIS: min(w_t, high); AReaL (arXiv:2505.24298) has 5."""
+
+    high: float = 2.0
+
+    def __post_init__(self) -> None:
+        _check_bounds("TokenTruncation", 0.0, self.high)
+
+    def __call__(self, log_weight: Tensor, batch: LossBatch) -> Tensor:
+        """The factors."""
+        return torch.exp(log_weight).clamp(max=self.high)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenMask:
+    """IcePop, or token MIS: w_t where low <= w_t <= high, 0 elsewhere (arXiv:2510.18855)."""
+
+    low: float = 0.5
+    high: float = 2.0
+
+    def __post_init__(self) -> None:
+        _check_bounds("TokenMask", self.low, self.high)
+
+    def __call__(self, log_weight: Tensor, batch: LossBatch) -> Tensor:
+        """The factors."""
+        weight = torch.exp(log_weight)
+        return weight * ((weight >= self.low) & (weight <= self.high))
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceTruncation:
+    """Sequence TIS: min(product of a row's w_t, high), at all its tokens."""
+
+    high: float = 2.0
+
+    def __post_init__(self) -> None:
+        _check_bounds("SequenceTruncation", 0.0, self.high)
+
+    def __call__(self, log_weight: Tensor, batch: LossBatch) -> Tensor:
+        """The factors."""
+        return _row_product(log_weight, batch).clamp(max=self.high)
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceMask:
+    """Sequence MIS: the product of a row's w_t where it is at most `high`, else 0 for the row."""
+
+    high: float = 3.0
+
+    def __post_init__(self) -> None:
+        _check_bounds("SequenceMask", 0.0, self.high)
+
+    def __call__(self, log_weight: Tensor, batch: LossBatch) -> Tensor:
+        """The factors."""
+        product = _row_product(log_weight, batch)
+        return product * (product <= self.high)
+
+
+@dataclass(frozen=True, slots=True)
+class GeometricMask:
+    """1 for rows whose geometric mean of w_t is in [low, high], 0 for the others."""
+
+    low: float = 0.99
+    high: float = 1.01
+
+    def __post_init__(self) -> None:
+        _check_bounds("GeometricMask", self.low, self.high)
+
+    def __call__(self, log_weight: Tensor, batch: LossBatch) -> Tensor:
+        """The factors."""
+        mean = torch.exp(row_mean(log_weight, batch))
+        return ((mean >= self.low) & (mean <= self.high)).to(log_weight.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class Corrected:
+    """A loss whose ratios are to the proximal policy, each token weighed by a correction.
+
+    Around TokenClippedSurrogateLoss this is decoupled PPO (Hilton et al. 2021, arXiv:2110.00641).
+    Reads the attachment PROXIMAL; raises MissingAttachment and MissingLogprobs. Terms that do not
+    depend on the weight, such as an entropy bonus, belong outside.
+    """
+
+    loss: Loss
+    correction: Correction
+
+    def __call__(self, out: TokenLogprobs, batch: LossBatch) -> tuple[Tensor, LossMetrics]:
+        """The summed loss; `correction` and the share of tokens `masked`, and the loss's own."""
+        proximal = attachment(batch, PROXIMAL)
+        log_weight = log_ratio(TokenLogprobs(proximal, out.entropy), batch)
+        factor = self.correction(log_weight, batch)
+        known = replace(batch, scale=batch.scale * factor, behavior_logprobs=proximal)
+        value, metrics = self.loss(out, known)
+        own = {"correction": token_mean(factor), "masked": token_mean(factor == 0)}
+        return value, metrics | own
+
+
+def mismatch_metrics(out: TokenLogprobs, batch: LossBatch) -> Metrics:
+    """The distance of the current params to the sampler, on the tokens it sampled.
+
+    mismatch/kl: KL(sampler || current) in nats per token, by k3; mismatch/kl_at_lag_0: the same on
+    tokens that the current params are said to have sampled, where anything but rounding means that
+    the sampler does not have them; mismatch/ratio and mismatch/ratio_max: current / sampler;
+    mismatch/ess: effective sample size of these ratios; lag, lag_max: in updates;
+    tokens/at_lag_N: how many tokens are N updates old, N such as 0 or 4-7.
+    Empty without the sampler's log-probs; the names on lag are left out where it is unknown.
+    """
+    if batch.behavior_logprobs is None or not len(batch.row):
+        return {}
+    log = log_ratio(out, batch).detach().double()
+    ratio, divergence = torch.exp(log), k3(log)
+    sums = [divergence.sum(), ratio.sum(), ratio.square().sum(), ratio.max()]
+    if batch.lag is not None:
+        fresh = batch.lag == 0
+        lag = batch.lag.double()
+        sums += [(divergence * fresh).sum(), fresh.sum(), lag.sum(), lag.max()]
+        sums += [((lag >= low) & (lag < high)).sum() for low, high in LAGS.values()]
+    # One transfer from the device, not one per number.
+    return _named(torch.stack([number.double() for number in sums]).tolist(), len(batch.row))
+
+
+def check_sampler(metrics: Metrics, most: float | None, version: int) -> None:
+    """Raises SamplerMismatch where the KL at lag 0 exceeds `most` nats per token; None never."""
+    metric = metrics.get(KL_AT_LAG_0)
+    if most is not None and metric is not None and metric.value > most:
+        raise SamplerMismatch(
+            f"tokens that version {version} is said to have sampled are {metric.value:.3g} nats "
+            f"from it, more than max_kl_at_lag_0={most}; was the new version loaded, and are "
+            "temperature and log-prob mode those of the sampler?"
+        )
+
+
+def _named(numbers: list[float], count: int) -> Metrics:
+    divergence, ratio, squares, largest, *of_lag = numbers
+    metrics: Metrics = {
+        "mismatch/kl": Stat(divergence, count),
+        "mismatch/ratio": Stat(ratio, count),
+        "mismatch/ratio_max": Peak(largest),
+        "mismatch/ess": SampleSize(ratio, squares, count),
+    }
+    if of_lag:
+        fresh_divergence, fresh, lag, oldest, *by_lag = of_lag
+        metrics[KL_AT_LAG_0] = Stat(fresh_divergence, fresh)
+        metrics |= {"lag": Stat(lag, count), "lag_max": Peak(oldest)}
+        histogram = zip(LAGS, by_lag, strict=True)
+        metrics |= {f"tokens/at_lag_{name}": Total(n) for name, n in histogram if n}
+    return metrics
+
+
+def _row_product(log_weight: Tensor, batch: LossBatch) -> Tensor:
+    return torch.exp(row_sum(log_weight, batch).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO))
+
+
+def _check_bounds(name: str, low: float, high: float) -> None:
+    if not 0 <= low < 1 < high < math.inf:
+        raise ConfigError(
+            f"{name} keeps weights in [{low}, {high}]; a weight is 1 where sampler and trainer "
+            "agree, so the bounds must hold 0 <= low < 1 < high"
+        )

@@ -1,0 +1,176 @@
+"""Checkpoints that are written while training goes on.
+
+What is to be saved is copied to the CPU's memory, which takes as long as memory takes; a thread
+then writes, syncs and renames it. The memory is kept for the next copies, pinned where they come
+from a CUDA device: 12 bytes per trained float32 param with AdamW. Threads exchange no messages
+with other ranks: they see each other's files. So all ranks must see one file system.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from threading import Event
+from types import TracebackType
+from typing import Self
+
+import torch
+from peft import PeftModel
+from torch import Tensor, nn
+
+from ludic_train.checkpoints.manager import CheckpointManager, Json
+from ludic_train.checkpoints.sharded import own_shards, wait_for_shards, write_shards
+from ludic_train.checkpoints.training_state import (
+    Snapshot,
+    WriteModel,
+    new_draft,
+    run_state,
+    shard_tensors,
+    whole_snapshot,
+    write_from_draft,
+)
+from ludic_train.distributed.ranks import gathered, rank, world_size
+from ludic_train.errors import CheckpointError
+from ludic_train.trainer.trainer import Trainer
+
+
+class BackgroundSaver:
+    """Saves as `save_training` and `save_shards` do, and returns as soon as copies are made.
+
+        with BackgroundSaver(CheckpointManager("run/checkpoints")) as saver:
+            while trainer.version < 1000:
+                await trainer.train(10)
+                saver.save_training(trainer, write_model)
+
+    One checkpoint is written at a time: a save waits for the one before. What went wrong with a
+    checkpoint is raised, as CheckpointError, by the next save or at the end of the `with`. All
+    ranks call the same methods in the same order.
+    """
+
+    def __init__(self, manager: CheckpointManager) -> None:
+        self.manager = manager
+        self._threads = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._writing: Future[None] | None = None
+        self._given_up = Event()
+        self._copies: dict[str, Tensor] = {}
+
+    def save_training(
+        self,
+        trainer: Trainer,
+        write_model: WriteModel,
+        *,
+        extra: Json | None = None,
+        step: int | None = None,
+    ) -> None:
+        """As `resuming.save_training`; `write_model` always gets copies of the params to write.
+
+        Of a LoRA model these are the adapters' alone.
+        """
+        self.finish()
+        snapshot = whole_snapshot(trainer, extra=extra, step=step)
+        if rank() == 0:
+            params = _written_params(snapshot, trainer.model)
+            copies = replace(
+                snapshot,
+                params=self._copied("model/", params),
+                tensors=self._copied("tensors/", snapshot.tensors),
+            )
+            self._start(lambda: copies.write(self.manager, write_model))
+        else:
+            self._start(lambda: None)
+
+    def save_shards(
+        self, trainer: Trainer, *, extra: Json | None = None, step: int | None = None
+    ) -> None:
+        """As `resuming.save_shards`."""
+        self.finish()
+        number = trainer.version if step is None else step
+        draft = new_draft(self.manager, number)
+        own = own_shards(shard_tensors(trainer))
+        shards = replace(own, tensors=self._copied("tensors/", own.tensors))
+        state = run_state(trainer, extra)
+        mine, ranks = rank(), world_size()
+
+        def write() -> None:
+            write_shards(draft, shards, mine)
+            if mine == 0:
+                self._complete(draft, ranks, number, state)
+
+        self._start(write)
+
+    def finish(self) -> None:
+        """Return when the checkpoint that is being written is complete; all ranks call it.
+
+        Raises CheckpointError on every rank if it failed on any.
+        """
+        writing, self._writing = self._writing, None
+        if writing is None:
+            return
+        # Rank 0 may be waiting for a part that never comes, so the others are asked first.
+        failed = _said(None if rank() == 0 else writing)
+        if failed:
+            self._given_up.set()
+        failed += _said(writing if rank() == 0 else None)
+        self._given_up.clear()
+        if failed:
+            raise CheckpointError(f"a checkpoint was not written: {'; '.join(failed)}") from (
+                writing.exception()
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            if error is None:
+                self.finish()
+        finally:
+            # After an error the other ranks may be gone, so what is under way ends unattended.
+            self._threads.shutdown(wait=True)
+        if self._writing is not None and self._writing.exception():
+            logging.getLogger(__name__).error(
+                "a checkpoint was not written", exc_info=self._writing.exception()
+            )
+
+    def _copied(self, prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The tensors in memory that nothing else changes, until the next save."""
+        for name, tensor in tensors.items():
+            buffer = self._copies.get(prefix + name)
+            if buffer is None or (buffer.shape, buffer.dtype) != (tensor.shape, tensor.dtype):
+                buffer = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)
+                self._copies[prefix + name] = buffer
+            buffer.copy_(tensor.detach(), non_blocking=True)
+        if any(tensor.is_cuda for tensor in tensors.values()):
+            torch.cuda.synchronize()
+        return {name: self._copies[prefix + name] for name in tensors}
+
+    def _start(self, write: Callable[[], None]) -> None:
+        self._writing = self._threads.submit(write)
+
+    def _complete(self, draft: Path, ranks: int, step: int, state: Json) -> None:
+        wait_for_shards(draft, ranks, self._given_up.is_set)
+        write_from_draft(self.manager, draft, step, state)
+
+
+def _written_params(snapshot: Snapshot, model: nn.Module) -> Mapping[str, Tensor]:
+    """What a model's folder is to hold: whole params; of LoRA the adapters alone."""
+    if snapshot.params is not None:
+        return snapshot.params
+    adapters_only = isinstance(model, PeftModel)
+    named = model.named_parameters()
+    return {n: p for n, p in named if p.requires_grad or not adapters_only}
+
+
+def _said(writing: Future[None] | None) -> list[str]:
+    """What went wrong on any rank, once each has ended what it gives here."""
+    error = None if writing is None else writing.exception()
+    own = "" if error is None else f"rank {rank()}: {type(error).__name__}: {error}"
+    return [text.decode() for text in gathered(own.encode()) if text]

@@ -1,0 +1,84 @@
+"""From a checkpoint of shards to files that any program reads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from ludic_train.checkpoints.manager import load_checkpoint
+from ludic_train.checkpoints.sharded import whole_tensors
+from ludic_train.checkpoints.training_state import PARAM, SHARDS
+from ludic_train.errors import CheckpointError
+
+Part = dict[str, Tensor]
+
+
+def export_params(
+    checkpoint: Path | str,
+    folder: Path | str,
+    *,
+    dtype: torch.dtype | None = None,
+    file_bytes: float = 5e9,
+) -> list[Path]:
+    """Write the params of a `save_shards` checkpoint in Hugging Face format; the files.
+
+    Beside these the folder needs what `config.save_pretrained` and `tokenizer.save_pretrained`
+    write. A file's worth of params is in memory at a time. dtype: to write, None for that of the
+    checkpoint. Raises CheckpointError for a checkpoint that is not of shards, or of LoRA: of that
+    the trained params are few, so `save_training` can write them.
+    """
+    shards = load_checkpoint(Path(checkpoint)).model_dir / SHARDS
+    if not shards.is_dir():
+        raise CheckpointError(f"{checkpoint} holds no shards; its model is in {shards.parent}")
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    weight_map: dict[str, int] = {}
+    size = 0
+    drafts: list[Path] = []
+    for part in _files(_params(shards, dtype), file_bytes):
+        drafts.append(folder / f"part_{len(drafts):05d}.incomplete")
+        save_file(part, drafts[-1], metadata={"format": "pt"})
+        weight_map |= dict.fromkeys(part, len(drafts))
+        size += sum(map(_bytes, part.values()))
+    names = _names(len(drafts))
+    if len(drafts) > 1:
+        index = {n: names[i - 1] for n, i in weight_map.items()}
+        text = json.dumps({"metadata": {"total_size": size}, "weight_map": index}, indent=2)
+        (folder / "model.safetensors.index.json").write_text(text)
+    return [draft.rename(folder / name) for draft, name in zip(drafts, names, strict=True)]
+
+
+def _params(shards: Path, dtype: torch.dtype | None) -> Iterator[tuple[str, Tensor]]:
+    for name, tensor in whole_tensors(shards, lambda name: name.startswith(PARAM)):
+        if "lora_" in name:
+            raise CheckpointError(
+                f"{shards} holds adapters ({name}); save LoRA runs with save_training, which "
+                "writes them in peft's format"
+            )
+        yield name.removeprefix(PARAM), tensor.to(dtype or tensor.dtype)
+
+
+def _files(params: Iterator[tuple[str, Tensor]], file_bytes: float) -> Iterator[Part]:
+    """The params cut where the next would make a file larger than allowed."""
+    part: Part = {}
+    for name, tensor in params:
+        if part and sum(map(_bytes, part.values())) + _bytes(tensor) > file_bytes:
+            yield part
+            part = {}
+        part[name] = tensor
+    yield part
+
+
+def _names(count: int) -> list[str]:
+    if count == 1:
+        return ["model.safetensors"]
+    return [f"model-{i:05d}-of-{count:05d}.safetensors" for i in range(1, count + 1)]
+
+
+def _bytes(tensor: Tensor) -> int:
+    return tensor.numel() * tensor.element_size()

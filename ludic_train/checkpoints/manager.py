@@ -1,0 +1,298 @@
+"""Checkpoints that are complete or not there, and from which a run goes on bit for bit.
+
+    DIR/step_00000020/
+        model/                  whatever `write_model` wrote: a Hugging Face folder
+        optimizer.safetensors   named tensors
+        state.json              schema, step, and what the caller gave; written last
+
+A checkpoint is written to `step_00000020.incomplete`, synced to disk and then renamed, so a killed
+process never leaves half of one under the final name. Nothing in it is a pickle.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import random
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from ludic_gym.errors import ConfigError
+from ludic_train.distributed.fsdp import like, whole
+from ludic_train.errors import CheckpointError, CheckpointNotFound
+
+SCHEMA = 1
+INCOMPLETE = ".incomplete"
+_COMPLETE_NAME = re.compile(r"step_(\d{8,})")
+
+Json = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedCheckpoint:
+    """What a checkpoint holds; the model stays on disk, in `model_dir`."""
+
+    path: Path
+    step: int
+    tensors: Mapping[str, Tensor]
+    state: Json
+
+    @property
+    def model_dir(self) -> Path:
+        """The folder that `write_model` filled."""
+        return self.path / "model"
+
+
+class CheckpointManager:
+    """The checkpoints of one run, in one directory that nothing else writes to.
+
+    keep_last: how many are kept; older ones go after a new one is complete.
+    """
+
+    def __init__(self, directory: Path | str, *, keep_last: int = 2) -> None:
+        if keep_last < 1:
+            raise ConfigError(f"keep_last is {keep_last}; at least one checkpoint must be kept")
+        self.directory = Path(directory)
+        self.keep_last = keep_last
+
+    def steps(self) -> list[int]:
+        """The steps of the complete checkpoints, ascending."""
+        if not self.directory.is_dir():
+            return []
+        names = (_COMPLETE_NAME.fullmatch(path.name) for path in self.directory.iterdir())
+        found = (int(name[1]) for name in names if name)
+        return sorted(step for step in found if (self._path(step) / "state.json").is_file())
+
+    def save(
+        self,
+        step: int,
+        *,
+        write_model: Callable[[Path], None],
+        tensors: Mapping[str, Tensor],
+        state: Json,
+    ) -> Path:
+        """Write checkpoint `step` and return its directory, complete and synced to disk.
+
+        write_model: fills the existing, empty folder it is given.
+        state: anything JSON can hold; no nan and no infinity.
+        Raises CheckpointError for a state that JSON cannot hold, or a step that is not newer than
+        all others here: nothing is ever overwritten.
+        """
+        text = _encoded(step, state)
+        done = self.steps()
+        if done and step <= done[-1]:
+            raise CheckpointError(
+                f"cannot save step {step} to {self.directory}: it holds step {done[-1]} already; "
+                "a run that goes on from an older checkpoint needs a directory of its own"
+            )
+        self._remove_incomplete()
+        draft = self.directory / (_name(step) + INCOMPLETE)
+        (draft / "model").mkdir(parents=True)
+        write_model(draft / "model")
+        save_file(_on_cpu(tensors), draft / "optimizer.safetensors")
+        (draft / "state.json").write_text(text)
+        _sync(draft)
+        path = draft.rename(self._path(step))
+        sync_to_disk(self.directory)
+        self._retire(done)
+        return path
+
+    def load(self, which: Path | str = "latest") -> LoadedCheckpoint:
+        """The checkpoint at an exact path, or the newest complete one here.
+
+        Raises CheckpointNotFound where there is none; no other one is taken instead. To start
+        anew where there is none yet, see `resume_training`.
+        """
+        if which != "latest":
+            return load_checkpoint(Path(which))
+        if done := self.steps():
+            return load_checkpoint(self._path(done[-1]))
+        torn = sorted(path.name for path in self.directory.glob("step_*"))
+        left = f"; never finished: {', '.join(torn)}" if torn else ""
+        raise CheckpointNotFound(f"no complete checkpoint in {self.directory}{left}")
+
+    def _path(self, step: int) -> Path:
+        return self.directory / _name(step)
+
+    def _remove_incomplete(self) -> None:
+        for leftover in self.directory.glob(f"step_*{INCOMPLETE}"):
+            shutil.rmtree(leftover)
+
+    def _retire(self, older: list[int]) -> None:
+        for step in older[: max(len(older) + 1 - self.keep_last, 0)]:
+            # Killed in the middle of a removal, half a checkpoint must not look like a whole one.
+            doomed = self._path(step)
+            shutil.rmtree(doomed.rename(doomed.with_name(doomed.name + INCOMPLETE)))
+
+
+def load_checkpoint(path: Path) -> LoadedCheckpoint:
+    """The checkpoint in the directory `path`, tensors on the CPU.
+
+    Raises CheckpointNotFound where there is no complete one, CheckpointError where a file of it
+    cannot be read.
+    """
+    if not (path / "state.json").is_file() or path.name.endswith(INCOMPLETE):
+        known = ", ".join(map(_name, CheckpointManager(path.parent).steps()))
+        raise CheckpointNotFound(
+            f"no complete checkpoint at {path}; {path.parent} has {known or 'none'}"
+        )
+    try:
+        record = json.loads((path / "state.json").read_text())
+        tensors = load_file(path / "optimizer.safetensors")
+    except (OSError, ValueError, SafetensorError) as error:
+        raise CheckpointError(f"the checkpoint {path} is damaged: {error}") from error
+    if record.get("schema") != SCHEMA:
+        raise CheckpointError(
+            f"the checkpoint {path} has schema {record.get('schema')}; this version reads {SCHEMA}"
+        )
+    return LoadedCheckpoint(path=path, step=record["step"], tensors=tensors, state=record["state"])
+
+
+def optimizer_tensors(
+    optimizer: torch.optim.Optimizer, model: nn.Module, *, put_together: bool = True
+) -> dict[str, Tensor]:
+    """The optimizer's state as "KEY/PARAMETER NAME" -> tensor, such as "exp_avg/lm_head.weight".
+
+    The tensors are the live ones: write them before the next step. Those of a sharded model are
+    whole, and all ranks must ask, unless they are not to be `put_together`. Learning rates and the
+    like are the caller's to keep.
+    """
+    names = _names(optimizer, model)
+    return {
+        f"{key}/{names[param]}": whole(value) if put_together else value
+        for param, state in optimizer.state.items()
+        for key, value in state.items()
+    }
+
+
+def restore_optimizer(
+    optimizer: torch.optim.Optimizer, model: nn.Module, tensors: Mapping[str, Tensor]
+) -> None:
+    """Give a fresh optimizer of the same params the state that `optimizer_tensors` returned.
+
+    Raises CheckpointError for a state of params that it does not have, or of another shape.
+    """
+    names = list(_names(optimizer, model).items())
+    unknown = {key.partition("/")[2] for key in tensors} - {name for _, name in names}
+    if unknown:
+        raise CheckpointError(
+            f"the checkpoint has optimizer state of {sorted(unknown)[:3]}, which this optimizer "
+            "does not train; was another model, or LoRA, resumed?"
+        )
+    state = {i: _state_of(name, param, tensors) for i, (param, name) in enumerate(names)}
+    groups = optimizer.state_dict()["param_groups"]
+    optimizer.load_state_dict({"state": state, "param_groups": groups})
+
+
+def rng_state() -> dict[str, Any]:
+    """The state of Python's, numpy's and torch's global generators, as JSON can hold it.
+
+    With CUDA in use, that of the current device too.
+    """
+    version, internal, gauss = random.getstate()
+    numpy_state = np.random.get_state(legacy=False)
+    key = numpy_state["state"]["key"]
+    state = {
+        "python": [version, list(internal), gauss],
+        "numpy": {**numpy_state, "state": {**numpy_state["state"], "key": key.tolist()}},
+        "torch": _text(torch.get_rng_state()),
+    }
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        state["cuda"] = _text(torch.cuda.get_rng_state())
+    return state
+
+
+def restore_rng(state: Json) -> None:
+    """Set the global generators to what `rng_state` returned.
+
+    Raises CheckpointError for the state of a CUDA device where there is none.
+    """
+    if "cuda" in state and not torch.cuda.is_available():
+        raise CheckpointError(
+            "the checkpoint was written on a CUDA device and there is none here; random numbers "
+            "cannot go on as they would have"
+        )
+    version, internal, gauss = state["python"]
+    random.setstate((version, tuple(internal), gauss))
+    inner = state["numpy"]["state"]
+    key = np.array(inner["key"], np.uint32)
+    np.random.set_state({**state["numpy"], "state": {**inner, "key": key}})
+    torch.set_rng_state(_bytes(state["torch"]))
+    if "cuda" in state:
+        torch.cuda.set_rng_state(_bytes(state["cuda"]))
+
+
+def _name(step: int) -> str:
+    return f"step_{step:08d}"
+
+
+def _encoded(step: int, state: Json) -> str:
+    if step < 0:
+        raise CheckpointError(f"step is {step}; it must be 0 or more")
+    try:
+        return json.dumps({"schema": SCHEMA, "step": step, "state": state}, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise CheckpointError(
+            f"the state of step {step} does not fit into JSON: {error}"
+        ) from error
+
+
+def _on_cpu(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+
+
+def _sync(directory: Path) -> None:
+    for path in directory.rglob("*"):
+        sync_to_disk(path)
+    sync_to_disk(directory)
+
+
+def sync_to_disk(path: Path) -> None:
+    """Return when what the file or folder holds is on disk and not only in a cache."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _names(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[Tensor, str]:
+    """Name by parameter, in the order of the optimizer's own indices."""
+    known = {param: name for name, param in model.named_parameters()}
+    trained = [param for group in optimizer.param_groups for param in group["params"]]
+    if strangers := [tuple(param.shape) for param in trained if param not in known]:
+        raise CheckpointError(
+            f"the optimizer trains tensors of the shapes {strangers[:3]} that are no parameters of "
+            "the model; give the model it was made for"
+        )
+    return {param: known[param] for param in trained}
+
+
+def _state_of(name: str, param: Tensor, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    own = {key.partition("/")[0]: t for key, t in tensors.items() if key.partition("/")[2] == name}
+    for key, tensor in own.items():
+        if tensor.ndim and tensor.shape != param.shape:
+            raise CheckpointError(
+                f"the checkpoint's {key} of {name} is {list(tensor.shape)}, the parameter here "
+                f"{list(param.shape)}"
+            )
+    return {key: like(param, t.clone()) if t.ndim else t.clone() for key, t in own.items()}
+
+
+def _text(state: Tensor) -> str:
+    return base64.b64encode(state.numpy().tobytes()).decode()
+
+
+def _bytes(text: str) -> Tensor:
+    return torch.frombuffer(bytearray(base64.b64decode(text)), dtype=torch.uint8)

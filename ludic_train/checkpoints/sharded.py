@@ -1,0 +1,148 @@
+"""Tensors that are spread over ranks, in files that each rank writes for itself.
+
+    FOLDER/rank_00000.safetensors   the rank's part of each tensor
+    FOLDER/rank_00000.json          where its part begins, in rows of the whole tensor
+
+Nothing is gathered, so a model that fits on no single rank can be written; any number of ranks can
+read it back. FSDP2 cuts tensors along their first dimension, and so do these files.
+
+Why not torch.distributed.checkpoint: its index is a pickle, its completion needs a collective from
+a thread that writes in the background, and its files are read by torch alone. A rank's index here
+appears, by a rename, when its part is complete and on disk; so whoever sees all indices knows that
+the whole is there, and no messages are needed.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+from ludic_train.checkpoints.manager import sync_to_disk
+from ludic_train.distributed.ranks import rank
+from ludic_train.errors import CheckpointError
+
+# Past the last row of any tensor.
+_END = 2**62
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shards:
+    """One rank's part of some tensors. starts: where it begins, in rows of the whole tensor."""
+
+    tensors: Mapping[str, Tensor]
+    starts: Mapping[str, int]
+
+
+def own_shards(tensors: Mapping[str, Tensor]) -> Shards:
+    """This rank's part of the tensors, not copied; whole ones are rank 0's.
+
+    Raises CheckpointError for a tensor that is cut along another dimension than the first.
+    """
+    parts = {n: t for n, t in tensors.items() if isinstance(t, DTensor) or rank() == 0}
+    starts = {name: _rows(name, tensor)[0] for name, tensor in parts.items()}
+    return Shards(tensors={n: _local(t) for n, t in parts.items()}, starts=starts)
+
+
+def write_shards(folder: Path, shards: Shards, number: int) -> None:
+    """Write the part of rank `number` to the folder, which must exist; its index comes last."""
+    stem = folder / f"rank_{number:05d}"
+    local = {name: tensor.cpu().contiguous() for name, tensor in shards.tensors.items()}
+    save_file(local, stem.with_suffix(".safetensors"))
+    sync_to_disk(stem.with_suffix(".safetensors"))
+    draft = stem.with_suffix(".draft")
+    draft.write_text(json.dumps(shards.starts))
+    sync_to_disk(draft)
+    draft.rename(stem.with_suffix(".json"))
+
+
+def wait_for_shards(
+    folder: Path, ranks: int, given_up: Callable[[], bool], *, timeout_s: float = 1800.0
+) -> None:
+    """Return when the parts of all ranks are complete.
+
+    Raises CheckpointError once `given_up()` or after `timeout_s`.
+    """
+    deadline = time.monotonic() + timeout_s
+    while missing := [i for i in range(ranks) if not (folder / f"rank_{i:05d}.json").exists()]:
+        if given_up() or time.monotonic() > deadline:
+            raise CheckpointError(f"{folder} never got the parts of ranks {missing}")
+        time.sleep(0.02)
+
+
+def whole_tensors(folder: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, Tensor]]:
+    """Names and whole tensors of a folder of shards, those that are wanted, one at a time."""
+    indices = [json.loads(path.read_text()) for path in sorted(folder.glob("rank_*.json"))]
+    for name in sorted(filter(wanted, set().union(*indices))):
+        pieces = list(_pieces(folder, name, 0, _END))
+        yield name, pieces[0] if pieces[0].ndim == 0 else torch.cat(pieces)
+
+
+def read_shards(folder: Path, wanted: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors of these names, each cut as the given one is.
+
+    Raises CheckpointError where a part is missing.
+    """
+    return {name: _read(folder, name, tensor) for name, tensor in wanted.items()}
+
+
+def _read(folder: Path, name: str, like: Tensor) -> Tensor:
+    start, stop = _rows(name, like)
+    pieces = list(_pieces(folder, name, start, stop))
+    if not pieces:
+        raise CheckpointError(f"{folder} has no part of {name}")
+    found = pieces[0] if like.ndim == 0 else torch.cat(pieces)
+    if found.shape != _local(like).shape:
+        raise CheckpointError(
+            f"{folder} gives {list(found.shape)} for {name} and {list(_local(like).shape)} is "
+            "needed; did a rank's file get lost, or is this another model?"
+        )
+    if not isinstance(like, DTensor):
+        return found
+    placed = found.to(like.device)
+    return DTensor.from_local(
+        placed, like.device_mesh, like.placements, shape=like.shape, stride=like.stride()
+    )
+
+
+def _pieces(folder: Path, name: str, start: int, stop: int) -> Iterator[Tensor]:
+    """What the files hold of rows start to stop, in order."""
+    for index in sorted(folder.glob("rank_*.json")):
+        first = json.loads(index.read_text()).get(name)
+        if first is None:
+            continue
+        with safe_open(index.with_suffix(".safetensors"), "pt") as file:
+            part = file.get_slice(name)
+            shape = part.get_shape()
+            if not shape:
+                yield file.get_tensor(name)
+                return
+            low, high = max(start - first, 0), min(stop - first, shape[0])
+            if low < high or (start == stop and low == 0):
+                yield part[low : max(high, low)]
+
+
+def _rows(name: str, tensor: Tensor) -> tuple[int, int]:
+    """The rows of the whole tensor that this rank holds: from, and up to but without."""
+    if not isinstance(tensor, DTensor):
+        return 0, tensor.shape[0] if tensor.ndim else 0
+    if not all(p == Shard(0) or isinstance(p, Replicate) for p in tensor.placements):
+        raise CheckpointError(f"{name} is cut as {tensor.placements}; only rows can be written")
+    shape, offset = compute_local_shape_and_global_offset(
+        tensor.shape, tensor.device_mesh, tensor.placements
+    )
+    return offset[0], offset[0] + shape[0]
+
+
+def _local(tensor: Tensor) -> Tensor:
+    known = tensor.to_local() if isinstance(tensor, DTensor) else tensor
+    return known.detach()

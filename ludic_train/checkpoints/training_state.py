@@ -1,0 +1,228 @@
+"""A whole training run to disk and back: params, optimizer, source, the random numbers of ranks."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from ludic_train.checkpoints.manager import (
+    CheckpointManager,
+    Json,
+    LoadedCheckpoint,
+    optimizer_tensors,
+    restore_optimizer,
+    restore_rng,
+    rng_state,
+)
+from ludic_train.checkpoints.sharded import own_shards, read_shards, write_shards
+from ludic_train.distributed.fsdp import like, sharded_modules, whole_params
+from ludic_train.distributed.ranks import gathered, on_rank_0, rank
+from ludic_train.errors import CheckpointError
+from ludic_train.models.load import load_params
+from ludic_train.trainer.trainer import Trainer
+
+# Trained params of a sharded model stand beside the optimizer's tensors, under this.
+PARAM = "param/"
+SHARDS = "shards"
+# Writes the model to a folder; the mapping holds whole params where the model's own are sharded.
+WriteModel = Callable[[Path, Mapping[str, Tensor] | None], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """A run at one update, ready to be written. Ranks other than 0 hold no tensors.
+
+    params: whole params by name, where those of the model cannot be written as they stand.
+    """
+
+    step: int
+    params: Mapping[str, Tensor] | None
+    tensors: Mapping[str, Tensor]
+    state: Json
+
+    def write(self, manager: CheckpointManager, write_model: WriteModel) -> None:
+        """Make checkpoint `step` of it. Raises CheckpointError."""
+        manager.save(
+            self.step,
+            write_model=lambda folder: write_model(folder, self.params),
+            tensors=self.tensors,
+            state=self.state,
+        )
+
+
+def save_training(
+    manager: CheckpointManager,
+    trainer: Trainer,
+    write_model: WriteModel,
+    *,
+    extra: Json | None = None,
+    step: int | None = None,
+) -> None:
+    """Write a checkpoint from which `resume_training` goes on bit for bit.
+
+    All ranks call it; rank 0 writes, and none returns before the checkpoint is complete.
+    extra: what else JSON should hold. step: the checkpoint's number, `trainer.version` if left out.
+    Raises CheckpointError.
+    """
+    snapshot = whole_snapshot(trainer, extra=extra, step=step)
+    on_rank_0(lambda: snapshot.write(manager, write_model))
+
+
+def save_shards(
+    manager: CheckpointManager,
+    trainer: Trainer,
+    *,
+    extra: Json | None = None,
+    step: int | None = None,
+) -> None:
+    """As `save_training`, but each rank writes its own part and nothing is put together.
+
+    For models that fit on no single rank. The checkpoint holds no model in Hugging Face format,
+    see `export_params`; `resume_training` reads it with any number of ranks.
+    """
+    number = trainer.version if step is None else step
+    draft = new_draft(manager, number)
+    failed = ""
+    try:
+        write_shards(draft, own_shards(shard_tensors(trainer)), rank())
+    except (OSError, SafetensorError) as error:
+        failed = f"rank {rank()}: {error}"
+    # Whoever failed must not leave the others waiting.
+    if failures := [text.decode() for text in gathered(failed.encode()) if text]:
+        raise CheckpointError(f"a checkpoint was not written: {'; '.join(failures)}")
+    state = run_state(trainer, extra)
+    on_rank_0(lambda: write_from_draft(manager, draft, number, state))
+
+
+def whole_snapshot(
+    trainer: Trainer, *, extra: Json | None = None, step: int | None = None
+) -> Snapshot:
+    """The run as it is, every tensor whole; all ranks must ask.
+
+    Tensors are the live ones where nothing had to be put together.
+    """
+    sharded = bool(sharded_modules(trainer.model))
+    params: dict[str, Tensor] | None = {} if sharded else None
+    if params is not None:
+        for name, param in whole_params(trainer.model):
+            # Every rank has to take part in putting params together; one has to hold them.
+            if rank() == 0:
+                params[name] = param.cpu()
+    tensors = optimizer_tensors(trainer.optimizer, trainer.model)
+    if params:
+        names = [n for n, p in trainer.model.named_parameters() if p.requires_grad]
+        tensors |= {PARAM + name: params[name] for name in names}
+    return Snapshot(
+        step=trainer.version if step is None else step,
+        params=params,
+        tensors=tensors if rank() == 0 else {},
+        state=run_state(trainer, extra),
+    )
+
+
+def run_state(trainer: Trainer, extra: Json | None) -> Json:
+    """What JSON holds of a run; all ranks must ask."""
+    rngs = [json.loads(state) for state in gathered(json.dumps(rng_state()).encode())]
+    return {"trainer": trainer.state_dict(), "rngs": rngs, "extra": dict(extra or {})}
+
+
+def new_draft(manager: CheckpointManager, step: int) -> Path:
+    """An empty folder for the shards of a checkpoint; all ranks must ask."""
+    draft = manager.directory / f"shards_{step:08d}.incomplete"
+
+    def make() -> None:
+        # A killed run may have left some, perhaps of more ranks than there are now.
+        for leftover in manager.directory.glob("shards_*.incomplete"):
+            shutil.rmtree(leftover)
+        draft.mkdir(parents=True)
+
+    on_rank_0(make)
+    return draft
+
+
+def write_from_draft(manager: CheckpointManager, draft: Path, step: int, state: Json) -> None:
+    """Make checkpoint `step` of complete shards."""
+
+    def move_draft(folder: Path) -> None:
+        draft.rename(folder / SHARDS)
+
+    manager.save(step, write_model=move_draft, tensors={}, state=state)
+
+
+def shard_tensors(trainer: Trainer) -> dict[str, Tensor]:
+    """The trained params and what the optimizer keeps of them, as they are spread."""
+    params = {PARAM + n: p for n, p in trainer.model.named_parameters() if p.requires_grad}
+    return params | optimizer_tensors(trainer.optimizer, trainer.model, put_together=False)
+
+
+def resume_training(
+    manager: CheckpointManager, trainer: Trainer, which: Path | str = "auto"
+) -> Mapping[str, Any] | None:
+    """Put a checkpoint into a fresh, equal trainer; returns what `extra` was.
+
+    which: an exact path; "latest" for the newest complete one; "auto" for that too, where None is
+        returned and nothing changed if there is none yet. A path without a complete checkpoint
+        raises CheckpointNotFound.
+    Another number of ranks may go on; only with the same one are the results the same to the bit.
+    """
+    if which == "auto" and not manager.steps():
+        return None
+    checkpoint = manager.load("latest" if which == "auto" else which)
+    if (shards := checkpoint.model_dir / SHARDS).is_dir():
+        moments = _restore_shards(trainer, shards)
+    else:
+        _restore_params(trainer, checkpoint)
+        moments = {n: t for n, t in checkpoint.tensors.items() if not n.startswith(PARAM)}
+    restore_optimizer(trainer.optimizer, trainer.model, moments)
+    trainer.load_state_dict(checkpoint.state["trainer"])
+    rngs = checkpoint.state["rngs"]
+    restore_rng(rngs[rank() % len(rngs)])
+    extra: Mapping[str, Any] = checkpoint.state["extra"]
+    return extra
+
+
+def _restore_shards(trainer: Trainer, folder: Path) -> dict[str, Tensor]:
+    """Put the params in place; returns this rank's part of what the optimizer keeps."""
+    own = {n: p for n, p in trainer.model.named_parameters() if p.requires_grad}
+    stored = read_shards(folder, {PARAM + name: param for name, param in own.items()})
+    with torch.no_grad():
+        for name, param in own.items():
+            param.copy_(stored[PARAM + name])
+    wanted = {f"{key}/{n}": p for key in ("exp_avg", "exp_avg_sq") for n, p in own.items()}
+    steps = {f"step/{name}": torch.tensor(0.0) for name in own}
+    return read_shards(folder, wanted | steps)
+
+
+def _restore_params(trainer: Trainer, checkpoint: LoadedCheckpoint) -> None:
+    stored = {n.removeprefix(PARAM): t for n, t in checkpoint.tensors.items() if PARAM in n}
+    if not stored and not sharded_modules(trainer.model):
+        load_params(trainer.model, checkpoint.model_dir)
+        return
+    own = {n: p for n, p in trainer.model.named_parameters() if p.requires_grad}
+    stored = stored or _params_of_files(checkpoint.model_dir, own)
+    if stored.keys() != own.keys():
+        strange = sorted(stored.keys() ^ own.keys())[:3]
+        raise CheckpointError(f"{checkpoint.path} and the model differ in the params {strange}")
+    with torch.no_grad():
+        for name, param in own.items():
+            param.copy_(like(param, stored[name]))
+
+
+def _params_of_files(folder: Path, wanted: Iterable[str]) -> dict[str, Tensor]:
+    """The params of a Hugging Face folder by the names that the model has for them.
+
+    Adapters are written without the name of the adapter, "default".
+    """
+    files = sorted(folder.glob("*.safetensors"))
+    found = {name: tensor for file in files for name, tensor in load_file(file).items()}
+    shorter = {name.replace(".default.", "."): name for name in wanted}
+    return {shorter.get(name, name): tensor for name, tensor in found.items()}

@@ -1,0 +1,1 @@
+"""The commands that need the extra `train`; each imports what it needs when it runs."""

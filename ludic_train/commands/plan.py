@@ -1,0 +1,87 @@
+"""`ludic plan`: memory and time of an update, before anything is loaded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+import tyro
+
+from ludic_train.trainer.memory_estimate import (
+    DTYPES,
+    Estimate,
+    Load,
+    estimate_update,
+    measured_flops,
+    model_from_config,
+    read_config,
+)
+
+HELP = """Say what memory and time an update of a model takes, before it is made.
+
+Shapes alone are computed: no params are loaded and no memory is needed.
+
+An update learns from --tokens tokens, --micro-tokens at a time (a trainer's micro_token_budget). If
+the total is more than your device has: --recompute first, then a smaller --micro-tokens (both leave
+the result as it is), then --lora-rank, --dtype bfloat16, or --world-size with torchrun and
+shard_model.
+
+examples:
+  ludic plan path/to/model
+  ludic plan path/to/model --recompute --micro-tokens 4096
+  ludic plan Qwen/Qwen2.5-7B --dtype bfloat16 --lora-rank 16 --tflops 400
+  ludic plan Qwen/Qwen2.5-7B --world-size 8 --recompute --tflops 400"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanOptions:
+    """What to plan for.
+
+    Attributes:
+        model: Folder with a config.json, or hub id.
+        load: What an update is made of.
+        dtype: Type of the params, and of what is computed with them.
+        lora_rank: Rank of adapters; 0 trains the params themselves.
+        recompute: Compute activations again in the backward pass instead of keeping them.
+        tflops: What the device computes per second, in 1e12 multiplications and additions: some
+            400 for an H100 in bfloat16 at work, 0.1 for a CPU core. Left out, this machine's CPU is
+            measured.
+    """
+
+    model: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
+    load: Annotated[Load, tyro.conf.arg(name="")] = field(default_factory=Load)
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    lora_rank: int = 0
+    recompute: bool = False
+    tflops: float | None = None
+
+
+def main(argv: list[str]) -> int:
+    """Print what an update takes; the exit code."""
+    options = tyro.cli(
+        PlanOptions,
+        args=argv,
+        prog="ludic plan",
+        description=HELP,
+    )
+    config = read_config(options.model)
+    model = model_from_config(config, DTYPES[options.dtype], options.lora_rank)
+    estimate = estimate_update(model, options.load, recompute=options.recompute)
+    speed = measured_flops() if options.tflops is None else options.tflops * 1e12
+    print(report(estimate, speed))
+    return 0
+
+
+def report(estimate: Estimate, flops_per_second: float) -> str:
+    """The estimate as lines of text."""
+    lines = [f"{'params':14s}{estimate.params:>18,d}   trained {estimate.trained:,d}", ""]
+    lines += ["memory per rank, at the peak of an update"]
+    lines += [f"  {name:14s}{size / 2**30:>12.3f} GiB" for name, size in estimate.bytes.items()]
+    lines += [f"  {'together':14s}{estimate.total_bytes / 2**30:>12.3f} GiB", ""]
+    seconds = estimate.flops / flops_per_second
+    lines += [
+        f"compute per rank and update {estimate.flops / 1e12:.3g} TFLOP",
+        f"time at {flops_per_second / 1e12:.3g} TFLOP/s        {seconds:.3g} s at the least; "
+        "expect 2 to 3 times that",
+    ]
+    return "\n".join(lines)

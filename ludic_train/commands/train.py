@@ -1,0 +1,122 @@
+"""`ludic train`: a recipe, its options, and what Ctrl-C leaves behind."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from shutil import which
+from typing import Annotated
+
+import tyro
+
+from ludic_gym.errors import ConfigError
+from ludic_train.recipes.catalog import RECIPES
+from ludic_train.runs.config import Recipe, RecipeConfig
+from ludic_train.runs.folder import is_resumable, started_config
+from ludic_train.runs.run import Interrupted
+from ludic_train.runs.train import train as train_recipe
+
+INTERRUPTED = 130
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Options:
+    config: Annotated[RecipeConfig, tyro.conf.arg(name="")]
+    resume: Annotated[bool, tyro.conf.arg(help="Go on with the run in --out.")] = False
+    queue: Annotated[
+        str | None,
+        tyro.conf.arg(help="Let actors play (`ludic actor`), through the queue at this URL."),
+    ] = None
+    sampler: Annotated[
+        tuple[str, ...],
+        tyro.conf.arg(
+            help="Addresses of servers (`ludic serve`) that sample: of --model, or with "
+            "--queue, of what the run leaves in OUT/published."
+        ),
+    ] = ()
+
+
+def main(argv: list[str]) -> int:
+    """Train by the recipe that the first word names; the exit code."""
+    if not argv or argv[0] in {"-h", "--help"}:
+        print(overview())
+        return 0
+    if argv[0] not in RECIPES:
+        raise ConfigError(f"no recipe {argv[0]!r}; there are: {', '.join(RECIPES)}")
+    recipe = RECIPES[argv[0]]
+    options = _parse(recipe, argv[1:], recipe.defaults)
+    out = options.config.out
+    if options.resume:
+        # What is not said again stays as it was when the run was started.
+        options = _parse(recipe, argv[1:], started_config(recipe, out))
+    try:
+        asyncio.run(
+            train_recipe(
+                recipe,
+                options.config,
+                resume=options.resume,
+                queue=options.queue,
+                samplers=options.sampler,
+            )
+        )
+    except Interrupted:
+        print(f"saved; {how_to_go_on(recipe, out, options.queue)}")
+        return INTERRUPTED
+    except KeyboardInterrupt:
+        print(f"stopped at once; {how_to_go_on(recipe, out, options.queue)}")
+        return INTERRUPTED
+    print(f"try it   {program()} {recipe.try_it.format(out=out)}")
+    return 0
+
+
+def how_to_go_on(recipe: Recipe, out: Path, queue: str | None = None) -> str:
+    """What to type after a run was stopped; without the queue's URL, which may hold a password."""
+    if is_resumable(out):
+        words = f"{program()} train {recipe.name} --out {out} --resume"
+        also = ", and --queue (--sampler too) as it was started" if queue else ""
+        return f"go on with: {words}{also}"
+    return "there was nothing to save yet: start it again with the same command"
+
+
+def program() -> str:
+    """What to type for `ludic`: its path, where the shell would not find it by its name."""
+    started_as = Path(sys.argv[0])
+    return str(started_as) if started_as.name == "ludic" and not which("ludic") else "ludic"
+
+
+def overview() -> str:
+    """What `ludic train --help` prints."""
+    lines = [f"  {recipe.name:14s}{recipe.summary}" for recipe in RECIPES.values()]
+    return "\n".join(
+        [
+            "usage: ludic train RECIPE [options]",
+            "",
+            "Train a policy on one machine: from nothing, or a model you have (--model) by LoRA.",
+            "",
+            "recipes:",
+            *lines,
+            "",
+            "examples:",
+            "  ludic train tic-tac-toe",
+            "  ludic train tic-tac-toe --out runs/mine --seed 1 --updates 400",
+            "  ludic train tic-tac-toe --out runs/mine --resume",
+            "  ludic train arithmetic --model path/to/model --updates 50",
+            "  ludic train tic-tac-toe --queue redis://localhost:6379",
+            "",
+            "`ludic train RECIPE --help` lists the options.",
+        ]
+    )
+
+
+def _parse(recipe: Recipe, argv: list[str], defaults: RecipeConfig) -> _Options:
+    return tyro.cli(
+        _Options,
+        args=argv,
+        prog=f"ludic train {recipe.name}",
+        description=f"Train {recipe.summary}. The run's folder gets config.json, metrics.jsonl, "
+        "checkpoints, the model in Hugging Face format, curve.png, games.txt and results.json. "
+        "Ctrl-C saves; --resume goes on.",
+        default=_Options(config=defaults),
+    )

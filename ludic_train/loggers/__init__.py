@@ -1,0 +1,1 @@
+"""Loggers, experiment trackers and plots."""

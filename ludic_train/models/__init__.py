@@ -1,0 +1,1 @@
+"""Models and tokenizers: loaded, made, saved; log-probs of their tokens."""

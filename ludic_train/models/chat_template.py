@@ -1,0 +1,204 @@
+"""From messages to token ids, by the tokenizer's chat template."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from transformers import PreTrainedTokenizerBase
+
+from ludic_gym.contexts import Context
+from ludic_gym.errors import ConfigError
+from ludic_gym.prompts import Render
+from ludic_gym.types import Completion, Decision, Message, Rollout, Step, Task
+from ludic_train.errors import UntrainableRollout
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+
+def render_chat(
+    tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], *, reply_comes: bool = True
+) -> list[int]:
+    """Prompt ids for the next assistant message; the one way from a dialog to ids.
+
+    A dialog that ends with an assistant message has that one continued. Without `reply_comes`, the
+    ids end where the last message does. Equals
+    `tokenizer.apply_chat_template`, except that a special token spelled out inside a message
+    ("<|im_end|>") stays ordinary text: nobody's words can end a turn or open another.
+    Raises ConfigError for a dialog that the chat template refuses.
+    """
+    safe, fence = _fence_specials(tokenizer, messages)
+    text = _rendered(tokenizer, safe, reply_comes)
+    ids: list[int] = []
+    for i, piece in enumerate(text.split(fence) if fence else [text]):
+        fenced = i % 2 == 1
+        ids += tokenizer.encode(piece, add_special_tokens=False, split_special_tokens=fenced)
+    return ids
+
+
+def chat_renderer(tokenizer: PreTrainedTokenizerBase) -> Render:
+    """`render_chat` with this tokenizer, for clients that make their prompts themselves."""
+
+    def render(messages: Sequence[Message], reply_comes: bool) -> Sequence[int]:
+        return render_chat(tokenizer, messages, reply_comes=reply_comes)
+
+    return render
+
+
+def _rendered(
+    tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], reply_comes: bool
+) -> str:
+    from jinja2 import TemplateError
+
+    goes_on = reply_comes and bool(messages) and messages[-1]["role"] == "assistant"
+    try:
+        text: str = tokenizer.apply_chat_template(
+            messages,
+            add_generation_prompt=reply_comes and not goes_on,
+            continue_final_message=goes_on,
+            tokenize=False,
+        )
+    except (TemplateError, ValueError) as error:
+        raise ConfigError(f"the chat template refuses this dialog: {error}") from error
+    return text
+
+
+def _fence_specials(
+    tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message]
+) -> tuple[Sequence[Message], str]:
+    """`messages` with each special token's spelling between two fences, and the fence.
+
+    The fence is a private-use character that no message contains, "" if none was needed.
+    """
+    said = "\0".join(_strings(list(messages)))
+    specials = [token for token in tokenizer.all_special_tokens if token in said]
+    if not specials:
+        return messages, ""
+    fence = next(c for c in map(chr, range(0xF0000, 0xFFFFE)) if c not in said)
+    longest_first = sorted(specials, key=len, reverse=True)
+    pattern = re.compile("|".join(map(re.escape, longest_first)))
+    fenced: Sequence[Message] = _replaced(list(messages), pattern, rf"{fence}\g<0>{fence}")
+    return fenced, fence
+
+
+def _strings(value: Any) -> Iterator[str]:  # noqa: ANN401 - JSON
+    """Every string value in JSON data."""
+    match value:
+        case str():
+            yield value
+        case list():
+            for item in value:
+                yield from _strings(item)
+        case dict():
+            yield from _strings(list(value.values()))
+
+
+def _replaced(value: Any, pattern: re.Pattern[str], by: str) -> Any:  # noqa: ANN401 - JSON
+    """JSON data with the pattern replaced in every string."""
+    match value:
+        case str():
+            return pattern.sub(by, value)
+        case list():
+            return [_replaced(item, pattern, by) for item in value]
+        case dict():
+            return {key: _replaced(item, pattern, by) for key, item in value.items()}
+    return value
+
+
+def with_token_ids(
+    rollout: Rollout,
+    tokenizer: PreTrainedTokenizerBase,
+    context: Context,
+    *,
+    system_prompt: str = "",
+    reply: str = "{}",
+) -> Rollout:
+    """The rollout as if a model had typed it: each step gets one completion with token ids.
+
+    What was typed is the text of the step's one completion; or, of policies that call no model, the
+    action, in `reply`, which says what the assistant writes for one, such as
+    "<answer>{}</answer>". `context` and `system_prompt` make the prompts, as they will when the
+    model plays. The completions have no log-probs and no version.
+    Raises UntrainableRollout for a step of several model calls, whose dialog nobody recorded, and
+    where the chat template does not write replies as they were typed.
+    """
+    context.reset(system_prompt)
+    steps = []
+    for step in rollout.steps:
+        context.add({"role": "user", "content": step.observation})
+        completion = said(tokenizer, context.messages(), _typed(step, reply, rollout))
+        context.add({"role": "assistant", "content": completion.text})
+        decision: Decision = replace(step.decision, completions=(completion,))
+        steps.append(replace(step, decision=decision))
+    return replace(rollout, steps=tuple(steps))
+
+
+def dialog_rollout(messages: Sequence[Message], tokenizer: PreTrainedTokenizerBase) -> Rollout:
+    """A dialog as a rollout in which every assistant message is a step, to be imitated.
+
+    Raises UntrainableRollout for a dialog without one, or with tool calls, which templates write
+    each in their own way; and as `with_token_ids` does.
+    """
+    steps = []
+    for i, message in enumerate(messages):
+        if message.get("tool_calls"):
+            raise UntrainableRollout(f"message {i} of a dialog holds tool calls: {message}")
+        if message["role"] == "assistant":
+            call = said(tokenizer, messages[:i], message["content"] or "")
+            decision = Decision(action=call.text, completions=(call,))
+            seen = (messages[i - 1]["content"] if i else None) or ""
+            steps.append(Step(observation=seen, decision=decision, reward=0.0))
+    if not steps:
+        roles = [message["role"] for message in messages]
+        raise UntrainableRollout(f"a dialog of {roles} has no assistant message to imitate")
+    return Rollout(task=Task(env_id="dialog"), steps=tuple(steps))
+
+
+def said(tokenizer: PreTrainedTokenizerBase, dialog: Sequence[Message], text: str) -> Completion:
+    """What an assistant says next in a dialog, with the tokens of the prompt and of its words.
+
+    Raises UntrainableRollout where the chat template writes something else for it.
+    """
+    prompt = render_chat(tokenizer, dialog)
+    completion = (*_encode(tokenizer, text), int(tokenizer.eos_token_id))
+    written = render_chat(
+        tokenizer, [*dialog, {"role": "assistant", "content": text}], reply_comes=False
+    )
+    _prove(tokenizer, [*prompt, *completion], written, text)
+    return Completion(
+        text=text, finish_reason="stop", prompt_ids=tuple(prompt), completion_ids=completion
+    )
+
+
+def _prove(
+    tokenizer: PreTrainedTokenizerBase, made: Sequence[int], written: Sequence[int], text: str
+) -> None:
+    """Raises UntrainableRollout unless the template's text begins with that of the tokens made."""
+    if written[: len(made)] == made:
+        return
+    # The same text may be cut into tokens in more than one way.
+    ours, theirs = (str(tokenizer.decode(ids)) for ids in (made, written))
+    if not theirs.startswith(ours):
+        raise UntrainableRollout(
+            f"the reply {text[:80]!r} would be trained as ...{ours[-60:]!r}, but the chat template "
+            f"writes ...{theirs[-60:]!r}; use a template that keeps replies as they are and ends "
+            "them with the eos token"
+        )
+
+
+def _typed(step: Step, reply: str, rollout: Rollout) -> str:
+    calls = step.decision.completions
+    if len(calls) > 1:
+        raise UntrainableRollout(
+            f"a step of {rollout.task.env_id} has {len(calls)} model calls, and what was said "
+            "between them is not recorded; record rollouts with token ids"
+        )
+    return calls[0].text if calls else reply.replace("{}", step.decision.action or "")
+
+
+def _encode(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
+    ids: list[int] = tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)
+    return ids

@@ -1,0 +1,152 @@
+"""Models and tokenizers: made from nothing, loaded, saved; and the one way from messages to ids."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+
+from ludic_gym.errors import ConfigError
+from ludic_train.errors import ModelNotFound
+from ludic_train.models.tokenizer import load_tokenizer, model_not_found
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+
+def load_model(
+    name: str | Path,
+    *,
+    lora_rank: int | None = None,
+    device: str | torch.device = "cpu",
+    dtype: torch.dtype = torch.float32,
+    seed: int = 0,
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """Model and tokenizer from a Hugging Face folder, a folder of `save_model`, or a hub id.
+
+    `lora_rank` freezes the model and trains low-rank adapters on its attention and MLP matrices
+    (Hu et al. 2021, arXiv:2106.09685), drawn from `seed`; a folder that holds an adapter gives base
+    and adapter.
+    Only safetensors are read, and no code from the hub is run.
+    Raises ModelNotFound, or ConfigError for a tokenizer without a chat template.
+    """
+    if _is_path(name) and not Path(name).is_dir():
+        raise ModelNotFound(f"there is no model folder {str(name)!r}")
+    adapter = Path(name) / "adapter_config.json"
+    if adapter.is_file() and lora_rank is not None:
+        raise ConfigError(
+            f"{str(name)!r} already holds an adapter: leave out lora_rank={lora_rank}"
+        )
+    with quiet():
+        tokenizer = load_tokenizer(name)
+        model = _with_adapter(name, dtype) if adapter.is_file() else _load_base(name, dtype)
+        model = model if lora_rank is None else _with_new_lora(model, lora_rank, seed)
+    return model.to(device), tokenizer
+
+
+def save_model(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    folder: str | Path,
+    params: Mapping[str, torch.Tensor] | None = None,
+) -> None:
+    """Write model and tokenizer in Hugging Face format; `load_model` reads them back equal.
+
+    A LoRA model writes its adapter and the name of its base, not the base itself.
+    params: written in place of the model's own, by the same names: copies, or shards made whole.
+    """
+    with quiet():
+        model.save_pretrained(folder, state_dict=None if params is None else dict(params))
+        tokenizer.save_pretrained(folder)
+
+
+def load_params(model: nn.Module, folder: str | Path) -> None:
+    """Put the params that `save_model` wrote to `folder` into `model`, in place.
+
+    Raises ModelNotFound where there are none, and ConfigError where names do not match.
+    """
+    from safetensors.torch import load_file
+
+    files = sorted(Path(folder).glob("*.safetensors"))
+    if not files:
+        raise ModelNotFound(f"there are no *.safetensors in {str(folder)!r}")
+    params = {name: tensor for file in files for name, tensor in load_file(file).items()}
+    missing, unexpected = _put(model, params)
+    if missing or unexpected:
+        raise ConfigError(
+            f"the params in {str(folder)!r} are of another model: missing {sorted(missing)[:4]}, "
+            f"unexpected {sorted(unexpected)[:4]}"
+        )
+
+
+def _put(model: nn.Module, params: dict[str, torch.Tensor]) -> tuple[set[str], set[str]]:
+    """Names that `model` lacked in `params`, and those it does not know."""
+    from peft import PeftModel, set_peft_model_state_dict
+
+    if isinstance(model, PeftModel):
+        result = set_peft_model_state_dict(model, params)
+        return {n for n in result.missing_keys if "lora_" in n}, set(result.unexpected_keys)
+    try:
+        result = model.load_state_dict(params, strict=False)
+    except RuntimeError as error:
+        reason = str(error).splitlines()[-1].strip()
+        raise ConfigError(f"the params are of a model of another shape: {reason}") from error
+    tied = set(getattr(model, "all_tied_weights_keys", None) or ())
+    return set(result.missing_keys) - tied, set(result.unexpected_keys)
+
+
+def _is_path(name: str | Path) -> bool:
+    return isinstance(name, Path) or name.startswith((".", "/", "~")) or Path(name).exists()
+
+
+def _load_base(name: str | Path, dtype: torch.dtype) -> PreTrainedModel:
+    from transformers import AutoModelForCausalLM
+
+    try:
+        return AutoModelForCausalLM.from_pretrained(str(name), dtype=dtype, use_safetensors=True)
+    except (OSError, ValueError) as error:
+        raise model_not_found(name, error) from error
+
+
+def _with_adapter(folder: str | Path, dtype: torch.dtype) -> PreTrainedModel:
+    from peft import PeftConfig, PeftModel
+
+    base = _load_base(PeftConfig.from_pretrained(str(folder)).base_model_name_or_path, dtype)
+    return PeftModel.from_pretrained(base, str(folder), is_trainable=True)
+
+
+def _with_new_lora(model: PreTrainedModel, rank: int, seed: int) -> PreTrainedModel:
+    from peft import LoraConfig, get_peft_model
+
+    if rank < 1:
+        raise ConfigError(f"lora_rank={rank} must be at least 1")
+    config = LoraConfig(
+        r=rank,
+        lora_alpha=2 * rank,
+        lora_dropout=0.0,
+        target_modules="all-linear",
+        task_type="CAUSAL_LM",
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return get_peft_model(model, config)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """No progress bars and no advice from transformers inside the block."""
+    from transformers.utils import logging
+
+    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()

@@ -1,0 +1,57 @@
+"""Tiny models made from nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from ludic_gym.errors import ConfigError
+from ludic_train.models.load import quiet
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+
+def make_tiny_model(
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    hidden_size: int = 64,
+    num_layers: int = 2,
+    num_heads: int = 4,
+    num_kv_heads: int = 2,
+    max_positions: int = 2048,
+    initializer_range: float = 0.09,
+    seed: int = 0,
+) -> PreTrainedModel:
+    """Randomly initialised Qwen3-shaped model in float32, equal for equal seeds.
+
+    torch's global random state is left as it was. An `initializer_range` far above the usual 0.02
+    is what lets a model this narrow learn quickly.
+    Raises ConfigError if the heads do not divide the hidden size or each other.
+    """
+    if hidden_size % (2 * num_heads) or num_heads % num_kv_heads:
+        raise ConfigError(
+            f"hidden_size={hidden_size} must be a multiple of 2 * num_heads={num_heads}, and that "
+            f"of num_kv_heads={num_kv_heads}"
+        )
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    config = Qwen3Config(
+        vocab_size=len(tokenizer),
+        hidden_size=hidden_size,
+        intermediate_size=3 * hidden_size,
+        num_hidden_layers=num_layers,
+        num_attention_heads=num_heads,
+        num_key_value_heads=num_kv_heads,
+        head_dim=hidden_size // num_heads,
+        max_position_embeddings=max_positions,
+        initializer_range=initializer_range,
+        tie_word_embeddings=True,
+        pad_token_id=tokenizer.pad_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        bos_token_id=None,
+    )
+    with quiet(), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return Qwen3ForCausalLM(config)

@@ -1,0 +1,1 @@
+"""Asynchronous training: actors, queues, and the trainer's end of them."""

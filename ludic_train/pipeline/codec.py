@@ -1,0 +1,262 @@
+"""Groups as bytes that anybody may have written: reading them runs nothing and trusts nothing.
+
+    0   4 s  magic "LDCG"        5   u8   compression: 0 none, 1 zstd
+    4   u8   schema              6   u32  bytes of the body, uncompressed
+                                10   u32  CRC-32 of the 10 bytes before and of all after
+    14  the body: msgpack of a `_Group`, arrays as raw little-endian bytes
+
+All numbers are little-endian. `wire.py` is the sibling for ranks of one program, which share their
+code and need none of these checks.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Mapping
+from dataclasses import astuple
+
+import msgspec
+import numpy as np
+import zstandard
+from numpy.typing import NDArray
+
+from ludic_train.errors import BadGroup
+from ludic_train.metrics import Metrics
+from ludic_train.pipeline.columns import (
+    ATTACHED,
+    LOGPROBS,
+    VERSIONS,
+    WEIGHT,
+    Array,
+    Columns,
+    Spans,
+    Stream,
+    check,
+    columns_of,
+    dtype_of,
+    items_of,
+)
+from ludic_train.pipeline.group import SAWGroup
+from ludic_train.trainer.rank_wire import KINDS
+
+MAGIC, SCHEMA = b"LDCG", 2
+PLAIN, ZSTD = 0, 1
+MAX_BYTES = 64 * 2**20
+MAX_KEY = 200
+_HEAD, _SUM = struct.Struct("<4sBBI"), struct.Struct("<I")
+_START = _HEAD.size + _SUM.size
+INT, DOUBLE = "<i4", "<f8"
+# What a stream's bytes are: a value for every token, for every sampled one, or one for all sampled
+# tokens of a row. Off the mask stands then what SAWItem says: 0, or -1 for versions.
+EVERY, SAMPLED, ONE = 0, 1, 2
+
+
+class _Group(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    """The columns of a group.
+
+    streams: by name: the rows that have it, which form its bytes have, and the bytes.
+    """
+
+    key: str
+    actor: str
+    lengths: bytes
+    ids: bytes
+    mask: bytes
+    temperatures: bytes
+    streams: dict[str, tuple[list[int], int, bytes]]
+    groups: list[str]
+    agents: list[str]
+    metrics: dict[str, tuple[str, list[float]]]
+
+
+_ENCODER, _DECODER = msgspec.msgpack.Encoder(), msgspec.msgpack.Decoder(_Group)
+
+
+def group_to_bytes(
+    group: SAWGroup, *, max_bytes: int = MAX_BYTES, zstd_level: int | None = None
+) -> bytes:
+    """The group as one message, compressed by zstd where a level is given.
+
+    Raises BadGroup for a group that `group_from_bytes` would refuse.
+    """
+    _check_key(group.key)
+    columns = columns_of(group.items)
+    check(columns)
+    body = _ENCODER.encode(_packed(group, columns))
+    if len(body) > max_bytes:
+        raise BadGroup(f"{len(body)} bytes, more than max_bytes={max_bytes}; play shorter episodes")
+    how = PLAIN if zstd_level is None else ZSTD
+    sent = body if zstd_level is None else zstandard.compress(body, zstd_level)
+    head = _HEAD.pack(MAGIC, SCHEMA, how, len(body))
+    return b"".join((head, _SUM.pack(_checksum(head, sent)), sent))
+
+
+def group_from_bytes(data: bytes, *, max_bytes: int = MAX_BYTES) -> SAWGroup:
+    """The group that `group_to_bytes` was given, bit for bit; its arrays are not to be changed.
+
+    Raises BadGroup, with the reason, for anything else.
+    """
+    try:
+        found = _DECODER.decode(_body(data, max_bytes))
+    except msgspec.DecodeError as error:
+        raise BadGroup(f"no msgpack of a group: {error}") from error
+    _check_key(found.key)
+    columns = _unpacked(found)
+    check(columns)
+    items = tuple(items_of(columns, found.groups, found.agents))
+    return SAWGroup(key=found.key, actor=found.actor, items=items, metrics=_metrics(found.metrics))
+
+
+def _body(data: bytes, max_bytes: int) -> bytes | memoryview:
+    """The message's body, uncompressed and as it was sent."""
+    if len(data) < _START:
+        raise BadGroup(f"truncated: {len(data)} bytes, fewer than the {_START} of a header")
+    magic, schema, how, size = _HEAD.unpack_from(data)
+    if magic != MAGIC:
+        raise BadGroup(f"not a group: it begins with {magic!r} instead of {MAGIC!r}")
+    if schema != SCHEMA:
+        raise BadGroup(f"schema {schema}; this version reads {SCHEMA}")
+    if max(size, len(data) - _START) > max_bytes:
+        raise BadGroup(f"{max(size, len(data))} bytes, more than max_bytes={max_bytes}")
+    (checksum,) = _SUM.unpack_from(data, _HEAD.size)
+    body: bytes | memoryview = memoryview(data)[_START:]
+    if checksum != _checksum(data[: _HEAD.size], body):
+        raise BadGroup(f"truncated or damaged: the checksum of {len(data)} bytes is another")
+    if how == ZSTD:
+        body = _decompressed(body, size)
+    elif how != PLAIN:
+        raise BadGroup(f"compression {how} is unknown")
+    if len(body) != size:
+        raise BadGroup(f"the body has {len(body)} bytes instead of {size}")
+    return body
+
+
+def _decompressed(body: bytes | memoryview, size: int) -> bytes:
+    # What a frame says of itself decides what is allocated, so it is asked first.
+    try:
+        if (claimed := zstandard.frame_content_size(body)) != size:
+            raise BadGroup(f"the zstd frame claims {claimed} bytes instead of {size}")
+        return zstandard.ZstdDecompressor().decompress(body, allow_extra_data=False)
+    except zstandard.ZstdError as error:
+        raise BadGroup(f"no zstd frame: {error}") from error
+
+
+def _checksum(head: bytes, body: bytes | memoryview) -> int:
+    return zlib.crc32(body, zlib.crc32(head))
+
+
+def _check_key(key: str) -> None:
+    if not 0 < len(key) <= MAX_KEY:
+        raise BadGroup(f"a key of {len(key)} characters; it must have 1 to {MAX_KEY}")
+
+
+def _packed(group: SAWGroup, columns: Columns) -> _Group:
+    return _Group(
+        key=group.key,
+        actor=group.actor,
+        lengths=_raw(columns.spans.lengths, INT),
+        ids=_raw(columns.ids, INT),
+        mask=np.packbits(columns.spans.mask, bitorder="little").tobytes(),
+        temperatures=_raw(columns.temperatures, DOUBLE),
+        streams={n: _shrunk(n, stream, columns.spans) for n, stream in columns.streams.items()},
+        groups=[item.group for item in group.items],
+        agents=[item.agent for item in group.items],
+        metrics={
+            name: (type(metric).__name__, [float(x) for x in astuple(metric)])
+            for name, metric in sorted(group.metrics.items())
+        },
+    )
+
+
+def _shrunk(name: str, stream: Stream, spans: Spans) -> tuple[list[int], int, bytes]:
+    """The stream in the smallest form that gives back its very bits."""
+    rows, values = stream
+    spans, bits = spans.part(rows), values.view(np.int32)
+    sampled = bits[spans.mask]
+    # Of a row without sampled tokens, nothing is made of what is sent.
+    ones = sampled.take(spans.firsts, mode="clip") if len(sampled) else np.zeros(len(rows), INT)
+    for form, sent in ((ONE, ones), (SAMPLED, sampled)):
+        if (_spread(name, form, sent, spans) == bits).all():
+            return list(rows), form, _raw(sent, INT)
+    return list(rows), EVERY, _raw(bits, INT)
+
+
+def _spread(name: str, form: int, sent: Array, spans: Spans) -> Array:
+    """The bits of a stream's values, int32, for every token."""
+    if form == EVERY:
+        return sent
+    off_mask = -1 if name == VERSIONS else 0
+    if form == SAMPLED:
+        whole = np.full(len(spans.mask), off_mask, np.int32)
+        whole[spans.mask] = sent
+        return whole
+    # What np.where would give, in a third of its time: the bits of 0 and -1 are all alike.
+    whole = sent.repeat(spans.lengths)
+    return whole | ~spans.marks if off_mask else whole & spans.marks
+
+
+def _unpacked(found: _Group) -> Columns:
+    lengths = _array(found.lengths, INT, "lengths")
+    tokens: list[int] = lengths.tolist()
+    rows = len(tokens)
+    if not rows == len(found.groups) == len(found.agents) or min(tokens, default=1) < 1:
+        raise BadGroup(f"{len(found.groups)} groups for rows of {tokens[:8]} tokens")
+    ids = _sized(found.ids, INT, "input_ids", sum(tokens))
+    spans = Spans(lengths, _mask(found.mask, len(ids)))
+    if len(found.streams[WEIGHT][0] if WEIGHT in found.streams else ()) != rows:
+        raise BadGroup(f"not each of the {rows} rows has a weight")
+    return Columns(
+        spans=spans,
+        ids=ids,
+        temperatures=_sized(found.temperatures, DOUBLE, "temperature", rows),
+        streams={name: _stream(name, *each, spans) for name, each in found.streams.items()},
+    )
+
+
+def _stream(name: str, rows: list[int], form: int, raw: bytes, spans: Spans) -> Stream:
+    if not name.startswith(ATTACHED) and name not in (WEIGHT, LOGPROBS, VERSIONS):
+        raise BadGroup(f"a stream {name!r} is unknown")
+    known = range(len(spans.lengths))
+    if rows != [*known] and (rows != sorted({*rows}) or not {*rows} <= {*known}):
+        raise BadGroup(f"{name} is of the rows {rows[:8]}, and there are {len(known)}")
+    spans = spans.part(rows)
+    if form not in (EVERY, SAMPLED, ONE):
+        raise BadGroup(f"{name} has the unknown form {form}")
+    sizes = {EVERY: len(spans.mask), ONE: len(rows)}
+    size = sizes[form] if form in sizes else int(np.count_nonzero(spans.mask))
+    return rows, _spread(name, form, _sized(raw, INT, name, size), spans).view(dtype_of(name))
+
+
+def _raw(array: Array, dtype: str) -> bytes:
+    return np.ascontiguousarray(array, np.dtype(dtype)).tobytes()
+
+
+def _array(raw: bytes, dtype: str, name: str) -> Array:
+    kind = np.dtype(dtype)
+    if len(raw) % kind.itemsize:
+        raise BadGroup(f"{name} has {len(raw)} bytes, not a multiple of {kind.itemsize}")
+    return np.frombuffer(raw, kind)
+
+
+def _sized(raw: bytes, dtype: str, name: str, size: int) -> Array:
+    array = _array(raw, dtype, name)
+    if len(array) != size:
+        raise BadGroup(f"{name} has {len(array)} values instead of {size}")
+    return array
+
+
+def _mask(raw: bytes, length: int) -> NDArray[np.bool_]:
+    if len(raw) != (length + 7) // 8:
+        raise BadGroup(f"action_mask has {len(raw)} bytes for {length} tokens")
+    if length % 8 and raw[-1] >> length % 8:
+        raise BadGroup(f"action_mask marks tokens after the {length} that there are")
+    bits = np.unpackbits(np.frombuffer(raw, np.uint8), count=length, bitorder="little")
+    return bits.view(np.bool_)
+
+
+def _metrics(found: Mapping[str, tuple[str, list[float]]]) -> Metrics:
+    try:
+        return {name: KINDS[kind](*numbers) for name, (kind, numbers) in found.items()}
+    except (KeyError, TypeError) as error:
+        raise BadGroup(f"metrics of an unknown kind: {error}") from error

@@ -1,0 +1,258 @@
+"""The wire from actors to a trainer: groups in order, kept until they have been learned from.
+
+Any number of actors push; one trainer reads. Who takes a queue over becomes its only reader, and
+is given everything again that was read and not released; whoever read before gets Superseded. No
+clock decides that a reader is dead, so none that is slow or jumps can give a group to two.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol, TypeVar
+
+from ludic_gym.errors import ConfigError
+from ludic_train.errors import QueueError, QueueUnavailable
+
+T = TypeVar("T")
+# Keys of the groups that were trained on or discarded, to know a duplicate by.
+REMEMBERED_KEYS = 16_384
+# Dead letters that are kept, and bytes of each.
+DEAD_LETTERS, DEAD_HEAD = 1_000, 4_096
+MAX_QUEUED = 4_096
+FIRST_DELAY_S, LONGEST_DELAY_S = 0.1, 15.0
+WhenFull = Literal["block", "drop-oldest"]
+# Why a group is not trained on: too old, pushed twice, filtered away, unreadable or poisonous.
+Discarded = Literal["stale", "duplicate", "filtered", "dead"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One pushed group. `attempts` counts the readers that took it into a batch and then died."""
+
+    id: str
+    key: str
+    data: bytes = field(repr=False)
+    attempts: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActorReport:
+    """What an actor says of itself: groups it plays now, and totals since it began."""
+
+    name: str
+    running: int
+    version: int
+    groups: int = 0
+    tokens: int = 0
+    unused: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainerReport:
+    """What a trainer says of itself.
+
+    updates_per_batch: updates made from each batch; max_lag: in updates, None for no limit.
+    """
+
+    version: int
+    groups_per_batch: int
+    updates_per_batch: int = 1
+    max_lag: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admission:
+    """How many groups an actor may begin, and the trainer that wants them; None: there is none."""
+
+    granted: int
+    trainer: TrainerReport | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trained:
+    """A group that updates were made from, the largest of which was `lag` updates after it."""
+
+    id: str
+    key: str
+    lag: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a trainer is: absolute numbers, so that saying it twice changes nothing.
+
+    held: groups trained on that must stay, for a resumed run to train on them again.
+    released: groups trained on that are gone for good; release: the ids that go now.
+    """
+
+    trainer: TrainerReport
+    held: int = 0
+    released: int = 0
+    trained: Sequence[Trained] = ()
+    release: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakenOver:
+    """What a reader must know of those before it.
+
+    owners: which entry a key belongs to; another one with that key is a duplicate.
+    attempts: of the entries that it will be given again.
+    lost: groups released after the state that this reader goes on from, never to be trained on.
+    """
+
+    owners: Mapping[str, str]
+    attempts: Mapping[str, int]
+    lost: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetter:
+    """An entry that could not be trained on; `head` is how it begins."""
+
+    id: str
+    key: str
+    reason: str
+    size: int
+    head: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueStatus:
+    """A queue at a glance.
+
+    queued: groups that wait to be trained on, the `pending` ones of which were read already.
+    held: groups that were trained on and stay until a checkpoint covers them.
+    counts: groups by what became of them: "trained", "dropped" when full, "lost" because a run went
+        back behind them, or as in Discarded.
+    lags: groups trained on by lag, in updates.
+    """
+
+    queued: int
+    pending: int
+    held: int
+    counts: Mapping[str, int]
+    lags: Mapping[int, int]
+    actors: Sequence[ActorReport]
+    trainer: TrainerReport | None
+
+
+class GroupQueue(Protocol):
+    """Carries groups; every call may raise QueueUnavailable and may then be made again."""
+
+    async def admit(self, report: ActorReport, wanted: int) -> Admission:
+        """Note that the actor lives, and say how many of the `wanted` groups it may begin.
+
+        Those count as running until its next report. No more are granted than can be trained on
+        within the trainer's `max_lag` if they are trained on in the order of admission.
+        """
+
+    async def push(self, key: str, data: bytes) -> None:
+        """Append a group. Where the queue is full, wait, or drop the oldest that waits."""
+
+    async def leave(self, name: str) -> None:
+        """Forget an actor that ends."""
+
+    async def take_over(
+        self, trainer: TrainerReport, *, kept: str, held: int, released: int
+    ) -> TakenOver:
+        """Become the only reader; everything after the entry `kept` will be read, in order.
+
+        What is up to it ("" for nothing) is removed: a checkpoint covers it.
+        held, released: as in Progress, of the state that the reader goes on from.
+        Raises QueueError for a `kept` of another kind of queue.
+        """
+
+    async def read(self, count: int) -> list[Entry]:
+        """The next entries, at most `count`; [] if none came within a second.
+
+        Raises Superseded, and QueueReset if the queue must be taken over again.
+        """
+
+    async def attempt(self, entries: Sequence[Entry]) -> None:
+        """Note that these are in a batch now: if this reader dies, each has one more attempt.
+
+        Raises as `read` does.
+        """
+
+    async def settle(self, progress: Progress) -> None:
+        """Note how far the trainer is. Raises as `read` does."""
+
+    async def discard(self, entry: Entry, why: Discarded, reason: str = "") -> None:
+        """Remove an entry that is not trained on; a dead one goes to the dead letters."""
+
+    async def status(self) -> QueueStatus:
+        """The queue at a glance."""
+
+    async def dead_letters(self) -> list[DeadLetter]:
+        """The latest dead letters, oldest first."""
+
+    async def aclose(self) -> None:
+        """Close connections; nothing in the queue changes."""
+
+
+def capacity(trainer: TrainerReport, version: int) -> int:
+    """Groups that may wait and be played at once, by actors whose params are of `version`.
+
+    The rule of AReaL (Fu et al. 2025, arXiv:2505.24298): the n-th group from now is in batch
+    n // groups_per_batch, whose last update is made `updates_per_batch` - 1 after its first; that
+    one must not come later than `max_lag` after `version`. Only for a trainer with a `max_lag`.
+    """
+    assert trainer.max_lag is not None
+    left = trainer.max_lag - max(0, trainer.version - version) - (trainer.updates_per_batch - 1)
+    return max(0, trainer.groups_per_batch * (left // trainer.updates_per_batch + 1))
+
+
+def check_room(max_queued: int, when_full: str) -> None:
+    """Raise ConfigError for a queue that holds nothing or does not know what to do when full."""
+    if max_queued < 1:
+        raise ConfigError(f"max_queued={max_queued}; a queue must hold at least 1 group")
+    if when_full not in ("block", "drop-oldest"):
+        raise ConfigError(f'when_full={when_full!r} must be "block" or "drop-oldest"')
+
+
+def check_batch_fits(trainer: TrainerReport, max_queued: int) -> None:
+    """Raise QueueError where a batch could never come together."""
+    if trainer.groups_per_batch > max_queued:
+        raise QueueError(
+            f"max_queued={max_queued} is less than the trainer's groups_per_batch="
+            f"{trainer.groups_per_batch}: a batch would never be full; raise max_queued"
+        )
+
+
+async def persistently(
+    call: Callable[[], Awaitable[T]], *, patience_s: float = 600.0, what: str = "the queue"
+) -> T:
+    """What `call` returns, called again with growing delays while it raises QueueUnavailable.
+
+    Raises QueueError after `patience_s` seconds without an answer.
+    """
+    log = logging.getLogger(__name__)
+    started, delay_s = asyncio.get_running_loop().time(), FIRST_DELAY_S
+    while True:
+        try:
+            return await call()
+        except QueueUnavailable as error:
+            waited = asyncio.get_running_loop().time() - started
+            if waited > patience_s:
+                raise QueueError(f"{what} gave no answer for {waited:.0f} s: {error}") from error
+            log.warning("%s does not answer, next try in %.1f s: %s", what, delay_s, error)
+            # Spread, so that a server that comes back is not asked by all at once.
+            await asyncio.sleep(delay_s * random.uniform(0.5, 1.0))
+            delay_s = min(2 * delay_s, LONGEST_DELAY_S)
+
+
+SHORTEST_S, LONGEST_S = 0.002, 0.2
+
+
+async def until_room(room: Callable[[], Awaitable[int]]) -> int:
+    """The room that there is, once there is some."""
+    pause_s = SHORTEST_S
+    while (found := await room()) <= 0:
+        await asyncio.sleep(pause_s)
+        pause_s = min(2 * pause_s, LONGEST_S)
+    return found

@@ -1,0 +1,28 @@
+"""The queue that a URL names."""
+
+from __future__ import annotations
+
+from ludic_train.errors import QueueError
+from ludic_train.pipeline.queues.base import MAX_QUEUED, GroupQueue, WhenFull
+from ludic_train.pipeline.queues.redis_connection import without_password
+from ludic_train.pipeline.queues.redis_stream import RedisQueue
+from ludic_train.pipeline.queues.sqlite import SpoolQueue
+
+REDIS = ("redis://", "rediss://", "unix://")
+FILE = "file://"
+
+
+def open_queue(
+    url: str, key: str, *, max_queued: int = MAX_QUEUED, when_full: WhenFull = "block"
+) -> GroupQueue:
+    """The queue `key` at a URL: redis://, rediss:// or unix:// for Redis, file://PATH for a file.
+
+    A file holds one queue, whatever its key. Raises QueueError for another URL.
+    """
+    if url.startswith(REDIS):
+        return RedisQueue(url, key, max_queued=max_queued, when_full=when_full)
+    if url.startswith(FILE) and url != FILE:
+        return SpoolQueue(url.removeprefix(FILE), max_queued=max_queued, when_full=when_full)
+    raise QueueError(
+        f"{without_password(url)!r} names no queue; write redis://HOST:PORT, or file://PATH"
+    )

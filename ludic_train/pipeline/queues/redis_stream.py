@@ -1,0 +1,310 @@
+"""A queue in Redis 6.2 or later, or Valkey: a stream, and a consumer group for its one reader.
+
+Keys of the queue KEY: `{KEY}:groups`, the stream; `{KEY}:dead`, the stream of dead letters;
+`{KEY}:state`, `:counts`, `:lags`, `:owners`, `:order`, `:attempts`, `:actors`, `:running`, and
+`{KEY}:alive:NAME`, which lives as long as its actor reports.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from typing import Any
+
+from ludic_train.errors import QueueError, QueueReset, QueueUnavailable
+from ludic_train.pipeline.queues import redis_scripts
+from ludic_train.pipeline.queues.base import (
+    DEAD_HEAD,
+    DEAD_LETTERS,
+    MAX_QUEUED,
+    REMEMBERED_KEYS,
+    ActorReport,
+    Admission,
+    DeadLetter,
+    Discarded,
+    Entry,
+    Progress,
+    QueueStatus,
+    TakenOver,
+    TrainerReport,
+    WhenFull,
+    check_batch_fits,
+    check_room,
+    until_room,
+)
+from ludic_train.pipeline.queues.redis_connection import connected, translated
+
+READ_WAIT_MS, ALIVE_MS = 1_000, 15_000
+# An actor that found room takes one in this many places before it asks again.
+ROOM_SHARE = 32
+# A server that is paused or unreachable must not keep a caller for ever.
+TIMEOUT_S = 10.0
+PARTS = ["groups", "dead", "state", "counts", "lags"]
+PARTS += ["owners", "order", "attempts", "actors", "running"]
+
+
+class RedisQueue:
+    """The queue `key` of the Redis at `url`; one object serves one event loop.
+
+    url: redis://[[user]:password@]host[:port][/db], rediss:// for TLS, unix:///path; the options of
+        redis-py may follow, such as ?ssl_ca_certs=ca.pem.
+    max_queued: groups that may wait for the trainer; a few more where several actors push at the
+        same moment.
+    when_full: whether `push` waits then, or drops the oldest group that was not read yet.
+    """
+
+    def __init__(
+        self, url: str, key: str, *, max_queued: int = MAX_QUEUED, when_full: WhenFull = "block"
+    ) -> None:
+        check_room(max_queued, when_full)
+        self._max_queued, self._when_full = max_queued, when_full
+        self._redis = connected(url, TIMEOUT_S)
+        self._names = {part: f"{{{key}}}:{part}" for part in PARTS}
+        self._alive = f"{{{key}}}:alive:"
+        self._epoch = 0
+        # After a read whose answer was lost, what it delivered is asked for once more.
+        self._last_read, self._again = "0-0", False
+        # What is pushed to a server that forgot the queue must not be taken for what was read.
+        self._newest = "0-0"
+        self._may_push = 0
+
+    async def admit(self, report: ActorReport, wanted: int) -> Admission:
+        """As GroupQueue."""
+        text = json.dumps(asdict(report))
+        arguments = [self._alive, report.name, text, report.running, report.version, wanted]
+        arguments += [ALIVE_MS, self._max_queued]
+        found = await self._run(
+            redis_scripts.ADMIT, ["groups", "state", "actors", "running"], arguments
+        )
+        if len(found) == 1:
+            return Admission(granted=0, trainer=None)
+        trainer = _trainer(found[1:])
+        check_batch_fits(trainer, self._max_queued)
+        return Admission(granted=int(found[0]), trainer=trainer)
+
+    async def push(self, key: str, data: bytes) -> None:
+        """As GroupQueue."""
+        if self._when_full == "drop-oldest":
+            await self._push_and_drop(key, data)
+            return
+        if self._may_push <= 0:
+            room = await until_room(self._room)
+            # Asked for every group, room would cost as much as the group; others push as well.
+            self._may_push = 1 + room // ROOM_SHARE
+        async with translated():
+            await self._redis.xadd(self._names["groups"], {"k": key, "d": data})
+        self._may_push -= 1
+
+    async def _push_and_drop(self, key: str, data: bytes) -> None:
+        keys = [self._names[name] for name in ("groups", "state", "counts")]
+        async with translated(), self._redis.pipeline(transaction=True) as pipe:
+            pipe.xadd(self._names["groups"], {"k": key, "d": data})
+            pipe.eval(redis_scripts.DROP_OLDEST, len(keys), *keys, self._max_queued)
+            await pipe.execute()
+
+    async def leave(self, name: str) -> None:
+        """As GroupQueue."""
+        async with translated(), self._redis.pipeline(transaction=True) as pipe:
+            pipe.hdel(self._names["running"], name)
+            pipe.hdel(self._names["actors"], name)
+            pipe.delete(self._alive + name)
+            await pipe.execute()
+
+    async def take_over(
+        self, trainer: TrainerReport, *, kept: str, held: int, released: int
+    ) -> TakenOver:
+        """As GroupQueue."""
+        check_batch_fits(trainer, self._max_queued)
+        newest = max(kept or "0-0", self._newest, key=_parts)
+        await self._refuse_eviction()
+        arguments = [_after(kept) if kept else "", held, released, *_trainer_fields(trainer)]
+        self._epoch, lost = await self._run(
+            redis_scripts.TAKE_OVER, ["groups", "state", "counts"], [*arguments, newest]
+        )
+        self._last_read, self._again = "0-0", False
+        # A server whose memory is full refuses transactions, even those that only read.
+        async with translated(), self._redis.pipeline(transaction=False) as pipe:
+            pipe.hgetall(self._names["owners"])
+            pipe.hgetall(self._names["attempts"])
+            owners, attempts = await pipe.execute()
+        return TakenOver(
+            owners=_texts(owners),
+            attempts={i: int(n) for i, n in _texts(attempts).items()},
+            lost=lost,
+        )
+
+    async def read(self, count: int) -> list[Entry]:
+        """As GroupQueue."""
+        start = self._last_read if self._again else ">"
+        again, self._again = self._again, True
+        found = await self._read(start, count)
+        if again and not found:
+            self._again = False
+            return await self.read(count)
+        self._again = again
+        if found:
+            self._last_read = found[-1][0].decode()
+            self._newest = max(self._newest, self._last_read, key=_parts)
+        return [_entry(entry_id, fields) for entry_id, fields in found if fields]
+
+    async def attempt(self, entries: Sequence[Entry]) -> None:
+        """As GroupQueue."""
+        arguments: list[Any] = [self._epoch]
+        for entry in entries:
+            arguments += [entry.id, entry.attempts + 1]
+        await self._run(redis_scripts.ATTEMPT, ["groups", "state", "attempts"], arguments)
+
+    async def settle(self, progress: Progress) -> None:
+        """As GroupQueue."""
+        arguments: list[Any] = [self._epoch, progress.trainer.version, progress.held]
+        arguments += [progress.released, REMEMBERED_KEYS, len(progress.trained)]
+        for done in progress.trained:
+            arguments += [done.id, done.key, "" if done.lag is None else done.lag]
+        names = ["groups", "state", "lags", "owners", "order", "attempts"]
+        await self._run(redis_scripts.SETTLE, names, [*arguments, *progress.release])
+
+    async def discard(self, entry: Entry, why: Discarded, reason: str = "") -> None:
+        """As GroupQueue."""
+        names = ["groups", "state", "counts", "owners", "order", "attempts", "dead"]
+        arguments = [self._epoch, entry.id, entry.key[:DEAD_HEAD], why, reason[:DEAD_HEAD]]
+        arguments += [len(entry.data), entry.data[:DEAD_HEAD] if why == "dead" else b""]
+        arguments += [DEAD_LETTERS]
+        await self._run(redis_scripts.DISCARD, names, arguments)
+
+    async def status(self) -> QueueStatus:
+        """As GroupQueue."""
+        async with translated(), self._redis.pipeline(transaction=False) as pipe:
+            pipe.xlen(self._names["groups"])
+            for name in ("state", "counts", "lags", "actors"):
+                pipe.hgetall(self._names[name])
+            length, *hashes = await pipe.execute()
+            state, counts, lags, actors = map(_texts, hashes)
+            pending = await self._pending(state.get("epoch"))
+            alive = [n for n in actors if await self._redis.exists(self._alive + n)]
+        held, released = int(state.get("held", 0)), int(state.get("released", 0))
+        fields = [state.get(name) for name in ("version", "batch", "updates", "max_lag")]
+        return QueueStatus(
+            queued=max(0, length - held),
+            pending=max(0, pending - held),
+            held=held,
+            counts={"trained": held + released, **{n: int(c) for n, c in counts.items()}},
+            lags={int(lag): int(c) for lag, c in sorted(lags.items(), key=lambda x: int(x[0]))},
+            actors=[ActorReport(**json.loads(actors[name])) for name in sorted(alive)],
+            trainer=_trainer(fields) if fields[0] is not None else None,
+        )
+
+    async def dead_letters(self) -> list[DeadLetter]:
+        """As GroupQueue."""
+        async with translated():
+            found: Any = await self._redis.xrevrange(self._names["dead"], count=DEAD_LETTERS)
+        return [_dead_letter(fields) for _, fields in reversed(found)]
+
+    async def aclose(self) -> None:
+        """As GroupQueue."""
+        # Over TLS, a server that is silent says no goodbye; nothing is lost by that.
+        with suppress(QueueUnavailable):
+            async with translated():
+                await self._redis.aclose()
+
+    async def _room(self) -> int:
+        async with translated(), self._redis.pipeline(transaction=False) as pipe:
+            pipe.xlen(self._names["groups"])
+            pipe.hget(self._names["state"], "held")
+            length, held = await pipe.execute()
+        return int(self._max_queued - (length - int(held or 0)))
+
+    async def _pending(self, epoch: str | None) -> int:
+        if epoch is None or not await self._redis.exists(self._names["groups"]):
+            return 0
+        groups = await self._redis.xinfo_groups(self._names["groups"])
+        return sum(int(group["pending"]) for group in groups)
+
+    async def _refuse_eviction(self) -> None:
+        """Raise QueueError where the server may remove groups to make room for other keys."""
+        from redis.exceptions import NoPermissionError
+
+        try:
+            async with translated():
+                memory: Any = await self._redis.info("memory")
+        except QueueError as error:
+            if not isinstance(error.__cause__, NoPermissionError):
+                raise
+            logging.getLogger(__name__).warning("whether Redis evicts groups is unknown: %s", error)
+            return
+        policy = str(memory.get("maxmemory_policy", ""))
+        if memory.get("maxmemory") and policy.startswith("allkeys"):
+            raise QueueError(
+                f"maxmemory-policy={policy}: this Redis removes groups when its memory is full; "
+                "set maxmemory-policy noeviction, so that actors wait instead"
+            )
+
+    async def _read(self, start: str, count: int) -> list[tuple[bytes, Mapping[bytes, bytes]]]:
+        try:
+            async with translated():
+                found: Any = await self._redis.xreadgroup(
+                    f"trainer-{self._epoch}",
+                    "trainer",
+                    {self._names["groups"]: start},
+                    count=count,
+                    block=READ_WAIT_MS if start == ">" else None,
+                )
+        except QueueReset:
+            # Whoever takes over removes the groups of those before, which looks like a reset.
+            await self._run(redis_scripts.CHECK, ["groups", "state"], [self._epoch])
+            raise
+        entries: list[tuple[bytes, Mapping[bytes, bytes]]] = found[0][1] if found else []
+        return entries
+
+    async def _run(self, script: str, names: Sequence[str], arguments: Sequence[Any]) -> Any:  # noqa: ANN401
+        keys = [self._names[name] for name in names]
+        async with translated():
+            return await self._redis.register_script(script)(keys=keys, args=arguments)
+
+
+def _entry(entry_id: bytes, fields: Mapping[bytes, bytes]) -> Entry:
+    key = fields.get(b"k", b"").decode(errors="replace")
+    return Entry(id=entry_id.decode(), key=key, data=fields.get(b"d", b""))
+
+
+def _dead_letter(fields: Mapping[bytes, bytes]) -> DeadLetter:
+    text = {name: fields[name.encode()].decode(errors="replace") for name in ("id", "key")}
+    reason = fields[b"reason"].decode(errors="replace")
+    return DeadLetter(**text, reason=reason, size=int(fields[b"size"]), head=fields[b"head"])
+
+
+def _after(entry_id: str) -> str:
+    """The smallest id that is greater."""
+    milliseconds, sequence = _parts(entry_id)
+    return f"{milliseconds}-{sequence + 1}"
+
+
+def _parts(entry_id: str) -> tuple[int, int]:
+    milliseconds, _, sequence = entry_id.partition("-")
+    if not (milliseconds.isdigit() and sequence.isdigit()):
+        raise QueueError(
+            f"the checkpoint goes on after the entry {entry_id!r}, which is none of a Redis; "
+            "resume with the kind of queue that the run learned from"
+        )
+    return int(milliseconds), int(sequence)
+
+
+def _texts(found: Mapping[bytes, bytes]) -> dict[str, str]:
+    return {k.decode(errors="replace"): v.decode(errors="replace") for k, v in found.items()}
+
+
+def _trainer_fields(trainer: TrainerReport) -> list[int | str]:
+    limit = "" if trainer.max_lag is None else trainer.max_lag
+    return [trainer.version, trainer.groups_per_batch, trainer.updates_per_batch, limit]
+
+
+def _trainer(fields: Sequence[Any]) -> TrainerReport:
+    version, batch, updates, max_lag = fields
+    return TrainerReport(
+        version=int(version),
+        groups_per_batch=int(batch),
+        updates_per_batch=int(updates),
+        max_lag=int(max_lag) if max_lag not in (b"", "") else None,
+    )

@@ -1,0 +1,145 @@
+"""Params through a folder: a trainer publishes them, and actors that see the folder follow.
+
+    FOLDER/newest.json       {"version": 12, "folder": "v000012-1f3a9c"}; replaced in one step
+    FOLDER/v000012-1f3a9c/   params.safetensors; the newest few are kept
+    FOLDER/model/, policy.json   what actors begin with, if the trainer wrote them there
+
+For models that every actor holds itself, such as tiny ones on CPUs. Servers are published to by
+`ludic_train.publishers`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from ludic_gym.types import Completion, Message, Sampling, ToolSchema
+from ludic_train.errors import PublishError
+from ludic_train.inference.client import EmbeddedChatClient
+
+NEWEST, PARAMS = "newest.json", "params.safetensors"
+ADAPTER = ".lora_"
+
+
+class FolderPublisher:
+    """Writes each version to `folder`, complete before anybody sees it.
+
+    Of a LoRA model only the adapters are written. keep_last: versions that stay for slow readers.
+    """
+
+    def __init__(self, folder: Path | str, *, keep_last: int = 4) -> None:
+        self.folder = Path(folder)
+        self.keep_last = keep_last
+
+    async def publish(self, params: Iterable[tuple[str, Tensor]], version: int) -> None:
+        """Return once the version is there; actors load it before the next group they begin."""
+        tensors = {name: tensor.detach().cpu().clone() for name, tensor in params}
+        adapters = {name: tensor for name, tensor in tensors.items() if ADAPTER in name}
+        await asyncio.to_thread(self._write, adapters or tensors, version)
+
+    def _write(self, tensors: dict[str, Tensor], version: int) -> None:
+        # A run that goes back publishes versions again, with other params.
+        path = self.folder / f"v{version:06d}-{secrets.token_hex(3)}"
+        path.mkdir(parents=True)
+        save_file(tensors, path / PARAMS)
+        pointer = self.folder / f".{path.name}.json"
+        pointer.write_text(json.dumps({"version": version, "folder": path.name}))
+        pointer.replace(self.folder / NEWEST)
+        older = sorted(self.folder.glob("v*-*"), key=lambda each: each.stat().st_mtime_ns)
+        for old in older[: -self.keep_last]:
+            shutil.rmtree(old)
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A version of the params, and the folder that holds them."""
+
+    version: int
+    path: Path
+
+
+def newest(folder: Path | str) -> Published | None:
+    """What was published last, None if nothing was yet. Raises PublishError for another file."""
+    pointer = Path(folder) / NEWEST
+    try:
+        found = json.loads(pointer.read_text())
+        name = os.path.basename(str(found["folder"]))
+        return Published(int(found["version"]), Path(folder) / name)
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError) as error:
+        raise PublishError(f"{pointer} names no published version: {error!r}") from error
+
+
+class FollowingClient:
+    """An embedded client whose params follow a folder.
+
+    New ones are loaded between completions: those that are under way end first, new ones wait.
+    """
+
+    def __init__(self, client: EmbeddedChatClient, model: nn.Module, folder: Path | str) -> None:
+        self._client, self._model, self._folder = client, model, Path(folder)
+        self._loaded: Published | None = None
+        self._under_way = 0
+        self._may_begin, self._quiet = asyncio.Event(), asyncio.Event()
+        self._may_begin.set()
+        self._quiet.set()
+
+    async def complete(
+        self, messages: Sequence[Message], sampling: Sampling, tools: Sequence[ToolSchema] = ()
+    ) -> Completion:
+        """As EmbeddedChatClient, from the newest params that `refresh` found."""
+        while not self._may_begin.is_set():
+            await self._may_begin.wait()
+        self._under_way += 1
+        self._quiet.clear()
+        try:
+            return await self._client.complete(messages, sampling, tools)
+        finally:
+            self._under_way -= 1
+            if not self._under_way:
+                self._quiet.set()
+
+    async def refresh(self) -> int | None:
+        """Load what was published last, if that is new; its version, None before the first.
+
+        Raises PublishError for params of another model.
+        """
+        found = newest(self._folder)
+        if found is None or found == self._loaded:
+            return None if self._loaded is None else self._loaded.version
+        try:
+            tensors = await asyncio.to_thread(load_file, found.path / PARAMS)
+        except FileNotFoundError:
+            # So much newer ones are there by now that these were removed.
+            return None if self._loaded is None else self._loaded.version
+        self._may_begin.clear()
+        try:
+            await self._quiet.wait()
+            put_params(self._model, tensors, found.path)
+            self._client.policy_version = found.version
+            self._loaded = found
+        finally:
+            self._may_begin.set()
+        return found.version
+
+
+def put_params(model: nn.Module, tensors: dict[str, Tensor], path: Path) -> None:
+    """Copy tensors into the params of the same names. Raises PublishError where one has none."""
+    own = dict(model.named_parameters())
+    for name, tensor in tensors.items():
+        if name not in own or own[name].shape != tensor.shape:
+            raise PublishError(f"{path} holds {name} of {list(tensor.shape)}: not of this model")
+    with torch.no_grad():
+        for name, tensor in tensors.items():
+            own[name].copy_(tensor)

@@ -1,0 +1,141 @@
+"""An actor of a recipe: what it takes from the run's folder, and who samples for it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from pathlib import Path
+
+from ludic_gym.clients.vllm_tokens import VLLMTokenClient
+from ludic_gym.errors import ClientError, ConfigError
+from ludic_gym.types import ChatClient, Task
+from ludic_train.algorithms.presets import RLAlgorithm
+from ludic_train.errors import ActorError
+from ludic_train.inference.client import EmbeddedChatClient
+from ludic_train.inference.saved import model_and_spec, policies
+from ludic_train.models.chat_template import chat_renderer
+from ludic_train.models.load import load_model
+from ludic_train.models.tokenizer import load_tokenizer
+from ludic_train.pipeline.actor import ActorOptions, ActorSummary, Refresh, run_pipeline_actor
+from ludic_train.pipeline.queues.open_queue import open_queue
+from ludic_train.pipeline.server_versions import ServedVersions
+from ludic_train.publishers.folder import FollowingClient, newest
+from ludic_train.runs.remote import PUBLISHED, QUEUE, Address, read_address
+
+WAIT_S, NOTE_EVERY_S = 0.2, 30.0
+# Failures in a row that an actor of servers survives: ten minutes, as long as a trainer waits.
+OUTAGES = 24
+
+
+async def until_published(out: Path, stop: asyncio.Event) -> None:
+    """Return once actors of the run in `out` find what they need there.
+
+    That is params, unless servers sample. Raises ActorError if asked to stop before.
+    """
+    while not _is_published(out):
+        if stop.is_set():
+            raise ActorError(f"asked to stop before the run in {out} published any params")
+        await asyncio.sleep(WAIT_S)
+
+
+def _is_published(out: Path) -> bool:
+    address = read_address(out)
+    return address is not None and (bool(address.samplers) or newest(out / PUBLISHED) is not None)
+
+
+async def play_remotely(
+    out: Path,
+    algo: RLAlgorithm,
+    tasks: Iterator[Task],
+    *,
+    url: str | None = None,
+    samplers: Sequence[str] = (),
+    name: str | None = None,
+    options: ActorOptions,
+    stop: asyncio.Event,
+) -> ActorSummary:
+    """Be an actor of the run in `out`, for which `until_published` returned, until `stop`.
+
+    url, samplers: of the queue and the servers, where they have other addresses here than at the
+        trainer.
+    """
+    address = read_address(out)
+    if address is None:
+        raise ConfigError(f"{out} is no run with a queue: {out / QUEUE} does not exist")
+    servers = tuple(samplers) or address.samplers
+    async with AsyncExitStack() as stack:
+        queue = open_queue(url or address.url, address.key)
+        stack.push_async_callback(queue.aclose)
+        spec = model_and_spec(out / PUBLISHED)[1]
+        client, refresh = await _sampling(out, servers, stack)
+        return await run_pipeline_actor(
+            tasks,
+            policies(client, spec),
+            algo,
+            queue,
+            _of_the_same_run(out, address, refresh),
+            replace(options, max_failures=OUTAGES) if servers else options,
+            name=name,
+            stop=stop,
+        )
+
+
+async def _sampling(
+    out: Path, servers: Sequence[str], stack: AsyncExitStack
+) -> tuple[ChatClient, Refresh]:
+    """Who samples: servers, or this process, with params that follow the run's folder."""
+    published = out / PUBLISHED
+    folder = model_and_spec(published)[0]
+    if not servers:
+        model, tokenizer = load_model(folder)
+        embedded = EmbeddedChatClient(model, tokenizer, seed=secrets.randbits(31))
+        following = FollowingClient(embedded, model, published)
+        return following, following.refresh
+    tokenizer = load_tokenizer(folder)
+
+    # Seeds would end a vLLM on a CPU, and repeat no run elsewhere: batches change the rounding.
+    client = VLLMTokenClient(servers, chat_renderer(tokenizer), seeds=False)
+    served = ServedVersions(servers, [client])
+    stack.push_async_callback(client.aclose)
+    stack.push_async_callback(served.aclose)
+    return client, _patient_at_first(served)
+
+
+def _patient_at_first(served: ServedVersions) -> Refresh:
+    """Takes a server that does not answer to be starting still, until one had a version."""
+    loop = asyncio.get_running_loop()
+    began_at = next_note_at = loop.time()
+
+    async def refresh() -> int | None:
+        nonlocal next_note_at
+        try:
+            return await served.refresh()
+        except ClientError as error:
+            if served.version is not None:
+                raise
+            if loop.time() >= next_note_at:
+                next_note_at = loop.time() + NOTE_EVERY_S
+                waited_s = loop.time() - began_at
+                log = logging.getLogger(__name__)
+                log.warning("waiting for the samplers, %.0f s so far: %s", waited_s, error)
+            return None
+
+    return refresh
+
+
+def _of_the_same_run(out: Path, address: Address, refresh: Refresh) -> Refresh:
+    """`refresh`, as long as the run in `out` is the one that the actor began with."""
+
+    async def checked() -> int | None:
+        now = read_address(out)
+        if now is None or now.key != address.key:
+            raise ActorError(f"the run in {out} was started anew; start the actor again")
+        if now.samplers != address.samplers:
+            raise ActorError(f"the run in {out} has other samplers now; start the actor again")
+        return await refresh()
+
+    return checked

@@ -1,0 +1,99 @@
+"""A run's folder: what it was started with, and whether it may be started or resumed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ludic_gym.errors import ConfigError
+from ludic_gym.records import episode_to_json
+from ludic_gym.types import Episode
+from ludic_train.checkpoints.manager import CheckpointManager
+
+if TYPE_CHECKING:
+    from ludic_train.runs.config import Recipe, RecipeConfig
+
+CONFIG, METRICS, CHECKPOINTS = "config.json", "metrics.jsonl", "checkpoints"
+ROLLOUTS = "rollouts.jsonl"
+# Of each measure and evaluation: enough to see how it plays.
+KEPT_EPISODES = 3
+
+
+def open_run(recipe: Recipe, config: RecipeConfig, *, resume: bool) -> None:
+    """Make the folder of a new run, with its config.json; or see that it can be gone on with.
+
+    A run that ended before its first checkpoint has nothing to lose, and is started anew.
+    Raises ConfigError where the folder already holds a run that is not to be resumed, where it
+    holds none to resume, and where a resumed run is given other values than it was started with.
+    """
+    if resume:
+        _refuse_changes(started_config(recipe, config.out), config)
+        return
+    if is_resumable(config.out):
+        raise ConfigError(
+            f"{config.out} holds a run already: add --resume to go on with it, or name another "
+            "folder with --out"
+        )
+    config.out.mkdir(parents=True, exist_ok=True)
+    for name in (METRICS, ROLLOUTS):
+        (config.out / name).unlink(missing_ok=True)
+    started = {"recipe": recipe.name, **_plain(config)}
+    (config.out / CONFIG).write_text(json.dumps(started, indent=2) + "\n", encoding="utf-8")
+
+
+def kept(out: Path, update: int) -> Callable[[Episode], None]:
+    """What adds the first few episodes of an evaluation to the run's rollouts.jsonl.
+
+    The lines are records of `ludic_gym.records` that say the "update" too; `ludic view` shows them.
+    """
+
+    def keep(episode: Episode) -> None:
+        if episode.index < KEPT_EPISODES:
+            with (out / ROLLOUTS).open("a", encoding="ascii") as file:
+                file.write(json.dumps({**episode_to_json(episode), "update": update}) + "\n")
+
+    return keep
+
+
+def is_resumable(out: Path) -> bool:
+    """Whether the folder holds a run with something to go on from."""
+    return (out / CONFIG).is_file() and bool(CheckpointManager(out / CHECKPOINTS).steps())
+
+
+def started_config(recipe: Recipe, out: Path) -> RecipeConfig:
+    """What the run in the folder was started with.
+
+    Raises ConfigError if there is none, one of another recipe or version, or one without any
+    checkpoint.
+    """
+    path = out / CONFIG
+    if not path.is_file():
+        raise ConfigError(f"there is no run to resume in {out}: {path} does not exist")
+    started = json.loads(path.read_text(encoding="utf-8"))
+    usual = _plain(recipe.defaults)
+    if started.keys() != {"recipe", *usual}:
+        raise ConfigError(f"{path} was written by another version: its fields are {list(started)}")
+    if (name := started.pop("recipe")) != recipe.name:
+        raise ConfigError(f"{out} holds a run of {name}, not of {recipe.name}")
+    if not is_resumable(out):
+        raise ConfigError(
+            f"the run in {out} ended before its first checkpoint: start it without --resume"
+        )
+    return replace(recipe.defaults, **{**started, "out": out})
+
+
+def _refuse_changes(started: RecipeConfig, config: RecipeConfig) -> None:
+    before, now = _plain(started), _plain(config)
+    changed = {name: value for name, value in now.items() if value != before[name]}
+    if changed:
+        raise ConfigError(
+            f"the run in {config.out} was started with { ({n: before[n] for n in changed}) }, and "
+            f"now {changed} is asked for; leave these out to resume, or start a new run"
+        )
+
+
+def _plain(config: RecipeConfig) -> Mapping[str, Any]:
+    return {name: str(v) if isinstance(v, Path) else v for name, v in asdict(config).items()}

@@ -1,0 +1,111 @@
+"""The model that learns, and how it plays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from ludic_gym.clients.vllm_tokens import VLLMTokenClient
+from ludic_gym.types import ChatClient, MakePolicy, Rollout
+from ludic_train.inference.client import EmbeddedChatClient
+from ludic_train.inference.saved import PolicySpec, model_and_spec, policies
+from ludic_train.models.chat_template import chat_renderer
+from ludic_train.models.load import load_model
+from ludic_train.models.tiny import make_tiny_model
+from ludic_train.models.tokenizer import make_tokenizer
+from ludic_train.publishers.base import InProcessPublisher, PolicyPublisher
+from ludic_train.publishers.checkpoint_names import lora_scaling
+from ludic_train.publishers.vllm import VLLMPublisher
+
+# Texts that a tokenizer is made from; more do not change what it merges.
+TOKENIZER_STEPS = 2_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Learner:
+    """A model in training, the client that samples from its newest params, and how it is asked.
+
+    publisher: brings the params to where the client samples.
+    """
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    client: ChatClient
+    publisher: PolicyPublisher
+    spec: PolicySpec
+
+    async def aclose(self) -> None:
+        """Close the connections of a client that has any."""
+        if isinstance(self.client, VLLMTokenClient):
+            await self.client.aclose()
+
+    @property
+    def make_policy(self) -> MakePolicy:
+        """Makes policies of the live params."""
+        return policies(self.client, self.spec)
+
+
+def learner_from_nothing(
+    demonstrations: Sequence[Rollout], spec: PolicySpec, *, reply: str = "{}", seed: int
+) -> Learner:
+    """A randomly initialised model of 0.1M parameters.
+
+    Its tokenizer merges the words of the demonstrations and of `reply`, what it will be taught to
+    write for an action.
+    """
+    steps = [step for rollout in demonstrations for step in rollout.steps][:TOKENIZER_STEPS]
+    texts = [step.observation for step in steps]
+    texts += [reply.replace("{}", step.decision.action or "") for step in steps]
+    tokenizer = make_tokenizer(texts)
+    model = make_tiny_model(tokenizer, seed=seed)
+    return _embedded(model, tokenizer, spec, seed)
+
+
+def learner_from_model(
+    name: str,
+    *,
+    max_tokens: int,
+    lora_rank: int,
+    seed: int,
+    sampler: str | Sequence[str] | None = None,
+) -> Learner:
+    """A model from a run's folder, asked as in that run, or any other, which learns by LoRA.
+
+    A model from its own folder or the hub sees the env's system prompt and all turns.
+    lora_rank: 0 trains all params. sampler: the addresses of servers of the same model, which
+    sample instead of this process.
+    """
+    folder, spec = model_and_spec(Path(name)) if Path(name).is_dir() else (name, PolicySpec())
+    spec = replace(spec, max_tokens=max_tokens)
+    model, tokenizer = load_model(folder, lora_rank=lora_rank or None)
+    if sampler is None:
+        return _embedded(model, tokenizer, spec, seed)
+    return _served(model, tokenizer, spec, sampler)
+
+
+def _embedded(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, spec: PolicySpec, seed: int
+) -> Learner:
+    client = EmbeddedChatClient(model, tokenizer, seed=seed)
+    return Learner(
+        model=model,
+        tokenizer=tokenizer,
+        client=client,
+        publisher=InProcessPublisher(client),
+        spec=spec,
+    )
+
+
+def _served(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    spec: PolicySpec,
+    sampler: str | Sequence[str],
+) -> Learner:
+    # Seeds would end a vLLM on a CPU, and repeat no run elsewhere: batches change the rounding.
+    client = VLLMTokenClient(sampler, chat_renderer(tokenizer), seeds=False)
+    publisher = VLLMPublisher(sampler, clients=[client], lora_scaling=lora_scaling(model))
+    return Learner(model=model, tokenizer=tokenizer, client=client, publisher=publisher, spec=spec)

@@ -1,0 +1,153 @@
+"""A recipe whose episodes actors play: what the trainer leaves in its folder for them.
+
+OUT/queue.json      where groups go, and who samples: {"url": ..., "key": ..., "samplers": [...]}
+OUT/published/      model/ and policy.json to begin with, then each version of the params, unless
+                    servers sample: these are started from here, and get each version themselves
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from ludic_gym.errors import ConfigError
+from ludic_train.inference.saved import write_policy_spec
+from ludic_train.models.load import save_model
+from ludic_train.pipeline.queues.open_queue import open_queue
+from ludic_train.pipeline.source import PipelineBatchSource
+from ludic_train.publishers.base import PolicyPublisher
+from ludic_train.publishers.checkpoint_names import checkpoint_params, lora_scaling
+from ludic_train.publishers.folder import FolderPublisher
+from ludic_train.publishers.vllm import VLLMPublisher
+from ludic_train.runs.folder import CONFIG
+from ludic_train.runs.learner import Learner
+from ludic_train.runs.watch import NoServers, PatientPublisher, WatchedSource
+from ludic_train.trainer.config import TrainerConfig
+
+QUEUE, PUBLISHED = "queue.json", "published"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """Where the groups of a run go, and the servers that sample; none: each actor by itself."""
+
+    url: str
+    key: str
+    samplers: tuple[str, ...] = ()
+
+
+def read_address(out: Path) -> Address | None:
+    """What is in the run's queue.json; None where there is none, or not yet.
+
+    Raises ConfigError for a file that names no queue.
+    """
+    path = out / QUEUE
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        samplers = tuple(map(str, found.get("samplers", ())))
+        return Address(url=str(found["url"]), key=str(found["key"]), samplers=samplers)
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(f"{path} names no queue: {error!r}") from error
+
+
+def _write_address(out: Path, address: Address) -> None:
+    # In one step: others wait for the file, and read it at any moment.
+    draft = out / f".{QUEUE}"
+    draft.write_text(json.dumps(asdict(address)) + "\n", encoding="utf-8")
+    draft.replace(out / QUEUE)
+
+
+class Both:
+    """Publishes to one publisher, then to another."""
+
+    def __init__(self, first: PolicyPublisher, second: PolicyPublisher) -> None:
+        self.first, self.second = first, second
+
+    async def publish(self, params: Iterable[tuple[str, Tensor]], version: int) -> None:
+        """Return once both have published."""
+        known = list(params)
+        await self.first.publish(known, version)
+        await self.second.publish(known, version)
+
+
+def lag_of(minibatches: int) -> int:
+    """The `max_lag` of a recipe: one batch may be played while another is trained on."""
+    return 2 * minibatches - 1
+
+
+def sync_every(minibatches: int, max_lag: int | None) -> int:
+    """Updates between two pushes to servers: a batch's, or as many as `max_lag` leaves room for.
+
+    Nobody samples between the updates of a batch, unless through a queue; after skipped updates, a
+    batch can begin as many updates after a push as there are between two.
+    """
+    return minibatches if max_lag is None else min(minibatches, max_lag - minibatches + 2)
+
+
+def remote_games(
+    out: Path,
+    learner: Learner,
+    url: str,
+    *,
+    groups: int,
+    cfg: TrainerConfig,
+    samplers: Sequence[str] = (),
+) -> tuple[WatchedSource, PolicyPublisher]:
+    """Where the trainer's batches come from and its params go to, with actors that follow `out`.
+
+    samplers: addresses of servers that sample, to be started from `out`/published; without any,
+        actors do, with params from there.
+    A new run gets a queue key of its own, so that it never finds groups of another.
+    """
+    published = out / PUBLISHED
+    published.mkdir(exist_ok=True)
+    _save_to_begin_with(learner, published / "model", is_served=bool(samplers))
+    write_policy_spec(published, learner.spec)
+    before = read_address(out)
+    key = before.key if before else f"{out.resolve().name}-{secrets.token_hex(4)}"
+    _write_address(out, Address(url=url, key=key, samplers=tuple(samplers)))
+    source = PipelineBatchSource(
+        open_queue(url, key),
+        groups_per_batch=groups,
+        cfg=cfg,
+        vocab_size=learner.model.config.vocab_size,
+    )
+    if not samplers:
+        return WatchedSource(source, NoServers()), Both(
+            learner.publisher, FolderPublisher(published)
+        )
+    servers = PatientPublisher(VLLMPublisher(samplers, lora_scaling=lora_scaling(learner.model)))
+    return WatchedSource(source, servers), Both(learner.publisher, servers)
+
+
+def _save_to_begin_with(learner: Learner, folder: Path, *, is_served: bool) -> None:
+    """Write the model; for servers a whole one, with the adapters merged."""
+    model, scaling = learner.model, lora_scaling(learner.model)
+    if not is_served or scaling is None:
+        save_model(model, learner.tokenizer, folder)
+        return
+    params = dict(checkpoint_params(model.named_parameters(), lora_scaling=scaling))
+    save_model(model.get_base_model(), learner.tokenizer, folder, params)
+
+
+def forget_queue(out: Path) -> None:
+    """Let the next run in this folder begin with a queue of its own, and nothing published."""
+    (out / QUEUE).unlink(missing_ok=True)
+    (out / PUBLISHED / "newest.json").unlink(missing_ok=True)
+
+
+def started_with(out: Path) -> Mapping[str, Any]:
+    """The config.json of a run. Raises ConfigError where there is none."""
+    path = out / CONFIG
+    if not path.is_file():
+        raise ConfigError(f"{out} is no run: {path} does not exist")
+    found: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return found

@@ -1,0 +1,90 @@
+"""What a finished run leaves to look at: numbers, curves, where the time went, games."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from ludic_gym.types import Rollout
+from ludic_train.loggers.loggers import read_metrics, readable, sparkline
+from ludic_train.loggers.plots import plot_curve
+
+PHASES = {
+    "seconds/next_batch": "sampling and playing",
+    "seconds/update": "updates",
+    "seconds/evaluate": "evaluation",
+}
+
+
+def time_split(metrics_path: Path) -> dict[str, float]:
+    """Seconds of each phase, over all updates of a run."""
+    records = read_metrics(metrics_path)
+    return {
+        phase: sum(record.get(name, 0.0) for record in records) for name, phase in PHASES.items()
+    }
+
+
+def transcript(rollout: Rollout) -> str:
+    """The rollout as people read it: what was seen, what was answered, what it came to."""
+    heading = f"{rollout.task.env_id} {dict(rollout.task.kwargs)} seed {rollout.task.seed}"
+    turns = []
+    for step in rollout.steps:
+        calls = step.decision.completions
+        turns.append(f"{step.observation}\n> {calls[-1].text if calls else step.decision.action}")
+    info = rollout.steps[-1].info if rollout.steps else {}
+    end = info.get("outcome", "success" if info.get("success") else "failure")
+    return "\n\n".join(
+        [heading, *turns, f"{rollout.final_observation}\n{end}, reward {rollout.total_reward:g}"]
+    )
+
+
+def show(
+    out: Path,
+    *,
+    results: Mapping[str, float],
+    games: Sequence[Rollout],
+    curves: Sequence[str],
+    console: Console | None = None,
+) -> None:
+    """Write results.json, games.txt and curve.png to `out`, and print the gist of all three."""
+    console = console or Console()
+    (out / "results.json").write_text(json.dumps(dict(results), indent=2) + "\n", encoding="utf-8")
+    transcripts = [transcript(game) for game in games]
+    (out / "games.txt").write_text("\n\n----\n\n".join(transcripts) + "\n", encoding="utf-8")
+    metrics = out / "metrics.jsonl"
+    plot_curve(metrics, out / "curve.png", curves, title=out.name)
+    console.print(_results_table(results), _curve_table(metrics, curves), _time_table(metrics))
+    if transcripts:
+        console.rule("a sampled game")
+        console.print(transcripts[0], highlight=False, markup=False)
+        console.rule()
+    console.print(f"curves   {out / 'curve.png'}", f"games    {out / 'games.txt'}", sep="\n")
+
+
+def _results_table(results: Mapping[str, float]) -> Table:
+    table = Table("result", "value", title="evaluation, sampled")
+    for name, value in results.items():
+        table.add_row(name, readable(value))
+    return table
+
+
+def _curve_table(metrics: Path, curves: Sequence[str]) -> Table:
+    table = Table("curve", "first", "", "last", title="over the run")
+    records = read_metrics(metrics)
+    for name in curves:
+        points = [record[name] for record in records if name in record]
+        table.add_row(name, readable(points[0]), sparkline(points, 40), readable(points[-1]))
+    return table
+
+
+def _time_table(metrics: Path) -> Table:
+    table = Table("phase", "seconds", "share", title="where the time went")
+    split = time_split(metrics)
+    total = sum(split.values())
+    for phase, seconds in split.items():
+        table.add_row(phase, f"{seconds:.1f}", f"{seconds / total:.0%}")
+    return table

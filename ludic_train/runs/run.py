@@ -1,0 +1,165 @@
+"""What every recipe does once its parts are made: updates, evaluations, checkpoints."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from ludic_train.checkpoints.manager import CheckpointManager
+from ludic_train.checkpoints.training_state import resume_training, save_training
+from ludic_train.errors import CheckpointError, EmptyBatch, ParamsLost
+from ludic_train.inference.saved import write_policy_spec
+from ludic_train.loggers.loggers import ConsoleLogger, JSONLLogger, Logger, MultiLogger
+from ludic_train.metrics import Metrics, values
+from ludic_train.models.load import save_model
+from ludic_train.runs.learner import Learner
+from ludic_train.runs.signals import stop_signals
+from ludic_train.runs.watch import StopAsked, WatchedSource
+from ludic_train.trainer.trainer import OnUpdate, Trainer
+
+# From the number of updates made to what was measured then.
+Evaluate = Callable[[int], Awaitable[Mapping[str, float]]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """Updates made by one trainer: imitation first, games after it, for example."""
+
+    name: str
+    trainer: Trainer
+    updates: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A training run in the folder `out`: its stages, in order, on one learner.
+
+    evaluate: gives numbers that are logged as "eval/..."; called every `eval_every` updates and at
+        the end of each stage. Everything is saved then.
+    """
+
+    out: Path
+    learner: Learner
+    stages: tuple[Stage, ...]
+    evaluate: Evaluate
+    eval_every: int
+    logger: Logger
+
+    @property
+    def checkpoints(self) -> CheckpointManager:
+        """The checkpoints of this run."""
+        return CheckpointManager(self.out / "checkpoints")
+
+
+class Interrupted(Exception):
+    """Ctrl-C or SIGTERM; everything was saved."""
+
+
+async def carry_out(run: Run, *, resume: bool) -> None:
+    """Make the updates that are left; asked to stop, save everything and raise Interrupted."""
+    write_policy_spec(run.out, run.learner.spec)
+    first = _restore(run) if resume else 0
+    with stop_signals() as stop_asked:
+        for position in range(first, len(run.stages)):
+            await _carry_out_stage(run, position, stop_asked)
+
+
+async def _carry_out_stage(run: Run, position: int, stop_asked: Callable[[], bool]) -> None:
+    stage, trainer = run.stages[position], run.stages[position].trainer
+    offset = _offset(run, position)
+
+    def log(version: int, metrics: Metrics) -> None:
+        run.logger.log(offset + version, values(metrics))
+
+    if isinstance(trainer.batch_source, WatchedSource):
+        trainer.batch_source.end_waits(stop_asked)
+    ended = trainer.version >= stage.updates
+    while not ended:
+        before = trainer.version
+        ended = not await _learned(stage, log) or trainer.version >= stage.updates
+        due = ended or before // run.eval_every != trainer.version // run.eval_every
+        if due:
+            await _evaluate(run, offset + trainer.version)
+        if due or (stop_asked() and _is_between_batches(trainer)):
+            _save(run, position)
+        if stop_asked():
+            raise Interrupted
+
+
+async def _learned(stage: Stage, log: OnUpdate) -> bool:
+    """Make the updates of one batch; False, with a note, where a stage has nothing left to learn.
+
+    Somebody who asks to stop ends a wait for a batch, or for a sampler; so does a sampler that lost
+    its params, which are then published before the next wait.
+    Raises EmptyBatch where there never was anything to learn.
+    """
+    try:
+        await stage.trainer.train(1, on_update=log)
+    except StopAsked:
+        return True
+    except ParamsLost as lost:
+        print(f"publishing once more: {lost}", flush=True)
+        stage.trainer.published = None
+    except EmptyBatch as nothing:
+        if stage.trainer.version == 0:
+            raise
+        print(f"{stage.name} ended after {stage.trainer.version} updates: {nothing}")
+        return False
+    return True
+
+
+def _is_between_batches(trainer: Trainer) -> bool:
+    """Whether to save now repeats no update: all that were begun from a batch are made."""
+    source = trainer.batch_source
+    return not isinstance(source, WatchedSource) or source.settled == trainer.version
+
+
+def _offset(run: Run, position: int) -> int:
+    """Updates that the stages before this one make."""
+    return sum(stage.updates for stage in run.stages[:position])
+
+
+async def _evaluate(run: Run, update: int) -> None:
+    started = time.perf_counter()
+    numbers = await run.evaluate(update)
+    named = {f"eval/{name}": number for name, number in numbers.items()}
+    run.logger.log(update, {**named, "seconds/evaluate": time.perf_counter() - started})
+
+
+def _save(run: Run, position: int) -> None:
+    learner, trainer = run.learner, run.stages[position].trainer
+    update = _offset(run, position) + trainer.version
+    if update in run.checkpoints.steps():
+        return
+    write_model = partial(save_model, learner.model, learner.tokenizer)
+    save_training(run.checkpoints, trainer, write_model, extra={"stage": position}, step=update)
+    save_model(learner.model, learner.tokenizer, run.out / "model")
+
+
+def _restore(run: Run) -> int:
+    """Put the latest checkpoint into the run; the position of the stage to go on with."""
+    checkpoint = run.checkpoints.load("latest")
+    position = int(checkpoint.state["extra"]["stage"])
+    if position >= len(run.stages):
+        raise CheckpointError(
+            f"{checkpoint.path} is of stage {position}, but this run has {len(run.stages)} stages; "
+            "resume with the recipe that made it"
+        )
+    resume_training(run.checkpoints, run.stages[position].trainer, checkpoint.path)
+    return position
+
+
+@contextmanager
+def open_loggers(out: Path, updates: int) -> Iterator[Logger]:
+    """Metrics to the screen, whose progress bar ends at `updates`, and to `out`/metrics.jsonl."""
+    logger = MultiLogger(
+        JSONLLogger(out / "metrics.jsonl"), ConsoleLogger(updates, title=out.name, every=100)
+    )
+    try:
+        yield logger
+    finally:
+        logger.close()

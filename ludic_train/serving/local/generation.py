@@ -1,0 +1,129 @@
+"""The routes that sample."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from aiohttp import web
+
+from ludic_gym.errors import ConfigError
+from ludic_gym.types import Message
+from ludic_train.errors import PromptTooLong
+from ludic_train.serving.local.responses import SERVED, answer, chatted, completed, generated, reply
+from ludic_train.serving.local.schemas import (
+    Chat,
+    Complete,
+    Generate,
+    check_neutral,
+    read,
+    sampling_of,
+    samplings,
+)
+from ludic_train.serving.local.served_model import Served, Wanted
+
+# vLLM's default where nothing is said about a completion; a chat fills what room there is.
+MAX_TOKENS = 16
+# No tokenizer has tokens that are longer on average; a text that is far too long is not encoded,
+# which would keep everybody else waiting.
+MOST_CHARACTERS = 256
+
+
+async def generate(request: web.Request) -> web.Response:
+    """POST /inference/v1/generate: token ids in; text, token ids, log-probs and version out."""
+    served, body = request.app[SERVED], read(await request.read(), Generate)
+    served.require(body.model)
+    check_neutral(body)
+    params = body.sampling_params
+    asked = samplings(params, sampling_of(params, MAX_TOKENS))
+    sampled = await served.sample(body.token_ids, asked, Wanted(top=params.logprobs))
+    known = params.logprobs is not None
+    choices = [generated(each, index=i, with_logprobs=known) for i, each in enumerate(sampled)]
+    return reply({"request_id": body.request_id, **answer("generate", served, sampled, choices)})
+
+
+async def complete(request: web.Request) -> web.Response:
+    """POST /v1/completions: what comes after a text or token ids."""
+    served, body = request.app[SERVED], read(await request.read(), Complete)
+    served.require(body.model)
+    asked = samplings(body, sampling_of(body, MAX_TOKENS))
+    prompt = body.prompt
+    ids = _encoded(prompt, served) if isinstance(prompt, str) else prompt
+    wanted = Wanted(top=body.logprobs, prompt=body.prompt_logprobs)
+    sampled = await served.sample(ids, asked, wanted)
+    choices = [completed(each, body, served, index=i) for i, each in enumerate(sampled)]
+    return reply(answer("text_completion", served, sampled, choices))
+
+
+async def chat(request: web.Request) -> web.Response:
+    """POST /v1/chat/completions: the next message of a dialog, or the rest of its last."""
+    served, body = request.app[SERVED], read(await request.read(), Chat)
+    served.require(body.model)
+    if body.tools:
+        raise ConfigError(
+            f"{len(body.tools)} tools were offered: the embedded engine reads no native tool "
+            "calls; use a policy that calls tools in text"
+        )
+    ids = _rendered(body, served)
+    room = max(1, served.client.max_positions - len(ids))
+    asked = samplings(body, sampling_of(body, body.max_completion_tokens or room))
+    sampled = await served.sample(ids, asked, Wanted(top=body.top_logprobs))
+    choices = [chatted(each, body, served, index=i) for i, each in enumerate(sampled)]
+    whole = answer("chat.completion", served, sampled, choices)
+    return reply({**whole, "prompt_token_ids": ids} if body.return_token_ids else whole)
+
+
+def _rendered(body: Chat, served: Served) -> Sequence[int]:
+    """Token ids of the dialog. Raises ConfigError for one that the chat template cannot take."""
+    messages = [_message(raw) for raw in body.messages]
+    _check_length(sum(len(message["content"] or "") for message in messages), served)
+    if not messages:
+        raise ConfigError("messages=[]: a dialog has one message or more")
+    goes_on = messages[-1]["role"] == "assistant"
+    if goes_on != bool(body.continue_final_message) or body.add_generation_prompt is goes_on:
+        raise ConfigError(
+            f"the last message is of {messages[-1]['role']!r}, but continue_final_message="
+            f"{body.continue_final_message} and add_generation_prompt={body.add_generation_prompt}:"
+            " an assistant's message is continued with true and false, after all others a reply"
+            " begins with false and true"
+        )
+    try:
+        return served.client.prompts.token_ids(messages)
+    except (TypeError, UnicodeError, RecursionError) as error:
+        # What a template does with data of another kind than it expects.
+        raise ConfigError(f"the chat template fails on this dialog: {error}") from error
+
+
+def _message(raw: Mapping[str, Any]) -> Message:
+    """The message, text in parts joined."""
+    role, content = raw.get("role"), raw.get("content")
+    if isinstance(content, list):
+        content = "".join(map(_part, content))
+    if not isinstance(role, str) or not isinstance(content, str | None):
+        raise ConfigError(f"a message has a role and content, both text, got {raw!r}"[:300])
+    return cast(Message, {**raw, "role": role, "content": content})
+
+
+def _part(part: object) -> str:
+    match part:
+        case {"type": "text", "text": str(text)}:
+            return text
+    raise ConfigError(f"a part of a message is {part!r:.200}, and only text can be read")
+
+
+def _encoded(text: str, served: Served) -> list[int]:
+    _check_length(len(text), served)
+    try:
+        ids: list[int] = served.tokenizer.encode(text)
+    except (TypeError, UnicodeError) as error:
+        raise ConfigError(f"prompt={text[:100]!r} is no text that can be encoded") from error
+    return ids
+
+
+def _check_length(num_characters: int, served: Served) -> None:
+    limit = served.client.max_positions
+    if num_characters > MOST_CHARACTERS * limit:
+        raise PromptTooLong(
+            f"a prompt of {num_characters} characters does not fit the model's {limit} positions, "
+            "its maximum context length"
+        )

@@ -1,0 +1,84 @@
+"""The routes that tell what the server is and how it does."""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from ludic_train.serving.local.responses import SERVED, reply
+from ludic_train.serving.local.served_model import Served
+from ludic_vllm import BACKEND
+
+TYPES = {
+    "vllm:num_requests_running": "gauge",
+    "vllm:num_requests_waiting": "gauge",
+    "vllm:kv_cache_usage_perc": "gauge",
+    "vllm:prompt_tokens_total": "counter",
+    "vllm:generation_tokens_total": "counter",
+    "vllm:request_success_total": "counter",
+}
+
+
+async def health(request: web.Request) -> web.Response:
+    """GET /health."""
+    return web.Response()
+
+
+async def models(request: web.Request) -> web.Response:
+    """GET /v1/models."""
+    served = request.app[SERVED]
+    card = {
+        "id": served.name,
+        "object": "model",
+        "created": served.started,
+        "owned_by": "ludic",
+        "root": served.name,
+        "parent": None,
+        "max_model_len": served.client.max_positions,
+    }
+    return reply({"object": "list", "data": [card]})
+
+
+async def world_size(request: web.Request) -> web.Response:
+    """GET /get_world_size: one process takes the params."""
+    return reply({"world_size": 1})
+
+
+async def server_info(request: web.Request) -> web.Response:
+    """GET /server_info: the part of vLLM's config that says how this server samples."""
+    served = request.app[SERVED]
+    weight = next(served.model.parameters())
+    config = {
+        "model_config": {
+            "model": served.name,
+            "dtype": str(weight.dtype),
+            "max_model_len": served.client.max_positions,
+            "logprobs_mode": "processed_logprobs",
+            "generation_config": "vllm",
+        },
+        "weight_transfer_config": {"backend": BACKEND},
+        "device_config": {"device": weight.device.type},
+    }
+    return reply({"engine": "embedded", "vllm_config": config})
+
+
+async def metrics(request: web.Request) -> web.Response:
+    """GET /metrics: Prometheus' text format, under vLLM's names."""
+    served = request.app[SERVED]
+    label = served.name.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+    lines = []
+    for name, value in _numbers(served).items():
+        lines += [f"# TYPE {name} {TYPES[name]}", f'{name}{{model_name="{label}"}} {value}']
+    return web.Response(text="\n".join([*lines, ""]))
+
+
+def _numbers(served: Served) -> dict[str, float]:
+    counts, client = served.counts, served.client
+    return {
+        "vllm:num_requests_running": served.gate.running,
+        "vllm:num_requests_waiting": served.gate.waiting,
+        # Its cache grows with the batch: what can be full is the batch.
+        "vllm:kv_cache_usage_perc": min(1.0, client.in_flight / client.max_batch_size),
+        "vllm:prompt_tokens_total": counts.prompt_tokens,
+        "vllm:generation_tokens_total": counts.sampled_tokens,
+        "vllm:request_success_total": counts.completions,
+    }

@@ -1,0 +1,118 @@
+"""The embedded sampler as a server in this process: loaded, served, and ended by a signal."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from aiohttp import web
+
+from ludic_gym.errors import ConfigError
+from ludic_train.inference.saved import model_and_spec
+from ludic_train.models.load import load_model
+from ludic_train.serving.flags import ServeOptions
+from ludic_train.serving.local import control, generation, info
+from ludic_train.serving.local.responses import SERVED, with_errors
+from ludic_train.serving.local.served_model import Served
+from ludic_train.serving.startup import bound_socket, stop_by_signal, url_of
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+# For answers that are being written when a signal comes.
+LAST_WORDS_S = 0.2
+
+
+def serve_embedded(model: str, options: ServeOptions, threads: int | None) -> int:
+    """Serve until Ctrl-C or SIGTERM; the exit code. Adapters are merged into their base.
+
+    threads: that torch computes with on a CPU; None leaves that to torch.
+    Raises ConfigError for a port or device that cannot be had, ModelNotFound, and UnsupportedModel.
+    """
+    if threads is not None:
+        if threads < 1:
+            raise ConfigError(f"threads={threads} must be at least 1")
+        torch.set_num_threads(threads)
+    with stop_by_signal(), bound_socket(options.host, options.port) as bound:
+        served = Served(model, *_loaded(model, _device(options)))
+        asyncio.run(_serve(served, bound, options))
+    return 0
+
+
+async def running(served: Served, bound: socket.socket) -> web.AppRunner:
+    """The server at that address, started; `cleanup` ends it, and what is under way."""
+    runner = web.AppRunner(
+        make_app(served),
+        handler_cancellation=True,
+        access_log=None,
+        shutdown_timeout=LAST_WORDS_S,
+    )
+    await runner.setup()
+    # As many as a fleet of actors opens at once.
+    await web.SockSite(runner, bound, backlog=1024).start()
+    return runner
+
+
+async def _serve(served: Served, bound: socket.socket, options: ServeOptions) -> None:
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    for each in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(each, stop.set)
+    runner = await running(served, bound)
+    try:
+        url = url_of(options.host, bound.getsockname()[1])
+        weight = next(served.model.parameters())
+        print(f"ready  {url}  ({served.name}; embedded engine, {weight.device.type})", flush=True)
+        await stop.wait()
+        print("stopping", flush=True)
+    finally:
+        await runner.cleanup()
+
+
+def _device(options: ServeOptions) -> str:
+    has_gpu = torch.cuda.is_available()
+    if options.device == "cuda" and not has_gpu:
+        raise ConfigError("--device cuda, but torch finds no GPU here")
+    return "cuda" if has_gpu and options.device != "cpu" else "cpu"
+
+
+def _loaded(model: str, device: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """Model and tokenizer, to sample from only; what is learned by adapters is merged in."""
+    folder = model_and_spec(Path(model))[0] if Path(model).is_dir() else model
+    loaded, tokenizer = load_model(folder, device=device)
+    if (Path(folder) / "adapter_config.json").is_file():
+        loaded = loaded.merge_and_unload()
+    return loaded.eval().requires_grad_(False), tokenizer
+
+
+# A prompt of 128k tokens as numbers takes one of them.
+BODY_BYTES = 8 * 2**20
+
+
+def make_app(served: Served) -> web.Application:
+    """The server's routes; run it with handler_cancellation, so that who hangs up is let go."""
+    app = web.Application(middlewares=[with_errors], client_max_size=BODY_BYTES)
+    app[SERVED] = served
+    app.router.add_get("/health", info.health)
+    app.router.add_get("/v1/models", info.models)
+    app.router.add_get("/get_world_size", info.world_size)
+    app.router.add_get("/server_info", info.server_info)
+    app.router.add_get("/metrics", info.metrics)
+    app.router.add_post("/v1/chat/completions", generation.chat)
+    app.router.add_post("/v1/completions", generation.complete)
+    app.router.add_post("/inference/v1/generate", generation.generate)
+    app.router.add_post("/pause", control.pause)
+    app.router.add_post("/resume", control.resume)
+    app.router.add_get("/is_paused", control.is_paused)
+    app.router.add_post("/init_weight_transfer_engine", control.init_engine)
+    app.router.add_post("/start_weight_update", control.start)
+    app.router.add_post("/update_weights", control.update)
+    app.router.add_post("/finish_weight_update", control.finish)
+    app.router.add_post("/update_weight_version", control.rename)
+    app.router.add_get("/weight_info", control.weight_info)
+    app.router.add_post("/collective_rpc", control.call)
+    app.router.add_post("/v1/load_lora_adapter", control.no_adapters)
+    return app

@@ -1,0 +1,178 @@
+"""Replies as JSON, errors too; nothing that a request holds ends the server."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from itertools import accumulate, islice
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from ludic_gym.errors import ConfigError, LudicError
+from ludic_train.errors import ModelNotFound, PromptTooLong
+from ludic_train.inference.scoring import Scores
+from ludic_train.serving.local.schemas import Chat, Complete
+from ludic_train.serving.local.served_model import Sampled, Served
+
+SERVED = web.AppKey("served", Served)
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+NAMES = {400: "BadRequestError", 404: "NotFoundError", 500: "InternalServerError"}
+
+
+def reply(content: object, status: int = 200) -> web.Response:
+    """The content as JSON."""
+    body = msgspec.json.encode(content)
+    return web.Response(body=body, status=status, content_type="application/json")
+
+
+def refused(status: int, message: str) -> web.Response:
+    """An error in vLLM's form."""
+    kind = NAMES.get(status, "Error")
+    error: dict[str, Any] = {"message": message, "type": kind, "param": None, "code": status}
+    return reply({"error": error}, status)
+
+
+@web.middleware
+async def with_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """What is the client's fault is said with 400 or 404, what failed here with 500."""
+    try:
+        return await handler(request)
+    except web.HTTPException as error:
+        return refused(error.status, f"{request.method} {request.path}: {error.reason}")
+    except ModelNotFound as error:
+        return refused(404, str(error))
+    except (ConfigError, PromptTooLong) as error:
+        return refused(400, str(error))
+    except LudicError as error:
+        return refused(500, str(error))
+
+
+# JSON has no infinity; what vLLM writes for tokens that could not have been sampled.
+LOWEST = -9999.0
+
+Json = dict[str, Any]
+
+
+def generated(each: Sampled, *, index: int, with_logprobs: bool) -> Json:
+    """A choice of /inference/v1/generate."""
+    ids, logprobs = _tokens(each)
+    content: list[Json]
+    content = [{"token_id": i, "logprob": p} for i, p in zip(ids, logprobs, strict=True)]
+    for entry, scores in zip(content, each.scores, strict=False):
+        ranked = _ranked(scores, entry["logprob"])
+        entry["top_logprobs"] = [{"token_id": i, "logprob": p} for i, p in ranked]
+    return {
+        "index": index,
+        "text": each.completion.text,
+        "finish_reason": each.completion.finish_reason,
+        "token_ids": ids,
+        "logprobs": {"content": content} if with_logprobs else None,
+        "weight_versions": [{"version": each.version, "start": 0, "end": len(ids)}],
+    }
+
+
+def chatted(each: Sampled, body: Chat, served: Served, *, index: int) -> Json:
+    """A choice of /v1/chat/completions."""
+    return {
+        "index": index,
+        "message": {"role": "assistant", "content": each.completion.text},
+        "finish_reason": each.completion.finish_reason,
+        "logprobs": {"content": _chat_logprobs(each, body, served)} if body.logprobs else None,
+        **({"token_ids": _tokens(each)[0]} if body.return_token_ids else {}),
+    }
+
+
+def completed(each: Sampled, body: Complete, served: Served, *, index: int) -> Json:
+    """A choice of /v1/completions."""
+    choice: Json = {
+        "index": index,
+        "text": each.completion.text,
+        "finish_reason": each.completion.finish_reason,
+        "logprobs": None if body.logprobs is None else _text_logprobs(each, body, served),
+    }
+    if body.prompt_logprobs is not None:
+        choice["prompt_logprobs"] = _prompt_logprobs(each, served)
+    if body.return_token_ids:
+        choice["token_ids"] = _tokens(each)[0]
+        choice["prompt_token_ids"] = list(each.completion.prompt_ids or ())
+    return choice
+
+
+def answer(kind: str, served: Served, sampled: Sequence[Sampled], choices: list[Json]) -> Json:
+    """The whole of it. kind: OpenAI's name for the object."""
+    prompt_tokens = len(sampled[0].completion.prompt_ids or ())
+    tokens = sum(len(each.completion.completion_ids or ()) for each in sampled)
+    return {
+        "id": f"{kind}-{uuid.uuid4().hex}",
+        "object": kind,
+        "created": int(time.time()),
+        "model": served.name,
+        "choices": choices,
+        "usage": {
+            "prompt_tokens": prompt_tokens,
+            "completion_tokens": tokens,
+            "total_tokens": prompt_tokens + tokens,
+        },
+    }
+
+
+def _chat_logprobs(each: Sampled, body: Chat, served: Served) -> list[Json]:
+    def entry(token: int, logprob: float) -> Json:
+        text = _name(token, served, body.return_tokens_as_token_ids)
+        return {"token": text, "logprob": logprob}
+
+    content = [
+        {**entry(token, logprob), "top_logprobs": []}
+        for token, logprob in zip(*_tokens(each), strict=True)
+    ]
+    for known, scores in zip(content, each.scores, strict=False):
+        ranked = islice(_ranked(scores, known["logprob"]), body.top_logprobs)
+        known["top_logprobs"] = [entry(i, p) for i, p in ranked]
+    return content
+
+
+def _text_logprobs(each: Sampled, body: Complete, served: Served) -> Json:
+    ids, logprobs = _tokens(each)
+    names = [_name(token, served, body.return_tokens_as_token_ids) for token in ids]
+    top = [
+        {
+            _name(token, served, body.return_tokens_as_token_ids): value
+            for token, value in [(ids[i], logprobs[i]), *_ranked(scores, logprobs[i])]
+        }
+        for i, scores in enumerate(each.scores)
+    ]
+    return {
+        "tokens": names,
+        "token_logprobs": logprobs,
+        "top_logprobs": top or None,
+        "text_offset": [0, *accumulate(map(len, names))][: len(names)],
+    }
+
+
+def _prompt_logprobs(each: Sampled, served: Served) -> list[Json | None]:
+    def told(scores: Scores) -> Json:
+        return {
+            str(token): {"logprob": max(value, LOWEST), "decoded_token": served.text_of(token)}
+            for token, value in scores.items()
+        }
+
+    return [None, *map(told, each.prompt_scores)]
+
+
+def _ranked(scores: Scores, sampled: float) -> Iterator[tuple[int, float]]:
+    """The likeliest tokens, likeliest first; the sampled one, the first, as it was sampled."""
+    own = next(iter(scores))
+    for token, value in sorted(scores.items(), key=lambda pair: -pair[1]):
+        yield token, sampled if token == own else max(value, LOWEST)
+
+
+def _tokens(each: Sampled) -> tuple[list[int], list[float]]:
+    completion = each.completion
+    return list(completion.completion_ids or ()), list(completion.logprobs or ())
+
+
+def _name(token: int, served: Served, as_id: bool | None) -> str:
+    return f"token_id:{token}" if as_id else served.text_of(token)

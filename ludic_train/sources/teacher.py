@@ -1,0 +1,132 @@
+"""Batches that a teacher has judged, for on-policy distillation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ludic_gym.clients.chat_format import first_choice, needed
+from ludic_gym.clients.openai import HttpClient
+from ludic_gym.clients.transport import HttpOptions
+from ludic_gym.concurrency import gathered
+from ludic_train.errors import TeacherError
+from ludic_train.sources.base import BatchSource, DurableSource
+from ludic_train.types import REFERENCE, SAWBatch, SAWItem
+
+
+class Teacher(Protocol):
+    """Says how likely it would have been to write what a student wrote."""
+
+    async def logprobs(self, items: Sequence[SAWItem]) -> Sequence[NDArray[np.float32]]:
+        """Nats of each token of each row given what came before it, [T] per item; 0 off the mask.
+
+        At the row's own temperature.
+        """
+
+
+class TaughtBatchSource:
+    """The batches of another source, with a teacher's log-probs attached as REFERENCE."""
+
+    def __init__(self, source: BatchSource, teacher: Teacher) -> None:
+        self.source = source
+        self.teacher = teacher
+
+    async def next_batch(self) -> SAWBatch:
+        """The next batch of the source, judged by the teacher."""
+        batch = await self.source.next_batch()
+        judged = await self.teacher.logprobs(batch.items)
+        items = [
+            replace(item, attachments={**item.attachments, REFERENCE: logprobs})
+            for item, logprobs in zip(batch.items, judged, strict=True)
+        ]
+        return replace(batch, items=tuple(items))
+
+    async def trained(self, version: int) -> None:
+        """Tell the source, where it wants to know."""
+        if isinstance(self.source, DurableSource):
+            await self.source.trained(version)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The source's own state."""
+        return self.source.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where the source that returned `state` stopped."""
+        self.source.load_state_dict(state)
+
+
+COMPLETIONS_ROUTE = "/v1/completions"
+
+
+class VLLMTeacher(HttpClient):
+    """Asks `/v1/completions` of a vLLM server for the log-probs of rows, as `prompt_logprobs`.
+
+    The server's model must have the student's tokenizer: rows are sent as token ids. It computes
+    prompts at temperature 1, whatever is asked for, so rows must have been sampled at that.
+    base_url, model, options, extra_body: as for the chat clients.
+    """
+
+    def __init__(
+        self,
+        base_url: str | Sequence[str],
+        model: str | None = None,
+        *,
+        api_key_env: str = "VLLM_API_KEY",
+        options: HttpOptions | None = None,
+        extra_body: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(
+            base_url, model, api_key_env=api_key_env, options=options, extra_body=extra_body
+        )
+
+    async def logprobs(self, items: Sequence[SAWItem]) -> Sequence[NDArray[np.float32]]:
+        """Nats of each sampled token of each row given what came before it, [T]; 0 off the mask.
+
+        Raises TeacherError for a row that was not sampled at temperature 1, and for an answer that
+        is not about the tokens that were asked about; ClientError where none comes.
+        """
+        for item in items:
+            if item.temperature != 1.0:
+                raise TeacherError(
+                    f"a row was sampled at temperature {item.temperature}, and servers score "
+                    "prompts at 1 only: sample with temperature=1, or give Trainer(reference=...)"
+                )
+        return await gathered(self._of_row(item) for item in items)
+
+    async def _of_row(self, item: SAWItem) -> NDArray[np.float32]:
+        ids = item.input_ids.tolist()
+        body = {
+            "model": await self.model(),
+            "prompt": ids,
+            "max_tokens": 1,
+            "temperature": 1.0,
+            "prompt_logprobs": 0,
+        }
+        choice = first_choice(await self.asked(COMPLETIONS_ROUTE, body))
+        scored = _of_tokens(needed(choice, "prompt_logprobs", list), ids)
+        return np.where(item.action_mask, scored, np.float32(0))
+
+
+def _of_tokens(answer: Sequence[Any], ids: Sequence[int]) -> NDArray[np.float32]:
+    """One number per token, 0 for the first: nothing came before it."""
+    if len(answer) != len(ids):
+        raise TeacherError(f"the server scored {len(answer)} tokens of a row of {len(ids)}")
+    pairs = zip(answer[1:], ids[1:], strict=True)
+    return np.array([0.0, *(_of_token(found, token) for found, token in pairs)], np.float32)
+
+
+def _of_token(found: Any, token: int) -> float:  # noqa: ANN401 - JSON
+    """The log-prob of the token in {"TOKEN ID": {"logprob": ...}, ...}."""
+    if not isinstance(found, dict) or str(token) not in found:
+        raise TeacherError(
+            f"the server scored {found!r} where token {token} was asked about; has its model the "
+            "student's tokenizer?"
+        )
+    number = found[str(token)].get("logprob")
+    if not isinstance(number, int | float) or not np.isfinite(number):
+        raise TeacherError(f"the server gives token {token} the log-prob {number!r}")
+    return number

@@ -1,0 +1,1 @@
+"""One update: planned, computed, applied."""

@@ -1,0 +1,219 @@
+"""What an update of a model costs, measured on shapes alone, before any memory is taken.
+
+The model is made on torch's meta device, which has shapes and no numbers. One micro-batch goes
+forward and backward there, while every tensor that is kept for the backward pass and every
+multiplication is counted: no formula that would have to know the architecture.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from ludic_gym.errors import ConfigError
+from ludic_train.distributed.fsdp import blocks, checkpoint_activations
+from ludic_train.errors import ModelNotFound
+from ludic_train.models.logprobs import CHUNK_TOKENS, action_logprobs, unwrapped
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+ATTENTION = "ludic_fused_causal"
+# AdamW keeps two moments of each trained param.
+MOMENTS = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """What an update is to be made of.
+
+    Attributes:
+        tokens: Tokens of an update, prompts and completions of all rows together.
+        micro_tokens: Tokens of one forward pass; memory grows with it, results do not change.
+        row_tokens: Tokens of a row, which attention is quadratic in.
+        sampled: Share of the tokens that was sampled; only these meet the vocabulary.
+        world_size: Ranks (processes) that the model is sharded over.
+    """
+
+    tokens: int = 131_072
+    micro_tokens: int = 16_384
+    row_tokens: int = 2_048
+    sampled: float = 0.5
+    world_size: int = 1
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.row_tokens <= self.micro_tokens <= self.tokens:
+            raise ConfigError(
+                f"row_tokens={self.row_tokens}, micro_tokens={self.micro_tokens}, "
+                f"tokens={self.tokens}; each must fit into the next, and a row has at least 2"
+            )
+        if not 0 < self.sampled <= 1 or self.world_size < 1:
+            raise ConfigError(
+                f"sampled={self.sampled}, world_size={self.world_size}; the first is in (0, 1], "
+                "the second at least 1"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """Bytes on one rank, by what takes them, and the multiplications and additions of an update."""
+
+    params: int
+    trained: int
+    bytes: Mapping[str, int]
+    flops: float
+
+    @property
+    def total_bytes(self) -> int:
+        """All of them together, at the peak."""
+        return sum(self.bytes.values())
+
+
+def model_from_config(
+    config: PretrainedConfig, dtype: torch.dtype, lora_rank: int = 0
+) -> nn.Module:
+    """The model on the meta device, with adapters of a rank if that is not 0."""
+    from transformers import AttentionInterface, AutoModelForCausalLM
+
+    AttentionInterface.register(ATTENTION, _fused_attention)
+    with torch.device("meta"):
+        model: nn.Module = AutoModelForCausalLM.from_config(
+            config, dtype=dtype, attn_implementation=ATTENTION
+        )
+        if lora_rank:
+            from peft import LoraConfig, get_peft_model
+
+            adapters = LoraConfig(r=lora_rank, target_modules="all-linear", task_type="CAUSAL_LM")
+            model = get_peft_model(model, adapters)
+    return model.train()
+
+
+def read_config(name: str) -> PretrainedConfig:
+    """The config of a model folder, a folder with nothing but config.json, or a hub id."""
+    from transformers import AutoConfig
+
+    if Path(name).exists() or name.count("/") != 1:
+        where = Path(name) / "config.json"
+        if not where.is_file():
+            raise ModelNotFound(f"there is no {where}; give a model folder or a hub id")
+    try:
+        return AutoConfig.from_pretrained(name)
+    except (OSError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise ModelNotFound(f"no config of a model at {name!r}: {reason}") from error
+
+
+def estimate_update(model: nn.Module, load: Load, *, recompute: bool = False) -> Estimate:
+    """What one update takes; the model must be on the meta device.
+
+    recompute: activations are computed again in the backward pass instead of kept.
+    """
+    params = list(model.parameters())
+    trained = [p for p in params if p.requires_grad]
+    kept, flops = _micro_batch(model, load)
+    if recompute:
+        # In the backward pass one block at a time is there again.
+        again = kept // len(blocks(model))
+        checkpoint_activations(model)
+        kept, flops = _micro_batch(model, load)
+        kept += again
+    shard = load.world_size
+    sizes = {
+        "params": _bytes(params) // shard,
+        "gradients": _bytes(trained) // shard,
+        "optimizer": MOMENTS * _bytes(trained) // shard,
+        "activations": kept,
+        "logits": _logit_bytes(model, load),
+    }
+    if shard > 1:
+        sizes["gathered"] = _gathered_bytes(model)
+    return Estimate(
+        params=sum(p.numel() for p in params),
+        trained=sum(p.numel() for p in trained),
+        bytes=sizes,
+        flops=flops * load.tokens / load.micro_tokens / shard,
+    )
+
+
+def measured_flops(device: str = "cpu", seconds: float = 0.3) -> float:
+    """Multiplications and additions per second of large float32 matrix products here."""
+    a = torch.randn(1024, 1024, device=device)
+    done, started = 0, time.perf_counter()
+    while time.perf_counter() - started < seconds:
+        float((a @ a)[0, 0])
+        done += 1
+    return done * 2 * 1024**3 / (time.perf_counter() - started)
+
+
+def _micro_batch(model: nn.Module, load: Load) -> tuple[int, float]:
+    """Bytes kept for the backward pass, and flops of both passes, of one micro-batch."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    rows = load.micro_tokens // load.row_tokens
+    sampled = max(int(load.micro_tokens * load.sampled), 1)
+    ids = torch.zeros(rows, load.row_tokens, dtype=torch.int64, device="meta")
+    at = torch.ones(sampled, dtype=torch.int64, device="meta")
+    own = {_storage(p) for p in model.parameters()}
+    kept: dict[int, Tensor] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        if _storage(tensor) not in own:
+            # Holding the tensor keeps its storage's address from being given to another.
+            kept.setdefault(_storage(tensor), tensor)
+        return tensor
+
+    with FlopCounterMode(display=False) as counter:
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            temperature = torch.ones(sampled, device="meta")
+            out = action_logprobs(model, ids, at, at, temperature)
+            loss = out.logprobs.sum() + out.entropy.sum()
+        held = sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
+        loss.backward()  # type: ignore[no-untyped-call]
+    return held, float(counter.get_total_flops())
+
+
+def _fused_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    **unused: object,
+) -> tuple[Tensor, None]:
+    """Causal attention that never holds all scores, as the kernels of CPU and GPU compute it.
+
+    On the meta device torch would choose the kernel that does hold them.
+    """
+    groups = query.shape[1] // key.shape[1]
+    key, value = (t.repeat_interleave(groups, dim=1) for t in (key, value))
+    fused = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    return fused(query, key, value, 0.0, True)[0].transpose(1, 2).contiguous(), None
+
+
+def _storage(tensor: Tensor) -> int:
+    identity: Any = tensor.untyped_storage()._cdata
+    return int(identity)
+
+
+def _bytes(tensors: list[nn.Parameter]) -> int:
+    return sum(t.numel() * t.element_size() for t in tensors)
+
+
+def _logit_bytes(model: nn.Module, load: Load) -> int:
+    """Logits of a chunk, their log-softmax, its exponential, and a gradient, in float32."""
+    vocabulary = unwrapped(model).config.get_text_config().vocab_size
+    sampled = min(CHUNK_TOKENS, max(int(load.micro_tokens * load.sampled), 1))
+    return 4 * 4 * sampled * int(vocabulary)
+
+
+def _gathered_bytes(model: nn.Module) -> int:
+    """Two blocks, the one at work and the next, and what no block holds: whole on every rank."""
+    inside = [_bytes(list(block.parameters())) for block in blocks(model)]
+    return 2 * max(inside) + _bytes(list(model.parameters())) - sum(inside)

@@ -1,0 +1,301 @@
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from envs_registry.catalog import SUITES
+from ludic_gym.bench.folder import open_folder, read_request
+from ludic_gym.commands.arguments import keyword_arguments
+from ludic_gym.commands.main import main
+from ludic_gym.errors import ConfigError
+from ludic_gym.records import read_episodes
+
+QUESTIONS = (
+    '{"question": "1 + 1?", "answer": "#### 2"}\n{"question": "2 + 2?", "answer": "#### 4"}\n'
+)
+
+
+def bench(capsys, *arguments):
+    code = main(["bench", *arguments])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_the_oracle_gets_every_row_right(tmp_path, capsys):
+    (tmp_path / "rows.jsonl").write_text(QUESTIONS)
+    code, table, bar = bench(
+        capsys, "ludic/GSM8K-v0", "--data", str(tmp_path / "rows.jsonl"), "--policy", "oracle"
+    )
+    assert code == 0
+    # Wilson, 2 of 2: 2 / (2 + 1.96^2) = 34.2%.
+    assert "2/2" in table
+    assert "[34.2, 100.0]" in table
+    assert "2/2" in bar
+    assert "success 100.0%" in bar
+
+
+def test_random_text_answers_nothing(tmp_path, capsys):
+    (tmp_path / "rows.jsonl").write_text(QUESTIONS)
+    _, table, _ = bench(capsys, "ludic/GSM8K-v0", "--data", str(tmp_path / "rows.jsonl"))
+    assert "0/2" in table
+
+
+def test_several_envs_get_a_line_and_a_file_each(tmp_path, capsys):
+    ids = ["ludic/TicTacToe-v0", "ludic/Arithmetic-v0"]
+    options = ["--episodes", "5", "--policy", "oracle", "--out", str(tmp_path / "results")]
+    code, table, _ = bench(capsys, *ids, *options)
+    assert code == 0
+    assert all(env_id in table for env_id in ids)
+    for name in ("ludic-TicTacToe-v0", "ludic-Arithmetic-v0"):
+        lines = (tmp_path / "results" / f"{name}.jsonl").read_text().splitlines()
+        assert len(lines) == 5
+    assert json.loads(lines[1])["policy"] == "oracle"
+
+
+def test_env_arguments_and_sampling_reach_the_episodes(tmp_path, capsys):
+    options = "--episodes 1 --env-kwargs digits=3 operations=* --temperature 0.5 --max-turns 4"
+    out = str(tmp_path)
+    code, _, _ = bench(capsys, "ludic/Arithmetic-v0", *options.split(), "--out", out, "--seed", "9")
+    record = json.loads((tmp_path / "ludic-Arithmetic-v0.jsonl").read_text())
+    assert code == 0
+    task = record["task"]
+    assert task["kwargs"] == {"digits": 3, "operations": "*"}
+    assert (task["sampling"]["temperature"], task["max_turns"], task["seed"]) == (0.5, 4, 9)
+
+
+def test_failed_episodes_are_named_and_the_code_is_1(capsys):
+    # Nothing listens on the discard port.
+    code, screen, _ = bench(
+        capsys, "ludic/Arithmetic-v0", "--episodes", "2", "--policy", "http://127.0.0.1:9/v1",
+        "--model", "none",
+    )  # fmt: skip
+    assert code == 1
+    assert "\nludic/Arithmetic-v0, episode 0, 1: ClientError: http://127.0.0.1:9/v1/" in screen
+    assert "0/0" in screen
+
+
+def test_an_unknown_policy_is_refused_with_the_choices(capsys):
+    code, _, error = bench(capsys, "ludic/Arithmetic-v0", "--policy", "orcale")
+    assert code == 2
+    assert error == (
+        "ludic: policy 'orcale' is neither oracle, random, an http(s) address, "
+        "a module:function, nor a run folder that exists\n"
+    )
+
+
+def test_data_that_is_not_there_is_refused(capsys):
+    code, _, error = bench(capsys, "ludic/GSM8K-v0", "--data", "absent.jsonl")
+    assert code == 2
+    assert "absent.jsonl" in error
+
+
+def files(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "times.jsonl"}
+
+
+def test_the_same_command_plays_nothing_twice(tmp_path, capsys):
+    arguments = ["ludic/Arithmetic-v0", "--episodes", "3", "--policy", "oracle"]
+    _, table, _ = bench(capsys, *arguments, "--out", str(tmp_path))
+    before = files(tmp_path)
+    _, again, bar = bench(capsys, *arguments, "--out", str(tmp_path))
+    assert (again, files(tmp_path)) == (table, before)
+    assert "3/3" in bar
+    assert len((tmp_path / "times.jsonl").read_text().splitlines()) == 3
+
+
+def test_another_command_into_the_same_folder_is_refused_with_what_differs(tmp_path, capsys):
+    arguments = ["ludic/Arithmetic-v0", "--episodes", "1", "--out", str(tmp_path)]
+    assert bench(capsys, *arguments)[0] == 0
+    before = files(tmp_path)
+    code, table, error = bench(capsys, *arguments, "--seed", "4", "--temperature", "0.5")
+    assert (code, table) == (2, "")
+    assert "holds another run (sampling: " in error
+    assert "; seed: 0, now 4); name another folder" in error
+    assert files(tmp_path) == before
+
+
+def test_failed_episodes_are_played_again_by_the_same_command(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "agents_for_bench.py").write_text(
+        "from pathlib import Path\n"
+        "from ludic_gym import OraclePolicy, ScriptedPolicy\n"
+        "def make(env):\n"
+        "    return OraclePolicy(env) if Path('ready').exists() else ScriptedPolicy([])\n"
+    )
+    arguments = ["ludic/Arithmetic-v0", "--episodes", "3", "--out", "results"]
+    arguments += ["--policy", "agents_for_bench:make"]
+    code, table, _ = bench(capsys, *arguments)
+    assert code == 1
+    assert "0/0" in table
+    (tmp_path / "ready").touch()
+    code, table, _ = bench(capsys, *arguments)
+    assert code == 0
+    assert "3/3" in table
+
+
+def slow_oracle(folder):
+    """A module whose policy takes a while: a kill finds episodes in flight, ending in any order."""
+    (folder / "slow_agents.py").write_text(
+        "import asyncio, random\n"
+        "from ludic_gym import OraclePolicy\n"
+        "class Slow(OraclePolicy):\n"
+        "    async def act(self, sampling):\n"
+        "        await asyncio.sleep(random.uniform(0.005, 0.035))\n"
+        "        return await super().act(sampling)\n"
+        "make = Slow\n"
+    )
+
+
+def command_line(out):
+    words = "bench ludic/TicTacToe-v0 ludic/Arithmetic-v0 --policy slow_agents:make --episodes 40"
+    return [sys.executable, "-m", "ludic_gym", *words.split(), "--concurrency", "4", "--out", out]
+
+
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGINT])
+def test_a_run_that_was_killed_ends_as_one_that_was_not(tmp_path, sent):
+    slow_oracle(tmp_path)
+    process = subprocess.Popen(
+        command_line("killed"), cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    path = tmp_path / "killed" / "ludic-TicTacToe-v0.jsonl"
+    while not (path.exists() and path.read_bytes().count(b"\n") >= 5):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+    process.send_signal(sent)
+    _, errors = process.communicate()
+    assert process.returncode == (130 if sent == signal.SIGINT else -sent)
+    assert (b"the same command goes on from here" in errors) == (sent == signal.SIGINT)
+    assert path.read_bytes().count(b"\n") < 40
+    for out in ("killed", "straight"):
+        subprocess.run(command_line(out), cwd=tmp_path, check=True, capture_output=True)
+    assert files(tmp_path / "killed") == files(tmp_path / "straight")
+    assert len(json.loads((tmp_path / "killed" / "results.json").read_text())) == 2
+
+
+def test_a_folder_is_played_into_by_one_process(tmp_path, capsys):
+    arguments = ["ludic/Arithmetic-v0", "--episodes", "1", "--out", str(tmp_path)]
+    assert bench(capsys, *arguments)[0] == 0
+    with open_folder(tmp_path, read_request(tmp_path)):
+        code, _, error = bench(capsys, *arguments)
+    assert code == 2
+    assert "another process plays into" in error
+
+
+def test_a_suite_plays_its_environments(capsys):
+    code, table, _ = bench(capsys, "puzzles", "--policy", "oracle", "--episodes", "2")
+    assert code == 0
+    assert all(env_id in table for env_id in SUITES["puzzles"])
+
+
+def test_a_rate_that_is_too_low_is_told_and_the_code_is_1(capsys):
+    arguments = ["ludic/Arithmetic-v0", "--episodes", "2", "--fail-under", "0.9"]
+    code, screen, _ = bench(capsys, *arguments, "--policy", "random")
+    assert code == 1
+    assert "ludic/Arithmetic-v0: success rate 0.0% is not at least 90.0%" in screen
+    assert bench(capsys, *arguments, "--policy", "oracle")[0] == 0
+
+
+def test_a_module_without_that_policy_is_refused(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty_agents.py").write_text("")
+    code, _, error = bench(capsys, "ludic/Arithmetic-v0", "--policy", "empty_agents:make")
+    assert (code, "'empty_agents' has no function 'make'" in error) == (2, True)
+    code, _, error = bench(capsys, "ludic/Arithmetic-v0", "--policy", "no_agents:make")
+    assert (code, "'no_agents', which is neither installed nor in" in error) == (2, True)
+
+
+def test_decisions_are_scored_again_in_the_env_as_it_is_now(tmp_path, capsys):
+    first, second = tmp_path / "first", tmp_path / "second"
+    win = ["ludic/TicTacToe-v0", "--policy", "oracle", "--episodes", "8", "--seed", "3"]
+    bench(capsys, *win, "--env-kwargs", "opponent=perfect", "--out", str(first))
+    rewards = ["--env-kwargs", "draw_reward=0.5"]
+    code, table, _ = bench(capsys, "--rescore", str(first), *rewards, "--out", str(second))
+    assert code == 0
+    assert "policy: oracle" in table
+    assert "0.50 [0.50, 0.50]" in table
+    before, after = [list(read_episodes(f / "ludic-TicTacToe-v0.jsonl")) for f in (first, second)]
+    assert [actions(e) for e in before] == [actions(e) for e in after]
+    assert json.loads((second / "bench.json").read_text())["rescored"] == str(first)
+
+
+def actions(episode):
+    return [step.decision.action for step in episode.rollouts[0].steps]
+
+
+def test_decisions_that_the_env_no_longer_asks_for_fail_one_by_one(tmp_path, capsys):
+    words = ["ludic/Arithmetic-v0", "--episodes", "2", "--policy", "oracle"]
+    bench(capsys, *words, "--out", str(tmp_path))
+    code, screen, _ = bench(capsys, "--rescore", str(tmp_path), "--env-kwargs", "digits=4")
+    assert code == 1
+    assert "recorded was" in screen
+
+
+def test_nothing_to_rescore_is_refused(tmp_path, capsys):
+    code, _, error = bench(capsys, "--rescore", str(tmp_path))
+    assert (code, "holds no bench.json" in error) == (2, True)
+
+
+def test_episodes_can_be_written_as_a_table(tmp_path, capsys):
+    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
+    words = ["ludic/Arithmetic-v0", "ludic/TicTacToe-v0", "--policy", "oracle", "--episodes", "3"]
+    assert bench(capsys, *words, "--out", str(tmp_path), "--parquet")[0] == 0
+    rows = parquet.read_table(tmp_path / "episodes.parquet").to_pylist()
+    assert [row["env"] for row in rows] == words[:1] * 3 + words[1:2] * 3
+    assert [row["seed"] for row in rows] == ["0", "1", "2"] * 2
+    lines = (tmp_path / "ludic-Arithmetic-v0.jsonl").read_text().splitlines()
+    assert [row["record"] for row in rows[:3]] == lines
+    assert [row["success"] for row in rows] == [
+        json.loads(r["record"])["score"]["success"] for r in rows
+    ]
+
+
+def test_a_table_needs_a_folder(capsys):
+    code, _, error = bench(capsys, "ludic/Arithmetic-v0", "--parquet")
+    assert (code, "writes into the folder of --out" in error) == (2, True)
+
+
+@pytest.mark.parametrize("words", [[], ["ludic/Arithmetic-v0", "--rescore", "somewhere"]])
+def test_either_environments_or_a_run_to_rescore_are_named(words, capsys):
+    code, _, error = bench(capsys, *words)
+    assert (code, "name an environment or a suite" in error) == (2, True)
+
+
+def test_ctrl_c_shows_and_keeps_what_had_ended(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pressing_agents.py").write_text(
+        "import signal\n"
+        "from ludic_gym import OraclePolicy\n"
+        "played = []\n"
+        "def make(env):\n"
+        "    played.append(env)\n"
+        "    if len(played) == 4:\n"
+        "        signal.raise_signal(signal.SIGINT)\n"
+        "    return OraclePolicy(env)\n"
+    )
+    options = ["--policy", "pressing_agents:make", "--concurrency", "1", "--out", "results"]
+    code, table, error = bench(capsys, "ludic/Arithmetic-v0", *options)
+    assert code == 130
+    assert "interrupted: these are the episodes that had ended; the same command" in error
+    kept = (tmp_path / "results" / "ludic-Arithmetic-v0.jsonl").read_text().splitlines()
+    assert 1 <= len(kept) < 100
+    assert f"{len(kept)}/{len(kept)}" in table
+
+
+def test_keyword_values_are_json_where_they_read_as_json():
+    pairs = ["draw_reward=0.5", "opponent=perfect", "name=a=b", "flag=true", 'text="7"']
+    assert keyword_arguments(pairs) == {
+        "draw_reward": 0.5,
+        "opponent": "perfect",
+        "name": "a=b",
+        "flag": True,
+        "text": "7",
+    }
+
+
+@pytest.mark.parametrize("word", ["opponent", "=5", "two words=5"])
+def test_words_that_are_no_pair_are_refused(word):
+    with pytest.raises(ConfigError, match="not of the form key=value"):
+        keyword_arguments([word])

@@ -1,0 +1,194 @@
+import signal
+import subprocess
+import sys
+import textwrap
+from importlib.metadata import EntryPoint
+
+import pytest
+
+from envs_registry.catalog import CATALOG
+from ludic_gym.commands import main as cli
+from ludic_gym.commands.main import main
+from ludic_gym.errors import ConfigError
+from ludic_gym.plugins import load_plugin
+
+
+def test_no_arguments_show_the_commands_with_examples(capsys):
+    assert main([]) == 0
+    text = capsys.readouterr().out
+    assert all(f"\n  {name} " in text for name in ("list", "play", "bench", "check", "train"))
+    assert "ludic bench ludic/Arithmetic-v0 --policy oracle" in text
+
+
+@pytest.mark.parametrize("command", ["list", "play", "bench", "check"])
+def test_each_command_explains_itself_with_examples(command, capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main([command, "--help"])
+    assert f"examples:\n  ludic {command}" in capsys.readouterr().out
+
+
+def test_version_is_told(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("ludic 0.")
+
+
+def test_an_unknown_command_names_those_there_are(capsys):
+    assert main(["benhc"]) == 2
+    assert capsys.readouterr().err.startswith(
+        "ludic: no command 'benhc'; there are: list, play, bench, compare, view"
+    )
+
+
+def test_an_unknown_option_exits_with_2(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(["list", "--siute", "core"])
+    assert "--suite" in capsys.readouterr().err
+
+
+def test_our_errors_are_one_line_without_traceback(capsys):
+    assert main(["list", "--suite", "none"]) == 2
+    suites = "code, core, games, math, multi-agent, puzzles, questions, tools"
+    assert capsys.readouterr().err == f"ludic: no suite 'none'; there are: {suites}\n"
+
+
+def test_ctrl_c_exits_with_130(monkeypatch):
+    def interrupted(args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "run", interrupted)
+    assert main(["list"]) == 130
+
+
+def test_the_list_shows_every_id(capsys):
+    assert main(["list", "--suite", "core"]) == 0
+    shown = capsys.readouterr().out
+    assert all(f"ludic/{name}-v0" in shown for name in ("TicTacToe", "Arithmetic", "GSM8K"))
+
+
+def test_python_m_runs_the_same_program():
+    command = [sys.executable, "-m", "ludic_gym", "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout[:8]) == (0, "ludic 0.")
+
+
+def test_a_reader_that_stops_early_is_no_error():
+    command = f"{sys.executable} -m ludic_gym list | head -c 1"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("i", "")
+
+
+def test_a_plugin_without_its_library_says_how_to_install_it(tmp_path, monkeypatch):
+    (tmp_path / "needs_torch.py").write_text("import a_torch_that_is_absent.nn")
+    monkeypatch.syspath_prepend(tmp_path)
+    point = EntryPoint(name="train", value="needs_torch:main", group="ludic.commands")
+    with pytest.raises(ConfigError, match=r"needs a_torch_that_is_absent.*ludic-gym\[train\]"):
+        load_plugin(point)
+
+
+def test_a_plugin_that_is_broken_is_not_mistaken_for_a_missing_library():
+    point = EntryPoint(name="train", value="ludic_gym.absent:main", group="ludic.commands")
+    with pytest.raises(ModuleNotFoundError, match=r"ludic_gym\.absent"):
+        load_plugin(point)
+
+
+BROKEN_ENV = """
+    import gymnasium as gym
+    from ludic_gym.envs.core.base import TextEnv, ending
+
+    class Broken(TextEnv):
+        def _start(self, options):
+            return "?", {"system_prompt": ""}
+
+        def _advance(self, action):
+            return "", 1.0, True, False, ending(success=True, part=0.5)
+
+    gym.register("mine/Broken-v0", "broken_envs:Broken", order_enforce=False)
+"""
+
+
+def test_check_takes_ids_or_all_but_not_both(capsys):
+    assert main(["check", "--all", "ludic/Nim-v0"]) == 2
+    assert "or all of them with --all" in capsys.readouterr().err
+
+
+def test_check_all_takes_every_id(monkeypatch, capsys):
+    few = [entry for entry in CATALOG if entry.id in ("ludic/Nim-v0", "ludic/GSM8K-v0")]
+    monkeypatch.setattr("ludic_gym.commands.check.CATALOG", few)
+    assert main(["check", "--all"]) == 0
+    assert capsys.readouterr().out == (
+        "ok      ludic/GSM8K-v0: keeps 16 rules\n"
+        "ok      ludic/Nim-v0: keeps 24 rules\n"
+        "2 of 2 keep the contract\n"
+    )
+
+
+def test_a_check_shows_how_far_it_is_at_a_terminal(monkeypatch, capsys):
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    assert main(["check", "ludic/GSM8K-v0"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out == "ok      ludic/GSM8K-v0: keeps 16 rules\n"
+    assert "[1/1] ludic/GSM8K-v0: 16 rules tried" in captured.err
+    assert captured.err.endswith("\r\x1b[K")
+
+
+def test_check_passes_ours_and_fails_an_env_that_breaks_the_contract(tmp_path):
+    (tmp_path / "broken_envs.py").write_text(textwrap.dedent(BROKEN_ENV))
+    ids = ["ludic/Arithmetic-v0", "broken_envs:mine/Broken-v0"]
+    done = subprocess.run(
+        [sys.executable, "-m", "ludic_gym", "check", *ids],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=False,
+    )
+    assert done.returncode == 1, done.stderr
+    passed, broken, failed, summary = done.stdout.splitlines()
+    assert passed == "ok      ludic/Arithmetic-v0: keeps 16 rules"
+    assert broken == "FAILED  mine/Broken-v0: keeps 15 rules, breaks 1"
+    assert summary == "1 of 2 keep the contract"
+    assert "adds up the reward" in failed
+    assert "0.5, but the reward is 1.0" in failed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ([], "`ludic list` shows them"),
+        (["ludic/TicTacTo-v0"], "Did you mean: `TicTacToe`"),
+        (["nowhere:mine/Env-v0"], "module 'nowhere', which is neither installed nor in this"),
+        (["ludic/TicTacToe-v0", "--env-kwargs", "colour=red"], "colour"),
+        (["ludic/TicTacToe-v0", "--env-kwargs", "opponent=strong"], "got 'strong'"),
+        (["ludic/TicTacToe-v0", "--env-kwargs", "opponent"], "'opponent' is not of the form"),
+    ],
+)
+@pytest.mark.parametrize("command", ["bench", "check"])
+def test_ids_and_arguments_that_cannot_work_are_refused(command, arguments, complaint, capsys):
+    assert main([command, *arguments]) == 2
+    error = capsys.readouterr().err
+    assert complaint in error
+    assert error.count("\n") == 1
+
+
+def test_ctrl_c_at_the_prompt_leaves_at_once():
+    command = [sys.executable, "-m", "ludic_gym", "play", "ludic/TicTacToe-v0"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as game:
+        shown = b""
+        while not shown.endswith(b"> "):
+            shown += game.stdout.read(1)
+        game.send_signal(signal.SIGINT)
+        assert game.wait(timeout=30) == 130
+
+
+@pytest.mark.parametrize(
+    ("source", "why"),
+    [
+        ("import no_such_dependency", "No module named 'no_such_dependency'"),
+        ("def f(:", "invalid syntax (unimportable.py, line 1)"),
+    ],
+)
+def test_a_module_whose_import_fails_says_why(source, why, tmp_path, monkeypatch, capsys):
+    (tmp_path / "unimportable.py").write_text(source)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert main(["check", "unimportable:mine/Env-v0"]) == 2
+    assert f"names the module 'unimportable', whose import fails: {why}" in capsys.readouterr().err

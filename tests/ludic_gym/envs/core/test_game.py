@@ -1,0 +1,66 @@
+import copy
+import pickle
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ludic_gym.envs.core.game import outcome_of, perfect_action, random_action, solved
+from ludic_gym.envs.games.kuhn_poker import KUHN_POKER
+from ludic_gym.envs.games.nim import nim
+from ludic_gym.envs.games.tic_tac_toe import TIC_TAC_TOE
+
+# Take one or two matches in turn; who takes the last one wins. State: matches left, who moves.
+NIM = {
+    "mover": lambda state: state[1],
+    "legal_actions": lambda state: tuple(n for n in "12" if int(n) <= state[0]),
+    "play": lambda state, action: (state[0] - int(action), 1 - state[1]),
+    # Who is to move with no match left has lost.
+    "returns": lambda state: None if state[0] else ((-1.0, 1.0) if state[1] == 0 else (1.0, -1.0)),
+}
+
+
+@pytest.mark.parametrize("player", [0, 1])
+@pytest.mark.parametrize(("matches", "best"), [(1, "1"), (2, "2"), (4, "1"), (5, "2"), (7, "1")])
+def test_perfect_play_leaves_a_multiple_of_three_matches(matches, best, player):
+    assert solved(**NIM).best_actions((matches, player)) == (best,)
+
+
+def test_equally_good_actions_are_ordered_by_what_they_win_against_random_ones():
+    # 3 matches are lost against perfect play. Taking 1 leaves 2: a random opponent takes both in
+    # half the cases. Taking 2 leaves 1, and the opponent must win.
+    assert solved(**NIM).best_actions((3, 0)) == ("1", "2")
+
+
+def test_perfect_replies_are_drawn_from_all_the_best_ones():
+    # X in a corner is answered perfectly only by the centre, X in the centre by any corner.
+    rng = np.random.default_rng(0)
+    assert {perfect_action(TIC_TAC_TOE, "X........", rng) for _ in range(20)} == {"B2"}
+    centre = [perfect_action(TIC_TAC_TOE, "....X....", rng) for _ in range(400)]
+    assert {action: centre.count(action) > 60 for action in set(centre)} == dict.fromkeys(
+        ("A1", "A3", "C1", "C3"), True
+    )
+
+
+def test_random_replies_are_drawn_from_all_legal_ones():
+    rng = np.random.default_rng(0)
+    assert {random_action(TIC_TAC_TOE, "XO...XO..", rng) for _ in range(200)} == {
+        "A3",
+        "B1",
+        "B2",
+        "C2",
+        "C3",
+    }
+
+
+def test_a_game_survives_pickling_by_its_maker_or_by_its_functions():
+    made = nim(4, 2)
+    assert pickle.loads(pickle.dumps(made)) is copy.deepcopy(made) is made
+    assert pickle.loads(pickle.dumps(KUHN_POKER)) == copy.deepcopy(KUHN_POKER) == KUHN_POKER
+    # What has neither says so.
+    with pytest.raises((pickle.PicklingError, AttributeError), match="lambda"):
+        pickle.dumps(replace(KUHN_POKER, mover=lambda state: 0))
+
+
+def test_a_return_has_a_name():
+    assert [outcome_of(reward) for reward in (1.0, 0.0, -1.0)] == ["win", "draw", "loss"]

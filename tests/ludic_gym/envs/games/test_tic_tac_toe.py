@@ -1,0 +1,397 @@
+import copy
+import pickle
+from collections import Counter
+
+import gymnasium as gym
+import pettingzoo
+import pytest
+
+import ludic_gym  # noqa: F401 (registers the ids)
+from ludic_gym.envs.games.tic_tac_toe import (
+    CELLS,
+    SOLUTION,
+    TIC_TAC_TOE,
+    legal_actions,
+    mover,
+    play,
+    returns,
+)
+from ludic_gym.errors import ConfigError, EnvError, EpisodeOver, NoOracle
+from ludic_gym.spaces import TEXT
+
+ID = "ludic/TicTacToe-v0"
+
+
+def outcomes(act, seeds, **kwargs):
+    """How often each outcome happens when `act(env)` plays."""
+    env = gym.make(ID, **kwargs)
+    counts = Counter()
+    for seed in seeds:
+        env.reset(seed=seed)
+        done = False
+        while not done:
+            _, _, done, _, info = env.step(act(env.unwrapped))
+        counts[info["outcome"]] += 1
+    return counts
+
+
+def oracle(env):
+    return env.oracle_action()
+
+
+def first_legal(env):
+    return env.legal_actions()[0]
+
+
+def test_players_alternate_and_x_begins():
+    assert [mover(state) for state in (".........", "X........", "XO.......")] == [0, 1, 0]
+    assert play("XO.......", "C3") == "XO......X"
+    assert legal_actions("XOX..O.OX") == ("B1", "B2", "C1")
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [
+        (".........", None),
+        ("XXX.OO...", (1.0, -1.0)),
+        ("OX.OX.O.X", (-1.0, 1.0)),
+        ("XO.OX...X", (1.0, -1.0)),
+        ("..O.OXOXX", (-1.0, 1.0)),
+        ("XOXXOOOXX", (0.0, 0.0)),
+        ("XOX.OOX..", None),
+    ],
+)
+def test_three_in_a_line_win_and_a_full_board_is_a_draw(state, expected):
+    assert returns(state) == expected
+
+
+def test_there_are_5478_boards_and_perfect_play_draws():
+    # The count of legal Tic-Tac-Toe positions, the empty and the finished boards included.
+    boards, fresh = {"........."}, {"........."}
+    while fresh:
+        fresh = {
+            play(board, action)
+            for board in fresh
+            if returns(board) is None
+            for action in legal_actions(board)
+        }
+        boards |= fresh
+    assert len(boards) == 5478
+    board = "........."
+    while returns(board) is None:
+        board = play(board, TIC_TAC_TOE.best_actions(board)[0])
+    assert returns(board) == (0.0, 0.0)
+
+
+def test_the_board_shows_free_cells_by_name_and_the_prompt_says_the_seat():
+    board, info = gym.make(ID).reset(seed=0)
+    assert board == "A1 A2 A3\nB1 B2 B3\nC1 C2 C3"
+    assert "as X" in info["system_prompt"]
+    board, info = gym.make(ID, seat="second").reset(seed=0)
+    assert board.count("X") == 1
+    assert "as O" in info["system_prompt"]
+
+
+def test_a_game_against_perfect_play_step_by_step():
+    # Two perfect players always draw.
+    env = gym.make(ID, opponent="perfect", draw_reward=0.25)
+    env.reset(seed=0)
+    board, reward, terminated, truncated, info = env.step(" B2\n")
+    assert board.split()[4] == "X"
+    assert board.count("O") == 1
+    assert (reward, terminated, truncated, info) == (0.0, False, False, {})
+    while not terminated:
+        board, reward, terminated, _, info = env.step(env.unwrapped.oracle_action())
+    assert reward == 0.25
+    assert info == {"success": False, "outcome": "draw", "reward/outcome": 0.25}
+
+
+def test_a_won_game_earns_one():
+    env = gym.make(ID)
+    env.reset(seed=0)
+    terminated = False
+    while not terminated:
+        _, reward, terminated, _, info = env.step(env.unwrapped.oracle_action())
+    assert reward == 1.0
+    assert info == {"success": True, "outcome": "win", "reward/outcome": 1.0}
+
+
+@pytest.mark.parametrize(
+    "action", ["5", "A0", "D1", "", "X", "A1 A2", "Ａ１", "\ud800", "A1" * 10**5]
+)
+def test_an_illegal_action_loses_at_once(action):
+    env = gym.make(ID)
+    board, _ = env.reset(seed=0)
+    assert env.step(action) == (
+        board,
+        -1.0,
+        True,
+        False,
+        {"success": False, "outcome": "illegal", "reward/outcome": -1.0},
+    )
+
+
+@pytest.mark.parametrize("action", ["b2", " B2\n", "B 2", "\tb\n2"])
+def test_case_and_white_space_do_not_matter(action):
+    env = gym.make(ID)
+    env.reset(seed=0)
+    assert env.step(action)[0].split()[4] == "X"
+    pair = aec(action)
+    assert pair.observe("player_1") == "A1 A2 A3\nB1 X B3\nC1 C2 C3"
+
+
+def test_a_taken_cell_is_illegal():
+    env = gym.make(ID)
+    env.reset(seed=0)
+    env.step("B2")
+    assert env.step("B2")[4]["outcome"] == "illegal"
+
+
+def test_the_oracle_wins_nearly_always_against_random_and_never_loses():
+    first = outcomes(oracle, range(500))
+    assert first["win"] >= 475
+    assert set(first) <= {"win", "draw"}
+    assert set(outcomes(oracle, range(500), seat="second")) <= {"win", "draw"}
+    assert outcomes(oracle, range(200), opponent="perfect", seat="random") == {"draw": 200}
+
+
+@pytest.mark.parametrize(
+    ("state", "value"),
+    [
+        # X takes A3; after a wrong X, O takes B3.
+        ("XX.OO....", 1.0),
+        ("XX.OO.X..", -1.0),
+        # A corner answered by the centre is a draw, by an edge it is lost.
+        ("X...O....", 0.0),
+        ("XO.......", 1.0),
+    ],
+)
+def test_a_board_is_worth_the_same_whoever_asks(state, value):
+    assert SOLUTION.value(state) == value
+
+
+def test_a_draw_with_perfect_play_is_forced_and_earns_the_bonus():
+    env = gym.make(ID, opponent="perfect", draw_reward=0.25, forced_draw_bonus=0.5)
+    env.reset(seed=0)
+    terminated = False
+    while not terminated:
+        _, reward, terminated, _, info = env.step(env.unwrapped.oracle_action())
+    assert reward == 0.75
+    assert info["reward/outcome"] == 0.25
+    assert info["reward/forced_draw"] == 0.5
+
+
+def finished(seat, boards_and_actions):
+    """The last reward and info of a game in which the agent meets the boards, in this order."""
+    env = gym.make(ID, seat=seat, forced_draw_bonus=0.5).unwrapped
+    env.reset(seed=0)
+    for board, action in boards_and_actions:
+        env._state = board
+        turn = env.step(action)
+    return turn[1], turn[4]
+
+
+FIRST, SECOND = ("XOXXOOOX.", "C3"), ("XOXXOO.X.", "C1")
+
+
+@pytest.mark.parametrize(
+    ("seat", "turns", "bonus"),
+    [
+        ("first", [FIRST], 0.5),
+        ("second", [SECOND], 0.5),
+        # X could have won by A3, O by B3.
+        ("first", [("XX.OO....", "C1"), FIRST], 0.0),
+        ("second", [("XX.OO.X..", "A3"), SECOND], 0.0),
+    ],
+)
+def test_a_draw_is_forced_unless_a_win_was_missed(seat, turns, bonus):
+    reward, info = finished(seat, turns)
+    assert (reward, info["outcome"], info["reward/forced_draw"]) == (bonus, "draw", bonus)
+
+
+@pytest.mark.parametrize(
+    ("turn", "outcome"), [(("XX.OO....", "A3"), 1.0), (("X...O....", "?"), -1.0)]
+)
+def test_only_a_draw_earns_the_bonus(turn, outcome):
+    reward, info = finished("first", [turn])
+    assert (reward, info["reward/outcome"], info["reward/forced_draw"]) == (outcome, outcome, 0.0)
+
+
+def test_a_win_that_was_missed_is_forgotten_in_the_next_game():
+    env = gym.make(ID, forced_draw_bonus=0.5).unwrapped
+    for board, action in [("XX.OO....", "?"), FIRST]:
+        env.reset(seed=0)
+        env._state = board
+        reward = env.step(action)[1]
+    assert reward == 0.5
+
+
+def test_a_mixed_opponent_is_random_half_of_the_time():
+    # The first legal cell beats random play in most games and perfect play in none.
+    beaten = outcomes(first_legal, range(400))["win"] / 400
+    mixed = outcomes(first_legal, range(400), opponent="mixed")["win"] / 400
+    assert outcomes(first_legal, range(100), opponent="perfect")["win"] == 0
+    assert mixed == pytest.approx(beaten / 2, abs=0.09)
+
+
+def test_a_random_seat_is_the_first_one_half_of_the_time():
+    env = gym.make(ID, seat="random")
+    firsts = sum("as X" in env.reset(seed=seed)[1]["system_prompt"] for seed in range(400))
+    assert 150 < firsts < 250
+
+
+@pytest.mark.parametrize("kwargs", [{"opponent": "human"}, {"seat": "third"}])
+def test_options_that_do_not_exist_show_those_that_do(kwargs):
+    with pytest.raises(ConfigError, match="random"):
+        gym.make(ID, **kwargs)
+
+
+def test_nothing_is_legal_once_the_game_is_over():
+    env = gym.make(ID).unwrapped
+    env.reset(seed=0)
+    assert env.legal_actions() == CELLS
+    env.step("illegal")
+    assert env.legal_actions() == ()
+    with pytest.raises(NoOracle, match="no game is running"):
+        env.oracle_action()
+
+
+def aec(*actions):
+    """The AEC game after the actions."""
+    env = pettingzoo.make("aec", ID)
+    env.reset(seed=0)
+    for action in actions:
+        env.step(action)
+    return env
+
+
+def test_two_agents_take_turns_and_each_sees_the_board_after_the_others_move():
+    env = aec("A1", "B2")
+    assert env.agent_selection == "player_0"
+    observation, reward, terminated, truncated, info = env.last()
+    assert observation == "X A2 A3\nB1 O B3\nC1 C2 C3"
+    assert (reward, terminated, truncated, info) == (0.0, False, False, {})
+    assert observation.dtype == TEXT.dtype
+
+
+def test_the_prompt_waits_for_each_agents_first_turn():
+    env = aec()
+    assert "as X" in env.last()[4]["system_prompt"]
+    env.step("A1")
+    assert "as O" in env.last()[4]["system_prompt"]
+
+
+def test_the_winner_gets_one_and_the_loser_its_loss():
+    env = aec("A1", "B1", "A2", "B2", "A3")
+    ends = {}
+    for agent in env.agent_iter():
+        _, reward, terminated, _, info = env.last()
+        ends[agent] = (reward, terminated, info["outcome"], info["success"], info["reward/outcome"])
+        env.step(None)
+    assert ends == {
+        "player_0": (1.0, True, "win", True, 1.0),
+        "player_1": (-1.0, True, "loss", False, -1.0),
+    }
+
+
+def test_a_full_board_gives_both_nothing():
+    env = aec("A1", "B2", "A2", "B1", "C1", "A3", "B3", "C2", "C3")
+    assert env.rewards == {"player_0": 0.0, "player_1": 0.0}
+    assert {info["outcome"] for info in env.infos.values()} == {"draw"}
+
+
+@pytest.mark.parametrize("moves", [("x",), ("A1", "A1"), ("A1", "A2", "\ud800")])
+def test_an_illegal_action_loses_and_the_other_agent_wins(moves):
+    env = aec(*moves)
+    loser = f"player_{(len(moves) - 1) % 2}"
+    winner = f"player_{len(moves) % 2}"
+    assert env.rewards == {loser: -1.0, winner: 1.0}
+    assert (env.infos[loser]["outcome"], env.infos[winner]["outcome"]) == ("illegal", "win")
+    assert env.terminations == {loser: True, winner: True}
+
+
+def test_order_is_kept_without_a_wrapper():
+    env = pettingzoo.make("aec", ID)
+    with pytest.raises(EpisodeOver, match="no game is running"):
+        env.step("A1")
+    env.reset()
+    with pytest.raises(EnvError, match="player_0 is to move"):
+        env.step(None)
+    env.step("illegal")
+    with pytest.raises(EpisodeOver, match=r"step\(None\)"):
+        env.step("A1")
+    env.step(None)
+    env.step(None)
+    with pytest.raises(EpisodeOver, match="no game is running"):
+        env.observe("player_0")
+
+
+def test_agents_know_their_actions_and_the_oracle_in_turn():
+    env = aec("A1", "B2")
+    assert env.legal_actions() == ("A2", "A3", "B1", "B3", "C1", "C2", "C3")
+    assert env.oracle_action() in env.legal_actions()
+    env.step("x")
+    assert env.legal_actions() == ()
+    with pytest.raises(NoOracle, match="no game is running"):
+        env.oracle_action()
+
+
+def test_a_new_game_may_begin_while_agents_of_the_old_one_wait():
+    env = aec("x")
+    env.step(None)
+    env.reset()
+    env.step("A1")
+    assert (env.agents, env.agent_selection) == (["player_0", "player_1"], "player_1")
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda env: pickle.loads(pickle.dumps(env))])
+@pytest.mark.parametrize("kind", ["aec", "parallel"])
+def test_a_copied_game_goes_on_by_itself(kind, copied):
+    env = pettingzoo.make(kind, ID)
+    env.reset(seed=0)
+    env.step("A1" if kind == "aec" else {"player_0": "A1"})
+    twin = copied(env)
+    twin.step("B2" if kind == "aec" else {"player_1": "B2"})
+    aec_twin, aec_env = (twin, env) if kind == "aec" else (twin._aec_env, env._aec_env)
+    assert aec_twin.observe("player_0") == "X A2 A3\nB1 O B3\nC1 C2 C3"
+    assert aec_env.observe("player_0") == "X A2 A3\nB1 B2 B3\nC1 C2 C3"
+    assert (aec_twin.agent_selection, aec_env.agent_selection) == ("player_0", "player_1")
+
+
+def test_an_aec_game_renders_for_the_agent_that_moves():
+    env = pettingzoo.make("aec", ID, render_mode="html")
+    env.reset()
+    env.step("A1")
+    assert env.render() == "<pre>X A2 A3\nB1 B2 B3\nC1 C2 C3</pre>"
+    with pytest.raises(ConfigError, match="human"):
+        pettingzoo.make("aec", ID, render_mode="human")
+
+
+def test_jointly_only_the_agent_to_move_is_heard():
+    env = pettingzoo.make("parallel", ID)
+    observations, infos = env.reset(seed=0)
+    assert infos["player_1"]["active_agent"] == "player_0"
+    assert observations["player_0"] == observations["player_1"] == "A1 A2 A3\nB1 B2 B3\nC1 C2 C3"
+    observations, rewards, ended, _, infos = env.step({"player_0": "A1", "player_1": "C3"})
+    assert observations["player_1"] == "X A2 A3\nB1 B2 B3\nC1 C2 C3"
+    assert (rewards["player_1"], ended["player_1"]) == (0.0, False)
+    assert infos == {agent: {"active_agent": "player_1"} for agent in ("player_0", "player_1")}
+
+
+def test_a_joint_game_ends_for_both_and_then_refuses_steps():
+    env = pettingzoo.make("parallel", ID)
+    env.reset(seed=0)
+    _, rewards, ended, _, infos = env.step({"player_0": "nonsense"})
+    assert rewards == {"player_0": -1.0, "player_1": 1.0}
+    assert ended == {"player_0": True, "player_1": True}
+    assert infos["player_0"] == {"success": False, "outcome": "illegal", "reward/outcome": -1.0}
+    assert env.agents == []
+    with pytest.raises(EpisodeOver, match="no game is running"):
+        env.step({})
+
+
+def test_jointly_the_agent_to_move_must_act():
+    env = pettingzoo.make("parallel", ID)
+    env.reset(seed=0)
+    with pytest.raises(EnvError, match=r"player_0 is to move, but acted: \['player_1'\]"):
+        env.step({"player_1": "A1"})

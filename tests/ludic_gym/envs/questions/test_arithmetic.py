@@ -1,0 +1,138 @@
+import re
+from collections import Counter
+
+import gymnasium as gym
+import pytest
+
+import ludic_gym  # noqa: F401 (registers the ids)
+from ludic_gym.envs.questions.arithmetic import is_held_out
+from ludic_gym.errors import ConfigError, NoOracle
+
+ID = "ludic/Arithmetic-v0"
+
+
+def problems(count, **kwargs):
+    """Pairs of question and oracle's answer."""
+    env = gym.make(ID, **kwargs)
+    for seed in range(count):
+        text, _ = env.reset(seed=seed)
+        yield text, int(env.unwrapped.oracle_action())
+
+
+def worked_out(text):
+    """The answer, by reading the problem word by word."""
+    total = 0
+    for verb, number in re.findall(r"(has|gets|loses|multiplies them by) (\d+)", text):
+        n = int(number)
+        total = {"has": n, "gets": total + n, "loses": total - n}.get(verb, total * n)
+    return total
+
+
+def test_by_default_it_asks_for_a_two_digit_sum():
+    for text, answer in problems(200):
+        match = re.fullmatch(r"[A-Z][a-z]+ has (\d\d) [a-z]+ and gets (\d\d)\. How many\?", text)
+        assert int(match[1]) + int(match[2]) == answer
+
+
+def test_chains_read_as_one_sentence():
+    text, answer = next(problems(1, operations="-", steps=3, digits=3))
+    assert re.fullmatch(r"\w+ has \d{3} \w+, loses \d+, loses \d+ and loses \d+\. How many\?", text)
+    assert answer == worked_out(text)
+
+
+@pytest.mark.parametrize("digits", [1, 3, 15])
+def test_the_oracle_is_right_about_any_chain_and_nothing_goes_below_zero(digits):
+    for text, answer in problems(100, digits=digits, operations="+-*", steps=4):
+        assert answer == worked_out(text) >= 0
+
+
+def test_operands_have_the_number_of_digits_that_was_asked_for():
+    lengths = {
+        len(number) for text, _ in problems(100, digits=3) for number in re.findall(r"\d+", text)
+    }
+    assert lengths == {3}
+
+
+def test_operations_names_and_things_are_drawn_evenly():
+    texts = [text for text, _ in problems(600, operations="+*")]
+    verbs = Counter("gets" in text for text in texts)
+    names = Counter(text.split()[0] for text in texts)
+    assert abs(verbs[True] - 300) < 60
+    assert set(names) == {"Ann", "Bob", "Cy", "Dee"}
+    assert min(names.values()) > 100
+
+
+def test_one_pair_in_five_is_held_out_in_either_order_for_ever():
+    pairs = [(a, b) for a in range(10, 100) for b in range(10, 100)]
+    held_out = [pair for pair in pairs if is_held_out(*pair)]
+    assert 0.19 < len(held_out) / len(pairs) < 0.21
+    assert all(is_held_out(b, a) for a, b in held_out)
+    # Models were trained on this split: it must not move.
+    assert [b for b in range(10, 40) if is_held_out(47, b)] == [12, 22, 28]
+
+
+@pytest.mark.parametrize("operations", ["+", "-", "*", "+-*"])
+@pytest.mark.parametrize("digits", [1, 2])
+def test_train_and_test_ask_about_different_pairs(digits, operations):
+    def pairs(split):
+        texts = (
+            text for text, _ in problems(300, digits=digits, operations=operations, split=split)
+        )
+        return {tuple(map(int, re.findall(r"\d+", text))) for text in texts}
+
+    assert all(is_held_out(*pair) for pair in pairs("test"))
+    assert not any(is_held_out(*pair) for pair in pairs("train"))
+
+
+@pytest.mark.parametrize(
+    ("answer", "reward"),
+    [("{}", 1.0), ("<answer>{}</answer>", 1.0), ("I say {}", 0.0), ("{}1", 0.0), ("", 0.0)],
+)
+def test_one_answer_ends_the_episode(answer, reward):
+    env = gym.make(ID)
+    env.reset(seed=0)
+    truth = env.unwrapped.oracle_action()
+    text, earned, terminated, truncated, info = env.step(answer.format(truth))
+    assert (text, earned, terminated, truncated) == ("", reward, True, False)
+    assert (info["success"], info["reward/correct"], info["truth"]) == (reward == 1, reward, truth)
+
+
+def test_the_last_info_says_what_was_graded():
+    env = gym.make(ID)
+    env.reset(seed=0)
+    assert env.step("so\n#### 7")[4] == {
+        "success": False,
+        "reward/correct": 0.0,
+        "answer": "7",
+        "rule": "hashes",
+        "truth": env.unwrapped._question.truth,
+    }
+
+
+def test_the_picture_shows_question_answer_and_verdict():
+    env = gym.make(ID, render_mode="ansi")
+    question, _ = env.reset(seed=0)
+    assert env.render() == question
+    env.step("none")
+    assert env.render() == f"{question}\n\nnone\n\nwrong"
+
+
+def test_there_is_no_oracle_without_a_question():
+    with pytest.raises(NoOracle, match="no question is open"):
+        gym.make(ID).unwrapped.oracle_action()
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "complaint"),
+    [
+        ({"digits": 0}, "from 1 to 15, got 0"),
+        ({"digits": 16}, "got 16"),
+        ({"operations": ""}, "got ''"),
+        ({"operations": "+/"}, r"got '\+/'"),
+        ({"steps": 0}, "got 0"),
+        ({"split": "dev"}, "all, train, test, got 'dev'"),
+    ],
+)
+def test_difficulties_that_do_not_exist_are_refused(kwargs, complaint):
+    with pytest.raises(ConfigError, match=complaint):
+        gym.make(ID, **kwargs)

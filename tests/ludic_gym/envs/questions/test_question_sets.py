@@ -1,0 +1,194 @@
+import json
+import re
+from collections import Counter
+from dataclasses import replace
+
+import gymnasium as gym
+import pytest
+
+import ludic_gym  # noqa: F401 (registers the ids)
+from ludic_gym.envs.questions.maths import MATHEnv, last_box
+from ludic_gym.envs.questions.multiple_choice import MultipleChoiceEnv
+from ludic_gym.envs.questions.short_answer import ShortAnswerEnv
+from ludic_gym.errors import ConfigError, DataError
+
+
+def file_of(path, *rows):
+    path = path / "rows.jsonl"
+    path.write_text("\n".join(json.dumps(row) for row in rows))
+    return str(path)
+
+
+@pytest.mark.parametrize("env_id", ["ludic/MATH-v0", "ludic/MultipleChoice-v0"])
+def test_the_oracle_answers_every_bundled_question(env_id):
+    env = gym.make(env_id).unwrapped
+    assert env.num_rows >= 50
+    for row in range(env.num_rows):
+        env.reset(options={"row": row})
+        assert env.step(env.oracle_action())[1] == 1.0
+
+
+def test_options_are_shuffled_by_the_seed_and_every_letter_is_right_in_turn():
+    env = gym.make("ludic/MultipleChoice-v0").unwrapped
+    truths = Counter()
+    for seed in range(400):
+        env.reset(seed=seed)
+        truths[env.oracle_action()] += 1
+    # 100 each is expected, with a standard deviation of 9.
+    assert set(truths) == set("ABCD")
+    assert min(truths.values()) > 60
+
+
+def test_a_choice_reads_line_by_line(tmp_path):
+    data = file_of(tmp_path, {"question": "Which?", "choices": ["x", "y"], "answer": 1})
+    env = MultipleChoiceEnv(data)
+    text, _ = env.reset(seed=0)
+    assert text in ("Which?\nA. x\nB. y", "Which?\nA. y\nB. x")
+    assert f"{env.oracle_action()}. y" in text
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"choices": "xy"}, "must be a list of texts"),
+        ({"choices": ["x"]}, "2 to 26 different texts"),
+        ({"choices": ["x", "x"]}, "2 to 26 different texts"),
+        ({"answer": 2}, "from 0 to 1 or a letter from A to B, got 2"),
+        ({"answer": "C"}, "got 'C'"),
+        ({"answer": "AB"}, "got 'AB'"),
+        ({"answer": ""}, "got ''"),
+        ({"answer": True}, "got True"),
+    ],
+)
+def test_a_row_without_a_right_choice_is_refused(tmp_path, change, complaint):
+    row = {"question": "Which?", "choices": ["x", "y"], "answer": 1, **change}
+    with pytest.raises(DataError, match=f"rows.jsonl line 1: .*{complaint}"):
+        MultipleChoiceEnv(file_of(tmp_path, row))
+
+
+def test_problems_are_chosen_by_level_and_subject():
+    env = MATHEnv(level=2, subject="Geometry")
+    # The circle, the triangle, the distance, the diagonal and the angles.
+    assert env.num_rows == 5
+    with pytest.raises(ConfigError, match=r"no problem has level=5 and subject='Geometry'; .*Alg"):
+        MATHEnv(level=5, subject="Geometry")
+
+
+def test_the_rule_says_how_an_expression_was_compared():
+    env = MATHEnv()
+    env.reset(options={"row": 0})
+    info = env.step(r"\boxed{\frac{38}{24}}")[4]
+    assert (info["success"], info["rule"]) == (True, "boxed, exact")
+
+
+@pytest.mark.parametrize(
+    "change", [{"level": 0}, {"level": "two"}, {"answer": " "}, {"subject": 1}]
+)
+def test_a_problem_without_answer_level_or_subject_is_refused(tmp_path, change):
+    row = {"problem": "1+1?", "answer": "2", "level": 1, "subject": "Algebra", **change}
+    with pytest.raises(DataError, match=f"line 1: .*{next(iter(change))}"):
+        MATHEnv(file_of(tmp_path, row))
+
+
+def test_any_accepted_answer_is_right():
+    env = ShortAnswerEnv()
+    for text in ("<answer>the Nile</answer>", "nile river"):
+        env.reset(options={"row": 3})
+        assert env.step(text)[1] == 1.0
+    env.reset(options={"row": 3})
+    assert env.step("<answer>Nile or Amazon</answer>")[1] == 0.0
+
+
+@pytest.mark.parametrize("answers", [[], "Nile", ["the"], None])
+def test_a_question_without_an_answer_is_refused(tmp_path, answers):
+    with pytest.raises(DataError, match=r"rows.jsonl line 1: "):
+        ShortAnswerEnv(file_of(tmp_path, {"question": "Which river?", "answers": answers}))
+
+
+def test_letters_and_doubled_options_of_published_rows_are_understood(tmp_path):
+    row = {"question": "Which?", "choices": ["x", "y", "x"], "answer": "C"}
+    env = MultipleChoiceEnv(file_of(tmp_path, row))
+    text, _ = env.reset(seed=0)
+    assert sorted(text.splitlines()[1:], key=lambda line: line[3:])[0][3:] == "x"
+    assert len(text.splitlines()) == 3
+    assert f"{env.oracle_action()}. x" in text
+
+
+def test_a_row_of_gpqa_is_a_choice_of_four(tmp_path):
+    wrong = {f"Incorrect Answer {i}": f"no {i}\n" for i in (1, 2, 3)}
+    data = file_of(tmp_path, {"Question": " Which? ", "Correct Answer": "yes\n", **wrong})
+    env = MultipleChoiceEnv(data)
+    text, _ = env.reset(seed=0)
+    assert sorted(line[3:] for line in text.splitlines()[1:]) == ["no 1", "no 2", "no 3", "yes"]
+    assert f"{env.oracle_action()}. yes" in text
+
+
+def test_a_problem_of_the_original_is_read_with_its_boxed_answer(tmp_path):
+    solution = r"First \boxed{1}, no: so $x = \boxed{\frac{1}{2}}$."
+    row = {"problem": "?", "solution": solution, "level": "Level 4", "type": "Algebra"}
+    env = MATHEnv(file_of(tmp_path, row, {**row, "level": "Level ?"}), level=4)
+    assert env.num_rows == 1
+    env.reset()
+    assert env.oracle_action() == r"\boxed{\frac{1}{2}}"
+
+
+@pytest.mark.parametrize(
+    ("solution", "answer"),
+    [(r"\boxed 5.", "5"), (r"$\fbox{a^{2}}$", "a^{2}"), (r"$\boxed 7$", "7"), ("5", "")],
+)
+def test_the_last_box_of_a_solution_is_found_in_every_form(solution, answer):
+    assert last_box(solution) == answer
+
+
+def test_a_solution_without_a_box_is_refused(tmp_path):
+    row = {"problem": "?", "solution": "It is 5.", "level": 1, "type": "Algebra"}
+    with pytest.raises(DataError, match=r"line 2: .*no answer in \\boxed"):
+        MATHEnv(file_of(tmp_path, {**row, "solution": r"\boxed{5}"}, row))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
+def test_maths_is_trained_on_without_the_problems_of_its_test(tmp_path, monkeypatch):
+    pytest.importorskip("datasets", reason="needs the extra `data`")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    row = {"solution": r"\boxed{5}", "level": "Level 1", "type": "Algebra"}
+    for name, split, problems in [
+        ("qwedsacf/competition_math", "train", ["a", "b", "c"]),
+        ("HuggingFaceH4/MATH-500", "test", ["b"]),
+    ]:
+        folder = tmp_path / name / "data"
+        folder.mkdir(parents=True)
+        lines = [json.dumps({**row, "problem": problem}) for problem in problems]
+        (folder / f"{split}.jsonl").write_text("\n".join(lines))
+    env = MATHEnv(split="train")
+    assert [env.reset(options={"row": i})[0] for i in range(env.num_rows)] == ["a", "c"]
+
+
+@pytest.mark.parametrize("env_id", ["GSM8K", "MATH", "MultipleChoice", "ShortAnswer"])
+def test_the_sample_says_everywhere_that_it_is_one(env_id):
+    env = gym.make(f"ludic/{env_id}-v0")
+    assert f"<{env_id}Env sample, " in repr(env)
+    first, last = env.reset(seed=0)[1], env.step("")[4]
+    for info in (first, last):
+        assert info["split"] == "sample"
+        assert info["data"].startswith("sample@")
+
+
+def test_a_file_says_everywhere_which_it_is(tmp_path):
+    row = {"question": "1+1?", "answer": "#### 2"}
+    env = gym.make("ludic/GSM8K-v0", data=file_of(tmp_path, row))
+    _, info = env.reset()
+    assert info["split"] == "file"
+    assert re.fullmatch(r"rows\.jsonl@[0-9a-f]{16}", info["data"])
+    assert f"<GSM8KEnv {info['data']}, 1 rows>" in repr(env)
+
+
+def test_short_answers_may_share_most_of_their_words():
+    for match, reward in [("exact", 0.0), ("f1", 1.0)]:
+        env = gym.make("ludic/ShortAnswer-v0", match=match).unwrapped
+        env.reset(seed=0)
+        # Five words of which four are right: 2 * 4 / 9.
+        env._question = replace(env._question, truth="one two three four")
+        assert env.step("one two three four five")[1] == reward
+    with pytest.raises(ConfigError, match="match is one of exact, f1"):
+        gym.make("ludic/ShortAnswer-v0", match="close")

@@ -1,0 +1,253 @@
+import asyncio
+import json
+import re
+from collections.abc import Callable
+
+import gymnasium as gym
+import pytest
+
+import ludic_gym  # noqa: F401 (registers the ids)
+from ludic_gym.clients.scripted import ScriptedClient
+from ludic_gym.envs.tools.calculator_qa import CalculatorQAEnv
+from ludic_gym.envs.tools.python_tool_math import KINDS, PythonToolMathEnv
+from ludic_gym.envs.tools.retrieval_qa import QUESTIONS, RetrievalQAEnv
+from ludic_gym.envs.tools.tool_calls import ToolCallsEnv
+from ludic_gym.errors import ConfigError, NoOracle
+from ludic_gym.parsers import xml_tag_parser
+from ludic_gym.policies.chat import ChatPolicy
+from ludic_gym.policies.parsed import Parsed
+from ludic_gym.policies.tool_use import TextTools, ToolUse
+from ludic_gym.rollout.episode import run_episode
+from ludic_gym.tools.search import best
+from ludic_gym.types import Task
+
+
+def expression_of(question: str) -> str:
+    return question.removeprefix("What is ").removesuffix("?")
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_calculator_gives_what_the_grader_wants(seed):
+    pytest.importorskip("pydantic_monty", reason="a calculator needs the extra tools")
+    env = CalculatorQAEnv(operations=6)
+    question, _ = env.reset(seed=seed)
+    (calculator,) = env.tools()
+    value = asyncio.run(calculator.function(expression=expression_of(question)))
+    assert env.oracle_action() == value
+    assert env.step(f"<answer>{value}</answer>")[1] == 1.0
+
+
+def numbers(text: str) -> list[int]:
+    return list(map(int, re.findall(r"\d+", text)))
+
+
+def primes_again(text):
+    (limit,) = numbers(text)
+    return sum(n for n in range(2, limit) if all(n % d for d in range(2, int(n**0.5) + 1)))
+
+
+def power_again(text):
+    base, exponent = numbers(text)
+    return sum(int(digit) for digit in str(pow(base, exponent)))
+
+
+def recurrence_again(text):
+    _, _, a, b, n, _, modulus = numbers(text)
+    terms = [1, 1]
+    while len(terms) < n:
+        terms.append(a * terms[-1] + b * terms[-2])
+    return terms[n - 1] % modulus
+
+
+def change_again(text):
+    amount, *coins = numbers(text)
+
+    def ways(left, kinds):
+        if not kinds:
+            return int(left == 0)
+        return sum(ways(left - k, kinds[1:]) for k in range(0, left + 1, kinds[0]))
+
+    return ways(amount, sorted(coins, reverse=True))
+
+
+def divisible_again(text):
+    low, high, p, q, r = numbers(text)
+    return len([n for n in range(low, high + 1) if (not n % p or not n % q) and n % r])
+
+
+def collatz_again(text):
+    low, high = numbers(text)[-2:]
+
+    def length(n):
+        return 1 if n == 1 else 1 + length(3 * n + 1 if n % 2 else n // 2)
+
+    return max(range(low, high + 1), key=lambda n: (length(n), -n))
+
+
+AGAIN: dict[str, Callable[[str], int]] = {
+    "primes": primes_again,
+    "power": power_again,
+    "recurrence": recurrence_again,
+    "change": change_again,
+    "divisible": divisible_again,
+    "collatz": collatz_again,
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_question_about_numbers_is_answered_as_by_another_program(kind):
+    env = PythonToolMathEnv(kinds=kind)
+    for seed in range(2):
+        text, info = env.reset(seed=seed)
+        assert info["kind"] == kind
+        assert int(env.oracle_action()) == AGAIN[kind](text)
+
+
+def test_kinds_that_do_not_exist_are_refused():
+    with pytest.raises(ConfigError, match=r"kinds are some of primes .*, got magic"):
+        PythonToolMathEnv(kinds="primes magic")
+
+
+def test_every_question_to_look_up_can_be_answered_from_its_documents():
+    texts = {document.title: document.text for document in RetrievalQAEnv().documents()}
+    rows = [json.loads(line) for line in QUESTIONS.read_text().splitlines()]
+    assert len(rows) == 50
+    for row in rows:
+        assert set(row["titles"]) <= texts.keys()
+        assert len(row["titles"]) > 1
+        if "How old" not in row["question"]:
+            assert row["answers"][0] in texts[row["titles"][-1]]
+        # No single document holds question and answer.
+        assert not re.search(rf"\b{row['answers'][0]}\b", texts[row["titles"][0]])
+
+
+def test_ages_follow_from_two_years():
+    env = RetrievalQAEnv()
+    texts = {document.title: document.text for document in env.documents()}
+    rows = [json.loads(line) for line in QUESTIONS.read_text().splitlines()]
+    for row in (row for row in rows if "How old" in row["question"]):
+        opened, born = (numbers(texts[title])[0] for title in row["titles"])
+        assert row["answers"] == [str(opened - born)]
+
+
+def test_the_words_of_a_question_find_where_to_begin():
+    pytest.importorskip("bm25s", reason="search needs the extra tools")
+    documents = RetrievalQAEnv().documents()
+    rows = [json.loads(line) for line in QUESTIONS.read_text().splitlines()]
+    found = [[d.title for d in best(documents, row["question"], 3)] for row in rows]
+    assert all(row["titles"][0] in titles for row, titles in zip(rows, found, strict=True))
+
+
+def test_a_policy_with_the_tools_that_an_env_suggests_answers():
+    pytest.importorskip("pydantic_monty", reason="a calculator needs the extra tools")
+    env = gym.make("ludic/CalculatorQA-v0").unwrapped
+
+    def model(messages, sampling):
+        last = messages[-1]["content"]
+        if last.startswith("<tool_result>"):
+            return f"<answer>{last.split()[1]}</answer>"
+        call = {"name": "calculator", "arguments": {"expression": expression_of(last)}}
+        return f"<tool_call>{json.dumps(call)}</tool_call>"
+
+    chat = ChatPolicy(ScriptedClient(model))
+    tooled = ToolUse(chat, env.tools(), protocol=TextTools())
+    policy = Parsed(tooled, xml_tag_parser("answer"))
+    task = Task(env_id="ludic/CalculatorQA-v0", seed=3)
+    rollout = asyncio.run(run_episode(env, policy, task))
+    assert rollout.steps[-1].info["success"]
+    assert len(rollout.steps[-1].decision.completions) == 2
+
+
+def say(name, **arguments):
+    return json.dumps({"name": name, "arguments": arguments})
+
+
+@pytest.fixture
+def errands():
+    env = ToolCallsEnv(errands=1)
+    env.reset(seed=0)
+    return env
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_the_oracle_does_every_errand(count):
+    env = ToolCallsEnv(errands=count)
+    for seed in range(60):
+        env.reset(seed=seed)
+        over = False
+        while not over:
+            _, reward, over, _, info = env.step(env.oracle_action())
+        assert (reward, info["different"]) == (1.0, "")
+
+
+def test_errands_of_every_kind_come_up():
+    texts = {ToolCallsEnv().reset(seed=seed)[0].split()[0] for seed in range(60)}
+    assert texts == {"Cancel", "Move", "Make", "Transfer", "Buy"}
+
+
+def test_to_do_nothing_is_no_success(errands):
+    _, reward, over, _, info = errands.step(say("finish"))
+    assert (reward, over, info["success"]) == (0.0, True, False)
+    assert info["different"]
+
+
+def test_whatever_else_changes_is_no_success():
+    env = ToolCallsEnv(errands=1)
+    env.reset(seed=0)
+    env.step(say("put_in_cart", item="tin mug", quantity=1))
+    while json.loads(env.oracle_action())["name"] != "finish":
+        env.step(env.oracle_action())
+    _, reward, _, _, info = env.step(say("finish"))
+    assert (reward, info["different"]) == (0.0, "cart")
+
+
+def test_whoever_does_not_finish_in_time_has_failed():
+    env = ToolCallsEnv(errands=1, turns=1)
+    env.reset(seed=0)
+    _, reward, over, truncated, info = env.step(env.oracle_action())
+    assert (reward, over, truncated) == (0.0, True, False)
+    assert "not finished" in info["different"]
+
+
+@pytest.mark.parametrize(
+    ("action", "text", "illegal"),
+    [
+        ("{", "Error: that is no tool call: not JSON", True),
+        ("[" * 100_000, "Error: that is no tool call: not JSON", True),
+        ("7", 'Error: a tool call is {"name": ..., "arguments": {...}}', True),
+        (say("fly"), "Error: there is no tool 'fly'; there are list_events, ", True),
+        (say("__init__"), "Error: there is no tool '__init__'", True),
+        (say("state"), "Error: there is no tool 'state'", True),
+        (say("list_events"), "Error: the arguments lack day", True),
+        (say("list_events", day="1"), "Error: 'day' should be of type integer", True),
+        (say("list_events", day=99), "no appointments", False),
+        ("<tool_call>" + say("list_accounts") + "</tool_call>", "daily: ", False),
+        ("<think>{}</think>" + say("list_accounts"), "daily: ", False),
+        (say("cancel_event", number=99), "Error: there is no appointment 99", False),
+        (say("add_event", day=8, hour=9, title="x"), "Error: day 8, 9:00 is no time", False),
+        (say("transfer", source="daily", target="rent", amount=10**6), "Error: 1000000", False),
+        (say("transfer", source="daily", target="daily", amount=1), "Error: 1 cannot", False),
+        (say("transfer", source="daily", target="moon", amount=1), "Error: there is no", False),
+        (say("find_items", kind="mug"), "tin mug: 7\nglass mug: 9\nstone mug: 14", False),
+        (say("put_in_cart", item="yacht", quantity=1), "Error: there are not 1", False),
+        (say("check_out"), "Error: the cart is empty", False),
+    ],
+)
+def test_a_call_that_cannot_be_is_told_why_and_changes_nothing(errands, action, text, illegal):
+    before = errands._world.state()
+    told, reward, over, _, info = errands.step(action)
+    assert told.startswith(text)
+    assert told.endswith("Calls left: 15")
+    assert (reward, over, info["illegal"]) == (0.0, False, illegal)
+    assert errands._world.state() == before
+
+
+def test_appointments_do_not_overlap(errands):
+    errands.step(say("add_event", day=7, hour=17, title="x"))
+    told = errands.step(say("add_event", day=7, hour=17, title="y"))[0]
+    assert told.startswith("Error: day 7, 17:00 is taken by x")
+
+
+def test_there_is_no_oracle_without_an_episode():
+    with pytest.raises(NoOracle):
+        ToolCallsEnv().oracle_action()

@@ -1,0 +1,100 @@
+import json
+import math
+
+import numpy as np
+import pytest
+from golden import losses as golden
+
+from ludic_gym.errors import ConfigError
+from ludic_gym.types import Completion, Decision, Rollout, Step, Task
+from ludic_train.algorithms.batch_credit import (
+    BatchCenteredReturn,
+    ExponentialAdvantage,
+    OverlongPenalty,
+    SeatBaselineReturn,
+    TokenWhitenedReturn,
+)
+from ludic_train.algorithms.credit import EpisodicReturn, GroupNormalizedReturn
+
+
+def rollout(*rewards, tokens=1, group="g", agent="agent"):
+    call = Completion(text="", finish_reason="stop", completion_ids=(7,) * tokens)
+    decision = Decision(action="x", completions=(call,))
+    steps = [Step(observation="", decision=decision, reward=r) for r in rewards]
+    return Rollout(task=Task(env_id="ludic/X-v0", group=group), steps=tuple(steps), agent=agent)
+
+
+def test_the_batch_baseline_is_the_mean_over_all_steps():
+    # Returns 3, 2 and 1, whose mean is 2.
+    assert BatchCenteredReturn()([rollout(1, 2), rollout(1)]) == [[1.0, 0.0], [-1.0]]
+
+
+def test_whitened_returns_equal_the_published_ones():
+    rollouts = [
+        rollout(reward, tokens=tokens)
+        for reward, tokens in zip(golden.INPUTS["reward"], golden.COUNTS, strict=True)
+    ]
+    weights = [w for (w,) in TokenWhitenedReturn()(rollouts)]
+    np.testing.assert_allclose(weights, golden.DATA["advantages"]["reinforce++"], rtol=1e-6)
+
+
+def test_whitening_reaches_back_over_what_tools_say():
+    ((first, last),) = TokenWhitenedReturn()([rollout(0, 1), rollout(0)])[:1]
+    assert first == last > 0
+
+
+def test_equal_returns_are_whitened_to_nothing():
+    assert TokenWhitenedReturn()([rollout(0.1 + 0.2), rollout(0.3)]) == [[0.0], [0.0]]
+    assert TokenWhitenedReturn()([rollout(1.0)]) == [[0.0]]
+
+
+def test_exponential_advantages_are_cut_off():
+    credit = ExponentialAdvantage(GroupNormalizedReturn(divide_by_std=False), 0.5, 4.0)
+    # Advantages -1 and 1: exp(-2), and exp(2) = 7.4 > 4.
+    ((low,), (high,)) = credit([rollout(0), rollout(2)])
+    assert (low, high) == pytest.approx((math.exp(-2), 4.0))
+    assert credit([rollout(0), rollout(2e6)])[1] == pytest.approx([4.0])
+
+
+@pytest.mark.parametrize(
+    ("tokens", "penalty"), [(16384, 0), (17408, -0.25), (18432, -0.5), (20480, -1), (99999, -1)]
+)
+def test_overlong_penalties_equal_the_published_ones(tokens, penalty):
+    assert OverlongPenalty(EpisodicReturn(), 20480, 4096).penalty(tokens) == penalty
+
+
+def test_overlong_completions_lose_reward_before_credit():
+    credit = OverlongPenalty(EpisodicReturn(), max_tokens=10, buffer=4)
+    # 8 tokens are 2 of the 4 in the buffer, in both steps.
+    assert credit([rollout(1, 0, tokens=8)]) == [[0.0, 0.0]]
+
+
+def test_each_seat_is_compared_with_its_own_past():
+    credit = SeatBaselineReturn(decay=0.5)
+    # The first batch starts each mean at its own: 0 for X, 1 for O.
+    games = [rollout(1, agent="X"), rollout(-1, agent="X"), rollout(1, agent="O")]
+    assert credit(games) == [[1.0], [-1.0], [0.0]]
+    # X: 0 -> 0.5 -> -0.25; O stays at 1.
+    assert credit([rollout(1, agent="X"), rollout(0, agent="O")]) == [[1.25], [-1.0]]
+
+
+def test_seat_baselines_go_on_after_json():
+    one, other = SeatBaselineReturn(), SeatBaselineReturn()
+    one([rollout(0.3), rollout(1)])
+    other.load_state_dict(json.loads(json.dumps(one.state_dict())))
+    assert other([rollout(0.7)]) == one([rollout(0.7)])
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: ExponentialAdvantage(EpisodicReturn(), beta=0),
+        lambda: ExponentialAdvantage(EpisodicReturn(), max_weight=0.5),
+        lambda: OverlongPenalty(EpisodicReturn(), 10, 11),
+        lambda: SeatBaselineReturn(1.0),
+        lambda: TokenWhitenedReturn(ddof=2),
+    ],
+)
+def test_settings_that_mean_nothing_are_refused(make):
+    with pytest.raises(ConfigError):
+        make()

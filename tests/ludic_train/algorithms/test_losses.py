@@ -1,0 +1,296 @@
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from golden import losses as golden
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ludic_gym.errors import ConfigError
+from ludic_train.algorithms.aggregation import (
+    ConstantLength,
+    prompt_mean,
+    sequence_mean,
+    token_mean,
+)
+from ludic_train.algorithms.losses import (
+    CISPOLoss,
+    CompositeLoss,
+    EntropyBonus,
+    MaskedCausalLMCrossEntropyLoss,
+    ReinforceLoss,
+    SequenceClippedSurrogateLoss,
+    TokenClippedSurrogateLoss,
+    attachment,
+)
+from ludic_train.errors import LossError, MissingAttachment, MissingLogprobs
+from ludic_train.types import LossBatch, TokenLogprobs
+
+PPO = TokenClippedSurrogateLoss(clip_low=0.2, clip_high=0.28, dual_clip=3.0)
+SFT = MaskedCausalLMCrossEntropyLoss()
+GSPO = SequenceClippedSurrogateLoss(clip_low=0.2, clip_high=0.28)
+CORE = [PPO, TokenClippedSurrogateLoss(), ReinforceLoss(), ReinforceLoss(max_ratio=1.0), SFT]
+WITHOUT_ROWS = [*CORE, CISPOLoss()]
+ALL = [*WITHOUT_ROWS, GSPO, SequenceClippedSurrogateLoss()]
+
+
+def one_token(logprob=-1.0, behavior=-1.0, weight=1.0, entropy=0.0, dtype=torch.float64):
+    """A batch of one token, of scale 1."""
+    out = TokenLogprobs(
+        logprobs=torch.tensor([logprob], dtype=dtype, requires_grad=True),
+        entropy=torch.tensor([entropy], dtype=dtype, requires_grad=True),
+    )
+    known = LossBatch(
+        weight=torch.tensor([weight], dtype=dtype),
+        scale=torch.ones(1, dtype=dtype),
+        row=torch.zeros(1, dtype=torch.int64),
+        num_rows=1,
+        behavior_logprobs=torch.tensor([behavior], dtype=dtype),
+    )
+    return out, known
+
+
+def mean_of(metrics, name):
+    total, count = metrics[name]
+    return (total / count).item()
+
+
+@pytest.mark.parametrize(
+    ("name", "loss", "aggregation"),
+    [
+        ("ppo token_mean", PPO, token_mean),
+        ("ppo sequence_mean", PPO, sequence_mean),
+        ("sft token_mean", SFT, token_mean),
+        ("sft sequence_mean", SFT, sequence_mean),
+        ("gspo", SequenceClippedSurrogateLoss(), sequence_mean),
+        ("gspo wide", SequenceClippedSurrogateLoss(0.2, 0.28), sequence_mean),
+        ("cispo narrow", CISPOLoss(0.8, 1.28), token_mean),
+        ("cispo high only", CISPOLoss(0.0, 1.272), token_mean),
+        ("cispo token_mean", CISPOLoss(), token_mean),
+        ("cispo sequence_mean", CISPOLoss(), sequence_mean),
+        ("cispo prompt_mean", CISPOLoss(), prompt_mean),
+        ("cispo constant_length", CISPOLoss(), ConstantLength(5)),
+    ],
+)
+def test_loss_and_gradient_equal_the_published_ones(name, loss, aggregation):
+    known = golden.batch(aggregation)
+    if loss is SFT:
+        known = replace(known, weight=torch.ones_like(known.weight))
+    value, grad = golden.value_and_grad(loss, known)
+    expected = golden.DATA["losses"][name]
+    # Eight published decimals, times float32 scales.
+    assert value == pytest.approx(expected["loss"], abs=1e-8, rel=1e-7)
+    torch.testing.assert_close(grad.tolist(), expected["grad"], atol=1e-8, rtol=1e-7)
+
+
+@pytest.mark.parametrize("loss", CORE, ids=repr)
+def test_gradient_equals_finite_differences(loss):
+    known = golden.batch(token_mean)
+    # Importance weights are constants in REINFORCE's gradient, so differences must not see them.
+    if loss == ReinforceLoss(max_ratio=1.0):
+        known = replace(known, behavior_logprobs=golden.tokens("new_logp") - 0.5)
+    point = golden.tokens("new_logp")
+
+    def value(logprobs):
+        return loss(TokenLogprobs(logprobs=logprobs, entropy=logprobs), known)[0].item()
+
+    _, grad = golden.value_and_grad(loss, known)
+    step = 1e-6 * torch.eye(len(point), dtype=torch.float64)
+    slopes = [(value(point + d) - value(point - d)) / 2e-6 for d in step]
+    torch.testing.assert_close(grad.tolist(), slopes, atol=1e-8, rtol=1e-6)
+
+
+@pytest.mark.parametrize("loss", WITHOUT_ROWS, ids=repr)
+@given(cut=st.lists(st.booleans(), min_size=14, max_size=14))
+def test_micro_batches_add_up_to_the_update(loss, cut):
+    known, whole = golden.batch(token_mean), golden.forward()
+    chosen = torch.tensor(cut)
+    value, grad = golden.value_and_grad(loss, known, whole)
+    split = torch.zeros_like(grad)
+    total = 0.0
+    for index in (chosen.nonzero().flatten(), (~chosen).nonzero().flatten()):
+        lp = golden.tokens("new_logp")[index].requires_grad_()
+        out = TokenLogprobs(logprobs=lp, entropy=torch.zeros_like(lp))
+        part, part_grad = golden.value_and_grad(loss, golden.sub_batch(known, index), out)
+        total += part
+        split[index] = part_grad
+    assert total == pytest.approx(value, abs=1e-12)
+    torch.testing.assert_close(split, grad, atol=1e-15, rtol=0)
+
+
+@pytest.mark.parametrize("loss", [*ALL, EntropyBonus(), CompositeLoss((PPO, EntropyBonus()))])
+def test_an_empty_micro_batch_gives_zero_and_can_be_differentiated(loss):
+    none = torch.zeros(0)
+    out = TokenLogprobs(logprobs=none.clone().requires_grad_(), entropy=none.requires_grad_())
+    row = torch.zeros(0, dtype=torch.int64)
+    known = LossBatch(weight=none, scale=none, row=row, num_rows=1, behavior_logprobs=none)
+    value, metrics = loss(out, known)
+    value.backward()
+    assert value.item() == 0.0
+    assert all(count.item() == 0 for _, count in metrics.values())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("loss", [*ALL, EntropyBonus(), CompositeLoss((PPO, EntropyBonus()))])
+def test_precision_in_is_precision_out(loss, dtype):
+    value, metrics = loss(*one_token(dtype=dtype))
+    assert value.dtype == dtype
+    assert not value.isnan()
+    assert not any(part.requires_grad for pair in metrics.values() for part in pair)
+
+
+@given(cut=st.lists(st.booleans(), min_size=4, max_size=4))
+def test_micro_batches_of_whole_rows_add_up_for_losses_that_look_at_rows(cut):
+    known = golden.batch(sequence_mean)
+    value, grad = golden.value_and_grad(GSPO, known)
+    chosen = torch.tensor(cut)[known.row]
+    total, split = 0.0, torch.zeros_like(grad)
+    for index in (chosen.nonzero().flatten(), (~chosen).nonzero().flatten()):
+        lp = golden.tokens("new_logp")[index].requires_grad_()
+        part, part_grad = golden.value_and_grad(
+            GSPO, golden.sub_batch(known, index), TokenLogprobs(lp, torch.zeros_like(lp))
+        )
+        total += part
+        split[index] = part_grad
+    assert total == pytest.approx(value, abs=1e-12)
+    torch.testing.assert_close(split, grad, atol=1e-15, rtol=0)
+
+
+@pytest.mark.parametrize(("ratio", "factor"), [(0.5, 0.5), (9.0, 5.0), (0.01, 0.01)])
+def test_cispo_never_loses_a_tokens_gradient(ratio, factor):
+    out, known = one_token(-1.0, -1.0 - math.log(ratio), 3.0)
+    value, metrics = CISPOLoss()(out, known)
+    (grad,) = torch.autograd.grad(value, out.logprobs)
+    assert grad.item() == pytest.approx(-3 * factor)
+    assert mean_of(metrics, "clip_high") == float(ratio > 5)
+
+
+@pytest.mark.parametrize(
+    ("weight", "ratio", "per_token", "slope", "clipped"),
+    [
+        # -A r inside [0.8, 1.28], gradient of -A r with respect to lp is -A r.
+        (1.0, 1.1, -1.1, -1.1, {}),
+        (-1.0, 0.9, 0.9, 0.9, {}),
+        # outside on the side that the weight pushes to: constant, no gradient.
+        (1.0, 1.5, -1.28, 0.0, {"clip_high": 1.0}),
+        (-1.0, 0.5, 0.8, 0.0, {"clip_low": 1.0}),
+        # outside on the other side: pulled back.
+        (1.0, 0.5, -0.5, -0.5, {}),
+        (-1.0, 1.5, 1.5, 1.5, {}),
+        # run away with a bad weight: bounded by -A c = 3, no gradient.
+        (-1.0, 5.0, 3.0, 0.0, {"dual_clip": 1.0}),
+        (2.0, 5.0, -2.56, 0.0, {"clip_high": 1.0}),
+    ],
+)
+def test_clipped_surrogate_by_hand(weight, ratio, per_token, slope, clipped):
+    out, known = one_token(math.log(ratio) - 1.0, -1.0, weight)
+    value, metrics = PPO(out, known)
+    (grad,) = torch.autograd.grad(value, out.logprobs)
+    assert value.item() == pytest.approx(per_token)
+    assert grad.item() == pytest.approx(slope)
+    expected = {"clip_low": 0.0, "clip_high": 0.0, "dual_clip": 0.0} | clipped
+    assert {name: mean_of(metrics, name) for name in metrics} == expected
+
+
+@pytest.mark.parametrize(("ratio", "factor", "truncated"), [(0.5, 0.5, 0.0), (4.0, 2.0, 1.0)])
+def test_reinforce_weighs_by_the_truncated_ratio_and_holds_it_constant(ratio, factor, truncated):
+    # -A min(r, 2) lp with A = 3, lp = -1: gradient -3 min(r, 2).
+    out, known = one_token(-1.0, -1.0 - math.log(ratio), 3.0)
+    value, metrics = ReinforceLoss(max_ratio=2.0)(out, known)
+    (grad,) = torch.autograd.grad(value, out.logprobs)
+    assert value.item() == pytest.approx(3 * factor)
+    assert grad.item() == pytest.approx(-3 * factor)
+    assert mean_of(metrics, "truncated") == truncated
+
+
+@pytest.mark.parametrize(("behavior", "weight"), [(-1e4, 1.0), (-1e4, -1.0), (-math.inf, 1.0)])
+@pytest.mark.parametrize("loss", [PPO, GSPO, CISPOLoss(), ReinforceLoss(max_ratio=2.0)])
+def test_a_runaway_ratio_gives_finite_gradients(loss, behavior, weight):
+    out, known = one_token(-0.1, behavior, weight)
+    value, _ = loss(out, known)
+    (grad,) = torch.autograd.grad(value, out.logprobs)
+    assert value.isfinite()
+    assert grad.isfinite().all()
+
+
+@pytest.mark.parametrize("loss", [PPO, GSPO, CISPOLoss(), ReinforceLoss(max_ratio=2.0)])
+def test_a_ratio_without_the_samplers_logprobs_is_refused(loss):
+    out, known = one_token()
+    with pytest.raises(MissingLogprobs, match="client that returns them"):
+        loss(out, replace(known, behavior_logprobs=None))
+
+
+def test_reinforce_and_cross_entropy_do_not_need_the_samplers_logprobs():
+    out, known = one_token(-1.0, weight=2.0)
+    known = replace(known, behavior_logprobs=None)
+    assert ReinforceLoss()(out, known)[0].item() == 2.0
+    value, metrics = SFT(out, known)
+    assert value.item() == 2.0
+    assert mean_of(metrics, "nll") == 1.0
+
+
+def test_entropy_bonus_pushes_entropy_up():
+    out, known = one_token(entropy=0.5)
+    value, _ = EntropyBonus(0.1)(out, known)
+    (grad,) = torch.autograd.grad(value, out.entropy)
+    assert (value.item(), grad.item()) == pytest.approx((-0.05, -0.1))
+
+
+def test_entropy_has_the_gradient_of_its_definition():
+    # d/dz_k of -sum p log p is -p_k (log p_k + H).
+    logits = torch.tensor([[0.3, -1.0, 2.0]], dtype=torch.float64, requires_grad=True)
+    logp = logits.log_softmax(-1)
+    entropy = -(logp.exp() * logp).sum(-1)
+    out, known = one_token()
+    value, _ = EntropyBonus(1.0)(replace(out, entropy=entropy), known)
+    (grad,) = torch.autograd.grad(value, logits)
+    expected = logp.exp() * (logp + entropy[:, None])
+    torch.testing.assert_close(grad, expected.detach())
+
+
+def test_composite_adds_values_and_metrics():
+    out, known = one_token(-1.0, entropy=2.0)
+    value, metrics = CompositeLoss((SFT, EntropyBonus(0.25)))(out, known)
+    assert value.item() == 1.0 - 0.5
+    assert set(metrics) == {"nll"}
+
+
+def test_composite_refuses_two_terms_with_one_metric():
+    with pytest.raises(LossError, match="nll"):
+        CompositeLoss((SFT, SFT))(*one_token())
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: ReinforceLoss(max_ratio=0.0),
+        lambda: ReinforceLoss(max_ratio=math.nan),
+        lambda: TokenClippedSurrogateLoss(clip_low=0.0),
+        lambda: TokenClippedSurrogateLoss(clip_low=1.5),
+        lambda: TokenClippedSurrogateLoss(clip_high=-0.2),
+        lambda: TokenClippedSurrogateLoss(dual_clip=1.1),
+        lambda: SequenceClippedSurrogateLoss(clip_low=2.0),
+        lambda: CISPOLoss(0.8, 0.28),
+        lambda: EntropyBonus(-0.01),
+        lambda: CompositeLoss(()),
+    ],
+)
+def test_impossible_values_are_refused_at_construction(make):
+    with pytest.raises(ConfigError):
+        make()
+
+
+def test_tensors_that_are_not_one_number_per_token_are_refused():
+    out, known = one_token()
+    with pytest.raises(LossError, match=r"scale is \[1, 1\]"):
+        replace(known, scale=torch.ones(1, 1))
+    with pytest.raises(LossError, match=r"'?forward pass is \[1, 1\]"):
+        SFT(replace(out, logprobs=out.logprobs[:, None]), known)
+
+
+def test_a_missing_attachment_is_named_with_what_is_there():
+    _, known = one_token()
+    known = replace(known, attachments={"teacher": torch.zeros(1)})
+    with pytest.raises(MissingAttachment, match=r"'ref_logprobs'.*teacher"):
+        attachment(known, "ref_logprobs")

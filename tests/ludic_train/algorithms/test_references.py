@@ -1,0 +1,181 @@
+"""Other policies in an update: a reference, and the one that began the batch."""
+
+import copy
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+from two_ranks.learning import random_rows, relative_error, settings, tiny_model
+
+from ludic_gym.errors import ConfigError
+from ludic_train.algorithms.kl import TokenKLLoss
+from ludic_train.algorithms.losses import CompositeLoss, TokenClippedSurrogateLoss
+from ludic_train.algorithms.off_policy import Corrected, TokenTruncation
+from ludic_train.algorithms.presets import make_grpo
+from ludic_train.trainer.forward import forward
+from ludic_train.trainer.microbatches import plan_update
+from ludic_train.trainer.prepare import prepared, reference_model
+from ludic_train.trainer.trainer import Trainer
+from ludic_train.types import PROXIMAL, REFERENCE, SAWBatch
+
+KL = replace(
+    make_grpo(),
+    loss=CompositeLoss((TokenClippedSurrogateLoss(), TokenKLLoss(0.1))),
+    attach=frozenset({REFERENCE}),
+)
+DECOUPLED = replace(
+    make_grpo(),
+    loss=Corrected(TokenClippedSurrogateLoss(0.2, 0.2), TokenTruncation(2.0)),
+    attach=frozenset({PROXIMAL}),
+)
+
+
+class Fixed:
+    """A source that gives the same batch for ever."""
+
+    def __init__(self, items):
+        self.items = items
+
+    async def next_batch(self):
+        return SAWBatch(items=tuple(self.items))
+
+
+def lora_model():
+    torch.manual_seed(0)
+    config = LoraConfig(r=2, target_modules="all-linear", task_type="CAUSAL_LM")
+    return get_peft_model(tiny_model(), config)
+
+
+def logprobs(model, items):
+    """Of the action tokens of each row, by itself."""
+    found = []
+    for item in items:
+        ((alone,),) = plan_update([item], token_budget=100)
+        found.append(forward(model, alone).logprobs.detach())
+    return found
+
+
+def assert_attached(items, name, expected):
+    for item, values in zip(items, expected, strict=True):
+        found = torch.from_numpy(item.attachments[name][item.action_mask])
+        torch.testing.assert_close(found, values, atol=1e-5, rtol=0)
+        assert not item.attachments[name][~item.action_mask].any()
+
+
+async def test_an_adapter_that_is_off_is_the_reference_however_far_it_has_learned():
+    items, model = random_rows(6), lora_model()
+    base = logprobs(tiny_model(), items)
+    trainer = Trainer(model, KL, Fixed(items), cfg=replace(settings(), lr=1e-2))
+    await trainer.train(5)
+    found = prepared(items, model, None, KL, settings(), packing=True)
+    assert_attached(found, REFERENCE, base)
+    moved = torch.cat(logprobs(model, items)) - torch.cat(base)
+    assert float(moved.abs().max()) > 1e-2
+
+
+def test_the_adapter_is_on_again_afterwards_even_after_an_error():
+    items, model = random_rows(2), lora_model()
+    with torch.no_grad():
+        for name, param in model.named_parameters():
+            if "lora_B" in name:
+                param.fill_(0.1)
+    before = torch.cat(logprobs(model, items))
+    with reference_model(model, None, "x") as judge:
+        without = torch.cat(logprobs(judge, items))
+    assert not torch.allclose(without, before, atol=1e-3)
+    with pytest.raises(KeyError), reference_model(model, None, "x"):
+        raise KeyError
+    assert torch.equal(torch.cat(logprobs(model, items)), before)
+
+
+async def test_a_frozen_copy_stays_what_it_was_and_holds_the_policy_back():
+    items, distances = random_rows(6), {}
+    for coefficient in (0.001, 10.0):
+        model = tiny_model()
+        frozen = copy.deepcopy(model)
+        terms = (TokenClippedSurrogateLoss(), TokenKLLoss(coefficient))
+        algo = replace(KL, loss=CompositeLoss(terms))
+        cfg = replace(settings(), lr=3e-3)
+        trainer = Trainer(model, algo, Fixed(items), cfg=cfg, reference=frozen)
+        seen = []
+        await trainer.train(10, lambda v, m, seen=seen: seen.append(m["reference_kl"].value))
+        assert seen[0] == pytest.approx(0.0, abs=1e-6)
+        distances[coefficient] = seen[-1]
+        for param, first in zip(frozen.parameters(), tiny_model().parameters(), strict=True):
+            assert torch.equal(param, first)
+            assert param.grad is None
+    assert distances[10.0] < 0.2 * distances[0.001]
+
+
+def test_a_full_model_without_a_reference_is_told_what_to_give():
+    with pytest.raises(ConfigError, match=r"grpo compares .* Trainer\(reference="):
+        prepared(random_rows(2), tiny_model(), None, KL, settings(), packing=True)
+
+
+async def test_every_update_of_a_batch_is_clipped_to_the_policy_that_began_it():
+    # The same by hand: log-probs of the first params are kept, and each of the four updates (two
+    # passes over all rows, cut in two) takes its rows in one padded batch.
+    items = random_rows(8)
+    cfg = replace(settings(), lr=2e-3, epochs=2, minibatches=2)
+    model, parts = tiny_model(), []
+
+    class Spy(Trainer):
+        def update(self, rows):
+            parts.append(rows)
+            return super().update(rows)
+
+    trainer = Spy(model, DECOUPLED, Fixed(items), cfg=cfg)
+    await trainer.train(4)
+
+    by_hand = tiny_model()
+    assert_attached(
+        [r for p in parts for r in p],
+        PROXIMAL,
+        [lp for p in parts for lp in logprobs(tiny_model(), p)],
+    )
+    optimizer = torch.optim.AdamW(by_hand.parameters(), lr=2e-3, betas=(0.9, 0.95), weight_decay=0)
+    for rows in parts:
+        optimizer.zero_grad()
+        decoupled_loss(by_hand, rows).backward()
+        optimizer.step()
+    for found, expected in zip(model.parameters(), by_hand.parameters(), strict=True):
+        assert relative_error(found, expected.detach()) < 1e-4
+
+
+def decoupled_loss(model, rows):
+    """Mean over rows of the mean over tokens of min(prox / behavior, 2) * clipped surrogate."""
+    total = 0.0
+    for row in rows:
+        at = np.flatnonzero(row.action_mask)
+        ids = torch.from_numpy(row.input_ids.astype(np.int64))
+        everything = model(ids[None]).logits[0].log_softmax(-1)
+        new = everything[at - 1, ids[at]]
+        prox, old, weight = (
+            torch.from_numpy(stream[at])
+            for stream in (row.attachments[PROXIMAL], row.behavior_logprobs, row.weight)
+        )
+        ratio = (new - prox).exp()
+        surrogate = torch.maximum(-weight * ratio, -weight * ratio.clamp(0.8, 1.2))
+        total = total + ((prox - old).exp().clamp(max=2.0) * surrogate).mean()
+    return total / len(rows)
+
+
+def test_in_a_single_update_the_policy_that_began_it_is_the_one_being_updated():
+    items = random_rows(6)
+    (first, second) = (tiny_model(), tiny_model())
+    Trainer(first, DECOUPLED, None, cfg=settings()).update(items)
+    known = [
+        replace(item, attachments={PROXIMAL: stream(item, values)})
+        for item, values in zip(items, logprobs(second, items), strict=True)
+    ]
+    Trainer(second, DECOUPLED, None, cfg=settings()).update(known)
+    for a, b in zip(first.parameters(), second.parameters(), strict=True):
+        assert relative_error(a, b.detach()) < 1e-5
+
+
+def stream(item, values):
+    whole = np.zeros(len(item.input_ids), np.float32)
+    whole[item.action_mask] = values.numpy()
+    return whole

@@ -1,0 +1,157 @@
+"""Checkpoints that are written while training goes on."""
+
+from functools import partial
+from threading import Event
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from two_ranks.learning import random_rows, settings, tiny_model, tokenizer
+
+from ludic_train.algorithms.presets import make_sft
+from ludic_train.checkpoints.async_saver import BackgroundSaver
+from ludic_train.checkpoints.manager import CheckpointManager
+from ludic_train.checkpoints.training_state import resume_training
+from ludic_train.errors import CheckpointError
+from ludic_train.models.load import load_params, save_model
+from ludic_train.sources.offline import OfflineBatchSource
+from ludic_train.trainer.trainer import Trainer
+
+
+def new_trainer():
+    source = OfflineBatchSource(random_rows(8), batch_size=8)
+    return Trainer(tiny_model(), make_sft(), source, cfg=settings())
+
+
+def params_of(trainer):
+    return {name: param.detach().clone() for name, param in trainer.model.named_parameters()}
+
+
+def equal(found, expected):
+    return all(torch.equal(found[name], expected[name]) for name in expected)
+
+
+async def test_training_goes_on_while_what_it_was_is_written(tmp_path):
+    trainer, manager, may_write = new_trainer(), CheckpointManager(tmp_path), Event()
+
+    def write_when_allowed(folder, params):
+        may_write.wait()
+        save_model(trainer.model, tokenizer(), folder, params)
+
+    with BackgroundSaver(manager) as saver:
+        await trainer.train(1)
+        saved = params_of(trainer)
+        saver.save_training(trainer, write_when_allowed)
+        await trainer.train(2)
+        assert manager.steps() == []
+        may_write.set()
+    assert manager.steps() == [1]
+    assert not equal(params_of(trainer), saved)
+    again = new_trainer()
+    resume_training(manager, again)
+    assert (again.version, equal(params_of(again), saved)) == (1, True)
+    await again.train(2)
+    assert equal(params_of(again), params_of(trainer))
+
+
+async def test_shards_are_those_of_the_moment_they_were_saved(tmp_path):
+    trainer, manager, may_write = new_trainer(), CheckpointManager(tmp_path), Event()
+    with BackgroundSaver(manager) as saver:
+        await trainer.train(1)
+        saved = params_of(trainer)
+        saver._threads.submit(may_write.wait)
+        saver.save_shards(trainer)
+        await trainer.train(2)
+        may_write.set()
+    again = new_trainer()
+    resume_training(manager, again)
+    assert (again.version, equal(params_of(again), saved)) == (1, True)
+    await again.train(2)
+    assert equal(params_of(again), params_of(trainer))
+
+
+def full_disk(folder, params):
+    raise OSError("no space left")
+
+
+NEXT = {
+    "save": lambda saver, trainer: saver.save_shards(trainer),
+    "finish": lambda saver, trainer: saver.finish(),
+    "end": lambda saver, trainer: None,
+}
+
+
+def fail_then(next_call, manager):
+    trainer = new_trainer()
+    with BackgroundSaver(manager) as saver:
+        saver.save_training(trainer, full_disk)
+        NEXT[next_call](saver, trainer)
+
+
+@pytest.mark.parametrize("next_call", NEXT)
+def test_what_fails_in_the_background_is_raised_by_the_next_call(tmp_path, next_call):
+    manager = CheckpointManager(tmp_path)
+    with pytest.raises(CheckpointError, match="rank 0: OSError: no space left"):
+        fail_then(next_call, manager)
+    assert manager.steps() == []
+
+
+async def test_after_a_failure_the_next_checkpoint_is_written(tmp_path):
+    trainer, manager = new_trainer(), CheckpointManager(tmp_path)
+    with BackgroundSaver(manager) as saver:
+        saver.save_training(trainer, lambda folder, params: 1 / 0)
+        with pytest.raises(CheckpointError, match="ZeroDivisionError"):
+            saver.finish()
+        saver.save_shards(trainer)
+    assert manager.steps() == [0]
+
+
+def save_then(error, manager, write_model):
+    trainer = new_trainer()
+    with BackgroundSaver(manager) as saver:
+        saver.save_training(trainer, write_model)
+        raise error
+
+
+def test_an_error_of_the_run_is_not_hidden_by_one_of_a_checkpoint(tmp_path, caplog):
+    with pytest.raises(KeyError, match="the run"):
+        save_then(KeyError("the run"), CheckpointManager(tmp_path), full_disk)
+    assert "a checkpoint was not written" in caplog.text
+
+
+async def test_memory_of_one_copy_serves_the_next(tmp_path):
+    trainer, manager = new_trainer(), CheckpointManager(tmp_path, keep_last=3)
+    with BackgroundSaver(manager) as saver:
+        places = []
+        for _ in range(3):
+            await trainer.train(1)
+            saver.save_shards(trainer)
+            saver.finish()
+            places.append({name: t.data_ptr() for name, t in saver._copies.items()})
+    assert places[0] == places[1] == places[2]
+    again = new_trainer()
+    resume_training(manager, again, manager.directory / "step_00000002")
+    await again.train(1)
+    assert equal(params_of(again), params_of(trainer))
+
+
+def test_an_interrupted_run_leaves_the_checkpoint_that_was_being_written(tmp_path):
+    manager = CheckpointManager(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        save_then(KeyboardInterrupt(), manager, lambda folder, params: None)
+    assert manager.steps() == [0]
+
+
+def test_files_of_the_model_are_those_that_it_writes_itself(tmp_path):
+    trainer, manager = new_trainer(), CheckpointManager(tmp_path / "run")
+    with BackgroundSaver(manager) as saver:
+        saver.save_training(trainer, partial(save_model, trainer.model, tokenizer()))
+    save_model(trainer.model, tokenizer(), tmp_path / "model")
+    written = manager.load().model_dir
+    names = {path.name for path in (tmp_path / "model").iterdir()}
+    assert {path.name for path in written.iterdir()} == names
+    expected = load_file(tmp_path / "model" / "model.safetensors")
+    found = load_file(written / "model.safetensors")
+    assert found.keys() == expected.keys()
+    assert equal(found, expected)
+    load_params(tiny_model(1), written)

@@ -1,0 +1,294 @@
+import json
+import math
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+from ludic_gym.errors import ConfigError
+from ludic_train.checkpoints.manager import (
+    CheckpointManager,
+    load_checkpoint,
+    optimizer_tensors,
+    restore_optimizer,
+    restore_rng,
+    rng_state,
+)
+from ludic_train.errors import CheckpointError, CheckpointNotFound
+
+
+def write_model(directory: Path) -> None:
+    (directory / "config.json").write_text("{}")
+
+
+def save(manager, step, value=0.0, state=None):
+    tensors = {"x": torch.full((3,), value)}
+    return manager.save(step, write_model=write_model, tensors=tensors, state=state or {"n": step})
+
+
+def names(directory):
+    return sorted(path.name for path in Path(directory).iterdir())
+
+
+def test_what_was_saved_is_loaded(tmp_path):
+    state = {"version": 7, "lr": 0.1 + 0.2, "source": {"cursor": [1, 2]}, "note": "é"}
+    path = save(CheckpointManager(tmp_path), 7, 0.1, state)
+    assert names(tmp_path) == ["step_00000007"]
+    assert names(path) == ["model", "optimizer.safetensors", "state.json"]
+    loaded = CheckpointManager(tmp_path).load("latest")
+    assert (loaded.path, loaded.step, loaded.state) == (path, 7, state)
+    assert torch.equal(loaded.tensors["x"], torch.full((3,), 0.1))
+    assert (loaded.model_dir / "config.json").is_file()
+
+
+def test_views_and_graphs_are_saved_as_plain_tensors(tmp_path):
+    live = torch.arange(6.0, requires_grad=True).reshape(2, 3).T
+    manager = CheckpointManager(tmp_path)
+    manager.save(1, write_model=write_model, tensors={"t": live, "n": torch.tensor(3.0)}, state={})
+    tensors = manager.load().tensors
+    assert torch.equal(tensors["t"], live.detach())
+    assert tensors["n"].shape == ()
+
+
+def test_the_oldest_go_after_a_new_one_is_complete(tmp_path):
+    manager = CheckpointManager(tmp_path, keep_last=2)
+    for step in (1, 2, 3):
+        save(manager, step)
+    assert manager.steps() == [2, 3]
+    assert names(tmp_path) == ["step_00000002", "step_00000003"]
+
+
+def test_killed_while_an_old_one_is_removed_it_no_longer_looks_complete(tmp_path, monkeypatch):
+    manager = CheckpointManager(tmp_path, keep_last=1)
+    save(manager, 1)
+
+    def killed(path):
+        (path / "optimizer.safetensors").unlink()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(shutil, "rmtree", killed)
+    with pytest.raises(KeyboardInterrupt):
+        save(manager, 2)
+    assert manager.steps() == [2]
+
+
+def test_a_save_that_fails_keeps_the_old_ones_and_is_cleaned_up_by_the_next(tmp_path):
+    manager = CheckpointManager(tmp_path, keep_last=1)
+    save(manager, 1)
+
+    def fails(directory):
+        (directory / "half").write_text("x")
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        manager.save(2, write_model=fails, tensors={}, state={})
+    assert manager.load().step == 1
+    save(manager, 3)
+    assert names(tmp_path) == ["step_00000003"]
+
+
+def test_nothing_is_overwritten(tmp_path):
+    manager = CheckpointManager(tmp_path)
+    save(manager, 5)
+    for step in (5, 4):
+        with pytest.raises(CheckpointError, match=f"step {step}.*directory of its own"):
+            save(manager, step)
+
+
+def test_an_exact_path_is_taken_or_refused_never_replaced(tmp_path):
+    manager = CheckpointManager(tmp_path)
+    save(manager, 1)
+    save(manager, 2)
+    assert manager.load(tmp_path / "step_00000001").step == 1
+    with pytest.raises(CheckpointNotFound, match=r"_00000003;.* has step_00000001, step_00000002"):
+        manager.load(tmp_path / "step_00000003")
+
+
+def test_a_torn_checkpoint_is_ignored_and_named_where_there_is_nothing_else(tmp_path):
+    (tmp_path / "step_00000004.incomplete").mkdir()
+    (tmp_path / "step_00000004.incomplete" / "state.json").write_text("{}")
+    (tmp_path / "step_00000005").mkdir()
+    manager = CheckpointManager(tmp_path)
+    with pytest.raises(CheckpointNotFound, match=r"step_00000004\.incomplete, step_00000005"):
+        manager.load("latest")
+    with pytest.raises(CheckpointNotFound):
+        manager.load(tmp_path / "step_00000004.incomplete")
+    save(manager, 3)
+    assert manager.load("latest").step == 3
+
+
+def test_an_empty_or_missing_directory_has_no_latest(tmp_path):
+    for directory in (tmp_path, tmp_path / "missing"):
+        with pytest.raises(CheckpointNotFound, match=str(directory)):
+            CheckpointManager(directory).load("latest")
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("state.json", "{"), ("optimizer.safetensors", "short"), ("state.json", '{"schema": 99}')],
+)
+def test_a_damaged_checkpoint_is_an_error_not_another_checkpoint(tmp_path, name, content):
+    manager = CheckpointManager(tmp_path)
+    save(manager, 1)
+    (save(manager, 2) / name).write_text(content)
+    with pytest.raises(CheckpointError, match="step_00000002"):
+        manager.load("latest")
+
+
+@pytest.mark.parametrize("state", [{"loss": math.nan}, {"path": Path("x")}])
+def test_a_state_that_json_cannot_hold_is_refused_before_anything_is_written(tmp_path, state):
+    with pytest.raises(CheckpointError, match="JSON"):
+        save(CheckpointManager(tmp_path), 1, state=state)
+    assert names(tmp_path) == []
+
+
+def test_at_least_one_checkpoint_is_kept(tmp_path):
+    with pytest.raises(ConfigError, match="0"):
+        CheckpointManager(tmp_path, keep_last=0)
+
+
+def make_training(seed=0):
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 1))
+    return model, torch.optim.AdamW(model.parameters(), lr=0.01, fused=True)
+
+
+def train(model, optimizer, updates):
+    """Updates that draw from all three generators."""
+    for _ in range(updates):
+        noise = random.random() + np.random.rand()
+        loss = (model(torch.randn(16, 4)) - noise).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
+def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(tmp_path):
+    model, optimizer = make_training()
+    train(model, optimizer, 3)
+    random.gauss(0, 1)  # leaves a second value behind, which is state too
+    CheckpointManager(tmp_path).save(
+        3,
+        write_model=lambda directory: torch.save(model.state_dict(), directory / "params"),
+        tensors=optimizer_tensors(optimizer, model),
+        state={"rng": rng_state()},
+    )
+    train(model, optimizer, 4)
+    drawn = (random.gauss(0, 1), np.random.randn(), torch.randn(()).item())
+
+    loaded = CheckpointManager(tmp_path).load()
+    resumed, fresh = make_training(seed=1)
+    resumed.load_state_dict(torch.load(loaded.model_dir / "params"))
+    restore_optimizer(fresh, resumed, loaded.tensors)
+    restore_rng(loaded.state["rng"])
+    train(resumed, fresh, 4)
+    assert (random.gauss(0, 1), np.random.randn(), torch.randn(()).item()) == drawn
+    for param, expected in zip(resumed.parameters(), model.parameters(), strict=True):
+        assert torch.equal(param, expected)
+
+
+def test_a_restored_optimizer_does_not_share_memory_with_its_origin():
+    model, optimizer = make_training()
+    train(model, optimizer, 1)
+    other, fresh = make_training()
+    restore_optimizer(fresh, other, optimizer_tensors(optimizer, model))
+    before = {k: v.clone() for k, v in optimizer_tensors(fresh, other).items()}
+    train(model, optimizer, 1)
+    after = optimizer_tensors(fresh, other)
+    assert set(before) == set(after)
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_optimizer_tensors_are_named_after_parameters():
+    model, optimizer = make_training()
+    assert optimizer_tensors(optimizer, model) == {}
+    train(model, optimizer, 1)
+    assert "exp_avg_sq/2.weight" in optimizer_tensors(optimizer, model)
+    assert len(optimizer_tensors(optimizer, model)) == 4 * 3  # exp_avg, exp_avg_sq, step
+
+
+def test_optimizer_state_of_another_model_is_refused():
+    model, optimizer = make_training()
+    train(model, optimizer, 1)
+    tensors = optimizer_tensors(optimizer, model)
+    other = nn.Sequential(nn.Linear(4, 9), nn.Dropout(0.5), nn.Linear(9, 1))
+    with pytest.raises(CheckpointError, match=r"0\.weight is \[8, 4\].*\[9, 4\]"):
+        restore_optimizer(torch.optim.AdamW(other.parameters()), other, tensors)
+    small = nn.Sequential(nn.Linear(4, 8))
+    with pytest.raises(CheckpointError, match=r"2\.bias"):
+        restore_optimizer(torch.optim.AdamW(small.parameters()), small, tensors)
+    with pytest.raises(CheckpointError, match="no parameters of the model"):
+        optimizer_tensors(optimizer, small)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="refused only where there is no device")
+def test_the_random_state_of_a_missing_device_is_refused():
+    with pytest.raises(CheckpointError, match="CUDA"):
+        restore_rng({**rng_state(), "cuda": "AA=="})
+
+
+SAVES_FOREVER = """
+import sys, torch
+from pathlib import Path
+from ludic_train.checkpoints.manager import CheckpointManager
+
+def write_model(directory):
+    for i in range(20):
+        (directory / f"part{i}").write_bytes(bytes(50_000))
+
+manager = CheckpointManager(Path(sys.argv[1]), keep_last=2)
+for step in range(manager.steps()[-1] + 1 if manager.steps() else 1, 10**6):
+    tensors = {"x": torch.full((200_000,), float(step))}
+    manager.save(step, write_model=write_model, tensors=tensors, state={"n": step})
+    print(step, flush=True)
+"""
+
+
+def saved_until_killed(directory, after_s):
+    """The last step that the child knew to be saved when it was killed."""
+    child = subprocess.Popen(
+        [sys.executable, "-c", SAVES_FOREVER, str(directory)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert child.stdout is not None
+    first = child.stdout.readline()
+    time.sleep(after_s)
+    child.send_signal(signal.SIGKILL)
+    rest, _ = child.communicate()
+    return int((first + rest).split()[-1])
+
+
+@pytest.mark.parametrize("after_s", [0.05, 0.31])
+def test_killed_in_the_middle_of_a_save_the_last_complete_one_is_intact(tmp_path, after_s):
+    for attempt in range(2):
+        known = saved_until_killed(tmp_path, after_s + 0.013 * attempt)
+        loaded = CheckpointManager(tmp_path).load("latest")
+        assert loaded.step >= known
+        assert loaded.state == {"n": loaded.step}
+        assert torch.equal(loaded.tensors["x"], torch.full((200_000,), float(loaded.step)))
+        assert sum(p.stat().st_size for p in loaded.model_dir.iterdir()) == 20 * 50_000
+    save(CheckpointManager(tmp_path), 10**6)
+    assert not list(tmp_path.glob("*.incomplete"))
+
+
+def test_files_are_plain_json_and_safetensors(tmp_path):
+    path = save(CheckpointManager(tmp_path), 1, 2.0)
+    assert json.loads((path / "state.json").read_text()) == {
+        "schema": 1,
+        "step": 1,
+        "state": {"n": 1},
+    }
+    assert set(load_file(path / "optimizer.safetensors")) == {"x"}
+    assert load_checkpoint(path).step == 1

@@ -1,0 +1,174 @@
+"""Runs that are killed at some update go on as if nothing had happened."""
+
+import os
+import random
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from two_ranks.learning import random_rows, relative_error, settings, tiny_model, tokenizer
+
+from ludic_train.algorithms.presets import make_grpo, make_ppo
+from ludic_train.algorithms.value_head import add_value_head
+from ludic_train.checkpoints.manager import CheckpointManager
+from ludic_train.checkpoints.training_state import resume_training, save_training
+from ludic_train.errors import CheckpointNotFound
+from ludic_train.models.load import save_model
+from ludic_train.sources.offline import OfflineBatchSource
+from ludic_train.trainer.trainer import Trainer
+from ludic_train.types import REWARDS
+
+TESTS = Path(__file__).parents[2]
+UPDATES = 12
+
+
+def start(kind, out, ranks, updates=UPDATES):
+    """One process per rank, as torchrun would start them, but each to be killed by its own id."""
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(TESTS)}
+    if ranks > 1:
+        address = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(port), "WORLD_SIZE": str(ranks)}
+        environment |= address
+    return [
+        subprocess.Popen(
+            [sys.executable, "-m", "two_ranks.resume", kind, str(out), str(updates)],
+            env=environment | ({"RANK": str(rank)} if ranks > 1 else {}),
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(ranks)
+    ]
+
+
+def finish(processes):
+    for process in processes:
+        _, errors = process.communicate(timeout=240)
+        assert process.returncode == 0, errors[-3000:]
+
+
+def kill_at(update, out, processes):
+    """SIGKILL once that checkpoint is there or a later one."""
+    while max(CheckpointManager(out / "checkpoints").steps(), default=0) < update:
+        assert processes[0].poll() is None, processes[0].communicate()[1][-3000:]
+        time.sleep(0.002)
+    for process in processes:
+        process.kill()
+    for process in processes:
+        process.communicate()
+
+
+KINDS = [
+    ("tied", 1),
+    ("full", 1),
+    ("copies", 2),
+    ("background lora", 1),
+    ("background pieces", 2),
+    pytest.param("lora", 1, marks=pytest.mark.slow),
+    pytest.param("pieces", 2, marks=pytest.mark.slow),
+    pytest.param("background tied", 1, marks=pytest.mark.slow),
+    pytest.param("background shards", 2, marks=pytest.mark.slow),
+    pytest.param("shards", 2, marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize(("kind", "ranks"), KINDS)
+def test_a_run_killed_at_any_update_goes_on_bit_for_bit(kind, ranks, tmp_path):
+    straight, killed = tmp_path / "straight", tmp_path / "killed"
+    straight.mkdir()
+    killed.mkdir()
+    finish(start(kind, straight, ranks))
+    kill_at(random.randint(1, UPDATES - 4), killed, start(kind, killed, ranks))
+    assert not (killed / "final.safetensors").exists()
+    finish(start(kind, killed, ranks))
+    expected = load_file(straight / "final.safetensors")
+    found = load_file(killed / "final.safetensors")
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    if "shards" in kind or "pieces" in kind:
+        go_on_alone(straight, killed, expected)
+
+
+@pytest.mark.parametrize(
+    ("alone", "together"),
+    [("tied", "pieces"), pytest.param("lora", "lora_pieces", marks=pytest.mark.slow)],
+)
+def test_a_run_of_one_process_goes_on_with_two(alone, together, tmp_path):
+    straight, grown = tmp_path / "straight", tmp_path / "grown"
+    straight.mkdir()
+    grown.mkdir()
+    finish(start(alone, straight, ranks=1))
+    finish(start(alone, grown, ranks=1, updates=UPDATES // 2))
+    finish(start(together, grown, ranks=2))
+    expected = load_file(straight / "final.safetensors")
+    found = load_file(grown / "final.safetensors")
+    assert found.keys() == expected.keys()
+    assert all(relative_error(found[name], expected[name]) < 1e-5 for name in expected)
+
+
+def go_on_alone(straight, killed, expected):
+    """Two ranks' checkpoint of an earlier update, gone on with by one process."""
+    manager = CheckpointManager(killed / "checkpoints")
+    trainer = new_trainer()
+    resume_training(manager, trainer, manager._path(UPDATES - 1))
+    trainer.update([trainer.batch_source._row_at(trainer.batch_source.taken + k) for k in range(8)])
+    params = dict(trainer.model.named_parameters())
+    for name, param in expected.items():
+        assert relative_error(params[name], param) < 1e-5
+
+
+def new_trainer():
+    source = OfflineBatchSource(random_rows(20), batch_size=8, seed=1)
+    return Trainer(tiny_model(), make_grpo(), source, cfg=settings(60))
+
+
+def save(manager, trainer, **options):
+    save_training(manager, trainer, partial(save_model, trainer.model, tokenizer()), **options)
+
+
+async def test_what_the_caller_adds_comes_back(tmp_path):
+    manager, trainer = CheckpointManager(tmp_path), new_trainer()
+    await trainer.train(1)
+    save(manager, trainer, extra={"stage": 3})
+    assert resume_training(manager, new_trainer()) == {"stage": 3}
+
+
+async def test_a_value_head_goes_on_too(tmp_path):
+    def with_critic(seed):
+        model = tiny_model(seed)
+        add_value_head(model)
+        rows = [replace(row, attachments={REWARDS: row.weight}) for row in random_rows(8)]
+        source = OfflineBatchSource(rows, batch_size=8)
+        return Trainer(model, make_ppo(), source, cfg=settings())
+
+    manager, straight, again = CheckpointManager(tmp_path), with_critic(0), with_critic(1)
+    await straight.train(2)
+    save(manager, straight)
+    resume_training(manager, again)
+    await straight.train(2)
+    await again.train(2)
+    assert again.model.value_head.weight.abs().sum() > 0
+    for a, b in zip(straight.model.parameters(), again.model.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_auto_starts_anew_where_nothing_was_saved(tmp_path):
+    assert resume_training(CheckpointManager(tmp_path / "none"), new_trainer(), "auto") is None
+
+
+async def test_a_wrong_path_is_an_error_though_there_are_others(tmp_path):
+    manager, trainer = CheckpointManager(tmp_path), new_trainer()
+    await trainer.train(1)
+    save(manager, trainer)
+    with pytest.raises(CheckpointNotFound, match="step_00000009"):
+        resume_training(manager, new_trainer(), tmp_path / "step_00000009")
+    with pytest.raises(CheckpointNotFound):
+        resume_training(CheckpointManager(tmp_path / "none"), new_trainer(), "latest")

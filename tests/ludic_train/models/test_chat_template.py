@@ -1,0 +1,141 @@
+"""Tokens for text that nobody recorded tokens of."""
+
+import pytest
+
+from ludic_gym.contexts import FullDialog, LatestObservation
+from ludic_gym.types import Completion, Decision, Rollout, Step, Task
+from ludic_train.errors import UntrainableRollout
+from ludic_train.models.chat_template import dialog_rollout, render_chat, with_token_ids
+from ludic_train.models.tokenizer import make_tokenizer
+from ludic_train.rows import items_from
+
+TOKENIZER = make_tokenizer(["what is it? a cat, of course"] * 20)
+
+
+def played(*turns):
+    """A rollout of (observation, decision) pairs."""
+    steps = [Step(observation=seen, decision=d, reward=0.0) for seen, d in turns]
+    return Rollout(task=Task(env_id="ludic/X-v0"), steps=tuple(steps))
+
+
+def typed(action):
+    return Decision(action=action)
+
+
+def texts(ids, mask):
+    """The stretches of tokens that are trained, as text."""
+    spans, last = [], False
+    for token, on in zip(ids.tolist(), mask.tolist(), strict=True):
+        if on and not last:
+            spans.append([])
+        if on:
+            spans[-1].append(token)
+        last = on
+    return [TOKENIZER.decode(span) for span in spans]
+
+
+def rows(rollout):
+    return items_from([rollout], [[1.0] * len(rollout.steps)])
+
+
+def test_what_was_typed_and_the_end_of_turn_are_trained_and_nothing_else():
+    rollout = played(("what?", typed("a cat")), ("sure?", typed("of course")))
+    made = with_token_ids(rollout, TOKENIZER, FullDialog(), system_prompt="Guess.", reply="<{}>")
+    (row,) = rows(made)
+    assert texts(row.input_ids, row.action_mask) == ["<a cat><|im_end|>", "<of course><|im_end|>"]
+    messages = [
+        {"role": "system", "content": "Guess."},
+        {"role": "user", "content": "what?"},
+        {"role": "assistant", "content": "<a cat>"},
+        {"role": "user", "content": "sure?"},
+    ]
+    assert list(made.steps[1].decision.completions[0].prompt_ids) == render_chat(
+        TOKENIZER, messages
+    )
+
+
+def test_a_context_that_forgets_makes_a_row_per_turn():
+    rollout = played(("what?", typed("a cat")), ("sure?", typed("yes")))
+    assert len(rows(with_token_ids(rollout, TOKENIZER, LatestObservation()))) == 2
+
+
+def test_what_a_model_said_is_kept_though_no_action_was_parsed_from_it():
+    call = Completion(text="hm, a cat", finish_reason="stop")
+    made = with_token_ids(
+        played(("what?", Decision(action=None, completions=(call,)))), TOKENIZER, FullDialog()
+    )
+    (row,) = rows(made)
+    assert texts(row.input_ids, row.action_mask) == ["hm, a cat<|im_end|>"]
+
+
+def test_a_step_of_several_calls_has_lost_what_was_said_between_them():
+    call = Completion(text="x", finish_reason="stop")
+    rollout = played(("what?", Decision(action="x", completions=(call, call))))
+    with pytest.raises(UntrainableRollout, match="has 2 model calls"):
+        with_token_ids(rollout, TOKENIZER, FullDialog())
+
+
+def changed(old, new):
+    tokenizer = make_tokenizer(["what is it? a cat"] * 20)
+    assert old in tokenizer.chat_template
+    tokenizer.chat_template = tokenizer.chat_template.replace(old, new)
+    return tokenizer
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reply"),
+    [
+        ("{{ m['content'] }}", "{{ m['content'] | trim }}", " a cat "),
+        ("{{ m['content'] }}", "{{ m['content'].split('</think>')[-1] }}", "hm</think>a cat"),
+        ("<|im_end|>", "</s>", "a cat"),
+    ],
+    ids=["trims", "hides thoughts", "another end of turn"],
+)
+def test_a_template_that_writes_replies_otherwise_is_refused(old, new, reply):
+    with pytest.raises(UntrainableRollout, match="but the chat template writes"):
+        with_token_ids(played(("what?", typed(reply))), changed(old, new), FullDialog())
+
+
+def test_other_tokens_of_the_same_text_are_no_reason_to_refuse():
+    # The template writes a newline after the role; one that begins the reply stays a token of its
+    # own where the reply is encoded by itself, whatever the two become together.
+    made = with_token_ids(played(("what?", typed("\n\na cat"))), TOKENIZER, FullDialog())
+    (row,) = rows(made)
+    assert texts(row.input_ids, row.action_mask) == ["\n\na cat<|im_end|>"]
+
+
+def test_every_assistant_message_of_a_dialog_is_imitated():
+    dialog = [
+        {"role": "user", "content": "what?"},
+        {"role": "assistant", "content": "a cat"},
+        {"role": "user", "content": "sure?"},
+        {"role": "assistant", "content": "of course"},
+    ]
+    (row,) = rows(dialog_rollout(dialog, TOKENIZER))
+    assert texts(row.input_ids, row.action_mask) == ["a cat<|im_end|>", "of course<|im_end|>"]
+
+
+def test_nobodys_words_can_end_a_turn():
+    dialog = [
+        {"role": "user", "content": "say <|im_end|>"},
+        {"role": "assistant", "content": "<|im_end|>"},
+    ]
+    (row,) = rows(dialog_rollout(dialog, TOKENIZER))
+    end = TOKENIZER.eos_token_id
+    assert row.input_ids[row.action_mask].tolist().count(end) == 1
+    assert row.input_ids[row.action_mask][-1] == end
+
+
+@pytest.mark.parametrize(
+    ("dialog", "why"),
+    [
+        ([{"role": "user", "content": "what?"}], r"\['user'\] has no assistant message"),
+        (
+            [{"role": "assistant", "content": None, "tool_calls": [{"id": "1"}]}],
+            "message 0 of a dialog holds tool calls",
+        ),
+    ],
+)
+def test_a_dialog_that_shows_nothing_is_refused(dialog, why):
+    with pytest.raises(UntrainableRollout, match=why):
+        dialog_rollout(dialog, TOKENIZER)

@@ -1,0 +1,122 @@
+import pytest
+import torch
+
+from ludic_train.models import logprobs
+from ludic_train.models.logprobs import action_logprobs
+from ludic_train.models.tiny import make_tiny_model
+from ludic_train.models.tokenizer import make_tokenizer
+
+
+@pytest.fixture(scope="module")
+def model():
+    tokenizer = make_tokenizer(["a b c"])
+    return make_tiny_model(tokenizer, hidden_size=16, num_layers=2, num_heads=2, num_kv_heads=1)
+
+
+ROWS = torch.tensor([[5, 9, 7, 3, 8, 2], [4, 6, 1, 2, 0, 0]])
+ROW = torch.tensor([0, 0, 0, 1, 1])
+COLUMN = torch.tensor([2, 4, 5, 1, 3])
+TEMPERATURE = torch.tensor([1.0, 1.0, 1.0, 0.5, 0.5])
+
+
+def reference(model):
+    """log softmax(logits[t - 1] / T) of the token at t, from the whole logits, row by row."""
+    found = []
+    for row, column, temperature in zip(ROW, COLUMN, TEMPERATURE, strict=True):
+        tokens = ROWS[row][: 6 if row == 0 else 4]
+        logits = model(tokens[None]).logits[0, column - 1] / temperature
+        found.append(logits.log_softmax(-1))
+    return torch.stack(found)
+
+
+def test_logprobs_are_those_of_the_token_given_what_came_before_it(model):
+    out = action_logprobs(model, ROWS, ROW, COLUMN, TEMPERATURE)
+    expected = reference(model).gather(1, ROWS[ROW, COLUMN][:, None])[:, 0]
+    torch.testing.assert_close(out.logprobs, expected, atol=1e-5, rtol=0)
+
+
+def test_entropies_are_those_of_the_same_distributions(model):
+    out = action_logprobs(model, ROWS, ROW, COLUMN, TEMPERATURE)
+    expected = torch.distributions.Categorical(logits=reference(model)).entropy()
+    torch.testing.assert_close(out.entropy, expected, atol=1e-5, rtol=0)
+
+
+def test_chunks_change_neither_values_nor_gradients(model, monkeypatch):
+    def values_and_gradient():
+        model.zero_grad()
+        out = action_logprobs(model, ROWS, ROW, COLUMN, TEMPERATURE)
+        (out.logprobs.sum() - 0.3 * out.entropy.sum()).backward()
+        return out, torch.cat([p.grad.flatten() for p in model.parameters()])
+
+    whole, whole_gradient = values_and_gradient()
+    monkeypatch.setattr(logprobs, "CHUNK_TOKENS", 2)
+    cut, cut_gradient = values_and_gradient()
+    torch.testing.assert_close(cut.logprobs, whole.logprobs, atol=1e-6, rtol=0)
+    torch.testing.assert_close(cut_gradient, whole_gradient, atol=1e-5, rtol=1e-4)
+
+
+def test_what_padding_holds_does_not_matter(model):
+    other = ROWS.clone()
+    other[1, 4:] = 77
+    first = action_logprobs(model, ROWS, ROW, COLUMN, TEMPERATURE)
+    second = action_logprobs(model, other, ROW, COLUMN, TEMPERATURE)
+    assert torch.equal(first.logprobs, second.logprobs)
+
+
+def bfloat16_model():
+    tokenizer = make_tokenizer(["a b c"])
+    return make_tiny_model(tokenizer, hidden_size=64, num_layers=1).bfloat16()
+
+
+def float32_head(model):
+    """Log-probs at the temperatures from 16-bit hidden states, everything after them float32."""
+    hidden = model.model(ROWS)[0][ROW, COLUMN - 1].float()
+    logits = hidden @ model.lm_head.weight.float().T / TEMPERATURE[:, None]
+    return logits.log_softmax(-1).gather(1, ROWS[ROW, COLUMN][:, None])[:, 0]
+
+
+def test_of_16_bit_params_the_logits_are_float32():
+    model = bfloat16_model()
+    out = action_logprobs(model, ROWS, ROW, COLUMN, TEMPERATURE)
+    expected = float32_head(model)
+    assert out.logprobs.dtype == out.entropy.dtype == torch.float32
+    torch.testing.assert_close(out.logprobs, expected, atol=2e-6, rtol=0)
+    rounded = model(ROWS).logits[ROW, COLUMN - 1].float() / TEMPERATURE[:, None]
+    rounded = rounded.log_softmax(-1).gather(1, ROWS[ROW, COLUMN][:, None])[:, 0]
+    assert float((rounded - expected).detach().abs().max()) > 1e-3
+
+
+def test_gradients_of_16_bit_params_are_those_of_the_float32_logits_rounded_once():
+    model, other = bfloat16_model(), bfloat16_model()
+    action_logprobs(model, ROWS, ROW, COLUMN, TEMPERATURE).logprobs.sum().backward()
+    float32_head(other).sum().backward()
+    for (name, a), b in zip(model.named_parameters(), other.parameters(), strict=True):
+        assert a.grad.dtype == torch.bfloat16
+        scale = b.grad.float().norm()
+        assert float((a.grad.float() - b.grad.float()).norm() / scale) < 0.02, name
+
+
+def kept_for_backward(tokens, vocabulary):
+    """Bytes that the head keeps for the backward pass, its weight aside."""
+    head = torch.nn.Linear(8, vocabulary, bias=False)
+    hidden = torch.randn(tokens, 8, requires_grad=True)
+    storages = {}
+
+    def keep(tensor):
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() != head.weight.untyped_storage().data_ptr():
+            storages[storage.data_ptr()] = (storage.nbytes(), tensor)
+        return tensor
+
+    targets = torch.zeros(tokens, dtype=torch.int64)
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        out = logprobs._chunked(head, hidden, targets, torch.ones(tokens))
+    assert out[0].requires_grad
+    return sum(size for size, _ in storages.values())
+
+
+def test_what_is_kept_for_the_backward_pass_does_not_grow_with_the_vocabulary(monkeypatch):
+    monkeypatch.setattr(logprobs, "CHUNK_TOKENS", 16)
+    small, large = kept_for_backward(128, 100), kept_for_backward(128, 10_000)
+    assert large == small
+    assert large < 0.01 * 128 * 10_000 * 4

@@ -1,0 +1,441 @@
+"""What only a server can do to a queue: refuse, forget, fall silent, and change its clock."""
+
+import asyncio
+import random
+import shutil
+import subprocess
+import traceback
+from contextlib import suppress
+from itertools import count
+
+import pytest
+from faulty_network import BACK, Network
+from redis.asyncio import Redis
+from redis_server import PROGRAM, RedisServer, free_port, needs_redis, speaks_tls
+
+from ludic_train.errors import QueueError, QueueReset, QueueUnavailable
+from ludic_train.pipeline.queues import redis_stream
+from ludic_train.pipeline.queues.base import ActorReport, Progress, Trained, TrainerReport
+from ludic_train.pipeline.queues.open_queue import open_queue
+from ludic_train.pipeline.queues.redis_stream import RedisQueue
+
+pytestmark = needs_redis
+FRESH = TrainerReport(version=0, groups_per_batch=2, max_lag=3)
+ACTOR = ActorReport(name="one", running=0, version=0)
+numbers = count()
+
+
+async def take_over(queue, **changes):
+    return await queue.take_over(FRESH, **{"kept": "", "held": 0, "released": 0, **changes})
+
+
+@pytest.fixture
+async def made(redis_server):
+    """Makes queues of the shared server, and closes them."""
+    key, found = f"r{next(numbers)}", []
+
+    def make(url=redis_server.url, **options):
+        found.append(RedisQueue(url, key, **options))
+        return found[-1]
+
+    yield make
+    for queue in found:
+        await queue.aclose()
+
+
+@pytest.fixture
+async def own_server(tmp_path):
+    server = RedisServer(tmp_path)
+    yield server
+    server.stop()
+
+
+async def test_a_password_and_a_database_stand_in_the_url(made, tmp_path):
+    server = RedisServer(tmp_path, "--requirepass", "pa:ss")
+    try:
+        good = made(f"redis://:pa%3Ass@127.0.0.1:{server.port}/3")
+        await good.push("a", b"a")
+        for wrong in ("", ":other@"):
+            queue = made(f"redis://{wrong}127.0.0.1:{server.port}/3")
+            with pytest.raises(QueueError, match="user and password") as refused:
+                await queue.push("b", b"b")
+            assert not isinstance(refused.value, QueueUnavailable)
+        assert (await made(f"redis://:pa%3Ass@127.0.0.1:{server.port}/2").status()).queued == 0
+        assert (await good.status()).queued == 1
+    finally:
+        server.stop()
+
+
+async def test_a_user_who_may_only_touch_the_queue_is_enough(made, tmp_path):
+    rule = "user actor on >p@:/?#ss ~{jobs}:* -@all +@stream +@hash +@list +@string +@keyspace "
+    rule += "+@scripting +@transaction +@connection +info"
+    (tmp_path / "acl").write_text(f"user default off\n{rule}\n")
+    server = RedisServer(tmp_path, "--aclfile", str(tmp_path / "acl"))
+    try:
+        url = f"redis://actor:p%40%3A%2F%3F%23ss@127.0.0.1:{server.port}/3"
+        queue = RedisQueue(url, "jobs")
+        await take_over(queue)
+        assert (await queue.admit(ACTOR, 4)).granted == 4
+        await queue.push("a", b"a")
+        (entry,) = await queue.read(1)
+        await queue.attempt([entry])
+        await queue.settle(
+            Progress(trainer=FRESH, trained=[Trained(id=entry.id, key="a", lag=0)], held=1)
+        )
+        await queue.push("b", b"b")
+        await queue.discard((await queue.read(1))[0], "dead", "no group")
+        assert [letter.key for letter in await queue.dead_letters()] == ["b"]
+        assert (await queue.status()).counts == {"trained": 1, "dead": 1}
+        await queue.leave("one")
+        with pytest.raises(QueueError, match=r"Redis refused: .*permission"):
+            await made(url).push("a", b"a")
+        await queue.aclose()
+    finally:
+        server.stop()
+
+
+async def test_a_server_on_this_machine_may_be_reached_by_its_socket(made, tmp_path):
+    socket = tmp_path / "redis.sock"
+    server = RedisServer(tmp_path, "--unixsocket", str(socket), "--requirepass", "p@ss")
+    try:
+        queue = made(f"unix://:p%40ss@{socket}?db=3")
+        await queue.push("a", b"a")
+        assert (await queue.status()).queued == 1
+        assert (await made(f"redis://:p%40ss@127.0.0.1:{server.port}/3").status()).queued == 1
+        assert (await made(f"redis://:p%40ss@127.0.0.1:{server.port}/0").status()).queued == 0
+    finally:
+        server.stop()
+
+
+@pytest.fixture
+def encrypted(tmp_path):
+    """A server that speaks TLS, and the URL of it."""
+    if shutil.which("openssl") is None or PROGRAM is None or not speaks_tls():
+        pytest.skip("there is no openssl here, or a redis-server without TLS")
+    words = "req -x509 -newkey rsa:2048 -nodes -days 2 -keyout key.pem -out cert.pem"
+    names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
+    subprocess.run(
+        ["openssl", *words.split(), *names], cwd=tmp_path, check=True, capture_output=True
+    )
+    cert, port = tmp_path / "cert.pem", free_port()
+    tls = ["--tls-port", str(port), "--tls-cert-file", str(cert), "--tls-auth-clients", "no"]
+    server = RedisServer(tmp_path, *tls, "--tls-key-file", str(tmp_path / "key.pem"))
+    yield server, f"rediss://localhost:{port}/0?ssl_ca_certs={cert}"
+    server.stop()
+
+
+async def test_the_connection_may_be_encrypted(made, encrypted):
+    _, url = encrypted
+    queue = made(url)
+    await queue.push("a", b"a")
+    assert (await queue.status()).queued == 1
+    with pytest.raises(QueueUnavailable, match="certificate"):
+        await made(url.partition("?")[0]).push("b", b"b")
+
+
+async def test_a_server_that_says_no_goodbye_lets_a_trainer_end(encrypted, monkeypatch):
+    monkeypatch.setattr(redis_stream, "TIMEOUT_S", 1.5)
+    server, url = encrypted
+    queue = RedisQueue(url, "k")
+    await queue.push("a", b"a")
+    server.pause()
+    await asyncio.wait_for(queue.aclose(), 60)
+    server.kill()
+    # The loop is told of the end, and closes what was left half open.
+    await asyncio.sleep(0.5)
+
+
+async def test_a_read_whose_answer_was_cut_off_is_not_repeated_in_silence(made, redis_server):
+    network = Network(redis_server.port)
+    await network.start()
+    near = made()
+    far = RedisQueue(network.url, near._names["groups"][1:].partition("}")[0])
+    await take_over(far)
+    for key in "abc":
+        await near.push(key, b"")
+    assert [entry.key for entry in await far.read(1)] == ["a"]
+    network.cut_after(BACK, 10)
+    with pytest.raises(QueueUnavailable):
+        await far.read(5)
+    assert [entry.key for entry in await far.read(5)] == ["b", "c"]
+    await far.aclose()
+    await network.close()
+
+
+@pytest.mark.parametrize("url", ["http://localhost", "localhost:6379"])
+def test_a_url_that_names_no_queue_is_refused(url):
+    with pytest.raises(QueueError, match="names no queue"):
+        open_queue(url, "k")
+
+
+@pytest.mark.parametrize(
+    ("rest", "said"),
+    [
+        ("?socket_timeout=abc", "Invalid value for 'socket_timeout'"),
+        ("?timeout=3", "unexpected keyword argument 'timeout'"),
+        ("three", "the database 'three' is no number"),
+        ("three?db=2", "the database 'three' is no number"),
+        ("?decode_responses=true", "remove decode_responses"),
+    ],
+)
+def test_a_url_that_asks_for_what_there_is_not_is_refused(rest, said):
+    with pytest.raises(QueueError, match=said):
+        open_queue(f"redis://localhost:6379/{rest}", "k")
+
+
+@pytest.mark.parametrize("sign", ["#", "/", "?"])
+def test_a_password_that_breaks_the_url_is_not_quoted(sign):
+    with pytest.raises(QueueError, match=r"redis://\.\.\.@host:6379/0.*with %40 for @") as refused:
+        open_queue(f"redis://me:sec{sign}ret@host:6379/0", "k")
+    said = "".join(traceback.format_exception(refused.value))
+    assert "sec'" not in said
+    with pytest.raises(QueueError, match=r"'http://\.\.\.@host' names no queue"):
+        open_queue(f"http://me:sec{sign}ret@host", "k")
+
+
+async def test_a_server_that_is_not_there_is_named_as_such(made):
+    with pytest.raises(QueueUnavailable, match=r"ConnectionError: .*connecting"):
+        await made(f"redis://127.0.0.1:{free_port()}/0").push("a", b"a")
+
+
+async def test_a_server_that_lost_everything_is_told_from_another_trainer(made, own_server):
+    queue = made(own_server.url)
+    await take_over(queue)
+    await queue.push("a", b"a")
+    (a,) = await queue.read(1)
+    own_server.kill()
+    with pytest.raises(QueueUnavailable):
+        await queue.read(1)
+    own_server.start()
+    with pytest.raises(QueueReset):
+        await queue.read(1)
+    with pytest.raises(QueueReset):
+        await queue.settle(Progress(trainer=FRESH, trained=[Trained(id=a.id, key="a", lag=0)]))
+    await take_over(queue)
+    await queue.push("b", b"b")
+    assert [entry.key for entry in await queue.read(1)] == ["b"]
+
+
+@pytest.mark.parametrize("how", ["delete", "flushall", "rename"])
+async def test_a_stream_that_somebody_removes_while_it_is_read_is_taken_over_again(
+    made, own_server, how
+):
+    queue, server = made(own_server.url), Redis.from_url(own_server.url)
+    await take_over(queue)
+    waiting = asyncio.ensure_future(queue.read(1))
+    await asyncio.sleep(0.3)
+    stream = queue._names["groups"]
+    await getattr(server, how)(*{"delete": [stream], "flushall": [], "rename": [stream, "x"]}[how])
+    # Redis 6.2 goes on waiting; Redis 7 and Valkey say what happened, in words of their own.
+    with suppress(QueueUnavailable, QueueReset):
+        assert await waiting == []
+    assert (await queue.status()).pending == 0
+    with pytest.raises(QueueReset):
+        await queue.read(1)
+    await take_over(queue)
+    await queue.push("a", b"")
+    assert [entry.key for entry in await queue.read(1)] == ["a"]
+    await server.aclose()
+
+
+async def test_a_server_that_forgot_the_queue_gives_no_id_again(made, own_server):
+    # What was read, and is not settled, is known by its id: another must not have the same.
+    queue, server = made(own_server.url), Redis.from_url(own_server.url)
+    stream = queue._names["groups"]
+    for sequence in (9, 10):
+        await server.xadd(stream, {"k": "future", "d": b""}, id=f"4102444800000-{sequence}")
+    await take_over(queue)
+    nine, ten = await queue.read(2)
+    await server.flushall()
+    await take_over(queue, kept=nine.id, released=1)
+    await queue.push("now", b"")
+    assert (await queue.read(1))[0].id == "4102444800000-11"
+    assert ten.id == "4102444800000-10"
+    await server.aclose()
+
+
+async def test_a_server_whose_memory_is_full_makes_actors_wait_and_lets_the_trainer_go_on(
+    made, own_server
+):
+    queue, server = made(own_server.url), Redis.from_url(own_server.url)
+    await queue.push("a", b"a")
+    await queue.push("b", b"b")
+    await server.config_set("maxmemory", 1)
+    with pytest.raises(QueueUnavailable, match="maxmemory"):
+        await queue.push("c", b"c")
+    with pytest.raises(QueueUnavailable, match="maxmemory"):
+        await queue.admit(ACTOR, 1)
+    await take_over(queue)
+    a, b = await queue.read(2)
+    await queue.attempt([a])
+    done = [Trained(id=a.id, key="a", lag=0)]
+    await queue.settle(Progress(trainer=FRESH, trained=done, released=1, release=[a.id]))
+    await queue.discard(b, "dead", "no group")
+    status = await queue.status()
+    assert (status.queued, status.counts) == (0, {"trained": 1, "dead": 1})
+    await server.aclose()
+
+
+async def test_a_server_that_would_remove_groups_to_make_room_is_refused(made, own_server):
+    queue, server = made(own_server.url), Redis.from_url(own_server.url)
+    await server.config_set("maxmemory", 10**9)
+    await server.config_set("maxmemory-policy", "allkeys-lru")
+    with pytest.raises(QueueError, match=r"allkeys-lru: .*set maxmemory-policy noeviction"):
+        await take_over(queue)
+    await server.config_set("maxmemory-policy", "volatile-lru")
+    await take_over(queue)
+    await server.aclose()
+
+
+async def test_entries_that_somebody_trims_away_are_no_entries(made, redis_server):
+    queue, server = made(), Redis.from_url(redis_server.url)
+    await take_over(queue)
+    for key in "abc":
+        await queue.push(key, b"")
+    await queue.read(1)
+    # The answer to this one was lost.
+    queue._again = True
+    stream = queue._names["groups"]
+    await server.xreadgroup(f"trainer-{queue._epoch}", "trainer", {stream: ">"})
+    await server.xtrim(stream, maxlen=1, approximate=False)
+    assert [entry.key for entry in await queue.read(5)] == ["c"]
+    assert (await queue.status()).queued == 1
+    await server.aclose()
+
+
+async def test_entries_whose_delivery_was_lost_are_read_after_all(made, own_server, monkeypatch):
+    monkeypatch.setattr(redis_stream, "TIMEOUT_S", 1.5)
+    queue, other = made(own_server.url), Redis.from_url(own_server.url)
+    await take_over(queue)
+    for key in "abc":
+        await queue.push(key, b"")
+    assert [entry.key for entry in await queue.read(1)] == ["a"]
+    own_server.pause()
+    with pytest.raises(QueueUnavailable):
+        await queue.read(5)
+    own_server.go_on()
+    # The server has answered by now, to a connection that nobody listens to.
+    stream = queue._names["groups"]
+    (group,) = await other.xinfo_groups(stream)
+    assert group["pending"] == 3
+    await queue.push("d", b"")
+    assert [entry.key for entry in await queue.read(5)] == ["b", "c"]
+    assert [entry.key for entry in await queue.read(5)] == ["d"]
+    await other.aclose()
+
+
+async def test_an_actor_that_reports_no_more_holds_no_room(made, redis_server, monkeypatch):
+    monkeypatch.setattr(redis_stream, "ALIVE_MS", 30)
+    queue = made()
+    await take_over(queue)
+    assert (await queue.admit(ActorReport(name="dies", running=0, version=0), 8)).granted == 8
+    while (await queue.status()).actors:
+        pass
+    assert (await queue.admit(ActorReport(name="lives", running=0, version=0), 8)).granted == 8
+    server = Redis.from_url(redis_server.url)
+    for part in ("running", "actors"):
+        assert await server.hkeys(queue._names[part]) == [b"lives"]
+    await queue.leave("lives")
+    for part in ("running", "actors"):
+        assert await server.hkeys(queue._names[part]) == []
+    await server.aclose()
+
+
+async def test_what_was_read_is_never_dropped_and_not_counted_so(made):
+    roomy, full = made(), made(max_queued=2, when_full="drop-oldest")
+    await take_over(roomy)
+    for key in "abcd":
+        await roomy.push(key, b"")
+    read = await roomy.read(4)
+    await full.push("e", b"")
+    assert (await roomy.status()).counts["dropped"] == 1
+    await roomy.settle(
+        Progress(
+            trainer=FRESH,
+            trained=[Trained(id=each.id, key=each.key, lag=0) for each in read],
+            released=4,
+            release=[each.id for each in read],
+        )
+    )
+    assert (await roomy.status()).queued == 0
+    await full.push("f", b"")
+    assert [entry.key for entry in await roomy.read(1)] == ["f"]
+
+
+async def test_pushes_that_are_cancelled_at_any_moment_leave_the_queue_usable(made):
+    # An actor cancels groups that became too old, and shares one connection among all.
+    queue, dice = made(), random.Random(0)
+    for number in range(80):
+        data = str(number).encode() * 100_000
+        pushing = asyncio.ensure_future(queue.push(str(number), data))
+        await asyncio.sleep(dice.random() * 0.004)
+        pushing.cancel()
+        with suppress(asyncio.CancelledError):
+            await pushing
+        assert (await queue.status()).trainer is None
+    await take_over(queue)
+    await queue.push("last", b"last")
+    found = []
+    while not found or found[-1].key != "last":
+        found += await queue.read(50)
+    assert all(entry.data == entry.key.encode() * 100_000 for entry in found[:-1])
+    assert len({entry.key for entry in found}) == len(found)
+
+
+async def test_dead_letters_take_a_bounded_place(made, redis_server, monkeypatch):
+    monkeypatch.setattr(redis_stream, "DEAD_LETTERS", 2)
+    queue, server = made(), Redis.from_url(redis_server.url)
+    await take_over(queue)
+    for number in range(300):
+        await queue.push(str(number), b"")
+    for _ in range(5):
+        for entry in await queue.read(60):
+            await queue.discard(entry, "dead", "no group")
+    # Redis trims whole blocks of at most a hundred.
+    assert await server.xlen(queue._names["dead"]) <= 102
+    await server.aclose()
+
+
+async def test_a_clock_that_jumps_forward_is_forgiven_at_the_next_report(made, redis_server):
+    # Every lifetime ends at once: that is all that a server's clock decides.
+    queue, server = made(), Redis.from_url(redis_server.url)
+    await take_over(queue)
+    one, two = (ActorReport(name=name, running=0, version=0) for name in ("one", "two"))
+    assert (await queue.admit(one, 8)).granted == 8
+    await server.delete(queue._alive + "one")
+    assert (await queue.admit(two, 0)).granted == 0
+    assert (await queue.admit(ActorReport(name="one", running=8, version=0), 1)).granted == 0
+    assert (await queue.admit(two, 1)).granted == 0
+    await server.aclose()
+
+
+async def test_a_clock_that_jumps_back_keeps_the_order_and_loses_nothing(made, redis_server):
+    # The stream has seen the year 2100; what is pushed now must come after that all the same.
+    queue, server = made(), Redis.from_url(redis_server.url)
+    stream = queue._names["groups"]
+    await server.xadd(stream, {"k": "future", "d": b""}, id="4102444800000-0")
+    await queue.push("now", b"")
+    await take_over(queue)
+    future, now = await queue.read(2)
+    assert (future.key, now.key) == ("future", "now")
+    # A server that forgot the stream begins anew, and still after what a checkpoint covers.
+    await server.delete(stream)
+    await take_over(queue, kept=now.id, released=2)
+    await queue.push("later", b"")
+    assert [entry.key for entry in await queue.read(1)] == ["later"]
+    await server.aclose()
+
+
+async def test_what_a_stranger_added_arrives_as_an_entry_that_no_group_can_be_read_from(
+    made, redis_server
+):
+    queue, server = made(), Redis.from_url(redis_server.url)
+    await server.xadd(queue._names["groups"], {"whatever": b"\xff"})
+    await server.xadd(queue._names["groups"], {"k": b"\xff\xfe", "d": b"x"})
+    await take_over(queue)
+    first, second = await queue.read(2)
+    assert (first.key, first.data) == ("", b"")
+    assert second.data == b"x"
+    await queue.discard(first, "dead", "truncated")
+    assert [letter.reason for letter in await queue.dead_letters()] == ["truncated"]
+    await server.aclose()

@@ -1,0 +1,118 @@
+import sqlite3
+import subprocess
+import sys
+from threading import Timer
+
+import pytest
+
+from ludic_train.errors import QueueError, QueueReset, QueueUnavailable
+from ludic_train.pipeline.queues import sqlite as spool
+from ludic_train.pipeline.queues.base import ActorReport, TrainerReport
+from ludic_train.pipeline.queues.open_queue import open_queue
+from ludic_train.pipeline.queues.sqlite import SpoolQueue
+
+FRESH = TrainerReport(version=0, groups_per_batch=2, max_lag=3)
+ENDLESS = """
+import asyncio, sys
+from itertools import count
+from ludic_train.pipeline.queues.sqlite import SpoolQueue
+
+async def push():
+    queue = SpoolQueue(sys.argv[1])
+    for i in count():
+        await queue.push(str(i), str(i).encode() * 1000)
+        print(i, flush=True)
+
+asyncio.run(push())
+"""
+
+
+async def take_over(queue):
+    return await queue.take_over(FRESH, kept="", held=0, released=0)
+
+
+async def test_every_group_that_was_pushed_outlives_a_kill(tmp_path):
+    path = tmp_path / "queue.sqlite3"
+    command = [sys.executable, "-c", ENDLESS, str(path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        seen = [process.stdout.readline() for _ in range(30)]
+        process.kill()
+        seen += process.stdout.readlines()
+    said = int(seen[-1])
+    queue = SpoolQueue(path)
+    await take_over(queue)
+    found = await queue.read(10_000)
+    # One more may have been pushed when the kill came before the word of it.
+    assert [entry.key for entry in found[: said + 1]] == [str(i) for i in range(said + 1)]
+    assert len(found) <= said + 2
+    assert all(entry.data == entry.key.encode() * 1000 for entry in found)
+    await queue.aclose()
+
+
+async def test_a_clock_that_jumps_either_way_only_forgets_who_is_there_until_they_report():
+    now = [100.0]
+    queue = SpoolQueue(clock=lambda: now[0])
+    await take_over(queue)
+    one, two = (ActorReport(name=name, running=0, version=0) for name in ("one", "two"))
+    for jumped in (-50.0, 1e6):
+        now[0] = 100.0
+        assert (await queue.admit(one, 8)).granted == 8
+        now[0] = jumped
+        assert (await queue.status()).actors == []
+        assert (await queue.admit(two, 0)).granted == 0
+        await queue.admit(ActorReport(name="one", running=8, version=0), 0)
+        assert (await queue.admit(two, 1)).granted == 0
+        await queue.leave("one")
+        await queue.leave("two")
+
+
+async def test_a_file_that_is_no_queue_is_refused(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text("no database, and long enough to be seen as one " * 10)
+    with pytest.raises(QueueError, match="cannot open the queue"):
+        SpoolQueue(path)
+    with pytest.raises(QueueError, match="is its folder there"):
+        SpoolQueue(tmp_path / "missing" / "queue.sqlite3")
+
+
+async def test_a_file_that_was_emptied_is_taken_over_again(tmp_path):
+    queue, other = SpoolQueue(tmp_path / "q"), SpoolQueue(tmp_path / "q")
+    await take_over(queue)
+    await queue.push("a", b"")
+    other._db.execute("DELETE FROM state")
+    with pytest.raises(QueueReset):
+        await queue.read(1)
+    await take_over(queue)
+    assert [entry.key for entry in await queue.read(1)] == ["a"]
+    for each in (queue, other):
+        await each.aclose()
+
+
+def test_a_url_without_a_file_is_refused():
+    with pytest.raises(QueueError, match="'file://' names no queue"):
+        open_queue("file://", "k")
+
+
+async def test_a_file_that_somebody_else_is_making_is_waited_for(tmp_path):
+    other = sqlite3.connect(tmp_path / "q", isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN IMMEDIATE")
+    other.execute("CREATE TABLE theirs (x)")
+    done = Timer(0.3, other.close)
+    done.start()
+    queue = SpoolQueue(tmp_path / "q")
+    await queue.push("a", b"")
+    assert (await queue.status()).queued == 1
+    await queue.aclose()
+    done.join()
+
+
+async def test_a_file_that_somebody_else_keeps_locked_is_unavailable(tmp_path, monkeypatch):
+    monkeypatch.setattr(spool, "BUSY_S", 0.1)
+    mine, other = SpoolQueue(tmp_path / "q"), SpoolQueue(tmp_path / "q")
+    other._db.execute("BEGIN IMMEDIATE")
+    with pytest.raises(QueueUnavailable, match="locked"):
+        await mine.push("a", b"")
+    other._db.execute("ROLLBACK")
+    await mine.push("a", b"")
+    for queue in (mine, other):
+        await queue.aclose()

@@ -1,0 +1,80 @@
+"""What actors know of the servers that they ask."""
+
+from contextlib import asynccontextmanager
+
+import pytest
+from fake_vllm.fleet import running
+
+from ludic_gym.clients.vllm_tokens import VLLMTokenClient
+from ludic_gym.errors import ClientError
+from ludic_train.pipeline.server_versions import ServedVersions
+
+
+def render(messages, reply_comes):
+    return [1, 2, 3]
+
+
+@asynccontextmanager
+async def watched(count, every_s=0.0):
+    """Servers, a client of theirs, and their versions."""
+    async with running(count, {}) as servers:
+        urls = [server.url for server in servers]
+        client = VLLMTokenClient(urls, render)
+        served = ServedVersions([f"{url}/v1" for url in urls], [client], every_s=every_s)
+        yield servers, client, served
+        await served.aclose()
+        await client.aclose()
+
+
+async def test_nothing_may_be_played_until_all_servers_have_a_version():
+    async with watched(2) as ((one, other), client, served):
+        assert await served.refresh() is None
+        one.version = "0"
+        assert await served.refresh() is None
+        other.version = "0"
+        assert await served.refresh() == 0
+        assert client.policy_version == 0
+
+
+async def test_the_version_is_that_of_the_server_which_is_behind():
+    async with watched(2) as ((one, other), client, served):
+        one.version, other.version = "12", "9"
+        assert (await served.refresh(), client.policy_version) == (9, 9)
+        other.version = "12"
+        assert (await served.refresh(), client.policy_version) == (12, 12)
+
+
+async def test_a_run_that_goes_back_takes_the_version_with_it():
+    async with watched(1) as ((server,), _, served):
+        for version in (40, 20, 21):
+            server.version = str(version)
+            assert await served.refresh() == version
+
+
+async def test_a_server_that_lost_what_was_published_is_an_error_until_it_has_it_again():
+    async with watched(2) as ((one, other), _, served):
+        one.version = other.version = "4"
+        await served.refresh()
+        other.version = "default"
+        with pytest.raises(ClientError, match=f"{other.url} has params that it calls 'default'"):
+            await served.refresh()
+        other.version = "4"
+        assert await served.refresh() == 4
+
+
+async def test_a_server_that_is_gone_is_an_error_until_it_is_back():
+    async with watched(1) as ((server,), _, served):
+        server.version = "4"
+        assert await served.refresh() == 4
+        await server.stop()
+        with pytest.raises(ClientError, match="weight_info"):
+            await served.refresh()
+        await server.start()
+        assert await served.refresh() == 4
+
+
+async def test_many_looks_are_few_questions():
+    async with watched(1, every_s=3600) as ((server,), _, served):
+        server.version = "4"
+        assert [await served.refresh() for _ in range(50)] == [4] * 50
+        assert server.calls.count("/weight_info") == 1

@@ -1,0 +1,150 @@
+import json
+from dataclasses import replace
+
+import pytest
+
+from ludic_gym.errors import ConfigError
+from ludic_gym.records import episode_from_json
+from ludic_gym.types import Episode, Task
+from ludic_train.checkpoints.manager import CheckpointManager
+from ludic_train.recipes.arithmetic import ARITHMETIC
+from ludic_train.recipes.tic_tac_toe import TIC_TAC_TOE
+from ludic_train.runs.config import RecipeConfig
+from ludic_train.runs.folder import kept, open_run, started_config
+from ludic_train.runs.train import train
+
+USUAL = TIC_TAC_TOE.defaults
+
+
+@pytest.fixture
+def config(tmp_path):
+    return replace(USUAL, out=tmp_path / "run", lr=0.01)
+
+
+def start(config, *, save=True):
+    """A new run, with a checkpoint after its first update."""
+    open_run(TIC_TAC_TOE, config, resume=False)
+    if save:
+        CheckpointManager(config.out / "checkpoints").save(
+            1, write_model=lambda folder: folder.mkdir(exist_ok=True), tensors={}, state={}
+        )
+
+
+def test_a_new_run_writes_its_recipe_and_config(config):
+    start(config)
+    written = json.loads((config.out / "config.json").read_text())
+    assert (written["recipe"], written["lr"]) == ("tic-tac-toe", 0.01)
+    assert written["out"] == str(config.out)
+
+
+def test_what_a_run_was_started_with_is_known_to_the_resumed_one(config):
+    start(config)
+    assert started_config(TIC_TAC_TOE, config.out) == config
+    open_run(TIC_TAC_TOE, config, resume=True)
+
+
+def test_a_moved_folder_can_be_resumed(config):
+    start(config)
+    moved = config.out.rename(config.out.with_name("moved"))
+    assert started_config(TIC_TAC_TOE, moved) == replace(config, out=moved)
+    open_run(TIC_TAC_TOE, replace(config, out=moved), resume=True)
+
+
+@pytest.mark.parametrize("lr", [0.5, USUAL.lr])
+def test_another_value_is_refused_by_name_the_default_as_well(config, lr):
+    start(config)
+    with pytest.raises(ConfigError, match=rf"'lr': 0\.01.*'lr': {lr}"):
+        open_run(TIC_TAC_TOE, replace(config, lr=lr), resume=True)
+
+
+def test_a_run_with_a_checkpoint_is_not_started_again(config):
+    start(config)
+    with pytest.raises(ConfigError, match="holds a run already: add --resume"):
+        start(config)
+
+
+def test_a_run_that_ended_before_its_first_checkpoint_is_started_again(config):
+    start(config, save=False)
+    (config.out / "metrics.jsonl").write_text('{"update": 1, "reward": 0.5}\n')
+    start(replace(config, lr=0.02), save=False)
+    assert json.loads((config.out / "config.json").read_text())["lr"] == 0.02
+    assert not (config.out / "metrics.jsonl").exists()
+
+
+def test_a_run_that_ended_before_its_first_checkpoint_cannot_be_resumed(config):
+    start(config, save=False)
+    with pytest.raises(ConfigError, match="start it without --resume"):
+        open_run(TIC_TAC_TOE, config, resume=True)
+
+
+def test_a_run_of_another_recipe_is_not_resumed(config):
+    start(config)
+    with pytest.raises(ConfigError, match="holds a run of tic-tac-toe, not of arithmetic"):
+        started_config(ARITHMETIC, config.out)
+
+
+def test_a_config_of_another_version_is_refused(config):
+    start(config)
+    (config.out / "config.json").write_text('{"out": "x"}')
+    with pytest.raises(ConfigError, match="another version"):
+        started_config(TIC_TAC_TOE, config.out)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "least"),
+    [
+        ("seed", -1, 0),
+        ("imitation_updates", -1, 0),
+        ("demonstrations", 0, 1),
+        ("updates", 0, 1),
+        ("groups", 0, 1),
+        ("group_size", 1, 2),
+        ("minibatches", 0, 1),
+        ("lora_rank", -1, 0),
+        ("eval_every", 0, 1),
+        ("eval_episodes", 0, 1),
+    ],
+)
+def test_numbers_that_cannot_work_are_refused(name, value, least):
+    with pytest.raises(ConfigError, match=f"{name} must be at least {least}, got {value}"):
+        replace(USUAL, **{name: value})
+
+
+async def test_too_few_demonstrations_for_an_update_are_refused_in_these_words(config):
+    few = replace(config, demonstrations=3)
+    with pytest.raises(ConfigError, match=r"3 demonstrations are \d+ turns, .* imitates 128"):
+        await train(TIC_TAC_TOE, few)
+
+
+def test_the_options_are_these_and_no_others():
+    assert list(RecipeConfig.__dataclass_fields__) == [
+        "out",
+        "seed",
+        "model",
+        "lora_rank",
+        "demonstrations",
+        "imitation_updates",
+        "imitation_lr",
+        "updates",
+        "lr",
+        "groups",
+        "group_size",
+        "minibatches",
+        "max_lag",
+        "entropy",
+        "eval_every",
+        "eval_episodes",
+    ]
+
+
+def test_the_first_episodes_of_an_evaluation_are_kept_with_their_update(tmp_path):
+    task = Task(env_id="ludic/Arithmetic-v0")
+    for update in (10, 20):
+        keep = kept(tmp_path, update)
+        for index in (4, 2, 0, 3, 1):
+            keep(Episode(index=index, task=task, error="boom"))
+    lines = [json.loads(line) for line in (tmp_path / "rollouts.jsonl").read_text().splitlines()]
+    assert [(line["update"], line["index"]) for line in lines] == [
+        (10, 2), (10, 0), (10, 1), (20, 2), (20, 0), (20, 1)
+    ]  # fmt: skip
+    assert episode_from_json(lines[0]) == Episode(index=2, task=task, error="boom")

@@ -1,0 +1,131 @@
+"""Runs of `ludic train` in processes of their own: stopped, killed, gone on with."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ludic_train.recipes.tic_tac_toe import TIC_TAC_TOE
+from ludic_train.runs.folder import open_run
+
+SMALL = ["tic-tac-toe", "--demonstrations", "300", "--imitation-updates", "60"]
+SMALL += ["--updates", "24", "--groups", "8", "--eval-every", "10", "--eval-episodes", "20"]
+
+
+def start(out: Path, *options: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "ludic_gym", "train", *SMALL, "--out", str(out), *options],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def finish(process: subprocess.Popen[str]) -> str:
+    output, _ = process.communicate(timeout=240)
+    assert process.returncode == 0, output
+    return output
+
+
+def wait_for_update(out: Path, update: int, process: subprocess.Popen[str]) -> None:
+    for _ in range(2400):
+        if process.poll() is not None:
+            pytest.fail(f"ended before update {update}: {process.communicate()[0]}")
+        metrics = out / "metrics.jsonl"
+        if metrics.exists() and f'"update": {update},' in metrics.read_text():
+            return
+        time.sleep(0.1)
+    pytest.fail(f"update {update} never came")
+
+
+def learned(out: Path) -> tuple[bytes, dict[str, float]]:
+    """The final params, to the bit, and what the policy achieved."""
+    params = (out / "model" / "model.safetensors").read_bytes()
+    return params, json.loads((out / "results.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("runs") / "straight"
+    finish(start(out))
+    return out
+
+
+@pytest.mark.parametrize(("update", "signum"), [(23, signal.SIGTERM), (66, signal.SIGINT)])
+def test_a_run_that_is_asked_to_stop_goes_on_bit_for_bit(straight, tmp_path, update, signum):
+    out = tmp_path / "stopped"
+    process = start(out)
+    wait_for_update(out, update, process)
+    process.send_signal(signum)
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 130, output
+    assert f"--out {out} --resume" in output.replace("\n", " ")
+    finish(start(out, "--resume"))
+    assert learned(out) == learned(straight)
+
+
+def test_a_killed_run_goes_on_bit_for_bit_from_its_last_checkpoint(straight, tmp_path):
+    out = tmp_path / "killed"
+    process = start(out)
+    wait_for_update(out, 75, process)
+    process.kill()
+    process.communicate()
+    finish(start(out, "--resume"))
+    assert learned(out) == learned(straight)
+
+
+def test_ctrl_c_before_the_first_checkpoint_leaves_nothing_in_the_way_of_the_next_start(tmp_path):
+    out = tmp_path / "early"
+    process = start(out)
+    while not (out / "config.json").exists() and process.poll() is None:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 130, output
+    assert "start it again with the same command" in output
+    open_run(TIC_TAC_TOE, replace(TIC_TAC_TOE.defaults, out=out), resume=False)
+
+
+def test_a_run_leaves_all_there_is_to_look_at(straight):
+    names = {path.name for path in straight.iterdir()}
+    assert names == {
+        "checkpoints",
+        "config.json",
+        "curve.png",
+        "games.txt",
+        "metrics.jsonl",
+        "model",
+        "policy.json",
+        "results.json",
+        "rollouts.jsonl",
+    }
+    assert "ludic/TicTacToe-v0" in (straight / "games.txt").read_text()
+
+
+def test_a_folder_with_a_run_is_not_started_again(straight):
+    process = start(straight)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert "holds a run already: add --resume" in output
+
+
+def test_a_resumed_run_cannot_be_given_other_settings(straight):
+    process = start(straight, "--resume", "--lr", "0.5")
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert "'lr': 0.001" in output
+    assert "'lr': 0.5" in output
+
+
+def test_there_must_be_a_run_to_resume(tmp_path):
+    process = start(tmp_path / "nothing", "--resume")
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert "there is no run to resume" in output

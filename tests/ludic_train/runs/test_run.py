@@ -1,0 +1,93 @@
+import json
+
+import numpy as np
+import pytest
+
+from ludic_train.algorithms.presets import make_sft
+from ludic_train.errors import EmptyBatch
+from ludic_train.inference.client import EmbeddedChatClient
+from ludic_train.inference.saved import PolicySpec
+from ludic_train.models.tiny import make_tiny_model
+from ludic_train.models.tokenizer import make_tokenizer
+from ludic_train.publishers.base import InProcessPublisher
+from ludic_train.runs.learner import Learner
+from ludic_train.runs.run import Run, Stage, carry_out, open_loggers
+from ludic_train.trainer.trainer import Trainer
+from ludic_train.types import SAWBatch, SAWItem
+
+
+class RunsOut:
+    """A source with `batches` batches of one row."""
+
+    def __init__(self, batches):
+        self.left = batches
+
+    async def next_batch(self):
+        if not self.left:
+            raise EmptyBatch("every group earned the same")
+        self.left -= 1
+        mask = np.array([False, True])
+        row = SAWItem(
+            input_ids=np.array([5, 6], np.int32),
+            action_mask=mask,
+            weight=mask.astype(np.float32),
+        )
+        return SAWBatch(items=(row,))
+
+    def state_dict(self):
+        return {}
+
+    def load_state_dict(self, state):
+        pass
+
+
+async def carried_out(out, *stages):
+    tokenizer = make_tokenizer(["a b c"])
+    model = make_tiny_model(tokenizer, hidden_size=16, num_heads=2, num_kv_heads=1)
+    client = EmbeddedChatClient(model, tokenizer)
+    learner = Learner(
+        model=model,
+        tokenizer=tokenizer,
+        client=client,
+        publisher=InProcessPublisher(client),
+        spec=PolicySpec(),
+    )
+
+    async def evaluate(update):
+        return {"update": float(update)}
+
+    with open_loggers(out, 9) as logger:
+        run = Run(
+            out=out,
+            learner=learner,
+            stages=tuple(
+                Stage(name=f"stage {i}", trainer=Trainer(model, make_sft(), source), updates=n)
+                for i, (source, n) in enumerate(stages)
+            ),
+            evaluate=evaluate,
+            eval_every=2,
+            logger=logger,
+        )
+        await carry_out(run, resume=False)
+    return run
+
+
+async def test_a_stage_with_nothing_left_to_learn_ends_with_a_note(tmp_path, capsys):
+    run = await carried_out(tmp_path, (RunsOut(2), 5), (RunsOut(9), 2))
+    assert [stage.trainer.version for stage in run.stages] == [2, 2]
+    said = capsys.readouterr().out
+    assert "stage 0 ended after 2 updates: every group earned the same" in said
+
+
+async def test_a_stage_that_never_had_anything_to_learn_is_an_error(tmp_path):
+    with pytest.raises(EmptyBatch):
+        await carried_out(tmp_path, (RunsOut(0), 5))
+
+
+async def test_evaluations_and_checkpoints_come_at_their_updates(tmp_path):
+    run = await carried_out(tmp_path, (RunsOut(9), 5))
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    asked = [(line["update"], line["eval/update"]) for line in lines if "eval/update" in line]
+    assert asked == [(2, 2.0), (4, 4.0), (5, 5.0)]
+    assert run.checkpoints.steps() == [4, 5]
+    assert (tmp_path / "model" / "model.safetensors").is_file()

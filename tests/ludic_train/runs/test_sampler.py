@@ -1,0 +1,101 @@
+"""A recipe whose episodes are played on a server."""
+
+from contextlib import aclosing
+from dataclasses import replace
+
+import pytest
+import torch
+from fake_vllm.sampler import SamplingVLLM
+
+from ludic_gym.errors import ConfigError
+from ludic_train.inference.saved import PolicySpec, write_policy_spec
+from ludic_train.models.load import save_model
+from ludic_train.models.tiny import make_tiny_model
+from ludic_train.models.tokenizer import make_tokenizer
+from ludic_train.publishers.checkpoint_names import checkpoint_params, lora_scaling
+from ludic_train.recipes.tic_tac_toe import TIC_TAC_TOE
+from ludic_train.runs.learner import learner_from_model
+from ludic_train.runs.remote import sync_every
+from ludic_train.runs.train import own_games, train
+from ludic_train.trainer.config import TrainerConfig
+
+
+@pytest.fixture
+def run_folder(tmp_path):
+    """A model that knows nothing, and how it is asked."""
+    tokenizer = make_tokenizer(["A1 B2 C3"])
+    model = make_tiny_model(tokenizer, hidden_size=16, num_layers=1, num_heads=2, num_kv_heads=1)
+    save_model(model, tokenizer, tmp_path / "model")
+    write_policy_spec(tmp_path, PolicySpec(context="latest", system_prompt=""))
+    return tmp_path
+
+
+@pytest.mark.parametrize("lora_rank", [0, 2])
+async def test_episodes_are_played_on_the_server_which_follows_the_trainer(run_folder, lora_rank):
+    start = learner_from_model(str(run_folder), max_tokens=2, lora_rank=0, seed=0)
+    server = SamplingVLLM(start.model, start.tokenizer)
+    await server.start()
+    config = replace(
+        TIC_TAC_TOE.defaults,
+        out=run_folder,
+        model=str(run_folder),
+        lora_rank=lora_rank,
+        groups=2,
+        group_size=4,
+        minibatches=2,
+        entropy=0.01,
+    )
+    learner = learner_from_model(
+        config.model, max_tokens=2, lora_rank=lora_rank, seed=0, sampler=server.url
+    )
+    stage = own_games(TIC_TAC_TOE, config, learner, samplers=[server.url])
+    trainer = stage.trainer
+    # Every first move of this model is illegal, and equal rewards teach nothing: keep them all.
+    trainer.batch_source.algo = replace(trainer.algo, preprocess=None)
+    async with aclosing(learner):
+        await trainer.train(2)
+    await server.stop()
+
+    # Published at the start, and once after the two updates of the batch.
+    assert server.calls.count("/finish_weight_update") == 2
+    assert server.version == "2"
+    assert server.calls.count("/inference/v1/generate") >= 8
+    expected = dict(
+        checkpoint_params(
+            learner.model.named_parameters(), lora_scaling=lora_scaling(learner.model)
+        )
+    )
+    for name, value in server.params.items():
+        assert torch.equal(value, expected[name].detach())
+
+
+async def test_without_a_queue_a_server_serves_a_model_that_exists(tmp_path):
+    config = replace(TIC_TAC_TOE.defaults, out=tmp_path)
+    with pytest.raises(ConfigError, match="name the same one as `model`"):
+        await train(TIC_TAC_TOE, config, samplers=["http://localhost:8000"])
+
+
+async def test_a_server_without_a_scheme_is_refused_and_not_waited_for(tmp_path):
+    config = replace(TIC_TAC_TOE.defaults, out=tmp_path)
+    with pytest.raises(ConfigError, match="sampler='localhost:8000' is no address"):
+        await train(TIC_TAC_TOE, config, queue="file:///q", samplers=["localhost:8000"])
+
+
+async def test_a_lag_is_for_runs_with_a_queue_and_must_be_possible(tmp_path):
+    with pytest.raises(ConfigError, match="max_lag=2, but the last of minibatches=4 updates"):
+        replace(TIC_TAC_TOE.defaults, max_lag=2)
+    config = replace(TIC_TAC_TOE.defaults, out=tmp_path, max_lag=3)
+    with pytest.raises(ConfigError, match="max_lag=3 is for runs with a queue"):
+        await train(TIC_TAC_TOE, config)
+
+
+@pytest.mark.parametrize(
+    ("minibatches", "max_lag", "updates"),
+    # Strictly on policy, a batch may begin no update after the last push.
+    [(4, None, 4), (4, 7, 4), (4, 6, 4), (4, 4, 2), (4, 3, 1), (1, 0, 1), (1, 1, 1)],
+)
+def test_pushes_are_as_rare_as_the_lag_allows(minibatches, max_lag, updates):
+    assert sync_every(minibatches, max_lag) == updates
+    if max_lag is not None:
+        # The trainer's own check agrees.
+        TrainerConfig(minibatches=minibatches, sync_every_steps=updates, max_lag=max_lag)

@@ -1,0 +1,129 @@
+"""A recipe whose actors ask a server, which follows the trainer."""
+
+import asyncio
+import json
+import os
+import signal
+from contextlib import asynccontextmanager
+
+import pytest
+import torch
+from fake_vllm.sampler import SamplingVLLM
+from served_run import served_run, start_model
+
+from ludic_gym.errors import ConfigError
+from ludic_train.checkpoints.manager import CheckpointManager
+from ludic_train.errors import ActorError
+from ludic_train.models.load import load_model
+from ludic_train.publishers.checkpoint_names import checkpoint_params, lora_scaling
+from ludic_train.runs.actor_loop import until_published
+from ludic_train.runs.remote import read_address
+from ludic_train.runs.run import Interrupted
+
+
+@asynccontextmanager
+async def with_server(out, **changes):
+    """A run and its server."""
+    server = SamplingVLLM(*start_model())
+    await server.start()
+    try:
+        async with served_run(out, server.url, **changes) as run:
+            yield run, server
+    finally:
+        await server.stop()
+
+
+@pytest.mark.parametrize("lora_rank", [0, 2])
+async def test_the_server_follows_the_trainer_and_actors_the_server(tmp_path, lora_rank):
+    async with with_server(tmp_path, lora_rank=lora_rank) as (run, server):
+        await run.train(8)
+        status = await run.status()
+        assert (status.trainer.version, status.counts["trained"]) == (8, 8)
+        # One batch may be played while another is trained on: 2 * 2 - 1 updates.
+        assert max(status.lags) <= 3
+        # Published at the start, and once after each batch.
+        assert server.calls.count("/finish_weight_update") == 5
+        scaling = lora_scaling(run.learner.model)
+        expected = dict(
+            checkpoint_params(run.learner.model.named_parameters(), lora_scaling=scaling)
+        )
+        assert server.version == "8"
+        for name, value in server.params.items():
+            assert torch.equal(value, expected[name].detach())
+
+
+async def test_with_the_least_lag_every_batch_is_of_the_newest_params(tmp_path):
+    async with with_server(tmp_path, max_lag=1) as (run, _):
+        await run.train(8)
+        # Of two updates from a batch, the second is one update after what sampled it.
+        assert (await run.status()).lags == {1: 8}
+
+
+@pytest.mark.parametrize(
+    ("max_lag", "saved"),
+    [
+        pytest.param(None, [4], id="after a batch, all of which is in the params"),
+        pytest.param(1, [], id="within a batch, which a resumed run has to learn from as a whole"),
+    ],
+)
+async def test_asked_to_stop_while_a_server_is_away_a_trainer_saves_what_is_whole(
+    tmp_path, max_lag, saved
+):
+    async with with_server(tmp_path, max_lag=max_lag) as (run, server):
+        await run.train(2)
+        # The next push is after two updates, or after each.
+        server.faults["/start_weight_update"] = "die"
+        training = asyncio.create_task(run.train(8))
+        async with asyncio.timeout(60):
+            while server.runner is not None:
+                await asyncio.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGTERM)
+        with pytest.raises(Interrupted):
+            async with asyncio.timeout(60):
+                await training
+    assert CheckpointManager(tmp_path / "checkpoints").steps() == [2, *saved]
+
+
+async def test_an_actor_can_be_told_another_address_and_waits_for_who_is_there(tmp_path, caplog):
+    async with with_server(tmp_path, asked=["http://127.0.0.1:1"]) as (run, server):
+        await run.stage.trainer.publish()
+        async with asyncio.timeout(60):
+            while not caplog.messages:
+                await asyncio.sleep(0.05)
+        assert "waiting for the samplers" in caplog.messages[0]
+        assert "http://127.0.0.1:1/weight_info" in caplog.messages[0]
+        assert "/inference/v1/generate" not in server.calls
+
+
+async def test_what_servers_are_to_start_from_is_whole_and_equals_the_model(tmp_path):
+    async with with_server(tmp_path, lora_rank=2) as (run, _):
+        model, _ = load_model(tmp_path / "published" / "model")
+        ids = torch.tensor([[1, 2, 3]])
+        with torch.no_grad():
+            assert torch.equal(model(ids).logits, run.learner.model(ids).logits)
+
+
+async def test_an_actor_of_a_run_that_has_other_servers_now_ends(tmp_path):
+    async with with_server(tmp_path) as (run, server):
+        await run.train(2)
+        path = tmp_path / "queue.json"
+        path.write_text(path.read_text().replace(server.url, "http://127.0.0.1:1"))
+        with pytest.raises(ActorError, match="has other samplers now; start the actor again"):
+            async with asyncio.timeout(60):
+                await run.actor
+
+
+async def test_an_actor_of_servers_needs_no_params_in_the_folder(tmp_path):
+    waiting = asyncio.create_task(until_published(tmp_path, asyncio.Event()))
+    await asyncio.sleep(0.3)
+    assert not waiting.done()
+    text = json.dumps({"url": "file:///q", "key": "k", "samplers": ["http://127.0.0.1:1"]})
+    (tmp_path / "queue.json").write_text(text)
+    await asyncio.wait_for(waiting, 60)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"url": "redis://x"}', '{"samplers": 3}'])
+async def test_a_file_that_names_no_queue_is_refused(tmp_path, text):
+    (tmp_path / "queue.json").write_text(text)
+    with pytest.raises(ConfigError, match="names no queue"):
+        read_address(tmp_path)

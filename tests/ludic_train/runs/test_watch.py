@@ -1,0 +1,201 @@
+"""Servers that start late, die, lose their params, or serve somebody else."""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import numpy as np
+import pytest
+import torch
+from fake_vllm.fleet import FakeVLLM, running
+from redis_server import free_port
+
+from ludic_train.errors import ParamsLost, PublishError
+from ludic_train.pipeline.codec import group_to_bytes
+from ludic_train.pipeline.group import SAWGroup
+from ludic_train.pipeline.queues.sqlite import SpoolQueue
+from ludic_train.pipeline.source import PipelineBatchSource
+from ludic_train.publishers.transports import FileWire, GlooWire
+from ludic_train.publishers.vllm import VLLMPublisher
+from ludic_train.runs.watch import NoServers, PatientPublisher, StopAsked, WatchedSource
+from ludic_train.trainer.config import TrainerConfig
+from ludic_train.types import SAWItem
+
+START = {"weight": torch.zeros(3)}
+
+
+def params(value):
+    return [("weight", torch.full((3,), float(value)))]
+
+
+def publisher_to(servers, wire=None, **options):
+    urls = [server.url for server in servers]
+    return PatientPublisher(VLLMPublisher(urls, wire or FileWire()), **options)
+
+
+@asynccontextmanager
+async def published(count, **options):
+    """Servers that have version 4, and the publisher."""
+    async with running(count, START) as servers:
+        publisher = publisher_to(servers, **options)
+        await publisher.publish(params(4), 4)
+        yield servers, publisher
+
+
+async def begun_anew(server):
+    """Another process at the server's address, with the params of the start."""
+    await server.stop()
+    fresh = FakeVLLM(START)
+    fresh.url = server.url
+    await fresh.start()
+    return fresh
+
+
+async def test_a_server_that_starts_late_is_waited_for():
+    server = FakeVLLM(START)
+    server.url = f"http://127.0.0.1:{free_port()}"
+    publishing = asyncio.create_task(publisher_to([server]).publish(params(0), 0))
+    await asyncio.sleep(0.2)
+    await server.start()
+    await publishing
+    assert server.version == "0"
+    await server.stop()
+
+
+async def test_a_server_that_never_answers_ends_the_wait_with_a_remedy():
+    server = FakeVLLM(START)
+    server.url = f"http://127.0.0.1:{free_port()}"
+    with pytest.raises(PublishError, match=rf"no answer from {server.url}.*ludic serve.*--resume"):
+        await publisher_to([server], patience_s=0.1).publish(params(0), 0)
+
+
+async def test_a_session_that_a_dead_trainer_left_open_is_closed():
+    async with running(1, START) as (server,):
+        await server._start_weight_update({})
+        await publisher_to([server]).publish(params(7), 7)
+        assert (server.version, server.params["weight"][0]) == ("7", 7)
+
+
+async def test_a_server_that_was_started_again_is_met_anew_at_the_next_publication(caplog):
+    async with published(2, wire=GlooWire()) as ((one, other), publisher):
+        other = await begun_anew(other)
+        await publisher.publish(params(8), 8)
+        assert caplog.messages == []
+        assert [server.version for server in (one, other)] == ["8", "8"]
+        assert torch.equal(one.params["weight"], other.params["weight"])
+        await other.stop()
+
+
+async def test_a_server_that_dies_while_it_is_published_to_gets_all_when_it_is_back():
+    async with published(2) as ((one, other), publisher):
+        other.faults["/update_weights"] = "die"
+        publishing = asyncio.create_task(publisher.publish(params(8), 8))
+        while other.runner is not None:
+            await asyncio.sleep(0.01)
+        other = await begun_anew(other)
+        await publishing
+        assert [server.version for server in (one, other)] == ["8", "8"]
+        await other.stop()
+
+
+async def test_params_of_another_model_are_refused_at_once():
+    async with published(1) as ((server,), publisher):
+        with pytest.raises(PublishError, match=r"the model has no params of other \[1\]"):
+            await publisher.publish([("other", torch.zeros(1))], 8)
+        assert (server.version, server.calls.count("/start_weight_update")) == ("4", 2)
+
+
+async def test_a_server_that_somebody_else_publishes_to_is_refused():
+    async with published(1) as ((server,), publisher):
+        server.version = "17"
+        for attempt in (publisher.look(), publisher.publish(params(8), 8)):
+            with pytest.raises(PublishError, match="has version 17, but 4 was published"):
+                await attempt
+
+
+async def test_a_look_finds_a_server_that_lost_its_params_and_none_where_all_is_well():
+    async with published(2) as ((_, other), publisher):
+        await publisher.look()
+        other.version = "default"
+        with pytest.raises(ParamsLost, match=rf"^{other.url} lost version 4$"):
+            await publisher.look()
+
+
+async def test_a_look_finds_a_server_that_is_silent_for_too_long():
+    async with published(1, patience_s=0.2) as ((server,), publisher):
+        await server.stop()
+        await publisher.look()
+        await asyncio.sleep(0.3)
+        with pytest.raises(PublishError, match="no answer from"):
+            await publisher.look()
+
+
+async def test_a_server_that_was_silent_for_a_while_is_forgiven():
+    async with published(1, patience_s=0.2) as ((server,), publisher):
+        for _ in range(2):
+            await server.stop()
+            await publisher.look()
+            await asyncio.sleep(0.3)
+            await server.start()
+            await publisher.look()
+
+
+def group(number):
+    mask = np.array([False, True])
+    row = SAWItem(
+        input_ids=np.array([1, 2], np.int32),
+        action_mask=mask,
+        weight=mask.astype(np.float32),
+        group=f"g{number}",
+    )
+    return group_to_bytes(SAWGroup(key=f"g{number}", items=(row, row)))
+
+
+async def test_a_wait_for_a_server_ends_when_somebody_asks_to_stop():
+    asked = []
+    async with published(1) as ((server,), publisher):
+        publisher.end_waits(lambda: bool(asked))
+        await server.stop()
+        publishing = asyncio.create_task(publisher.publish(params(8), 8))
+        await asyncio.sleep(0.2)
+        asked.append(True)
+        with pytest.raises(StopAsked):
+            async with asyncio.timeout(60):
+                await publishing
+
+
+async def test_a_wait_for_a_batch_ends_when_somebody_asks_to_stop():
+    asked = []
+    inner = PipelineBatchSource(SpoolQueue(), groups_per_batch=3, cfg=TrainerConfig())
+    source = WatchedSource(inner, NoServers())
+    source.end_waits(lambda: bool(asked))
+    await source.trained(0)
+    waiting = asyncio.create_task(source.next_batch())
+    await asyncio.sleep(0.2)
+    asked.append(True)
+    with pytest.raises(StopAsked):
+        async with asyncio.timeout(60):
+            await waiting
+    await source.aclose()
+
+
+async def test_a_wait_that_a_look_ends_loses_no_group():
+    class Losing(NoServers):
+        looks = 0
+
+        async def look(self):
+            self.looks += 1
+            if self.looks == 2:
+                raise ParamsLost("gone")
+
+    queue = SpoolQueue()
+    inner = PipelineBatchSource(queue, groups_per_batch=3, cfg=TrainerConfig())
+    source = WatchedSource(inner, Losing(), quiet_s=0.2)
+    await source.trained(0)
+    await queue.push("g0", group(0))
+    with pytest.raises(ParamsLost):
+        await source.next_batch()
+    for number in (1, 2):
+        await queue.push(f"g{number}", group(number))
+    batch = await source.next_batch()
+    assert [item.group for item in batch.items] == ["g0", "g0", "g1", "g1", "g2", "g2"]
+    await source.aclose()

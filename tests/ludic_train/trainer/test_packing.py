@@ -1,0 +1,39 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ludic_train.trainer.packing import cells, chunks_of_rows, first_fit
+
+lengths = st.lists(st.integers(1, 50), min_size=1, max_size=40)
+
+
+def test_first_fit_puts_each_item_into_the_first_row_with_room():
+    assert first_fit([0, 1, 2, 3, 4], [7, 5, 3, 4, 1], 8) == [[0, 4], [1, 2], [3]]
+
+
+def test_long_and_short_items_share_rows_where_padding_would_waste_much():
+    # One row of 100 and nine of 10 are 1000 cells padded and 200 packed.
+    assert (
+        cells(chunks_of_rows([100] + [10] * 9, token_budget=1000, packing=False), [100] + [10] * 9)
+        == 1000
+    )
+    (chunk,) = chunks_of_rows([100] + [10] * 9, token_budget=1000)
+    assert chunk == [list(range(10))]
+
+
+def test_chunks_are_as_equal_as_their_number_allows():
+    chunks = chunks_of_rows([10] * 6, token_budget=50)
+    assert [len(chunk) for chunk in chunks] == [3, 3]
+
+
+@given(lengths, st.integers(50, 400), st.integers(1, 4), st.booleans())
+def test_every_item_is_in_one_row_of_one_chunk_within_the_budget(sizes, budget, ranks, packing):
+    chunks = chunks_of_rows(sizes, token_budget=budget, world_size=ranks, packing=packing)
+    assert sorted(i for chunk in chunks for row in chunk for i in row) == list(range(len(sizes)))
+    assert all(cells([chunk], sizes) <= budget for chunk in chunks)
+
+
+@given(lengths, st.integers(50, 400))
+def test_packing_never_computes_more_cells(sizes, budget):
+    packed = chunks_of_rows(sizes, token_budget=budget)
+    padded = chunks_of_rows(sizes, token_budget=budget, packing=False)
+    assert cells(packed, sizes) <= cells(padded, sizes) * 1.001

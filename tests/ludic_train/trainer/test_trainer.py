@@ -1,0 +1,283 @@
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from ludic_gym.errors import ConfigError
+from ludic_train.algorithms.presets import make_grpo, make_sft
+from ludic_train.errors import EmptyBatch, NonFiniteUpdate, SamplerMismatch
+from ludic_train.inference.client import EmbeddedChatClient
+from ludic_train.models.tiny import make_tiny_model
+from ludic_train.models.tokenizer import make_tokenizer
+from ludic_train.publishers.base import InProcessPublisher
+from ludic_train.sources.offline import OfflineBatchSource
+from ludic_train.trainer.config import Decay, Guards, cosine
+from ludic_train.trainer.trainer import Trainer, TrainerConfig
+from ludic_train.types import SAWBatch, SAWItem
+
+
+def tiny_model():
+    tokenizer = make_tokenizer(["a b c"])
+    return make_tiny_model(tokenizer, hidden_size=16, num_layers=2, num_heads=2, num_kv_heads=1)
+
+
+def rows(count, *, seed=0, versions=0, behavior=-5.5):
+    rng = np.random.default_rng(seed)
+    made = []
+    for i in range(count):
+        length = int(rng.integers(3, 20))
+        mask = np.arange(length) >= int(rng.integers(1, length))
+        made.append(
+            SAWItem(
+                input_ids=rng.integers(3, 250, length).astype(np.int32),
+                action_mask=mask,
+                weight=np.where(mask, rng.normal(), 0).astype(np.float32),
+                behavior_logprobs=np.where(mask, behavior, 0).astype(np.float32),
+                versions=np.where(mask, versions, -1).astype(np.int32),
+                group=str(i // 2),
+            )
+        )
+    return made
+
+
+class Fixed:
+    """A source that gives the same batch for ever."""
+
+    def __init__(self, items):
+        self.items = items
+        self.given = 0
+
+    async def next_batch(self):
+        self.given += 1
+        return SAWBatch(items=tuple(self.items))
+
+    def state_dict(self):
+        return {}
+
+    def load_state_dict(self, state):
+        pass
+
+
+class Recorder:
+    def __init__(self):
+        self.versions = []
+
+    async def publish(self, params, version):
+        self.versions.append((version, len(dict(params))))
+
+
+def gradient(model):
+    return torch.cat([p.grad.flatten() for p in model.parameters()])
+
+
+@pytest.mark.parametrize("make_algo", [make_grpo, make_sft])
+@pytest.mark.parametrize("budget", [20, 33, 64, 4096])
+def test_the_gradient_is_the_same_for_any_micro_batch_budget(make_algo, budget):
+    items = rows(24)
+    found = []
+    for tokens in (1000, budget):
+        model = tiny_model()
+        cfg = TrainerConfig(micro_token_budget=tokens, max_seq_len=20, max_grad_norm=1e9)
+        trainer = Trainer(model, make_algo(), Fixed(items), cfg=cfg)
+        metrics = trainer.update(items)
+        found.append((gradient(model), metrics["loss"].value, metrics["entropy"].value))
+    (whole, loss, entropy), (cut, cut_loss, cut_entropy) = found
+    assert float((cut - whole).abs().max() / whole.abs().max()) < 1e-5
+    assert cut_loss == pytest.approx(loss, rel=1e-5)
+    assert cut_entropy == pytest.approx(entropy, rel=1e-5)
+
+
+def test_the_sft_loss_is_the_mean_negative_logprob_of_all_action_tokens():
+    items, model = rows(5), tiny_model()
+    expected, count = 0.0, 0
+    for item in items:
+        ids = torch.from_numpy(item.input_ids.astype(np.int64))
+        logprobs = model(ids[None]).logits[0].log_softmax(-1)
+        for t in np.flatnonzero(item.action_mask):
+            expected -= item.weight[t] * logprobs[t - 1, ids[t]].item()
+            count += 1
+    metrics = Trainer(model, make_sft(), Fixed(items)).update(items)
+    assert metrics["loss"].value == pytest.approx(expected / count, rel=1e-4)
+
+
+async def test_training_lowers_the_loss_of_a_fixed_batch():
+    items = [
+        SAWItem(
+            input_ids=np.array([5, 6, 7, 8], np.int32),
+            action_mask=np.array([False, True, True, True]),
+            weight=np.ones(4, np.float32),
+        )
+    ]
+    losses = []
+    trainer = Trainer(tiny_model(), make_sft(), Fixed(items), cfg=TrainerConfig(lr=1e-2))
+    await trainer.train(30, on_update=lambda version, m: losses.append(m["loss"].value))
+    assert losses[0] > 3.0
+    assert losses[-1] < 0.3
+
+
+async def test_params_are_published_before_the_first_batch_and_after_every_sync():
+    publisher = Recorder()
+    cfg = TrainerConfig(sync_every_steps=2)
+    trainer = Trainer(tiny_model(), make_sft(), Fixed(rows(4)), publisher, cfg)
+    await trainer.train(3)
+    await trainer.train(1)
+    assert [version for version, _ in publisher.versions] == [0, 2, 4]
+    assert all(count > 5 for _, count in publisher.versions)
+
+
+def test_an_embedded_sampler_is_told_of_every_update():
+    model = tiny_model()
+    publisher = InProcessPublisher(EmbeddedChatClient(model, make_tokenizer(["a b c"])))
+    with pytest.raises(ConfigError, match="sync_every_steps=2"):
+        Trainer(model, make_sft(), Fixed([]), publisher, TrainerConfig(sync_every_steps=2))
+
+
+async def test_minibatches_share_a_batch_without_loss_or_repetition():
+    items = rows(10)
+    seen = []
+
+    class Spy(Trainer):
+        def update(self, part):
+            seen.append([id(item) for item in part])
+            return super().update(part)
+
+    source = Fixed(items)
+    trainer = Spy(tiny_model(), make_sft(), source, cfg=TrainerConfig(minibatches=3))
+    await trainer.train(3)
+    assert source.given == 1
+    assert sorted(i for part in seen for i in part) == sorted(map(id, items))
+    assert sorted(map(len, seen)) == [3, 3, 4]
+
+
+def test_rows_that_are_too_long_or_too_old_are_dropped_and_counted():
+    items = [*rows(4, versions=5), *rows(4, versions=1, seed=1)]
+    trainer = Trainer(
+        tiny_model(), make_grpo(), Fixed(items), cfg=TrainerConfig(max_lag=2, max_seq_len=12)
+    )
+    trainer.version = 5
+    long = sum(len(item.input_ids) > 12 for item in items)
+    old = sum(len(item.input_ids) <= 12 for item in items[4:])
+    metrics = trainer.update(items)
+    assert metrics["rows/overlong"].value == long > 0
+    assert metrics["rows/stale"].value == old > 0
+    assert metrics["rows"].value == 8 - long - old
+
+
+def test_an_update_without_usable_rows_is_refused():
+    trainer = Trainer(tiny_model(), make_grpo(), Fixed([]), cfg=TrainerConfig(max_lag=0))
+    trainer.version = 3
+    with pytest.raises(EmptyBatch, match="2 lag more than max_lag=0"):
+        trainer.update(rows(2, versions=1))
+
+
+def test_gradients_that_are_not_finite_are_skipped_until_there_are_too_many_in_a_row():
+    model = tiny_model()
+    before = [p.clone() for p in model.parameters()]
+    (good,), (bad,) = rows(1), rows(1)
+    bad.weight[bad.action_mask] = np.inf
+    trainer = Trainer(model, make_sft(), Fixed([]), cfg=TrainerConfig(guards=Guards(max_skipped=1)))
+    assert trainer.update([bad])["updates/skipped"].value == 1
+    assert trainer.version == 0
+    assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+    assert trainer.update([good])["updates/skipped"].value == 0
+    trainer.update([bad])
+    with pytest.raises(NonFiniteUpdate, match=r"update 2 is (nan|inf), for the 2\. time in a row"):
+        trainer.update([bad])
+
+
+async def test_a_skipped_update_is_reported_with_the_next_one():
+    (good,), (bad,) = rows(1), rows(1)
+    bad.weight[bad.action_mask] = np.inf
+    batches = iter([[bad], [good]])
+
+    class Bad(Fixed):
+        async def next_batch(self):
+            return SAWBatch(items=tuple(next(batches)))
+
+    seen = []
+    await Trainer(tiny_model(), make_sft(), Bad([])).train(1, lambda v, m: seen.append((v, m)))
+    ((version, metrics),) = seen
+    assert version == 1
+    assert metrics["updates/skipped"].value == 1
+
+
+def test_a_sampler_with_other_params_than_it_names_stops_the_run():
+    # The model gives every token about -5.5 nats, the sampler says -2 of its own version.
+    trainer = Trainer(tiny_model(), make_grpo(), Fixed([]))
+    with pytest.raises(SamplerMismatch, match="version 0 is said to have sampled are"):
+        trainer.update(rows(4, behavior=-2.0))
+    trainer.version = 1
+    trainer.update(rows(4, behavior=-2.0))
+
+
+def test_the_learning_rate_warms_up_and_decays_to_a_fraction():
+    cfg = TrainerConfig(lr=1.0, warmup_updates=2, decay_updates=10, decay=Decay(to=0.1))
+    rates = [cfg.learning_rate(done) for done in (0, 1, 5, 10, 99)]
+    # 0.5 x (0.1 + 0.9 x 1.0), 1 x (0.1 + 0.9 x 0.9), 0.1 + 0.9 x 0.5, 0.1, 0.1
+    assert rates == pytest.approx([0.5, 0.91, 0.55, 0.1, 0.1])
+
+
+def test_the_learning_rate_can_fall_along_a_cosine():
+    cfg = TrainerConfig(lr=2.0, decay_updates=8, decay=Decay(shape=cosine, to=0.0))
+    rates = [cfg.learning_rate(done) for done in (0, 2, 4, 8, 99)]
+    # 1 + cos of 0, 45, 90 and 180 degrees.
+    assert rates == pytest.approx([2.0, 1.7071068, 1.0, 0.0, 0.0], abs=1e-7)
+
+
+async def test_a_trainer_goes_on_bit_for_bit_where_another_stopped():
+    items = rows(12)
+
+    def new_trainer(model):
+        source = OfflineBatchSource(items, batch_size=5, seed=3)
+        return Trainer(model, make_sft(), source, cfg=TrainerConfig(lr=1e-2, minibatches=2))
+
+    straight = new_trainer(tiny_model())
+    await straight.train(8)
+    first = new_trainer(tiny_model())
+    await first.train(4)
+    second = new_trainer(tiny_model())
+    second.model.load_state_dict(first.model.state_dict())
+    second.optimizer.load_state_dict(first.optimizer.state_dict())
+    second.load_state_dict(json.loads(json.dumps(first.state_dict())))
+    await second.train(4)
+    assert second.version == straight.version == 8
+    for a, b in zip(straight.model.parameters(), second.model.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize(
+    ("bad", "why"),
+    [
+        ({"lr": 0.0}, r"lr=0\.0"),
+        ({"minibatches": 0}, "minibatches=0"),
+        ({"max_seq_len": 99, "micro_token_budget": 50}, "max_seq_len=99 exceeds"),
+        ({"minibatches": 4, "max_lag": 2}, "up to 3 updates old, but max_lag=2"),
+        ({"warmup_updates": -1}, "warmup_updates=-1"),
+        ({"decay_updates": 0}, "decay_updates=0"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(bad, why):
+    with pytest.raises(ConfigError, match=why):
+        TrainerConfig(**bad)
+
+
+def test_the_settings_are_these_and_no_others():
+    assert list(TrainerConfig.__dataclass_fields__) == [
+        "model_device",
+        "lr",
+        "warmup_updates",
+        "decay_updates",
+        "decay",
+        "adamw",
+        "max_grad_norm",
+        "minibatches",
+        "epochs",
+        "micro_token_budget",
+        "max_seq_len",
+        "sync_every_steps",
+        "max_lag",
+        "execution",
+        "guards",
+        "seed",
+    ]
