@@ -20,7 +20,7 @@ def test_every_public_name_is_found_in_its_module():
 
 
 def test_a_name_that_does_not_exist_is_an_attribute_error():
-    with pytest.raises(AttributeError, match="ludic_gym.* attribute ChatPolice"):
+    with pytest.raises(AttributeError, match="ChatPolice"):
         _ = ludic_gym.ChatPolice
 
 

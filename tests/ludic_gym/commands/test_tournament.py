@@ -35,9 +35,7 @@ def test_a_file_that_exists_is_not_added_to(tmp_path, capsys):
 def test_games_that_fail_are_named_and_the_code_is_1(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "silent_agents.py").write_text(
-        "from ludic_gym import ScriptedPolicy\n"
-        "def make(env):\n"
-        "    return ScriptedPolicy([])\n"
+        "from ludic_gym import ScriptedPolicy\ndef make(env):\n    return ScriptedPolicy([])\n"
     )
     players = ["--players", "random", "silent_agents:make"]
     code, screen, _ = tournament(capsys, *GAME[:1], "--games", "1", *players)
