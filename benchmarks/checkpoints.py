@@ -20,7 +20,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from ludic_train.algorithms.presets import make_sft
+from ludic_train.algorithms.presets import sft
 from ludic_train.checkpoints.async_saver import BackgroundSaver
 from ludic_train.checkpoints.manager import CheckpointManager
 from ludic_train.checkpoints.training_state import save_shards, save_training
@@ -41,7 +41,7 @@ def trained(args: argparse.Namespace) -> tuple[Trainer, Callable[..., None]]:
         action_mask=np.arange(8) >= 2,
         weight=np.ones(8, np.float32),
     )
-    trainer = Trainer(model, make_sft(), OfflineBatchSource([row], batch_size=1))
+    trainer = Trainer(model, sft(), OfflineBatchSource([row], batch_size=1))
     trainer.update([row])
     return trainer, partial(save_model, model, tokenizer)
 

@@ -21,7 +21,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from ludic_train.algorithms.presets import make_grpo
+from ludic_train.algorithms.presets import grpo
 from ludic_train.distributed.fsdp import checkpoint_activations
 from ludic_train.models.logprobs import action_logprobs
 from ludic_train.trainer.config import Guards, TrainerConfig
@@ -90,12 +90,12 @@ def measured_update(
 ) -> Update:
     """The fastest of the updates; the first, which allocates and tunes, is left out."""
     cfg = TrainerConfig(
-        model_device=args.device,
+        device=args.device,
         micro_token_budget=args.micro_tokens,
         max_seq_len=args.longest,
         guards=Guards(max_kl_at_lag_0=None),
     )
-    trainer = Trainer(model, make_grpo(), None, cfg=cfg)
+    trainer = Trainer(model, grpo(), None, cfg=cfg)
     reset_peak(args.device)
     seconds = [timed(lambda: trainer.update(rows), args.device) for _ in range(args.updates + 1)]
     tokens = sum(len(row.input_ids) for row in rows)

@@ -84,9 +84,9 @@ def main() -> None:
                 sampler, _, lag = way.partition(":")
                 out = Path(folder) / f"{sampler}-{lag}-{seed}"
                 words = ["launch", RECIPE, "--redis", "--actors", str(options.actors)]
-                words += ["--samplers", str(int(sampler == "served")), "--out", str(out)]
+                words += ["--servers", str(int(sampler == "served")), "--out", str(out)]
                 run = ran([*words, "--", *recipe, "--max-lag", lag], out)
-                add(table, f"{sampler} samplers, max_lag {lag}", seed, run, alone)
+                add(table, f"{sampler} servers, max_lag {lag}", seed, run, alone)
     Console().print(table)
 
 

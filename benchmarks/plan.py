@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from ludic_train.algorithms.presets import make_grpo
+from ludic_train.algorithms.presets import grpo
 from ludic_train.distributed.fsdp import checkpoint_activations
 from ludic_train.trainer.config import Execution, Guards, TrainerConfig
 from ludic_train.trainer.memory_estimate import (
@@ -79,7 +79,7 @@ def measured(args: argparse.Namespace) -> tuple[int, float]:
         execution=Execution(packing=False),
         guards=Guards(max_kl_at_lag_0=None),
     )
-    trainer = Trainer(model, make_grpo(), None, cfg=cfg)
+    trainer = Trainer(model, grpo(), None, cfg=cfg)
     trainer.update(rows)
     started = time.perf_counter()
     trainer.update(rows)

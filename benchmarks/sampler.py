@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ludic_gym.types import Message, Sampling
-from ludic_train.inference.client import EmbeddedChatClient
+from ludic_train.inference.client import LocalChatClient
 from ludic_train.models.chat_template import render_chat
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
@@ -70,7 +70,7 @@ def endless(name: str) -> tuple[torch.nn.Module, object]:
     return model, tokenizer
 
 
-def sample_ours(client: EmbeddedChatClient, load: Load) -> int:
+def sample_ours(client: LocalChatClient, load: Load) -> int:
     """Number of sampled tokens."""
 
     async def all_of_them() -> list[int]:
@@ -119,7 +119,7 @@ def best_rates(works: Sequence[Callable[[], int]], repeats: int) -> list[float]:
 def compared(name: str, repeats: int) -> Table:
     """A row per load."""
     model, tokenizer = endless(name)
-    client = EmbeddedChatClient(model, tokenizer)
+    client = LocalChatClient(model, tokenizer)
     table = Table(f"{name}, tokens/s", "Ludic", "generate", "ratio")
     for label, load in make_loads().items():
         prompts = [render_chat(tokenizer, dialog) for dialog in load.dialogs]
@@ -134,7 +134,7 @@ def compared(name: str, repeats: int) -> Table:
     return table
 
 
-def play_moves(client: EmbeddedChatClient) -> int:
+def play_moves(client: LocalChatClient) -> int:
     """Number of moves, two tokens each, on boards of 9 cells."""
 
     def board(seed: int, moves: int) -> str:
@@ -168,7 +168,7 @@ def main() -> None:
     console = Console()
     for name in args.models:
         console.print(compared(name, args.repeats))
-    client = EmbeddedChatClient(*endless("tiny"))
+    client = LocalChatClient(*endless("tiny"))
     (rate,) = best_rates([lambda: play_moves(client)], args.repeats)
     console.print(f"moves of the tiny model: {rate:,.0f}/s")
 

@@ -1,4 +1,4 @@
-"""Completions per second of the embedded sampler: in this process, and served over HTTP.
+"""Completions per second of the local engine: in this process, and served over HTTP.
 
     python benchmarks/served.py [--players 64] [--rounds 20] [--repeats 3]
 
@@ -27,7 +27,7 @@ from rich.table import Table
 from ludic_gym.clients.vllm_chat import VLLMChatClient
 from ludic_gym.clients.vllm_tokens import VLLMTokenClient
 from ludic_gym.types import ChatClient, Message, Sampling
-from ludic_train.inference.client import EmbeddedChatClient
+from ludic_train.inference.client import LocalChatClient
 from ludic_train.models.chat_template import chat_renderer
 from ludic_train.models.load import save_model
 from ludic_train.models.tiny import make_tiny_model
@@ -38,8 +38,8 @@ LOADS = {"moves of 4 tokens": (4, 1), "replies of 64 tokens": (64, 8)}
 
 @contextmanager
 def served(folder: Path) -> Iterator[str]:
-    """The address of `ludic serve --engine embedded`, as long as the block."""
-    command = [sys.executable, "-m", "ludic_gym", "serve", str(folder), "--engine", "embedded"]
+    """The address of `ludic serve --engine local`, as long as the block."""
+    command = [sys.executable, "-m", "ludic_gym", "serve", str(folder), "--engine", "local"]
     child = subprocess.Popen(
         [*command, "--port", "0", "--threads", "1"], stdout=subprocess.PIPE, text=True
     )
@@ -103,7 +103,7 @@ async def compared(players: int, rounds: int, repeats: int) -> Table:
             tokens = VLLMTokenClient(url, chat_renderer(tokenizer))
             async with tokens, VLLMChatClient(url) as chat:
                 clients: dict[str, ChatClient] = {
-                    "in this process": EmbeddedChatClient(model, tokenizer),
+                    "in this process": LocalChatClient(model, tokenizer),
                     "VLLMTokenClient": tokens,
                     "VLLMChatClient": chat,
                 }

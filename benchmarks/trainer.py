@@ -32,7 +32,7 @@ from rich.table import Table
 
 import ludic_gym  # noqa: F401 - registers the environments
 from ludic_gym.types import Sampling, Task
-from ludic_train.algorithms.presets import make_grpo, make_reinforce
+from ludic_train.algorithms.presets import grpo, reinforce
 from ludic_train.inference.saved import PolicySpec
 from ludic_train.models.load import save_model
 from ludic_train.models.tiny import make_tiny_model
@@ -130,7 +130,7 @@ def trained_rates(items: list[SAWItem], repeats: int) -> tuple[float, float]:
     model = make_tiny_model(tokenizer)
     guards = Guards(max_kl_at_lag_0=None)
     cfg = TrainerConfig(micro_token_budget=4096, guards=guards)
-    trainer = Trainer(model, make_grpo(), None, cfg=cfg)
+    trainer = Trainer(model, grpo(), None, cfg=cfg)
     tokens = sum(len(item.input_ids) for item in items)
     bare = make_tiny_model(tokenizer)
     optimizer = torch.optim.AdamW(bare.parameters(), lr=1e-5, fused=True)
@@ -173,7 +173,7 @@ def games_rate(repeats: int) -> float:
     )
     learner: Learner = learner_from_nothing([], PolicySpec(context="latest"), seed=0)
     source = RolloutBatchSource(
-        tasks, learner.make_policy, make_reinforce(), groups_per_batch=32, group_size=8
+        tasks, learner.make_policy, reinforce(), groups_per_batch=32, group_size=8
     )
 
     async def play() -> None:

@@ -19,8 +19,8 @@ import gymnasium as gym
 from ludic_gym.envs.core.base import Info, TextEnv, Turn, ending
 from ludic_gym.policies.chat import ChatPolicy
 from ludic_gym.types import Env, Sampling, Task
-from ludic_train.algorithms.presets import make_grpo
-from ludic_train.inference.client import EmbeddedChatClient
+from ludic_train.algorithms.presets import grpo
+from ludic_train.inference.client import LocalChatClient
 from ludic_train.metrics import Metrics
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
@@ -54,12 +54,12 @@ async def train(updates: int) -> float:
     """The share of even digits among the answers of the last batch."""
     tokenizer = make_tokenizer(["An even digit, please."])
     model = make_tiny_model(tokenizer)
-    client = EmbeddedChatClient(model, tokenizer)
+    client = LocalChatClient(model, tokenizer)
 
     def make_policy(env: Env) -> ChatPolicy:
         return ChatPolicy(client)
 
-    algo = make_grpo()
+    algo = grpo()
     source = RolloutBatchSource(tasks(), make_policy, algo, groups_per_batch=16, group_size=16)
     cfg = TrainerConfig(lr=3e-3)
     trainer = Trainer(model, algo, source, InProcessPublisher(client), cfg)

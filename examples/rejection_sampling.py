@@ -24,8 +24,8 @@ from ludic_gym.records import read_rollouts, recorded
 from ludic_gym.rollout.episodes import run_episodes
 from ludic_gym.rollout.groups import grouped
 from ludic_gym.types import Env, Sampling, Task
-from ludic_train.algorithms.presets import make_rejection_sampling
-from ludic_train.inference.client import EmbeddedChatClient
+from ludic_train.algorithms.presets import rejection_sampling
+from ludic_train.inference.client import LocalChatClient
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
 from ludic_train.publishers.base import InProcessPublisher
@@ -61,7 +61,7 @@ def tasks() -> Iterator[Task]:
     return grouped(questions, 16)
 
 
-async def play(tasks: Iterator[Task], client: EmbeddedChatClient, path: Path) -> float:
+async def play(tasks: Iterator[Task], client: LocalChatClient, path: Path) -> float:
     """Append 512 episodes to the file; the mean reward."""
 
     def make_policy(env: Env) -> ChatPolicy:
@@ -76,8 +76,8 @@ async def train(updates: int, path: Path) -> float:
     """The mean reward of the last episodes played."""
     tokenizer = make_tokenizer(["A digit above 0, please."])
     model = make_tiny_model(tokenizer)
-    client = EmbeddedChatClient(model, tokenizer)
-    algo = make_rejection_sampling(best=2)
+    client = LocalChatClient(model, tokenizer)
+    algo = rejection_sampling(best=2)
     questions = tasks()
     reward = 0.0
     for update in range(1, updates + 1):

@@ -3,9 +3,9 @@
 LudicError
 └── TrainError             something between a model and its update went wrong
     ├── ModelNotFound      no model at a path or under a hub name
-    ├── UnsupportedModel   a model has a part that the embedded sampler cannot compute
+    ├── UnsupportedModel   a model has a part that the local engine cannot compute
     ├── PromptTooLong      prompt and completion do not fit the model's positions (a ClientError)
-    ├── SamplerError       the embedded sampler failed, for all who wait (a ClientError)
+    ├── EngineError       the local engine failed, for all who wait (a ClientError)
     ├── CreditError        rollouts that a credit assigner cannot weigh
     ├── LossError          a loss was given a batch that it cannot be computed on
     │   ├── MissingLogprobs    the batch was sampled without log-probs
@@ -43,15 +43,15 @@ class ModelNotFound(TrainError):
 
 
 class UnsupportedModel(TrainError):
-    """A model has a part that the embedded sampler cannot compute exactly."""
+    """A model has a part that the local engine cannot compute exactly."""
 
 
 class PromptTooLong(TrainError, ClientError):
     """A prompt and its completion do not fit into the model's positions."""
 
 
-class SamplerError(TrainError, ClientError):
-    """The embedded sampler failed; every request that was waiting gets this."""
+class EngineError(TrainError, ClientError):
+    """the local engine failed; every request that was waiting gets this."""
 
 
 class CreditError(TrainError):

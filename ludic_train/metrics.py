@@ -76,6 +76,7 @@ class SampleSize:
 
 Metric = Stat | Total | Peak | SampleSize
 Metrics = dict[str, Metric]
+KINDS: dict[str, type[Metric]] = {kind.__name__: kind for kind in (Stat, Total, Peak, SampleSize)}
 
 
 def merge(parts: Iterable[Mapping[str, Metric]]) -> Metrics:

@@ -1,67 +1,202 @@
-"""State-Action-Weight rows: what a trainer learns from, in exactly the tokens that were sampled."""
+"""From episodes to rows: the one way, for rollout sources, actors, recorded files and matches.
+
+    Episode -> Rollout -> Trajectory -> (filter, credit) -> SAWItem
+
+A `Trajectory` holds exactly the tokens that were sampled. Filters and credit need the whole batch,
+so `rows_from` runs where the batch is: in the trainer's process.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+import hashlib
+import json
+import secrets
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ludic_gym.errors import EpisodeError
-from ludic_gym.types import Completion, Episode, Rollout
-from ludic_train.errors import UntrainableRollout
+from ludic_gym.types import Completion, Episode, Rollout, Task
+from ludic_train.errors import CreditError, UntrainableRollout
 from ludic_train.metrics import Metrics, Stat, Total
-from ludic_train.types import REWARDS, SAWItem
+from ludic_train.types import REWARDS, SAWItem, Trajectory
+
+if TYPE_CHECKING:
+    from ludic_train.algorithms.presets import RLAlgorithm
+
+# Longer texts of an info say nothing that credit could use.
+LONGEST_INFO_TEXT = 200
 
 
-@dataclass(frozen=True, slots=True)
-class _Span:
-    """A model call, its credit, and the step's reward if it is the last call of the step."""
+def rows_from(rollouts: Iterable[Rollout | Trajectory], algo: RLAlgorithm) -> list[SAWItem]:
+    """Rows of the rollouts that `algo` keeps, with its credit.
 
-    completion: Completion
-    weight: float
-    reward: float
-
-
-def items_from(
-    rollouts: Sequence[Rollout], weights: Sequence[Sequence[float]], *, rewards: bool = False
-) -> list[SAWItem]:
-    """Rows for rollouts whose step t carries the credit `weights[i][t]`, all its model calls alike.
-
-    A call whose prompt extends the row so far (prompt and completions, token by token) continues
-    that row; any other starts a new one. Text is never tokenised again. With `rewards`, the steps'
-    rewards are attached as REWARDS.
-    Raises UntrainableRollout for calls without token ids, or sampled greedily or with top_p < 1,
-    whose log-probs are not those of the policy being trained.
+    Step t of a rollout gets the weight w[t] of the algorithm's credit, at all tokens of all its
+    model calls. Statistics are over the rollouts given, so these should be a whole batch.
+    Raises UntrainableRollout as `trajectory_from` does, and CreditError from the algorithm.
     """
+    return credited_rows(filtered([_in_tokens(rollout) for rollout in rollouts], algo), algo)
+
+
+def filtered(trajectories: Sequence[Trajectory], algo: RLAlgorithm) -> list[Trajectory]:
+    """Trajectories that the algorithm's filter keeps, in order."""
+    return list(trajectories) if algo.filter is None else algo.filter(trajectories)
+
+
+def credited_rows(kept: Sequence[Trajectory], algo: RLAlgorithm) -> list[SAWItem]:
+    """Rows of trajectories that passed the filter, with the algorithm's credit."""
+    if not kept:
+        return []
+    weights = algo.credit(kept)
+    # Rows of different calls may meet in one update, so ids are not positions alone.
+    batch = secrets.token_hex(8)
     return [
-        _row(spans, rollout, rewards=rewards)
-        for rollout, rollout_weights in zip(rollouts, weights, strict=True)
-        for spans in _chains(_spans(rollout, rollout_weights))
+        row
+        for number, (trajectory, own) in enumerate(zip(kept, weights, strict=True))
+        for row in _credited(trajectory, own, f"{batch}-{number}", rewards=REWARDS in algo.attach)
     ]
 
 
-def _spans(rollout: Rollout, weights: Sequence[float]) -> Iterator[_Span]:
-    for step, weight in zip(rollout.steps, weights, strict=True):
-        last = len(step.decision.completions) - 1
-        for i, completion in enumerate(step.decision.completions):
-            _require_trainable(completion, rollout)
-            yield _Span(completion, weight, step.reward if i == last else 0.0)
+def trajectory_from(rollout: Rollout) -> Trajectory:
+    """The rollout in tokens, without credit.
+
+    A model call whose prompt extends the row so far (prompt and completions, token by token)
+    continues that row; any other starts a new one. Text is never tokenised again.
+    Raises UntrainableRollout for calls without token ids, or sampled greedily or with top_p < 1,
+    whose log-probs are not those of the policy being trained.
+    """
+    calls = [
+        _Call(completion, number)
+        for number, step in enumerate(rollout.steps)
+        for completion in step.decision.completions
+    ]
+    for call in calls:
+        _require_trainable(call.completion, rollout)
+    last = rollout.steps[-1] if rollout.steps else None
+    truncated = last is not None and last.truncated
+    return Trajectory(
+        rows=tuple(_row(chain, rollout, truncated=truncated) for chain in _chains(calls)),
+        rewards=np.array([step.reward for step in rollout.steps], np.float64),
+        parsed=np.array([step.decision.action is not None for step in rollout.steps], bool),
+        completions=_completion_table(calls),
+        env_id=rollout.task.env_id,
+        agent=rollout.agent,
+        group=rollout.task.group,
+        task=task_key(rollout.task),
+        truncated=truncated,
+        info=_plain(last.info) if last is not None else {},
+    )
 
 
-def require_trainable(rollouts: Sequence[Rollout]) -> None:
-    """Raises UntrainableRollout as `items_from` would, and where no rollout has a model call."""
-    calls = 0
-    for rollout in rollouts:
-        for step in rollout.steps:
-            for completion in step.decision.completions:
-                _require_trainable(completion, rollout)
-                calls += 1
-    if rollouts and not calls:
+def trajectories_from(episodes: Sequence[Episode], group_size: int) -> list[Trajectory]:
+    """Trajectories of the episodes that did not fail, without groups of one survivor.
+
+    Raises EpisodeError, with the first failure, where more than half failed, and UntrainableRollout
+    as `trajectory_from` does and where no rollout has a model call.
+    """
+    failed = [episode for episode in episodes if episode.error is not None]
+    if len(failed) > len(episodes) / 2:
+        raise EpisodeError(
+            f"{len(failed)} of {len(episodes)} episodes failed; the first: {failed[0].error}"
+        )
+    survivors = [episode for episode in episodes if episode.error is None]
+    sizes: dict[str, int] = {}
+    for episode in survivors:
+        sizes[episode.task.group] = sizes.get(episode.task.group, 0) + 1
+    if group_size > 1 and failed:
+        survivors = [episode for episode in survivors if sizes[episode.task.group] > 1]
+    trajectories = [trajectory_from(r) for episode in survivors for r in episode.rollouts]
+    if trajectories and not any(trajectory.rows for trajectory in trajectories):
         raise UntrainableRollout(
-            f"none of {len(rollouts)} rollouts of {rollouts[0].task.env_id} holds a model call: "
+            f"none of {len(trajectories)} rollouts of {trajectories[0].env_id} holds a model call: "
             "play with a policy that asks a chat client"
         )
+    return trajectories
+
+
+def task_key(task: Task) -> str:
+    """Key of a task, 16 hex digits: equal when the same task comes again."""
+    said = json.dumps([task.env_id, dict(task.kwargs), task.seed, task.options], default=str)
+    return hashlib.blake2b(said.encode(errors="backslashreplace"), digest_size=8).hexdigest()
+
+
+def episode_metrics(episodes: Sequence[Episode]) -> Metrics:
+    """Metrics of episodes, failed ones included: reward, success, turns, tokens, failures."""
+    rollouts = [rollout for episode in episodes for rollout in episode.rollouts]
+    steps = [step for rollout in rollouts for step in rollout.steps]
+    ends = [rollout.steps[-1].info for rollout in rollouts if rollout.steps]
+    calls = [call for step in steps for call in step.decision.completions]
+    return {
+        "reward": Stat.of([rollout.total_reward for rollout in rollouts]),
+        "success": Stat.of([float(info["success"]) for info in ends if "success" in info]),
+        "turns": Stat.of([len(rollout.steps) for rollout in rollouts]),
+        "tokens/completion": Stat.of([len(call.completion_ids or ()) for call in calls]),
+        "tokens/sampled": Total(sum(len(call.completion_ids or ()) for call in calls)),
+        "episodes/failed": Stat.of([float(episode.error is not None) for episode in episodes]),
+        "episodes": Total(len(episodes)),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """A model call, and the number of its step."""
+
+    completion: Completion
+    step: int
+
+
+def _in_tokens(rollout: Rollout | Trajectory) -> Trajectory:
+    return rollout if isinstance(rollout, Trajectory) else trajectory_from(rollout)
+
+
+def _credited(
+    trajectory: Trajectory, weights: NDArray[np.float64], name: str, *, rewards: bool
+) -> Iterator[SAWItem]:
+    by_step = np.asarray(weights, np.float32)
+    if by_step.shape != trajectory.rewards.shape:
+        raise CreditError(
+            f"the credit of a rollout of {trajectory.env_id} has shape {list(by_step.shape)}, and "
+            f"it has {len(trajectory.rewards)} steps: return one weight per step"
+        )
+    earned = _earned(trajectory) if rewards else [None] * len(trajectory.rows)
+    for row, own in zip(trajectory.rows, earned, strict=True):
+        assert row.steps is not None
+        yield replace(
+            row,
+            # Step -1, off the mask, takes some weight, which the mask removes again.
+            weight=by_step[row.steps] * row.action_mask,
+            rollout=name,
+            attachments=row.attachments if own is None else {**row.attachments, REWARDS: own},
+        )
+
+
+def _earned(trajectory: Trajectory) -> list[NDArray[np.float32]]:
+    """Per row [T]: each step's reward at the last token sampled for it.
+
+    The reward of a step without a model call goes to the last token before it; without any, to the
+    first step that has one.
+    """
+    last: dict[int, tuple[int, int]] = {}
+    for number, row in enumerate(trajectory.rows):
+        assert row.steps is not None
+        at = np.flatnonzero(row.action_mask)
+        steps = row.steps[at]
+        ends = np.append(steps[1:] != steps[:-1], True)
+        last |= {
+            step: (number, position)
+            for step, position in zip(steps[ends].tolist(), at[ends].tolist(), strict=True)
+        }
+    earned = [np.zeros(len(row.input_ids), np.float32) for row in trajectory.rows]
+    if not last:
+        return earned
+    where = last[min(last)]
+    for step, reward in enumerate(trajectory.rewards.tolist()):
+        where = last.get(step, where)
+        earned[where[0]][where[1]] += reward
+    return earned
 
 
 def _require_trainable(completion: Completion, rollout: Rollout) -> None:
@@ -70,7 +205,7 @@ def _require_trainable(completion: Completion, rollout: Rollout) -> None:
         raise UntrainableRollout(
             f"{where} has prompt_ids={completion.prompt_ids} and "
             f"completion_ids={completion.completion_ids}; "
-            "train on a client that returns token ids (the embedded one, or vLLM)"
+            "train on a client that returns token ids (the local engine, or vLLM)"
         )
     logprobs = completion.logprobs
     if logprobs is not None and len(logprobs) != len(completion.completion_ids):
@@ -85,15 +220,16 @@ def _require_trainable(completion: Completion, rollout: Rollout) -> None:
         )
 
 
-def _chains(spans: Iterable[_Span]) -> Iterator[list[_Span]]:
-    chain: list[_Span] = []
+def _chains(calls: Iterable[_Call]) -> Iterator[list[_Call]]:
+    """Calls that make one row each: every prompt extends all tokens before it."""
+    chain: list[_Call] = []
     ids: tuple[int, ...] = ()
-    for span in spans:
-        if chain and not _continues(span.completion, chain[-1].completion, ids):
+    for call in calls:
+        if chain and not _continues(call.completion, chain[-1].completion, ids):
             yield chain
             chain = []
-        chain.append(span)
-        ids = (span.completion.prompt_ids or ()) + (span.completion.completion_ids or ())
+        chain.append(call)
+        ids = (call.completion.prompt_ids or ()) + (call.completion.completion_ids or ())
     if chain:
         yield chain
 
@@ -109,75 +245,52 @@ def _continues(completion: Completion, last: Completion, ids: tuple[int, ...]) -
     )
 
 
-def _row(spans: Sequence[_Span], rollout: Rollout, *, rewards: bool) -> SAWItem:
-    last = spans[-1].completion
+def _row(chain: Sequence[_Call], rollout: Rollout, *, truncated: bool) -> SAWItem:
+    last = chain[-1].completion
     ids = (last.prompt_ids or ()) + (last.completion_ids or ())
     length = len(ids)
-    mask = np.zeros(length, bool)
-    weight = np.zeros(length, np.float32)
+    steps = np.full(length, -1, np.int32)
     logprobs = None if last.logprobs is None else np.zeros(length, np.float32)
     versions = None if last.policy_version is None else np.full(length, -1, np.int32)
-    earned = np.zeros(length, np.float32)
-    for span in spans:
-        call = span.completion
-        start = len(call.prompt_ids or ())
-        where = slice(start, start + len(call.completion_ids or ()))
-        mask[where] = True
-        weight[where] = span.weight
-        earned[where.stop - 1] = span.reward
+    for call in chain:
+        completion = call.completion
+        start = len(completion.prompt_ids or ())
+        where = slice(start, start + len(completion.completion_ids or ()))
+        steps[where] = call.step
         if logprobs is not None:
-            logprobs[where] = call.logprobs
+            logprobs[where] = completion.logprobs
         if versions is not None:
-            known = call.versions or call.policy_version
+            known = completion.versions or completion.policy_version
             versions[where] = -1 if known is None else known
     return SAWItem(
         input_ids=np.asarray(ids, np.int32),
-        action_mask=mask,
-        weight=weight,
+        action_mask=steps >= 0,
+        weight=np.zeros(length, np.float32),
         behavior_logprobs=logprobs,
         versions=versions,
+        steps=steps,
         temperature=last.sampling.temperature,
+        truncated=truncated,
         group=rollout.task.group,
         agent=rollout.agent,
-        attachments={REWARDS: earned} if rewards else {},
     )
 
 
-# A source whose filters leave nothing this often in a row will not recover by playing on.
-EMPTY_BATCHES_ALLOWED = 20
+def _completion_table(calls: Sequence[_Call]) -> NDArray[np.int32]:
+    rows = [
+        (call.step, len(call.completion.completion_ids or ()), call.completion.finish_reason)
+        for call in calls
+    ]
+    found = [(step, tokens, reason == "length") for step, tokens, reason in rows]
+    return np.array(found, np.int32).reshape(-1, 3)
 
 
-def survivors(episodes: Sequence[Episode], group_size: int) -> list[Rollout]:
-    """The rollouts of the episodes that did not fail, without groups of one survivor.
-
-    Raises EpisodeError, with the first failure, where more than half failed.
-    """
-    failed = [episode for episode in episodes if episode.error is not None]
-    if len(failed) > len(episodes) / 2:
-        raise EpisodeError(
-            f"{len(failed)} of {len(episodes)} episodes failed; the first: {failed[0].error}"
-        )
-    rollouts = [rollout for episode in episodes for rollout in episode.rollouts]
-    if group_size == 1 or not failed:
-        return rollouts
-    sizes: dict[str, int] = {}
-    for rollout in rollouts:
-        sizes[rollout.task.group] = sizes.get(rollout.task.group, 0) + 1
-    return [rollout for rollout in rollouts if sizes[rollout.task.group] >= 2]
-
-
-def episode_metrics(episodes: Sequence[Episode]) -> Metrics:
-    """What is worth logging about episodes, the failed ones included."""
-    rollouts = [rollout for episode in episodes for rollout in episode.rollouts]
-    steps = [step for rollout in rollouts for step in rollout.steps]
-    ends = [rollout.steps[-1].info for rollout in rollouts if rollout.steps]
-    calls = [call for step in steps for call in step.decision.completions]
+def _plain(info: Mapping[str, Any]) -> dict[str, bool | int | float | str]:
+    """The numbers, flags and short texts of an info."""
+    found = {name: v.item() if isinstance(v, np.generic) else v for name, v in info.items()}
     return {
-        "reward": Stat.of([rollout.total_reward for rollout in rollouts]),
-        "success": Stat.of([float(info["success"]) for info in ends if "success" in info]),
-        "turns": Stat.of([len(rollout.steps) for rollout in rollouts]),
-        "tokens/completion": Stat.of([len(call.completion_ids or ()) for call in calls]),
-        "tokens/sampled": Total(sum(len(call.completion_ids or ()) for call in calls)),
-        "episodes/failed": Stat.of([float(episode.error is not None) for episode in episodes]),
-        "episodes": Total(len(episodes)),
+        name: value
+        for name, value in found.items()
+        if isinstance(value, bool | int | float)
+        or (isinstance(value, str) and len(value) <= LONGEST_INFO_TEXT)
     }

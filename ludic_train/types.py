@@ -1,26 +1,124 @@
-"""Frozen data that flows from rollouts to the loss; no logic."""
+"""Frozen data that flows from rollouts to the loss; no logic.
+
+A `Trajectory` is a rollout in tokens, before credit: its rows and the rewards of its steps. A
+`SAWItem` is one of its rows with credit. A `LossBatch` is what a loss reads of a micro-batch.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from ludic_train.errors import LossError
 from ludic_train.metrics import Metric
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
+# Attachment: log-probs under the reference policy, which a KL term stays close to.
+REFERENCE = "ref_logprobs"
+# Attachment: log-probs under the params that began the update, which ratios are clipped to.
+PROXIMAL = "proximal_logprobs"
+# Attachments: values of the params that began the update, and the returns they are fitted to.
+VALUES, RETURNS = "values", "returns"
+# Attachment: value of the state in which a truncated rollout ended, at its last sampled token.
+BOOTSTRAP = "bootstrap"
+# Attachment: reward of a step, at the last token that was sampled for it, 0 elsewhere.
+REWARDS = "rewards"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SAWItem:
+    """One row of T tokens with any number of action spans; all arrays are [T].
+
+    input_ids: int32, prompts and completions as the sampler saw them.
+    action_mask: bool, True where the token was sampled; never at position 0.
+    weight: float32, the credit of the step the token belongs to; 0 off the mask.
+    behavior_logprobs: float32 nats under the sampling distribution; 0 off the mask; None for
+        data that was not sampled from a known policy.
+    versions: int32, the update whose params sampled the token; -1 off the mask; None as above.
+    steps: int32, the step of the rollout that the token was sampled in; -1 off the mask; None for
+        rows that come from no rollout.
+    temperature: the one that all spans were sampled with.
+    rollout: id that all rows of one rollout share, in order of play; "" for a row that is a rollout
+        by itself.
+    truncated: True if the rollout was cut short, so that more reward could have come.
+    attachments: further per-token arrays that a loss reads, such as reference log-probs.
+    """
+
+    input_ids: NDArray[np.int32]
+    action_mask: NDArray[np.bool_]
+    weight: NDArray[np.float32]
+    behavior_logprobs: NDArray[np.float32] | None = None
+    versions: NDArray[np.int32] | None = None
+    steps: NDArray[np.int32] | None = None
+    temperature: float = 1.0
+    rollout: str = ""
+    truncated: bool = False
+    group: str = ""
+    agent: str = "agent"
+    attachments: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Trajectory:
+    """A rollout in tokens: the input of filters and credit assigners.
+
+    rows: in the order of play, with weight 0; `SAWItem.steps` says which step a token belongs to.
+    rewards: float64 [S], one per step.
+    parsed: bool [S], False for a step in which no action could be parsed.
+    completions: int32 [C, 3], per model call: its step, its sampled tokens, and 1 if `max_tokens`
+        cut it off.
+    env_id, agent: the environment, and the seat in it.
+    group: id shared with the rollouts that this one is compared with; "" for none.
+    task: key of the task, equal for equal tasks.
+    truncated: True if the episode was cut short.
+    info: numbers, flags and short texts of the last step's info, such as "success".
+    """
+
+    rows: tuple[SAWItem, ...] = field(repr=False)
+    rewards: NDArray[np.float64]
+    parsed: NDArray[np.bool_]
+    completions: NDArray[np.int32]
+    env_id: str
+    agent: str = "agent"
+    group: str = ""
+    task: str = ""
+    truncated: bool = False
+    info: Mapping[str, bool | int | float | str] = field(default_factory=dict)
+
+    @property
+    def total_reward(self) -> float:
+        """Undiscounted sum of the rewards."""
+        return float(self.rewards.sum())
+
+    @property
+    def success(self) -> bool:
+        """True if the environment counts the episode as solved."""
+        return bool(self.info.get("success", False))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SAWBatch:
+    """Rows of one batch, and metrics of the episodes that they came from."""
+
+    # Left out of the repr, which asyncio takes of every task's result.
+    items: tuple[SAWItem, ...] = field(repr=False)
+    metrics: Mapping[str, Metric] = field(default_factory=dict)
+
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprobs:
-    """What the forward pass gives.
+    """Result of the forward pass.
 
     logprobs: [N] nats of the taken tokens, temperature applied; carries the gradient.
     entropy: [N] nats of the distributions they were taken from; carries the gradient too.
-    values: [N] what a value head expects to be earned from the states before the tokens, with
-        gradient; None without one.
+    values: [N] returns that a value head expects from the states before the tokens, with gradient;
+        None without one.
     """
 
     logprobs: Tensor
@@ -30,12 +128,14 @@ class TokenLogprobs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossBatch:
-    """What is known of the N action tokens of a micro-batch; no tensor carries a gradient.
+    """Facts about the N action tokens of a micro-batch; no tensor carries a gradient.
 
     weight: [N] the credit A.
     scale: [N] the share of each token in the update: 1 / its global denominator.
-    row: [N] int64, nondecreasing: the row of the micro-batch that a token belongs to.
-    num_rows: rows in the micro-batch, those without action tokens included.
+    rollout: [N] int64, the rollout of the micro-batch that a token belongs to.
+    num_rollouts: rollouts in the micro-batch, those without action tokens included.
+    whole: False if a rollout has tokens in other micro-batches too, because it exceeds the token
+        budget; sums over rollouts are refused then.
     behavior_logprobs: [N] the sampler's log-probs; None if any row was sampled without.
     lag: [N] updates between the sampling params and the current ones; None if unknown.
     attachments: other [N] tensors by name, such as REFERENCE or PROXIMAL.
@@ -45,8 +145,9 @@ class LossBatch:
 
     weight: Tensor
     scale: Tensor
-    row: Tensor
-    num_rows: int
+    rollout: Tensor
+    num_rollouts: int
+    whole: bool = True
     behavior_logprobs: Tensor | None = None
     lag: Tensor | None = None
     attachments: Mapping[str, Tensor] = field(default_factory=dict)
@@ -54,7 +155,7 @@ class LossBatch:
     def __post_init__(self) -> None:
         named = {
             "scale": self.scale,
-            "row": self.row,
+            "rollout": self.rollout,
             "behavior_logprobs": self.behavior_logprobs,
             "lag": self.lag,
             **self.attachments,
@@ -68,19 +169,6 @@ class LossBatch:
         return replace(self, attachments={**self.attachments, name: values})
 
 
-# An attachment: log-probs under the reference policy, which a KL term stays close to.
-REFERENCE = "ref_logprobs"
-
-# An attachment: log-probs under the params that began the update, which ratios are clipped to.
-PROXIMAL = "proximal_logprobs"
-
-# Attachments: values of the params that began the update, and what they are to be fitted to.
-VALUES, RETURNS = "values", "returns"
-
-# An attachment: what a step earned, at the last token that was sampled for it, 0 elsewhere.
-REWARDS = "rewards"
-
-
 def check_shape(name: str, tensor: Tensor, like: Tensor) -> None:
     """Raise LossError unless the tensor holds one number per action token, as `like` does."""
     if tensor.shape != like.shape or tensor.ndim != 1:
@@ -88,37 +176,3 @@ def check_shape(name: str, tensor: Tensor, like: Tensor) -> None:
             f"{name} is {list(tensor.shape)} and should be one number per action token, "
             f"{list(like.shape)}"
         )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SAWItem:
-    """One row of T tokens with any number of action spans; all arrays are [T].
-
-    input_ids: int32, prompts and completions as the sampler saw them.
-    action_mask: bool, True where the token was sampled; never at position 0.
-    weight: float32, the credit of the step the token belongs to; 0 off the mask.
-    behavior_logprobs: float32 nats under the sampling distribution; 0 off the mask; None for
-        data that was not sampled from a known policy.
-    versions: int32, the update whose params sampled the token; -1 off the mask; None as above.
-    temperature: the one that all spans were sampled with.
-    attachments: further per-token arrays that a loss asks for, such as reference log-probs.
-    """
-
-    input_ids: NDArray[np.int32]
-    action_mask: NDArray[np.bool_]
-    weight: NDArray[np.float32]
-    behavior_logprobs: NDArray[np.float32] | None = None
-    versions: NDArray[np.int32] | None = None
-    temperature: float = 1.0
-    group: str = ""
-    agent: str = "agent"
-    attachments: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SAWBatch:
-    """The rows of one batch, and what is worth logging about the episodes they came from."""
-
-    # Left out of the repr, which asyncio takes of every task's result.
-    items: tuple[SAWItem, ...] = field(repr=False)
-    metrics: Mapping[str, Metric] = field(default_factory=dict)

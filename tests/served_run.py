@@ -22,7 +22,7 @@ from ludic_train.runs.train import own_algorithm, own_games
 
 OPTIONS = ActorOptions(group_size=2, concurrency=8, grace_s=1.0)
 # Every first move of a model that knows nothing is illegal, and equal rewards teach nothing.
-ALGO = replace(own_algorithm(0.0), preprocess=None)
+ALGO = replace(own_algorithm(0.0), filter=None)
 
 
 @dataclass
@@ -87,7 +87,7 @@ async def served_run(out, url, *, asked=(), lora_rank=0, **changes):
     stage = own_games(TIC_TAC_TOE, config, learner, f"file://{out}/queue.sqlite3", [url])
     stop, tasks = asyncio.Event(), TIC_TAC_TOE.tasks(5)
     actor = asyncio.create_task(
-        play_remotely(out, ALGO, tasks, samplers=asked, name="one", options=OPTIONS, stop=stop)
+        play_remotely(out, ALGO, tasks, servers=asked, name="one", options=OPTIONS, stop=stop)
     )
     try:
         yield ServedRun(out, learner, stage, actor)

@@ -19,8 +19,8 @@ import gymnasium as gym
 from ludic_gym.envs.core.base import Info, TextEnv, Turn, ending, pick
 from ludic_gym.policies.chat import ChatPolicy
 from ludic_gym.types import Env, Rollout, Sampling, Task
-from ludic_train.algorithms.presets import make_grpo
-from ludic_train.inference.client import EmbeddedChatClient
+from ludic_train.algorithms.presets import grpo
+from ludic_train.inference.client import LocalChatClient
 from ludic_train.metrics import Metrics, Stat
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
@@ -79,8 +79,8 @@ async def train(updates: int) -> int:
     """The length that was reached."""
     tokenizer = make_tokenizer([" ".join(LETTERS)])
     model = make_tiny_model(tokenizer)
-    client = EmbeddedChatClient(model, tokenizer)
-    stages, algo = Stages(), make_grpo(entropy=0.05)
+    client = LocalChatClient(model, tokenizer)
+    stages, algo = Stages(), grpo(entropy=0.05)
 
     def make_policy(env: Env) -> ChatPolicy:
         return ChatPolicy(client)

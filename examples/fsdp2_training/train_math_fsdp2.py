@@ -2,7 +2,7 @@
 
     ludic serve Qwen/Qwen2.5-7B-Instruct --port 8000          # on a GPU that does not train
     torchrun --nproc-per-node 4 examples/fsdp2_training/train_math_fsdp2.py \
-        --model Qwen/Qwen2.5-7B-Instruct --sampler http://localhost:8000 --device cuda \
+        --model Qwen/Qwen2.5-7B-Instruct --servers http://localhost:8000 --device cuda \
         --split train --dtype bf16 --checkpoint-activations --updates 500
     python examples/fsdp2_training/train_math_fsdp2.py --offline
     torchrun --nproc-per-node 2 examples/fsdp2_training/train_math_fsdp2.py --offline
@@ -32,10 +32,10 @@ from ludic_gym.parsers import boxed_parser, compose_parsers, think_prefix_parser
 from ludic_gym.policies.chat import ChatPolicy
 from ludic_gym.policies.parsed import Parsed, RejectCutOff
 from ludic_gym.types import ChatClient, Env, Policy, Sampling, Task
-from ludic_train.algorithms.presets import make_dapo
+from ludic_train.algorithms.presets import dapo
 from ludic_train.distributed.fsdp import checkpoint_activations, shard_model
 from ludic_train.distributed.ranks import rank, world_size
-from ludic_train.inference.client import EmbeddedChatClient
+from ludic_train.inference.client import LocalChatClient
 from ludic_train.inference.saved import PolicySpec
 from ludic_train.metrics import Metrics
 from ludic_train.publishers.base import PolicyPublisher
@@ -50,7 +50,7 @@ PROMPT = "Think inside <think></think>, then give the final answer as \\boxed{..
 class CopyPublisher:
     """Puts the params into a whole copy of the model, which samples."""
 
-    def __init__(self, client: EmbeddedChatClient, twin: torch.nn.Module) -> None:
+    def __init__(self, client: LocalChatClient, twin: torch.nn.Module) -> None:
         self._client = client
         self._twin = twin
 
@@ -68,7 +68,7 @@ def opened(args: argparse.Namespace) -> tuple[torch.nn.Module, ChatClient, Polic
     if args.offline:
         learner = learner_from_nothing([], PolicySpec(max_tokens=args.max_tokens), seed=0)
         twin = copy.deepcopy(learner.model)
-        client = EmbeddedChatClient(twin, learner.tokenizer)
+        client = LocalChatClient(twin, learner.tokenizer)
         return learner.model, client, CopyPublisher(client, twin)
     learner = learner_from_model(
         args.model, max_tokens=args.max_tokens, lora_rank=0, seed=0, sampler=args.sampler
@@ -106,10 +106,10 @@ async def train(args: argparse.Namespace) -> None:
     def make_policy(env: Env) -> Policy:
         return Parsed(RejectCutOff(ChatPolicy(client, system_prompt=PROMPT)), parser)
 
-    algo = make_dapo(max_tokens=args.max_tokens, buffer=args.max_tokens // 4)
+    algo = dapo(max_tokens=args.max_tokens, buffer=args.max_tokens // 4)
     if args.offline:
         # An untrained model earns the same everywhere, and such groups would all be left out.
-        algo = replace(algo, preprocess=None, full_batches=False)
+        algo = replace(algo, filter=None, full_batches=False)
     source = RolloutBatchSource(
         tasks(args.split, args.max_tokens),
         make_policy,
@@ -117,7 +117,7 @@ async def train(args: argparse.Namespace) -> None:
         groups_per_batch=args.groups,
         group_size=args.group_size,
     )
-    cfg = TrainerConfig(model_device=args.device, lr=args.lr, warmup_updates=10)
+    cfg = TrainerConfig(device=args.device, lr=args.lr, warmup_updates=10)
     trainer = Trainer(prepared(model, args), algo, source, publisher, cfg)
 
     def report(update: int, metrics: Metrics) -> None:
@@ -144,7 +144,7 @@ async def train(args: argparse.Namespace) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", default="Qwen/Qwen2.5-7B-Instruct", help="folder or hub id")
-    parser.add_argument("--sampler", help="address of `ludic serve`")
+    parser.add_argument("--servers", help="address of `ludic serve`")
     parser.add_argument("--offline", action="store_true", help="a tiny model made here")
     parser.add_argument("--split", help="train; left out, the bundled sample")
     parser.add_argument("--device", default="cpu")

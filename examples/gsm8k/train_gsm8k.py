@@ -2,7 +2,7 @@
 
     ludic serve Qwen/Qwen2.5-0.5B-Instruct --port 8000        # on one GPU
     python examples/gsm8k/train_gsm8k.py --model Qwen/Qwen2.5-0.5B-Instruct \
-        --sampler http://localhost:8000 --split train --device cuda:1 --updates 500
+        --servers http://localhost:8000 --split train --device cuda:1 --updates 500
     python examples/gsm8k/train_gsm8k.py --offline            # the same code, on an untrained model
 
 Offline, a tiny random model answers the bundled questions: nothing is learned, everything runs.
@@ -24,7 +24,7 @@ from ludic_gym.parsers import compose_parsers, think_prefix_parser, xml_tag_pars
 from ludic_gym.policies.chat import ChatPolicy
 from ludic_gym.policies.parsed import Parsed, RejectCutOff
 from ludic_gym.types import Env, Policy, Sampling, Task
-from ludic_train.algorithms.presets import make_grpo
+from ludic_train.algorithms.presets import grpo
 from ludic_train.inference.saved import PolicySpec
 from ludic_train.metrics import Metrics
 from ludic_train.models.load import save_model
@@ -70,10 +70,10 @@ async def train(args: argparse.Namespace) -> None:
         chat = ChatPolicy(learner.client, system_prompt=PROMPT)
         return Parsed(RejectCutOff(chat), parser)
 
-    algo = make_grpo()
+    algo = grpo()
     if args.offline:
         # An untrained model earns the same everywhere, and such groups would all be left out.
-        algo = replace(algo, preprocess=None)
+        algo = replace(algo, filter=None)
     source = RolloutBatchSource(
         tasks(args.split, args.max_tokens),
         make_policy,
@@ -81,7 +81,7 @@ async def train(args: argparse.Namespace) -> None:
         groups_per_batch=args.groups,
         group_size=args.group_size,
     )
-    cfg = TrainerConfig(model_device=args.device, lr=args.lr, warmup_updates=10)
+    cfg = TrainerConfig(device=args.device, lr=args.lr, warmup_updates=10)
     trainer = Trainer(learner.model, algo, source, learner.publisher, cfg)
 
     def report(update: int, metrics: Metrics) -> None:
@@ -95,7 +95,7 @@ async def train(args: argparse.Namespace) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", default="Qwen/Qwen2.5-0.5B-Instruct", help="folder or hub id")
-    parser.add_argument("--sampler", help="address of `ludic serve`; left out, it samples itself")
+    parser.add_argument("--servers", help="address of `ludic serve`; left out, it samples itself")
     parser.add_argument("--offline", action="store_true", help="a tiny model made here")
     parser.add_argument("--split", help="train or test; left out, the bundled sample")
     parser.add_argument("--device", default="cpu")

@@ -4,7 +4,7 @@
 
 writes the model, for a server that samples:
 
-    ludic serve params/start --engine embedded --port 8000
+    ludic serve params/start --engine local --port 8000
 """
 
 from __future__ import annotations

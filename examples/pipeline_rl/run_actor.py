@@ -2,7 +2,7 @@
 
     python examples/pipeline_rl/run_actor.py --queue redis://localhost:6379 --params params
 
-With `--sampler http://localhost:8000` it holds no params, and asks that server. Start as many as
+With `--servers http://localhost:8000` it holds no params, and asks that server. Start as many as
 you like, before or after `run_trainer.py`; SIGTERM or Ctrl-C stops one.
 """
 
@@ -20,8 +20,8 @@ import even_digit
 from ludic_gym.clients.vllm_tokens import VLLMTokenClient
 from ludic_gym.policies.chat import ChatPolicy
 from ludic_gym.types import ChatClient, Env
-from ludic_train.algorithms.presets import make_grpo
-from ludic_train.inference.client import EmbeddedChatClient
+from ludic_train.algorithms.presets import grpo
+from ludic_train.inference.client import LocalChatClient
 from ludic_train.models.chat_template import chat_renderer
 from ludic_train.pipeline.actor import ActorOptions, Refresh, run_pipeline_actor
 from ludic_train.pipeline.queues.open_queue import open_queue
@@ -32,7 +32,7 @@ from ludic_train.publishers.folder import FollowingClient
 def own_sampler(params: str) -> tuple[ChatClient, Refresh]:
     """A client of a model in this process, which follows the folder."""
     model, tokenizer = even_digit.model()
-    client = FollowingClient(EmbeddedChatClient(model, tokenizer), model, params)
+    client = FollowingClient(LocalChatClient(model, tokenizer), model, params)
     return client, client.refresh
 
 
@@ -63,7 +63,7 @@ async def act(url: str, params: str, urls: Sequence[str]) -> int:
         summary = await run_pipeline_actor(
             even_digit.tasks(secrets.randbits(20)),
             make_policy,
-            make_grpo(),
+            grpo(),
             queue,
             refresh,
             ActorOptions(group_size=8),
@@ -76,6 +76,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--queue", default="redis://localhost:6379")
     parser.add_argument("--params", default="params")
-    parser.add_argument("--sampler", nargs="*", default=[])
+    parser.add_argument("--servers", nargs="*", default=[])
     args = parser.parse_args()
     print(f"pushed {asyncio.run(act(args.queue, args.params, args.sampler))} groups")

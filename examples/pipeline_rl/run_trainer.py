@@ -3,7 +3,7 @@
     redis-server --port 6379 --appendonly yes
     python examples/pipeline_rl/run_trainer.py --queue redis://localhost:6379 --params params
 
-With `--sampler http://localhost:8000` it publishes to that server, not to the folder; even_digit.py
+With `--servers http://localhost:8000` it publishes to that server, not to the folder; even_digit.py
 says how to start one. Killed, it goes on from its last checkpoint when it is started again, without
 losing a group.
 """
@@ -17,7 +17,7 @@ from pathlib import Path
 
 import even_digit
 
-from ludic_train.algorithms.presets import make_grpo
+from ludic_train.algorithms.presets import grpo
 from ludic_train.checkpoints.manager import CheckpointManager
 from ludic_train.checkpoints.training_state import resume_training, save_training
 from ludic_train.metrics import Metrics
@@ -41,7 +41,7 @@ async def train(url: str, params: str, updates: int, urls: Sequence[str]) -> Non
     cfg = TrainerConfig(lr=3e-3, max_lag=2)
     source = PipelineBatchSource(open_queue(url, "even-digit"), groups_per_batch=8, cfg=cfg)
     publisher = VLLMPublisher(urls) if urls else FolderPublisher(params)
-    trainer = Trainer(model, make_grpo(), source, publisher, cfg)
+    trainer = Trainer(model, grpo(), source, publisher, cfg)
     checkpoints = CheckpointManager(Path(params) / "checkpoints")
     resume_training(checkpoints, trainer)
     while trainer.version < updates:
@@ -56,6 +56,6 @@ if __name__ == "__main__":
     parser.add_argument("--queue", default="redis://localhost:6379")
     parser.add_argument("--params", default="params")
     parser.add_argument("--updates", type=int, default=60)
-    parser.add_argument("--sampler", nargs="*", default=[])
+    parser.add_argument("--servers", nargs="*", default=[])
     args = parser.parse_args()
     asyncio.run(train(args.queue, args.params, args.updates, args.sampler))

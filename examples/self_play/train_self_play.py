@@ -22,8 +22,8 @@ from ludic_gym.policies.chat import ChatPolicy
 from ludic_gym.policies.reference import RandomPolicy
 from ludic_gym.rollout.episodes import fixed_seats, run_matches
 from ludic_gym.types import Rollout, Sampling, Task
-from ludic_train.algorithms.presets import RLAlgorithm, make_self_play, make_sft
-from ludic_train.inference.client import EmbeddedChatClient
+from ludic_train.algorithms.presets import RLAlgorithm, self_play, sft
+from ludic_train.inference.client import LocalChatClient
 from ludic_train.metrics import Metrics, Stat
 from ludic_train.models.chat_template import with_token_ids
 from ludic_train.models.tiny import make_tiny_model
@@ -49,7 +49,7 @@ def games() -> Iterator[Task]:
 class SelfPlaySource:
     """Batches of games in which the same client plays every seat."""
 
-    def __init__(self, client: EmbeddedChatClient, algo: RLAlgorithm, batch: int) -> None:
+    def __init__(self, client: LocalChatClient, algo: RLAlgorithm, batch: int) -> None:
         self._client = client
         self._algo = algo
         self._batch = batch
@@ -71,7 +71,7 @@ class SelfPlaySource:
             "illegal": Stat(2 * ends.count("illegal"), len(ends)),
             "draw": Stat(ends.count("draw"), len(ends)),
         }
-        items = items_from(rollouts, self._algo.credit_assigner(rollouts))
+        items = items_from(rollouts, self._algo.credit(rollouts))
         return SAWBatch(items=tuple(items), metrics=metrics)
 
     def _player(self, env: object) -> ChatPolicy:
@@ -99,9 +99,9 @@ async def imitate(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) ->
     def render(rollout: Rollout) -> Rollout:
         return with_token_ids(rollout, tokenizer, LatestObservation())
 
-    items = recorded_items(await random_games(500), make_sft(), render=render)
+    items = recorded_items(await random_games(500), sft(), render=render)
     source = OfflineBatchSource(items, batch_size=128, seed=0)
-    await Trainer(model, make_sft(), source, cfg=TrainerConfig(lr=3e-3)).train(IMITATION)
+    await Trainer(model, sft(), source, cfg=TrainerConfig(lr=3e-3)).train(IMITATION)
 
 
 async def train(updates: int) -> float:
@@ -109,8 +109,8 @@ async def train(updates: int) -> float:
     tokenizer = make_tokenizer([" ".join(CELLS), "X O"])
     model = make_tiny_model(tokenizer)
     await imitate(model, tokenizer)
-    client = EmbeddedChatClient(model, tokenizer)
-    algo = make_self_play(entropy=0.01)
+    client = LocalChatClient(model, tokenizer)
+    algo = self_play(entropy=0.01)
     source = SelfPlaySource(client, algo, batch=512)
     trainer = Trainer(model, algo, source, InProcessPublisher(client), TrainerConfig(lr=1e-4))
     illegal = 1.0

@@ -20,7 +20,7 @@ from make_sft_data import make
 from ludic_gym.contexts import LatestObservation
 from ludic_gym.records import read_rollouts
 from ludic_gym.types import Rollout
-from ludic_train.algorithms.presets import make_sft
+from ludic_train.algorithms.presets import sft
 from ludic_train.inference.saved import PolicySpec, write_policy_spec
 from ludic_train.metrics import Metrics
 from ludic_train.models.chat_template import with_token_ids
@@ -43,7 +43,7 @@ async def train(rollouts: list[Rollout], updates: int, out: Path | None) -> None
     def render(rollout: Rollout) -> Rollout:
         return with_token_ids(rollout, tokenizer, LatestObservation())
 
-    algo = make_sft()
+    algo = sft()
     items = recorded_items(rollouts, algo, render=render)
     source = OfflineBatchSource(items, batch_size=min(128, len(items)), seed=0)
     cfg = TrainerConfig(lr=3e-3, warmup_updates=20, decay_updates=updates)

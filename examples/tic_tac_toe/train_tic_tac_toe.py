@@ -6,7 +6,7 @@ With a server, on another GPU or on this CPU, in three commands:
 
     python examples/tic_tac_toe/train_tic_tac_toe.py --updates 0 --save runs/warm
     ludic serve runs/warm
-    python examples/tic_tac_toe/train_tic_tac_toe.py --model runs/warm --sampler http://localhost:8000
+    python examples/tic_tac_toe/train_tic_tac_toe.py --model runs/warm --servers http://localhost:8000
 
 A model that was made from nothing first imitates random legal moves, which teaches it what a move
 looks like; what a good one is, it finds out by playing.
@@ -28,8 +28,8 @@ from ludic_gym.policies.chat import ChatPolicy
 from ludic_gym.policies.reference import RandomPolicy
 from ludic_gym.rollout.episodes import run_episodes
 from ludic_gym.types import ChatClient, Env, Rollout, Sampling, Task
-from ludic_train.algorithms.presets import make_grpo, make_sft
-from ludic_train.inference.client import EmbeddedChatClient
+from ludic_train.algorithms.presets import grpo, sft
+from ludic_train.inference.client import LocalChatClient
 from ludic_train.inference.saved import PolicySpec, model_and_spec, write_policy_spec
 from ludic_train.metrics import Metrics
 from ludic_train.models.chat_template import chat_renderer, with_token_ids
@@ -69,10 +69,10 @@ async def warm_model(games: int, updates: int) -> Model:
     played = [rollout for rollout in played if rollout.steps[-1].reward > -1]
     tokenizer = make_tokenizer([s.observation for r in played for s in r.steps])
     model = make_tiny_model(tokenizer, num_heads=2, num_kv_heads=1)
-    algo = make_sft()
+    algo = sft()
     written = [with_token_ids(rollout, tokenizer, LatestObservation()) for rollout in played]
-    source = OfflineBatchSource(items_from(written, algo.credit_assigner(written)), batch_size=64)
-    client = EmbeddedChatClient(model, tokenizer)
+    source = OfflineBatchSource(items_from(written, algo.credit(written)), batch_size=64)
+    client = LocalChatClient(model, tokenizer)
     cfg = TrainerConfig(lr=3e-3, warmup_updates=10)
     await Trainer(model, algo, source, InProcessPublisher(client), cfg).train(updates)
     return model, tokenizer
@@ -83,8 +83,8 @@ def client_and_publisher(
 ) -> tuple[ChatClient, PolicyPublisher]:
     """Who samples, and who brings the params there."""
     if sampler is None:
-        embedded = EmbeddedChatClient(model, tokenizer)
-        return embedded, InProcessPublisher(embedded)
+        local = LocalChatClient(model, tokenizer)
+        return local, InProcessPublisher(local)
 
     client = VLLMTokenClient(sampler, chat_renderer(tokenizer), seeds=False)
     return client, VLLMPublisher(sampler, clients=[client])
@@ -102,11 +102,11 @@ async def train(args: argparse.Namespace) -> None:
     def make_policy(env: Env) -> ChatPolicy:
         return ChatPolicy(client, LatestObservation(), system_prompt="")
 
-    algo = make_grpo(entropy=0.02)
+    algo = grpo(entropy=0.02)
     source = RolloutBatchSource(tasks(), make_policy, algo, groups_per_batch=16, group_size=8)
     # A server gets the params once per batch; in this process they need no publication.
     every = 1 if args.sampler is None else MINIBATCHES
-    cfg = TrainerConfig(lr=args.lr, minibatches=MINIBATCHES, sync_every_steps=every)
+    cfg = TrainerConfig(lr=args.lr, minibatches=MINIBATCHES, publish_every=every)
     trainer = Trainer(model, algo, source, publisher, cfg)
 
     rewards = []
@@ -132,7 +132,7 @@ if __name__ == "__main__":
     parser.add_argument("--updates", type=int, default=200)
     parser.add_argument("--lr", type=float, default=1e-3)
     parser.add_argument("--model", type=Path, help="folder that --save wrote")
-    parser.add_argument("--sampler", help="address of a vLLM server of that model")
+    parser.add_argument("--servers", help="address of a vLLM server of that model")
     parser.add_argument("--save", type=Path, help="folder for the model and how it is asked")
     parser.add_argument("--games", type=int, default=500, help="to imitate")
     parser.add_argument("--imitate", type=int, default=100, help="updates on them")

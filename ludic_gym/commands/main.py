@@ -31,7 +31,7 @@ PLUGIN_SUMMARIES = {
     "actor": "play for a trainer that runs elsewhere; needs the extra 'train'",
     "top": "watch the queue between actors and a trainer; needs the extra 'train'",
     "launch": "start trainer, actors and Redis on this machine; needs the extra 'train'",
-    "serve": "serve a model by vLLM or by Ludic's own sampler; needs the extra 'train'",
+    "serve": "serve a model by vLLM or by Ludic's local engine; needs the extra 'train'",
     "status": "the version, state and load of vLLM servers; needs the extra 'train'",
     "doctor": "compare a server with the trainer, and test pushing params; needs 'train'",
 }

@@ -24,6 +24,7 @@ E = TypeVar("E", bound=Closable)
 
 MatchEnv = TurnEnv | JointEnv
 MakePlayer = Callable[[MatchEnv], Policy]
+View = Literal["aec", "parallel"]
 # (players, agents of the env, number of the game) -> who plays which agent.
 Seating = Callable[[Sequence[str], Sequence[str], int], Mapping[str, str]]
 
@@ -95,33 +96,46 @@ def rotating_seats(players: Sequence[str], agents: Sequence[str], game: int) -> 
     return {agent: players[(i - game) % len(players)] for i, agent in enumerate(agents)}
 
 
-def run_matches(
-    tasks: Iterable[Task],
-    players: Mapping[str, MakePlayer],
-    *,
-    view: Literal["aec", "parallel"] = "aec",
-    seating: Seating = rotating_seats,
-    concurrency: int = 64,
-    timeout_s: float | None = None,
-    on_progress: OnProgress | None = None,
-) -> AsyncGenerator[Episode, None]:
-    """Play every task once as a match; as `run_episodes`, with a rollout for each player.
-
-    players: who takes part, by name; each rollout says who made it (`player`) and as which agent.
-    seating: who plays which agent. Tasks of one group that follow each other count as one game,
-        so that they have the same seats.
-    """
-    options = StreamOptions(concurrency=concurrency, timeout_s=timeout_s, on_progress=on_progress)
-
-    def jobs() -> Iterator[tuple[Task, Play[MatchEnv]]]:
-        for game, task in _numbered_games(tasks):
-            yield task, partial(_play_match, players, seating, game)
+def match_pool(view: View = "aec", *, max_idle: int) -> EnvPool[MatchEnv]:
+    """Envs made by `pettingzoo.make`, to keep over several calls of `run_matches`."""
 
     def made(task: Task) -> MatchEnv:
         match_env: MatchEnv = pettingzoo.make(view, task.env_id, **task.kwargs)
         return match_env
 
-    return _closing(jobs(), EnvPool(made, concurrency), options)
+    return EnvPool(made, max_idle)
+
+
+def run_matches(
+    tasks: Iterable[Task],
+    players: Mapping[str, MakePlayer] | MakePlayer,
+    *,
+    view: View = "aec",
+    seating: Seating = rotating_seats,
+    first_game: int = 0,
+    concurrency: int = 64,
+    timeout_s: float | None = None,
+    on_progress: OnProgress | None = None,
+    envs: EnvPool[MatchEnv] | None = None,
+) -> AsyncGenerator[Episode, None]:
+    """Play every task once as a match; as `run_episodes`, with a rollout for each player.
+
+    players: policies by the name of the player; or one that plays every agent (self-play), each
+        under the agent's own name. Each rollout names its player and its agent.
+    seating: from players to agents. Tasks of one group that follow each other count as one game,
+        so that they have the same seats; games are numbered from `first_game`.
+    envs: a pool of `match_pool` to play in, which stays open; without it, envs are closed at the
+        end.
+    """
+    options = StreamOptions(concurrency=concurrency, timeout_s=timeout_s, on_progress=on_progress)
+
+    def jobs() -> Iterator[tuple[Task, Play[MatchEnv]]]:
+        for game, task in _numbered_games(tasks, first_game):
+            yield task, partial(_play_match, players, seating, game)
+
+    if envs is not None:
+        return EpisodeStream(jobs(), envs, options).episodes()
+    return _closing(jobs(), match_pool(view, max_idle=concurrency), options)
 
 
 async def _closing(
@@ -151,16 +165,22 @@ async def _play_alone(make_policy: MakePolicy, env: Env, task: Task) -> tuple[Ro
 
 
 async def _play_match(
-    players: Mapping[str, MakePlayer], seating: Seating, game: int, env: MatchEnv, task: Task
+    players: Mapping[str, MakePlayer] | MakePlayer,
+    seating: Seating,
+    game: int,
+    env: MatchEnv,
+    task: Task,
 ) -> tuple[Rollout, ...]:
+    if callable(players):
+        players, seating = dict.fromkeys(env.possible_agents, players), fixed_seats
     seats = seating(tuple(players), env.possible_agents, game)
     policies = {agent: players[player](env) for agent, player in seats.items()}
     rollouts = await run_match(env, policies, task)
     return tuple(replace(rollout, player=seats[rollout.agent]) for rollout in rollouts)
 
 
-def _numbered_games(tasks: Iterable[Task]) -> Iterator[tuple[int, Task]]:
-    game, group = -1, ""
+def _numbered_games(tasks: Iterable[Task], first: int) -> Iterator[tuple[int, Task]]:
+    game, group = first - 1, ""
     for task in tasks:
         if not task.group or task.group != group:
             game += 1

@@ -3,9 +3,8 @@
 A `Loss` is a sum over tokens of `scale * l`. These functions compute the scales, over ALL items of
 one optimizer update at once, so micro-batches, packing and ranks cannot change the result.
 
-The unit called sequence is the row: one `SAWItem`, which holds all turns of a rollout whose
-prompts extend each other. A rollout that was split into several rows counts as several sequences.
-Rows without action tokens are no sequences: they count nowhere.
+A sequence is a rollout, however many rows it became: one where every prompt extends the one before,
+several where the context rewrites history. Sequences without action tokens count nowhere.
 """
 
 from __future__ import annotations
@@ -13,26 +12,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ludic_gym.errors import ConfigError, DataError
+from ludic_train.algorithms.sequences import Row, sequence_ids
 
 Scales = list[NDArray[np.float32]]
-
-
-class Row(Protocol):
-    """What an aggregation reads of a `SAWItem`."""
-
-    @property
-    def action_mask(self) -> NDArray[np.bool_]:
-        """[T], True at the tokens that are trained on."""
-
-    @property
-    def group(self) -> str:
-        """The group that the row's rollout belongs to; "" for none."""
 
 
 # One float32 array per item, with one scale per action token of it.
@@ -40,16 +27,17 @@ Aggregation = Callable[[Sequence[Row]], Scales]
 
 
 def token_mean(items: Sequence[Row]) -> Scales:
-    """Every token 1 / N, N the action tokens of the update (DAPO, arXiv:2503.14476)."""
+    """1 / N at every token, N the action tokens of the update (DAPO, arXiv:2503.14476)."""
     tokens = _token_counts(items)
     return _spread([1 / max(sum(tokens), 1)] * len(tokens), tokens)
 
 
 def sequence_mean(items: Sequence[Row]) -> Scales:
-    """Mean over B rows of the mean over a row's n tokens: 1 / (B n) (GRPO, arXiv:2402.03300)."""
-    tokens = _token_counts(items)
-    rows = _rows(tokens)
-    return _spread([1 / (rows * max(n, 1)) for n in tokens], tokens)
+    """Mean over R rollouts of the mean over a rollout's n tokens: 1 / (R n) (arXiv:2402.03300)."""
+    tokens, sequences = _token_counts(items), sequence_ids(items)
+    per_sequence = np.bincount(sequences, tokens, 1)
+    many = max(np.count_nonzero(per_sequence), 1)
+    return _spread([1 / max(many * per_sequence[s], 1) for s in sequences], tokens)
 
 
 def prompt_mean(items: Sequence[Row]) -> Scales:
@@ -71,9 +59,9 @@ def prompt_mean(items: Sequence[Row]) -> Scales:
 
 @dataclass(frozen=True, slots=True)
 class ConstantLength:
-    """Every token 1 / (B `length`), B the rows: no length bias (Dr. GRPO, arXiv:2503.20783).
+    """Every token 1 / (R `length`), R the rollouts: no length bias (Dr. GRPO, arXiv:2503.20783).
 
-    length: tokens, usually the most that a row may have; the same for all updates.
+    length: tokens, usually the most that a rollout may have; the same for all updates.
     """
 
     length: int
@@ -87,15 +75,12 @@ class ConstantLength:
     def __call__(self, items: Sequence[Row]) -> Scales:
         """One array of equal scales per item."""
         tokens = _token_counts(items)
-        return _spread([1 / (_rows(tokens) * self.length)] * len(tokens), tokens)
+        many = int(np.count_nonzero(np.bincount(sequence_ids(items), tokens, 1)))
+        return _spread([1 / (max(many, 1) * self.length)] * len(tokens), tokens)
 
 
 def _token_counts(items: Sequence[Row]) -> list[int]:
     return [int(np.count_nonzero(item.action_mask)) for item in items]
-
-
-def _rows(tokens: Sequence[int]) -> int:
-    return max(sum(n > 0 for n in tokens), 1)
 
 
 def _spread(scales: Sequence[float], tokens: Sequence[int]) -> Scales:

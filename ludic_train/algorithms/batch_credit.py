@@ -12,17 +12,20 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ludic_gym.errors import ConfigError
-from ludic_gym.types import Rollout, Step
 from ludic_train.algorithms.credit import (
+    Array,
     CreditAssigner,
     MonteCarloReturn,
     Weights,
     check_statistics,
     returns,
+    rewards_of,
     spread,
 )
+from ludic_train.types import Trajectory
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +38,12 @@ class BatchCenteredReturn:
 
     gamma: float = 1.0
 
-    def __call__(self, rollouts: Sequence[Rollout]) -> Weights:
+    def __call__(self, trajectories: Sequence[Trajectory]) -> Weights:
         """One weight per step. Raises CreditError for a reward that is not finite."""
-        earned = MonteCarloReturn(self.gamma)(rollouts)
-        everything = [w for weights in earned for w in weights]
+        earned = MonteCarloReturn(self.gamma)(trajectories)
+        everything = [w for weights in earned for w in weights.tolist()]
         mean = math.fsum(everything) / max(len(everything), 1)
-        return [[w - mean for w in weights] for weights in earned]
+        return [weights - mean for weights in earned]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,16 +63,16 @@ class TokenWhitenedReturn:
     def __post_init__(self) -> None:
         check_statistics("TokenWhitenedReturn", self.ddof, self.eps, self.tolerance)
 
-    def __call__(self, rollouts: Sequence[Rollout]) -> Weights:
+    def __call__(self, trajectories: Sequence[Trajectory]) -> Weights:
         """One weight per step. Raises CreditError for a reward that is not finite."""
-        earned = MonteCarloReturn(self.gamma)(rollouts)
-        flat = np.array([w for weights in earned for w in weights], np.float64)
-        tokens = np.array([_sampled_tokens(step) for r in rollouts for step in r.steps])
+        earned = MonteCarloReturn(self.gamma)(trajectories)
+        flat = np.concatenate([np.zeros(0), *earned])
+        tokens = np.concatenate([np.zeros(0), *map(_sampled_tokens, trajectories)])
         if tokens.sum() <= self.ddof or np.ptp(flat[tokens > 0]) <= self.tolerance:
-            return [[0.0] * len(weights) for weights in earned]
+            return [np.zeros_like(weights) for weights in earned]
         mean = float(np.average(flat, weights=tokens))
         variance = float((tokens * (flat - mean) ** 2).sum() / (tokens.sum() - self.ddof))
-        return [[(w - mean) / (math.sqrt(variance) + self.eps) for w in ws] for ws in earned]
+        return [(weights - mean) / (math.sqrt(variance) + self.eps) for weights in earned]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +94,11 @@ class ExponentialAdvantage:
                 "must be positive, max_weight at least 1, and both finite"
             )
 
-    def __call__(self, rollouts: Sequence[Rollout]) -> Weights:
+    def __call__(self, trajectories: Sequence[Trajectory]) -> Weights:
         """One weight per step. Raises what `advantage` raises."""
-        return [[self._weight(a) for a in advantages] for advantages in self.advantage(rollouts)]
-
-    def _weight(self, advantage: float) -> float:
         # The exponential of a large advantage overflows before it can be cut off.
-        return math.exp(min(advantage / self.beta, math.log(self.max_weight)))
+        highest = math.log(self.max_weight)
+        return [np.exp(np.minimum(a / self.beta, highest)) for a in self.advantage(trajectories)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,21 +121,20 @@ class OverlongPenalty:
                 "buffer is the last part of max_tokens, so it must be in [1, max_tokens]"
             )
 
-    def __call__(self, rollouts: Sequence[Rollout]) -> Weights:
+    def __call__(self, trajectories: Sequence[Trajectory]) -> Weights:
         """The credit of the rollouts with the penalties in their steps' rewards."""
-        return self.credit([self._penalized(rollout) for rollout in rollouts])
+        return self.credit([self._penalized(trajectory) for trajectory in trajectories])
 
-    def penalty(self, tokens: int) -> float:
-        """What a completion of so many tokens costs; never positive."""
-        over = tokens - (self.max_tokens - self.buffer)
-        return -self.factor * min(max(over / self.buffer, 0.0), 1.0)
+    def penalty(self, tokens_C: NDArray[np.int32]) -> Array:
+        """Reward of completions of so many tokens, [C]; never positive."""
+        over = tokens_C - (self.max_tokens - self.buffer)
+        penalties: Array = -self.factor * np.clip(over / self.buffer, 0.0, 1.0)
+        return penalties
 
-    def _penalized(self, rollout: Rollout) -> Rollout:
-        steps = [
-            replace(step, reward=step.reward + math.fsum(map(self.penalty, _lengths(step))))
-            for step in rollout.steps
-        ]
-        return replace(rollout, steps=tuple(steps))
+    def _penalized(self, trajectory: Trajectory) -> Trajectory:
+        rewards = rewards_of(trajectory).copy()
+        np.add.at(rewards, trajectory.completions[:, 0], self.penalty(trajectory.completions[:, 1]))
+        return replace(trajectory, rewards=rewards)
 
 
 @dataclass(slots=True)
@@ -154,16 +154,16 @@ class SeatBaselineReturn:
         if not 0 <= self.decay < 1:
             raise ConfigError(f"SeatBaselineReturn.decay is {self.decay}; it must be in [0, 1)")
 
-    def __call__(self, rollouts: Sequence[Rollout]) -> Weights:
+    def __call__(self, trajectories: Sequence[Trajectory]) -> Weights:
         """The same weight for all steps. Raises CreditError for a reward that is not finite."""
-        earned = returns(rollouts)
-        seats = [json.dumps([r.task.env_id, r.agent]) for r in rollouts]
+        earned = returns(trajectories)
+        seats = [json.dumps([t.env_id, t.agent]) for t in trajectories]
         own: dict[str, list[float]] = {}
         for seat, reward in zip(seats, earned.tolist(), strict=True):
             own.setdefault(seat, []).append(reward)
         before = {s: self.means.get(s, math.fsum(rs) / len(rs)) for s, rs in own.items()}
         self.means |= {seat: self._moved(before[seat], rs) for seat, rs in own.items()}
-        return spread(earned - np.array([before[seat] for seat in seats]), rollouts)
+        return spread(earned - np.array([before[seat] for seat in seats]), trajectories)
 
     def _moved(self, mean: float, earned: Sequence[float]) -> float:
         for reward in earned:
@@ -179,9 +179,7 @@ class SeatBaselineReturn:
         self.means = {seat: float(mean) for seat, mean in state["means"].items()}
 
 
-def _lengths(step: Step) -> list[int]:
-    return [len(call.completion_ids or ()) for call in step.decision.completions]
-
-
-def _sampled_tokens(step: Step) -> int:
-    return sum(_lengths(step))
+def _sampled_tokens(trajectory: Trajectory) -> Array:
+    """Tokens sampled in each step, [S]."""
+    steps, tokens = trajectory.completions[:, 0], trajectory.completions[:, 1]
+    return np.bincount(steps, tokens, len(trajectory.rewards)).astype(np.float64)

@@ -1,29 +1,41 @@
 """From rewards to weights: how much each step of a rollout counts in the update.
 
-A credit assigner maps rollouts to one weight per step of each, `weights[i][t]`. It sees whole
-groups, before anything is cut into batches; statistics are float64. Members of a group are
-rollouts with the same `task.group` and agent, since two players of one match are no comparison
-for each other. What became of lost members (failed episodes) is up to the source: statistics are
-those of the members that are there.
+A credit assigner maps trajectories to one weight per step of each, `weights[i][t]`. It sees the
+whole batch; statistics are float64. Members of a group are trajectories with the same `group` and
+agent, since two players of one match are no comparison for each other. Members that were lost
+(failed episodes) are the source's affair: statistics are over the members that are there.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ludic_gym.errors import ConfigError
-from ludic_gym.types import Rollout
 from ludic_train.errors import CreditError
+from ludic_train.types import Trajectory
 
-Weights = list[list[float]]
-CreditAssigner = Callable[[Sequence[Rollout]], Weights]
 Array = NDArray[np.float64]
+# One float64 [S] per trajectory of S steps.
+Weights = list[Array]
+CreditAssigner = Callable[[Sequence[Trajectory]], Weights]
+
+
+@runtime_checkable
+class Remembering(Protocol):
+    """Credit assigner that keeps statistics from batch to batch."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """The statistics, as JSON can hold them."""
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue with the statistics of `state`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,31 +48,33 @@ class MonteCarloReturn:
         if not 0 <= self.gamma <= 1:
             raise ConfigError(f"MonteCarloReturn.gamma is {self.gamma}; it must be in [0, 1]")
 
-    def __call__(self, rollouts: Sequence[Rollout]) -> Weights:
+    def __call__(self, trajectories: Sequence[Trajectory]) -> Weights:
         """One return-to-go per step. Raises CreditError for a reward that is not finite."""
-        return [self._returns(rewards) for rewards in map(_rewards, rollouts)]
+        return [self._returns(rewards_of(trajectory)) for trajectory in trajectories]
 
-    def _returns(self, rewards: Sequence[float]) -> list[float]:
-        backwards = accumulate(reversed(rewards), lambda later, r: r + self.gamma * later)
-        return list(backwards)[::-1]
+    def _returns(self, rewards_S: Array) -> Array:
+        backwards = accumulate(
+            reversed(rewards_S.tolist()), lambda later, r: r + self.gamma * later
+        )
+        return np.array(list(backwards)[::-1], np.float64)
 
 
 @dataclass(frozen=True, slots=True)
 class EpisodicReturn:
     """The sum of a rollout's rewards, at each of its steps."""
 
-    def __call__(self, rollouts: Sequence[Rollout]) -> Weights:
+    def __call__(self, trajectories: Sequence[Trajectory]) -> Weights:
         """The same weight for all steps. Raises CreditError for a reward that is not finite."""
-        return spread(returns(rollouts), rollouts)
+        return spread(returns(trajectories), trajectories)
 
 
 @dataclass(frozen=True, slots=True)
 class PerStepReward:
     """Each step's own reward, for bandits in a row."""
 
-    def __call__(self, rollouts: Sequence[Rollout]) -> Weights:
+    def __call__(self, trajectories: Sequence[Trajectory]) -> Weights:
         """The rewards. Raises CreditError for one that is not finite."""
-        return [_rewards(rollout) for rollout in rollouts]
+        return [rewards_of(trajectory) for trajectory in trajectories]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +87,9 @@ class ConstantCredit:
         if not math.isfinite(self.value):
             raise ConfigError(f"ConstantCredit.value is {self.value}; it must be finite")
 
-    def __call__(self, rollouts: Sequence[Rollout]) -> Weights:
+    def __call__(self, trajectories: Sequence[Trajectory]) -> Weights:
         """`value` per step."""
-        return [[self.value] * len(rollout.steps) for rollout in rollouts]
+        return [np.full(len(t.rewards), self.value) for t in trajectories]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,17 +111,18 @@ class GroupNormalizedReturn:
     def __post_init__(self) -> None:
         check_statistics("GroupNormalizedReturn", self.ddof, self.eps, self.tolerance)
 
-    def __call__(self, rollouts: Sequence[Rollout]) -> Weights:
+    def __call__(self, trajectories: Sequence[Trajectory]) -> Weights:
         """The same weight for all steps. Raises CreditError for a group of fewer than two."""
-        earned = returns(rollouts)
+        earned = returns(trajectories)
         advantage = np.zeros_like(earned)
-        for members in groups(rollouts):
+        for members in groups(trajectories):
             advantage[members] = self._normalized(earned[members])
-        return spread(advantage, rollouts)
+        return spread(advantage, trajectories)
 
     def _normalized(self, earned: Array) -> Array:
         centered = center(earned, self.tolerance)
-        if not self.divide_by_std:
+        # Equal returns are exactly 0, and an eps of 0 must not make that nan.
+        if not self.divide_by_std or not centered.any():
             return centered
         normalized: Array = centered / (earned.std(ddof=self.ddof) + self.eps)
         return normalized
@@ -128,16 +143,16 @@ class HybridNormalizedReturn:
     def __post_init__(self) -> None:
         check_statistics("HybridNormalizedReturn", self.ddof, self.eps, self.tolerance)
 
-    def __call__(self, rollouts: Sequence[Rollout]) -> Weights:
+    def __call__(self, trajectories: Sequence[Trajectory]) -> Weights:
         """The same weight for all steps. Raises CreditError for a group of fewer than two."""
-        earned = returns(rollouts)
+        earned = returns(trajectories)
         centered = np.zeros_like(earned)
-        for members in groups(rollouts):
+        for members in groups(trajectories):
             centered[members] = center(earned[members], self.tolerance)
         # Without any spread all are exactly 0, and an eps of 0 must not make that nan.
         if not centered.any():
-            return spread(centered, rollouts)
-        return spread(centered / (centered.std(ddof=self.ddof) + self.eps), rollouts)
+            return spread(centered, trajectories)
+        return spread(centered / (centered.std(ddof=self.ddof) + self.eps), trajectories)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,37 +168,37 @@ class LeaveOneOutReturn:
     def __post_init__(self) -> None:
         check_statistics("LeaveOneOutReturn", 0, 0.0, self.tolerance)
 
-    def __call__(self, rollouts: Sequence[Rollout]) -> Weights:
+    def __call__(self, trajectories: Sequence[Trajectory]) -> Weights:
         """The same weight for all steps. Raises CreditError for a group of fewer than two."""
-        earned = returns(rollouts)
+        earned = returns(trajectories)
         advantage = np.zeros_like(earned)
-        for members in groups(rollouts):
+        for members in groups(trajectories):
             n = len(members)
             advantage[members] = center(earned[members], self.tolerance) * (n / (n - 1))
-        return spread(advantage, rollouts)
+        return spread(advantage, trajectories)
 
 
-def returns(rollouts: Sequence[Rollout]) -> Array:
-    """The sum of rewards of each rollout. Raises CreditError for one that is not finite."""
-    return np.array([math.fsum(_rewards(rollout)) for rollout in rollouts], np.float64)
+def returns(trajectories: Sequence[Trajectory]) -> Array:
+    """Sum of rewards of each trajectory. Raises CreditError for one that is not finite."""
+    return np.array([math.fsum(rewards_of(t).tolist()) for t in trajectories], np.float64)
 
 
-def spread(advantage: Array, rollouts: Sequence[Rollout]) -> Weights:
-    """One number per rollout, at each of its steps."""
-    return [[float(a)] * len(r.steps) for a, r in zip(advantage, rollouts, strict=True)]
+def spread(advantage: Array, trajectories: Sequence[Trajectory]) -> Weights:
+    """One number per trajectory, at each of its steps."""
+    return [np.full(len(t.rewards), a) for a, t in zip(advantage, trajectories, strict=True)]
 
 
-def groups(rollouts: Sequence[Rollout]) -> list[list[int]]:
+def groups(trajectories: Sequence[Trajectory]) -> list[list[int]]:
     """Indices of the members of each group. Raises CreditError where one cannot be compared."""
     members: dict[tuple[str, str], list[int]] = {}
-    for i, rollout in enumerate(rollouts):
-        if not rollout.task.group:
+    for i, trajectory in enumerate(trajectories):
+        if not trajectory.group:
             raise CreditError(
-                f"rollout {i} of {rollout.task.env_id} has no group; make tasks with "
+                f"rollout {i} of {trajectory.env_id} has no group; make tasks with "
                 "`grouped(tasks, size)`, give a source a group_size of 2 or more, or use "
                 "MonteCarloReturn"
             )
-        members.setdefault((rollout.task.group, rollout.agent), []).append(i)
+        members.setdefault((trajectory.group, trajectory.agent), []).append(i)
     for (group, agent), indices in members.items():
         if len(indices) < 2:
             raise CreditError(
@@ -211,11 +226,11 @@ def check_statistics(name: str, ddof: int, eps: float, tolerance: float) -> None
         )
 
 
-def _rewards(rollout: Rollout) -> list[float]:
-    rewards = [float(step.reward) for step in rollout.steps]
-    if not all(map(math.isfinite, rewards)):
+def rewards_of(trajectory: Trajectory) -> Array:
+    """Rewards of the steps, float64 [S]. Raises CreditError for one that is not finite."""
+    if not np.isfinite(trajectory.rewards).all():
         raise CreditError(
-            f"a rollout of {rollout.task.env_id} in group {rollout.task.group!r} has the rewards "
-            f"{rewards}; all must be finite"
+            f"a rollout of {trajectory.env_id} in group {trajectory.group!r} has the rewards "
+            f"{trajectory.rewards.tolist()}; all must be finite"
         )
-    return rewards
+    return trajectory.rewards

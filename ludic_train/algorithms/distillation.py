@@ -15,7 +15,7 @@ from ludic_train.algorithms.losses import (
     attachment,
     log_ratio,
     scaled_sum,
-    token_mean,
+    token_stat,
 )
 from ludic_train.types import REFERENCE, LossBatch, TokenLogprobs
 
@@ -45,4 +45,4 @@ class DistillationLoss:
         distance = (known - attachment(batch, REFERENCE)).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
         ratio = torch.exp(log_ratio(out, batch)).detach().clamp(max=self.max_ratio)
         per_token = self.coefficient * ratio * distance * out.logprobs
-        return scaled_sum(per_token, batch), {"teacher_kl": token_mean(k3(-distance))}
+        return scaled_sum(per_token, batch), {"teacher_kl": token_stat(k3(-distance))}

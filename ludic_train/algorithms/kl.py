@@ -1,4 +1,4 @@
-"""What keeps a policy close to a reference policy: losses for `CompositeLoss`, and a reward.
+"""Terms that keep a policy close to a reference policy: losses for `CompositeLoss`, and a reward.
 
 All read the attachment REFERENCE; d_t = lp_t - ref_t. The estimator k1 = d is no loss here: as one
 its expected gradient is zero; as a reward it is right, see `KLReward`. k3 alone is no loss either:
@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ludic_gym.errors import ConfigError
@@ -22,8 +23,9 @@ from ludic_train.algorithms.losses import (
     attachment,
     log_ratio,
     scaled_sum,
-    token_mean,
+    token_stat,
 )
+from ludic_train.algorithms.sequences import refined_by_rollout, with_weight
 from ludic_train.errors import MissingAttachment, MissingLogprobs
 from ludic_train.types import REFERENCE, LossBatch, SAWItem, TokenLogprobs
 
@@ -70,13 +72,13 @@ class UnbiasedTokenKLLoss:
 
 @dataclass(frozen=True, slots=True)
 class KLReward:
-    """A penalty in the credit: each token's weight less coefficient * (d_t + d_{t+1} + ...).
+    """Penalty in the credit: each token's weight less coefficient * (d_t + d_{t+1} + ...).
 
     The estimator k1 where it is unbiased (Ouyang et al. 2022, arXiv:2203.02155): d_t is that of
-    the sampler, and a token answers for all that is sampled after it in its row. For an
-    algorithm's `refine`, with REFERENCE among what it attaches:
+    the sampler, and a token answers for all that is sampled after it in its rollout, in later rows
+    too. For an algorithm's `refine`, with REFERENCE among its attachments:
 
-        replace(make_rloo(), attach=frozenset({REFERENCE}), refine=KLReward(0.01))
+        rloo(attach=frozenset({REFERENCE}), refine=KLReward(0.01))
     """
 
     coefficient: float = 1e-3
@@ -86,21 +88,33 @@ class KLReward:
 
     def __call__(self, items: Sequence[SAWItem]) -> list[SAWItem]:
         """The items with lower weights. Raises MissingAttachment and MissingLogprobs."""
-        return [self._penalized(item) for item in items]
+        return refined_by_rollout(items, self._penalized)
 
-    def _penalized(self, item: SAWItem) -> SAWItem:
-        if REFERENCE not in item.attachments:
-            known = sorted(item.attachments) or "nothing"
-            raise MissingAttachment(f"KLReward reads {REFERENCE!r} and a row has {known} attached")
-        if item.behavior_logprobs is None:
-            raise MissingLogprobs(
-                "KLReward reads the sampler's log-probs and a row has none; sample with a client "
-                "that returns them, or use TokenKLLoss"
-            )
-        difference = (item.behavior_logprobs - item.attachments[REFERENCE]) * item.action_mask
-        still_to_come = np.cumsum(difference[::-1].astype(np.float64))[::-1]
-        weight = item.weight - self.coefficient * still_to_come * item.action_mask
-        return replace(item, weight=weight.astype(np.float32))
+    def _penalized(self, rows: Sequence[SAWItem]) -> list[SAWItem]:
+        differences = [_sampled_difference(row) for row in rows]
+        flat = np.concatenate(differences)
+        still_to_come = np.cumsum(flat[::-1].astype(np.float64))[::-1]
+        penalties = np.split(
+            self.coefficient * still_to_come, np.cumsum([len(d) for d in differences])[:-1]
+        )
+        return [
+            with_weight(row, row.weight[row.action_mask] - penalty)
+            for row, penalty in zip(rows, penalties, strict=True)
+        ]
+
+
+def _sampled_difference(row: SAWItem) -> NDArray[np.float32]:
+    """d_t at the sampled tokens of a row."""
+    if REFERENCE not in row.attachments:
+        known = sorted(row.attachments) or "nothing"
+        raise MissingAttachment(f"KLReward reads {REFERENCE!r} and a row has {known} attached")
+    if row.behavior_logprobs is None:
+        raise MissingLogprobs(
+            "KLReward reads the sampler's log-probs and a row has none; sample with a client "
+            "that returns them, or use TokenKLLoss"
+        )
+    difference: NDArray[np.float32] = row.behavior_logprobs - row.attachments[REFERENCE]
+    return difference[row.action_mask]
 
 
 def k3(log_ratio: Tensor) -> Tensor:
@@ -114,7 +128,7 @@ def _difference(out: TokenLogprobs, batch: LossBatch) -> Tensor:
 
 
 def _kl(difference: Tensor) -> LossMetrics:
-    return {"reference_kl": token_mean(k3(-difference))}
+    return {"reference_kl": token_stat(k3(-difference))}
 
 
 def _check_coefficient(name: str, value: float) -> None:

@@ -52,7 +52,7 @@ class ReinforceLoss:
             return scaled_sum(-batch.weight * out.logprobs, batch), {}
         ratio = torch.exp(log_ratio(out, batch)).detach()
         per_token = -batch.weight * ratio.clamp(max=self.max_ratio) * out.logprobs
-        return scaled_sum(per_token, batch), {"truncated": token_mean(ratio > self.max_ratio)}
+        return scaled_sum(per_token, batch), {"truncated": token_stat(ratio > self.max_ratio)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,19 +90,18 @@ class TokenClippedSurrogateLoss:
             return per_token, metrics
         bound = -weight * self.dual_clip
         bounded = (weight < 0) & (per_token > bound)
-        metrics["dual_clip"] = token_mean(bounded)
+        metrics["dual_clip"] = token_stat(bounded)
         return torch.where(bounded, bound, per_token), metrics
 
 
 @dataclass(frozen=True, slots=True)
 class SequenceClippedSurrogateLoss:
-    """GSPO: PPO's clipped objective with one ratio per row.
+    """GSPO: PPO's clipped objective with one ratio per rollout.
 
-    s = exp(mean over the row's action tokens of log r_t), and with sg(s) its value,
+    s = exp(mean over the rollout's action tokens of log r_t), and with sg(s) its value,
     s_t = sg(s) exp(lp_t - sg(lp_t)), l_t = max(-A_t s_t, -A_t clip(s_t, 1 - clip_low,
     1 + clip_high)) (Zheng et al. 2025, arXiv:2507.18071, the token form); meant for the aggregation
-    `sequence_mean`. Needs whole rows in a micro-batch, which plans never cut. Raises
-    MissingLogprobs.
+    `sequence_mean`. Raises MissingLogprobs, and LossError for a rollout that was cut.
     """
 
     clip_low: float = 3e-4
@@ -113,7 +112,7 @@ class SequenceClippedSurrogateLoss:
 
     def __call__(self, out: TokenLogprobs, batch: LossBatch) -> tuple[Tensor, LossMetrics]:
         """The summed loss; metrics `clip_low` and `clip_high`."""
-        mean = row_mean(log_ratio(out, batch).detach(), batch)
+        mean = rollout_mean(log_ratio(out, batch).detach(), batch)
         ratio = torch.exp(mean + out.logprobs - out.logprobs.detach())
         per_token, metrics = clipped_surrogate(ratio, batch.weight, self.clip_low, self.clip_high)
         return scaled_sum(per_token, batch), metrics
@@ -142,8 +141,8 @@ class CISPOLoss:
         ratio = torch.exp(log_ratio(out, batch)).detach()
         per_token = -batch.weight * ratio.clamp(self.low, self.high) * out.logprobs
         return scaled_sum(per_token, batch), {
-            "clip_low": token_mean(ratio < self.low),
-            "clip_high": token_mean(ratio > self.high),
+            "clip_low": token_stat(ratio < self.low),
+            "clip_high": token_stat(ratio > self.high),
         }
 
 
@@ -157,7 +156,7 @@ class MaskedCausalLMCrossEntropyLoss:
 
     def __call__(self, out: TokenLogprobs, batch: LossBatch) -> tuple[Tensor, LossMetrics]:
         """The summed loss; metric `nll`, nats per action token whatever the weights."""
-        return scaled_sum(-batch.weight * out.logprobs, batch), {"nll": token_mean(-out.logprobs)}
+        return scaled_sum(-batch.weight * out.logprobs, batch), {"nll": token_stat(-out.logprobs)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +202,7 @@ def scaled_sum(per_token: Tensor, batch: LossBatch) -> Tensor:
     return (batch.scale * per_token).sum()
 
 
-def token_mean(per_token: Tensor) -> tuple[Tensor, Tensor]:
+def token_stat(per_token: Tensor) -> tuple[Tensor, Tensor]:
     """(sum, count) over tokens, for metrics; bools count as 0 and 1."""
     known = per_token.detach()
     total = known.sum() if known.is_floating_point() else known.sum().float()
@@ -221,16 +220,25 @@ def log_ratio(out: TokenLogprobs, batch: LossBatch) -> Tensor:
     return difference.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
 
 
-def row_mean(per_token: Tensor, batch: LossBatch) -> Tensor:
-    """At each token the mean over the action tokens of its row, [N]."""
-    sums = row_sum(per_token, batch)
-    return sums / row_sum(torch.ones_like(per_token), batch)
+def rollout_mean(per_token: Tensor, batch: LossBatch) -> Tensor:
+    """At each token the mean over the action tokens of its rollout, [N]; raises LossError."""
+    sums = rollout_sum(per_token, batch)
+    return sums / rollout_sum(torch.ones_like(per_token), batch)
 
 
-def row_sum(per_token: Tensor, batch: LossBatch) -> Tensor:
-    """At each token the sum over the action tokens of its row, [N]."""
-    sums = per_token.new_zeros(batch.num_rows).index_add(0, batch.row, per_token)
-    return sums[batch.row]
+def rollout_sum(per_token: Tensor, batch: LossBatch) -> Tensor:
+    """At each token the sum over the action tokens of its rollout, [N].
+
+    Raises LossError where some of these are in another micro-batch.
+    """
+    if not batch.whole:
+        raise LossError(
+            "a rollout has more tokens than a micro-batch may hold, and this loss compares whole "
+            "rollouts: raise micro_token_budget, use a context that keeps the dialog (fewer rows), "
+            "or a loss with one ratio per token"
+        )
+    sums = per_token.new_zeros(batch.num_rollouts).index_add(0, batch.rollout, per_token)
+    return sums[batch.rollout]
 
 
 def attachment(batch: LossBatch, name: str) -> Tensor:
@@ -247,8 +255,8 @@ def clipped_surrogate(
     """PPO's pessimistic bound [N] for any kind of ratio [N], and how often it cut which side."""
     per_token = torch.maximum(-weight * ratio, -weight * ratio.clamp(1 - low, 1 + high))
     return per_token, {
-        "clip_low": token_mean((weight < 0) & (ratio < 1 - low)),
-        "clip_high": token_mean((weight > 0) & (ratio > 1 + high)),
+        "clip_low": token_stat((weight < 0) & (ratio < 1 - low)),
+        "clip_high": token_stat((weight > 0) & (ratio > 1 + high)),
     }
 
 

@@ -22,9 +22,9 @@ from ludic_train.algorithms.losses import (
     LossMetrics,
     attachment,
     log_ratio,
-    row_mean,
-    row_sum,
-    token_mean,
+    rollout_mean,
+    rollout_sum,
+    token_stat,
 )
 from ludic_train.errors import SamplerMismatch
 from ludic_train.metrics import Metrics, Peak, SampleSize, Stat, Total
@@ -70,7 +70,7 @@ class TokenMask:
 
 @dataclass(frozen=True, slots=True)
 class SequenceTruncation:
-    """Sequence TIS: min(product of a row's w_t, high), at all its tokens."""
+    """Sequence TIS: min(product of a rollout's w_t, high), at all its tokens."""
 
     high: float = 2.0
 
@@ -79,12 +79,12 @@ class SequenceTruncation:
 
     def __call__(self, log_weight: Tensor, batch: LossBatch) -> Tensor:
         """The factors."""
-        return _row_product(log_weight, batch).clamp(max=self.high)
+        return _rollout_product(log_weight, batch).clamp(max=self.high)
 
 
 @dataclass(frozen=True, slots=True)
 class SequenceMask:
-    """Sequence MIS: the product of a row's w_t where it is at most `high`, else 0 for the row."""
+    """Sequence MIS: the product of a rollout's w_t where it is at most `high`, else 0."""
 
     high: float = 3.0
 
@@ -93,13 +93,13 @@ class SequenceMask:
 
     def __call__(self, log_weight: Tensor, batch: LossBatch) -> Tensor:
         """The factors."""
-        product = _row_product(log_weight, batch)
+        product = _rollout_product(log_weight, batch)
         return product * (product <= self.high)
 
 
 @dataclass(frozen=True, slots=True)
 class GeometricMask:
-    """1 for rows whose geometric mean of w_t is in [low, high], 0 for the others."""
+    """1 for rollouts whose geometric mean of w_t is in [low, high], 0 for the others."""
 
     low: float = 0.99
     high: float = 1.01
@@ -109,7 +109,7 @@ class GeometricMask:
 
     def __call__(self, log_weight: Tensor, batch: LossBatch) -> Tensor:
         """The factors."""
-        mean = torch.exp(row_mean(log_weight, batch))
+        mean = torch.exp(rollout_mean(log_weight, batch))
         return ((mean >= self.low) & (mean <= self.high)).to(log_weight.dtype)
 
 
@@ -132,7 +132,7 @@ class Corrected:
         factor = self.correction(log_weight, batch)
         known = replace(batch, scale=batch.scale * factor, behavior_logprobs=proximal)
         value, metrics = self.loss(out, known)
-        own = {"correction": token_mean(factor), "masked": token_mean(factor == 0)}
+        own = {"correction": token_stat(factor), "masked": token_stat(factor == 0)}
         return value, metrics | own
 
 
@@ -146,7 +146,7 @@ def mismatch_metrics(out: TokenLogprobs, batch: LossBatch) -> Metrics:
     tokens/at_lag_N: how many tokens are N updates old, N such as 0 or 4-7.
     Empty without the sampler's log-probs; the names on lag are left out where it is unknown.
     """
-    if batch.behavior_logprobs is None or not len(batch.row):
+    if batch.behavior_logprobs is None or not len(batch.rollout):
         return {}
     log = log_ratio(out, batch).detach().double()
     ratio, divergence = torch.exp(log), k3(log)
@@ -157,7 +157,7 @@ def mismatch_metrics(out: TokenLogprobs, batch: LossBatch) -> Metrics:
         sums += [(divergence * fresh).sum(), fresh.sum(), lag.sum(), lag.max()]
         sums += [((lag >= low) & (lag < high)).sum() for low, high in LAGS.values()]
     # One transfer from the device, not one per number.
-    return _named(torch.stack([number.double() for number in sums]).tolist(), len(batch.row))
+    return _named(torch.stack([number.double() for number in sums]).tolist(), len(batch.rollout))
 
 
 def check_sampler(metrics: Metrics, most: float | None, version: int) -> None:
@@ -188,8 +188,8 @@ def _named(numbers: list[float], count: int) -> Metrics:
     return metrics
 
 
-def _row_product(log_weight: Tensor, batch: LossBatch) -> Tensor:
-    return torch.exp(row_sum(log_weight, batch).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO))
+def _rollout_product(log_weight: Tensor, batch: LossBatch) -> Tensor:
+    return torch.exp(rollout_sum(log_weight, batch).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO))
 
 
 def _check_bounds(name: str, low: float, high: float) -> None:

@@ -1,10 +1,17 @@
-"""Presets: a credit assigner, a loss and an aggregation that belong together."""
+"""Presets: a credit assigner, a loss and an aggregation that belong together.
+
+Each takes its own settings and, by name, any part of an `RLAlgorithm` to use in place of its own:
+
+    grpo(clip=0.1, credit=LeaveOneOutReturn(), filter=None, max_lag=4)
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any, TypedDict, Unpack
 
+from ludic_gym.errors import ConfigError
 from ludic_train.algorithms.aggregation import (
     Aggregation,
     ConstantLength,
@@ -43,36 +50,65 @@ from ludic_train.algorithms.losses import (
 from ludic_train.algorithms.value_head import GAE, ValueLoss
 from ludic_train.types import REFERENCE, REWARDS, VALUES, SAWItem
 
+# Credit that needs attachments; from rows to rows.
+Refine = Callable[[Sequence[SAWItem]], list[SAWItem]]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RLAlgorithm:
     """Everything that tells one algorithm from another.
 
-    preprocess: which rollouts are learned from, before credit; None keeps all.
-    attach: what the trainer attaches to the rows of a batch before its updates: log-probs under a
-        REFERENCE model, those under the params that begin the batch (PROXIMAL), their VALUES.
-        Rollout sources attach REWARDS where they are named here.
-    refine: credit that needs what was attached; from rows to rows, after attaching.
-    full_batches: groups that `preprocess` drops are replaced by groups of further tasks.
-    retire_at: tasks of which this share of the rollouts succeeded are not played again.
-    max_lag: rows sampled by params older than this many updates are dropped, unless the trainer's
-        config says otherwise.
+    credit: from the rewards of a batch to a weight per step.
+    filter: which rollouts are learned from, before credit; None keeps all.
+    attach: names of streams that are attached to the rows of a batch before its updates: log-probs
+        under a REFERENCE model, those under the params that begin the batch (PROXIMAL), their
+        VALUES, the steps' REWARDS.
+    refine: credit that needs these streams, after they were attached.
+    full_batches: groups that `filter` drops are replaced by groups of further tasks.
+    retire_at: tasks whose pass rate over all their rollouts reaches this are not played again.
+    max_lag: rows sampled by params older than this many updates are dropped and counted; None
+        keeps all.
     """
 
     name: str
-    credit_assigner: CreditAssigner
+    credit: CreditAssigner
     loss: Loss
     aggregation: Aggregation = token_mean
-    preprocess: Filter | None = None
+    filter: Filter | None = None
     attach: frozenset[str] = frozenset()
-    refine: Callable[[Sequence[SAWItem]], list[SAWItem]] | None = None
+    refine: Refine | None = None
     full_batches: bool = False
     retire_at: float | None = None
     max_lag: int | None = None
 
+    def __post_init__(self) -> None:
+        if self.retire_at is not None and not 0 < self.retire_at <= 1:
+            raise ConfigError(f"retire_at={self.retire_at}; it is a pass rate, in (0, 1]")
+        if self.max_lag is not None and self.max_lag < 0:
+            raise ConfigError(f"max_lag={self.max_lag}; it must be 0 or more, or None")
 
-def make_reinforce(
-    *, gamma: float = 1.0, max_ratio: float | None = None, entropy: float = 0.0
+
+class Parts(TypedDict, total=False):
+    """Parts of an `RLAlgorithm` that a preset can be given in place of its own."""
+
+    name: str
+    credit: CreditAssigner
+    loss: Loss
+    aggregation: Aggregation
+    filter: Filter | None
+    attach: frozenset[str]
+    refine: Refine | None
+    full_batches: bool
+    retire_at: float | None
+    max_lag: int | None
+
+
+def reinforce(
+    *,
+    gamma: float = 1.0,
+    max_ratio: float | None = None,
+    entropy: float = 0.0,
+    **parts: Unpack[Parts],
 ) -> RLAlgorithm:
     """REINFORCE (Williams 1992): discounted returns times log-probs, averaged over tokens.
 
@@ -81,93 +117,125 @@ def make_reinforce(
         between sampling and update.
     entropy: coefficient of an entropy bonus.
     """
-    return RLAlgorithm(
+    return _algorithm(
+        parts,
         name="reinforce",
-        credit_assigner=MonteCarloReturn(gamma),
+        credit=MonteCarloReturn(gamma),
         loss=with_entropy(ReinforceLoss(max_ratio), entropy),
     )
 
 
-def make_grpo(
+def grpo(
     *,
     clip: float = 0.2,
     dual_clip: float | None = None,
     entropy: float = 0.0,
-    aggregation: Aggregation = sequence_mean,
+    **parts: Unpack[Parts],
 ) -> RLAlgorithm:
     """GRPO (Shao et al. 2024, arXiv:2402.03300), without a KL term.
 
     Sets GroupNormalizedReturn (divided by the group's std), the clipped surrogate with one ratio
-    per token, the mean over rows of the mean over tokens, and drops groups of equal returns: they
-    have no gradient and only dilute the others'.
+    per token, the mean over rollouts of the mean over tokens, and drops groups of equal returns:
+    they have no gradient and only dilute that of the others.
     entropy: coefficient of an entropy bonus.
     """
-    return RLAlgorithm(
+    return _algorithm(
+        parts,
         name="grpo",
-        credit_assigner=GroupNormalizedReturn(),
+        credit=GroupNormalizedReturn(),
         loss=with_entropy(TokenClippedSurrogateLoss(clip, clip, dual_clip), entropy),
-        aggregation=aggregation,
-        preprocess=drop_zero_variance_groups(),
+        aggregation=sequence_mean,
+        filter=drop_zero_variance_groups(),
     )
 
 
-def make_reinforce_baseline(
-    *, gamma: float = 1.0, max_ratio: float | None = None, entropy: float = 0.0
+def reinforce_baseline(
+    *,
+    gamma: float = 1.0,
+    max_ratio: float | None = None,
+    entropy: float = 0.0,
+    **parts: Unpack[Parts],
 ) -> RLAlgorithm:
     """REINFORCE with a baseline (Williams 1992): the mean return of the whole batch.
 
     Sets BatchCenteredReturn(gamma), ReinforceLoss(max_ratio) and the token mean.
     """
-    return RLAlgorithm(
+    return _algorithm(
+        parts,
         name="reinforce_baseline",
-        credit_assigner=BatchCenteredReturn(gamma),
+        credit=BatchCenteredReturn(gamma),
         loss=with_entropy(ReinforceLoss(max_ratio), entropy),
     )
 
 
-def make_reinforce_plus_plus(*, gamma: float = 1.0, clip: float = 0.2) -> RLAlgorithm:
+def reinforce_plus_plus(
+    *,
+    gamma: float = 1.0,
+    clip: float = 0.2,
+    **parts: Unpack[Parts],
+) -> RLAlgorithm:
     """REINFORCE++ (Hu et al. 2025, arXiv:2501.03262), without its KL penalty.
 
     Sets TokenWhitenedReturn(gamma), the clipped surrogate and the token mean.
     """
-    return RLAlgorithm(
+    return _algorithm(
+        parts,
         name="reinforce_plus_plus",
-        credit_assigner=TokenWhitenedReturn(gamma),
+        credit=TokenWhitenedReturn(gamma),
         loss=TokenClippedSurrogateLoss(clip, clip),
     )
 
 
-def make_rloo(*, max_ratio: float | None = None, entropy: float = 0.0) -> RLAlgorithm:
+def rloo(
+    *,
+    max_ratio: float | None = None,
+    entropy: float = 0.0,
+    **parts: Unpack[Parts],
+) -> RLAlgorithm:
     """RLOO (Ahmadian et al. 2024, arXiv:2402.14740): each rollout against the group's others.
 
-    Sets LeaveOneOutReturn, ReinforceLoss(max_ratio), and the mean over rows of the sum over tokens:
-    a completion is one action.
+    Sets LeaveOneOutReturn, ReinforceLoss(max_ratio), and the mean over rollouts of the sum over
+    tokens: a rollout is one action.
     """
-    return RLAlgorithm(
+    return _algorithm(
+        parts,
         name="rloo",
-        credit_assigner=LeaveOneOutReturn(),
+        credit=LeaveOneOutReturn(),
         loss=with_entropy(ReinforceLoss(max_ratio), entropy),
         aggregation=ConstantLength(1),
-        preprocess=drop_zero_variance_groups(),
+        filter=drop_zero_variance_groups(),
     )
 
 
-def make_dr_grpo(*, max_tokens: int, clip: float = 0.2, entropy: float = 0.0) -> RLAlgorithm:
+def dr_grpo(
+    *,
+    max_tokens: int,
+    clip: float = 0.2,
+    entropy: float = 0.0,
+    **parts: Unpack[Parts],
+) -> RLAlgorithm:
     """Dr. GRPO (Liu et al. 2025, arXiv:2503.20783): GRPO without its two biases.
 
-    Sets GroupNormalizedReturn without the std, the clipped surrogate, and 1 / (rows * max_tokens)
-    for every token. max_tokens: the most that a row may sample.
+    Sets GroupNormalizedReturn without the std, the clipped surrogate, and 1 / (rollouts *
+    max_tokens) for every token. max_tokens: the most that a rollout may sample.
     """
-    return RLAlgorithm(
+    return _algorithm(
+        parts,
         name="dr_grpo",
-        credit_assigner=GroupNormalizedReturn(divide_by_std=False),
+        credit=GroupNormalizedReturn(divide_by_std=False),
         loss=with_entropy(TokenClippedSurrogateLoss(clip, clip), entropy),
         aggregation=ConstantLength(max_tokens),
-        preprocess=drop_zero_variance_groups(),
+        filter=drop_zero_variance_groups(),
     )
 
 
-def make_dapo(*, max_tokens: int, buffer: int, entropy: float = 0.0) -> RLAlgorithm:
+def dapo(
+    *,
+    max_tokens: int,
+    buffer: int,
+    entropy: float = 0.0,
+    **parts: Unpack[Parts],
+) -> RLAlgorithm:
     """DAPO (Yu et al. 2025, arXiv:2503.14476).
 
     Sets clip-higher (0.2 below, 0.28 above), the token mean, GroupNormalizedReturn of rewards with
@@ -175,147 +243,198 @@ def make_dapo(*, max_tokens: int, buffer: int, entropy: float = 0.0) -> RLAlgori
     dropped and others played in their place. max_tokens: of a completion; buffer: the last of
     these, over which the penalty grows.
     """
-    return RLAlgorithm(
+    return _algorithm(
+        parts,
         name="dapo",
-        credit_assigner=OverlongPenalty(GroupNormalizedReturn(), max_tokens, buffer),
+        credit=OverlongPenalty(GroupNormalizedReturn(), max_tokens, buffer),
         loss=with_entropy(TokenClippedSurrogateLoss(0.2, 0.28), entropy),
-        preprocess=drop_zero_variance_groups(),
+        filter=drop_zero_variance_groups(),
         full_batches=True,
     )
 
 
-def make_gspo(*, clip_low: float = 3e-4, clip_high: float = 4e-4) -> RLAlgorithm:
+def gspo(
+    *,
+    clip_low: float = 3e-4,
+    clip_high: float = 4e-4,
+    **parts: Unpack[Parts],
+) -> RLAlgorithm:
     """GSPO (Zheng et al. 2025, arXiv:2507.18071): one ratio per sequence.
 
-    Sets GroupNormalizedReturn, SequenceClippedSurrogateLoss, the mean over rows of the mean over
-    tokens, and drops groups of equal returns.
+    Sets GroupNormalizedReturn, SequenceClippedSurrogateLoss, the mean over rollouts of the mean
+    over tokens, and drops groups of equal returns.
     """
-    return RLAlgorithm(
+    return _algorithm(
+        parts,
         name="gspo",
-        credit_assigner=GroupNormalizedReturn(),
+        credit=GroupNormalizedReturn(),
         loss=SequenceClippedSurrogateLoss(clip_low, clip_high),
         aggregation=sequence_mean,
-        preprocess=drop_zero_variance_groups(),
+        filter=drop_zero_variance_groups(),
     )
 
 
-def make_cispo(*, low: float = 0.0, high: float = 5.0, entropy: float = 0.0) -> RLAlgorithm:
+def cispo(
+    *,
+    low: float = 0.0,
+    high: float = 5.0,
+    entropy: float = 0.0,
+    **parts: Unpack[Parts],
+) -> RLAlgorithm:
     """CISPO (MiniMax-M1, arXiv:2506.13585): importance weights are clipped, tokens never.
 
     Sets GroupNormalizedReturn, CISPOLoss(low, high), the token mean, and drops groups of equal
     returns.
     """
-    return RLAlgorithm(
+    return _algorithm(
+        parts,
         name="cispo",
-        credit_assigner=GroupNormalizedReturn(),
+        credit=GroupNormalizedReturn(),
         loss=with_entropy(CISPOLoss(low, high), entropy),
-        preprocess=drop_zero_variance_groups(),
+        filter=drop_zero_variance_groups(),
     )
 
 
-def make_scalerl(*, high: float = 5.0, retire_at: float = 0.9, max_lag: int = 8) -> RLAlgorithm:
+def scalerl(*, high: float = 5.0, **parts: Unpack[Parts]) -> RLAlgorithm:
     """ScaleRL (Khatri et al. 2025, arXiv:2510.13786), the whole recipe.
 
     Sets CISPOLoss(0, high), the mean over prompts of the mean over their tokens, returns centred by
-    group and divided by the batch's std, no groups of equal returns, no tasks again that
-    `retire_at` of the rollouts solved, and rows at most `max_lag` updates old. The float32 head is
-    how this trainer always computes; vLLM needs --hf-overrides '{"head_dtype":"float32"}'.
+    group and divided by the batch's std, no groups of equal returns, retirement of tasks at a pass
+    rate of 0.9, and rows at most 8 updates old. The float32 head is how this trainer always
+    computes; vLLM needs --hf-overrides '{"head_dtype":"float32"}'.
     """
-    return RLAlgorithm(
+    return _algorithm(
+        parts,
         name="scalerl",
-        credit_assigner=HybridNormalizedReturn(),
+        credit=HybridNormalizedReturn(),
         loss=CISPOLoss(0.0, high),
         aggregation=prompt_mean,
-        preprocess=drop_zero_variance_groups(),
-        retire_at=retire_at,
-        max_lag=max_lag,
+        filter=drop_zero_variance_groups(),
+        retire_at=0.9,
+        max_lag=8,
     )
 
 
-def make_ppo(
+def ppo(
     *,
     gamma: float = 1.0,
     lam: float = 0.95,
     clip: float = 0.2,
     value_coefficient: float = 0.5,
     entropy: float = 0.0,
+    **parts: Unpack[Parts],
 ) -> RLAlgorithm:
     """PPO (Schulman et al. 2017, arXiv:1707.06347) with a value head; see `add_value_head`.
 
-    Sets whitened GAE(gamma, lam) over the tokens of a row, the clipped surrogate, the clipped value
-    loss and the token mean.
+    Sets whitened GAE(gamma, lam) over the tokens of a rollout, the clipped surrogate, the clipped
+    value loss and the token mean.
     """
     policy = with_entropy(TokenClippedSurrogateLoss(clip, clip), entropy)
-    return RLAlgorithm(
+    return _algorithm(
+        parts,
         name="ppo",
-        credit_assigner=PerStepReward(),
+        credit=PerStepReward(),
         loss=CompositeLoss((policy, ValueLoss(value_coefficient, clip))),
         attach=frozenset({VALUES, REWARDS}),
         refine=GAE(gamma, lam),
     )
 
 
-def make_self_play(*, decay: float = 0.95, entropy: float = 0.0) -> RLAlgorithm:
+def self_play(
+    *,
+    decay: float = 0.95,
+    entropy: float = 0.0,
+    **parts: Unpack[Parts],
+) -> RLAlgorithm:
     """Self-play with role-conditioned advantages (SPIRAL, Liu et al. 2025, arXiv:2506.24119).
 
-    Sets SeatBaselineReturn(decay), REINFORCE and the mean over rows of the mean over tokens. Each
-    call makes a new one, because the baseline is kept from batch to batch.
+    Sets SeatBaselineReturn(decay), REINFORCE and the mean over rollouts of the mean over tokens.
+    Each call makes a new one, because the baseline is kept from batch to batch.
     """
-    return RLAlgorithm(
+    return _algorithm(
+        parts,
         name="self_play",
-        credit_assigner=SeatBaselineReturn(decay),
+        credit=SeatBaselineReturn(decay),
         loss=with_entropy(ReinforceLoss(), entropy),
         aggregation=sequence_mean,
     )
 
 
-def make_awr(*, beta: float = 1.0, max_weight: float = 20.0) -> RLAlgorithm:
+def awr(
+    *,
+    beta: float = 1.0,
+    max_weight: float = 20.0,
+    **parts: Unpack[Parts],
+) -> RLAlgorithm:
     """AWR (Peng et al. 2019, arXiv:1910.00177): imitate what was better than its group.
 
     Sets ExponentialAdvantage of centred returns and cross-entropy, token mean; needs no log-probs
     of the sampler, so recorded rollouts will do.
     """
     advantage = GroupNormalizedReturn(divide_by_std=False)
-    return RLAlgorithm(
+    return _algorithm(
+        parts,
         name="awr",
-        credit_assigner=ExponentialAdvantage(advantage, beta, max_weight),
+        credit=ExponentialAdvantage(advantage, beta, max_weight),
         loss=MaskedCausalLMCrossEntropyLoss(),
     )
 
 
-def make_distillation(*, max_ratio: float = 2.0) -> RLAlgorithm:
+def distillation(
+    *,
+    max_ratio: float = 2.0,
+    **parts: Unpack[Parts],
+) -> RLAlgorithm:
     """On-policy distillation (Agarwal et al. 2023, arXiv:2306.13649), by reverse KL.
 
     Sets DistillationLoss and the token mean; rewards are not used. The teacher is the trainer's
     `reference` model, or judges batches in a TaughtBatchSource.
     """
-    return RLAlgorithm(
+    return _algorithm(
+        parts,
         name="distillation",
-        credit_assigner=ConstantCredit(),
+        credit=ConstantCredit(),
         loss=DistillationLoss(max_ratio=max_ratio),
         attach=frozenset({REFERENCE}),
     )
 
 
-def make_rejection_sampling(*, best: int = 1, above: float = 0.0) -> RLAlgorithm:
+def rejection_sampling(
+    *,
+    best: int = 1,
+    above: float = 0.0,
+    **parts: Unpack[Parts],
+) -> RLAlgorithm:
     """Rejection sampling (RAFT, Dong et al. 2023, arXiv:2304.06767): imitate the best samples.
 
-    Sets keep_best(best, above=above) for each group, and what `make_sft` sets; needs no log-probs
+    Sets keep_best(best, above=above) for each group, and what `sft` sets; needs no log-probs
     of the sampler, so recorded rollouts will do.
     """
-    return RLAlgorithm(
+    return _algorithm(
+        parts,
         name="rejection_sampling",
-        credit_assigner=ConstantCredit(),
+        credit=ConstantCredit(),
         loss=MaskedCausalLMCrossEntropyLoss(),
-        preprocess=keep_best(best, above=above),
+        filter=keep_best(best, above=above),
     )
 
 
-def make_sft() -> RLAlgorithm:
+def sft(**parts: Unpack[Parts]) -> RLAlgorithm:
     """Supervised fine-tuning: weight 1, cross-entropy of the action tokens, token mean."""
-    return RLAlgorithm(
-        name="sft", credit_assigner=ConstantCredit(), loss=MaskedCausalLMCrossEntropyLoss()
+    return _algorithm(
+        parts, name="sft", credit=ConstantCredit(), loss=MaskedCausalLMCrossEntropyLoss()
     )
+
+
+def _algorithm(parts: Parts, **usual: Any) -> RLAlgorithm:  # noqa: ANN401 - the fields' own types
+    """The usual parts of a preset, replaced by those given. Raises ConfigError for unknown ones."""
+    known = [field.name for field in fields(RLAlgorithm)]
+    if unknown := [name for name in parts if name not in known]:
+        raise ConfigError(
+            f"{usual['name']}() has no setting {unknown[0]!r}; parts that any preset takes: "
+            f"{', '.join(known)}"
+        )
+    return RLAlgorithm(**{**usual, **parts})
 
 
 def with_entropy(loss: Loss, coefficient: float) -> Loss:

@@ -1,4 +1,4 @@
-"""Learning with a critic: a value head, advantages from its values, and what fits it."""
+"""Learning with a critic: a value head, advantages from its values, and its loss."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from torch import nn
 
 from ludic_gym.errors import ConfigError
-from ludic_train.algorithms.losses import LossMetrics, attachment, scaled_sum, token_mean
+from ludic_train.algorithms.losses import LossMetrics, attachment, scaled_sum, token_stat
+from ludic_train.algorithms.sequences import refined_by_rollout, spread, with_weight
 from ludic_train.errors import LossError, MissingAttachment
 from ludic_train.models.logprobs import VALUE_HEAD, unwrapped
-from ludic_train.types import RETURNS, REWARDS, VALUES, LossBatch, SAWItem, TokenLogprobs
+from ludic_train.types import BOOTSTRAP, RETURNS, REWARDS, VALUES, LossBatch, SAWItem, TokenLogprobs
 
 Array = NDArray[np.float64]
 
@@ -34,12 +35,13 @@ def add_value_head(model: nn.Module) -> None:
 
 @dataclass(frozen=True, slots=True)
 class GAE:
-    """Generalised advantage estimation over the sampled tokens of a row.
+    """Generalised advantage estimation over the sampled tokens of a rollout.
 
     A_t = sum_k (gamma lam)^k delta_{t+k}, delta_t = r_t + gamma V_{t+1} - V_t (Schulman et al.
-    2016, arXiv:1506.02438). The token after t is the next SAMPLED one: what tools and opponents
-    say in between carries value and credit through. The value after the last token of a row is 0,
-    so a rollout should be one row: use a context that keeps the dialog.
+    2016, arXiv:1506.02438). The token after t is the next SAMPLED one, in the next row where the
+    context rewrote history: texts of tools and opponents in between carry value and credit
+    through. After the last token the value is 0 where the episode ended, and the value of the state
+    that it ended in (BOOTSTRAP) where it was truncated.
     whiten: advantages of the batch get mean 0 and standard deviation 1 (ddof 1).
     """
 
@@ -54,37 +56,54 @@ class GAE:
     def __call__(self, items: Sequence[SAWItem]) -> list[SAWItem]:
         """The items with advantages as weights and RETURNS attached.
 
-        Reads the attachments REWARDS and VALUES; raises MissingAttachment.
+        Reads the attachments REWARDS, VALUES and, of truncated rollouts, BOOTSTRAP; raises
+        MissingAttachment.
         """
-        found = [self._of_row(item) for item in items]
-        everything = np.concatenate([advantage for advantage, _ in found])
-        mean, std = 0.0, 1.0
-        if self.whiten and len(everything) > 1:
-            mean, std = float(everything.mean()), float(everything.std(ddof=1)) + 1e-8
+        estimated = refined_by_rollout(items, self._estimated)
+        everything = np.concatenate([item.weight[item.action_mask] for item in estimated])
+        if not self.whiten or len(everything) < 2:
+            return estimated
+        mean = everything.mean(dtype=np.float64)
+        std = everything.std(ddof=1, dtype=np.float64) + 1e-8
         return [
-            _with_advantages(item, (advantage - mean) / std, goal)
-            for item, (advantage, goal) in zip(items, found, strict=True)
+            with_weight(item, (item.weight[item.action_mask] - mean) / std) for item in estimated
         ]
 
-    def _of_row(self, item: SAWItem) -> tuple[Array, Array]:
-        for name in (REWARDS, VALUES):
-            if name not in item.attachments:
-                raise MissingAttachment(
-                    f"GAE reads {name!r} and a row has {sorted(item.attachments)} attached; use "
-                    "make_ppo, and a model with a value head (add_value_head)"
-                )
-        rewards, values = (
-            item.attachments[name][item.action_mask].astype(np.float64)
-            for name in (REWARDS, VALUES)
-        )
-        advantages = generalized_advantages(rewards, values, self.gamma, self.lam)
-        return advantages, advantages + values
+    def _estimated(self, rows: Sequence[SAWItem]) -> list[SAWItem]:
+        """The rows of one rollout with advantages as weights and RETURNS attached."""
+        rewards, values = _sampled(rows, REWARDS), _sampled(rows, VALUES)
+        after = float(_sampled(rows[-1:], BOOTSTRAP).sum()) if rows[-1].truncated else 0.0
+        advantages = generalized_advantages(rewards, values, self.gamma, self.lam, after)
+        ends = np.cumsum([np.count_nonzero(row.action_mask) for row in rows])[:-1]
+        return [
+            replace(
+                with_weight(row, advantage),
+                attachments={**row.attachments, RETURNS: spread(row, goal)},
+            )
+            for row, advantage, goal in zip(
+                rows, np.split(advantages, ends), np.split(advantages + values, ends), strict=True
+            )
+        ]
 
 
-def generalized_advantages(rewards: Array, values: Array, gamma: float, lam: float) -> Array:
-    """A_t for each of T consecutive decisions; rewards and values are [T], V_T is 0."""
+def _sampled(rows: Sequence[SAWItem], name: str) -> Array:
+    """An attachment at the sampled tokens of a rollout's rows, float64."""
+    for row in rows:
+        if name not in row.attachments:
+            raise MissingAttachment(
+                f"GAE reads {name!r} and a row has {sorted(row.attachments)} attached; use the "
+                "algorithm ppo, and a model with a value head (add_value_head)"
+            )
+    parts = [row.attachments[name][row.action_mask] for row in rows]
+    return np.concatenate(parts).astype(np.float64)
+
+
+def generalized_advantages(
+    rewards: Array, values: Array, gamma: float, lam: float, value_after: float = 0.0
+) -> Array:
+    """A_t for each of T consecutive decisions; rewards and values are [T], `value_after` is V_T."""
     advantages = np.zeros_like(rewards)
-    value_after, advantage_after = 0.0, 0.0
+    advantage_after = 0.0
     for t in reversed(range(len(rewards))):
         delta = rewards[t] + gamma * value_after - values[t]
         advantage_after = delta + gamma * lam * advantage_after
@@ -119,12 +138,5 @@ class ValueLoss:
         near = old + (out.values - old).clamp(-self.clip, self.clip)
         error = (out.values - goal).square()
         per_token = torch.maximum(error, (near - goal).square()) * (self.coefficient / 2)
-        metrics = {"value": token_mean(out.values), "value_error": token_mean(error)}
+        metrics = {"value": token_stat(out.values), "value_error": token_stat(error)}
         return scaled_sum(per_token, batch), metrics
-
-
-def _with_advantages(item: SAWItem, advantages: Array, goal: Array) -> SAWItem:
-    weight = np.zeros(len(item.input_ids), np.float32)
-    returns = np.zeros(len(item.input_ids), np.float32)
-    weight[item.action_mask], returns[item.action_mask] = advantages, goal
-    return replace(item, weight=weight, attachments={**item.attachments, RETURNS: returns})

@@ -30,7 +30,7 @@ at Ctrl-C, which saves. What follows `--` goes to `ludic train`.
 examples:
   ludic launch tic-tac-toe --redis
   ludic launch tic-tac-toe --actors 3 --redis -- --seed 1 --updates 400
-  ludic launch tic-tac-toe --samplers 0 --queue redis://redis-host:6379 --out runs/mine
+  ludic launch tic-tac-toe --servers 0 --queue redis://redis-host:6379 --out runs/mine
   ludic launch tic-tac-toe --redis --engine vllm --python vllm/bin/python -- --model runs/warm"""
 
 
@@ -42,8 +42,8 @@ class Options:
         recipe: As for `ludic train`.
         out: Folder of the run; logs/ in it gets a log per process.
         actors: How many.
-        samplers: How many servers sample for them; 0: each actor by itself.
-        engine: What samples in a server: Ludic's own sampler, or vLLM.
+        servers: How many servers sample for them; 0: each actor by itself.
+        engine: What samples in a server: Ludic's local engine, or vLLM.
         python: The Python that has vLLM; without it, the one that runs this.
         redis: Start a Redis of one's own, on a free port, that keeps its data in the folder.
         queue: URL of the queue otherwise; file://PATH needs no server.
@@ -53,8 +53,8 @@ class Options:
     recipe: Annotated[str, tyro.conf.Positional]
     out: Path | None = None
     actors: int = 2
-    samplers: int = 1
-    engine: Literal["embedded", "vllm"] = "embedded"
+    servers: int = 1
+    engine: Literal["local", "vllm"] = "local"
     python: str | None = None
     redis: bool = False
     queue: str | None = None
@@ -89,18 +89,18 @@ def _check(options: Options, further: Sequence[str]) -> None:
         raise ConfigError(f"no recipe {options.recipe!r}; there are: {', '.join(RECIPES)}")
     if options.actors < 1:
         raise ConfigError(f"actors={options.actors}; at least one has to play")
-    if options.samplers < 0:
-        raise ConfigError(f"samplers={options.samplers}; 0 lets each actor sample by itself")
+    if options.servers < 0:
+        raise ConfigError(f"servers={options.servers}; 0 lets each actor sample by itself")
     if options.redis == (options.queue is not None):
         raise ConfigError(f"redis={options.redis} and queue={options.queue}; give one of the two")
     if options.python is not None and options.engine != "vllm":
         raise ConfigError(f"python={options.python!r} is for --engine vllm")
-    if options.samplers and options.engine == "vllm":
+    if options.servers and options.engine == "vllm":
         find_vllm(options.python)
-    if options.samplers and any(word.partition("=")[0] == "--sampler" for word in further):
+    if options.servers and any(word.partition("=")[0] == "--servers" for word in further):
         raise ConfigError(
-            f"samplers={options.samplers} would be started beside those that --sampler names; add "
-            "--samplers 0"
+            f"servers={options.servers} would be started beside those that --servers names; add "
+            "--servers 0"
         )
 
 
@@ -108,7 +108,7 @@ def _carried_out(
     options: Options, out: Path, further: Sequence[str], fleet: Fleet, asked: Callable[[], bool]
 ) -> int:
     url = options.queue or start_redis(fleet, out / "redis")
-    ports = [free_port() for _ in range(options.samplers)]
+    ports = [free_port() for _ in range(options.servers)]
     began = time.time()
     trainer = fleet.start("trainer", "trainer", _train(options, out, url, ports, further))
     # What an earlier run left in the folder would send actors to its queue.
@@ -136,7 +136,7 @@ def _train(
 ) -> list[str]:
     words = [*LUDIC, "train", options.recipe, "--out", str(out), "--queue", url]
     if ports:
-        words += ["--sampler", *(f"http://127.0.0.1:{port}" for port in ports)]
+        words += ["--servers", *(f"http://127.0.0.1:{port}" for port in ports)]
     return [*words, *further]
 
 

@@ -1,4 +1,4 @@
-"""`ludic serve`: vLLM with the flags that training needs, or Ludic's own sampler in its place."""
+"""`ludic serve`: vLLM with the flags that training needs, or Ludic's local engine in its place."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ ABOUT = """Start vLLM with what training needs: log-probs of what was sampled, t
 sampling defaults ignored, token ids in and out, and routes that take params while it runs. Flags
 that are not listed here go to vLLM as they are. Ctrl-C stops it.
 
-With --engine embedded, Ludic's own sampler answers on the same routes: small models, any machine,
+With --engine local, Ludic's local engine answers on the same routes: small models, any machine,
 no vLLM. Of the options it knows --host, --port, --device and --threads.
 
 examples:
-  ludic serve runs/tic-tac-toe --engine embedded
+  ludic serve runs/tic-tac-toe --engine local
   ludic serve runs/tic-tac-toe --python ../vllm/bin/python
   ludic serve Qwen/Qwen3-0.6B --port 8001 --gpu-memory-utilization 0.8
   ludic serve path/to/model --lora 16"""
@@ -38,14 +38,14 @@ class _Options:
 
     Attributes:
         model: A run's folder, a folder in Hugging Face format, or a hub id.
-        engine: vLLM, or Ludic's own sampler.
-        threads: Of the embedded engine, to compute with on a CPU; without it, torch's own choice.
+        engine: vLLM, or Ludic's local engine.
+        threads: Of the local engine, to compute with on a CPU; without it, torch's own choice.
         python: The Python that has vLLM; without it, the one that runs this.
         start_timeout: Seconds until the server has to answer.
     """
 
     model: Annotated[str, tyro.conf.Positional]
-    engine: Literal["vllm", "embedded"] = "vllm"
+    engine: Literal["vllm", "local"] = "vllm"
     threads: int | None = None
     python: str | None = None
     start_timeout: float = START_S
@@ -59,16 +59,16 @@ def main(argv: list[str]) -> int:
     )
     options: ServeOptions = words.options
     try:
-        if words.engine == "embedded":
-            _check_embedded(words, further)
+        if words.engine == "local":
+            _check_local(words, further)
             _note_exposure(options)
             # Imported here: torch takes seconds, and vLLM needs none of ours.
-            from ludic_train.serving.local.process import serve_embedded
+            from ludic_train.serving.local.process import serve_local
 
-            return serve_embedded(words.model, options, words.threads)
+            return serve_local(words.model, options, words.threads)
         if words.threads is not None:
             raise ConfigError(
-                f"--threads {words.threads} is for --engine embedded; for vLLM set OMP_NUM_THREADS"
+                f"--threads {words.threads} is for --engine local; for vLLM set OMP_NUM_THREADS"
             )
         return _serve_vllm(words, further)
     except ServerError as error:
@@ -77,14 +77,14 @@ def main(argv: list[str]) -> int:
         return FAILED
 
 
-def _check_embedded(words: _Options, further: list[str]) -> None:
+def _check_local(words: _Options, further: list[str]) -> None:
     """Raises ConfigError for options that mean something to vLLM alone."""
     usual, usual_words = ServeOptions(), {"python": None, "start_timeout": START_S}
     given = [name for name in VLLM_ONLY if getattr(words.options, name) != getattr(usual, name)]
     given += [name for name, value in usual_words.items() if getattr(words, name) != value]
     flags = [f"--{name.replace('_', '-')}" for name in given] + further
     if flags:
-        raise ConfigError(f"{' '.join(flags)}: options of vLLM, which --engine embedded has not")
+        raise ConfigError(f"{' '.join(flags)}: options of vLLM, which --engine local has not")
 
 
 def _note_exposure(options: ServeOptions) -> None:

@@ -30,7 +30,7 @@ groups were when they were trained on.
 
 examples:
   ludic top runs/tic-tac-toe
-  ludic top redis://localhost:6379 --key my-queue --sampler http://localhost:8000
+  ludic top redis://localhost:6379 --key my-queue --servers http://localhost:8000
   ludic top runs/tic-tac-toe --prometheus 9464"""
 
 
@@ -72,7 +72,7 @@ def address_of(options: Options) -> Address:
     if "://" in options.where:
         if options.key is None:
             raise ConfigError(f"which queue at {options.where}? Say --key, or name a run's folder")
-        return Address(url=options.where, key=options.key, samplers=options.sampler)
+        return Address(url=options.where, key=options.key, servers=options.sampler)
     found = read_address(Path(options.where))
     if found is None:
         path = Path(options.where) / QUEUE
@@ -80,19 +80,19 @@ def address_of(options: Options) -> Address:
     return Address(
         url=options.queue or found.url,
         key=options.key or found.key,
-        samplers=options.sampler or found.samplers,
+        servers=options.sampler or found.servers,
     )
 
 
 async def _show(address: Address, options: Options) -> None:
-    console, loads = Console(), ServerLoads(address.samplers)
+    console, loads = Console(), ServerLoads(address.servers)
     async with AsyncExitStack() as stack:
         queue = open_queue(address.url, address.key)
         stack.push_async_callback(queue.aclose)
         sample = next_sample(None, await queue.status(), time.monotonic(), loads.newest)
         if options.once:
             await loads.look()
-            console.print(screen(replace(sample, samplers=loads.newest), address.key))
+            console.print(screen(replace(sample, servers=loads.newest), address.key))
             return
         looking = asyncio.create_task(loads.keep_looking(options.interval))
         stack.callback(looking.cancel)
@@ -111,5 +111,5 @@ async def look(queue: GroupQueue, before: Sample, loads: ServerLoads) -> tuple[S
     try:
         status = await queue.status()
     except QueueUnavailable as error:
-        return replace(before, samplers=loads.newest), f"the queue does not answer: {error}"
+        return replace(before, servers=loads.newest), f"the queue does not answer: {error}"
     return next_sample(before, status, time.monotonic(), loads.newest), ""

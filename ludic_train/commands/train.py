@@ -13,27 +13,27 @@ import tyro
 
 from ludic_gym.errors import ConfigError
 from ludic_train.recipes.catalog import RECIPES
-from ludic_train.runs.config import Recipe, RecipeConfig
+from ludic_train.runs.config import Recipe, RunConfig
 from ludic_train.runs.folder import is_resumable, started_config
 from ludic_train.runs.run import Interrupted
-from ludic_train.runs.train import train as train_recipe
+from ludic_train.runs.train import train_recipe
 
 INTERRUPTED = 130
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Options:
-    config: Annotated[RecipeConfig, tyro.conf.arg(name="")]
+    config: Annotated[RunConfig, tyro.conf.arg(name="")]
     resume: Annotated[bool, tyro.conf.arg(help="Go on with the run in --out.")] = False
     queue: Annotated[
         str | None,
         tyro.conf.arg(help="Let actors play (`ludic actor`), through the queue at this URL."),
     ] = None
-    sampler: Annotated[
+    servers: Annotated[
         tuple[str, ...],
         tyro.conf.arg(
-            help="Addresses of servers (`ludic serve`) that sample: of --model, or with "
-            "--queue, of what the run leaves in OUT/published."
+            help="Addresses of inference servers (`ludic serve`): of --model, or with --queue, of "
+            "the model that the run leaves in OUT/published."
         ),
     ] = ()
 
@@ -58,7 +58,7 @@ def main(argv: list[str]) -> int:
                 options.config,
                 resume=options.resume,
                 queue=options.queue,
-                samplers=options.sampler,
+                servers=options.servers,
             )
         )
     except Interrupted:
@@ -75,7 +75,7 @@ def how_to_go_on(recipe: Recipe, out: Path, queue: str | None = None) -> str:
     """What to type after a run was stopped; without the queue's URL, which may hold a password."""
     if is_resumable(out):
         words = f"{program()} train {recipe.name} --out {out} --resume"
-        also = ", and --queue (--sampler too) as it was started" if queue else ""
+        also = ", and --queue (--servers too) as it was started" if queue else ""
         return f"go on with: {words}{also}"
     return "there was nothing to save yet: start it again with the same command"
 
@@ -110,7 +110,7 @@ def overview() -> str:
     )
 
 
-def _parse(recipe: Recipe, argv: list[str], defaults: RecipeConfig) -> _Options:
+def _parse(recipe: Recipe, argv: list[str], defaults: RunConfig) -> _Options:
     return tyro.cli(
         _Options,
         args=argv,

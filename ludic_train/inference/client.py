@@ -1,4 +1,4 @@
-"""The embedded sampler as a chat client: coroutines ask, one engine answers them together."""
+"""the local engine as a chat client: coroutines ask, one engine answers them together."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ludic_gym.errors import ConfigError
 from ludic_gym.prompts import ExactPrompts, Render
 from ludic_gym.sampling import check_sampling
 from ludic_gym.types import Completion, Message, Sampling, ToolSchema
-from ludic_train.errors import PromptTooLong, SamplerError
+from ludic_train.errors import EngineError, PromptTooLong
 from ludic_train.inference.engine import Ended, Engine
 from ludic_train.inference.requests import Request
 from ludic_train.inference.scoring import Ranking, Scores
@@ -34,7 +34,7 @@ T = TypeVar("T")
 _Answer = asyncio.Future[Completion]
 
 
-class EmbeddedChatClient:
+class LocalChatClient:
     """A `ChatClient` over the live params of a model in this process.
 
     Requests of all coroutines are batched while they run, at most `max_batch_size` at a time; the
@@ -81,12 +81,12 @@ class EmbeddedChatClient:
         """Sample the next message of a dialog, or the rest of the assistant message that ends it.
 
         Raises ConfigError for a sampling that makes no sense and for native tools, PromptTooLong
-        for a dialog that with `max_tokens` does not fit the model, SamplerError if the model cannot
+        for a dialog that with `max_tokens` does not fit the model, EngineError if the model cannot
         be sampled from.
         """
         if tools:
             raise ConfigError(
-                f"the embedded sampler reads no native tool calls, and {len(tools)} tools were "
+                f"the local engine reads no native tool calls, and {len(tools)} tools were "
                 "offered: use a policy that calls tools in text"
             )
         return await self.continued(self.prompts.token_ids(messages), sampling)
@@ -168,7 +168,7 @@ class EmbeddedChatClient:
             if task.get_loop() is loop:
                 return
             if not task.get_loop().is_closed():
-                raise SamplerError("this client is serving another event loop: use one client each")
+                raise EngineError("this client is serving another event loop: use one client each")
             self._forget()
         self._task = loop.create_task(self._serve())
 
@@ -259,7 +259,7 @@ def _too_long(limit: int, prompt_size: int, max_tokens: int) -> str:
     )
 
 
-def _failure(error: Exception) -> SamplerError:
-    failure = SamplerError(f"sampling failed: {error}")
+def _failure(error: Exception) -> EngineError:
+    failure = EngineError(f"sampling failed: {error}")
     failure.__cause__ = error
     return failure

@@ -175,7 +175,7 @@ def causal_lm(model: PreTrainedModel) -> PreTrainedModel:
     if inner is None or inner.config.model_type not in FAMILIES:
         kind = type(model).__name__ if inner is None else inner.config.model_type
         raise UnsupportedModel(
-            f"the embedded sampler cannot run {kind!r} models, only {', '.join(FAMILIES)}; "
+            f"the local engine cannot run {kind!r} models, only {', '.join(FAMILIES)}; "
             "serve others with vLLM"
         )
     return inner

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ludic_gym.types import Completion
-from ludic_train.errors import SamplerError
+from ludic_train.errors import EngineError
 from ludic_train.inference.batch import Batch
 from ludic_train.inference.decoder import Decoder, causal_lm
 from ludic_train.inference.requests import Request, prefills
@@ -80,7 +80,7 @@ class Engine:
         """Admit what waits, then decode until some request ends; returns those that did.
 
         Returns nothing if idle, or when `interrupted()` after a step.
-        Raises SamplerError if the model's logits are not finite.
+        Raises EngineError if the model's logits are not finite.
         """
         with _sampling_mode(self._model):
             ended = self._step()
@@ -128,7 +128,7 @@ class Engine:
         drawn, worth = choose(logits, rows["temperature"], rows["top_p"], noise)
         ids, logprobs = drawn.cpu().numpy(), worth.cpu().numpy()
         if not np.isfinite(logprobs).all():
-            raise SamplerError("the model's logits are not finite: its params have diverged")
+            raise EngineError("the model's logits are not finite: its params have diverged")
         batch.record(ids, logprobs)
         may_end = self._is_stop[ids] | (rows["count"] == rows["limit"]) | rows["has_stop_strings"]
         ended: dict[int, Ended] = {}

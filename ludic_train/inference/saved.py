@@ -26,7 +26,7 @@ from ludic_gym.types import (
     ToolSchema,
 )
 from ludic_train.errors import ModelNotFound
-from ludic_train.inference.client import EmbeddedChatClient
+from ludic_train.inference.client import LocalChatClient
 from ludic_train.models.load import load_model
 
 SPEC_FILE = "policy.json"
@@ -82,7 +82,7 @@ def policy_from_run(path: str | Path) -> MakePolicy:
     """
     folder, spec = model_and_spec(Path(path))
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    return policies(EmbeddedChatClient(*load_model(folder, device=device)), spec)
+    return policies(LocalChatClient(*load_model(folder, device=device)), spec)
 
 
 def policies(client: ChatClient, spec: PolicySpec) -> MakePolicy:

@@ -12,21 +12,11 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from ludic_gym.errors import ClientError, ConfigError, EpisodeError
-from ludic_gym.rollout.episodes import env_pool, run_episodes
 from ludic_gym.rollout.groups import grouped
-from ludic_gym.rollout.pool import EnvPool
-from ludic_gym.types import Env, MakePolicy, Rollout, Task
-from ludic_train.algorithms.batch_credit import (
-    BatchCenteredReturn,
-    SeatBaselineReturn,
-    TokenWhitenedReturn,
-)
-from ludic_train.algorithms.credit import HybridNormalizedReturn
-from ludic_train.algorithms.presets import RLAlgorithm
+from ludic_gym.types import MakePolicy, Task
 from ludic_train.errors import ActorError, QueueUnavailable
-from ludic_train.metrics import Metrics, Stat, merge
 from ludic_train.pipeline.codec import group_to_bytes
-from ludic_train.pipeline.group import SAWGroup
+from ludic_train.pipeline.group import RolloutGroup
 from ludic_train.pipeline.queues.base import (
     ActorReport,
     Admission,
@@ -34,46 +24,40 @@ from ludic_train.pipeline.queues.base import (
     TrainerReport,
     persistently,
 )
-from ludic_train.rows import episode_metrics, items_from, require_trainable, survivors
-from ludic_train.types import REWARDS
+from ludic_train.rows import episode_metrics, task_key, trajectories_from
+from ludic_train.sources.players import Matches, TaskPlayer
 
-# Looks for newer params and loads them; the version that is sampled from afterwards, None if the
+# Loads newer params, if there are any; the version that is sampled from afterwards, None if the
 # trainer has published none yet.
 Refresh = Callable[[], Awaitable[int | None]]
-# These compare rollouts of different groups, and an actor never sees a whole batch.
-BATCH_WIDE = (
-    BatchCenteredReturn,
-    HybridNormalizedReturn,
-    SeatBaselineReturn,
-    TokenWhitenedReturn,
-)
 POLL_S, LONGEST_DELAY_S = 0.05, 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActorOptions:
-    """How an actor plays.
+    """Settings of an actor.
 
+    group_size: None takes the trainer's; another one than the trainer's is an error.
     concurrency: episodes at once; whole groups of them are begun.
     max_turns: of an episode, instead of its task's. timeout_s: the longest an episode may take.
-    beat_s: seconds between two signs of life.
-    grace_s: how long groups that are being played may go on when the actor is asked to stop.
-    max_failures: groups in a row that may fail, or looks for newer params, with growing pauses,
-        before the actor gives up; groups that end in the same pause fail once.
+    heartbeat_s: seconds between two reports to the queue.
+    grace_s: time in which groups that are being played may end when the actor has to stop.
+    max_failures: groups in a row that may fail, or refreshes of the params, with growing pauses,
+        before the actor ends; groups that end in the same pause fail once.
     zstd_level: compresses groups; None sends them as they are.
     """
 
-    group_size: int = 8
+    group_size: int | None = None
     concurrency: int = 64
     max_turns: int | None = None
     timeout_s: float | None = None
-    beat_s: float = 1.0
+    heartbeat_s: float = 1.0
     grace_s: float = 30.0
     max_failures: int = 8
     zstd_level: int | None = None
 
     def __post_init__(self) -> None:
-        if not 1 <= self.group_size <= self.concurrency:
+        if not 1 <= (self.group_size or 1) <= self.concurrency:
             raise ConfigError(
                 f"concurrency={self.concurrency} with group_size={self.group_size}; an actor plays "
                 "at least one whole group at a time"
@@ -82,13 +66,12 @@ class ActorOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActorSummary:
-    """What an actor did: groups pushed, left without rows by filters, given up as stale.
+    """Totals of an actor: groups pushed, and groups dropped as stale.
 
     returned: tasks that were taken and not finished.
     """
 
     pushed: int
-    unused: int
     stale: int
     returned: tuple[Task, ...]
 
@@ -101,8 +84,7 @@ class _Playing:
 
 async def run_pipeline_actor(
     tasks: Iterator[Task],
-    make_policy: MakePolicy,
-    algo: RLAlgorithm,
+    play: MakePolicy | Matches,
     queue: GroupQueue,
     refresh: Refresh,
     options: ActorOptions | None = None,
@@ -112,19 +94,18 @@ async def run_pipeline_actor(
 ) -> ActorSummary:
     """Play `tasks` in groups for the trainer that reads `queue`, until `stop` is set or they end.
 
-    algo: its filter and its credit assigner are applied here, to each group by itself. A group that
-        the filter leaves nothing of counts in its batch all the same, unless `algo.full_batches`
-        has it replaced.
+    play: the policy of one agent, or `Matches` of several.
     refresh: called all the time, for the version that new groups will be sampled from.
-    name: how `ludic top` shows the actor.
-    A group begins only when the queue admits it, so that it cannot come too late unless others
-    overtake it; one that has become too old is given up, and its task played again. Clients and
-    queues that fail are tried again, less and less often.
-    Raises ActorError after too many failures in a row, QueueError for a queue that does not
-    come back, and ConfigError for a credit assigner that compares groups with each other.
+    name: the actor's name in `ludic top`.
+    Tokens and rewards are pushed; the trainer filters them and assigns credit. The group size and
+    the lag that is allowed come from the trainer, with each admission. A group begins only when the
+    queue admits it, so that it cannot come too late unless others overtake it; one that has become
+    too old is dropped, and its task played again. Clients and queues that fail are tried again,
+    less and less often.
+    Raises ActorError after too many failures in a row and for a group size other than the
+    trainer's, QueueError for a queue that does not come back.
     """
-    _refuse_batch_wide(algo)
-    actor = _Actor(tasks, make_policy, algo, queue, refresh, options or ActorOptions(), name)
+    actor = _Actor(tasks, play, queue, refresh, options or ActorOptions(), name)
     return await actor.run(stop or asyncio.Event())
 
 
@@ -132,25 +113,24 @@ class _Actor:
     def __init__(
         self,
         tasks: Iterator[Task],
-        make_policy: MakePolicy,
-        algo: RLAlgorithm,
+        play: MakePolicy | Matches,
         queue: GroupQueue,
         refresh: Refresh,
         options: ActorOptions,
         name: str | None,
     ) -> None:
-        self.tasks, self.make_policy, self.algo = tasks, make_policy, algo
-        self.queue, self.refresh, self.options = queue, refresh, options
+        self.tasks, self.queue, self.refresh, self.options = tasks, queue, refresh, options
         # Keys must never come again, not even after a restart under the same name.
         self.run_id = secrets.token_hex(6)
         self.name = name or f"{socket.gethostname()}-{self.run_id}"
-        self.envs: EnvPool[Env] = env_pool(max_idle=options.concurrency)
+        self.player = TaskPlayer(play, concurrency=options.concurrency, timeout_s=options.timeout_s)
         self.playing: dict[asyncio.Task[None], _Playing] = {}
         self.again: deque[Task] = deque()
+        self.retired: dict[str, None] = {}
+        self.group_size = options.group_size
         self.version: int | None = None
-        self.begun = self.pushed = self.unused = self.stale = self.tokens = 0
+        self.begun = self.pushed = self.stale = self.tokens = 0
         self.failures, self.pause_until = 0, 0.0
-        self.carried: Metrics = {}
         self.ended = False
 
     async def run(self, stop: asyncio.Event) -> ActorSummary:
@@ -169,7 +149,7 @@ class _Actor:
             for task in (refreshing, stopped, *self.playing):
                 task.cancel()
             await asyncio.gather(refreshing, stopped, *self.playing, return_exceptions=True)
-            self.envs.close()
+            self.player.close()
             # A queue that is gone forgets the actor by itself.
             with suppress(QueueUnavailable):
                 await self.queue.leave(self.name)
@@ -184,16 +164,20 @@ class _Actor:
                 failures, delay_s = 0, POLL_S
             except ClientError as error:
                 failures += 1
-                delay_s = self._pause(failures, "looks for newer params", error)
+                delay_s = self._pause(failures, "refreshes of the params", error)
             await asyncio.sleep(delay_s)
 
     async def _begin_groups(self) -> bool:
-        """Report, and begin as many groups as are admitted; whether all wanted ones were."""
-        free = self.options.concurrency // self.options.group_size - len(self.playing)
+        """Report, and begin as many groups as are admitted; True if that is all there is room for.
+
+        The first report only brings the trainer's group size.
+        """
+        size = self.group_size
+        free = 0 if size is None else self.options.concurrency // size - len(self.playing)
         version = self.version
         upcoming = [] if self._is_paused() or version is None else self._upcoming(free)
         try:
-            admission = await self._say(wanted=len(upcoming))
+            admission = await self._reported(wanted=len(upcoming))
         except asyncio.CancelledError:
             self.again.extendleft(reversed(upcoming))
             raise
@@ -201,12 +185,27 @@ class _Actor:
             self._begin(task, version or 0)
         self.again.extendleft(reversed(upcoming[admission.granted :]))
         if admission.trainer is not None:
-            self._give_up_stale(admission.trainer)
-        return admission.granted == free
+            self._drop_stale(admission.trainer)
+        return size is not None and admission.granted == free
 
-    async def _say(self, *, wanted: int) -> Admission:
+    async def _reported(self, *, wanted: int) -> Admission:
         report = self._report()
-        return await persistently(lambda: self.queue.admit(report, wanted))
+        admission = await persistently(lambda: self.queue.admit(report, wanted))
+        self.retired |= dict.fromkeys(admission.retired)
+        if admission.trainer is not None:
+            self._agree(admission.trainer)
+        return admission
+
+    def _agree(self, trainer: TrainerReport) -> None:
+        """Take over the trainer's group size. Raises ActorError for another one of one's own."""
+        if self.group_size is None and trainer.group_size <= self.options.concurrency:
+            self.group_size = trainer.group_size
+        if self.group_size != trainer.group_size:
+            raise ActorError(
+                f"the trainer wants groups of {trainer.group_size}, and this actor has "
+                f"group_size={self.options.group_size}, concurrency={self.options.concurrency}; "
+                "leave group_size out, and allow at least one group at a time"
+            )
 
     def _upcoming(self, wanted: int) -> list[Task]:
         found: list[Task] = []
@@ -215,7 +214,8 @@ class _Actor:
             if task is None:
                 self.ended = True
                 break
-            found.append(task)
+            if not self.retired or task_key(task) not in self.retired:
+                found.append(task)
         return found
 
     def _begin(self, task: Task, version: int) -> None:
@@ -223,7 +223,7 @@ class _Actor:
         key = f"{self.run_id}:{self.begun}"
         self.playing[asyncio.create_task(self._play(task, key))] = _Playing(task, version)
 
-    def _give_up_stale(self, trainer: TrainerReport) -> None:
+    def _drop_stale(self, trainer: TrainerReport) -> None:
         if trainer.max_lag is None:
             return
         oldest = trainer.version + trainer.updates_per_batch - 1 - trainer.max_lag
@@ -233,7 +233,7 @@ class _Actor:
 
     async def _wait(self, others: set[asyncio.Task[None] | asyncio.Task[bool]], idle: bool) -> None:
         """Wait for a group to end, or until it is time to report or to ask again."""
-        pause_s = self.options.beat_s if idle and self.playing else POLL_S
+        pause_s = self.options.heartbeat_s if idle and self.playing else POLL_S
         awaited: set[asyncio.Task[None] | asyncio.Task[bool]] = {*self.playing, *others}
         await asyncio.wait(awaited, timeout=pause_s, return_when=asyncio.FIRST_COMPLETED)
         self._collect()
@@ -269,51 +269,35 @@ class _Actor:
         delay_s = min(LONGEST_DELAY_S, 0.25 * 2.0**failures)
         self.pause_until = asyncio.get_running_loop().time() + delay_s
         log = logging.getLogger(__name__)
-        log.warning("%s failed, going on in %.1f s: %s", what, delay_s, error)
+        log.warning("%s failed, next try in %.1f s: %s", what, delay_s, error)
         return delay_s
 
     async def _play(self, task: Task, key: str) -> None:
-        """Play one group and push it, without rows where it teaches nothing."""
+        """Play one group and push it."""
+        assert self.group_size is not None
         if self.options.max_turns is not None:
             task = replace(task, max_turns=self.options.max_turns)
-        size = self.options.group_size
-        members = (replace(each, group=key) for each in grouped([task], size))
-        playing = run_episodes(
-            members,
-            self.make_policy,
-            concurrency=size,
-            timeout_s=self.options.timeout_s,
-            envs=self.envs,
-        )
-        episodes = sorted([each async for each in playing], key=lambda each: each.index)
-        rollouts = survivors(episodes, size)
-        require_trainable(rollouts)
-        kept = self.algo.preprocess(rollouts) if self.algo.preprocess else rollouts
+        members = [replace(each, group=key) for each in grouped([task], self.group_size)]
+        episodes = await self.player.episodes(members)
         metrics = episode_metrics(episodes)
-        metrics["rollouts/kept"] = Stat(len(kept), len(rollouts))
-        self.tokens += int(metrics["tokens/sampled"].value)
-        self.unused += not kept
-        # What is said of groups that are replaced goes with the next that is pushed.
-        self.carried = merge([self.carried, metrics])
-        if not kept and self.algo.full_batches:
-            return
-        group, self.carried = self._group(key, kept), {}
+        group = RolloutGroup(
+            key=key,
+            trajectories=tuple(trajectories_from(episodes, self.group_size)),
+            actor=self.name,
+            metrics=metrics,
+        )
         data = group_to_bytes(group, zstd_level=self.options.zstd_level)
         await persistently(lambda: self.queue.push(key, data))
+        self.tokens += int(metrics["tokens/sampled"].value)
         self.pushed += 1
-
-    def _group(self, key: str, kept: list[Rollout]) -> SAWGroup:
-        weights = self.algo.credit_assigner(kept) if kept else []
-        items = items_from(kept, weights, rewards=REWARDS in self.algo.attach)
-        return SAWGroup(key=key, items=tuple(items), actor=self.name, metrics=self.carried)
 
     async def _finish(self) -> None:
         """Let what is being played end, for as long as `grace_s`."""
         with suppress(TimeoutError):
             async with asyncio.timeout(self.options.grace_s):
                 while self.playing:
-                    await self._say(wanted=0)
-                    await asyncio.wait(self.playing, timeout=self.options.beat_s)
+                    await self._reported(wanted=0)
+                    await asyncio.wait(self.playing, timeout=self.options.heartbeat_s)
                     self._collect()
 
     def _report(self) -> ActorReport:
@@ -323,33 +307,23 @@ class _Actor:
             version=self.version or 0,
             groups=self.pushed,
             tokens=self.tokens,
-            unused=self.unused,
+            retired=len(self.retired),
         )
 
     def _summary(self) -> ActorSummary:
         unfinished = [playing.task for playing in self.playing.values()]
         return ActorSummary(
             pushed=self.pushed,
-            unused=self.unused,
             stale=self.stale,
             returned=(*unfinished, *self.again),
         )
 
 
 async def _ended_before(work: asyncio.Task[bool], stopped: asyncio.Task[bool]) -> bool:
-    """Whether the work ended first; else it is cancelled, however long its queue is away."""
+    """True if the work ended first; else it is cancelled, however long its queue is away."""
     await asyncio.wait({work, stopped}, return_when=asyncio.FIRST_COMPLETED)
     if work.done():
         return True
     work.cancel()
     await asyncio.gather(work, return_exceptions=True)
     return False
-
-
-def _refuse_batch_wide(algo: RLAlgorithm) -> None:
-    if isinstance(algo.credit_assigner, BATCH_WIDE):
-        raise ConfigError(
-            f"{algo.name} compares the rollouts of a whole batch "
-            f"({type(algo.credit_assigner).__name__}), and an actor sees one group; use credit "
-            "within groups, as make_grpo, make_rloo and make_dapo do"
-        )

@@ -1,20 +1,21 @@
-"""Groups as bytes that anybody may have written: reading them runs nothing and trusts nothing.
+"""Groups as bytes from an untrusted writer: reading them runs nothing and trusts nothing.
 
     0   4 s  magic "LDCG"        5   u8   compression: 0 none, 1 zstd
     4   u8   schema              6   u32  bytes of the body, uncompressed
                                 10   u32  CRC-32 of the 10 bytes before and of all after
     14  the body: msgpack of a `_Group`, arrays as raw little-endian bytes
 
-All numbers are little-endian. `wire.py` is the sibling for ranks of one program, which share their
-code and need none of these checks.
+All numbers are little-endian. `trainer.rank_wire` is the sibling for ranks of one program, which
+share their code and need none of these checks.
 """
 
 from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple
+from itertools import islice
 
 import msgspec
 import numpy as np
@@ -22,12 +23,13 @@ import zstandard
 from numpy.typing import NDArray
 
 from ludic_train.errors import BadGroup
-from ludic_train.metrics import Metrics
+from ludic_train.metrics import KINDS, Metrics
 from ludic_train.pipeline.columns import (
     ATTACHED,
+    INTEGERS,
     LOGPROBS,
+    STEPS,
     VERSIONS,
-    WEIGHT,
     Array,
     Columns,
     Spans,
@@ -37,18 +39,18 @@ from ludic_train.pipeline.columns import (
     dtype_of,
     items_of,
 )
-from ludic_train.pipeline.group import SAWGroup
-from ludic_train.trainer.rank_wire import KINDS
+from ludic_train.pipeline.group import RolloutGroup
+from ludic_train.types import Trajectory
 
-MAGIC, SCHEMA = b"LDCG", 2
+MAGIC, SCHEMA = b"LDCG", 3
 PLAIN, ZSTD = 0, 1
 MAX_BYTES = 64 * 2**20
 MAX_KEY = 200
 _HEAD, _SUM = struct.Struct("<4sBBI"), struct.Struct("<I")
 _START = _HEAD.size + _SUM.size
 INT, DOUBLE = "<i4", "<f8"
-# What a stream's bytes are: a value for every token, for every sampled one, or one for all sampled
-# tokens of a row. Off the mask stands then what SAWItem says: 0, or -1 for versions.
+# Forms of a stream's bytes: a value for every token, for every sampled one, or one for all sampled
+# tokens of a row. Off the mask the value is then 0, or -1 for integers.
 EVERY, SAMPLED, ONE = 0, 1, 2
 
 
@@ -56,6 +58,7 @@ class _Group(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     """The columns of a group.
 
     streams: by name: the rows that have it, which form its bytes have, and the bytes.
+    sizes: rows, steps and completions of each trajectory. All that follows it is by trajectory.
     """
 
     key: str
@@ -65,8 +68,15 @@ class _Group(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     mask: bytes
     temperatures: bytes
     streams: dict[str, tuple[list[int], int, bytes]]
-    groups: list[str]
+    sizes: bytes
+    rewards: bytes
+    parsed: bytes
+    completions: bytes
+    truncated: list[bool]
     agents: list[str]
+    env_ids: list[str]
+    tasks: list[str]
+    infos: list[dict[str, bool | int | float | str]]
     metrics: dict[str, tuple[str, list[float]]]
 
 
@@ -74,15 +84,16 @@ _ENCODER, _DECODER = msgspec.msgpack.Encoder(), msgspec.msgpack.Decoder(_Group)
 
 
 def group_to_bytes(
-    group: SAWGroup, *, max_bytes: int = MAX_BYTES, zstd_level: int | None = None
+    group: RolloutGroup, *, max_bytes: int = MAX_BYTES, zstd_level: int | None = None
 ) -> bytes:
     """The group as one message, compressed by zstd where a level is given.
 
     Raises BadGroup for a group that `group_from_bytes` would refuse.
     """
     _check_key(group.key)
-    columns = columns_of(group.items)
+    columns = columns_of(group.rows)
     check(columns)
+    _check_trajectories(group.trajectories)
     body = _ENCODER.encode(_packed(group, columns))
     if len(body) > max_bytes:
         raise BadGroup(f"{len(body)} bytes, more than max_bytes={max_bytes}; play shorter episodes")
@@ -92,7 +103,7 @@ def group_to_bytes(
     return b"".join((head, _SUM.pack(_checksum(head, sent)), sent))
 
 
-def group_from_bytes(data: bytes, *, max_bytes: int = MAX_BYTES) -> SAWGroup:
+def group_from_bytes(data: bytes, *, max_bytes: int = MAX_BYTES) -> RolloutGroup:
     """The group that `group_to_bytes` was given, bit for bit; its arrays are not to be changed.
 
     Raises BadGroup, with the reason, for anything else.
@@ -104,8 +115,14 @@ def group_from_bytes(data: bytes, *, max_bytes: int = MAX_BYTES) -> SAWGroup:
     _check_key(found.key)
     columns = _unpacked(found)
     check(columns)
-    items = tuple(items_of(columns, found.groups, found.agents))
-    return SAWGroup(key=found.key, actor=found.actor, items=items, metrics=_metrics(found.metrics))
+    trajectories = tuple(_trajectories(found, columns))
+    _check_trajectories(trajectories)
+    return RolloutGroup(
+        key=found.key,
+        actor=found.actor,
+        trajectories=trajectories,
+        metrics=_metrics(found.metrics),
+    )
 
 
 def _body(data: bytes, max_bytes: int) -> bytes | memoryview:
@@ -151,7 +168,10 @@ def _check_key(key: str) -> None:
         raise BadGroup(f"a key of {len(key)} characters; it must have 1 to {MAX_KEY}")
 
 
-def _packed(group: SAWGroup, columns: Columns) -> _Group:
+def _packed(group: RolloutGroup, columns: Columns) -> _Group:
+    trajectories = group.trajectories
+    sizes = [(len(t.rows), len(t.rewards), len(t.completions)) for t in trajectories]
+    parsed = [trajectory.parsed for trajectory in trajectories]
     return _Group(
         key=group.key,
         actor=group.actor,
@@ -160,13 +180,78 @@ def _packed(group: SAWGroup, columns: Columns) -> _Group:
         mask=np.packbits(columns.spans.mask, bitorder="little").tobytes(),
         temperatures=_raw(columns.temperatures, DOUBLE),
         streams={n: _shrunk(n, stream, columns.spans) for n, stream in columns.streams.items()},
-        groups=[item.group for item in group.items],
-        agents=[item.agent for item in group.items],
+        sizes=_raw(np.array(sizes, np.int32), INT),
+        rewards=_raw(np.concatenate([np.zeros(0), *(t.rewards for t in trajectories)]), DOUBLE),
+        parsed=np.packbits(
+            np.concatenate([np.zeros(0, bool), *parsed]), bitorder="little"
+        ).tobytes(),
+        completions=_raw(
+            np.concatenate([np.zeros((0, 3), np.int32), *(t.completions for t in trajectories)]),
+            INT,
+        ),
+        truncated=[trajectory.truncated for trajectory in trajectories],
+        agents=[trajectory.agent for trajectory in trajectories],
+        env_ids=[trajectory.env_id for trajectory in trajectories],
+        tasks=[trajectory.task for trajectory in trajectories],
+        infos=[dict(trajectory.info) for trajectory in trajectories],
         metrics={
             name: (type(metric).__name__, [float(x) for x in astuple(metric)])
             for name, metric in sorted(group.metrics.items())
         },
     )
+
+
+def _trajectories(found: _Group, columns: Columns) -> Iterator[Trajectory]:
+    """The trajectories, their arrays views of the message."""
+    sizes = _array(found.sizes, INT, "sizes").reshape(-1, 3)
+    lists = (found.truncated, found.agents, found.env_ids, found.tasks, found.infos)
+    many = len(sizes)
+    if len(found.sizes) != 12 * many or (sizes < 0).any() or {len(x) for x in lists} != {many}:
+        raise BadGroup(f"sizes of {many} trajectories, and {[len(x) for x in lists]} facts of them")
+    rows, steps, calls = (int(total) for total in sizes.sum(0))
+    if rows != len(columns.spans.lengths):
+        raise BadGroup(f"the trajectories have {rows} rows, not {len(columns.spans.lengths)}")
+    rewards = _sized(found.rewards, DOUBLE, "rewards", steps)
+    parsed = _mask(found.parsed, steps, "parsed")
+    completions = _sized(found.completions, INT, "completions", 3 * calls).reshape(-1, 3)
+    counts = sizes[:, 0].tolist()
+    items = items_of(
+        columns,
+        group=found.key,
+        agents=[agent for agent, n in zip(found.agents, counts, strict=True) for _ in range(n)],
+        truncated=[cut for cut, n in zip(found.truncated, counts, strict=True) for _ in range(n)],
+    )
+    step = call = 0
+    for number, (own_rows, own_steps, own_calls) in enumerate(sizes.tolist()):
+        yield Trajectory(
+            rows=tuple(islice(items, own_rows)),
+            rewards=rewards[step : step + own_steps],
+            parsed=parsed[step : step + own_steps],
+            completions=completions[call : call + own_calls],
+            env_id=found.env_ids[number],
+            agent=found.agents[number],
+            group=found.key,
+            task=found.tasks[number],
+            truncated=found.truncated[number],
+            info=found.infos[number],
+        )
+        step, call = step + own_steps, call + own_calls
+
+
+def _check_trajectories(trajectories: Sequence[Trajectory]) -> None:
+    """Raise BadGroup for rewards or steps that credit could not be assigned to."""
+    for trajectory in trajectories:
+        steps = len(trajectory.rewards)
+        if not np.isfinite(trajectory.rewards).all():
+            raise BadGroup(f"the rewards {trajectory.rewards[:8].tolist()} are not finite")
+        if len(trajectory.parsed) != steps:
+            raise BadGroup(f"{len(trajectory.parsed)} parsed steps of {steps}")
+        table = trajectory.completions
+        if (table < 0).any() or (table[:, 0] >= steps).any():
+            raise BadGroup(f"a completion is of none of the {steps} steps")
+        for row in trajectory.rows:
+            if row.steps is None or int(row.steps.max()) >= steps:
+                raise BadGroup(f"a row has tokens of none of the {steps} steps")
 
 
 def _shrunk(name: str, stream: Stream, spans: Spans) -> tuple[list[int], int, bytes]:
@@ -186,7 +271,7 @@ def _spread(name: str, form: int, sent: Array, spans: Spans) -> Array:
     """The bits of a stream's values, int32, for every token."""
     if form == EVERY:
         return sent
-    off_mask = -1 if name == VERSIONS else 0
+    off_mask = -1 if name in INTEGERS else 0
     if form == SAMPLED:
         whole = np.full(len(spans.mask), off_mask, np.int32)
         whole[spans.mask] = sent
@@ -200,12 +285,12 @@ def _unpacked(found: _Group) -> Columns:
     lengths = _array(found.lengths, INT, "lengths")
     tokens: list[int] = lengths.tolist()
     rows = len(tokens)
-    if not rows == len(found.groups) == len(found.agents) or min(tokens, default=1) < 1:
-        raise BadGroup(f"{len(found.groups)} groups for rows of {tokens[:8]} tokens")
+    if min(tokens, default=1) < 1:
+        raise BadGroup(f"rows of {tokens[:8]} tokens")
     ids = _sized(found.ids, INT, "input_ids", sum(tokens))
-    spans = Spans(lengths, _mask(found.mask, len(ids)))
-    if len(found.streams[WEIGHT][0] if WEIGHT in found.streams else ()) != rows:
-        raise BadGroup(f"not each of the {rows} rows has a weight")
+    spans = Spans(lengths, _mask(found.mask, len(ids), "action_mask"))
+    if len(found.streams[STEPS][0] if STEPS in found.streams else ()) != rows:
+        raise BadGroup(f"not each of the {rows} rows has its steps")
     return Columns(
         spans=spans,
         ids=ids,
@@ -215,7 +300,7 @@ def _unpacked(found: _Group) -> Columns:
 
 
 def _stream(name: str, rows: list[int], form: int, raw: bytes, spans: Spans) -> Stream:
-    if not name.startswith(ATTACHED) and name not in (WEIGHT, LOGPROBS, VERSIONS):
+    if not name.startswith(ATTACHED) and name not in (LOGPROBS, VERSIONS, STEPS):
         raise BadGroup(f"a stream {name!r} is unknown")
     known = range(len(spans.lengths))
     if rows != [*known] and (rows != sorted({*rows}) or not {*rows} <= {*known}):
@@ -246,11 +331,11 @@ def _sized(raw: bytes, dtype: str, name: str, size: int) -> Array:
     return array
 
 
-def _mask(raw: bytes, length: int) -> NDArray[np.bool_]:
+def _mask(raw: bytes, length: int, name: str) -> NDArray[np.bool_]:
     if len(raw) != (length + 7) // 8:
-        raise BadGroup(f"action_mask has {len(raw)} bytes for {length} tokens")
+        raise BadGroup(f"{name} has {len(raw)} bytes for {length} values")
     if length % 8 and raw[-1] >> length % 8:
-        raise BadGroup(f"action_mask marks tokens after the {length} that there are")
+        raise BadGroup(f"{name} marks values after the {length} that there are")
     bits = np.unpackbits(np.frombuffer(raw, np.uint8), count=length, bitorder="little")
     return bits.view(np.bool_)
 

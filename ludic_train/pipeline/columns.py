@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 from ludic_train.errors import BadGroup
 from ludic_train.types import SAWItem
 
-WEIGHT, LOGPROBS, VERSIONS = "weight", "behavior_logprobs", "versions"
+LOGPROBS, VERSIONS, STEPS = "behavior_logprobs", "versions", "steps"
+# Integer streams are -1 off the mask, all others 0.
+INTEGERS = (VERSIONS, STEPS)
 ATTACHED = "attachments/"
 Array = NDArray[Any]
 # The values of a stream, and the rows that have it.
@@ -57,7 +59,8 @@ class Columns:
     """R rows of N tokens in all.
 
     ids: int32 [N]. temperatures: float64 [R].
-    streams: by name, such as "weight" or "attachments/advantage": float32, or int32 for "versions".
+    streams: by name, such as "behavior_logprobs" or "attachments/advantage": float32, or int32 for
+        those in INTEGERS.
     """
 
     spans: Spans
@@ -93,15 +96,17 @@ def check(columns: Columns) -> None:
     if not all(0 < temperature < math.inf for temperature in heat):
         raise BadGroup(f"temperature={heat[:8]} must be finite and greater than 0")
     for name, (rows, values) in columns.streams.items():
-        if name == VERSIONS:
+        if name in INTEGERS:
             if ((values < 0) & spans.part(rows).mask).any():
-                raise BadGroup("versions lacks that of a sampled token")
+                raise BadGroup(f"{name} lacks that of a sampled token")
         elif not np.isfinite(values).all():
             raise BadGroup(f"{name} holds a value that is not finite")
 
 
-def items_of(columns: Columns, groups: Sequence[str], agents: Sequence[str]) -> Iterator[SAWItem]:
-    """The rows again, as views of the columns."""
+def items_of(
+    columns: Columns, *, group: str, agents: Sequence[str], truncated: Sequence[bool]
+) -> Iterator[SAWItem]:
+    """The rows again, as views of the columns, with weight 0. agents, truncated: by row."""
     lengths: list[int] = columns.spans.lengths.tolist()
     by_row: list[dict[str, Array]] = [{} for _ in lengths]
     for name, (rows, values) in columns.streams.items():
@@ -109,18 +114,21 @@ def items_of(columns: Columns, groups: Sequence[str], agents: Sequence[str]) -> 
         for row in rows:
             start, end = end, end + lengths[row]
             by_row[row][name] = values[start:end]
+    weight = np.zeros(len(columns.ids), np.float32)
     end = 0
-    for length, streams, temperature, group, agent in zip(
-        lengths, by_row, columns.temperatures.tolist(), groups, agents, strict=True
+    for length, streams, temperature, agent, was_truncated in zip(
+        lengths, by_row, columns.temperatures.tolist(), agents, truncated, strict=True
     ):
         start, end = end, end + length
         yield SAWItem(
             input_ids=columns.ids[start:end],
             action_mask=columns.spans.mask[start:end],
-            weight=streams.pop(WEIGHT),
+            weight=weight[start:end],
             behavior_logprobs=streams.pop(LOGPROBS, None),
             versions=streams.pop(VERSIONS, None),
+            steps=streams.pop(STEPS),
             temperature=temperature,
+            truncated=was_truncated,
             group=group,
             agent=agent,
             attachments={name.removeprefix(ATTACHED): a for name, a in streams.items()},
@@ -128,12 +136,12 @@ def items_of(columns: Columns, groups: Sequence[str], agents: Sequence[str]) -> 
 
 
 def dtype_of(name: str) -> type[np.int32] | type[np.float32]:
-    """What a stream's values are."""
-    return np.int32 if name == VERSIONS else np.float32
+    """Type of a stream's values."""
+    return np.int32 if name in INTEGERS else np.float32
 
 
 def _named(item: SAWItem) -> dict[str, Array]:
-    usual = {WEIGHT: item.weight, LOGPROBS: item.behavior_logprobs, VERSIONS: item.versions}
+    usual = {LOGPROBS: item.behavior_logprobs, VERSIONS: item.versions, STEPS: item.steps}
     attached = {ATTACHED + name: array for name, array in item.attachments.items()}
     streams: dict[str, Array] = {n: a for n, a in usual.items() if a is not None} | attached
     for name, array in {"action_mask": item.action_mask, **streams}.items():

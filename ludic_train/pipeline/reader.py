@@ -1,20 +1,20 @@
-"""The trainer's end of a queue: groups read ahead, judged, given out once, and released."""
+"""The trainer's end of a queue: groups read ahead, checked, given out once, and released."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from typing import TypeVar
 
-from ludic_train.errors import BadGroup, EmptyBatch, QueueReset
+from ludic_train.errors import BadGroup, QueueReset
 from ludic_train.metrics import Metrics, Peak, Stat, Total, merge
 from ludic_train.pipeline.codec import group_from_bytes
-from ludic_train.pipeline.group import SAWGroup, oldest_version
+from ludic_train.pipeline.group import RolloutGroup, oldest_version
 from ludic_train.pipeline.queues.base import (
     REMEMBERED_KEYS,
     Discarded,
@@ -26,77 +26,77 @@ from ludic_train.pipeline.queues.base import (
     TrainerReport,
     persistently,
 )
-from ludic_train.rows import EMPTY_BATCHES_ALLOWED
-from ludic_train.types import SAWItem
+from ludic_train.sources.history import TaskHistory
+from ludic_train.types import Trajectory
 
 T = TypeVar("T")
-KeepGroup = Callable[[SAWGroup], bool]
 READ_AT_ONCE = 64
 QUIET_S = 60.0
 LONGEST_TEXT = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FeedOptions:
-    """How a feed reads.
+class ReaderOptions:
+    """Settings of a reader.
 
-    ahead: groups read and decoded before they are asked for.
+    ahead: groups that are read and decoded before they are needed.
     hold: groups that were trained on and stay in the queue until a checkpoint covers them.
     max_attempts: trainers that may die with a group in their batch before it counts as the cause.
-    vocab_size: tokens must be below it; None does not look.
-    keep: which groups are trained on; None takes all.
+    vocab_size: tokens must be below it; None allows any.
     """
 
     ahead: int
     hold: int
     max_attempts: int
     vocab_size: int | None
-    keep: KeepGroup | None
 
 
 @dataclass(frozen=True, slots=True)
 class _Ready:
     entry: Entry
-    group: SAWGroup
+    group: RolloutGroup
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """The last group that updates were made from, or that had no rows; how many that makes."""
+    """The last group that updates were made from, or that had no rows; the number of such groups.
+
+    cursor: its id in the queue.
+    """
 
     cursor: str
     trained: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Given:
-    """A batch: its rows, what to log about them, and the groups that they are of."""
-
-    rows: list[SAWItem]
-    metrics: Metrics
-    trained: tuple[Trained, ...]
-
-
-class Feed:
+class QueueReader:
     """One reader of a queue; everything here runs in one event loop.
 
-    position: how far it is; another thread may read it at any moment.
+    position: progress through the queue; another thread may read it at any moment.
+    trainer: its report, the version of which `settle` keeps up to date.
+    history: groups of the tasks that it has retired are discarded.
     """
 
-    def __init__(self, queue: GroupQueue, trainer: TrainerReport, options: FeedOptions) -> None:
+    def __init__(
+        self, queue: GroupQueue, options: ReaderOptions, history: TaskHistory | None = None
+    ) -> None:
         self.position = Position("", 0)
         self.queue = queue
-        self._trainer, self._options = trainer, options
+        self.trainer = TrainerReport(version=0, groups_per_batch=1, group_size=1)
+        self._options = options
+        self._history = history or TaskHistory()
         self._ready: asyncio.Queue[_Ready | Exception] = asyncio.Queue(options.ahead)
         self._owners: dict[str, str] = {}
         self._attempts: Mapping[str, int] = {}
         # Ids that were read and are not settled: after a reset they are read once more.
         self._known: set[str] = set()
+        # Groups of the batch that is being filled, and of those that the trainer has.
+        self._taken: list[_Taken] = []
         self._batch: tuple[Trained, ...] = ()
         self._held: deque[str] = deque()
-        # What the queue has not been told yet: a call that was cancelled is made up for.
-        self._untold: list[Trained] = []
+        # Facts that the queue lacks still: a call that was cancelled is made up for.
+        self._unsent: list[Trained] = []
         self._leaving: list[str] = []
+        self._retired: list[str] = []
         self._released_to = ""
         self._covered = 0
         self._counts: Counter[str] = Counter()
@@ -107,77 +107,84 @@ class Feed:
 
     @property
     def begun(self) -> bool:
-        """Whether the queue was taken over."""
+        """True once the queue was taken over."""
         return self._reader is not None
 
-    async def begin(self, version: int) -> None:
-        """Take the queue over, to go on after `position`, and start reading."""
+    async def begin(self, trainer: TrainerReport, retired: Sequence[str]) -> None:
+        """Take the queue over, to go on after `position`, and start reading.
+
+        retired: keys of the tasks that actors must not play again.
+        """
         self._released_to, self._covered = self.position.cursor, self.position.trained
-        self._trainer = replace(self._trainer, version=version)
+        self.trainer = trainer
+        self._retired += retired
         await persistently(self._take_over)
         self._reader = asyncio.create_task(self._read())
 
-    async def batch(self) -> Given:
-        """The next groups that are fresh enough; `give` must follow before `settle`.
+    async def take(self, count: int) -> tuple[list[Trajectory], Metrics]:
+        """Trajectories of the next `count` groups that are fresh enough, and their metrics.
 
-        Goes on to further ones while none has rows. Raises EmptyBatch after many without.
+        `release` or `give` must follow before `settle`.
         """
-        parts: list[Metrics] = []
-        for _ in range(EMPTY_BATCHES_ALLOWED):
-            groups = [await self._fresh() for _ in range(self._trainer.groups_per_batch)]
-            lags = [self._lag(ready.group) for ready in groups]
-            parts.append(self._metrics(groups, lags))
-            trained = tuple(
-                Trained(id=ready.entry.id, key=ready.entry.key, lag=lag)
-                for ready, lag in zip(groups, lags, strict=True)
-            )
-            rows = [item for ready in groups for item in ready.group.items]
-            if rows:
-                await self._ask(partial(self.queue.attempt, [ready.entry for ready in groups]))
-                return Given(rows=rows, metrics=merge(parts), trained=trained)
-            await self._pass_over(trained)
-        raise EmptyBatch(
-            f"{EMPTY_BATCHES_ALLOWED} batches of {self._trainer.groups_per_batch} groups without a "
-            "row to train on: all earned equal rewards or were filtered. If they earn the best "
-            "there is, the task is solved; if not, start from a policy that sometimes does better"
-        )
+        groups = [await self._fresh() for _ in range(count)]
+        await self._call(partial(self.queue.attempt, [ready.entry for ready in groups]))
+        lags = [self._lag(ready.group) for ready in groups]
+        self._taken += [_Taken(r.entry, lag) for r, lag in zip(groups, lags, strict=True)]
+        found = [trajectory for ready in groups for trajectory in ready.group.trajectories]
+        return found, self._metrics(groups, lags)
 
-    def give(self, batch: Given) -> None:
-        """Note that the trainer has the batch: the next `settle` is about it, too."""
-        self._batch += batch.trained
+    async def release(self, keys: Collection[str]) -> None:
+        """Let these groups go: they teach nothing, and as groups that wait they keep others away.
+
+        Where the batch has others, these are discarded, because what comes before them is not in
+        the params yet; a whole batch of them is passed over in order.
+        """
+        leaving = [taken for taken in self._taken if taken.entry.key in keys]
+        staying = [taken for taken in self._taken if taken.entry.key not in keys]
+        self._taken = staying
+        if staying:
+            for taken in leaving:
+                await self._discard(taken.entry, "filtered")
+        elif self._batch:
+            self._batch += tuple(taken.trained for taken in leaving)
+        else:
+            await self._settle(tuple(t.trained for t in leaving), self.trainer.version)
+
+    def give(self) -> None:
+        """Note that the trainer has the groups that were taken."""
+        self._batch += tuple(taken.trained for taken in self._taken)
+        self._taken = []
+
+    def retire(self, tasks: Sequence[str]) -> None:
+        """Keep actors from playing these tasks again, from the next `settle` on."""
+        self._retired += tasks
 
     async def settle(self, version: int) -> None:
         """Note that the last batch is in the params `version`, and release what may go."""
         done, self._batch = self._batch, ()
-        if done or self._untold or version != self._trainer.version:
+        if done or self._unsent or self._retired or version != self.trainer.version:
             await self._settle(done, version)
 
-    async def _pass_over(self, groups: tuple[Trained, ...]) -> None:
-        """Note that these taught nothing: as groups that wait, they would keep others away."""
-        if self._batch:
-            # In order: what came before them is not in the params yet.
-            self._batch += groups
-        else:
-            await self._settle(groups, self._trainer.version)
-
     async def _settle(self, done: tuple[Trained, ...], version: int) -> None:
-        self._trainer = replace(self._trainer, version=version)
+        self.trainer = replace(self.trainer, version=version)
         self._held += [one.id for one in done]
         self._owners |= {one.key: one.id for one in done}
         if done:
             self.position = Position(done[-1].id, self.position.trained + len(done))
-        self._untold += done
+        self._unsent += done
         self._leaving += self._releasable()
         async with self._settling:
             progress = Progress(
-                trainer=self._trainer,
+                trainer=self.trainer,
                 held=len(self._held),
                 released=self.position.trained - len(self._held),
-                trained=tuple(self._untold),
+                trained=tuple(self._unsent),
                 release=tuple(self._leaving),
+                retired=tuple(self._retired),
             )
-            await self._ask(lambda: self.queue.settle(progress))
-            del self._untold[: len(progress.trained)], self._leaving[: len(progress.release)]
+            await self._call(lambda: self.queue.settle(progress))
+            del self._unsent[: len(progress.trained)], self._leaving[: len(progress.release)]
+            del self._retired[: len(progress.retired)]
         self._forget_old_keys()
 
     def cover(self, trained: int) -> None:
@@ -201,25 +208,28 @@ class Feed:
             release.append(self._released_to)
         return release
 
-    def _lag(self, group: SAWGroup) -> int | None:
+    def _lag(self, group: RolloutGroup) -> int | None:
         """Updates between the oldest token of a group and the last update made from it."""
-        oldest = oldest_version(group.items)
+        oldest = oldest_version(group.rows)
         if oldest is None:
             return None
-        last = self._trainer.version + self._trainer.updates_per_batch - 1
+        last = self.trainer.version + self.trainer.updates_per_batch - 1
         # A run that went back trains on groups of params that it has yet to make again.
         return max(0, last - oldest)
 
     def _too_old(self, lag: int | None) -> bool:
-        limit = self._trainer.max_lag
+        limit = self.trainer.max_lag
         return limit is not None and lag is not None and lag > limit
 
     async def _fresh(self) -> _Ready:
         while True:
             ready = await self._next()
-            if not self._too_old(self._lag(ready.group)):
+            if self._too_old(self._lag(ready.group)):
+                await self._discard(ready.entry, "stale")
+            elif any(t.task in self._history.retired for t in ready.group.trajectories):
+                await self._discard(ready.entry, "filtered")
+            else:
                 return ready
-            await self._discard(ready.entry, "stale")
 
     async def _next(self) -> _Ready:
         while True:
@@ -227,13 +237,12 @@ class Feed:
                 found = await asyncio.wait_for(self._ready.get(), QUIET_S)
             except TimeoutError:
                 logging.getLogger(__name__).warning(
-                    "no group came for %.0f s; are there actors, and do groups teach anything? see "
-                    "`ludic top`",
+                    "no group came for %.0f s; are there actors? `ludic top` shows them",
                     QUIET_S,
                 )
                 continue
             if isinstance(found, Exception):
-                # Whoever asks again must not wait for a reader that has ended.
+                # The next call must not wait for a reader that has ended.
                 self._ready.put_nowait(found)
                 raise found
             return found
@@ -241,7 +250,7 @@ class Feed:
     async def _read(self) -> None:
         try:
             while True:
-                entries = await self._ask(lambda: self.queue.read(READ_AT_ONCE))
+                entries = await self._call(lambda: self.queue.read(READ_AT_ONCE))
                 generation = self._generation
                 for entry in entries:
                     # After a reset they will be read once more, in order.
@@ -253,7 +262,7 @@ class Feed:
             self._ready.put_nowait(error)
 
     async def _judge(self, entry: Entry) -> None:
-        """Make the entry ready, or discard it for what can be known now."""
+        """Make the entry ready, or discard it for reasons that can be known now."""
         self._known.add(entry.id)
         entry = replace(entry, attempts=self._attempts.get(entry.id, 0))
         if self._owners.get(entry.key, entry.id) != entry.id:
@@ -266,12 +275,9 @@ class Feed:
             return
         # From here on, another entry with this key is a duplicate.
         self._owners[entry.key] = entry.id
-        if self._options.keep is not None and not self._options.keep(group):
-            await self._discard(entry, "filtered")
-            return
         await self._ready.put(_Ready(entry, group))
 
-    def _decoded(self, entry: Entry) -> SAWGroup:
+    def _decoded(self, entry: Entry) -> RolloutGroup:
         """The entry's group. Raises BadGroup for one that must not be trained on."""
         if entry.attempts >= self._options.max_attempts:
             raise BadGroup(f"{entry.attempts} trainers died with it in their batch")
@@ -280,11 +286,11 @@ class Feed:
             pushed = _brief(entry.key)
             raise BadGroup(f"it says its key is {group.key!r}, but was pushed as {pushed!r}")
         limit = self._options.vocab_size
-        largest = max((int(item.input_ids.max()) for item in group.items), default=-1)
+        rows = group.rows
+        largest = max((int(row.input_ids.max()) for row in rows), default=-1)
         if limit is not None and largest >= limit:
             raise BadGroup(f"a token id is {largest}; the model has {limit}")
-        ageless = bool(group.items) and oldest_version(group.items) is None
-        if self._trainer.max_lag is not None and ageless:
+        if self.trainer.max_lag is not None and rows and oldest_version(rows) is None:
             raise BadGroup("its tokens do not say which version sampled them")
         for name, metric in group.metrics.items():
             kind = type(metric).__name__
@@ -293,7 +299,7 @@ class Feed:
         return group
 
     async def _discard(self, entry: Entry, why: Discarded, reason: str = "") -> None:
-        await self._ask(lambda: self.queue.discard(entry, why, reason))
+        await self._call(lambda: self.queue.discard(entry, why, reason))
         self._known.discard(entry.id)
         self._counts[why] += 1
         if why == "dead":
@@ -308,8 +314,8 @@ class Feed:
             if entry_id not in self._known:
                 del self._owners[key]
 
-    async def _ask(self, call: Callable[[], Awaitable[T]]) -> T:
-        """What the queue answers, through failures and after a server has forgotten us."""
+    async def _call(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Result of a call to the queue, through failures and after it has forgotten its reader."""
         while True:
             generation = self._generation
             try:
@@ -326,7 +332,7 @@ class Feed:
     async def _take_over(self) -> None:
         held, released = len(self._held), self.position.trained - len(self._held)
         taken: TakenOver = await self.queue.take_over(
-            self._trainer, kept=self._released_to, held=held, released=released
+            self.trainer, kept=self._released_to, held=held, released=released
         )
         self._generation += 1
         self._owners |= taken.owners
@@ -352,8 +358,20 @@ class Feed:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """A group of the batch that is being filled, and its lag."""
+
+    entry: Entry
+    lag: int | None
+
+    @property
+    def trained(self) -> Trained:
+        return Trained(id=self.entry.id, key=self.entry.key, lag=self.lag)
+
+
 def _brief(text: str) -> str:
-    """What anybody wrote, short enough for a log and for a dead letter."""
+    """Untrusted text, short enough for a log and for a dead letter."""
     return (
         text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}... ({len(text)} characters)"
     )

@@ -1,4 +1,4 @@
-"""The wire from a trainer to its samplers."""
+"""The wire from a trainer to its servers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from ludic_train.inference.client import EmbeddedChatClient
+from ludic_train.inference.client import LocalChatClient
 
 
 class PolicyPublisher(Protocol):
@@ -18,9 +18,9 @@ class PolicyPublisher(Protocol):
 
 
 class InProcessPublisher:
-    """Tells an embedded client which version the params it shares now have; nothing is copied."""
+    """Tells an local client which version the params it shares now have; nothing is copied."""
 
-    def __init__(self, client: EmbeddedChatClient) -> None:
+    def __init__(self, client: LocalChatClient) -> None:
         self.client = client
 
     async def publish(self, params: Iterable[tuple[str, Tensor]], version: int) -> None:

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from ludic_gym.types import Completion, Message, Sampling, ToolSchema
 from ludic_train.errors import PublishError
-from ludic_train.inference.client import EmbeddedChatClient
+from ludic_train.inference.client import LocalChatClient
 
 NEWEST, PARAMS = "newest.json", "params.safetensors"
 ADAPTER = ".lora_"
@@ -82,12 +82,12 @@ def newest(folder: Path | str) -> Published | None:
 
 
 class FollowingClient:
-    """An embedded client whose params follow a folder.
+    """An local client whose params follow a folder.
 
     New ones are loaded between completions: those that are under way end first, new ones wait.
     """
 
-    def __init__(self, client: EmbeddedChatClient, model: nn.Module, folder: Path | str) -> None:
+    def __init__(self, client: LocalChatClient, model: nn.Module, folder: Path | str) -> None:
         self._client, self._model, self._folder = client, model, Path(folder)
         self._loaded: Published | None = None
         self._under_way = 0
@@ -98,7 +98,7 @@ class FollowingClient:
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, tools: Sequence[ToolSchema] = ()
     ) -> Completion:
-        """As EmbeddedChatClient, from the newest params that `refresh` found."""
+        """As LocalChatClient, from the newest params that `refresh` found."""
         while not self._may_begin.is_set():
             await self._may_begin.wait()
         self._under_way += 1

@@ -13,9 +13,8 @@ from pathlib import Path
 from ludic_gym.clients.vllm_tokens import VLLMTokenClient
 from ludic_gym.errors import ClientError, ConfigError
 from ludic_gym.types import ChatClient, Task
-from ludic_train.algorithms.presets import RLAlgorithm
 from ludic_train.errors import ActorError
-from ludic_train.inference.client import EmbeddedChatClient
+from ludic_train.inference.client import LocalChatClient
 from ludic_train.inference.saved import model_and_spec, policies
 from ludic_train.models.chat_template import chat_renderer
 from ludic_train.models.load import load_model
@@ -44,29 +43,28 @@ async def until_published(out: Path, stop: asyncio.Event) -> None:
 
 def _is_published(out: Path) -> bool:
     address = read_address(out)
-    return address is not None and (bool(address.samplers) or newest(out / PUBLISHED) is not None)
+    return address is not None and (bool(address.servers) or newest(out / PUBLISHED) is not None)
 
 
 async def play_remotely(
     out: Path,
-    algo: RLAlgorithm,
     tasks: Iterator[Task],
     *,
     url: str | None = None,
-    samplers: Sequence[str] = (),
+    servers: Sequence[str] = (),
     name: str | None = None,
     options: ActorOptions,
     stop: asyncio.Event,
 ) -> ActorSummary:
     """Be an actor of the run in `out`, for which `until_published` returned, until `stop`.
 
-    url, samplers: of the queue and the servers, where they have other addresses here than at the
+    url, servers: of the queue and the servers, where they have other addresses here than at the
         trainer.
     """
     address = read_address(out)
     if address is None:
         raise ConfigError(f"{out} is no run with a queue: {out / QUEUE} does not exist")
-    servers = tuple(samplers) or address.samplers
+    servers = tuple(servers) or address.servers
     async with AsyncExitStack() as stack:
         queue = open_queue(url or address.url, address.key)
         stack.push_async_callback(queue.aclose)
@@ -75,7 +73,6 @@ async def play_remotely(
         return await run_pipeline_actor(
             tasks,
             policies(client, spec),
-            algo,
             queue,
             _of_the_same_run(out, address, refresh),
             replace(options, max_failures=OUTAGES) if servers else options,
@@ -92,8 +89,8 @@ async def _sampling(
     folder = model_and_spec(published)[0]
     if not servers:
         model, tokenizer = load_model(folder)
-        embedded = EmbeddedChatClient(model, tokenizer, seed=secrets.randbits(31))
-        following = FollowingClient(embedded, model, published)
+        local = LocalChatClient(model, tokenizer, seed=secrets.randbits(31))
+        following = FollowingClient(local, model, published)
         return following, following.refresh
     tokenizer = load_tokenizer(folder)
 
@@ -121,7 +118,7 @@ def _patient_at_first(served: ServedVersions) -> Refresh:
                 next_note_at = loop.time() + NOTE_EVERY_S
                 waited_s = loop.time() - began_at
                 log = logging.getLogger(__name__)
-                log.warning("waiting for the samplers, %.0f s so far: %s", waited_s, error)
+                log.warning("waiting for the servers, %.0f s so far: %s", waited_s, error)
             return None
 
     return refresh
@@ -134,8 +131,8 @@ def _of_the_same_run(out: Path, address: Address, refresh: Refresh) -> Refresh:
         now = read_address(out)
         if now is None or now.key != address.key:
             raise ActorError(f"the run in {out} was started anew; start the actor again")
-        if now.samplers != address.samplers:
-            raise ActorError(f"the run in {out} has other samplers now; start the actor again")
+        if now.servers != address.servers:
+            raise ActorError(f"the run in {out} has other servers now; start the actor again")
         return await refresh()
 
     return checked

@@ -1,52 +1,53 @@
-"""How a run is made: a recipe and its settings."""
+"""Settings of a training run, and recipes: named settings as data."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, Literal
 
 from ludic_gym.errors import ConfigError
-from ludic_gym.types import MakePolicy, Task
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RecipeConfig:
-    """How to train.
+class RunConfig:
+    """Settings of a training run.
 
     Attributes:
         out: Folder of the run.
-        seed: Of everything that is random: params, demonstrations, games, sampling.
-        model: Run folder, model folder or hub id of a chat model to train by LoRA; use a lower
-            `lr` then, such as 1e-4. Without it, a tiny model is made.
+        seed: Of everything that is random: params, demonstrations, episodes, sampling.
+        model: Run folder, model folder or hub id of a chat model to train; use a lower `lr` then,
+            such as 1e-4. Without it, a tiny model is made.
         lora_rank: Rank of the adapters of `model`; 0 trains all its params.
-        demonstrations: Episodes to imitate first; none with `model`.
-        imitation_updates: Updates on the demonstrations, 128 turns each.
-        imitation_lr: Peak learning rate of these.
+        demonstrations: Episodes for supervised fine-tuning before learning from rewards; none with
+            `model`.
+        sft_updates: Supervised updates on the demonstrations, 128 turns each.
+        sft_lr: Peak learning rate of these.
         updates: Updates on the policy's own episodes.
         lr: Peak learning rate of these.
         groups: Tasks in a batch.
-        group_size: Episodes of each task; what they earn is compared with each other.
+        group_size: Episodes of each task, whose rewards are compared with each other.
         minibatches: Updates made from one batch.
-        max_lag: With a queue, how many updates old a group may be at the last one made from it;
+        max_lag: With a queue, age in updates that a group may have at the last one made from it;
             without it, one batch is played while another is trained on (2 * `minibatches` - 1).
         entropy: Coefficient of the entropy bonus.
         eval_every: Updates between two evaluations and checkpoints.
-        eval_episodes: Episodes of an evaluation, per measure.
+        eval_episodes: Episodes of an evaluation, per set of evaluation tasks.
     """
 
     out: Path
     seed: int = 0
     model: str | None = None
     lora_rank: int = 16
-    demonstrations: int
-    imitation_updates: int
-    imitation_lr: float = 3e-3
-    updates: int
-    lr: float
+    demonstrations: int = 0
+    sft_updates: int = 0
+    sft_lr: float = 3e-3
+    updates: int = 200
+    lr: float = 1e-4
     groups: int = 32
     group_size: int = 8
-    minibatches: int = 4
+    minibatches: int = 1
     max_lag: int | None = None
     entropy: float = 0.0
     eval_every: int = 100
@@ -56,12 +57,12 @@ class RecipeConfig:
         _check_at_least(
             0,
             seed=self.seed,
-            imitation_updates=self.imitation_updates,
+            demonstrations=self.demonstrations,
+            sft_updates=self.sft_updates,
             lora_rank=self.lora_rank,
         )
         _check_at_least(
             1,
-            demonstrations=self.demonstrations,
             updates=self.updates,
             groups=self.groups,
             minibatches=self.minibatches,
@@ -77,37 +78,59 @@ class RecipeConfig:
         _check_at_least(2, group_size=self.group_size)
 
 
-def _check_at_least(least: int, **values: int) -> None:
-    for name, value in values.items():
-        if value < least:
-            raise ConfigError(f"{name} must be at least {least}, got {value}")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvalTasks:
+    """Held-out episodes that a policy is measured on.
+
+    kwargs: of the environment. temperature: of sampling; 0 is greedy.
+    """
+
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    temperature: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demonstrations:
+    """Episodes for supervised fine-tuning.
+
+    policy: "oracle" plays as well as the environment knows, "random" any legal action.
+    kwargs: of the environment. reply: text of the model for an action, such as
+        "<answer>{}</answer>".
+    """
+
+    policy: Literal["oracle", "random"]
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    reply: str = "{}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """What tells one training from another.
+    """A training of one environment, as data.
 
-    demonstrations: the first n tasks of a seed, for `demonstrator` to play; tasks: those of a
-        seed, without end; measures: n tasks for each thing that is measured, by name, none of
-        which is ever trained on.
-    reply: what the model is taught to write for an action, such as "<answer>{}</answer>".
+    kwargs: of the environment, for the episodes that are learned from.
+    evals: sets of evaluation tasks, by name, none of which is ever trained on.
     max_tokens: of a completion.
-    outcomes: which shares of the episodes of a measure are reported.
-    final_episodes: per measure, when training has ended.
-    curves: the metrics to draw.
-    try_it: what to type after `ludic` to use the policy, with "{out}" for the run's folder.
+    outcomes: shares of the episodes of an evaluation that are reported.
+    final_episodes: per set of evaluation tasks, when training has ended.
+    curves: metrics that are drawn.
+    try_it: arguments of `ludic` to use the policy, with "{out}" for the run's folder.
     """
 
     name: str
     summary: str
-    defaults: RecipeConfig
-    demonstrations: Callable[[int, int], Iterable[Task]]
-    demonstrator: MakePolicy
-    reply: str = "{}"
+    defaults: RunConfig
+    env_id: str
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    evals: Mapping[str, EvalTasks]
+    demonstrations: Demonstrations | None = None
     max_tokens: int
-    tasks: Callable[[int], Iterator[Task]]
-    measures: Callable[[int], Mapping[str, Sequence[Task]]]
-    outcomes: Sequence[str]
+    outcomes: Sequence[str] = ("success", "failure", "truncated")
     final_episodes: int = 1_000
     curves: Sequence[str]
     try_it: str
+
+
+def _check_at_least(least: int, **values: int) -> None:
+    for name, value in values.items():
+        if value < least:
+            raise ConfigError(f"{name} must be at least {least}, got {value}")

@@ -1,4 +1,4 @@
-"""Episodes that are played to be measured, not learned from."""
+"""Episodes that are played to be measured or imitated, not learned from by reward."""
 
 from __future__ import annotations
 
@@ -9,23 +9,24 @@ from ludic_gym.errors import EpisodeError
 from ludic_gym.rollout.episodes import run_episodes
 from ludic_gym.types import Episode, MakePolicy, Rollout, Task
 from ludic_train.runs.config import Recipe
-from ludic_train.runs.learner import Learner
+from ludic_train.runs.tasks import evaluation_tasks
 
 CONCURRENCY = 256
 
 
 async def evaluate(
-    recipe: Recipe, learner: Learner, episodes: int, keep: Callable[[Episode], None] | None = None
+    recipe: Recipe,
+    make_policy: MakePolicy,
+    episodes: int,
+    keep: Callable[[Episode], None] | None = None,
 ) -> dict[str, float]:
-    """The share of each outcome in each measure, as "measure/outcome".
+    """Share of each outcome in each set of evaluation tasks, as "set/outcome".
 
     keep: called with every episode. Raises EpisodeError if an episode fails.
     """
     shares = {}
-    for name, tasks in recipe.measures(episodes).items():
-        result = await run_bench(
-            tasks, learner.make_policy, concurrency=CONCURRENCY, on_episode=keep
-        )
+    for name, tasks in evaluation_tasks(recipe, episodes).items():
+        result = await run_bench(tasks, make_policy, concurrency=CONCURRENCY, on_episode=keep)
         if result.errors:
             index, reason = result.errors[0]
             raise EpisodeError(f"{len(result.errors)} of {name} failed; task {index}: {reason}")

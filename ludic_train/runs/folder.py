@@ -1,29 +1,27 @@
-"""A run's folder: what it was started with, and whether it may be started or resumed."""
+"""A run's folder: its settings, and rules for starting and resuming it."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ludic_gym.errors import ConfigError
 from ludic_gym.records import episode_to_json
 from ludic_gym.types import Episode
 from ludic_train.checkpoints.manager import CheckpointManager
-
-if TYPE_CHECKING:
-    from ludic_train.runs.config import Recipe, RecipeConfig
+from ludic_train.runs.config import Demonstrations, EvalTasks, Recipe, RunConfig
 
 CONFIG, METRICS, CHECKPOINTS = "config.json", "metrics.jsonl", "checkpoints"
 ROLLOUTS = "rollouts.jsonl"
-# Of each measure and evaluation: enough to see how it plays.
+# Of each evaluation: enough to see how the policy plays.
 KEPT_EPISODES = 3
 
 
-def open_run(recipe: Recipe, config: RecipeConfig, *, resume: bool) -> None:
-    """Make the folder of a new run, with its config.json; or see that it can be gone on with.
+def open_run(recipe: Recipe, config: RunConfig, *, resume: bool) -> None:
+    """Make the folder of a new run, with its config.json; or check that it can be resumed.
 
     A run that ended before its first checkpoint has nothing to lose, and is started anew.
     Raises ConfigError where the folder already holds a run that is not to be resumed, where it
@@ -34,18 +32,44 @@ def open_run(recipe: Recipe, config: RecipeConfig, *, resume: bool) -> None:
         return
     if is_resumable(config.out):
         raise ConfigError(
-            f"{config.out} holds a run already: add --resume to go on with it, or name another "
+            f"{config.out} holds a run already: add --resume to continue it, or name another "
             "folder with --out"
         )
     config.out.mkdir(parents=True, exist_ok=True)
     for name in (METRICS, ROLLOUTS):
         (config.out / name).unlink(missing_ok=True)
-    started = {"recipe": recipe.name, **_plain(config)}
+    facts = {name: value for name, value in asdict(recipe).items() if name != "defaults"}
+    started = {"recipe": facts, "config": _plain(config)}
     (config.out / CONFIG).write_text(json.dumps(started, indent=2) + "\n", encoding="utf-8")
 
 
+def started_recipe(out: Path) -> Recipe:
+    """The recipe of the run in a folder, its settings as defaults.
+
+    Raises ConfigError where there is none, or one of another version.
+    """
+    path = out / CONFIG
+    if not path.is_file():
+        raise ConfigError(f"{out} is no run: {path} does not exist")
+    started = json.loads(path.read_text(encoding="utf-8"))
+    try:
+        facts, settings = started["recipe"], started["config"]
+        evals = {name: EvalTasks(**tasks) for name, tasks in facts["evals"].items()}
+        shown = facts["demonstrations"]
+        return Recipe(
+            **{
+                **facts,
+                "evals": evals,
+                "demonstrations": None if shown is None else Demonstrations(**shown),
+                "defaults": RunConfig(**{**settings, "out": out}),
+            }
+        )
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(f"{path} was written by another version: {error!r}") from error
+
+
 def kept(out: Path, update: int) -> Callable[[Episode], None]:
-    """What adds the first few episodes of an evaluation to the run's rollouts.jsonl.
+    """Function that adds the first few episodes of an evaluation to the run's rollouts.jsonl.
 
     The lines are records of `ludic_gym.records` that say the "update" too; `ludic view` shows them.
     """
@@ -59,33 +83,29 @@ def kept(out: Path, update: int) -> Callable[[Episode], None]:
 
 
 def is_resumable(out: Path) -> bool:
-    """Whether the folder holds a run with something to go on from."""
+    """True if the folder holds a run with a checkpoint to continue from."""
     return (out / CONFIG).is_file() and bool(CheckpointManager(out / CHECKPOINTS).steps())
 
 
-def started_config(recipe: Recipe, out: Path) -> RecipeConfig:
-    """What the run in the folder was started with.
+def started_config(recipe: Recipe, out: Path) -> RunConfig:
+    """Settings that the run in the folder was started with.
 
     Raises ConfigError if there is none, one of another recipe or version, or one without any
     checkpoint.
     """
-    path = out / CONFIG
-    if not path.is_file():
-        raise ConfigError(f"there is no run to resume in {out}: {path} does not exist")
-    started = json.loads(path.read_text(encoding="utf-8"))
-    usual = _plain(recipe.defaults)
-    if started.keys() != {"recipe", *usual}:
-        raise ConfigError(f"{path} was written by another version: its fields are {list(started)}")
-    if (name := started.pop("recipe")) != recipe.name:
-        raise ConfigError(f"{out} holds a run of {name}, not of {recipe.name}")
+    if not (out / CONFIG).is_file():
+        raise ConfigError(f"there is no run to resume in {out}: {out / CONFIG} does not exist")
+    started = started_recipe(out)
+    if started.name != recipe.name:
+        raise ConfigError(f"{out} holds a run of {started.name}, not of {recipe.name}")
     if not is_resumable(out):
         raise ConfigError(
             f"the run in {out} ended before its first checkpoint: start it without --resume"
         )
-    return replace(recipe.defaults, **{**started, "out": out})
+    return started.defaults
 
 
-def _refuse_changes(started: RecipeConfig, config: RecipeConfig) -> None:
+def _refuse_changes(started: RunConfig, config: RunConfig) -> None:
     before, now = _plain(started), _plain(config)
     changed = {name: value for name, value in now.items() if value != before[name]}
     if changed:
@@ -95,5 +115,5 @@ def _refuse_changes(started: RecipeConfig, config: RecipeConfig) -> None:
         )
 
 
-def _plain(config: RecipeConfig) -> Mapping[str, Any]:
+def _plain(config: RunConfig) -> Mapping[str, Any]:
     return {name: str(v) if isinstance(v, Path) else v for name, v in asdict(config).items()}

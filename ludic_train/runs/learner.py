@@ -1,4 +1,4 @@
-"""The model that learns, and how it plays."""
+"""The model that learns, its client and its publisher."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ludic_gym.clients.vllm_tokens import VLLMTokenClient
 from ludic_gym.types import ChatClient, MakePolicy, Rollout
-from ludic_train.inference.client import EmbeddedChatClient
+from ludic_train.inference.client import LocalChatClient
 from ludic_train.inference.saved import PolicySpec, model_and_spec, policies
 from ludic_train.models.chat_template import chat_renderer
 from ludic_train.models.load import load_model
@@ -26,7 +26,7 @@ TOKENIZER_STEPS = 2_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Learner:
-    """A model in training, the client that samples from its newest params, and how it is asked.
+    """A model in training, the client that samples from its newest params, and its prompts.
 
     publisher: brings the params to where the client samples.
     """
@@ -53,15 +53,14 @@ def learner_from_nothing(
 ) -> Learner:
     """A randomly initialised model of 0.1M parameters.
 
-    Its tokenizer merges the words of the demonstrations and of `reply`, what it will be taught to
-    write for an action.
+    Its tokenizer merges the words of the demonstrations and of `reply`, the text of an action.
     """
     steps = [step for rollout in demonstrations for step in rollout.steps][:TOKENIZER_STEPS]
     texts = [step.observation for step in steps]
     texts += [reply.replace("{}", step.decision.action or "") for step in steps]
     tokenizer = make_tokenizer(texts)
     model = make_tiny_model(tokenizer, seed=seed)
-    return _embedded(model, tokenizer, spec, seed)
+    return _local(model, tokenizer, spec, seed)
 
 
 def learner_from_model(
@@ -70,26 +69,26 @@ def learner_from_model(
     max_tokens: int,
     lora_rank: int,
     seed: int,
-    sampler: str | Sequence[str] | None = None,
+    servers: str | Sequence[str] = (),
 ) -> Learner:
-    """A model from a run's folder, asked as in that run, or any other, which learns by LoRA.
+    """A model from a run's folder, prompted as in that run, or any other, which learns by LoRA.
 
     A model from its own folder or the hub sees the env's system prompt and all turns.
-    lora_rank: 0 trains all params. sampler: the addresses of servers of the same model, which
+    lora_rank: 0 trains all params. servers: addresses of inference servers of the same model, which
     sample instead of this process.
     """
     folder, spec = model_and_spec(Path(name)) if Path(name).is_dir() else (name, PolicySpec())
     spec = replace(spec, max_tokens=max_tokens)
     model, tokenizer = load_model(folder, lora_rank=lora_rank or None)
-    if sampler is None:
-        return _embedded(model, tokenizer, spec, seed)
-    return _served(model, tokenizer, spec, sampler)
+    if not servers:
+        return _local(model, tokenizer, spec, seed)
+    return _served(model, tokenizer, spec, servers)
 
 
-def _embedded(
+def _local(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, spec: PolicySpec, seed: int
 ) -> Learner:
-    client = EmbeddedChatClient(model, tokenizer, seed=seed)
+    client = LocalChatClient(model, tokenizer, seed=seed)
     return Learner(
         model=model,
         tokenizer=tokenizer,
@@ -103,9 +102,9 @@ def _served(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
     spec: PolicySpec,
-    sampler: str | Sequence[str],
+    servers: str | Sequence[str],
 ) -> Learner:
     # Seeds would end a vLLM on a CPU, and repeat no run elsewhere: batches change the rounding.
-    client = VLLMTokenClient(sampler, chat_renderer(tokenizer), seeds=False)
-    publisher = VLLMPublisher(sampler, clients=[client], lora_scaling=lora_scaling(model))
+    client = VLLMTokenClient(servers, chat_renderer(tokenizer), seeds=False)
+    publisher = VLLMPublisher(servers, clients=[client], lora_scaling=lora_scaling(model))
     return Learner(model=model, tokenizer=tokenizer, client=client, publisher=publisher, spec=spec)

@@ -1,6 +1,6 @@
 """A recipe whose episodes actors play: what the trainer leaves in its folder for them.
 
-OUT/queue.json      where groups go, and who samples: {"url": ..., "key": ..., "samplers": [...]}
+OUT/queue.json      where groups go, and who samples: {"url": ..., "key": ..., "servers": [...]}
 OUT/published/      model/ and policy.json to begin with, then each version of the params, unless
                     servers sample: these are started from here, and get each version themselves
 """
@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor
 
@@ -25,10 +24,8 @@ from ludic_train.publishers.base import PolicyPublisher
 from ludic_train.publishers.checkpoint_names import checkpoint_params, lora_scaling
 from ludic_train.publishers.folder import FolderPublisher
 from ludic_train.publishers.vllm import VLLMPublisher
-from ludic_train.runs.folder import CONFIG
 from ludic_train.runs.learner import Learner
 from ludic_train.runs.watch import NoServers, PatientPublisher, WatchedSource
-from ludic_train.trainer.config import TrainerConfig
 
 QUEUE, PUBLISHED = "queue.json", "published"
 
@@ -39,7 +36,7 @@ class Address:
 
     url: str
     key: str
-    samplers: tuple[str, ...] = ()
+    servers: tuple[str, ...] = ()
 
 
 def read_address(out: Path) -> Address | None:
@@ -50,8 +47,8 @@ def read_address(out: Path) -> Address | None:
     path = out / QUEUE
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-        samplers = tuple(map(str, found.get("samplers", ())))
-        return Address(url=str(found["url"]), key=str(found["key"]), samplers=samplers)
+        servers = tuple(map(str, found.get("servers", ())))
+        return Address(url=str(found["url"]), key=str(found["key"]), servers=servers)
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -78,12 +75,12 @@ class Both:
         await self.second.publish(known, version)
 
 
-def lag_of(minibatches: int) -> int:
+def default_lag(minibatches: int) -> int:
     """The `max_lag` of a recipe: one batch may be played while another is trained on."""
     return 2 * minibatches - 1
 
 
-def sync_every(minibatches: int, max_lag: int | None) -> int:
+def publish_every(minibatches: int, max_lag: int | None) -> int:
     """Updates between two pushes to servers: a batch's, or as many as `max_lag` leaves room for.
 
     Nobody samples between the updates of a batch, unless through a queue; after skipped updates, a
@@ -92,40 +89,40 @@ def sync_every(minibatches: int, max_lag: int | None) -> int:
     return minibatches if max_lag is None else min(minibatches, max_lag - minibatches + 2)
 
 
-def remote_games(
+def remote_ends(
     out: Path,
     learner: Learner,
     url: str,
     *,
     groups: int,
-    cfg: TrainerConfig,
-    samplers: Sequence[str] = (),
+    group_size: int,
+    servers: Sequence[str] = (),
 ) -> tuple[WatchedSource, PolicyPublisher]:
     """Where the trainer's batches come from and its params go to, with actors that follow `out`.
 
-    samplers: addresses of servers that sample, to be started from `out`/published; without any,
+    servers: addresses of servers that sample, to be started from `out`/published; without any,
         actors do, with params from there.
     A new run gets a queue key of its own, so that it never finds groups of another.
     """
     published = out / PUBLISHED
     published.mkdir(exist_ok=True)
-    _save_to_begin_with(learner, published / "model", is_served=bool(samplers))
+    _save_to_begin_with(learner, published / "model", is_served=bool(servers))
     write_policy_spec(published, learner.spec)
     before = read_address(out)
     key = before.key if before else f"{out.resolve().name}-{secrets.token_hex(4)}"
-    _write_address(out, Address(url=url, key=key, samplers=tuple(samplers)))
+    _write_address(out, Address(url=url, key=key, servers=tuple(servers)))
     source = PipelineBatchSource(
         open_queue(url, key),
         groups_per_batch=groups,
-        cfg=cfg,
+        group_size=group_size,
         vocab_size=learner.model.config.vocab_size,
     )
-    if not samplers:
+    if not servers:
         return WatchedSource(source, NoServers()), Both(
             learner.publisher, FolderPublisher(published)
         )
-    servers = PatientPublisher(VLLMPublisher(samplers, lora_scaling=lora_scaling(learner.model)))
-    return WatchedSource(source, servers), Both(learner.publisher, servers)
+    patient = PatientPublisher(VLLMPublisher(servers, lora_scaling=lora_scaling(learner.model)))
+    return WatchedSource(source, patient), Both(learner.publisher, patient)
 
 
 def _save_to_begin_with(learner: Learner, folder: Path, *, is_served: bool) -> None:
@@ -142,12 +139,3 @@ def forget_queue(out: Path) -> None:
     """Let the next run in this folder begin with a queue of its own, and nothing published."""
     (out / QUEUE).unlink(missing_ok=True)
     (out / PUBLISHED / "newest.json").unlink(missing_ok=True)
-
-
-def started_with(out: Path) -> Mapping[str, Any]:
-    """The config.json of a run. Raises ConfigError where there is none."""
-    path = out / CONFIG
-    if not path.is_file():
-        raise ConfigError(f"{out} is no run: {path} does not exist")
-    found: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return found

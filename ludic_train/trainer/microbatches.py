@@ -1,15 +1,17 @@
-"""Which rows share a forward pass, and what every action token counts for."""
+"""Micro-batches of an update: rows that share a forward pass, and the share of every token."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ludic_train.algorithms.aggregation import Aggregation, token_mean
+from ludic_train.algorithms.aggregation import Aggregation, Scales, token_mean
+from ludic_train.algorithms.sequences import by_sequence, sequence_ids
 from ludic_train.errors import EmptyBatch, OverlongRow
 from ludic_train.trainer.packing import Row, chunks_of_rows, width
 from ludic_train.types import SAWItem
@@ -26,7 +28,8 @@ class MicroBatch:
     position_ids: int64 [B, T] that start again at 0 with each item and with the padding, which
         keeps items from attending to each other; None where every row holds one item.
     row, column: int64 [N], where each action token stands in `input_ids`, in row-major order.
-    item: int64 [N], nondecreasing, which of the `num_items` items an action token is of.
+    rollout: int64 [N], which of the `num_rollouts` rollouts an action token is of.
+    whole: False if a rollout has action tokens in other micro-batches of the update too.
     weight, temperature: float32 [N].
     scale: float32 [N], the token's share of the whole update: 1 / (a denominator that was counted
         over all micro-batches of all ranks). Sums of scaled losses add up to the update's loss.
@@ -36,11 +39,12 @@ class MicroBatch:
     input_ids: NDArray[np.int64]
     row: NDArray[np.int64]
     column: NDArray[np.int64]
-    item: NDArray[np.int64]
-    num_items: int
+    rollout: NDArray[np.int64]
+    num_rollouts: int
     weight: NDArray[np.float32]
     scale: NDArray[np.float32]
     temperature: NDArray[np.float32]
+    whole: bool = True
     position_ids: NDArray[np.int64] | None = None
     behavior_logprobs: NDArray[np.float32] | None = None
     versions: NDArray[np.int64] | None = None
@@ -64,9 +68,8 @@ def plan_update(
     itself.
     """
     layout = update_layout(items, token_budget=token_budget, world_size=world_size, packing=packing)
-    scales = aggregation(items)
-    names = _common_streams(items)
-    ranks = [[_collate(chunk, items, scales, names) for chunk in rank] for rank in layout]
+    known = _Known(items, aggregation(items), _common_streams(items), sequence_ids(items))
+    ranks = [[_collate(chunk, known) for chunk in rank] for rank in layout]
     dummy = _without_tokens(ranks[0][0])
     most = len(ranks[0])
     return tuple(tuple(rank + [dummy] * (most - len(rank))) for rank in ranks)
@@ -89,7 +92,11 @@ def update_layout(
             "micro-batch; raise micro_token_budget or sample shorter episodes"
         )
     found = chunks_of_rows(
-        lengths, token_budget=token_budget, world_size=world_size, packing=packing
+        lengths,
+        token_budget=token_budget,
+        world_size=world_size,
+        packing=packing,
+        together=by_sequence([items[i] for i in kept]),
     )
     chunks = [[[kept[k] for k in row] for row in chunk] for chunk in found]
     return [chunks[rank::world_size] for rank in range(world_size)]
@@ -105,43 +112,56 @@ def _common_streams(items: Sequence[SAWItem]) -> frozenset[str]:
     return frozenset(names)
 
 
-def _collate(
-    rows: Sequence[Row],
-    items: Sequence[SAWItem],
-    scales: Sequence[NDArray[np.float32]],
-    streams: frozenset[str],
-) -> MicroBatch:
+@dataclass(frozen=True)
+class _Known:
+    """Items of an update with the scales of their action tokens and their rollouts' numbers.
+
+    streams: the optional arrays that every item has, so that all micro-batches are of one form.
+    """
+
+    items: Sequence[SAWItem]
+    scales: Scales
+    streams: frozenset[str]
+    rollouts: Sequence[int]
+
+    @cached_property
+    def tokens(self) -> NDArray[np.int64]:
+        """Action tokens of each rollout in the whole update."""
+        counts = [len(scale) for scale in self.scales]
+        return np.bincount(self.rollouts, counts).astype(np.int64)
+
+
+def _collate(rows: Sequence[Row], known: _Known) -> MicroBatch:
     members = [i for row in rows for i in row]
-    found = [np.flatnonzero(items[i].action_mask) for i in members]
+    items = [known.items[i] for i in members]
+    found = [np.flatnonzero(item.action_mask) for item in items]
     counts = [len(positions) for positions in found]
+    numbers, rollout = np.unique([known.rollouts[i] for i in members], return_inverse=True)
 
     def gather(arrays: Iterator[Array]) -> Array:
         return np.concatenate([array[at] for array, at in zip(arrays, found, strict=True)])
 
-    input_ids, position_ids, corners = _grid(rows, items)
+    input_ids, position_ids, corners = _grid(rows, known.items)
     packed = len(members) > len(rows)
-    attached = sorted(streams - {"behavior_logprobs", "versions"})
+    attached = sorted(known.streams - {"behavior_logprobs", "versions"})
     return MicroBatch(
         input_ids=input_ids,
         position_ids=position_ids if packed else None,
         row=np.repeat(np.array([row for row, _ in corners]), counts),
         column=np.concatenate([at + c for at, (_, c) in zip(found, corners, strict=True)]),
-        item=np.repeat(np.arange(len(members)), counts),
-        num_items=len(members),
-        weight=gather(items[i].weight for i in members),
-        scale=np.concatenate([scales[i] for i in members]),
-        temperature=np.repeat(
-            np.array([items[i].temperature for i in members], np.float32), counts
-        ),
-        behavior_logprobs=gather(_known(items[i].behavior_logprobs) for i in members)
-        if "behavior_logprobs" in streams
+        rollout=np.repeat(rollout, counts),
+        num_rollouts=len(numbers),
+        whole=sum(counts) == int(known.tokens[numbers].sum()),
+        weight=gather(item.weight for item in items),
+        scale=np.concatenate([known.scales[i] for i in members]),
+        temperature=np.repeat(np.array([item.temperature for item in items], np.float32), counts),
+        behavior_logprobs=gather(_present(item.behavior_logprobs) for item in items)
+        if "behavior_logprobs" in known.streams
         else None,
-        versions=gather(_known(items[i].versions) for i in members).astype(np.int64)
-        if "versions" in streams
+        versions=gather(_present(item.versions) for item in items).astype(np.int64)
+        if "versions" in known.streams
         else None,
-        attachments={
-            name: gather(items[i].attachments[name] for i in members) for name in attached
-        },
+        attachments={name: gather(item.attachments[name] for item in items) for name in attached},
     )
 
 
@@ -164,7 +184,7 @@ def _grid(
     return input_ids, position_ids, corners
 
 
-def _known(array: Array | None) -> Array:
+def _present(array: Array | None) -> Array:
     assert array is not None
     return array
 
@@ -179,10 +199,11 @@ def _without_tokens(like: MicroBatch) -> MicroBatch:
         like,
         input_ids=np.zeros((1, 2), np.int64),
         position_ids=None,
-        num_items=1,
+        num_rollouts=1,
+        whole=True,
         row=like.row[:0],
         column=like.column[:0],
-        item=like.item[:0],
+        rollout=like.rollout[:0],
         weight=like.weight[:0],
         scale=like.scale[:0],
         temperature=like.temperature[:0],

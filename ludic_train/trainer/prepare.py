@@ -1,4 +1,4 @@
-"""What becomes of a batch before the updates on it: rows with all that a loss reads, in parts."""
+"""Preparation of a batch before its updates: streams attached, rows chosen, parts cut."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from torch import nn
 from ludic_gym.errors import ConfigError
 from ludic_train.algorithms.aggregation import Aggregation
 from ludic_train.algorithms.presets import RLAlgorithm
+from ludic_train.algorithms.sequences import by_sequence
 from ludic_train.distributed.ranks import gathered, rank, scattered, world_size
 from ludic_train.errors import EmptyBatch
 from ludic_train.metrics import Metrics, Stat, Total
@@ -23,7 +24,12 @@ from ludic_train.trainer.config import TrainerConfig
 from ludic_train.trainer.forward import forward
 from ludic_train.trainer.microbatches import MicroBatch, plan_update, update_layout
 from ludic_train.trainer.rank_wire import plan_from_bytes, plan_to_bytes
-from ludic_train.types import PROXIMAL, REFERENCE, VALUES, SAWItem
+from ludic_train.types import BOOTSTRAP, PROXIMAL, REFERENCE, VALUES, SAWItem
+
+Streams = Mapping[str, NDArray[np.float32]]
+# The arrays [N] of a micro-batch, by the name they are to be attached under.
+Score = Callable[[MicroBatch], Streams]
+Plan = tuple[MicroBatch, ...]
 
 
 def prepared(
@@ -35,9 +41,9 @@ def prepared(
     *,
     packing: bool,
 ) -> list[SAWItem]:
-    """The items with everything attached that the algorithm asks for; [] on other ranks than 0.
+    """The items with all streams attached that the algorithm reads; [] on other ranks than 0.
 
-    Raises ConfigError where a reference is asked for and there is none.
+    Raises ConfigError where a reference is needed and there is none.
     """
     kept = list(items)
     names = algo.attach & {PROXIMAL, VALUES}
@@ -58,23 +64,28 @@ def scored(
     *,
     packing: bool,
 ) -> list[SAWItem]:
-    """The items with what the model makes of their action tokens attached under each name.
+    """The items with numbers per action token attached under each name, computed by the model.
 
-    VALUES gets the value head's, any other name the log-probs.
+    VALUES are those of its value head, and come with BOOTSTRAP for truncated rollouts; under any
+    other name stand log-probs.
     """
     if not names:
         return items
-    budget = max(cfg.micro_token_budget, *(len(i.input_ids) for i in items), 0)
+    scored_items = [_with_state_after(item) for item in items] if VALUES in names else items
+    budget = max(cfg.micro_token_budget, *(len(i.input_ids) for i in scored_items), 0)
 
     @torch.no_grad()
     def score(micro_batch: MicroBatch) -> Streams:
-        out = forward(model, micro_batch, cfg.model_device)
+        out = forward(model, micro_batch, cfg.device)
         streams = {VALUES: out.values} if VALUES in names else {}
         streams |= dict.fromkeys(names - {VALUES}, out.logprobs)
         return {n: s.float().cpu().numpy() for n, s in streams.items() if s is not None}
 
     model.eval()
-    return attached(items, score, token_budget=budget, packing=packing)
+    found = attached(scored_items, score, token_budget=budget, packing=packing)
+    if VALUES not in names:
+        return found
+    return [_with_streams_of(item, known) for item, known in zip(items, found, strict=True)]
 
 
 @contextmanager
@@ -103,33 +114,60 @@ def reference_model(
 def minibatches(
     items: Sequence[SAWItem], cfg: TrainerConfig, version: int
 ) -> Iterator[list[SAWItem]]:
-    """The rows of each update: `cfg.epochs` passes, each cut into `cfg.minibatches` at random."""
+    """Rows of each update: `cfg.epochs` passes, each cut into `cfg.minibatches` at random.
+
+    Rows of one rollout stay in one update; there are fewer updates where there are fewer rollouts.
+    """
     if cfg.minibatches == cfg.epochs == 1:
         yield list(items)
         return
+    rollouts = by_sequence(items)
     rng = np.random.default_rng((cfg.seed, version))
     for _ in range(cfg.epochs):
-        order = rng.permutation(len(items))
-        for part in np.array_split(order, min(cfg.minibatches, len(items)) or 1):
-            yield [items[i] for i in part]
+        order = rng.permutation(len(rollouts))
+        for part in np.array_split(order, min(cfg.minibatches, len(rollouts)) or 1):
+            yield [items[i] for number in part for i in rollouts[number]]
+
+
+def _with_state_after(item: SAWItem) -> SAWItem:
+    """A truncated item with one more position, whose value is that of the state it ended in.
+
+    Values are computed from the tokens before a position, so the token that stands there is free.
+    """
+    if not item.truncated:
+        return item
+    return replace(
+        item,
+        input_ids=np.append(item.input_ids, np.int32(0)),
+        action_mask=np.append(item.action_mask, True),
+        weight=np.append(item.weight, np.float32(0)),
+        behavior_logprobs=None,
+        versions=None,
+        attachments={},
+    )
+
+
+def _with_streams_of(item: SAWItem, extended: SAWItem) -> SAWItem:
+    """The item with the streams attached to it or to its extension by one position."""
+    length = len(item.input_ids)
+    streams = {name: stream[:length] for name, stream in extended.attachments.items()}
+    if item.truncated:
+        after = np.zeros(length, np.float32)
+        after[np.flatnonzero(item.action_mask)[-1:]] = extended.attachments[VALUES][-1]
+        streams[BOOTSTRAP] = after
+    return replace(item, attachments={**item.attachments, **streams})
 
 
 def _judged(items: Sequence[SAWItem]) -> bool:
-    """Whether the source attached log-probs of a reference or teacher; rank 0 knows."""
+    """True if the source attached log-probs of a reference or teacher; rank 0 knows."""
     judged = all(REFERENCE in item.attachments for item in items)
     return scattered(lambda: [judged] * world_size(), lambda yes: b"y" * yes, bool)
-
-
-Streams = Mapping[str, NDArray[np.float32]]
-
-# The arrays [N] of a micro-batch, by the name they are to be attached under.
-Score = Callable[[MicroBatch], Streams]
 
 
 def attached(
     items: Sequence[SAWItem], score: Score, *, token_budget: int, packing: bool
 ) -> list[SAWItem]:
-    """The items with what `score` gives for their action tokens attached, 0 off the mask.
+    """The items with the streams of `score` attached, 0 off the mask.
 
     All ranks take part in scoring; items are those of rank 0, and so is the result, [] elsewhere.
     """
@@ -185,9 +223,6 @@ def _from_bytes(data: bytes) -> dict[str, NDArray[np.float32]]:
         return {name: arrays[name] for name in arrays.files}
 
 
-Plan = tuple[MicroBatch, ...]
-
-
 def planned_rows(
     items: Sequence[SAWItem],
     cfg: TrainerConfig,
@@ -197,7 +232,7 @@ def planned_rows(
     max_lag: int | None,
     packing: bool,
 ) -> tuple[tuple[Plan, ...], Metrics]:
-    """The micro-batches of each rank, and what is worth logging about all of them.
+    """The micro-batches of each rank, and metrics of all of them.
 
     Raises EmptyBatch where no row is left.
     """
@@ -240,7 +275,7 @@ def usable_rows(
 
 
 def _lag(item: SAWItem, version: int) -> int:
-    """Updates since the oldest of its tokens was sampled; 0 where nobody knows."""
+    """Updates since the oldest of its tokens was sampled; 0 where that is unknown."""
     if item.versions is None or not item.action_mask.any():
         return 0
     return version - int(item.versions[item.action_mask].min())

@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ludic_train.metrics import Metric, Metrics, Peak, SampleSize, Stat, Total
+from ludic_train.metrics import KINDS, Metric, Metrics
 from ludic_train.trainer.microbatches import MicroBatch
 
 ATTACHED = "attachments/"
-KINDS: dict[str, type[Metric]] = {kind.__name__: kind for kind in (Stat, Total, Peak, SampleSize)}
 
 
 def plan_to_bytes(micro_batches: Sequence[MicroBatch]) -> bytes:
@@ -31,7 +30,7 @@ def plan_to_bytes(micro_batches: Sequence[MicroBatch]) -> bytes:
 
 
 def plan_from_bytes(data: bytes) -> tuple[MicroBatch, ...]:
-    """What `plan_to_bytes` wrote."""
+    """The micro-batches that `plan_to_bytes` wrote."""
     with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
         found: list[dict[str, NDArray[Any]]] = [{} for _ in range(int(arrays["count"]))]
         for key in set(arrays.files) - {"count"}:
@@ -47,7 +46,7 @@ def metrics_to_bytes(metrics: Mapping[str, Metric]) -> bytes:
 
 
 def metrics_from_bytes(data: bytes) -> Metrics:
-    """What `metrics_to_bytes` wrote."""
+    """The metrics that `metrics_to_bytes` wrote."""
     return {name: KINDS[kind](*numbers) for name, (kind, *numbers) in json.loads(data).items()}
 
 
@@ -60,6 +59,6 @@ def _arrays(micro_batch: MicroBatch) -> dict[str, NDArray[Any]]:
 
 def _micro_batch(arrays: Mapping[str, NDArray[Any]]) -> MicroBatch:
     own: dict[str, Any] = {n: a for n, a in arrays.items() if not n.startswith(ATTACHED)}
-    own["num_items"] = int(own["num_items"])
+    own["num_rollouts"], own["whole"] = int(own["num_rollouts"]), bool(own["whole"])
     attached = {n.removeprefix(ATTACHED): a for n, a in arrays.items() if n not in own}
     return MicroBatch(**own, attachments=attached)

@@ -1,23 +1,27 @@
-"""One update: plan, forward, backward, clip, step. The trainer does nothing else."""
+"""The trainer: batches in, updates made, params published."""
 
 from __future__ import annotations
 
 import asyncio
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 
 from ludic_gym.errors import ConfigError
-from ludic_train.algorithms.losses import token_mean
+from ludic_train.algorithms.credit import Remembering
+from ludic_train.algorithms.losses import token_stat
 from ludic_train.algorithms.off_policy import check_sampler, mismatch_metrics
 from ludic_train.algorithms.presets import RLAlgorithm
 from ludic_train.distributed.fsdp import sharded_modules, sync_gradients, whole, whole_params
 from ludic_train.distributed.ranks import (
+    Led,
     add_up_gradients,
+    awaited_on_rank_0,
     copy_from_rank_0,
     gathered,
     rank,
@@ -28,8 +32,8 @@ from ludic_train.errors import NonFiniteUpdate
 from ludic_train.metrics import Metrics, Stat, Total, merge
 from ludic_train.models.logprobs import VALUE_HEAD
 from ludic_train.publishers.base import InProcessPublisher, PolicyPublisher
-from ludic_train.sources.base import BatchSource, DurableSource
-from ludic_train.trainer.config import TrainerConfig as TrainerConfig
+from ludic_train.sources.base import BatchSource, DurableSource, Pace
+from ludic_train.trainer.config import TrainerConfig
 from ludic_train.trainer.forward import forward, loss_batch, may_pack, stats_from
 from ludic_train.trainer.microbatches import MicroBatch
 from ludic_train.trainer.prepare import minibatches, planned_rows, prepared
@@ -41,8 +45,6 @@ from ludic_train.trainer.rank_wire import (
 )
 from ludic_train.types import PROXIMAL, SAWBatch, SAWItem
 
-# Ranks give up when a message takes ten minutes by default, and a batch may take longer.
-WORD_S, NOT_YET = 60.0, -1
 OnUpdate = Callable[[int, Metrics], None]
 
 
@@ -53,8 +55,10 @@ class Trainer:
         LoRA model with its adapter off is the reference. Its params must never change.
 
     Under torch.distributed every rank makes one and calls the same methods. Only rank 0 asks its
-    source and calls its publisher; the others may be given any. A model that `shard_model` spread
-    stays so; of any other, each rank trains an equal copy.
+    source and calls its publisher; the others may be given any. Rank 0 may work alone between two
+    calls for as long as it likes. A model that `shard_model` spread stays so; of any other, each
+    rank trains an equal copy.
+    Raises ConfigError where the settings make rows older than the algorithm's `max_lag`.
     """
 
     def __init__(
@@ -68,17 +72,17 @@ class Trainer:
         reference: nn.Module | None = None,
     ) -> None:
         self.cfg = cfg or TrainerConfig()
-        _refuse_lagging_publisher(publisher, self.cfg)
-        self.model = model.to(self.cfg.model_device)
+        _refuse_impossible_lag(self.cfg, algo, publisher)
+        self.model = model.to(self.cfg.device)
         self.algo = algo
         self.batch_source = batch_source
         self.publisher = publisher
         self.reference = reference
-        self.max_lag = algo.max_lag if self.cfg.max_lag is None else self.cfg.max_lag
         if reference is not None:
-            reference.to(self.cfg.model_device).requires_grad_(False)
+            reference.to(self.cfg.device).requires_grad_(False)
         self.version = 0
         self.published: int | None = None
+        self._began = False
         self._skipped = 0
         self._packing: bool | None = None
         self._sharded = bool(sharded_modules(model))
@@ -99,20 +103,18 @@ class Trainer:
         carried: Metrics = {}
         while self.version < target:
             started = time.perf_counter()
-            batch, updates = await self._next_batch()
+            batch = await awaited_on_rank_0(self._next_batch) or SAWBatch(items=())
             seconds = Total(time.perf_counter() - started)
             carried = merge([carried, batch.metrics, {"seconds/next_batch": seconds}])
-            parts = minibatches(self._prepared(batch.items), self.cfg, self.version)
-            for left in reversed(range(updates)):
-                before = self.version
-                made = merge([carried, self.update(next(parts, []))])
+            for made, left in self._updates(batch.items):
+                skipped = made["updates/skipped"].value > 0
+                made = merge([carried, made])
+                carried = {"updates/skipped": made["updates/skipped"]} if skipped else {}
                 if not left:
                     await self._note_trained()
-                if self.version == before:
-                    carried = _left_over(made)
+                if skipped:
                     continue
-                carried = {}
-                if self.version % self.cfg.sync_every_steps == 0:
+                if self.version % self.cfg.publish_every == 0:
                     await self.publish()
                 if on_update:
                     on_update(self.version, made)
@@ -120,22 +122,89 @@ class Trainer:
     async def publish(self) -> None:
         """Hand the params, named by `version`, to the publisher."""
         params = (p for p in whole_params(self.model) if VALUE_HEAD not in p[0])
-        if self.publisher is not None and rank() == 0:
-            await self.publisher.publish(params, self.version)
         if self._sharded:
-            # Every rank has to take part in putting params together, whoever reads them.
-            for _ in params:
-                pass
+            # Every rank takes part in putting params together, at the publisher's pace.
+            await self._publish_led(Led(params))
+        elif self.publisher is not None and rank() == 0:
+            await self.publisher.publish(params, self.version)
         self.published = self.version
 
-    def update(self, items: Sequence[SAWItem]) -> Metrics:
-        """One optimizer step on `items`; the gradient does not depend on how they are cut up.
+    def update(self, items: Sequence[SAWItem]) -> list[Metrics]:
+        """Make the updates that `train` would make from a batch of these rows; metrics of each.
 
-        A gradient that is not finite leaves params and `version` alone and is counted, as
-        "updates/skipped". Raises EmptyBatch where no row is left to learn from, NonFiniteUpdate
-        after too many skipped ones, SamplerMismatch where the sampler has other params than it
-        says. Under torch.distributed, the items are those of rank 0.
+        The streams that the algorithm reads are attached first, and credit is refined; then come
+        `cfg.epochs` times `cfg.minibatches` optimizer steps. The gradient of a step does not depend
+        on how its rows are cut into micro-batches and ranks. A gradient that is not finite leaves
+        params and `version` alone and is counted, as "updates/skipped".
+        Raises EmptyBatch where no row is left to learn from, NonFiniteUpdate after too many skipped
+        ones, SamplerMismatch where the sampler has other params than it says. Under
+        torch.distributed, the items are those of rank 0.
         """
+        return [made for made, _ in self._updates(items)]
+
+    def state_dict(self) -> dict[str, Any]:
+        """State besides params and optimizer, as JSON can hold it."""
+        source = self.batch_source.state_dict() if rank() == 0 else {}
+        state: dict[str, Any] = {"version": self.version, "source": source}
+        if (credit := _remembering(self.algo)) is not None:
+            state["credit"] = credit.state_dict()
+        return state
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue where `state` was taken."""
+        self.version = int(state["version"])
+        if rank() == 0:
+            self.batch_source.load_state_dict(state["source"])
+        if (credit := _remembering(self.algo)) is not None:
+            credit.load_state_dict(state["credit"])
+
+    async def _next_batch(self) -> SAWBatch:
+        source = self.batch_source
+        if isinstance(source, DurableSource):
+            if not self._began:
+                await source.begin(self._pace())
+            await source.trained(self.version)
+        self._began = True
+        return await source.next_batch(self.algo)
+
+    def _pace(self) -> Pace:
+        return Pace(
+            version=self.version,
+            updates_per_batch=self.cfg.updates_per_batch,
+            oldest_lag=self.cfg.oldest_lag,
+            max_lag=self.algo.max_lag,
+        )
+
+    async def _note_trained(self) -> None:
+        source = self.batch_source
+        if isinstance(source, DurableSource):
+            await awaited_on_rank_0(partial(source.trained, self.version))
+
+    async def _publish_led(self, params: Led[tuple[str, torch.Tensor]]) -> None:
+        if rank() != 0:
+            await asyncio.to_thread(params.follow)
+            return
+        error: BaseException | None = None
+        try:
+            if self.publisher is not None:
+                await self.publisher.publish(params, self.version)
+        except BaseException as failure:
+            error = failure
+            raise
+        finally:
+            params.end(error)
+
+    def _updates(self, items: Sequence[SAWItem]) -> Iterator[tuple[Metrics, int]]:
+        """Metrics of each update of a batch as it is made, and how many are left."""
+        packing = self._may_pack()
+        rows = prepared(items, self.model, self.reference, self.algo, self.cfg, packing=packing)
+        parts = list(minibatches(rows, self.cfg, self.version))
+        count = scattered(lambda: [len(parts)] * world_size(), lambda n: str(n).encode(), int)
+        for number in range(count):
+            yield self._update(parts[number] if rank() == 0 else []), count - number - 1
+
+    def _update(self, items: Sequence[SAWItem]) -> Metrics:
+        """One optimizer step."""
         started = time.perf_counter()
         known: list[Metrics] = []
         packing = self._may_pack()
@@ -156,90 +225,38 @@ class Trainer:
             "tokens/trained_per_second": Stat(tokens, seconds),
         }
 
-    def state_dict(self) -> dict[str, Any]:
-        """What JSON must hold, besides params and optimizer, to go on."""
-        source = self.batch_source.state_dict() if rank() == 0 else {}
-        return {"version": self.version, "source": source}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state` was taken."""
-        self.version = int(state["version"])
-        if rank() == 0:
-            self.batch_source.load_state_dict(state["source"])
-
-    async def _next_batch(self) -> tuple[SAWBatch, int]:
-        """The batch, empty on other ranks than 0, and the updates that are to be made from it."""
-        if rank() != 0:
-            while (updates := self._updates_from(None)) == NOT_YET:
-                pass
-            return SAWBatch(items=()), updates
-        coming = asyncio.ensure_future(self._fetched())
-        try:
-            while not (await asyncio.wait({coming}, timeout=_word_s()))[0]:
-                self._updates_from(coming)
-            updates = self._updates_from(coming)
-            return coming.result(), updates
-        finally:
-            coming.cancel()
-            await asyncio.gather(coming, return_exceptions=True)
-
-    async def _fetched(self) -> SAWBatch:
-        await self._note_trained()
-        return await self.batch_source.next_batch()
-
-    def _updates_from(self, coming: asyncio.Future[SAWBatch] | None) -> int:
-        """What rank 0, which has the batch that is coming, tells all; NOT_YET before it came."""
-
-        def updates() -> list[int]:
-            assert coming is not None
-            if not coming.done():
-                return [NOT_YET] * world_size()
-            # Raised in here, what failed reaches the ranks that wait for rank 0.
-            parts = min(self.cfg.minibatches, len(coming.result().items))
-            return [self.cfg.epochs * parts] * world_size()
-
-        return scattered(updates, lambda n: str(n).encode(), int)
-
-    async def _note_trained(self) -> None:
-        if rank() == 0 and isinstance(self.batch_source, DurableSource):
-            await self.batch_source.trained(self.version)
-
-    def _prepared(self, items: Sequence[SAWItem]) -> list[SAWItem]:
-        packing = self._may_pack()
-        return prepared(items, self.model, self.reference, self.algo, self.cfg, packing=packing)
-
     def _plan(
         self, items: Sequence[SAWItem], packing: bool, known: list[Metrics]
     ) -> tuple[tuple[MicroBatch, ...], ...]:
-        """The micro-batches of each rank; what is known about all of them goes to `known`."""
+        """The micro-batches of each rank; metrics of all of them go to `known`."""
         plan, metrics = planned_rows(
             items,
             self.cfg,
             self.algo.aggregation,
             version=self.version,
-            max_lag=self.max_lag,
+            max_lag=self.algo.max_lag,
             packing=packing,
         )
         known.append(metrics)
         return plan
 
     def _may_pack(self) -> bool:
-        """Whether items may share rows; the first time, all ranks must ask."""
+        """True if items may share rows; the first time, all ranks must ask."""
         if self._packing is None:
             wanted = self.cfg.execution.packing
-            self._packing = wanted and may_pack(self.model, self.cfg.model_device)
+            self._packing = wanted and may_pack(self.model, self.cfg.device)
         return self._packing
 
     def _accumulate(self, micro_batch: MicroBatch, *, is_last: bool) -> Metrics:
         if self._sharded:
             sync_gradients(self.model, is_last or not self.cfg.execution.sync_last_only)
-        out = forward(self.model, micro_batch, self.cfg.model_device)
-        batch = loss_batch(micro_batch, self.version, self.cfg.model_device)
+        out = forward(self.model, micro_batch, self.cfg.device)
+        batch = loss_batch(micro_batch, self.version, self.cfg.device)
         if PROXIMAL in self.algo.attach and PROXIMAL not in batch.attachments:
             batch = batch.with_attachment(PROXIMAL, out.logprobs.detach())
         loss, pairs = self.algo.loss(out, batch)
         loss.backward()  # type: ignore[no-untyped-call]
-        metrics = stats_from({**pairs, "entropy": token_mean(out.entropy)})
+        metrics = stats_from({**pairs, "entropy": token_stat(out.entropy)})
         return {**metrics, **mismatch_metrics(out, batch), "loss": Total(loss.item())}
 
     def _step(self) -> Metrics:
@@ -273,6 +290,11 @@ class Trainer:
             )
 
 
+def _remembering(algo: RLAlgorithm) -> Remembering | None:
+    credit: object = algo.credit
+    return credit if isinstance(credit, Remembering) else None
+
+
 def _adamw(params: Sequence[nn.Parameter], cfg: TrainerConfig) -> torch.optim.AdamW:
     return torch.optim.AdamW(
         params,
@@ -284,17 +306,20 @@ def _adamw(params: Sequence[nn.Parameter], cfg: TrainerConfig) -> torch.optim.Ad
     )
 
 
-def _refuse_lagging_publisher(publisher: PolicyPublisher | None, cfg: TrainerConfig) -> None:
-    if isinstance(publisher, InProcessPublisher) and cfg.sync_every_steps != 1:
+def _refuse_impossible_lag(
+    cfg: TrainerConfig, algo: RLAlgorithm, publisher: PolicyPublisher | None
+) -> None:
+    if isinstance(publisher, InProcessPublisher) and cfg.publish_every != 1:
         raise ConfigError(
-            f"sync_every_steps={cfg.sync_every_steps}, but every update changes the "
-            "params that an in-process sampler reads; set it to 1"
+            f"publish_every={cfg.publish_every}, but every update changes the params that an "
+            "in-process engine reads; set it to 1"
         )
-
-
-def _left_over(made: Metrics) -> Metrics:
-    """What a skipped update leaves to be reported with the next one."""
-    return {"updates/skipped": made["updates/skipped"]}
+    if algo.max_lag is not None and cfg.oldest_lag > algo.max_lag:
+        raise ConfigError(
+            f"epochs={cfg.epochs}, minibatches={cfg.minibatches} and "
+            f"publish_every={cfg.publish_every} make rows up to {cfg.oldest_lag} updates old, but "
+            f"the algorithm's max_lag={algo.max_lag}; raise it"
+        )
 
 
 def _over_ranks(metrics: Metrics) -> Metrics:
@@ -302,8 +327,3 @@ def _over_ranks(metrics: Metrics) -> Metrics:
     if world_size() == 1:
         return metrics
     return merge(map(metrics_from_bytes, gathered(metrics_to_bytes(metrics))))
-
-
-def _word_s() -> float | None:
-    """Seconds between two words to ranks that wait for a batch; None where there are no others."""
-    return WORD_S if world_size() > 1 else None

@@ -23,7 +23,7 @@ from ludic_gym.clients.scripted import ScriptedClient
 from ludic_gym.contexts import LatestObservation
 from ludic_gym.policies.chat import ChatPolicy
 from ludic_gym.types import Sampling, Task
-from ludic_train.algorithms.presets import make_reinforce
+from ludic_train.algorithms.presets import reinforce
 from ludic_train.checkpoints.manager import CheckpointManager
 from ludic_train.checkpoints.training_state import resume_training, save_training
 from ludic_train.models.load import save_model
@@ -77,7 +77,7 @@ async def trainer(folder, url, key, updates, save_every=2, point="", batch=2, ma
     tokenizer = make_tokenizer(["a b c"])
     model = make_tiny_model(tokenizer, seed=0, **SHAPE)
     publisher = FolderPublisher(folder / "published")
-    learner = Trainer(model, make_reinforce(), dying, publisher, cfg)
+    learner = Trainer(model, reinforce(), dying, publisher, cfg)
     manager = CheckpointManager(folder / "checkpoints")
     resume_training(manager, learner)
 
@@ -125,7 +125,7 @@ async def actor(folder, url, key, name, first=0, groups=None, delay_s=0.0):
     await run_pipeline_actor(
         tasks,
         lambda env: ChatPolicy(client, LatestObservation(), system_prompt=""),
-        make_reinforce(),
+        reinforce(),
         open_queue(url, key),
         refresh,
         ActorOptions(group_size=2, concurrency=8, beat_s=0.2),

@@ -18,6 +18,7 @@ COUNTS = INPUTS["tokens_per_row"]
 class Row:
     action_mask: np.ndarray
     group: str = ""
+    rollout: str = ""
 
 
 def rows():
@@ -41,8 +42,8 @@ def batch(aggregation, *, sampler="old_logp"):
     return LossBatch(
         weight=per_token(INPUTS["weight_per_row"]),
         scale=torch.from_numpy(scale),
-        row=per_token(range(4)).long(),
-        num_rows=4,
+        rollout=per_token(range(4)).long(),
+        num_rollouts=4,
         behavior_logprobs=tokens(sampler),
         attachments={REFERENCE: tokens("ref_logp"), PROXIMAL: tokens("old_logp")},
     )

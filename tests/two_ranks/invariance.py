@@ -20,7 +20,7 @@ from two_ranks.learning import (
     tiny_model,
 )
 
-from ludic_train.algorithms.presets import make_grpo
+from ludic_train.algorithms.presets import grpo
 from ludic_train.checkpoints.async_saver import BackgroundSaver
 from ludic_train.checkpoints.manager import CheckpointManager
 from ludic_train.checkpoints.training_state import save_shards
@@ -35,9 +35,9 @@ from ludic_train.trainer.trainer import Trainer
 
 def one_process_gradient(items):
     """The same update in one forward pass, without any other rank."""
-    model, loss = tiny_model(), make_grpo().loss
+    model, loss = tiny_model(), grpo().loss
     ((micro_batch,),) = plan_update(
-        items, token_budget=10_000, packing=False, aggregation=make_grpo().aggregation
+        items, token_budget=10_000, packing=False, aggregation=grpo().aggregation
     )
     loss(forward(model, micro_batch), trainer.loss_batch(micro_batch, 0))[0].backward()
     return torch.cat([p.grad.flatten() for p in model.parameters()])
@@ -79,7 +79,7 @@ def bfloat16_error():
 
 def params_after_5_updates(shard):
     model = shard(tiny_model())
-    made = Trainer(model, make_grpo(), None, cfg=settings(100))
+    made = Trainer(model, grpo(), None, cfg=settings(100))
     for update in range(5):
         items = random_rows(16, seed=update)
         made.update(items if dist.is_initialized() is False or dist.get_rank() == 0 else [])
@@ -112,7 +112,7 @@ def save_in_background(manager, made):
 
 def what_is_said_of_a_part_that_cannot_be_written(save, folder):
     """The error of a save of which rank 1 may write no file of more than 500 bytes."""
-    made = Trainer(shard_model(tiny_model()), make_grpo(), NoSource(), cfg=settings())
+    made = Trainer(shard_model(tiny_model()), grpo(), NoSource(), cfg=settings())
     manager = CheckpointManager(folder)
     usual = resource.getrlimit(resource.RLIMIT_FSIZE)
     if dist.get_rank() == 1:
@@ -128,7 +128,7 @@ def what_is_said_of_a_part_that_cannot_be_written(save, folder):
 def what_is_said_of_a_folder_that_cannot_be_made(out):
     """On each rank, where only rank 0 makes it."""
     Path(out, "file").write_text("")
-    made = Trainer(tiny_model(), make_grpo(), NoSource(), cfg=settings())
+    made = Trainer(tiny_model(), grpo(), NoSource(), cfg=settings())
     try:
         save_shards(CheckpointManager(f"{out}/file/checkpoints"), made)
     except (OSError, RankError) as error:
@@ -142,7 +142,7 @@ class NoSource:
 
 def what_another_rank_says():
     """The error of rank 0, as rank 1 raises it."""
-    made = Trainer(tiny_model(), make_grpo(), None, cfg=settings())
+    made = Trainer(tiny_model(), grpo(), None, cfg=settings())
     try:
         made.update([])
     except Exception as error:

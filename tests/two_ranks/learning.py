@@ -5,7 +5,7 @@ from functools import cache
 import numpy as np
 import torch
 
-from ludic_train.algorithms.presets import make_grpo
+from ludic_train.algorithms.presets import grpo
 from ludic_train.distributed.fsdp import whole
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
@@ -53,7 +53,7 @@ def random_rows(count, seed=0, masked=0.0):
 
 def settings(budget=10_000, packing=True, device="cpu", **others):
     return TrainerConfig(
-        model_device=device,
+        device=device,
         lr=1e-3,
         micro_token_budget=budget,
         max_seq_len=MOST_TOKENS,
@@ -66,7 +66,7 @@ def settings(budget=10_000, packing=True, device="cpu", **others):
 def gradient_of(items, cfg, algo=None, shard=lambda model: model):
     """The gradient of one update, whole and flat, and its metrics."""
     model = shard(tiny_model())
-    metrics = Trainer(model, algo or make_grpo(), None, cfg=cfg).update(items)
+    metrics = Trainer(model, algo or grpo(), None, cfg=cfg).update(items)
     return torch.cat([whole(p.grad).flatten() for p in model.parameters()]), metrics
 
 

@@ -17,11 +17,11 @@ import torch
 import torch.distributed as dist
 from two_ranks.learning import random_rows, settings, tiny_model
 
-from ludic_train.algorithms.presets import make_grpo
+from ludic_train.algorithms.presets import grpo
 from ludic_train.pipeline.codec import group_to_bytes
 from ludic_train.pipeline.group import SAWGroup
 from ludic_train.pipeline.queues.base import TrainerReport
-from ludic_train.pipeline.queues.sqlite import SpoolQueue
+from ludic_train.pipeline.queues.sqlite import SQLiteQueue
 from ludic_train.pipeline.source import PipelineBatchSource
 from ludic_train.trainer import trainer
 from ludic_train.trainer.trainer import Trainer
@@ -48,7 +48,7 @@ async def trained_params(queue, on_update=None):
     cfg = settings()
     source = PipelineBatchSource(queue, groups_per_batch=GROUPS, cfg=cfg, max_lag=UPDATES)
     model = tiny_model()
-    await Trainer(model, make_grpo(), source, cfg=cfg).train(UPDATES, on_update)
+    await Trainer(model, grpo(), source, cfg=cfg).train(UPDATES, on_update)
     await source.aclose()
     return torch.cat([param.detach().flatten() for param in model.parameters()])
 
@@ -65,7 +65,7 @@ def supersede(path):
     def on_update(version, metrics):
         if dist.get_rank() == 0 and version == 1:
             report = TrainerReport(version=0, groups_per_batch=GROUPS)
-            taking = SpoolQueue(path).take_over(report, kept="", held=0, released=0)
+            taking = SQLiteQueue(path).take_over(report, kept="", held=0, released=0)
             # The loop of this thread runs already.
             with ThreadPoolExecutor(1) as pool:
                 pool.submit(asyncio.run, taking).result()
@@ -75,7 +75,7 @@ def supersede(path):
 
 async def main(folder, happens):
     path = folder / "queue.sqlite3"
-    queue = SpoolQueue(path)
+    queue = SQLiteQueue(path)
     if dist.get_rank() == 0 and happens == "quiet":
         late = asyncio.get_running_loop().create_task(push_late(queue))
         late.add_done_callback(asyncio.Task.result)

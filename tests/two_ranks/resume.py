@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from transformers import Qwen3ForCausalLM
 from two_ranks.learning import random_rows, settings, tiny_model, tokenizer
 
-from ludic_train.algorithms.presets import make_grpo
+from ludic_train.algorithms.presets import grpo
 from ludic_train.checkpoints.async_saver import BackgroundSaver
 from ludic_train.checkpoints.manager import CheckpointManager
 from ludic_train.checkpoints.training_state import resume_training, save_shards, save_training
@@ -52,7 +52,7 @@ async def train(kind, out, updates):
     how, _, name = kind.rpartition(" ")
     model = MODELS[name]()
     source = OfflineBatchSource(random_rows(20), batch_size=8, seed=1)
-    trainer = Trainer(model, make_grpo(), source, cfg=settings(60))
+    trainer = Trainer(model, grpo(), source, cfg=settings(60))
     manager = CheckpointManager(out / "checkpoints")
     resume_training(manager, trainer, "auto")
     write = partial(save_model, model, tokenizer())

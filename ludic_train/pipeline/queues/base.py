@@ -23,6 +23,8 @@ REMEMBERED_KEYS = 16_384
 # Dead letters that are kept, and bytes of each.
 DEAD_LETTERS, DEAD_HEAD = 1_000, 4_096
 MAX_QUEUED = 4_096
+# Retired tasks that one admission names.
+RETIRED_AT_ONCE = 1_000
 FIRST_DELAY_S, LONGEST_DELAY_S = 0.1, 15.0
 WhenFull = Literal["block", "drop-oldest"]
 # Why a group is not trained on: too old, pushed twice, filtered away, unreadable or poisonous.
@@ -41,35 +43,44 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActorReport:
-    """What an actor says of itself: groups it plays now, and totals since it began."""
+    """Report of an actor: groups it plays now, and totals since it began.
+
+    retired: retired tasks that it knows of.
+    """
 
     name: str
     running: int
     version: int
+    retired: int = 0
     groups: int = 0
     tokens: int = 0
-    unused: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainerReport:
-    """What a trainer says of itself.
+    """Report of a trainer, which holds for its actors.
 
-    updates_per_batch: updates made from each batch; max_lag: in updates, None for no limit.
+    group_size: rollouts of one task. updates_per_batch: updates made from each batch. max_lag: in
+        updates, None for no limit.
     """
 
     version: int
     groups_per_batch: int
+    group_size: int
     updates_per_batch: int = 1
     max_lag: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admission:
-    """How many groups an actor may begin, and the trainer that wants them; None: there is none."""
+    """Number of groups that an actor may begin, and the trainer that wants them; None without one.
+
+    retired: keys of further retired tasks, after those that the actor knows.
+    """
 
     granted: int
     trainer: TrainerReport | None
+    retired: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,8 +94,9 @@ class Trained:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How far a trainer is: absolute numbers, so that saying it twice changes nothing.
+    """Progress of a trainer in absolute numbers, so that sending it twice changes nothing.
 
+    retired: keys of tasks that no actor shall play again.
     held: groups trained on that must stay, for a resumed run to train on them again.
     released: groups trained on that are gone for good; release: the ids that go now.
     """
@@ -94,6 +106,7 @@ class Progress:
     released: int = 0
     trained: Sequence[Trained] = ()
     release: Sequence[str] = ()
+    retired: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

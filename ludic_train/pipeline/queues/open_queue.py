@@ -6,7 +6,7 @@ from ludic_train.errors import QueueError
 from ludic_train.pipeline.queues.base import MAX_QUEUED, GroupQueue, WhenFull
 from ludic_train.pipeline.queues.redis_connection import without_password
 from ludic_train.pipeline.queues.redis_stream import RedisQueue
-from ludic_train.pipeline.queues.sqlite import SpoolQueue
+from ludic_train.pipeline.queues.sqlite import SQLiteQueue
 
 REDIS = ("redis://", "rediss://", "unix://")
 FILE = "file://"
@@ -22,7 +22,7 @@ def open_queue(
     if url.startswith(REDIS):
         return RedisQueue(url, key, max_queued=max_queued, when_full=when_full)
     if url.startswith(FILE) and url != FILE:
-        return SpoolQueue(url.removeprefix(FILE), max_queued=max_queued, when_full=when_full)
+        return SQLiteQueue(url.removeprefix(FILE), max_queued=max_queued, when_full=when_full)
     raise QueueError(
         f"{without_password(url)!r} names no queue; write redis://HOST:PORT, or file://PATH"
     )

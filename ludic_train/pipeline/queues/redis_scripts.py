@@ -19,8 +19,9 @@ if epoch ~= ARGV[1] then return redis.error_reply('SUPERSEDED') end
 {_ALLOW}
 """
 
-# KEYS: groups, state, actors, running. ARGV: prefix of the alive keys, name, report, running,
-# version, wanted, ms to live, max_queued. The formula is `base.capacity`.
+# KEYS: groups, state, actors, running, retired. ARGV: prefix of the alive keys, name, report,
+# running, version, wanted, ms to live, max_queued, retired tasks that the actor knows, and the most
+# to name. The formula is `base.capacity`.
 ADMIT = """
 local groups, state, actors, running = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 redis.call('SET', ARGV[1] .. ARGV[2], '1', 'PX', ARGV[7])
@@ -36,7 +37,7 @@ for i = 1, #all, 2 do
     redis.call('HDEL', actors, all[i])
   end
 end
-local s = redis.call('HMGET', state, 'version', 'batch', 'updates', 'max_lag', 'held')
+local s = redis.call('HMGET', state, 'version', 'batch', 'updates', 'max_lag', 'held', 'size')
 if not s[1] then return {0} end
 local room = tonumber(ARGV[8])
 if s[4] ~= '' then
@@ -47,7 +48,9 @@ end
 local queued = redis.call('XLEN', groups) - tonumber(s[5])
 local granted = math.max(0, math.min(tonumber(ARGV[6]), room - queued - playing))
 redis.call('HINCRBY', running, ARGV[2], granted)
-return {granted, s[1], s[2], s[3], s[4]}
+local known = tonumber(ARGV[9])
+local retired = redis.call('LRANGE', KEYS[5], known, known + tonumber(ARGV[10]) - 1)
+return {granted, s[1], s[2], s[3], s[4], s[6], retired}
 """
 
 # KEYS: groups, state, counts. ARGV: max_queued. Entries that were read already stay: the trainer
@@ -72,7 +75,8 @@ return dropped
 """
 
 # KEYS: groups, state, counts. ARGV: the first id that stays, held, released, version, batch,
-# updates, max_lag, the id that new ones must come after. Returns the epoch and the groups lost.
+# updates, max_lag, group size, the id that new ones must come after. Returns the epoch and the
+# groups lost.
 TAKE_OVER = f"""
 {_ALLOW}
 local groups, state = KEYS[1], KEYS[2]
@@ -94,12 +98,12 @@ for i = 1, #info, 2 do
   if info[i] == 'last-generated-id' then last = info[i + 1] end
 end
 local ms, seq = parts(last)
-local newest_ms, newest_seq = parts(ARGV[8])
+local newest_ms, newest_seq = parts(ARGV[9])
 if ms < newest_ms or (ms == newest_ms and seq < newest_seq) then
-  redis.call('XSETID', groups, ARGV[8])
+  redis.call('XSETID', groups, ARGV[9])
 end
 redis.call('HSET', state, 'held', ARGV[2], 'released', ARGV[3], 'version', ARGV[4],
-  'batch', ARGV[5], 'updates', ARGV[6], 'max_lag', ARGV[7])
+  'batch', ARGV[5], 'updates', ARGV[6], 'max_lag', ARGV[7], 'size', ARGV[8])
 if lost > 0 then redis.call('HINCRBY', KEYS[3], 'lost', lost) end
 return {{epoch, math.max(0, lost)}}
 """
@@ -119,16 +123,21 @@ local STATE = KEYS[2]
 return 1
 """
 
-# KEYS: groups, state, lags, owners, order, attempts. ARGV: epoch, version, held, released, keys
-# remembered, number of trained, then id, key, lag of each trained, then the ids to release.
+# KEYS: groups, state, lags, owners, order, attempts, retired, retired_set. ARGV: epoch, version,
+# held, released, keys remembered, number of trained, number of retired tasks, then id, key, lag of
+# each trained, then the retired tasks, then the ids to release.
 SETTLE = f"""
 local STATE = KEYS[2]
 {_FENCE}
 local groups, lags, owners, order, attempts = KEYS[1], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 redis.call('HSET', STATE, 'version', ARGV[2], 'held', ARGV[3], 'released', ARGV[4])
-local first_release = 7 + 3 * tonumber(ARGV[6])
+local first_retired = 8 + 3 * tonumber(ARGV[6])
+local first_release = first_retired + tonumber(ARGV[7])
 local by_lag = {{}}
-for i = 7, first_release - 1, 3 do
+for i = first_retired, first_release - 1 do
+  if redis.call('SADD', KEYS[8], ARGV[i]) == 1 then redis.call('RPUSH', KEYS[7], ARGV[i]) end
+end
+for i = 8, first_retired - 1, 3 do
   redis.call('HDEL', attempts, ARGV[i])
   if redis.call('HSETNX', owners, ARGV[i + 1], ARGV[i]) == 1 then
     redis.call('RPUSH', order, ARGV[i + 1])

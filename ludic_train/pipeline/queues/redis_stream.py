@@ -1,8 +1,8 @@
 """A queue in Redis 6.2 or later, or Valkey: a stream, and a consumer group for its one reader.
 
 Keys of the queue KEY: `{KEY}:groups`, the stream; `{KEY}:dead`, the stream of dead letters;
-`{KEY}:state`, `:counts`, `:lags`, `:owners`, `:order`, `:attempts`, `:actors`, `:running`, and
-`{KEY}:alive:NAME`, which lives as long as its actor reports.
+`{KEY}:state`, `:counts`, `:lags`, `:owners`, `:order`, `:attempts`, `:actors`, `:running`,
+`:retired`, `:retired_set`, and `{KEY}:alive:NAME`, which lives as long as its actor reports.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from ludic_train.pipeline.queues.base import (
     DEAD_LETTERS,
     MAX_QUEUED,
     REMEMBERED_KEYS,
+    RETIRED_AT_ONCE,
     ActorReport,
     Admission,
     DeadLetter,
@@ -43,7 +44,7 @@ ROOM_SHARE = 32
 # A server that is paused or unreachable must not keep a caller for ever.
 TIMEOUT_S = 10.0
 PARTS = ["groups", "dead", "state", "counts", "lags"]
-PARTS += ["owners", "order", "attempts", "actors", "running"]
+PARTS += ["owners", "order", "attempts", "actors", "running", "retired", "retired_set"]
 
 
 class RedisQueue:
@@ -75,15 +76,15 @@ class RedisQueue:
         """As GroupQueue."""
         text = json.dumps(asdict(report))
         arguments = [self._alive, report.name, text, report.running, report.version, wanted]
-        arguments += [ALIVE_MS, self._max_queued]
-        found = await self._run(
-            redis_scripts.ADMIT, ["groups", "state", "actors", "running"], arguments
-        )
+        arguments += [ALIVE_MS, self._max_queued, report.retired, RETIRED_AT_ONCE]
+        names = ["groups", "state", "actors", "running", "retired"]
+        found = await self._run(redis_scripts.ADMIT, names, arguments)
         if len(found) == 1:
             return Admission(granted=0, trainer=None)
-        trainer = _trainer(found[1:])
+        trainer = _trainer(found[1:6])
         check_batch_fits(trainer, self._max_queued)
-        return Admission(granted=int(found[0]), trainer=trainer)
+        retired = tuple(name.decode(errors="replace") for name in found[6])
+        return Admission(granted=int(found[0]), trainer=trainer, retired=retired)
 
     async def push(self, key: str, data: bytes) -> None:
         """As GroupQueue."""
@@ -160,10 +161,12 @@ class RedisQueue:
     async def settle(self, progress: Progress) -> None:
         """As GroupQueue."""
         arguments: list[Any] = [self._epoch, progress.trainer.version, progress.held]
-        arguments += [progress.released, REMEMBERED_KEYS, len(progress.trained)]
+        arguments += [progress.released, REMEMBERED_KEYS]
+        arguments += [len(progress.trained), len(progress.retired)]
         for done in progress.trained:
             arguments += [done.id, done.key, "" if done.lag is None else done.lag]
-        names = ["groups", "state", "lags", "owners", "order", "attempts"]
+        names = ["groups", "state", "lags", "owners", "order", "attempts", "retired", "retired_set"]
+        arguments += progress.retired
         await self._run(redis_scripts.SETTLE, names, [*arguments, *progress.release])
 
     async def discard(self, entry: Entry, why: Discarded, reason: str = "") -> None:
@@ -185,7 +188,7 @@ class RedisQueue:
             pending = await self._pending(state.get("epoch"))
             alive = [n for n in actors if await self._redis.exists(self._alive + n)]
         held, released = int(state.get("held", 0)), int(state.get("released", 0))
-        fields = [state.get(name) for name in ("version", "batch", "updates", "max_lag")]
+        fields = [state.get(name) for name in ("version", "batch", "updates", "max_lag", "size")]
         return QueueStatus(
             queued=max(0, length - held),
             pending=max(0, pending - held),
@@ -297,14 +300,16 @@ def _texts(found: Mapping[bytes, bytes]) -> dict[str, str]:
 
 def _trainer_fields(trainer: TrainerReport) -> list[int | str]:
     limit = "" if trainer.max_lag is None else trainer.max_lag
-    return [trainer.version, trainer.groups_per_batch, trainer.updates_per_batch, limit]
+    paces = [trainer.version, trainer.groups_per_batch, trainer.updates_per_batch]
+    return [*paces, limit, trainer.group_size]
 
 
 def _trainer(fields: Sequence[Any]) -> TrainerReport:
-    version, batch, updates, max_lag = fields
+    version, batch, updates, max_lag, size = fields
     return TrainerReport(
         version=int(version),
         groups_per_batch=int(batch),
+        group_size=int(size),
         updates_per_batch=int(updates),
         max_lag=int(max_lag) if max_lag not in (b"", "") else None,
     )

@@ -23,6 +23,7 @@ from ludic_train.pipeline.queues.base import (
     DEAD_LETTERS,
     MAX_QUEUED,
     REMEMBERED_KEYS,
+    RETIRED_AT_ONCE,
     ActorReport,
     Admission,
     DeadLetter,
@@ -53,10 +54,11 @@ CREATE TABLE IF NOT EXISTS attempts (id INTEGER PRIMARY KEY, n INTEGER);
 CREATE TABLE IF NOT EXISTS actors (name TEXT PRIMARY KEY, report TEXT, running INTEGER, seen REAL);
 CREATE TABLE IF NOT EXISTS dead
     (n INTEGER PRIMARY KEY, id INTEGER, key TEXT, reason TEXT, size INTEGER, head BLOB);
+CREATE TABLE IF NOT EXISTS retired (n INTEGER PRIMARY KEY, task TEXT UNIQUE);
 """
 
 
-class SpoolQueue:
+class SQLiteQueue:
     """A queue in the file `path`, or for the coroutines of this process alone where it is None.
 
     Any process of the machine may open the file; any thread of a process may use the object.
@@ -160,7 +162,11 @@ class SpoolQueue:
         granted = max(0, min(wanted, room - _queued(db) - int(playing)))
         update = "UPDATE actors SET running = running + ? WHERE name = ?"
         db.execute(update, (granted, report.name))
-        return Admission(granted=granted, trainer=trainer)
+        query = "SELECT task FROM retired ORDER BY n LIMIT ? OFFSET ?"
+        retired = db.execute(query, (RETIRED_AT_ONCE, report.retired)).fetchall()
+        return Admission(
+            granted=granted, trainer=trainer, retired=tuple(task for (task,) in retired)
+        )
 
     def _push(self, db: sqlite3.Connection, key: str, data: bytes) -> bool:
         surplus = _queued(db) + 1 - self._max_queued
@@ -212,6 +218,8 @@ class SpoolQueue:
         for done in progress.trained:
             if _own(db, done.key, done.id) and done.lag is not None:
                 _add(db, "lags", done.lag, 1)
+        tasks = [(task,) for task in progress.retired]
+        db.executemany("INSERT OR IGNORE INTO retired (task) VALUES (?)", tasks)
         ids = [(int(done.id),) for done in progress.trained]
         db.executemany("DELETE FROM attempts WHERE id = ?", ids)
         db.executemany("DELETE FROM groups WHERE id = ?", [(int(i),) for i in progress.release])

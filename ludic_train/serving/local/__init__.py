@@ -1,1 +1,1 @@
-"""The embedded sampler as a server that speaks vLLM's routes, without vLLM."""
+"""the local engine as a server that speaks vLLM's routes, without vLLM."""

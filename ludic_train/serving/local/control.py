@@ -82,7 +82,7 @@ async def call(request: web.Request) -> web.Response:
     folder = body.kwargs.get("weights_path")
     if body.method != "reload_weights" or not isinstance(folder, str):
         raise ConfigError(
-            f"{body.method!r} with {body.kwargs!r:.200} cannot be called: the embedded engine "
+            f"{body.method!r} with {body.kwargs!r:.200} cannot be called: the local engine "
             "knows reload_weights, with a weights_path"
         )
     await served.put_in(await served.receiver.loaded(Path(folder)), served.version)
@@ -92,6 +92,6 @@ async def call(request: web.Request) -> web.Response:
 async def no_adapters(request: web.Request) -> web.Response:
     """POST /v1/load_lora_adapter."""
     raise ConfigError(
-        "the embedded engine takes no adapters: publish them merged, "
+        "the local engine takes no adapters: publish them merged, "
         "VLLMPublisher(urls, lora_scaling=alpha / rank)"
     )

@@ -61,7 +61,7 @@ async def chat(request: web.Request) -> web.Response:
     served.require(body.model)
     if body.tools:
         raise ConfigError(
-            f"{len(body.tools)} tools were offered: the embedded engine reads no native tool "
+            f"{len(body.tools)} tools were offered: the local engine reads no native tool "
             "calls; use a policy that calls tools in text"
         )
     ids = _rendered(body, served)

@@ -58,7 +58,7 @@ async def server_info(request: web.Request) -> web.Response:
         "weight_transfer_config": {"backend": BACKEND},
         "device_config": {"device": weight.device.type},
     }
-    return reply({"engine": "embedded", "vllm_config": config})
+    return reply({"engine": "local", "vllm_config": config})
 
 
 async def metrics(request: web.Request) -> web.Response:

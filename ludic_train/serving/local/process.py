@@ -1,4 +1,4 @@
-"""The embedded sampler as a server in this process: loaded, served, and ended by a signal."""
+"""the local engine as a server in this process: loaded, served, and ended by a signal."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 LAST_WORDS_S = 0.2
 
 
-def serve_embedded(model: str, options: ServeOptions, threads: int | None) -> int:
+def serve_local(model: str, options: ServeOptions, threads: int | None) -> int:
     """Serve until Ctrl-C or SIGTERM; the exit code. Adapters are merged into their base.
 
     threads: that torch computes with on a CPU; None leaves that to torch.
@@ -65,7 +65,7 @@ async def _serve(served: Served, bound: socket.socket, options: ServeOptions) ->
     try:
         url = url_of(options.host, bound.getsockname()[1])
         weight = next(served.model.parameters())
-        print(f"ready  {url}  ({served.name}; embedded engine, {weight.device.type})", flush=True)
+        print(f"ready  {url}  ({served.name}; local engine, {weight.device.type})", flush=True)
         await stop.wait()
         print("stopping", flush=True)
     finally:

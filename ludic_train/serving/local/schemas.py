@@ -152,7 +152,7 @@ def check_neutral(body: msgspec.Struct) -> None:
         value: object = getattr(body, name)
         if value is not None and value not in NEUTRAL[name]:
             raise ConfigError(
-                f"{name}={value!r} is not offered: the embedded engine samples by temperature, "
+                f"{name}={value!r} is not offered: the local engine samples by temperature, "
                 "top_p, stop and seed, whole answers at once; serve with vLLM for more"
             )
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ludic_gym.types import Completion, FinishReason, Sampling
 from ludic_train.errors import ModelNotFound
-from ludic_train.inference.client import EmbeddedChatClient
+from ludic_train.inference.client import LocalChatClient
 from ludic_train.inference.scoring import Ranking, Scores
 from ludic_train.serving.local.params import ParamsReceiver
 from ludic_train.serving.local.request_gate import Aborted, Gate
@@ -72,13 +72,13 @@ class Served:
     version: str = UNNAMED
     counts: Counts = field(default_factory=Counts)
     started: int = field(default_factory=lambda: int(time.time()))
-    client: EmbeddedChatClient = field(init=False)
+    client: LocalChatClient = field(init=False)
     gate: Gate = field(init=False)
     receiver: ParamsReceiver = field(init=False)
     text_of: Callable[[int], str] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.client = EmbeddedChatClient(self.model, self.tokenizer)
+        self.client = LocalChatClient(self.model, self.tokenizer)
         self.gate = Gate(self.client.settled)
         self.receiver = ParamsReceiver(self.model)
         # The same few tokens are told again and again.
@@ -95,7 +95,7 @@ class Served:
         """A completion for each sampling, all of one version; waits while the server is paused.
 
         Those that a pause ended have no tokens, and the reason "abort".
-        Raises as `EmbeddedChatClient.continued` does.
+        Raises as `LocalChatClient.continued` does.
         """
         try:
             return await self.gate.let_in(lambda: self._all(prompt_ids, samplings, wanted))

@@ -41,6 +41,20 @@ def test_scales_by_hand(aggregation, expected):
         np.testing.assert_allclose(scale, row, rtol=1e-7)
 
 
+def test_rows_of_one_rollout_share_its_part():
+    # A rollout of three rows with 1, 3 and 2 tokens beside one of a single row with 3.
+    masks = [[0, 1, 0, 0], [1, 0, 1, 1], [0, 1, 1, 0], [0, 1, 1, 1]]
+    rows = [
+        golden.Row(np.array(mask, bool), "g", rollout)
+        for mask, rollout in zip(masks, ["a", "a", "a", ""], strict=True)
+    ]
+    # Each rollout has half of a sequence mean: 1/2 over its 6 tokens, 1/2 over its 3.
+    shares = [float(scale.sum()) for scale in sequence_mean(rows)]
+    assert shares == pytest.approx([1 / 12, 3 / 12, 2 / 12, 1 / 2])
+    # Two rollouts of at most 8 tokens.
+    assert {float(x) for scale in ConstantLength(8)(rows) for x in scale} == {1 / 16}
+
+
 @pytest.mark.parametrize("aggregation", ALL)
 def test_rows_without_action_tokens_count_nowhere(aggregation):
     padded = aggregation([EMPTY, *ROWS])

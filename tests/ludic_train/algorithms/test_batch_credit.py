@@ -4,9 +4,10 @@ import math
 import numpy as np
 import pytest
 from golden import losses as golden
+from trajectories import plain
+from trajectories import trajectory as rollout
 
 from ludic_gym.errors import ConfigError
-from ludic_gym.types import Completion, Decision, Rollout, Step, Task
 from ludic_train.algorithms.batch_credit import (
     BatchCenteredReturn,
     ExponentialAdvantage,
@@ -17,16 +18,9 @@ from ludic_train.algorithms.batch_credit import (
 from ludic_train.algorithms.credit import EpisodicReturn, GroupNormalizedReturn
 
 
-def rollout(*rewards, tokens=1, group="g", agent="agent"):
-    call = Completion(text="", finish_reason="stop", completion_ids=(7,) * tokens)
-    decision = Decision(action="x", completions=(call,))
-    steps = [Step(observation="", decision=decision, reward=r) for r in rewards]
-    return Rollout(task=Task(env_id="ludic/X-v0", group=group), steps=tuple(steps), agent=agent)
-
-
 def test_the_batch_baseline_is_the_mean_over_all_steps():
     # Returns 3, 2 and 1, whose mean is 2.
-    assert BatchCenteredReturn()([rollout(1, 2), rollout(1)]) == [[1.0, 0.0], [-1.0]]
+    assert plain(BatchCenteredReturn()([rollout(1, 2), rollout(1)])) == [[1.0, 0.0], [-1.0]]
 
 
 def test_whitened_returns_equal_the_published_ones():
@@ -44,8 +38,8 @@ def test_whitening_reaches_back_over_what_tools_say():
 
 
 def test_equal_returns_are_whitened_to_nothing():
-    assert TokenWhitenedReturn()([rollout(0.1 + 0.2), rollout(0.3)]) == [[0.0], [0.0]]
-    assert TokenWhitenedReturn()([rollout(1.0)]) == [[0.0]]
+    assert plain(TokenWhitenedReturn()([rollout(0.1 + 0.2), rollout(0.3)])) == [[0.0], [0.0]]
+    assert plain(TokenWhitenedReturn()([rollout(1.0)])) == [[0.0]]
 
 
 def test_exponential_advantages_are_cut_off():
@@ -60,29 +54,29 @@ def test_exponential_advantages_are_cut_off():
     ("tokens", "penalty"), [(16384, 0), (17408, -0.25), (18432, -0.5), (20480, -1), (99999, -1)]
 )
 def test_overlong_penalties_equal_the_published_ones(tokens, penalty):
-    assert OverlongPenalty(EpisodicReturn(), 20480, 4096).penalty(tokens) == penalty
+    assert OverlongPenalty(EpisodicReturn(), 20480, 4096).penalty(np.array([tokens])) == [penalty]
 
 
 def test_overlong_completions_lose_reward_before_credit():
     credit = OverlongPenalty(EpisodicReturn(), max_tokens=10, buffer=4)
     # 8 tokens are 2 of the 4 in the buffer, in both steps.
-    assert credit([rollout(1, 0, tokens=8)]) == [[0.0, 0.0]]
+    assert plain(credit([rollout(1, 0, tokens=8)])) == [[0.0, 0.0]]
 
 
 def test_each_seat_is_compared_with_its_own_past():
     credit = SeatBaselineReturn(decay=0.5)
     # The first batch starts each mean at its own: 0 for X, 1 for O.
     games = [rollout(1, agent="X"), rollout(-1, agent="X"), rollout(1, agent="O")]
-    assert credit(games) == [[1.0], [-1.0], [0.0]]
+    assert plain(credit(games)) == [[1.0], [-1.0], [0.0]]
     # X: 0 -> 0.5 -> -0.25; O stays at 1.
-    assert credit([rollout(1, agent="X"), rollout(0, agent="O")]) == [[1.25], [-1.0]]
+    assert plain(credit([rollout(1, agent="X"), rollout(0, agent="O")])) == [[1.25], [-1.0]]
 
 
 def test_seat_baselines_go_on_after_json():
     one, other = SeatBaselineReturn(), SeatBaselineReturn()
     one([rollout(0.3), rollout(1)])
     other.load_state_dict(json.loads(json.dumps(one.state_dict())))
-    assert other([rollout(0.7)]) == one([rollout(0.7)])
+    assert plain(other([rollout(0.7)])) == plain(one([rollout(0.7)]))
 
 
 @pytest.mark.parametrize(

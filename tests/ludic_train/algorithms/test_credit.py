@@ -6,9 +6,10 @@ import pytest
 from golden import losses as golden
 from hypothesis import given
 from hypothesis import strategies as st
+from trajectories import plain
+from trajectories import trajectory as rollout
 
 from ludic_gym.errors import ConfigError
-from ludic_gym.types import Decision, Rollout, Step, Task
 from ludic_train.algorithms.credit import (
     ConstantCredit,
     EpisodicReturn,
@@ -28,11 +29,6 @@ RELATIVE = [
 ]
 
 
-def rollout(*rewards, group="g", agent="agent"):
-    steps = [Step(observation="", decision=Decision(action="x"), reward=r) for r in rewards]
-    return Rollout(task=Task(env_id="ludic/X-v0", group=group), steps=tuple(steps), agent=agent)
-
-
 def golden_rollouts():
     pairs = zip(golden.INPUTS["reward"], golden.INPUTS["group"], strict=True)
     return [rollout(reward, group=str(group)) for reward, group in pairs]
@@ -40,16 +36,16 @@ def golden_rollouts():
 
 def test_return_to_go_is_discounted_step_by_step():
     # 4; 2 + 0.5 * 4 = 4; 1 + 0.5 * 4 = 3
-    assert MonteCarloReturn(gamma=0.5)([rollout(1, 2, 4)]) == [[3.0, 4.0, 4.0]]
-    assert MonteCarloReturn()([rollout(1, 2, 4), rollout(-1.0)]) == [[7.0, 6.0, 4.0], [-1.0]]
-    assert MonteCarloReturn(gamma=0)([rollout(1, 2, 4)]) == [[1.0, 2.0, 4.0]]
+    assert plain(MonteCarloReturn(gamma=0.5)([rollout(1, 2, 4)])) == [[3.0, 4.0, 4.0]]
+    assert plain(MonteCarloReturn()([rollout(1, 2, 4), rollout(-1.0)])) == [[7.0, 6.0, 4.0], [-1.0]]
+    assert plain(MonteCarloReturn(gamma=0)([rollout(1, 2, 4)])) == [[1.0, 2.0, 4.0]]
 
 
 def test_plain_assigners_by_hand():
     rollouts = [rollout(1, 2), rollout(-1.0)]
-    assert EpisodicReturn()(rollouts) == [[3.0, 3.0], [-1.0]]
-    assert PerStepReward()(rollouts) == [[1.0, 2.0], [-1.0]]
-    assert ConstantCredit(0.5)(rollouts) == [[0.5, 0.5], [0.5]]
+    assert plain(EpisodicReturn()(rollouts)) == [[3.0, 3.0], [-1.0]]
+    assert plain(PerStepReward()(rollouts)) == [[1.0, 2.0], [-1.0]]
+    assert plain(ConstantCredit(0.5)(rollouts)) == [[0.5, 0.5], [0.5]]
 
 
 @pytest.mark.parametrize(
@@ -70,18 +66,18 @@ def test_advantages_equal_the_published_ones(name, assigner):
 def test_group_statistics_by_hand():
     # returns 1 + 2, 0, 6: mean 3, deviations 0, -3, 3; std ddof=0 sqrt(6), ddof=1 3.
     group = [rollout(1, 2), rollout(0), rollout(6)]
-    assert GroupNormalizedReturn(eps=0)(group) == [[0.0, 0.0], [-1.0], [1.0]]
+    assert plain(GroupNormalizedReturn(eps=0)(group)) == [[0.0, 0.0], [-1.0], [1.0]]
     (_, (low,), (high,)) = GroupNormalizedReturn(ddof=0, eps=0)(group)
     assert (low, high) == pytest.approx((-3 / math.sqrt(6), 3 / math.sqrt(6)))
     # less the mean of the others: 3 - 3, 0 - 4.5, 6 - 1.5
-    assert LeaveOneOutReturn()(group) == [[0.0, 0.0], [-4.5], [4.5]]
+    assert plain(LeaveOneOutReturn()(group)) == [[0.0, 0.0], [-4.5], [4.5]]
 
 
 @pytest.mark.parametrize("assigner", RELATIVE, ids=repr)
 @pytest.mark.parametrize("returns", [(1.0, 1.0), (0.1 + 0.2, 0.3), (1e6, 1e6, 1e6)])
 def test_a_group_of_equal_returns_gets_exactly_zero(assigner, returns):
     weights = assigner([rollout(r) for r in returns])
-    assert weights == [[0.0]] * len(returns)
+    assert plain(weights) == [[0.0]] * len(returns)
 
 
 @pytest.mark.parametrize("assigner", RELATIVE, ids=repr)
@@ -103,7 +99,7 @@ def test_rollouts_without_a_group_are_not_compared(assigner):
 
 def test_players_of_a_match_are_compared_with_their_own_kind():
     match = [rollout(1, agent="X"), rollout(-1, agent="O")]
-    assert GroupNormalizedReturn()([*match, *match]) == [[0.0]] * 4
+    assert plain(GroupNormalizedReturn()([*match, *match])) == [[0.0]] * 4
     with pytest.raises(CreditError, match="single rollout of 'X'"):
         GroupNormalizedReturn()(match)
 
@@ -133,7 +129,7 @@ def test_order_does_not_matter(assigner, rewards, seed):
 def test_groups_do_not_see_each_other(assigner, rewards):
     apart = [[rollout(*r, group=str(g)) for r in group] for g, group in enumerate(rewards)]
     together = assigner([r for group in apart for r in group])
-    assert together == [weights for group in apart for weights in assigner(group)]
+    assert plain(together) == plain(weights for group in apart for weights in assigner(group))
 
 
 @pytest.mark.parametrize("assigner", RELATIVE, ids=repr)

@@ -9,7 +9,7 @@ from ludic_gym.errors import ConfigError
 from ludic_train.algorithms.aggregation import token_mean
 from ludic_train.algorithms.distillation import DistillationLoss
 from ludic_train.algorithms.kl import TokenKLLoss
-from ludic_train.algorithms.presets import make_distillation
+from ludic_train.algorithms.presets import distillation
 from ludic_train.sources.teacher import TaughtBatchSource
 from ludic_train.trainer.trainer import Trainer
 from ludic_train.types import REFERENCE, SAWBatch
@@ -43,8 +43,8 @@ def test_expected_gradient_on_two_tokens_is_that_of_the_divergence():
     known = golden.LossBatch(
         weight=torch.ones(2, dtype=torch.float64),
         scale=logprobs.detach().exp(),
-        row=torch.arange(2),
-        num_rows=2,
+        rollout=torch.arange(2),
+        num_rollouts=2,
         behavior_logprobs=logprobs.detach(),
         attachments={REFERENCE: teacher},
     )
@@ -57,7 +57,7 @@ async def test_a_student_comes_closer_to_its_teacher():
     student, teacher = tiny_model(0), tiny_model(1)
     frozen = copy.deepcopy(teacher.state_dict())
     trainer = Trainer(
-        student, make_distillation(), Fixed(random_rows(8)), cfg=settings(), reference=teacher
+        student, distillation(), Fixed(random_rows(8)), cfg=settings(), reference=teacher
     )
     distances = []
     await trainer.train(20, lambda version, m: distances.append(m["teacher_kl"].value))
@@ -76,12 +76,12 @@ async def test_a_source_can_ask_the_teacher():
     batch = await source.next_batch()
     assert all(item.attachments[REFERENCE] is item.behavior_logprobs for item in batch.items)
     assert source.state_dict() == {"at": 3}
-    trainer = Trainer(tiny_model(), make_distillation(), source, cfg=settings())
+    trainer = Trainer(tiny_model(), distillation(), source, cfg=settings())
     await trainer.train(1)
     assert trainer.version == 1
 
 
 async def test_without_a_teacher_there_is_nothing_to_learn():
-    trainer = Trainer(tiny_model(), make_distillation(), Fixed(random_rows(4)), cfg=settings())
+    trainer = Trainer(tiny_model(), distillation(), Fixed(random_rows(4)), cfg=settings())
     with pytest.raises(ConfigError, match="distillation compares with a reference model"):
         await trainer.train(1)

@@ -1,48 +1,31 @@
 import math
-from dataclasses import replace
 
 import pytest
+from trajectories import trajectory as rollout
 
 from ludic_gym.errors import ConfigError
-from ludic_gym.types import Completion, Decision, Rollout, Step, Task
 from ludic_train.algorithms.filters import (
     combine,
     drop_incomplete_completions,
     drop_parse_errors,
-    drop_stale,
     drop_truncated,
     drop_zero_variance_groups,
     keep_best,
 )
 
 
-def rollout(*rewards, group="g", agent="agent", truncated=False):
-    steps = [Step(observation="", decision=Decision(action="x"), reward=r) for r in rewards]
-    if steps:
-        steps[-1] = replace(steps[-1], truncated=truncated)
-    return Rollout(task=Task(env_id="ludic/X-v0", group=group), steps=tuple(steps), agent=agent)
-
-
-def decided(decision):
-    step = Step(observation="", decision=decision, reward=0.0)
-    return Rollout(task=Task(env_id="ludic/X-v0"), steps=(step,))
-
-
 def test_truncated_episodes_are_dropped():
-    whole, cut = rollout(1.0), rollout(1.0, truncated=True)
-    assert drop_truncated([cut, whole, rollout()]) == [whole, rollout()]
+    whole, cut, empty = rollout(1.0), rollout(1.0, truncated=True), rollout()
+    assert drop_truncated([cut, whole, empty]) == [whole, empty]
 
 
 def test_rollouts_with_an_unparsed_decision_are_dropped():
-    good, bad = decided(Decision(action="")), decided(Decision(action=None))
+    good, bad = rollout(0.0), rollout(0.0, 0.0, parsed=False)
     assert drop_parse_errors([good, bad]) == [good]
 
 
 def test_rollouts_with_a_cut_off_completion_are_dropped():
-    stop = Completion(text="a", finish_reason="stop")
-    length = Completion(text="a", finish_reason="length")
-    good = decided(Decision(action="x", completions=(stop, stop)))
-    bad = decided(Decision(action="x", completions=(length, stop)))
+    good, bad = rollout(0.0, 0.0), rollout(0.0, cut=True)
     assert drop_incomplete_completions([bad, good]) == [good]
 
 
@@ -93,15 +76,6 @@ def test_combine_applies_from_left_to_right():
 def test_an_impossible_tolerance_is_refused(tolerance):
     with pytest.raises(ConfigError, match="tolerance"):
         drop_zero_variance_groups(tolerance)
-
-
-def test_rollouts_of_old_params_are_dropped():
-    def sampled_at(*versions):
-        calls = [Completion(text="", finish_reason="stop", policy_version=v) for v in versions]
-        return decided(Decision(action="x", completions=tuple(calls)))
-
-    fresh, half, old, recorded = sampled_at(5, 7), sampled_at(4, 7), sampled_at(1), sampled_at(None)
-    assert drop_stale(lambda: 7, 2)([fresh, half, old, recorded]) == [fresh, recorded]
 
 
 def test_the_best_of_each_group_are_kept_in_order_if_they_earned_enough():

@@ -34,8 +34,8 @@ def test_expected_gradient_on_policy_is_that_of_the_divergence(loss):
     known = LossBatch(
         weight=torch.zeros(2, dtype=torch.float64),
         scale=logprobs.detach().exp(),
-        row=torch.arange(2),
-        num_rows=2,
+        rollout=torch.arange(2),
+        num_rollouts=2,
         behavior_logprobs=logprobs.detach(),
         attachments={REFERENCE: reference},
     )

@@ -44,8 +44,8 @@ def one_token(logprob=-1.0, behavior=-1.0, weight=1.0, entropy=0.0, dtype=torch.
     known = LossBatch(
         weight=torch.tensor([weight], dtype=dtype),
         scale=torch.ones(1, dtype=dtype),
-        row=torch.zeros(1, dtype=torch.int64),
-        num_rows=1,
+        rollout=torch.zeros(1, dtype=torch.int64),
+        num_rollouts=1,
         behavior_logprobs=torch.tensor([behavior], dtype=dtype),
     )
     return out, known
@@ -124,7 +124,7 @@ def test_an_empty_micro_batch_gives_zero_and_can_be_differentiated(loss):
     none = torch.zeros(0)
     out = TokenLogprobs(logprobs=none.clone().requires_grad_(), entropy=none.requires_grad_())
     row = torch.zeros(0, dtype=torch.int64)
-    known = LossBatch(weight=none, scale=none, row=row, num_rows=1, behavior_logprobs=none)
+    known = LossBatch(weight=none, scale=none, rollout=row, num_rollouts=1, behavior_logprobs=none)
     value, metrics = loss(out, known)
     value.backward()
     assert value.item() == 0.0
@@ -144,7 +144,7 @@ def test_precision_in_is_precision_out(loss, dtype):
 def test_micro_batches_of_whole_rows_add_up_for_losses_that_look_at_rows(cut):
     known = golden.batch(sequence_mean)
     value, grad = golden.value_and_grad(GSPO, known)
-    chosen = torch.tensor(cut)[known.row]
+    chosen = torch.tensor(cut)[known.rollout]
     total, split = 0.0, torch.zeros_like(grad)
     for index in (chosen.nonzero().flatten(), (~chosen).nonzero().flatten()):
         lp = golden.tokens("new_logp")[index].requires_grad_()

@@ -35,20 +35,20 @@ from ludic_train.algorithms.losses import (
     TokenClippedSurrogateLoss,
 )
 from ludic_train.algorithms.presets import (
-    make_awr,
-    make_cispo,
-    make_dapo,
-    make_dr_grpo,
-    make_grpo,
-    make_gspo,
-    make_ppo,
-    make_reinforce,
-    make_reinforce_baseline,
-    make_reinforce_plus_plus,
-    make_rloo,
-    make_scalerl,
-    make_self_play,
-    make_sft,
+    awr,
+    cispo,
+    dapo,
+    dr_grpo,
+    grpo,
+    gspo,
+    ppo,
+    reinforce,
+    reinforce_baseline,
+    reinforce_plus_plus,
+    rloo,
+    scalerl,
+    self_play,
+    sft,
 )
 from ludic_train.algorithms.value_head import GAE, ValueLoss
 from ludic_train.types import RETURNS, REWARDS, VALUES, LossBatch, TokenLogprobs
@@ -58,41 +58,41 @@ CLIPPED = TokenClippedSurrogateLoss(0.2, 0.2)
 
 
 def test_reinforce_sets_what_its_docstring_says():
-    algo = make_reinforce(gamma=0.9, max_ratio=2.0)
-    assert algo.credit_assigner == MonteCarloReturn(0.9)
+    algo = reinforce(gamma=0.9, max_ratio=2.0)
+    assert algo.credit == MonteCarloReturn(0.9)
     assert algo.loss == ReinforceLoss(2.0)
-    assert (algo.aggregation, algo.preprocess) == (token_mean, None)
+    assert (algo.aggregation, algo.filter) == (token_mean, None)
 
 
 def test_grpo_sets_what_its_docstring_says():
-    algo = make_grpo(clip=0.3, dual_clip=3.0, entropy=0.01)
-    assert algo.credit_assigner == GroupNormalizedReturn()
+    algo = grpo(clip=0.3, dual_clip=3.0, entropy=0.01)
+    assert algo.credit == GroupNormalizedReturn()
     clipped = TokenClippedSurrogateLoss(0.3, 0.3, 3.0)
     assert algo.loss == CompositeLoss((clipped, EntropyBonus(0.01)))
     assert algo.aggregation is sequence_mean
-    assert algo.preprocess is not None
+    assert algo.filter is not None
 
 
 def test_sft_sets_what_its_docstring_says():
-    algo = make_sft()
-    assert algo.credit_assigner == ConstantCredit(1.0)
+    algo = sft()
+    assert algo.credit == ConstantCredit(1.0)
     assert algo.loss == MaskedCausalLMCrossEntropyLoss()
 
 
 ON_POLICY = [
-    make_reinforce(),
-    make_reinforce(max_ratio=2.0),
-    make_reinforce_baseline(),
-    make_reinforce_plus_plus(),
-    make_grpo(),
-    make_dr_grpo(max_tokens=1),
-    make_dapo(max_tokens=1, buffer=1),
-    make_gspo(),
-    make_cispo(),
-    make_scalerl(),
-    make_rloo(),
-    make_self_play(),
-    make_ppo(),
+    reinforce(),
+    reinforce(max_ratio=2.0),
+    reinforce_baseline(),
+    reinforce_plus_plus(),
+    grpo(),
+    dr_grpo(max_tokens=1),
+    dapo(max_tokens=1, buffer=1),
+    gspo(),
+    cispo(),
+    scalerl(),
+    rloo(),
+    self_play(),
+    ppo(),
 ]
 
 
@@ -108,8 +108,8 @@ def test_expected_gradient_on_a_two_token_policy_is_the_policy_gradient(algo):
     known = LossBatch(
         weight=torch.tensor([0.0, 1.0], dtype=torch.float64) - 0.3,
         scale=probabilities,
-        row=torch.arange(2),
-        num_rows=2,
+        rollout=torch.arange(2),
+        num_rollouts=2,
         behavior_logprobs=logprobs.detach(),
     )
     for name in (VALUES, RETURNS):
@@ -123,59 +123,59 @@ def test_expected_gradient_on_a_two_token_policy_is_the_policy_gradient(algo):
 @pytest.mark.parametrize(
     ("algo", "credit", "loss", "aggregation"),
     [
-        (make_reinforce_baseline(), BatchCenteredReturn(), ReinforceLoss(), token_mean),
-        (make_reinforce_plus_plus(), TokenWhitenedReturn(), CLIPPED, token_mean),
-        (make_rloo(), LeaveOneOutReturn(), ReinforceLoss(), ConstantLength(1)),
-        (make_dr_grpo(max_tokens=7), CENTRED, CLIPPED, ConstantLength(7)),
+        (reinforce_baseline(), BatchCenteredReturn(), ReinforceLoss(), token_mean),
+        (reinforce_plus_plus(), TokenWhitenedReturn(), CLIPPED, token_mean),
+        (rloo(), LeaveOneOutReturn(), ReinforceLoss(), ConstantLength(1)),
+        (dr_grpo(max_tokens=7), CENTRED, CLIPPED, ConstantLength(7)),
         (
-            make_dapo(max_tokens=9, buffer=3),
+            dapo(max_tokens=9, buffer=3),
             OverlongPenalty(GroupNormalizedReturn(), 9, 3),
             TokenClippedSurrogateLoss(0.2, 0.28),
             token_mean,
         ),
         (
-            make_gspo(),
+            gspo(),
             GroupNormalizedReturn(),
             SequenceClippedSurrogateLoss(3e-4, 4e-4),
             sequence_mean,
         ),
-        (make_cispo(), GroupNormalizedReturn(), CISPOLoss(0.0, 5.0), token_mean),
-        (make_scalerl(), HybridNormalizedReturn(), CISPOLoss(0.0, 5.0), prompt_mean),
-        (make_ppo(), PerStepReward(), CompositeLoss((CLIPPED, ValueLoss(0.5, 0.2))), token_mean),
-        (make_awr(), ExponentialAdvantage(CENTRED), MaskedCausalLMCrossEntropyLoss(), token_mean),
-        (make_self_play(), SeatBaselineReturn(0.95), ReinforceLoss(), sequence_mean),
+        (cispo(), GroupNormalizedReturn(), CISPOLoss(0.0, 5.0), token_mean),
+        (scalerl(), HybridNormalizedReturn(), CISPOLoss(0.0, 5.0), prompt_mean),
+        (ppo(), PerStepReward(), CompositeLoss((CLIPPED, ValueLoss(0.5, 0.2))), token_mean),
+        (awr(), ExponentialAdvantage(CENTRED), MaskedCausalLMCrossEntropyLoss(), token_mean),
+        (self_play(), SeatBaselineReturn(0.95), ReinforceLoss(), sequence_mean),
     ],
     ids=lambda value: getattr(value, "name", ""),
 )
 def test_presets_set_what_their_docstrings_say(algo, credit, loss, aggregation):
-    assert algo.credit_assigner == credit
+    assert algo.credit == credit
     assert algo.loss == loss
     assert algo.aggregation == aggregation
 
 
 def test_presets_that_play_differently_say_so():
-    assert make_dapo(max_tokens=2, buffer=1).full_batches
-    scalerl = make_scalerl()
-    assert (scalerl.retire_at, scalerl.max_lag) == (0.9, 8)
-    ppo = make_ppo(lam=0.9)
-    assert (ppo.attach, ppo.refine) == ({VALUES, REWARDS}, GAE(1.0, 0.9))
+    assert dapo(max_tokens=2, buffer=1).full_batches
+    recipe = scalerl()
+    assert (recipe.retire_at, recipe.max_lag) == (0.9, 8)
+    critic = ppo(lam=0.9)
+    assert (critic.attach, critic.refine) == ({VALUES, REWARDS}, GAE(1.0, 0.9))
 
 
 def test_imitation_by_advantage_moves_towards_the_better_token():
     # Two rollouts of a group, one per token, rewards 0 and 1: weights exp(-0.5) and exp(0.5).
     # Summed over both, the gradient of -sum_i w_i lp_i / 2 is (w_0 p - w_1 (1 - p)) / 2.
-    algo = make_awr()
+    algo = awr()
     steps = [Step(observation="", decision=Decision(action="x"), reward=r) for r in (0.0, 1.0)]
     task = Task(env_id="ludic/X-v0", group="g")
-    (w0,), (w1,) = algo.credit_assigner([Rollout(task=task, steps=(step,)) for step in steps])
+    (w0,), (w1,) = algo.credit([Rollout(task=task, steps=(step,)) for step in steps])
     z = torch.tensor(0.4, dtype=torch.float64, requires_grad=True)
     p = torch.sigmoid(z)
     logprobs = torch.stack([torch.log1p(-p), torch.log(p)])
     known = LossBatch(
         weight=torch.tensor([w0, w1], dtype=torch.float64),
         scale=torch.full((2,), 0.5, dtype=torch.float64),
-        row=torch.arange(2),
-        num_rows=2,
+        rollout=torch.arange(2),
+        num_rollouts=2,
     )
     loss, _ = algo.loss(TokenLogprobs(logprobs=logprobs, entropy=logprobs), known)
     (grad,) = torch.autograd.grad(loss, z)

@@ -13,7 +13,7 @@ from ludic_gym.errors import ConfigError
 from ludic_train.algorithms.kl import TokenKLLoss
 from ludic_train.algorithms.losses import CompositeLoss, TokenClippedSurrogateLoss
 from ludic_train.algorithms.off_policy import Corrected, TokenTruncation
-from ludic_train.algorithms.presets import make_grpo
+from ludic_train.algorithms.presets import grpo
 from ludic_train.trainer.forward import forward
 from ludic_train.trainer.microbatches import plan_update
 from ludic_train.trainer.prepare import prepared, reference_model
@@ -21,12 +21,12 @@ from ludic_train.trainer.trainer import Trainer
 from ludic_train.types import PROXIMAL, REFERENCE, SAWBatch
 
 KL = replace(
-    make_grpo(),
+    grpo(),
     loss=CompositeLoss((TokenClippedSurrogateLoss(), TokenKLLoss(0.1))),
     attach=frozenset({REFERENCE}),
 )
 DECOUPLED = replace(
-    make_grpo(),
+    grpo(),
     loss=Corrected(TokenClippedSurrogateLoss(0.2, 0.2), TokenTruncation(2.0)),
     attach=frozenset({PROXIMAL}),
 )

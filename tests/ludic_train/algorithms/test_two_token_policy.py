@@ -20,22 +20,22 @@ import torch
 
 from ludic_gym.types import Completion, Decision, Rollout, Step, Task
 from ludic_train.algorithms.presets import (
-    make_awr,
-    make_cispo,
-    make_dapo,
-    make_distillation,
-    make_dr_grpo,
-    make_grpo,
-    make_gspo,
-    make_ppo,
-    make_reinforce,
-    make_reinforce_baseline,
-    make_reinforce_plus_plus,
-    make_rejection_sampling,
-    make_rloo,
-    make_scalerl,
-    make_self_play,
-    make_sft,
+    awr,
+    cispo,
+    dapo,
+    distillation,
+    dr_grpo,
+    grpo,
+    gspo,
+    ppo,
+    reinforce,
+    reinforce_baseline,
+    reinforce_plus_plus,
+    rejection_sampling,
+    rloo,
+    scalerl,
+    self_play,
+    sft,
 )
 from ludic_train.rows import items_from
 from ludic_train.trainer.forward import loss_batch
@@ -76,10 +76,10 @@ def attached(item):
 def gradient(algo, tokens, sampled_with):
     """Of the loss with respect to z, for one outcome."""
     rollouts = [rollout(token, sampled_with) for token in tokens]
-    kept = algo.preprocess(rollouts) if algo.preprocess else rollouts
+    kept = algo.filter(rollouts) if algo.filter else rollouts
     if not kept:
         return 0.0
-    rows = items_from(kept, algo.credit_assigner(kept), rewards=REWARDS in algo.attach)
+    rows = items_from(kept, algo.credit(kept), rewards=REWARDS in algo.attach)
     rows = [attached(row) for row in rows]
     rows = algo.refine(rows) if algo.refine else rows
     ((micro_batch,),) = plan_update(rows, token_budget=100, aggregation=algo.aggregation)
@@ -118,25 +118,25 @@ BEST = (1 - Q**N) * Q
 DISTILLED = -P * Q * (Z - math.log(TEACHER / (1 - TEACHER)))
 
 PRESETS = {
-    "reinforce": (make_reinforce, PLAIN),
-    "reinforce, truncated": (lambda: make_reinforce(max_ratio=2.0), PLAIN),
-    "baseline": (make_reinforce_baseline, CENTRED),
-    "reinforce++": (make_reinforce_plus_plus, BY_STD),
-    "rloo": (make_rloo, PLAIN),
-    "grpo": (make_grpo, BY_STD),
-    "grpo, dual clip": (lambda: make_grpo(dual_clip=3.0), BY_STD),
-    "dr_grpo": (lambda: make_dr_grpo(max_tokens=1), CENTRED),
-    "dapo": (lambda: make_dapo(max_tokens=8, buffer=4), BY_STD),
-    "gspo": (make_gspo, BY_STD),
-    "cispo": (make_cispo, BY_STD),
-    "scalerl": (make_scalerl, BY_BATCH_STD),
-    "ppo": (make_ppo, BY_STD),
-    "self_play": (make_self_play, CENTRED),
-    "awr": (make_awr, AWR),
-    "rejection_sampling": (make_rejection_sampling, BEST),
-    "distillation": (make_distillation, DISTILLED),
+    "reinforce": (reinforce, PLAIN),
+    "reinforce, truncated": (lambda: reinforce(max_ratio=2.0), PLAIN),
+    "baseline": (reinforce_baseline, CENTRED),
+    "reinforce++": (reinforce_plus_plus, BY_STD),
+    "rloo": (rloo, PLAIN),
+    "grpo": (grpo, BY_STD),
+    "grpo, dual clip": (lambda: grpo(dual_clip=3.0), BY_STD),
+    "dr_grpo": (lambda: dr_grpo(max_tokens=1), CENTRED),
+    "dapo": (lambda: dapo(max_tokens=8, buffer=4), BY_STD),
+    "gspo": (gspo, BY_STD),
+    "cispo": (cispo, BY_STD),
+    "scalerl": (scalerl, BY_BATCH_STD),
+    "ppo": (ppo, BY_STD),
+    "self_play": (self_play, CENTRED),
+    "awr": (awr, AWR),
+    "rejection_sampling": (rejection_sampling, BEST),
+    "distillation": (distillation, DISTILLED),
     # Imitating oneself teaches nothing.
-    "sft": (make_sft, 0.0),
+    "sft": (sft, 0.0),
 }
 
 
@@ -149,11 +149,11 @@ def test_the_expected_gradient_of_a_preset_is_the_one_worked_out(name):
 @pytest.mark.parametrize(
     ("make_algo", "ascent"),
     [
-        (lambda: make_reinforce(max_ratio=5.0), PLAIN),
-        (lambda: make_rloo(max_ratio=5.0), PLAIN),
-        (lambda: make_dr_grpo(max_tokens=1, clip=0.9), CENTRED),
-        (lambda: make_distillation(max_ratio=5.0), DISTILLED),
-        (make_sft, 0.5 - P),
+        (lambda: reinforce(max_ratio=5.0), PLAIN),
+        (lambda: rloo(max_ratio=5.0), PLAIN),
+        (lambda: dr_grpo(max_tokens=1, clip=0.9), CENTRED),
+        (lambda: distillation(max_ratio=5.0), DISTILLED),
+        (sft, 0.5 - P),
     ],
     ids=["reinforce", "rloo", "dr_grpo", "distillation", "sft"],
 )

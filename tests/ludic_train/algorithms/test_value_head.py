@@ -7,7 +7,7 @@ from golden import losses as golden
 from two_ranks.learning import random_rows, settings, tiny_model
 
 from ludic_train.algorithms.aggregation import token_mean
-from ludic_train.algorithms.presets import make_ppo
+from ludic_train.algorithms.presets import ppo
 from ludic_train.algorithms.value_head import (
     GAE,
     ValueLoss,
@@ -80,7 +80,7 @@ def test_advantages_by_hand():
 def test_rows_without_values_are_refused():
     item = row([1.0], [0.0], [0, 1])
     item = replace(item, attachments={REWARDS: item.attachments[REWARDS]})
-    with pytest.raises(MissingAttachment, match="make_ppo"):
+    with pytest.raises(MissingAttachment, match="ppo"):
         GAE()([item])
 
 
@@ -122,7 +122,7 @@ async def test_ppo_learns_what_a_state_is_worth():
 
     cfg = replace(settings(), lr=3e-3, epochs=2)
     errors = []
-    trainer = Trainer(model, make_ppo(), Fixed(), cfg=cfg)
+    trainer = Trainer(model, ppo(), Fixed(), cfg=cfg)
     await trainer.train(60, lambda version, m: errors.append(m["value_error"].value))
     assert errors[0] == pytest.approx(1.0, abs=0.1)
     assert errors[-1] < 0.1

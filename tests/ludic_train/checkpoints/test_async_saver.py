@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file
 from two_ranks.learning import random_rows, settings, tiny_model, tokenizer
 
-from ludic_train.algorithms.presets import make_sft
+from ludic_train.algorithms.presets import sft
 from ludic_train.checkpoints.async_saver import BackgroundSaver
 from ludic_train.checkpoints.manager import CheckpointManager
 from ludic_train.checkpoints.training_state import resume_training
@@ -20,7 +20,7 @@ from ludic_train.trainer.trainer import Trainer
 
 def new_trainer():
     source = OfflineBatchSource(random_rows(8), batch_size=8)
-    return Trainer(tiny_model(), make_sft(), source, cfg=settings())
+    return Trainer(tiny_model(), sft(), source, cfg=settings())
 
 
 def params_of(trainer):

@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from two_ranks.learning import random_rows, settings, tiny_model, tokenizer
 
-from ludic_train.algorithms.presets import make_sft
+from ludic_train.algorithms.presets import sft
 from ludic_train.checkpoints.export import export_params
 from ludic_train.checkpoints.manager import CheckpointManager
 from ludic_train.checkpoints.sharded import (
@@ -63,7 +63,7 @@ def test_whoever_waits_for_parts_that_never_come_is_told_whose(tmp_path):
 
 def new_trainer(model):
     source = OfflineBatchSource(random_rows(8), batch_size=8)
-    return Trainer(model, make_sft(), source, cfg=settings())
+    return Trainer(model, sft(), source, cfg=settings())
 
 
 async def test_what_a_killed_run_of_more_ranks_left_is_not_read(tmp_path):

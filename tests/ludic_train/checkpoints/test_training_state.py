@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file
 from two_ranks.learning import random_rows, relative_error, settings, tiny_model, tokenizer
 
-from ludic_train.algorithms.presets import make_grpo, make_ppo
+from ludic_train.algorithms.presets import grpo, ppo
 from ludic_train.algorithms.value_head import add_value_head
 from ludic_train.checkpoints.manager import CheckpointManager
 from ludic_train.checkpoints.training_state import resume_training, save_training
@@ -127,7 +127,7 @@ def go_on_alone(straight, killed, expected):
 
 def new_trainer():
     source = OfflineBatchSource(random_rows(20), batch_size=8, seed=1)
-    return Trainer(tiny_model(), make_grpo(), source, cfg=settings(60))
+    return Trainer(tiny_model(), grpo(), source, cfg=settings(60))
 
 
 def save(manager, trainer, **options):
@@ -147,7 +147,7 @@ async def test_a_value_head_goes_on_too(tmp_path):
         add_value_head(model)
         rows = [replace(row, attachments={REWARDS: row.weight}) for row in random_rows(8)]
         source = OfflineBatchSource(rows, batch_size=8)
-        return Trainer(model, make_ppo(), source, cfg=settings())
+        return Trainer(model, ppo(), source, cfg=settings())
 
     manager, straight, again = CheckpointManager(tmp_path), with_critic(0), with_critic(1)
     await straight.train(2)

@@ -7,8 +7,8 @@ import torch
 
 from ludic_gym.errors import ClientError, ConfigError
 from ludic_gym.types import Message, Sampling
-from ludic_train.errors import PromptTooLong, SamplerError, UnsupportedModel
-from ludic_train.inference.client import EmbeddedChatClient
+from ludic_train.errors import EngineError, PromptTooLong, UnsupportedModel
+from ludic_train.inference.client import LocalChatClient
 from ludic_train.models.chat_template import render_chat
 
 
@@ -36,7 +36,7 @@ async def turns(client, texts, seed):
 
 @pytest.fixture
 def client(model, tokenizer):
-    return EmbeddedChatClient(model, tokenizer, max_batch_size=16)
+    return LocalChatClient(model, tokenizer, max_batch_size=16)
 
 
 async def test_a_completion_tells_what_was_asked_and_sampled(client, tokenizer):
@@ -62,10 +62,10 @@ def test_runs_repeat_bit_for_bit_on_one_event_loop_after_another(model, tokenize
         dialogs = (turns(client, ["a", "bc", "1 2"], seed) for seed in range(20))
         return await asyncio.gather(*dialogs)
 
-    client = EmbeddedChatClient(model, tokenizer, max_batch_size=16)
+    client = LocalChatClient(model, tokenizer, max_batch_size=16)
     first = asyncio.run(play(client))
     assert asyncio.run(play(client)) == first
-    assert asyncio.run(play(EmbeddedChatClient(model, tokenizer, max_batch_size=16))) == first
+    assert asyncio.run(play(LocalChatClient(model, tokenizer, max_batch_size=16))) == first
 
 
 async def test_a_changed_model_is_sampled_from_at_the_next_request(model, client):
@@ -92,7 +92,7 @@ async def test_without_a_seed_no_two_completions_repeat_and_each_tells_its_seed(
 async def test_equal_clients_draw_equal_seeds(model, tokenizer):
     drawn = []
     for seed in (1, 1, 2):
-        client = EmbeddedChatClient(model, tokenizer, seed=seed)
+        client = LocalChatClient(model, tokenizer, seed=seed)
         completions = await asyncio.gather(*asked(client, 3, seed=None))
         drawn.append([completion.sampling.seed for completion in completions])
     assert drawn[0] == drawn[1] != drawn[2]
@@ -131,7 +131,7 @@ async def test_a_prompt_that_does_not_fit_is_refused_and_the_others_are_served(c
 
 
 async def test_long_dialogs_are_rendered_like_short_ones(model, tokenizer):
-    client = EmbeddedChatClient(model, tokenizer)
+    client = LocalChatClient(model, tokenizer)
     for text in ("5", "number " * 80):
         for _ in range(2):
             completion = await client.complete(user(text), Sampling(seed=0, max_tokens=1))
@@ -172,7 +172,7 @@ async def test_a_broken_model_fails_everybody_who_waits_and_nobody_hangs(model, 
     weight = model.model.norm.weight.data.clone()
     model.model.norm.weight.data.fill_(torch.nan)
     answers = await asyncio.gather(*asked(client, 40), return_exceptions=True)
-    assert all(isinstance(answer, SamplerError) for answer in answers)
+    assert all(isinstance(answer, EngineError) for answer in answers)
     assert "not finite" in str(answers[0])
     model.model.norm.weight.data.copy_(weight)
     assert all(c.logprobs for c in await asyncio.gather(*asked(client, 40)))
@@ -183,7 +183,7 @@ async def test_an_error_inside_the_model_is_the_cause_of_what_they_get(model, cl
         raise RuntimeError("out of memory")
 
     hook = model.lm_head.register_forward_pre_hook(fail)
-    with pytest.raises(SamplerError, match="sampling failed: out of memory") as error:
+    with pytest.raises(EngineError, match="sampling failed: out of memory") as error:
         await client.complete(user(), Sampling(seed=0, max_tokens=2))
     assert isinstance(error.value.__cause__, RuntimeError)
     hook.remove()
@@ -191,7 +191,7 @@ async def test_an_error_inside_the_model_is_the_cause_of_what_they_get(model, cl
 
 
 async def test_a_cancelled_request_makes_room_and_the_others_do_not_notice(model, tokenizer):
-    client = EmbeddedChatClient(model, tokenizer, max_batch_size=2)
+    client = LocalChatClient(model, tokenizer, max_batch_size=2)
     expected = await asyncio.gather(*asked(client, 6))
     endless = [
         asyncio.create_task(
@@ -258,7 +258,7 @@ async def test_a_second_event_loop_at_the_same_time_is_refused(client):
     def elsewhere():
         asyncio.run(client.complete(user(), Sampling(seed=2, max_tokens=2)))
 
-    with pytest.raises(SamplerError, match="another event loop"):
+    with pytest.raises(EngineError, match="another event loop"):
         await asyncio.to_thread(elsewhere)
     await waiting
 
@@ -266,10 +266,10 @@ async def test_a_second_event_loop_at_the_same_time_is_refused(client):
 def test_an_unsupported_model_or_batch_size_is_refused_at_construction(model, tokenizer):
     model.config.model_type = "gpt2"
     with pytest.raises(UnsupportedModel):
-        EmbeddedChatClient(model, tokenizer)
+        LocalChatClient(model, tokenizer)
     model.config.model_type = "qwen3"
     with pytest.raises(ConfigError, match="max_batch_size=0"):
-        EmbeddedChatClient(model, tokenizer, max_batch_size=0)
+        LocalChatClient(model, tokenizer, max_batch_size=0)
 
 
 async def test_tokens_are_continued_as_the_dialog_they_render_is(client, tokenizer):

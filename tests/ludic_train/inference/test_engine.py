@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from ludic_gym.types import Sampling
-from ludic_train.errors import SamplerError
+from ludic_train.errors import EngineError
 from ludic_train.inference import engine as engine_module
 from ludic_train.inference.engine import Engine, stop_ids
 from ludic_train.inference.requests import Request
@@ -247,7 +247,7 @@ def test_a_diverged_model_is_an_error_and_the_engine_recovers_after_a_reset(make
     weight = model.model.norm.weight.data.clone()
     model.model.norm.weight.data.fill_(torch.nan)
     engine.add(each)
-    with pytest.raises(SamplerError, match="not finite"):
+    with pytest.raises(EngineError, match="not finite"):
         engine.advance()
     model.model.norm.weight.data.copy_(weight)
     engine.reset()

@@ -8,7 +8,7 @@ from ludic_gym.policies.parsed import Parsed
 from ludic_gym.prompts import count_rows
 from ludic_gym.rollout.episodes import run_episodes
 from ludic_gym.types import Sampling, Task
-from ludic_train.inference.client import EmbeddedChatClient
+from ludic_train.inference.client import LocalChatClient
 from ludic_train.models.logprobs import action_logprobs
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
@@ -46,7 +46,7 @@ def model_and_tokenizer():
 
 
 async def test_the_turns_of_a_dialog_make_one_row_whatever_bytes_were_sampled():
-    client = EmbeddedChatClient(*model_and_tokenizer())
+    client = LocalChatClient(*model_and_tokenizer())
     rollouts = await played(client)
     rows = count_rows(rollouts)
     assert (rows.calls, rows.rows, rows.splits) == (20 * TURNS, 20, 0)
@@ -54,7 +54,7 @@ async def test_the_turns_of_a_dialog_make_one_row_whatever_bytes_were_sampled():
 
 
 async def test_a_context_that_rewrites_history_splits_rows_and_is_counted():
-    client = EmbeddedChatClient(*model_and_tokenizer())
+    client = LocalChatClient(*model_and_tokenizer())
 
     class Forgetful(FullDialog):
         def messages(self):
@@ -69,7 +69,7 @@ async def test_a_context_that_rewrites_history_splits_rows_and_is_counted():
 
 async def test_the_log_probs_of_merged_rows_are_those_of_the_trainer():
     model, tokenizer = model_and_tokenizer()
-    rollouts = await played(EmbeddedChatClient(model, tokenizer))
+    rollouts = await played(LocalChatClient(model, tokenizer))
     items = items_from(rollouts, [[1.0] * len(r.steps) for r in rollouts])
     ((micro,),) = plan_update(items, token_budget=10**6)
     arrays = (micro.input_ids, micro.row, micro.column, micro.temperature)

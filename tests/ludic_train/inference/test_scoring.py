@@ -9,7 +9,7 @@ import torch
 from ludic_gym.errors import ConfigError
 from ludic_gym.types import Sampling
 from ludic_train.errors import PromptTooLong
-from ludic_train.inference.client import EmbeddedChatClient
+from ludic_train.inference.client import LocalChatClient
 from ludic_train.inference.scoring import ROWS, Ranking
 
 IDS = [5, 6, 7, 8, 9, 10]
@@ -17,7 +17,7 @@ IDS = [5, 6, 7, 8, 9, 10]
 
 @pytest.fixture
 def client(model, tokenizer):
-    return EmbeddedChatClient(model, tokenizer)
+    return LocalChatClient(model, tokenizer)
 
 
 @pytest.mark.parametrize("first", [1, 4])

@@ -13,17 +13,17 @@ from ludic_gym.contexts import LatestObservation
 from ludic_gym.errors import ClientError, ConfigError
 from ludic_gym.policies.chat import ChatPolicy
 from ludic_gym.types import Sampling, Task
-from ludic_train.algorithms.presets import make_grpo, make_reinforce, make_scalerl
+from ludic_train.algorithms.presets import grpo, reinforce, scalerl
 from ludic_train.errors import ActorError, QueueUnavailable
 from ludic_train.metrics import Stat, Total
 from ludic_train.pipeline.actor import ActorOptions, run_pipeline_actor
 from ludic_train.pipeline.codec import group_from_bytes
 from ludic_train.pipeline.queues.base import Progress, Trained, TrainerReport
-from ludic_train.pipeline.queues.sqlite import SpoolQueue
+from ludic_train.pipeline.queues.sqlite import SQLiteQueue
 
 PAIRS = ActorOptions(group_size=2, concurrency=4, beat_s=0.05)
 # As DAPO does.
-REPLACING = replace(make_grpo(), full_batches=True)
+REPLACING = replace(grpo(), full_batches=True)
 WANTED = TrainerReport(version=0, groups_per_batch=2, max_lag=1)
 
 
@@ -41,14 +41,14 @@ class Plays:
 
     def __init__(self, script=some_number, *, algo=None, tasks=None, options=PAIRS, queue=None):
         self.version = 0
-        self.queue = queue or SpoolQueue()
+        self.queue = queue or SQLiteQueue()
         self.client = ScriptedClient(script)
         self.stop = asyncio.Event()
         self.task = asyncio.create_task(
             run_pipeline_actor(
                 sums() if tasks is None else tasks,
                 lambda env: ChatPolicy(self.client, LatestObservation(), system_prompt=""),
-                algo or make_reinforce(),
+                algo or reinforce(),
                 self.queue,
                 self.refresh,
                 options,
@@ -286,7 +286,7 @@ async def test_a_server_that_stays_away_ends_the_actor_with_its_error():
 
 
 async def test_a_queue_that_comes_back_finds_the_actor_waiting():
-    class Shaky(SpoolQueue):
+    class Shaky(SQLiteQueue):
         calls = 0
 
         async def push(self, key, data):
@@ -309,7 +309,7 @@ async def test_a_queue_that_comes_back_finds_the_actor_waiting():
 
 @pytest.mark.parametrize("answers", [0, 1])
 async def test_an_actor_that_is_asked_to_stop_does_not_wait_for_a_queue_that_is_away(answers):
-    class Gone(SpoolQueue):
+    class Gone(SQLiteQueue):
         asked = 0
 
         async def admit(self, report, wanted):
@@ -337,7 +337,7 @@ async def test_an_actor_that_is_asked_to_stop_does_not_wait_for_a_queue_that_is_
 
 @pytest.mark.parametrize(
     ("algo", "kept"),
-    [(make_grpo(), [(0, 2), (2, 2)]), (REPLACING, [(2, 4)])],
+    [(grpo(), [(0, 2), (2, 2)]), (REPLACING, [(2, 4)])],
     ids=["GRPO", "DAPO"],
 )
 async def test_groups_that_teach_nothing_count_in_their_batch_or_are_replaced(algo, kept):
@@ -362,7 +362,7 @@ async def test_groups_that_teach_nothing_count_in_their_batch_or_are_replaced(al
 
 
 async def test_credit_that_needs_a_whole_batch_is_refused():
-    actor = Plays(algo=make_scalerl())
+    actor = Plays(algo=scalerl())
     with pytest.raises(ConfigError, match=r"scalerl compares the rollouts of a whole batch"):
         await actor.task
 

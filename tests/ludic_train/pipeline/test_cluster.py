@@ -72,7 +72,7 @@ def test_the_composed_trainer_publishes_to_the_composed_sampler():
     (compose,), (over,) = documents("docker-compose.yml"), documents("docker-compose.vllm.yml")
     command = compose["services"]["trainer"]["command"]
     host, port = re.fullmatch(
-        r"http://(\w+):(\d+)", command[command.index("--sampler") + 1]
+        r"http://(\w+):(\d+)", command[command.index("--servers") + 1]
     ).groups()
     for services in (compose["services"], over["services"]):
         assert f"--host 0.0.0.0 --port {port}" in services[host]["command"][2]
@@ -87,14 +87,14 @@ def test_the_trainer_of_kubernetes_names_every_sampler_once():
         by_kind.setdefault((each["kind"], each["metadata"]["name"]), []).append(each["spec"])
     (job,) = by_kind["Job", "ludic-trainer"]
     named = re.findall(r"http://(\S+):8000", "".join(strings(job)))
-    embedded, vllm = by_kind["StatefulSet", "ludic-sampler"]
-    for samplers in (embedded, vllm):
-        service = samplers["serviceName"]
-        assert named == [f"ludic-sampler-{i}.{service}" for i in range(samplers["replicas"])]
+    local, vllm = by_kind["StatefulSet", "ludic-sampler"]
+    for servers in (local, vllm):
+        service = servers["serviceName"]
+        assert named == [f"ludic-sampler-{i}.{service}" for i in range(servers["replicas"])]
         assert ("Service", service) in by_kind
-        (container,) = samplers["template"]["spec"]["containers"]
+        (container,) = servers["template"]["spec"]["containers"]
         assert container["ports"] == [{"containerPort": 8000}]
-    assert vllm["selector"] == embedded["selector"]
+    assert vllm["selector"] == local["selector"]
 
 
 @pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: path.name)

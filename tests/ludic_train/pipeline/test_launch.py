@@ -82,7 +82,7 @@ def test_one_command_starts_all_processes_and_ends_them_when_training_has_ended(
     assert process.returncode == 0, text
     assert "started redis, trainer, sampler-0, actor-0, actor-1" in text
     assert_trained_together(out, text)
-    (address,) = read_address(out).samplers
+    (address,) = read_address(out).servers
     assert f"ready  {address}" in (out / "logs" / "sampler-0.log").read_text()
     # What tokens were sampled with are the params of the version they name, to float32's rounding.
     distances = [record.get("mismatch/kl_at_lag_0", 0.0) for record in records(out)]
@@ -93,7 +93,7 @@ def test_one_command_starts_all_processes_and_ends_them_when_training_has_ended(
 @needs_redis
 def test_without_a_sampler_each_actor_samples_by_itself(tmp_path, launch):
     out = tmp_path / "run"
-    process = launch("--actors", "2", "--samplers", "0", "--redis", out=out)
+    process = launch("--actors", "2", "--servers", "0", "--redis", out=out)
     text, _ = process.communicate(timeout=540)
     assert process.returncode == 0, text
     assert "started redis, trainer, actor-0, actor-1" in text
@@ -157,13 +157,13 @@ def test_a_process_that_fails_ends_the_others_and_is_quoted(tmp_path, capsys):
         (["arithmetic"], "give one of the two"),
         (["arithmetic", "--redis", "--queue", "redis://x"], "give one of the two"),
         (["arithmetic", "--redis", "--actors", "0"], "at least one has to play"),
-        (["arithmetic", "--redis", "--samplers", "-1"], "0 lets each actor sample by itself"),
+        (["arithmetic", "--redis", "--servers", "-1"], "0 lets each actor sample by itself"),
         (["arithmetic", "--redis", "--python", "x"], "python='x' is for --engine vllm"),
         (
             ["arithmetic", "--redis", "--engine", "vllm", "--python", "/x"],
             "there is no Python '/x'",
         ),
-        (["arithmetic", "--redis", "--", "--sampler", "http://x"], "add --samplers 0"),
+        (["arithmetic", "--redis", "--", "--servers", "http://x"], "add --servers 0"),
     ],
 )
 def test_what_cannot_be_launched_is_refused(words, said, capsys):

@@ -70,7 +70,7 @@ def test_an_actor_can_ask_a_server_that_the_trainer_publishes_to(tmp_path, ends)
         saving.communicate()[0] == "wrote start, which learns to answer: An even digit, please.\n"
     )
     url = f"http://127.0.0.1:{free_port()}"
-    words = ["serve", "start", "--engine", "embedded", "--port", url.rpartition(":")[2]]
+    words = ["serve", "start", "--engine", "local", "--port", url.rpartition(":")[2]]
     with subprocess.Popen(
         [sys.executable, "-m", "ludic_gym", *words],
         cwd=tmp_path,
@@ -80,8 +80,8 @@ def test_an_actor_can_ask_a_server_that_the_trainer_publishes_to(tmp_path, ends)
     ) as server:
         try:
             assert server.stdout.readline().startswith(f"ready  {url}")
-            actor = ends("run_actor.py", "--sampler", url)
-            trainer = ends("run_trainer.py", "--updates", "12", "--sampler", url)
+            actor = ends("run_actor.py", "--servers", url)
+            trainer = ends("run_trainer.py", "--updates", "12", "--servers", url)
             assert_learned_together(actor, trainer)
         finally:
             server.terminate()

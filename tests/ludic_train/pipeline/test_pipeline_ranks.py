@@ -11,7 +11,7 @@ import torch
 from two_ranks.learning import relative_error
 from two_ranks.pipeline import GROUPS, UPDATES, push, trained_params
 
-from ludic_train.pipeline.queues.sqlite import SpoolQueue
+from ludic_train.pipeline.queues.sqlite import SQLiteQueue
 
 TESTS = Path(__file__).parents[2]
 
@@ -29,13 +29,13 @@ def two_ranks(folder, happens=""):
 async def test_two_ranks_learn_from_a_queue_what_one_process_does(tmp_path):
     done = two_ranks(tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
-    alone = SpoolQueue()
+    alone = SQLiteQueue()
     await push(alone)
     expected = await trained_params(alone)
     for rank in (0, 1):
         params = torch.tensor(json.loads((tmp_path / f"{rank}.json").read_text()))
         assert relative_error(params, expected) < 1e-5
-    queue = SpoolQueue(tmp_path / "queue.sqlite3")
+    queue = SQLiteQueue(tmp_path / "queue.sqlite3")
     assert (await queue.status()).counts == {"trained": UPDATES * GROUPS}
     await queue.aclose()
 

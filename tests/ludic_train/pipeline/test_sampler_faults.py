@@ -21,7 +21,7 @@ UPDATES = 16
 
 
 class Server:
-    """`ludic serve` with Ludic's own sampler, at one address however often it is started."""
+    """`ludic serve` with Ludic's local engine, at one address however often it is started."""
 
     def __init__(self, folder):
         save_model(*start_model(), folder)
@@ -30,7 +30,7 @@ class Server:
         self.start()
 
     def start(self):
-        words = ["serve", str(self.folder), "--engine", "embedded", "--port", str(self.port)]
+        words = ["serve", str(self.folder), "--engine", "local", "--port", str(self.port)]
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "ludic_gym", *words],

@@ -16,7 +16,7 @@ from ludic_train.pipeline import reader as feed
 from ludic_train.pipeline.codec import group_to_bytes
 from ludic_train.pipeline.group import SAWGroup
 from ludic_train.pipeline.queues.base import ActorReport, Admission, TrainerReport
-from ludic_train.pipeline.queues.sqlite import SpoolQueue
+from ludic_train.pipeline.queues.sqlite import SQLiteQueue
 from ludic_train.pipeline.source import PipelineBatchSource
 from ludic_train.sources.base import DurableSource
 from ludic_train.sources.teacher import TaughtBatchSource
@@ -60,7 +60,7 @@ async def opened(path):
 
     def source(**options):
         options = {"groups_per_batch": 2, "cfg": LAG_2, **options}
-        made.append(PipelineBatchSource(SpoolQueue(path), **options))
+        made.append(PipelineBatchSource(SQLiteQueue(path), **options))
         return made[-1]
 
     yield source
@@ -70,7 +70,7 @@ async def opened(path):
 
 @pytest.fixture
 async def queue(path):
-    queue = SpoolQueue(path)
+    queue = SQLiteQueue(path)
     yield queue
     await queue.aclose()
 
@@ -374,7 +374,7 @@ async def test_all_batches_that_were_given_are_trained_on_when_the_word_comes(op
     assert source.state_dict()["trained"] == 4
 
 
-class SlowToSettle(SpoolQueue):
+class SlowToSettle(SQLiteQueue):
     """Settles when `may_settle` is set."""
 
     def __init__(self, path):
@@ -509,8 +509,8 @@ async def test_a_source_that_learns_from_a_teacher_passes_the_news_on(opened):
     ("cfg", "max_lag", "needed"),
     [
         (TrainerConfig(minibatches=4), 2, 3),
-        (TrainerConfig(sync_every_steps=3), 1, 2),
-        (TrainerConfig(minibatches=2, epochs=2, sync_every_steps=3), 4, 5),
+        (TrainerConfig(publish_every=3), 1, 2),
+        (TrainerConfig(minibatches=2, epochs=2, publish_every=3), 4, 5),
     ],
 )
 def test_a_lag_that_training_can_never_keep_is_refused(opened, cfg, max_lag, needed):

@@ -7,7 +7,7 @@ import torch
 
 from ludic_gym.types import Sampling
 from ludic_train.errors import PublishError
-from ludic_train.inference.client import EmbeddedChatClient
+from ludic_train.inference.client import LocalChatClient
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
 from ludic_train.publishers.folder import FolderPublisher, FollowingClient, newest
@@ -27,7 +27,7 @@ def same(one, two):
 
 
 def following(model, folder):
-    return FollowingClient(EmbeddedChatClient(model, TOKENIZER), model, folder)
+    return FollowingClient(LocalChatClient(model, TOKENIZER), model, folder)
 
 
 async def test_an_actor_samples_from_what_was_published_last(tmp_path):

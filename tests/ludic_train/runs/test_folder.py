@@ -9,7 +9,7 @@ from ludic_gym.types import Episode, Task
 from ludic_train.checkpoints.manager import CheckpointManager
 from ludic_train.recipes.arithmetic import ARITHMETIC
 from ludic_train.recipes.tic_tac_toe import TIC_TAC_TOE
-from ludic_train.runs.config import RecipeConfig
+from ludic_train.runs.config import RunConfig
 from ludic_train.runs.folder import kept, open_run, started_config
 from ludic_train.runs.train import train
 
@@ -94,7 +94,7 @@ def test_a_config_of_another_version_is_refused(config):
     ("name", "value", "least"),
     [
         ("seed", -1, 0),
-        ("imitation_updates", -1, 0),
+        ("sft_updates", -1, 0),
         ("demonstrations", 0, 1),
         ("updates", 0, 1),
         ("groups", 0, 1),
@@ -117,14 +117,14 @@ async def test_too_few_demonstrations_for_an_update_are_refused_in_these_words(c
 
 
 def test_the_options_are_these_and_no_others():
-    assert list(RecipeConfig.__dataclass_fields__) == [
+    assert list(RunConfig.__dataclass_fields__) == [
         "out",
         "seed",
         "model",
         "lora_rank",
         "demonstrations",
-        "imitation_updates",
-        "imitation_lr",
+        "sft_updates",
+        "sft_lr",
         "updates",
         "lr",
         "groups",

@@ -3,9 +3,9 @@ import json
 import numpy as np
 import pytest
 
-from ludic_train.algorithms.presets import make_sft
+from ludic_train.algorithms.presets import sft
 from ludic_train.errors import EmptyBatch
-from ludic_train.inference.client import EmbeddedChatClient
+from ludic_train.inference.client import LocalChatClient
 from ludic_train.inference.saved import PolicySpec
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
@@ -44,7 +44,7 @@ class RunsOut:
 async def carried_out(out, *stages):
     tokenizer = make_tokenizer(["a b c"])
     model = make_tiny_model(tokenizer, hidden_size=16, num_heads=2, num_kv_heads=1)
-    client = EmbeddedChatClient(model, tokenizer)
+    client = LocalChatClient(model, tokenizer)
     learner = Learner(
         model=model,
         tokenizer=tokenizer,
@@ -61,7 +61,7 @@ async def carried_out(out, *stages):
             out=out,
             learner=learner,
             stages=tuple(
-                Stage(name=f"stage {i}", trainer=Trainer(model, make_sft(), source), updates=n)
+                Stage(name=f"stage {i}", trainer=Trainer(model, sft(), source), updates=n)
                 for i, (source, n) in enumerate(stages)
             ),
             evaluate=evaluate,

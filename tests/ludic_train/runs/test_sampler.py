@@ -48,10 +48,10 @@ async def test_episodes_are_played_on_the_server_which_follows_the_trainer(run_f
     learner = learner_from_model(
         config.model, max_tokens=2, lora_rank=lora_rank, seed=0, sampler=server.url
     )
-    stage = own_games(TIC_TAC_TOE, config, learner, samplers=[server.url])
+    stage = own_games(TIC_TAC_TOE, config, learner, servers=[server.url])
     trainer = stage.trainer
     # Every first move of this model is illegal, and equal rewards teach nothing: keep them all.
-    trainer.batch_source.algo = replace(trainer.algo, preprocess=None)
+    trainer.batch_source.algo = replace(trainer.algo, filter=None)
     async with aclosing(learner):
         await trainer.train(2)
     await server.stop()
@@ -72,13 +72,13 @@ async def test_episodes_are_played_on_the_server_which_follows_the_trainer(run_f
 async def test_without_a_queue_a_server_serves_a_model_that_exists(tmp_path):
     config = replace(TIC_TAC_TOE.defaults, out=tmp_path)
     with pytest.raises(ConfigError, match="name the same one as `model`"):
-        await train(TIC_TAC_TOE, config, samplers=["http://localhost:8000"])
+        await train(TIC_TAC_TOE, config, servers=["http://localhost:8000"])
 
 
 async def test_a_server_without_a_scheme_is_refused_and_not_waited_for(tmp_path):
     config = replace(TIC_TAC_TOE.defaults, out=tmp_path)
     with pytest.raises(ConfigError, match="sampler='localhost:8000' is no address"):
-        await train(TIC_TAC_TOE, config, queue="file:///q", samplers=["localhost:8000"])
+        await train(TIC_TAC_TOE, config, queue="file:///q", servers=["localhost:8000"])
 
 
 async def test_a_lag_is_for_runs_with_a_queue_and_must_be_possible(tmp_path):
@@ -98,4 +98,4 @@ def test_pushes_are_as_rare_as_the_lag_allows(minibatches, max_lag, updates):
     assert sync_every(minibatches, max_lag) == updates
     if max_lag is not None:
         # The trainer's own check agrees.
-        TrainerConfig(minibatches=minibatches, sync_every_steps=updates, max_lag=max_lag)
+        TrainerConfig(minibatches=minibatches, publish_every=updates, max_lag=max_lag)

@@ -90,7 +90,7 @@ async def test_an_actor_can_be_told_another_address_and_waits_for_who_is_there(t
         async with asyncio.timeout(60):
             while not caplog.messages:
                 await asyncio.sleep(0.05)
-        assert "waiting for the samplers" in caplog.messages[0]
+        assert "waiting for the servers" in caplog.messages[0]
         assert "http://127.0.0.1:1/weight_info" in caplog.messages[0]
         assert "/inference/v1/generate" not in server.calls
 
@@ -108,7 +108,7 @@ async def test_an_actor_of_a_run_that_has_other_servers_now_ends(tmp_path):
         await run.train(2)
         path = tmp_path / "queue.json"
         path.write_text(path.read_text().replace(server.url, "http://127.0.0.1:1"))
-        with pytest.raises(ActorError, match="has other samplers now; start the actor again"):
+        with pytest.raises(ActorError, match="has other servers now; start the actor again"):
             async with asyncio.timeout(60):
                 await run.actor
 
@@ -117,12 +117,12 @@ async def test_an_actor_of_servers_needs_no_params_in_the_folder(tmp_path):
     waiting = asyncio.create_task(until_published(tmp_path, asyncio.Event()))
     await asyncio.sleep(0.3)
     assert not waiting.done()
-    text = json.dumps({"url": "file:///q", "key": "k", "samplers": ["http://127.0.0.1:1"]})
+    text = json.dumps({"url": "file:///q", "key": "k", "servers": ["http://127.0.0.1:1"]})
     (tmp_path / "queue.json").write_text(text)
     await asyncio.wait_for(waiting, 60)
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"url": "redis://x"}', '{"samplers": 3}'])
+@pytest.mark.parametrize("text", ["{", "[]", '{"url": "redis://x"}', '{"servers": 3}'])
 async def test_a_file_that_names_no_queue_is_refused(tmp_path, text):
     (tmp_path / "queue.json").write_text(text)
     with pytest.raises(ConfigError, match="names no queue"):

@@ -4,7 +4,7 @@ import signal
 import pytest
 from two_ranks.learning import random_rows, settings, tiny_model
 
-from ludic_train.algorithms.presets import make_sft
+from ludic_train.algorithms.presets import sft
 from ludic_train.runs.signals import stop_signals
 from ludic_train.sources.offline import OfflineBatchSource
 from ludic_train.trainer.trainer import Trainer
@@ -13,7 +13,7 @@ from ludic_train.trainer.trainer import Trainer
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
 async def test_a_loop_that_is_told_to_stop_ends_after_its_update(signum):
     source = OfflineBatchSource(random_rows(4), batch_size=4)
-    trainer = Trainer(tiny_model(), make_sft(), source, cfg=settings())
+    trainer = Trainer(tiny_model(), sft(), source, cfg=settings())
 
     def at_update_2(version, metrics):
         if version == 2:

@@ -12,7 +12,7 @@ from redis_server import free_port
 from ludic_train.errors import ParamsLost, PublishError
 from ludic_train.pipeline.codec import group_to_bytes
 from ludic_train.pipeline.group import SAWGroup
-from ludic_train.pipeline.queues.sqlite import SpoolQueue
+from ludic_train.pipeline.queues.sqlite import SQLiteQueue
 from ludic_train.pipeline.source import PipelineBatchSource
 from ludic_train.publishers.transports import FileWire, GlooWire
 from ludic_train.publishers.vllm import VLLMPublisher
@@ -165,7 +165,7 @@ async def test_a_wait_for_a_server_ends_when_somebody_asks_to_stop():
 
 async def test_a_wait_for_a_batch_ends_when_somebody_asks_to_stop():
     asked = []
-    inner = PipelineBatchSource(SpoolQueue(), groups_per_batch=3, cfg=TrainerConfig())
+    inner = PipelineBatchSource(SQLiteQueue(), groups_per_batch=3, cfg=TrainerConfig())
     source = WatchedSource(inner, NoServers())
     source.end_waits(lambda: bool(asked))
     await source.trained(0)
@@ -187,7 +187,7 @@ async def test_a_wait_that_a_look_ends_loses_no_group():
             if self.looks == 2:
                 raise ParamsLost("gone")
 
-    queue = SpoolQueue()
+    queue = SQLiteQueue()
     inner = PipelineBatchSource(queue, groups_per_batch=3, cfg=TrainerConfig())
     source = WatchedSource(inner, Losing(), quiet_s=0.2)
     await source.trained(0)

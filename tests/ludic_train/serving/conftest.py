@@ -1,4 +1,4 @@
-"""The embedded sampler served on a free port, and what the trainer has of the same model."""
+"""the local engine served on a free port, and what the trainer has of the same model."""
 
 import copy
 from contextlib import asynccontextmanager
@@ -8,7 +8,7 @@ import aiohttp
 import pytest
 import torch
 
-from ludic_train.inference.client import EmbeddedChatClient
+from ludic_train.inference.client import LocalChatClient
 from ludic_train.models.chat_template import render_chat
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
@@ -27,7 +27,7 @@ class Server:
     url: str
     served: Served
     model: torch.nn.Module
-    client: EmbeddedChatClient
+    client: LocalChatClient
     session: aiohttp.ClientSession
 
     def render(self, messages, reply_comes):
@@ -86,7 +86,7 @@ async def serving(model, tokenizer):
         runner = await running(served, bound)
         url = url_of("127.0.0.1", bound.getsockname()[1])
         async with aiohttp.ClientSession() as session:
-            yield Server(url, served, model, EmbeddedChatClient(model, tokenizer), session)
+            yield Server(url, served, model, LocalChatClient(model, tokenizer), session)
         await runner.cleanup()
 
 

@@ -1,4 +1,4 @@
-"""Whatever a body holds, the embedded server says what is wrong with it and goes on."""
+"""Whatever a body holds, the local server says what is wrong with it and goes on."""
 
 import asyncio
 import re

@@ -1,4 +1,4 @@
-"""`ludic serve --engine embedded` as a process."""
+"""`ludic serve --engine local` as a process."""
 
 import asyncio
 import json
@@ -37,7 +37,7 @@ def folder(tmp_path, model, tokenizer):
 @contextmanager
 def ludic_serve(folder, *words):
     """The process, and its address."""
-    command = [sys.executable, "-m", "ludic_gym", "serve", str(folder), "--engine", "embedded"]
+    command = [sys.executable, "-m", "ludic_gym", "serve", str(folder), "--engine", "local"]
     child = subprocess.Popen(
         [*command, "--port", "0", *words],
         stdout=subprocess.PIPE,
@@ -162,13 +162,13 @@ async def test_an_adapter_is_served_merged(tmp_path, folder, tokenizer):
     ],
 )
 def test_what_vllm_alone_can_do_is_refused(folder, words, named, capsys):
-    assert main(["serve", str(folder), "--engine", "embedded", *words]) == 2
+    assert main(["serve", str(folder), "--engine", "local", *words]) == 2
     assert f"{named}: options of vLLM" in capsys.readouterr().err
 
 
 def test_threads_are_not_for_vllm(folder, capsys):
     assert main(["serve", str(folder), "--threads", "2"]) == 2
-    assert "--threads 2 is for --engine embedded" in capsys.readouterr().err
+    assert "--threads 2 is for --engine local" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -179,22 +179,22 @@ def test_threads_are_not_for_vllm(folder, capsys):
     ],
 )
 def test_what_this_machine_cannot_do_is_refused(folder, words, reason, capsys):
-    assert main(["serve", str(folder), "--engine", "embedded", *words]) == 2
+    assert main(["serve", str(folder), "--engine", "local", *words]) == 2
     assert reason in capsys.readouterr().err
 
 
 def test_a_model_that_is_not_there_and_a_port_that_is_taken(folder, capsys):
-    assert main(["serve", "./nothing", "--engine", "embedded", "--port", "0"]) == 2
+    assert main(["serve", "./nothing", "--engine", "local", "--port", "0"]) == 2
     assert "no model folder './nothing'" in capsys.readouterr().err
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        words = ["--engine", "embedded", "--port", str(taken.getsockname()[1])]
+        words = ["--engine", "local", "--port", str(taken.getsockname()[1])]
         assert main(["serve", str(folder), *words]) == 2
     assert "take another --port" in capsys.readouterr().err
 
 
-def test_without_vllm_the_embedded_engine_is_named(folder, capsys):
+def test_without_vllm_the_local_engine_is_named(folder, capsys):
     assert main(["serve", str(folder)]) == 2
-    assert "--engine embedded" in capsys.readouterr().err
+    assert "--engine local" in capsys.readouterr().err
 
 
 def test_other_machines_reach_it_only_with_a_note(folder):

@@ -1,4 +1,4 @@
-"""Params come to the embedded server whole or not at all, while it samples."""
+"""Params come to the local server whole or not at all, while it samples."""
 
 import asyncio
 import copy

@@ -1,4 +1,4 @@
-"""What the embedded server samples is what the embedded client samples, on every route."""
+"""What the local server samples is what the local client samples, on every route."""
 
 import asyncio
 from dataclasses import replace

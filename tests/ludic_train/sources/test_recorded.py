@@ -7,7 +7,7 @@ from two_ranks.learning import settings, tiny_model, tokenizer
 from ludic_gym.contexts import FullDialog
 from ludic_gym.records import read_rollouts, write_rollouts
 from ludic_gym.types import Completion, Decision, Rollout, Sampling, Step, Task
-from ludic_train.algorithms.presets import make_awr, make_grpo, make_rejection_sampling, make_sft
+from ludic_train.algorithms.presets import awr, grpo, rejection_sampling, sft
 from ludic_train.errors import EmptyBatch, MissingLogprobs, UntrainableRollout
 from ludic_train.models.chat_template import with_token_ids
 from ludic_train.sources.offline import OfflineBatchSource
@@ -36,7 +36,7 @@ def written(tmp_path, *rollouts):
 
 
 def test_recorded_tokens_are_taken_as_they_are(tmp_path):
-    (row,) = recorded_items(written(tmp_path, rollout(1.0)), make_sft())
+    (row,) = recorded_items(written(tmp_path, rollout(1.0)), sft())
     assert row.input_ids.tolist() == [10, 11, 12, 13]
     assert row.action_mask.tolist() == [False, False, True, True]
     assert row.weight.tolist() == [0, 0, 1, 1]
@@ -51,12 +51,12 @@ def test_rejection_sampling_keeps_the_best_of_each_group(tmp_path):
         rollout(reward, call, group)
         for reward, call, group in zip((0.2, 0.9, 0.0, 0.4), others, "aabb", strict=True)
     ]
-    rows = recorded_items(written(tmp_path, *rollouts), make_rejection_sampling())
+    rows = recorded_items(written(tmp_path, *rollouts), rejection_sampling())
     assert [int(row.input_ids[-1]) for row in rows] == [21, 23]
 
 
 def test_imitation_by_advantage_weighs_all(tmp_path):
-    rows = recorded_items(written(tmp_path, rollout(0.0), rollout(1.0)), make_awr())
+    rows = recorded_items(written(tmp_path, rollout(0.0), rollout(1.0)), awr())
     # Centred: -0.5 and 0.5; exp of that.
     assert [row.weight[-1] for row in rows] == pytest.approx([0.6065, 1.6487], abs=1e-4)
 
@@ -65,7 +65,7 @@ def test_rollouts_without_tokens_are_rendered(tmp_path):
     silent = Completion(text="yes", finish_reason="stop")
     rows = recorded_items(
         written(tmp_path, rollout(1.0, silent), rollout(1.0, None), rollout(1.0)),
-        make_sft(),
+        sft(),
         render=lambda r: with_token_ids(r, tokenizer(), FullDialog()),
     )
     said = [tokenizer().decode(row.input_ids[row.action_mask]) for row in rows[:2]]
@@ -76,33 +76,31 @@ def test_rollouts_without_tokens_are_rendered(tmp_path):
 def test_without_tokens_nor_a_way_to_make_them_there_is_nothing_to_learn(tmp_path):
     silent = Completion(text="yes", finish_reason="stop")
     with pytest.raises(UntrainableRollout, match="completion_ids=None"):
-        recorded_items(written(tmp_path, rollout(1.0, silent)), make_sft())
+        recorded_items(written(tmp_path, rollout(1.0, silent)), sft())
 
 
 @pytest.mark.parametrize("sampling", [Sampling(temperature=0.0), Sampling(top_p=0.9)])
 def test_samples_of_another_distribution_can_be_imitated_but_not_weighed(tmp_path, sampling):
     call = replace(EXACT, sampling=sampling)
-    rows = recorded_items(written(tmp_path, rollout(1.0, call), rollout(0.0, call)), make_grpo())
+    rows = recorded_items(written(tmp_path, rollout(1.0, call), rollout(0.0, call)), grpo())
     assert [row.behavior_logprobs for row in rows] == [None, None]
-    trainer = Trainer(tiny_model(), make_grpo(), None, cfg=settings())
+    trainer = Trainer(tiny_model(), grpo(), None, cfg=settings())
     with pytest.raises(MissingLogprobs):
         trainer.update(rows)
-    (row, _) = recorded_items(
-        written(tmp_path, rollout(1.0, call), rollout(0.0, call)), make_sft()
-    )[:2]
-    Trainer(tiny_model(), make_sft(), None, cfg=settings()).update([row])
+    (row, _) = recorded_items(written(tmp_path, rollout(1.0, call), rollout(0.0, call)), sft())[:2]
+    Trainer(tiny_model(), sft(), None, cfg=settings()).update([row])
 
 
 def test_an_algorithm_that_keeps_nothing_says_what_the_best_was(tmp_path):
     with pytest.raises(EmptyBatch, match=r"keeps none of 2 .* the best earned -0\.5"):
-        recorded_items(written(tmp_path, rollout(-1.0), rollout(-0.5)), make_rejection_sampling())
+        recorded_items(written(tmp_path, rollout(-1.0), rollout(-0.5)), rejection_sampling())
 
 
 async def test_a_model_learns_from_a_file(tmp_path):
-    items = recorded_items(written(tmp_path, rollout(1.0), rollout(0.0)), make_awr())
+    items = recorded_items(written(tmp_path, rollout(1.0), rollout(0.0)), awr())
     source = OfflineBatchSource(items, batch_size=2)
     losses = []
     cfg = replace(settings(), lr=1e-2)
-    trainer = Trainer(tiny_model(), make_awr(), source, cfg=cfg)
+    trainer = Trainer(tiny_model(), awr(), source, cfg=cfg)
     await trainer.train(20, lambda version, m: losses.append(m["nll"].value))
     assert losses[-1] < 0.5 * losses[0]

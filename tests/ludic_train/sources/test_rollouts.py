@@ -10,7 +10,7 @@ from ludic_gym.errors import ConfigError, EpisodeError
 from ludic_gym.policies.chat import ChatPolicy
 from ludic_gym.policies.reference import RandomPolicy
 from ludic_gym.types import Sampling, Task
-from ludic_train.algorithms.presets import make_grpo, make_ppo, make_reinforce, make_self_play
+from ludic_train.algorithms.presets import grpo, ppo, reinforce, self_play
 from ludic_train.errors import EmptyBatch, UntrainableRollout
 from ludic_train.metrics import Stat
 from ludic_train.sources.rollouts import RolloutBatchSource
@@ -39,7 +39,7 @@ def source(script=a_cell, *, tasks=None, algo=None, **options):
     return RolloutBatchSource(
         games() if tasks is None else tasks,
         lambda env: ChatPolicy(client, LatestObservation(), system_prompt=""),
-        algo or make_grpo(),
+        algo or grpo(),
         **options,
     )
 
@@ -60,7 +60,7 @@ async def test_a_batch_has_a_row_per_turn_with_the_credit_of_its_group():
 
 
 async def test_metrics_count_all_episodes_those_filtered_away_too():
-    drop_some = replace(make_reinforce(), preprocess=lambda rollouts: rollouts[:5])
+    drop_some = replace(reinforce(), filter=lambda rollouts: rollouts[:5])
     batch = await source(algo=drop_some).next_batch()
     assert batch.metrics["rollouts/kept"].value == 5 / 12
     assert batch.metrics["episodes"].value == 12
@@ -95,7 +95,7 @@ async def test_groups_of_equal_rewards_alone_make_no_batch():
 
 
 async def test_tasks_that_run_out_are_told():
-    playing = source(tasks=islice(games(), 4), algo=make_reinforce())
+    playing = source(tasks=islice(games(), 4), algo=reinforce())
     await playing.next_batch()
     with pytest.raises(EmptyBatch, match="ran out after 4"):
         await playing.next_batch()
@@ -109,7 +109,7 @@ async def test_a_failed_episode_leaves_the_rest_of_its_group():
             raise RuntimeError("the endpoint is down")
         return a_cell(messages, sampling)
 
-    batch = await source(script, algo=make_reinforce()).next_batch()
+    batch = await source(script, algo=reinforce()).next_batch()
     assert batch.metrics["episodes/failed"].value == pytest.approx(1 / 12)
     assert batch.metrics["rollouts/kept"].count == 11
 
@@ -122,7 +122,7 @@ async def test_a_group_with_one_survivor_goes_with_the_others():
             raise RuntimeError("the endpoint is down")
         return a_cell(messages, sampling)
 
-    batch = await source(script, algo=make_reinforce(), group_size=2).next_batch()
+    batch = await source(script, algo=reinforce(), group_size=2).next_batch()
     assert batch.metrics["rollouts/kept"].count == 6
 
 
@@ -165,7 +165,7 @@ def test_sizes_below_one_are_refused():
 async def test_groups_that_are_dropped_are_replaced_where_the_algorithm_says_so():
     short = await source().next_batch()
     assert len({item.group for item in short.items}) < 4
-    full = await source(algo=replace(make_grpo(), full_batches=True)).next_batch()
+    full = await source(algo=replace(grpo(), full_batches=True)).next_batch()
     assert len({item.group for item in full.items}) == 4
     assert full.metrics["episodes"].value > 12
 
@@ -175,7 +175,7 @@ async def test_tasks_that_are_solved_are_not_played_again():
         while True:
             yield from islice(games(), 12)
 
-    algo = replace(make_reinforce(), retire_at=0.01)
+    algo = replace(reinforce(), retire_at=0.01)
     options = {"algo": algo, "groups_per_batch": 12, "group_size": 8}
     playing = source(first_free_cell, tasks=few_games(), **options)
     first = await playing.next_batch()
@@ -191,15 +191,15 @@ async def test_tasks_that_are_solved_are_not_played_again():
 
 
 async def test_rewards_are_attached_for_algorithms_that_ask():
-    batch = await source(algo=make_ppo()).next_batch()
+    batch = await source(algo=ppo()).next_batch()
     for item in batch.items:
         assert item.attachments[REWARDS][item.action_mask][-1] == item.weight.sum() / 3
 
 
 async def test_what_a_credit_assigner_remembers_goes_on_too():
-    first = source(algo=make_self_play())
+    first = source(algo=self_play())
     await first.next_batch()
-    second = source(algo=make_self_play())
+    second = source(algo=self_play())
     second.load_state_dict(first.state_dict())
     assert content(await second.next_batch()) == content(await first.next_batch())
 
@@ -209,6 +209,6 @@ async def test_metrics_of_ones_own_are_reduced_from_all_rollouts():
         moves = [LEGAL.index(r.steps[0].decision.action) for r in rollouts]
         return {"first_move": Stat.of([float(move) for move in moves])}
 
-    batch = await source(first_free_cell, algo=make_reinforce(), reducer=first_moves).next_batch()
+    batch = await source(first_free_cell, algo=reinforce(), reducer=first_moves).next_batch()
     assert batch.metrics["first_move"] == Stat(batch.metrics["first_move"].sum, 12)
     assert 0 <= batch.metrics["first_move"].value <= 1

@@ -9,7 +9,7 @@ from two_ranks.learning import random_rows, settings, tiny_model
 
 from ludic_gym.clients.transport import HttpOptions
 from ludic_gym.errors import ClientError
-from ludic_train.algorithms.presets import make_distillation
+from ludic_train.algorithms.presets import distillation
 from ludic_train.errors import TeacherError
 from ludic_train.sources.teacher import TaughtBatchSource, VLLMTeacher
 from ludic_train.trainer.trainer import Trainer
@@ -88,7 +88,7 @@ async def test_a_student_comes_closer_to_a_teacher_behind_http():
     distances = []
     async with served(lambda body: logprobs_of(teacher_model, body["prompt"])) as (teacher, _):
         source = TaughtBatchSource(Fixed(random_rows(8)), teacher)
-        trainer = Trainer(student, make_distillation(), source, cfg=settings())
+        trainer = Trainer(student, distillation(), source, cfg=settings())
         await trainer.train(20, lambda version, m: distances.append(m["teacher_kl"].value))
     assert distances[-1] < 0.5 * distances[0]
 
@@ -97,9 +97,7 @@ async def test_what_http_attaches_is_what_a_reference_model_in_memory_attaches()
     items, model = random_rows(6), tiny_model(1)
     async with served(lambda body: logprobs_of(model, body["prompt"])) as (teacher, _):
         batch = await TaughtBatchSource(Fixed(items), teacher).next_batch()
-    trainer = Trainer(
-        tiny_model(0), make_distillation(), Fixed(items), cfg=settings(), reference=model
-    )
+    trainer = Trainer(tiny_model(0), distillation(), Fixed(items), cfg=settings(), reference=model)
     for judged, own in zip(batch.items, trainer._prepared(items), strict=True):
         expected = own.attachments[REFERENCE]
         np.testing.assert_allclose(judged.attachments[REFERENCE], expected, atol=1e-5)

@@ -23,7 +23,7 @@ from ludic_train.pipeline.queues.base import (
     Trained,
     TrainerReport,
 )
-from ludic_train.pipeline.queues.sqlite import SpoolQueue
+from ludic_train.pipeline.queues.sqlite import SQLiteQueue
 from ludic_train.top.prometheus import metrics_text, serve_metrics
 from ludic_train.top.sample import Sample, next_sample
 from ludic_train.top.screen import screen
@@ -132,8 +132,8 @@ def test_the_screen_says_what_each_server_is_at_and_which_is_silent():
     one = load(version="12", is_paused=True, running=7, waiting=2, cache=0.25, sampled=100)
     busy = next_load(one, replace(one.status, sampled=160), at_s=3.0)
     silent = load("http://two:8000", error="no answer within 10 s")
-    text = shown(Sample(status=status(), at_s=0, samplers=(busy, silent)))
-    assert "samplers, 30 tokens/s" in text
+    text = shown(Sample(status=status(), at_s=0, servers=(busy, silent)))
+    assert "servers, 30 tokens/s" in text
     assert re.search(r"http://one:8000 +│ 12 +│ paused +│ 7 +│ 2 +│ 25% +│ 30 ", text)
     assert re.search(r"http://two:8000 +│ +│ silent ", text)
     assert "http://two:8000: no answer within 10 s" in text
@@ -141,16 +141,16 @@ def test_the_screen_says_what_each_server_is_at_and_which_is_silent():
 
 
 def test_what_servers_say_is_text_whatever_is_in_it():
-    sample = Sample(status=status(), at_s=0, samplers=(load(version="[b]x[/b]\x1b[2J"),))
+    sample = Sample(status=status(), at_s=0, servers=(load(version="[b]x[/b]\x1b[2J"),))
     assert "[b]x[/b]?[2J" in shown(sample, width=120)
-    evil = Sample(status=status(), at_s=0, samplers=(load('a"} 1\nludic_fake{b="'),))
+    evil = Sample(status=status(), at_s=0, servers=(load('a"} 1\nludic_fake{b="'),))
     assert not any(line.startswith("ludic_fake") for line in metrics_text(evil).splitlines())
 
 
 def test_prometheus_reads_the_servers_numbers_and_which_do_not_answer():
     one = load("one", version="12", is_paused=True, running=7, waiting=2, cache=0.25, sampled=100)
     lost, silent = load("two", version="default"), load("three", error="gone")
-    lines = metrics_text(Sample(status=status(), at_s=0, samplers=(one, lost, silent))).splitlines()
+    lines = metrics_text(Sample(status=status(), at_s=0, servers=(one, lost, silent))).splitlines()
     for line in (
         'ludic_sampler_up{sampler="one"} 1',
         'ludic_sampler_up{sampler="three"} 0',
@@ -181,15 +181,15 @@ async def test_a_silent_server_holds_up_no_other():
 
 
 async def test_a_queue_that_does_not_answer_leaves_what_was_seen_last():
-    class Away(SpoolQueue):
+    class Away(SQLiteQueue):
         async def status(self):
             raise QueueUnavailable("no answer")
 
     before, loads = Sample(status=status(trained=12), at_s=0), ServerLoads(["http://one"])
     seen, trouble = await look(Away(), before, loads)
-    assert (seen.status, seen.samplers) == (before.status, loads.newest)
+    assert (seen.status, seen.servers) == (before.status, loads.newest)
     assert trouble == "the queue does not answer: no answer"
-    assert (await look(SpoolQueue(), before, loads))[1] == ""
+    assert (await look(SQLiteQueue(), before, loads))[1] == ""
 
 
 async def test_the_metrics_are_served():
@@ -210,7 +210,7 @@ def run_folder(tmp_path):
     """A run whose queue, a file, has seen one group."""
 
     async def fill():
-        queue = SpoolQueue(tmp_path / "queue.sqlite3")
+        queue = SQLiteQueue(tmp_path / "queue.sqlite3")
         trainer = TrainerReport(version=4, groups_per_batch=1, max_lag=3)
         await queue.take_over(trainer, kept="", held=0, released=0)
         await queue.push("a", b"")
@@ -257,10 +257,10 @@ async def first_answer(port):
 def test_a_runs_servers_are_found_in_its_folder_unless_others_are_named(run_folder, capsys):
     path = run_folder / "queue.json"
     found = json.loads(path.read_text())
-    path.write_text(json.dumps({**found, "samplers": ["http://127.0.0.1:1"]}))
+    path.write_text(json.dumps({**found, "servers": ["http://127.0.0.1:1"]}))
     assert main(["top", str(run_folder), "--once"]) == 0
     assert re.search(r"http://127.0.0.1:1 +│ +│ silent ", capsys.readouterr().out)
-    assert main(["top", str(run_folder), "--once", "--sampler", "http://127.0.0.1:2"]) == 0
+    assert main(["top", str(run_folder), "--once", "--servers", "http://127.0.0.1:2"]) == 0
     text = capsys.readouterr().out
     assert "http://127.0.0.1:2" in text
     assert "http://127.0.0.1:1" not in text

@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from ludic_gym.errors import ConfigError
-from ludic_train.algorithms.presets import make_grpo, make_sft
+from ludic_train.algorithms.presets import grpo, sft
 from ludic_train.errors import EmptyBatch, NonFiniteUpdate, SamplerMismatch
-from ludic_train.inference.client import EmbeddedChatClient
+from ludic_train.inference.client import LocalChatClient
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
 from ludic_train.publishers.base import InProcessPublisher
@@ -71,7 +71,7 @@ def gradient(model):
     return torch.cat([p.grad.flatten() for p in model.parameters()])
 
 
-@pytest.mark.parametrize("make_algo", [make_grpo, make_sft])
+@pytest.mark.parametrize("make_algo", [grpo, sft])
 @pytest.mark.parametrize("budget", [20, 33, 64, 4096])
 def test_the_gradient_is_the_same_for_any_micro_batch_budget(make_algo, budget):
     items = rows(24)
@@ -97,7 +97,7 @@ def test_the_sft_loss_is_the_mean_negative_logprob_of_all_action_tokens():
         for t in np.flatnonzero(item.action_mask):
             expected -= item.weight[t] * logprobs[t - 1, ids[t]].item()
             count += 1
-    metrics = Trainer(model, make_sft(), Fixed(items)).update(items)
+    metrics = Trainer(model, sft(), Fixed(items)).update(items)
     assert metrics["loss"].value == pytest.approx(expected / count, rel=1e-4)
 
 
@@ -110,7 +110,7 @@ async def test_training_lowers_the_loss_of_a_fixed_batch():
         )
     ]
     losses = []
-    trainer = Trainer(tiny_model(), make_sft(), Fixed(items), cfg=TrainerConfig(lr=1e-2))
+    trainer = Trainer(tiny_model(), sft(), Fixed(items), cfg=TrainerConfig(lr=1e-2))
     await trainer.train(30, on_update=lambda version, m: losses.append(m["loss"].value))
     assert losses[0] > 3.0
     assert losses[-1] < 0.3
@@ -118,19 +118,19 @@ async def test_training_lowers_the_loss_of_a_fixed_batch():
 
 async def test_params_are_published_before_the_first_batch_and_after_every_sync():
     publisher = Recorder()
-    cfg = TrainerConfig(sync_every_steps=2)
-    trainer = Trainer(tiny_model(), make_sft(), Fixed(rows(4)), publisher, cfg)
+    cfg = TrainerConfig(publish_every=2)
+    trainer = Trainer(tiny_model(), sft(), Fixed(rows(4)), publisher, cfg)
     await trainer.train(3)
     await trainer.train(1)
     assert [version for version, _ in publisher.versions] == [0, 2, 4]
     assert all(count > 5 for _, count in publisher.versions)
 
 
-def test_an_embedded_sampler_is_told_of_every_update():
+def test_a_local_engine_is_told_of_every_update():
     model = tiny_model()
-    publisher = InProcessPublisher(EmbeddedChatClient(model, make_tokenizer(["a b c"])))
-    with pytest.raises(ConfigError, match="sync_every_steps=2"):
-        Trainer(model, make_sft(), Fixed([]), publisher, TrainerConfig(sync_every_steps=2))
+    publisher = InProcessPublisher(LocalChatClient(model, make_tokenizer(["a b c"])))
+    with pytest.raises(ConfigError, match="publish_every=2"):
+        Trainer(model, sft(), Fixed([]), publisher, TrainerConfig(publish_every=2))
 
 
 async def test_minibatches_share_a_batch_without_loss_or_repetition():
@@ -143,7 +143,7 @@ async def test_minibatches_share_a_batch_without_loss_or_repetition():
             return super().update(part)
 
     source = Fixed(items)
-    trainer = Spy(tiny_model(), make_sft(), source, cfg=TrainerConfig(minibatches=3))
+    trainer = Spy(tiny_model(), sft(), source, cfg=TrainerConfig(minibatches=3))
     await trainer.train(3)
     assert source.given == 1
     assert sorted(i for part in seen for i in part) == sorted(map(id, items))
@@ -153,7 +153,7 @@ async def test_minibatches_share_a_batch_without_loss_or_repetition():
 def test_rows_that_are_too_long_or_too_old_are_dropped_and_counted():
     items = [*rows(4, versions=5), *rows(4, versions=1, seed=1)]
     trainer = Trainer(
-        tiny_model(), make_grpo(), Fixed(items), cfg=TrainerConfig(max_lag=2, max_seq_len=12)
+        tiny_model(), grpo(), Fixed(items), cfg=TrainerConfig(max_lag=2, max_seq_len=12)
     )
     trainer.version = 5
     long = sum(len(item.input_ids) > 12 for item in items)
@@ -165,7 +165,7 @@ def test_rows_that_are_too_long_or_too_old_are_dropped_and_counted():
 
 
 def test_an_update_without_usable_rows_is_refused():
-    trainer = Trainer(tiny_model(), make_grpo(), Fixed([]), cfg=TrainerConfig(max_lag=0))
+    trainer = Trainer(tiny_model(), grpo(), Fixed([]), cfg=TrainerConfig(max_lag=0))
     trainer.version = 3
     with pytest.raises(EmptyBatch, match="2 lag more than max_lag=0"):
         trainer.update(rows(2, versions=1))
@@ -176,7 +176,7 @@ def test_gradients_that_are_not_finite_are_skipped_until_there_are_too_many_in_a
     before = [p.clone() for p in model.parameters()]
     (good,), (bad,) = rows(1), rows(1)
     bad.weight[bad.action_mask] = np.inf
-    trainer = Trainer(model, make_sft(), Fixed([]), cfg=TrainerConfig(guards=Guards(max_skipped=1)))
+    trainer = Trainer(model, sft(), Fixed([]), cfg=TrainerConfig(guards=Guards(max_skipped=1)))
     assert trainer.update([bad])["updates/skipped"].value == 1
     assert trainer.version == 0
     assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
@@ -196,7 +196,7 @@ async def test_a_skipped_update_is_reported_with_the_next_one():
             return SAWBatch(items=tuple(next(batches)))
 
     seen = []
-    await Trainer(tiny_model(), make_sft(), Bad([])).train(1, lambda v, m: seen.append((v, m)))
+    await Trainer(tiny_model(), sft(), Bad([])).train(1, lambda v, m: seen.append((v, m)))
     ((version, metrics),) = seen
     assert version == 1
     assert metrics["updates/skipped"].value == 1
@@ -204,7 +204,7 @@ async def test_a_skipped_update_is_reported_with_the_next_one():
 
 def test_a_sampler_with_other_params_than_it_names_stops_the_run():
     # The model gives every token about -5.5 nats, the sampler says -2 of its own version.
-    trainer = Trainer(tiny_model(), make_grpo(), Fixed([]))
+    trainer = Trainer(tiny_model(), grpo(), Fixed([]))
     with pytest.raises(SamplerMismatch, match="version 0 is said to have sampled are"):
         trainer.update(rows(4, behavior=-2.0))
     trainer.version = 1
@@ -230,7 +230,7 @@ async def test_a_trainer_goes_on_bit_for_bit_where_another_stopped():
 
     def new_trainer(model):
         source = OfflineBatchSource(items, batch_size=5, seed=3)
-        return Trainer(model, make_sft(), source, cfg=TrainerConfig(lr=1e-2, minibatches=2))
+        return Trainer(model, sft(), source, cfg=TrainerConfig(lr=1e-2, minibatches=2))
 
     straight = new_trainer(tiny_model())
     await straight.train(8)
@@ -264,7 +264,7 @@ def test_settings_that_cannot_work_are_refused(bad, why):
 
 def test_the_settings_are_these_and_no_others():
     assert list(TrainerConfig.__dataclass_fields__) == [
-        "model_device",
+        "device",
         "lr",
         "warmup_updates",
         "decay_updates",
@@ -275,7 +275,7 @@ def test_the_settings_are_these_and_no_others():
         "epochs",
         "micro_token_budget",
         "max_seq_len",
-        "sync_every_steps",
+        "publish_every",
         "max_lag",
         "execution",
         "guards",

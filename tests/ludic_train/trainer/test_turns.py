@@ -9,7 +9,7 @@ from two_ranks.learning import relative_error, settings, tiny_model
 
 from ludic_gym.types import Completion, Decision, Rollout, Step, Task
 from ludic_train.algorithms.aggregation import token_mean
-from ludic_train.algorithms.presets import make_grpo, make_reinforce
+from ludic_train.algorithms.presets import grpo, reinforce
 from ludic_train.rows import items_from
 from ludic_train.trainer.trainer import Trainer
 
@@ -50,11 +50,11 @@ def loss_and_gradient(algo, items):
     return loss, torch.cat([p.grad.flatten() for p in model.parameters()])
 
 
-@pytest.mark.parametrize("algo", [make_reinforce(), make_grpo(aggregation=token_mean)])
+@pytest.mark.parametrize("algo", [reinforce(), grpo(aggregation=token_mean)])
 @pytest.mark.parametrize("turns", [2, 5, 10])
 def test_one_row_for_all_turns_has_the_loss_and_gradient_of_a_row_per_turn(algo, turns):
     rollouts = [episode(turns, seed) for seed in range(4)]
-    weights = algo.credit_assigner(rollouts)
+    weights = algo.credit(rollouts)
     merged = items_from(rollouts, weights)
     split = [
         item
@@ -80,8 +80,8 @@ def test_trained_tokens_grow_linearly_with_turns():
 
 def test_a_ten_turn_episode_costs_at_most_a_fifth_more_than_its_tokens():
     rollouts = [episode(turns, seed) for seed, turns in enumerate([10, 10, 9, 8, 6, 4, 2, 1])]
-    items = items_from(rollouts, make_reinforce().credit_assigner(rollouts))
+    items = items_from(rollouts, reinforce().credit(rollouts))
     cfg = replace(settings(1024), max_seq_len=512)
-    metrics = Trainer(tiny_model(), make_reinforce(), None, cfg=cfg).update(items)
+    metrics = Trainer(tiny_model(), reinforce(), None, cfg=cfg).update(items)
     assert metrics["tokens/trained"].value == 50 * (PROMPT + REPLY)
     assert metrics["tokens/fill"].value > 1 / 1.2

@@ -13,7 +13,7 @@ from ludic_train.pipeline.queues import redis_stream
 from ludic_train.pipeline.queues import sqlite as spool
 from ludic_train.pipeline.queues.base import ActorReport, Progress, Trained, TrainerReport, capacity
 from ludic_train.pipeline.queues.redis_stream import RedisQueue
-from ludic_train.pipeline.queues.sqlite import SpoolQueue
+from ludic_train.pipeline.queues.sqlite import SQLiteQueue
 
 FRESH = TrainerReport(version=0, groups_per_batch=2, max_lag=3)
 ACTOR = ActorReport(name="one", running=0, version=0)
@@ -32,9 +32,9 @@ async def opened(request, tmp_path):
         if request.param == "redis":
             made.append(RedisQueue(url, f"{own}-{name}", **options))
         elif request.param == "spool":
-            made.append(SpoolQueue(tmp_path / name, **options))
+            made.append(SQLiteQueue(tmp_path / name, **options))
         elif not made or name != "queue":
-            made.append(SpoolQueue(None, **options))
+            made.append(SQLiteQueue(None, **options))
         return made[-1]
 
     yield one_more
@@ -194,7 +194,7 @@ async def test_an_empty_queue_gives_a_resumed_run_what_is_pushed_from_now_on(ope
 
 async def test_a_checkpoint_of_another_kind_of_queue_is_refused(opened):
     queue = opened()
-    cursor = "1700-0" if isinstance(queue, SpoolQueue) else "17"
+    cursor = "1700-0" if isinstance(queue, SQLiteQueue) else "17"
     with pytest.raises(QueueError, match=f"'{cursor}', which is none of a .*resume with the kind"):
         await take_over(queue, kept=cursor)
 

@@ -9,16 +9,16 @@ from ludic_train.errors import QueueError, QueueReset, QueueUnavailable
 from ludic_train.pipeline.queues import sqlite as spool
 from ludic_train.pipeline.queues.base import ActorReport, TrainerReport
 from ludic_train.pipeline.queues.open_queue import open_queue
-from ludic_train.pipeline.queues.sqlite import SpoolQueue
+from ludic_train.pipeline.queues.sqlite import SQLiteQueue
 
 FRESH = TrainerReport(version=0, groups_per_batch=2, max_lag=3)
 ENDLESS = """
 import asyncio, sys
 from itertools import count
-from ludic_train.pipeline.queues.sqlite import SpoolQueue
+from ludic_train.pipeline.queues.sqlite import SQLiteQueue
 
 async def push():
-    queue = SpoolQueue(sys.argv[1])
+    queue = SQLiteQueue(sys.argv[1])
     for i in count():
         await queue.push(str(i), str(i).encode() * 1000)
         print(i, flush=True)
@@ -39,7 +39,7 @@ async def test_every_group_that_was_pushed_outlives_a_kill(tmp_path):
         process.kill()
         seen += process.stdout.readlines()
     said = int(seen[-1])
-    queue = SpoolQueue(path)
+    queue = SQLiteQueue(path)
     await take_over(queue)
     found = await queue.read(10_000)
     # One more may have been pushed when the kill came before the word of it.
@@ -51,7 +51,7 @@ async def test_every_group_that_was_pushed_outlives_a_kill(tmp_path):
 
 async def test_a_clock_that_jumps_either_way_only_forgets_who_is_there_until_they_report():
     now = [100.0]
-    queue = SpoolQueue(clock=lambda: now[0])
+    queue = SQLiteQueue(clock=lambda: now[0])
     await take_over(queue)
     one, two = (ActorReport(name=name, running=0, version=0) for name in ("one", "two"))
     for jumped in (-50.0, 1e6):
@@ -70,13 +70,13 @@ async def test_a_file_that_is_no_queue_is_refused(tmp_path):
     path = tmp_path / "text.txt"
     path.write_text("no database, and long enough to be seen as one " * 10)
     with pytest.raises(QueueError, match="cannot open the queue"):
-        SpoolQueue(path)
+        SQLiteQueue(path)
     with pytest.raises(QueueError, match="is its folder there"):
-        SpoolQueue(tmp_path / "missing" / "queue.sqlite3")
+        SQLiteQueue(tmp_path / "missing" / "queue.sqlite3")
 
 
 async def test_a_file_that_was_emptied_is_taken_over_again(tmp_path):
-    queue, other = SpoolQueue(tmp_path / "q"), SpoolQueue(tmp_path / "q")
+    queue, other = SQLiteQueue(tmp_path / "q"), SQLiteQueue(tmp_path / "q")
     await take_over(queue)
     await queue.push("a", b"")
     other._db.execute("DELETE FROM state")
@@ -99,7 +99,7 @@ async def test_a_file_that_somebody_else_is_making_is_waited_for(tmp_path):
     other.execute("CREATE TABLE theirs (x)")
     done = Timer(0.3, other.close)
     done.start()
-    queue = SpoolQueue(tmp_path / "q")
+    queue = SQLiteQueue(tmp_path / "q")
     await queue.push("a", b"")
     assert (await queue.status()).queued == 1
     await queue.aclose()
@@ -108,7 +108,7 @@ async def test_a_file_that_somebody_else_is_making_is_waited_for(tmp_path):
 
 async def test_a_file_that_somebody_else_keeps_locked_is_unavailable(tmp_path, monkeypatch):
     monkeypatch.setattr(spool, "BUSY_S", 0.1)
-    mine, other = SpoolQueue(tmp_path / "q"), SpoolQueue(tmp_path / "q")
+    mine, other = SQLiteQueue(tmp_path / "q"), SQLiteQueue(tmp_path / "q")
     other._db.execute("BEGIN IMMEDIATE")
     with pytest.raises(QueueUnavailable, match="locked"):
         await mine.push("a", b"")
