@@ -144,3 +144,7 @@ class ActorError(TrainError):
 
 class RankError(TrainError):
     """Rank 0 failed, so this rank stops too."""
+
+
+class Interrupted(Exception):
+    """Ctrl-C or SIGTERM; everything was saved."""

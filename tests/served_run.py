@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ludic_train.inference.saved import PolicySpec, write_policy_spec
+from ludic_train.inference.policy_spec import PolicySpec, write_policy_spec
 from ludic_train.loggers.loggers import JSONLLogger
 from ludic_train.models.load import save_model
 from ludic_train.models.tiny import make_tiny_model
@@ -15,8 +15,8 @@ from ludic_train.pipeline.actor import ActorOptions
 from ludic_train.pipeline.queues.open_queue import open_queue
 from ludic_train.recipes.tic_tac_toe import TIC_TAC_TOE
 from ludic_train.runs.actor_loop import play_remotely
+from ludic_train.runs.folder import read_address
 from ludic_train.runs.learner import Learner, learner_from_model
-from ludic_train.runs.remote import read_address
 from ludic_train.runs.run import Run, Stage, carry_out
 from ludic_train.runs.train import own_algorithm, own_games
 

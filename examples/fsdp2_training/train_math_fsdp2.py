@@ -36,7 +36,7 @@ from ludic_train.algorithms.presets import dapo
 from ludic_train.distributed.fsdp import checkpoint_activations, shard_model
 from ludic_train.distributed.ranks import rank, world_size
 from ludic_train.inference.client import LocalChatClient
-from ludic_train.inference.saved import PolicySpec
+from ludic_train.inference.policy_spec import PolicySpec
 from ludic_train.metrics import Metrics
 from ludic_train.publishers.base import PolicyPublisher
 from ludic_train.runs.learner import learner_from_model, learner_from_nothing

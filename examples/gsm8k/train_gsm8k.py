@@ -25,7 +25,7 @@ from ludic_gym.policies.chat import ChatPolicy
 from ludic_gym.policies.parsed import Parsed, RejectCutOff
 from ludic_gym.types import Env, Policy, Sampling, Task
 from ludic_train.algorithms.presets import grpo
-from ludic_train.inference.saved import PolicySpec
+from ludic_train.inference.policy_spec import PolicySpec
 from ludic_train.metrics import Metrics
 from ludic_train.models.load import save_model
 from ludic_train.runs.learner import Learner, learner_from_model, learner_from_nothing

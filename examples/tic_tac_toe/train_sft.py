@@ -21,7 +21,7 @@ from ludic_gym.contexts import LatestObservation
 from ludic_gym.records import read_rollouts
 from ludic_gym.types import Rollout
 from ludic_train.algorithms.presets import sft
-from ludic_train.inference.saved import PolicySpec, write_policy_spec
+from ludic_train.inference.policy_spec import PolicySpec, write_policy_spec
 from ludic_train.metrics import Metrics
 from ludic_train.models.chat_template import with_token_ids
 from ludic_train.models.load import save_model

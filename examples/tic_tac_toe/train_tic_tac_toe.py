@@ -30,7 +30,7 @@ from ludic_gym.rollout.episodes import run_episodes
 from ludic_gym.types import ChatClient, Env, Rollout, Sampling, Task
 from ludic_train.algorithms.presets import grpo, sft
 from ludic_train.inference.client import LocalChatClient
-from ludic_train.inference.saved import PolicySpec, model_and_spec, write_policy_spec
+from ludic_train.inference.policy_spec import PolicySpec, model_and_spec, write_policy_spec
 from ludic_train.metrics import Metrics
 from ludic_train.models.chat_template import chat_renderer, with_token_ids
 from ludic_train.models.load import load_model, save_model

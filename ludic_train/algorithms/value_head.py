@@ -15,7 +15,15 @@ from ludic_train.algorithms.losses import LossMetrics, attachment, scaled_sum, t
 from ludic_train.algorithms.sequences import refined_by_rollout, spread, with_weight
 from ludic_train.errors import LossError, MissingAttachment
 from ludic_train.models.logprobs import VALUE_HEAD, unwrapped
-from ludic_train.types import BOOTSTRAP, RETURNS, REWARDS, VALUES, LossBatch, SAWItem, TokenLogprobs
+from ludic_train.types import (
+    BOOTSTRAP,
+    RETURNS,
+    REWARDS,
+    VALUES,
+    LossBatch,
+    SAWItem,
+    TokenLogprobs,
+)
 
 Array = NDArray[np.float64]
 

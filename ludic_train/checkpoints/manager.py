@@ -15,7 +15,6 @@ import base64
 import json
 import os
 import random
-import re
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -29,12 +28,11 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from ludic_gym.errors import ConfigError
+from ludic_train.checkpoints.layout import INCOMPLETE, complete_updates, folder_name
 from ludic_train.distributed.fsdp import like, whole
 from ludic_train.errors import CheckpointError, CheckpointNotFound
 
 SCHEMA = 1
-INCOMPLETE = ".incomplete"
-_COMPLETE_NAME = re.compile(r"step_(\d{8,})")
 
 Json = Mapping[str, Any]
 
@@ -68,11 +66,7 @@ class CheckpointManager:
 
     def steps(self) -> list[int]:
         """The steps of the complete checkpoints, ascending."""
-        if not self.directory.is_dir():
-            return []
-        names = (_COMPLETE_NAME.fullmatch(path.name) for path in self.directory.iterdir())
-        found = (int(name[1]) for name in names if name)
-        return sorted(step for step in found if (self._path(step) / "state.json").is_file())
+        return complete_updates(self.directory)
 
     def save(
         self,
@@ -97,7 +91,7 @@ class CheckpointManager:
                 "a run that goes on from an older checkpoint needs a directory of its own"
             )
         self._remove_incomplete()
-        draft = self.directory / (_name(step) + INCOMPLETE)
+        draft = self.directory / (folder_name(step) + INCOMPLETE)
         (draft / "model").mkdir(parents=True)
         write_model(draft / "model")
         save_file(_on_cpu(tensors), draft / "optimizer.safetensors")
@@ -123,7 +117,7 @@ class CheckpointManager:
         raise CheckpointNotFound(f"no complete checkpoint in {self.directory}{left}")
 
     def _path(self, step: int) -> Path:
-        return self.directory / _name(step)
+        return self.directory / folder_name(step)
 
     def _remove_incomplete(self) -> None:
         for leftover in self.directory.glob(f"step_*{INCOMPLETE}"):
@@ -143,7 +137,7 @@ def load_checkpoint(path: Path) -> LoadedCheckpoint:
     cannot be read.
     """
     if not (path / "state.json").is_file() or path.name.endswith(INCOMPLETE):
-        known = ", ".join(map(_name, CheckpointManager(path.parent).steps()))
+        known = ", ".join(map(folder_name, CheckpointManager(path.parent).steps()))
         raise CheckpointNotFound(
             f"no complete checkpoint at {path}; {path.parent} has {known or 'none'}"
         )
@@ -231,10 +225,6 @@ def restore_rng(state: Json) -> None:
     torch.set_rng_state(_bytes(state["torch"]))
     if "cuda" in state:
         torch.cuda.set_rng_state(_bytes(state["cuda"]))
-
-
-def _name(step: int) -> str:
-    return f"step_{step:08d}"
 
 
 def _encoded(step: int, state: Json) -> str:

@@ -19,8 +19,7 @@ import tyro
 from ludic_gym.errors import ConfigError
 from ludic_train.commands.processes import POLL_S, STOP_S, Fleet, Role, free_port, start_redis
 from ludic_train.recipes.catalog import RECIPES
-from ludic_train.runs.folder import is_resumable
-from ludic_train.runs.remote import PUBLISHED, QUEUE
+from ludic_train.runs.folder import PUBLISHED, QUEUE, is_resumable
 from ludic_train.serving.installed import find_vllm
 
 ABOUT = """Start Redis, a sampler, actors and the trainer of a recipe on this machine, each with a

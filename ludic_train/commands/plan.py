@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from ludic_train.trainer.memory_estimate import (
-    DTYPES,
-    Estimate,
-    Load,
-    estimate_update,
-    measured_flops,
-    model_from_config,
-    read_config,
-)
+from ludic_train.trainer.config import Load
 
-HELP = """Say what memory and time an update of a model takes, before it is made.
+if TYPE_CHECKING:
+    from ludic_train.trainer.memory_estimate import Estimate
+
+HELP = """Estimate the memory and time that an update of a model takes, before it is made.
 
 Shapes alone are computed: no params are loaded and no memory is needed.
 
@@ -35,7 +30,7 @@ examples:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanOptions:
-    """What to plan for.
+    """Options of `ludic plan`.
 
     Attributes:
         model: Folder with a config.json, or hub id.
@@ -64,9 +59,16 @@ def main(argv: list[str]) -> int:
         prog="ludic plan",
         description=HELP,
     )
-    config = read_config(options.model)
-    model = model_from_config(config, DTYPES[options.dtype], options.lora_rank)
-    estimate = estimate_update(model, options.load, recompute=options.recompute)
+    # torch takes seconds, and --help must not wait for it.
+    from ludic_train.trainer.memory_estimate import estimate_of, measured_flops
+
+    estimate = estimate_of(
+        options.model,
+        options.load,
+        dtype=options.dtype,
+        lora_rank=options.lora_rank,
+        recompute=options.recompute,
+    )
     speed = measured_flops() if options.tflops is None else options.tflops * 1e12
     print(report(estimate, speed))
     return 0

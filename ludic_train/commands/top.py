@@ -18,7 +18,7 @@ from ludic_gym.errors import ConfigError
 from ludic_train.errors import QueueUnavailable
 from ludic_train.pipeline.queues.base import GroupQueue
 from ludic_train.pipeline.queues.open_queue import open_queue
-from ludic_train.runs.remote import QUEUE, Address, read_address
+from ludic_train.runs.folder import QUEUE, Address, read_address
 from ludic_train.top.prometheus import serve_metrics
 from ludic_train.top.sample import Sample, next_sample
 from ludic_train.top.screen import screen

@@ -1,4 +1,4 @@
-"""`ludic train`: a recipe, its options, and what Ctrl-C leaves behind."""
+"""`ludic train`: a recipe and its options."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from typing import Annotated
 import tyro
 
 from ludic_gym.errors import ConfigError
+from ludic_train.errors import Interrupted
 from ludic_train.recipes.catalog import RECIPES
 from ludic_train.runs.config import Recipe, RunConfig
 from ludic_train.runs.folder import is_resumable, started_config
-from ludic_train.runs.run import Interrupted
-from ludic_train.runs.train import train_recipe
 
 INTERRUPTED = 130
 
@@ -49,8 +48,11 @@ def main(argv: list[str]) -> int:
     options = _parse(recipe, argv[1:], recipe.defaults)
     out = options.config.out
     if options.resume:
-        # What is not said again stays as it was when the run was started.
+        # Options that are left out stay as they were when the run was started.
         options = _parse(recipe, argv[1:], started_config(recipe, out))
+    # torch takes seconds, and --help must not wait for it.
+    from ludic_train.runs.train import train_recipe
+
     try:
         asyncio.run(
             train_recipe(
@@ -62,32 +64,32 @@ def main(argv: list[str]) -> int:
             )
         )
     except Interrupted:
-        print(f"saved; {how_to_go_on(recipe, out, options.queue)}")
+        print(f"saved; {resume_command(recipe, out, options.queue)}")
         return INTERRUPTED
     except KeyboardInterrupt:
-        print(f"stopped at once; {how_to_go_on(recipe, out, options.queue)}")
+        print(f"stopped at once; {resume_command(recipe, out, options.queue)}")
         return INTERRUPTED
     print(f"try it   {program()} {recipe.try_it.format(out=out)}")
     return 0
 
 
-def how_to_go_on(recipe: Recipe, out: Path, queue: str | None = None) -> str:
-    """What to type after a run was stopped; without the queue's URL, which may hold a password."""
+def resume_command(recipe: Recipe, out: Path, queue: str | None = None) -> str:
+    """The command that resumes a run, without the queue's URL, which may hold a password."""
     if is_resumable(out):
         words = f"{program()} train {recipe.name} --out {out} --resume"
         also = ", and --queue (--servers too) as it was started" if queue else ""
-        return f"go on with: {words}{also}"
+        return f"resume with: {words}{also}"
     return "there was nothing to save yet: start it again with the same command"
 
 
 def program() -> str:
-    """What to type for `ludic`: its path, where the shell would not find it by its name."""
+    """Command line name of `ludic`: its path, where the shell would not find it by its name."""
     started_as = Path(sys.argv[0])
     return str(started_as) if started_as.name == "ludic" and not which("ludic") else "ludic"
 
 
 def overview() -> str:
-    """What `ludic train --help` prints."""
+    """Text of `ludic train --help`."""
     lines = [f"  {recipe.name:14s}{recipe.summary}" for recipe in RECIPES.values()]
     return "\n".join(
         [

@@ -7,8 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from transformers import PreTrainedTokenizerBase
-
 from ludic_gym.contexts import Context
 from ludic_gym.errors import ConfigError
 from ludic_gym.prompts import Render

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tokenizers import Tokenizer
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from ludic_gym.errors import ConfigError
 from ludic_train.errors import ModelNotFound
 
 if TYPE_CHECKING:
-    from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerBase
 
 PAD, TURN_START, TURN_END = "<|pad|>", "<|im_start|>", "<|im_end|>"
@@ -29,6 +30,24 @@ CHAT_TEMPLATE = (
 # cell; only words of letters and the names of cells ("B2") can merge, and anything with the space
 # before it.
 PIECES = r" ?[A-Z]?[a-z]+| ?[A-Z][0-9](?![0-9A-Za-z])| ?[\s\S]"
+
+
+@contextmanager
+def torch_hidden() -> Iterator[None]:
+    """Have transformers loaded without torch, if neither is loaded yet.
+
+    Tokenizers need no torch, but transformers imports it wherever it is installed: 2 seconds and
+    250 MB. Afterwards torch can be imported as usual.
+    """
+    hidden = "torch" not in sys.modules and "transformers" not in sys.modules
+    if hidden:
+        # Python takes None for a module that cannot be imported.
+        sys.modules["torch"] = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        if hidden:
+            del sys.modules["torch"]
 
 
 def make_tokenizer(
@@ -51,8 +70,6 @@ def make_tokenizer(
 
 
 def _trained_bpe(texts: list[str], vocab_size: int, specials: list[str]) -> Tokenizer:
-    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
-
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.Sequence(
         [

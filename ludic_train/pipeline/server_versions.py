@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from ludic_gym.clients.openai import root_address
 from ludic_gym.clients.transport import HttpOptions, HttpTransport
 from ludic_gym.errors import ClientError
-from ludic_train.publishers.vllm import Stamping
+from ludic_train.publishers.base import Stamping
 
 WEIGHT_INFO_ROUTE = "/weight_info"
 # An actor counts failures itself, and waits longer and longer.

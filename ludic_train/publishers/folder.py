@@ -12,11 +12,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import secrets
 import shutil
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -26,8 +24,9 @@ from torch import Tensor, nn
 from ludic_gym.types import Completion, Message, Sampling, ToolSchema
 from ludic_train.errors import PublishError
 from ludic_train.inference.client import LocalChatClient
+from ludic_train.models.load import load_model
+from ludic_train.publishers.published import NEWEST, PARAMS, Published, newest
 
-NEWEST, PARAMS = "newest.json", "params.safetensors"
 ADAPTER = ".lora_"
 
 
@@ -58,27 +57,6 @@ class FolderPublisher:
         older = sorted(self.folder.glob("v*-*"), key=lambda each: each.stat().st_mtime_ns)
         for old in older[: -self.keep_last]:
             shutil.rmtree(old)
-
-
-@dataclass(frozen=True, slots=True)
-class Published:
-    """A version of the params, and the folder that holds them."""
-
-    version: int
-    path: Path
-
-
-def newest(folder: Path | str) -> Published | None:
-    """What was published last, None if nothing was yet. Raises PublishError for another file."""
-    pointer = Path(folder) / NEWEST
-    try:
-        found = json.loads(pointer.read_text())
-        name = os.path.basename(str(found["folder"]))
-        return Published(int(found["version"]), Path(folder) / name)
-    except FileNotFoundError:
-        return None
-    except (ValueError, KeyError, TypeError) as error:
-        raise PublishError(f"{pointer} names no published version: {error!r}") from error
 
 
 class FollowingClient:
@@ -132,6 +110,13 @@ class FollowingClient:
         finally:
             self._may_begin.set()
         return found.version
+
+
+def following_client(folder: Path, published: Path) -> FollowingClient:
+    """A local client of the model in `folder`, whose params follow the folder `published`."""
+    model, tokenizer = load_model(folder)
+    local = LocalChatClient(model, tokenizer, seed=secrets.randbits(31))
+    return FollowingClient(local, model, published)
 
 
 def put_params(model: nn.Module, tensors: dict[str, Tensor], path: Path) -> None:

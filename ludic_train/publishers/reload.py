@@ -9,10 +9,11 @@ from pathlib import Path
 from torch import Tensor
 
 from ludic_gym.errors import ConfigError
+from ludic_train.publishers.base import Stamping
 from ludic_train.publishers.checkpoint_names import checkpoint_params
 from ludic_train.publishers.control import ControlClient, PhaseLimits
 from ludic_train.publishers.fleet import Fleet, OnFailure, Replica
-from ludic_train.publishers.vllm import Stamping, stamp
+from ludic_train.publishers.vllm import stamp
 
 KEPT = 2
 

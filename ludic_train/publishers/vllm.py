@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from torch import Tensor
 
 from ludic_gym.errors import ConfigError
 from ludic_train.errors import PublishError
+from ludic_train.publishers.base import Stamping
 from ludic_train.publishers.checkpoint_names import checkpoint_params
 from ludic_train.publishers.control import SESSION_OPEN, ControlClient, PhaseLimits
 from ludic_train.publishers.fleet import Call, Fleet, OnFailure, Replica
@@ -16,15 +17,6 @@ from ludic_train.publishers.transports import GlooWire, Send, Wire, met
 from ludic_vllm.wire import Chunk, packed
 
 CHUNK_BYTES = 256 * 2**20
-
-
-class Stamping(Protocol):
-    """A client that names the version it samples from, and which servers it may ask."""
-
-    policy_version: int | None
-
-    def use(self, urls: Sequence[str]) -> None:
-        """Ask only these servers from now on."""
 
 
 class VLLMPublisher:

@@ -1,10 +1,9 @@
-"""An actor of a recipe: what it takes from the run's folder, and who samples for it."""
+"""An actor of a run: its tasks, prompts and params come from the run's folder."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -14,16 +13,14 @@ from ludic_gym.clients.vllm_tokens import VLLMTokenClient
 from ludic_gym.errors import ClientError, ConfigError
 from ludic_gym.types import ChatClient, Task
 from ludic_train.errors import ActorError
-from ludic_train.inference.client import LocalChatClient
-from ludic_train.inference.saved import model_and_spec, policies
+from ludic_train.inference.policy_spec import model_and_spec, policies
 from ludic_train.models.chat_template import chat_renderer
-from ludic_train.models.load import load_model
-from ludic_train.models.tokenizer import load_tokenizer
+from ludic_train.models.tokenizer import load_tokenizer, torch_hidden
 from ludic_train.pipeline.actor import ActorOptions, ActorSummary, Refresh, run_pipeline_actor
 from ludic_train.pipeline.queues.open_queue import open_queue
 from ludic_train.pipeline.server_versions import ServedVersions
-from ludic_train.publishers.folder import FollowingClient, newest
-from ludic_train.runs.remote import PUBLISHED, QUEUE, Address, read_address
+from ludic_train.publishers.published import newest
+from ludic_train.runs.folder import PUBLISHED, QUEUE, Address, read_address
 
 WAIT_S, NOTE_EVERY_S = 0.2, 30.0
 # Failures in a row that an actor of servers survives: ten minutes, as long as a trainer waits.
@@ -31,9 +28,9 @@ OUTAGES = 24
 
 
 async def until_published(out: Path, stop: asyncio.Event) -> None:
-    """Return once actors of the run in `out` find what they need there.
+    """Return once the run in `out` has published params, or named servers that sample.
 
-    That is params, unless servers sample. Raises ActorError if asked to stop before.
+    Raises ActorError if `stop` is set before.
     """
     while not _is_published(out):
         if stop.is_set():
@@ -84,15 +81,17 @@ async def play_remotely(
 async def _sampling(
     out: Path, servers: Sequence[str], stack: AsyncExitStack
 ) -> tuple[ChatClient, Refresh]:
-    """Who samples: servers, or this process, with params that follow the run's folder."""
+    """The client that samples: of servers, or of a model here that follows the run's folder."""
     published = out / PUBLISHED
     folder = model_and_spec(published)[0]
     if not servers:
-        model, tokenizer = load_model(folder)
-        local = LocalChatClient(model, tokenizer, seed=secrets.randbits(31))
-        following = FollowingClient(local, model, published)
+        # An actor of servers holds no model, and must not pay for torch.
+        from ludic_train.publishers.folder import following_client
+
+        following = following_client(folder, published)
         return following, following.refresh
-    tokenizer = load_tokenizer(folder)
+    with torch_hidden():
+        tokenizer = load_tokenizer(folder)
 
     # Seeds would end a vLLM on a CPU, and repeat no run elsewhere: batches change the rounding.
     client = VLLMTokenClient(servers, chat_renderer(tokenizer), seeds=False)

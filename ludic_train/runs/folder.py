@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from ludic_gym.errors import ConfigError
 from ludic_gym.records import episode_to_json
 from ludic_gym.types import Episode
-from ludic_train.checkpoints.manager import CheckpointManager
+from ludic_train.checkpoints.layout import complete_updates
 from ludic_train.runs.config import Demonstrations, EvalTasks, Recipe, RunConfig
 
 CONFIG, METRICS, CHECKPOINTS = "config.json", "metrics.jsonl", "checkpoints"
@@ -84,7 +84,7 @@ def kept(out: Path, update: int) -> Callable[[Episode], None]:
 
 def is_resumable(out: Path) -> bool:
     """True if the folder holds a run with a checkpoint to continue from."""
-    return (out / CONFIG).is_file() and bool(CheckpointManager(out / CHECKPOINTS).steps())
+    return (out / CONFIG).is_file() and bool(complete_updates(out / CHECKPOINTS))
 
 
 def started_config(recipe: Recipe, out: Path) -> RunConfig:
@@ -117,3 +117,45 @@ def _refuse_changes(started: RunConfig, config: RunConfig) -> None:
 
 def _plain(config: RunConfig) -> Mapping[str, Any]:
     return {name: str(v) if isinstance(v, Path) else v for name, v in asdict(config).items()}
+
+
+QUEUE, PUBLISHED = "queue.json", "published"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """Where the groups of a run go, and the servers that sample; none: each actor by itself."""
+
+    url: str
+    key: str
+    servers: tuple[str, ...] = ()
+
+
+def read_address(out: Path) -> Address | None:
+    """What is in the run's queue.json; None where there is none, or not yet.
+
+    Raises ConfigError for a file that names no queue.
+    """
+    path = out / QUEUE
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        servers = tuple(map(str, found.get("servers", ())))
+        return Address(url=str(found["url"]), key=str(found["key"]), servers=servers)
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(f"{path} names no queue: {error!r}") from error
+
+
+def write_address(out: Path, address: Address) -> None:
+    """Write the run's queue.json."""
+    # In one step: others wait for the file, and read it at any moment.
+    draft = out / f".{QUEUE}"
+    draft.write_text(json.dumps(asdict(address)) + "\n", encoding="utf-8")
+    draft.replace(out / QUEUE)
+
+
+def forget_queue(out: Path) -> None:
+    """Let the next run in this folder begin with a queue of its own, and nothing published."""
+    (out / QUEUE).unlink(missing_ok=True)
+    (out / PUBLISHED / "newest.json").unlink(missing_ok=True)

@@ -11,7 +11,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from ludic_gym.clients.vllm_tokens import VLLMTokenClient
 from ludic_gym.types import ChatClient, MakePolicy, Rollout
 from ludic_train.inference.client import LocalChatClient
-from ludic_train.inference.saved import PolicySpec, model_and_spec, policies
+from ludic_train.inference.policy_spec import PolicySpec, model_and_spec, policies
 from ludic_train.models.chat_template import chat_renderer
 from ludic_train.models.load import load_model
 from ludic_train.models.tiny import make_tiny_model

@@ -7,16 +7,13 @@ OUT/published/      model/ and policy.json to begin with, then each version of t
 
 from __future__ import annotations
 
-import json
 import secrets
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from torch import Tensor
 
-from ludic_gym.errors import ConfigError
-from ludic_train.inference.saved import write_policy_spec
+from ludic_train.inference.policy_spec import write_policy_spec
 from ludic_train.models.load import save_model
 from ludic_train.pipeline.queues.open_queue import open_queue
 from ludic_train.pipeline.source import PipelineBatchSource
@@ -24,42 +21,9 @@ from ludic_train.publishers.base import PolicyPublisher
 from ludic_train.publishers.checkpoint_names import checkpoint_params, lora_scaling
 from ludic_train.publishers.folder import FolderPublisher
 from ludic_train.publishers.vllm import VLLMPublisher
+from ludic_train.runs.folder import PUBLISHED, Address, read_address, write_address
 from ludic_train.runs.learner import Learner
 from ludic_train.runs.watch import NoServers, PatientPublisher, WatchedSource
-
-QUEUE, PUBLISHED = "queue.json", "published"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Address:
-    """Where the groups of a run go, and the servers that sample; none: each actor by itself."""
-
-    url: str
-    key: str
-    servers: tuple[str, ...] = ()
-
-
-def read_address(out: Path) -> Address | None:
-    """What is in the run's queue.json; None where there is none, or not yet.
-
-    Raises ConfigError for a file that names no queue.
-    """
-    path = out / QUEUE
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        servers = tuple(map(str, found.get("servers", ())))
-        return Address(url=str(found["url"]), key=str(found["key"]), servers=servers)
-    except FileNotFoundError:
-        return None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ConfigError(f"{path} names no queue: {error!r}") from error
-
-
-def _write_address(out: Path, address: Address) -> None:
-    # In one step: others wait for the file, and read it at any moment.
-    draft = out / f".{QUEUE}"
-    draft.write_text(json.dumps(asdict(address)) + "\n", encoding="utf-8")
-    draft.replace(out / QUEUE)
 
 
 class Both:
@@ -110,7 +74,7 @@ def remote_ends(
     write_policy_spec(published, learner.spec)
     before = read_address(out)
     key = before.key if before else f"{out.resolve().name}-{secrets.token_hex(4)}"
-    _write_address(out, Address(url=url, key=key, servers=tuple(servers)))
+    write_address(out, Address(url=url, key=key, servers=tuple(servers)))
     source = PipelineBatchSource(
         open_queue(url, key),
         groups_per_batch=groups,
@@ -133,9 +97,3 @@ def _save_to_begin_with(learner: Learner, folder: Path, *, is_served: bool) -> N
         return
     params = dict(checkpoint_params(model.named_parameters(), lora_scaling=scaling))
     save_model(model.get_base_model(), learner.tokenizer, folder, params)
-
-
-def forget_queue(out: Path) -> None:
-    """Let the next run in this folder begin with a queue of its own, and nothing published."""
-    (out / QUEUE).unlink(missing_ok=True)
-    (out / PUBLISHED / "newest.json").unlink(missing_ok=True)

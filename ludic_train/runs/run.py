@@ -11,8 +11,8 @@ from pathlib import Path
 
 from ludic_train.checkpoints.manager import CheckpointManager
 from ludic_train.checkpoints.training_state import resume_training, save_training
-from ludic_train.errors import CheckpointError, EmptyBatch, ParamsLost
-from ludic_train.inference.saved import write_policy_spec
+from ludic_train.errors import CheckpointError, EmptyBatch, Interrupted, ParamsLost
+from ludic_train.inference.policy_spec import write_policy_spec
 from ludic_train.loggers.loggers import ConsoleLogger, JSONLLogger, Logger, MultiLogger
 from ludic_train.metrics import Metrics, values
 from ludic_train.models.load import save_model
@@ -53,10 +53,6 @@ class Run:
     def checkpoints(self) -> CheckpointManager:
         """The checkpoints of this run."""
         return CheckpointManager(self.out / "checkpoints")
-
-
-class Interrupted(Exception):
-    """Ctrl-C or SIGTERM; everything was saved."""
 
 
 async def carry_out(run: Run, *, resume: bool) -> None:

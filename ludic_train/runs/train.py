@@ -19,14 +19,14 @@ from ludic_gym.errors import ConfigError
 from ludic_gym.policies.reference import OraclePolicy, RandomPolicy
 from ludic_gym.types import MakePolicy, Rollout
 from ludic_train.algorithms.presets import RLAlgorithm, grpo, sft
-from ludic_train.inference.saved import PolicySpec, new_context
+from ludic_train.inference.policy_spec import PolicySpec, new_context
 from ludic_train.models.chat_template import with_token_ids
 from ludic_train.publishers.base import PolicyPublisher
 from ludic_train.runs.config import Demonstrations, EvalTasks, Recipe, RunConfig
 from ludic_train.runs.evaluation import CONCURRENCY, evaluate, play
-from ludic_train.runs.folder import kept, open_run
+from ludic_train.runs.folder import forget_queue, kept, open_run
 from ludic_train.runs.learner import Learner, learner_from_model, learner_from_nothing
-from ludic_train.runs.remote import default_lag, forget_queue, publish_every, remote_ends
+from ludic_train.runs.remote import default_lag, publish_every, remote_ends
 from ludic_train.runs.report import report
 from ludic_train.runs.run import Run, Stage, carry_out, open_loggers
 from ludic_train.runs.tasks import demonstration_tasks, evaluation_tasks, training_tasks

@@ -10,7 +10,7 @@ from typing import Literal
 
 from ludic_gym.errors import ConfigError
 from ludic_train.errors import ModelNotFound
-from ludic_train.inference.saved import model_and_spec
+from ludic_train.inference.policy_spec import model_and_spec
 from ludic_train.serving.installed import Installed
 from ludic_vllm import BACKEND, WORKER_EXTENSION
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ludic_train.commands.status import Status, statuses
+from ludic_train.serving.server_status import Status, statuses
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

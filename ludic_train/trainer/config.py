@@ -5,8 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from ludic_gym.errors import ConfigError
+
+if TYPE_CHECKING:
+    pass
+
 
 # From the share of a decay that is over, in [0, 1], to the share of the height that is left.
 DecayShape = Callable[[float], float]
@@ -151,3 +156,34 @@ class TrainerConfig:
             return self.lr * rise
         left = self.decay.shape(min(1.0, done / self.decay_updates))
         return self.lr * rise * (self.decay.to + (1 - self.decay.to) * left)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """What an update is to be made of.
+
+    Attributes:
+        tokens: Tokens of an update, prompts and completions of all rows together.
+        micro_tokens: Tokens of one forward pass; memory grows with it, results do not change.
+        row_tokens: Tokens of a row, which attention is quadratic in.
+        sampled: Share of the tokens that was sampled; only these meet the vocabulary.
+        world_size: Ranks (processes) that the model is sharded over.
+    """
+
+    tokens: int = 131_072
+    micro_tokens: int = 16_384
+    row_tokens: int = 2_048
+    sampled: float = 0.5
+    world_size: int = 1
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.row_tokens <= self.micro_tokens <= self.tokens:
+            raise ConfigError(
+                f"row_tokens={self.row_tokens}, micro_tokens={self.micro_tokens}, "
+                f"tokens={self.tokens}; each must fit into the next, and a row has at least 2"
+            )
+        if not 0 < self.sampled <= 1 or self.world_size < 1:
+            raise ConfigError(
+                f"sampled={self.sampled}, world_size={self.world_size}; the first is in (0, 1], "
+                "the second at least 1"
+            )

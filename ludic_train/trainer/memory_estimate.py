@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from ludic_gym.errors import ConfigError
 from ludic_train.distributed.fsdp import blocks, checkpoint_activations
 from ludic_train.errors import ModelNotFound
 from ludic_train.models.logprobs import CHUNK_TOKENS, action_logprobs, unwrapped
+from ludic_train.trainer.config import Load
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
@@ -28,37 +28,6 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 ATTENTION = "ludic_fused_causal"
 # AdamW keeps two moments of each trained param.
 MOMENTS = 2
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Load:
-    """What an update is to be made of.
-
-    Attributes:
-        tokens: Tokens of an update, prompts and completions of all rows together.
-        micro_tokens: Tokens of one forward pass; memory grows with it, results do not change.
-        row_tokens: Tokens of a row, which attention is quadratic in.
-        sampled: Share of the tokens that was sampled; only these meet the vocabulary.
-        world_size: Ranks (processes) that the model is sharded over.
-    """
-
-    tokens: int = 131_072
-    micro_tokens: int = 16_384
-    row_tokens: int = 2_048
-    sampled: float = 0.5
-    world_size: int = 1
-
-    def __post_init__(self) -> None:
-        if not 2 <= self.row_tokens <= self.micro_tokens <= self.tokens:
-            raise ConfigError(
-                f"row_tokens={self.row_tokens}, micro_tokens={self.micro_tokens}, "
-                f"tokens={self.tokens}; each must fit into the next, and a row has at least 2"
-            )
-        if not 0 < self.sampled <= 1 or self.world_size < 1:
-            raise ConfigError(
-                f"sampled={self.sampled}, world_size={self.world_size}; the first is in (0, 1], "
-                "the second at least 1"
-            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +43,14 @@ class Estimate:
     def total_bytes(self) -> int:
         """All of them together, at the peak."""
         return sum(self.bytes.values())
+
+
+def estimate_of(
+    name: str, load: Load, *, dtype: str, lora_rank: int = 0, recompute: bool = False
+) -> Estimate:
+    """The estimate for a model folder or hub id; as `estimate_update`."""
+    model = model_from_config(read_config(name), DTYPES[dtype], lora_rank)
+    return estimate_update(model, load, recompute=recompute)
 
 
 def model_from_config(

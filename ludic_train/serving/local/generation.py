@@ -10,7 +10,14 @@ from aiohttp import web
 from ludic_gym.errors import ConfigError
 from ludic_gym.types import Message
 from ludic_train.errors import PromptTooLong
-from ludic_train.serving.local.responses import SERVED, answer, chatted, completed, generated, reply
+from ludic_train.serving.local.responses import (
+    SERVED,
+    answer,
+    chatted,
+    completed,
+    generated,
+    reply,
+)
 from ludic_train.serving.local.schemas import (
     Chat,
     Complete,

@@ -12,7 +12,7 @@ import torch
 from aiohttp import web
 
 from ludic_gym.errors import ConfigError
-from ludic_train.inference.saved import model_and_spec
+from ludic_train.inference.policy_spec import model_and_spec
 from ludic_train.models.load import load_model
 from ludic_train.serving.flags import ServeOptions
 from ludic_train.serving.local import control, generation, info

@@ -4,12 +4,8 @@ import pytest
 from ludic_gym.errors import ConfigError
 from ludic_gym.types import Sampling
 from ludic_train.errors import ModelNotFound
-from ludic_train.inference.saved import (
-    PolicySpec,
-    policy_from_run,
-    read_policy_spec,
-    write_policy_spec,
-)
+from ludic_train.inference.from_run import policy_from_run
+from ludic_train.inference.policy_spec import PolicySpec, read_policy_spec, write_policy_spec
 from ludic_train.models.chat_template import render_chat
 from ludic_train.models.load import save_model
 

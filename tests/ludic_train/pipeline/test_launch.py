@@ -13,7 +13,7 @@ from redis_server import needs_redis
 
 from ludic_gym.commands.main import main
 from ludic_train.errors import CheckpointError
-from ludic_train.runs.remote import read_address
+from ludic_train.runs.folder import read_address
 from ludic_train.sources.rollouts import RolloutBatchSource
 
 SMALL = ["--demonstrations", "300", "--imitation-updates", "40", "--groups", "2", "--updates", "8"]

@@ -6,7 +6,7 @@ import pytest
 from ludic_train.algorithms.presets import sft
 from ludic_train.errors import EmptyBatch
 from ludic_train.inference.client import LocalChatClient
-from ludic_train.inference.saved import PolicySpec
+from ludic_train.inference.policy_spec import PolicySpec
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
 from ludic_train.publishers.base import InProcessPublisher

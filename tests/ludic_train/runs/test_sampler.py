@@ -8,7 +8,7 @@ import torch
 from fake_vllm.sampler import SamplingVLLM
 
 from ludic_gym.errors import ConfigError
-from ludic_train.inference.saved import PolicySpec, write_policy_spec
+from ludic_train.inference.policy_spec import PolicySpec, write_policy_spec
 from ludic_train.models.load import save_model
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer

@@ -13,12 +13,11 @@ from served_run import served_run, start_model
 
 from ludic_gym.errors import ConfigError
 from ludic_train.checkpoints.manager import CheckpointManager
-from ludic_train.errors import ActorError
+from ludic_train.errors import ActorError, Interrupted
 from ludic_train.models.load import load_model
 from ludic_train.publishers.checkpoint_names import checkpoint_params, lora_scaling
 from ludic_train.runs.actor_loop import until_published
-from ludic_train.runs.remote import read_address
-from ludic_train.runs.run import Interrupted
+from ludic_train.runs.folder import read_address
 
 
 @asynccontextmanager

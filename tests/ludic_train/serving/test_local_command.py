@@ -17,7 +17,7 @@ from ludic_gym.clients.vllm_tokens import VLLMTokenClient
 from ludic_gym.commands.main import main
 from ludic_gym.errors import ClientError
 from ludic_gym.types import Sampling
-from ludic_train.inference.saved import PolicySpec, write_policy_spec
+from ludic_train.inference.policy_spec import PolicySpec, write_policy_spec
 from ludic_train.models.load import load_model, save_model
 from ludic_train.publishers.checkpoint_names import checkpoint_params, lora_scaling
 from ludic_train.publishers.transports import FileWire

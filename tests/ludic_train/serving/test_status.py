@@ -6,7 +6,7 @@ import pytest
 from fake_vllm.fleet import running
 
 from ludic_gym.commands.main import main
-from ludic_train.commands.status import Status, statuses
+from ludic_train.serving.server_status import Status, statuses
 
 NOBODY = "http://127.0.0.1:1"
 

@@ -13,7 +13,6 @@ from redis_server import free_port
 from rich.console import Console
 
 from ludic_gym.commands.main import main
-from ludic_train.commands.status import Status
 from ludic_train.commands.top import look
 from ludic_train.errors import QueueUnavailable
 from ludic_train.pipeline.queues.base import (
@@ -24,6 +23,7 @@ from ludic_train.pipeline.queues.base import (
     TrainerReport,
 )
 from ludic_train.pipeline.queues.sqlite import SQLiteQueue
+from ludic_train.serving.server_status import Status
 from ludic_train.top.prometheus import metrics_text, serve_metrics
 from ludic_train.top.sample import Sample, next_sample
 from ludic_train.top.screen import screen

@@ -11,7 +11,13 @@ from ludic_gym.errors import ConfigError
 from ludic_train.errors import QueueError, Superseded
 from ludic_train.pipeline.queues import redis_stream
 from ludic_train.pipeline.queues import sqlite as spool
-from ludic_train.pipeline.queues.base import ActorReport, Progress, Trained, TrainerReport, capacity
+from ludic_train.pipeline.queues.base import (
+    ActorReport,
+    Progress,
+    Trained,
+    TrainerReport,
+    capacity,
+)
 from ludic_train.pipeline.queues.redis_stream import RedisQueue
 from ludic_train.pipeline.queues.sqlite import SQLiteQueue
 

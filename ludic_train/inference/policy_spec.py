@@ -1,4 +1,4 @@
-"""Policies from folders: how a trained model is to be asked, beside the model itself."""
+"""Prompts of a trained model, kept beside it, so that it is prompted as it was in training."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Literal
-
-import torch
 
 from ludic_gym.contexts import Context, FullDialog, LatestObservation
 from ludic_gym.errors import ConfigError
@@ -26,8 +24,6 @@ from ludic_gym.types import (
     ToolSchema,
 )
 from ludic_train.errors import ModelNotFound
-from ludic_train.inference.client import LocalChatClient
-from ludic_train.models.load import load_model
 
 SPEC_FILE = "policy.json"
 
@@ -71,18 +67,6 @@ def read_policy_spec(folder: str | Path) -> PolicySpec:
     if not isinstance(values, dict) or not values.keys() <= set(known):
         raise ConfigError(f"{path} must be an object with {', '.join(known)}, got {values!r}")
     return PolicySpec(**values)
-
-
-def policy_from_run(path: str | Path) -> MakePolicy:
-    """The policy of a run folder, or of any folder with a model in Hugging Face format.
-
-    A run folder holds model/ and policy.json; a model alone sees the full dialog under the env's
-    system prompt. All policies made share one sampler, on the GPU if there is one.
-    Raises ModelNotFound for a folder that is neither.
-    """
-    folder, spec = model_and_spec(Path(path))
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    return policies(LocalChatClient(*load_model(folder, device=device)), spec)
 
 
 def policies(client: ChatClient, spec: PolicySpec) -> MakePolicy:
