@@ -18,75 +18,63 @@ from typing import Any
 
 import gymnasium as gym
 
-from ludic_gym.envs.core.base import Info, TextEnv, Turn, ending
-from ludic_gym.policies.chat import ChatPolicy
-from ludic_gym.records import read_rollouts, recorded
-from ludic_gym.rollout.episodes import run_episodes
-from ludic_gym.rollout.groups import grouped
-from ludic_gym.types import Env, Sampling, Task
-from ludic_train.algorithms.presets import rejection_sampling
-from ludic_train.inference.client import LocalChatClient
-from ludic_train.models.tiny import make_tiny_model
-from ludic_train.models.tokenizer import make_tokenizer
-from ludic_train.publishers.base import InProcessPublisher
-from ludic_train.sources.offline import OfflineBatchSource
-from ludic_train.sources.recorded import recorded_items
-from ludic_train.trainer.trainer import Trainer, TrainerConfig
+import ludic_gym as lg
+import ludic_train as lt
 
 ENV_ID = "example/HigherDigit-v0"
 BATCH = 8
 
 
-class HigherDigitEnv(TextEnv):
+class HigherDigitEnv(lg.TextEnv):
     """One question, one answer: reward 1 for a digit above the one in the question, else 0."""
 
-    def _start(self, options: Mapping[str, Any]) -> tuple[str, Info]:
+    def _start(self, options: Mapping[str, Any]) -> tuple[str, lg.Info]:
         self._limit = int(self.np_random.integers(0, 4))
         return f"A digit above {self._limit}, please.", {"system_prompt": ""}
 
-    def _advance(self, action: str) -> Turn:
+    def _advance(self, action: str) -> lg.Turn:
         digit = action.strip()
         correct = digit in set("0123456789") and int(digit) > self._limit
-        return "", float(correct), True, False, ending(success=correct, correct=float(correct))
+        return "", float(correct), True, False, lg.ending(success=correct, correct=float(correct))
 
 
 gym.register(ENV_ID, HigherDigitEnv)
 
 
-def tasks() -> Iterator[Task]:
+def tasks() -> Iterator[lg.Task]:
     """Questions without end, each in a group of 16 samples."""
     questions = (
-        Task(env_id=ENV_ID, seed=i, sampling=Sampling(max_tokens=1, seed=i)) for i in count()
+        lg.Task(env_id=ENV_ID, seed=i, sampling=lg.Sampling(max_tokens=1, seed=i)) for i in count()
     )
-    return grouped(questions, 16)
+    return lg.grouped(questions, 16)
 
 
-async def play(tasks: Iterator[Task], client: LocalChatClient, path: Path) -> float:
+async def play(tasks: Iterator[lg.Task], client: lt.LocalChatClient, path: Path) -> float:
     """Append 512 episodes to the file; the mean reward."""
 
-    def make_policy(env: Env) -> ChatPolicy:
-        return ChatPolicy(client)
+    def make_policy(env: lg.Env) -> lg.ChatPolicy:
+        return lg.ChatPolicy(client)
 
-    episodes = run_episodes(islice(tasks, 512), make_policy, concurrency=512)
-    rewards = [e.rollouts[0].total_reward async for e in recorded(episodes, path)]
+    episodes = lg.run_episodes(islice(tasks, 512), make_policy, concurrency=512)
+    rewards = [e.rollouts[0].total_reward async for e in lg.recorded(episodes, path)]
     return sum(rewards) / len(rewards)
 
 
 async def train(updates: int, path: Path) -> float:
     """The mean reward of the last episodes played."""
-    tokenizer = make_tokenizer(["A digit above 0, please."])
-    model = make_tiny_model(tokenizer)
-    client = LocalChatClient(model, tokenizer)
-    algo = rejection_sampling(best=2)
+    tokenizer = lt.make_tokenizer(["A digit above 0, please."])
+    model = lt.make_tiny_model(tokenizer)
+    client = lt.LocalChatClient(model, tokenizer)
+    algo = lt.rejection_sampling(best=2)
     questions = tasks()
     reward = 0.0
     for update in range(1, updates + 1):
         reward = await play(questions, client, path)
         print(f"update {update:3d}  reward {reward:.3f}")
-        items = recorded_items(read_rollouts(path), algo)
-        source = OfflineBatchSource(items, batch_size=min(BATCH, len(items)), seed=update)
-        cfg = TrainerConfig(lr=2e-3)
-        await Trainer(model, algo, source, InProcessPublisher(client), cfg).train(8)
+        rollouts = lt.recorded_rollouts(lg.read_rollouts(path))
+        source = lt.OfflineBatchSource(rollouts, batch_size=BATCH, seed=update)
+        cfg = lt.TrainerConfig(lr=2e-3)
+        await lt.Trainer(model, algo, source, lt.InProcessPublisher(client), cfg).train(8)
     return reward
 
 

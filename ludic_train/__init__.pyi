@@ -147,6 +147,9 @@ from .runs.config import Demonstrations as Demonstrations
 from .runs.config import EvalTasks as EvalTasks
 from .runs.config import Recipe as Recipe
 from .runs.config import RunConfig as RunConfig
+from .runs.learner import Learner as Learner
+from .runs.learner import learner_from_model as learner_from_model
+from .runs.learner import learner_from_nothing as learner_from_nothing
 from .runs.signals import stop_signals as stop_signals
 from .runs.train import train as train
 from .runs.train import train_recipe as train_recipe
@@ -171,13 +174,13 @@ from .trainer.config import cosine as cosine
 from .trainer.config import linear as linear
 from .trainer.trainer import Trainer as Trainer
 from .types import BOOTSTRAP as BOOTSTRAP
+from .types import LossBatch as LossBatch
 from .types import PROXIMAL as PROXIMAL
 from .types import REFERENCE as REFERENCE
 from .types import RETURNS as RETURNS
 from .types import REWARDS as REWARDS
-from .types import VALUES as VALUES
-from .types import LossBatch as LossBatch
 from .types import SAWBatch as SAWBatch
 from .types import SAWItem as SAWItem
 from .types import TokenLogprobs as TokenLogprobs
 from .types import Trajectory as Trajectory
+from .types import VALUES as VALUES

@@ -19,54 +19,44 @@ from pathlib import Path
 
 import gymnasium as gym
 
-import ludic_gym  # noqa: F401 (registers the ids)
-from ludic_gym.policies.chat import ChatPolicy
-from ludic_gym.types import Env, Sampling, Task
-from ludic_train.algorithms.presets import grpo
-from ludic_train.inference.client import LocalChatClient
-from ludic_train.metrics import Metrics
-from ludic_train.models.tiny import make_tiny_model
-from ludic_train.models.tokenizer import make_tokenizer
-from ludic_train.publishers.base import InProcessPublisher
-from ludic_train.sources.rollouts import RolloutBatchSource
-from ludic_train.trainer.trainer import Trainer, TrainerConfig
+import ludic_gym as lg
+import ludic_train as lt
 
 HOLE = "def f(x, y):\n    return x {} y"
 # Both - and ^ do it for these, and nothing else does.
 ROW = {"prompt": "-", "name": "f", "calls": [[5, 1], [7, 2], [9, 8]], "expected": [4, 5, 1]}
 
 
-def make_env(data: str) -> Env:
+def make_env(data: str) -> lg.Env:
     """The environment for functions, whose actions are put into the hole."""
-    functions: Env = gym.make("ludic/PythonFunctions-v0", data=data)
+    functions: lg.Env = gym.make("ludic/PythonFunctions-v0", data=data)
     return gym.wrappers.TransformAction(functions, HOLE.format, functions.action_space)
 
 
 gym.register("example/FillIn-v0", make_env)
 
 
-def tasks(data: str) -> Iterator[Task]:
+def tasks(data: str) -> Iterator[lg.Task]:
     """The same hole for ever, each time with new sampling seeds."""
     for i in count():
-        sampling = Sampling(max_tokens=1, seed=i)
-        yield Task(env_id="example/FillIn-v0", kwargs={"data": data}, seed=i, sampling=sampling)
+        sampling = lg.Sampling(max_tokens=1, seed=i)
+        yield lg.Task(env_id="example/FillIn-v0", kwargs={"data": data}, seed=i, sampling=sampling)
 
 
 async def train(updates: int, data: str) -> None:
-    """Learn, and say after each update what the programs earned."""
-    tokenizer = make_tokenizer(["-"])
-    model = make_tiny_model(tokenizer)
-    client = LocalChatClient(model, tokenizer)
+    """Learn; prints the mean reward of the programs after each update."""
+    tokenizer = lt.make_tokenizer(["-"])
+    model = lt.make_tiny_model(tokenizer)
+    client = lt.LocalChatClient(model, tokenizer)
 
-    def make_policy(env: Env) -> ChatPolicy:
-        return ChatPolicy(client, system_prompt="")
+    def make_policy(env: lg.Env) -> lg.ChatPolicy:
+        return lg.ChatPolicy(client, system_prompt="")
 
-    algo = grpo()
-    source = RolloutBatchSource(tasks(data), make_policy, algo, groups_per_batch=16, group_size=16)
-    cfg = TrainerConfig(lr=3e-3)
-    trainer = Trainer(model, algo, source, InProcessPublisher(client), cfg)
+    source = lt.RolloutBatchSource(tasks(data), make_policy, groups_per_batch=16, group_size=16)
+    cfg = lt.TrainerConfig(lr=3e-3)
+    trainer = lt.Trainer(model, lt.grpo(), source, lt.InProcessPublisher(client), cfg)
 
-    def report(update: int, metrics: Metrics) -> None:
+    def report(update: int, metrics: lt.Metrics) -> None:
         print(f"update {update:3d}  reward {metrics['reward'].value:.3f}")
 
     await trainer.train(updates, on_update=report)

@@ -16,23 +16,14 @@ from typing import Any
 
 import gymnasium as gym
 
-from ludic_gym.envs.core.base import Info, TextEnv, Turn, ending, pick
-from ludic_gym.policies.chat import ChatPolicy
-from ludic_gym.types import Env, Rollout, Sampling, Task
-from ludic_train.algorithms.presets import grpo
-from ludic_train.inference.client import LocalChatClient
-from ludic_train.metrics import Metrics, Stat
-from ludic_train.models.tiny import make_tiny_model
-from ludic_train.models.tokenizer import make_tokenizer
-from ludic_train.publishers.base import InProcessPublisher
-from ludic_train.sources.rollouts import RolloutBatchSource
-from ludic_train.trainer.trainer import Trainer, TrainerConfig
+import ludic_gym as lg
+import ludic_train as lt
 
 ENV_ID = "example/Echo-v0"
 LETTERS, LONGEST, SOLVED = "abcd", 4, 0.8
 
 
-class EchoEnv(TextEnv):
+class EchoEnv(lg.TextEnv):
     """Write the letters again: the reward is the share of them that stand where they should.
 
     length: how many letters there are.
@@ -42,14 +33,14 @@ class EchoEnv(TextEnv):
         super().__init__(render_mode)
         self._length = length
 
-    def _start(self, options: Mapping[str, Any]) -> tuple[str, Info]:
-        self._letters = "".join(pick(self.np_random, LETTERS) for _ in range(self._length))
+    def _start(self, options: Mapping[str, Any]) -> tuple[str, lg.Info]:
+        self._letters = "".join(lg.pick(self.np_random, LETTERS) for _ in range(self._length))
         return " ".join(self._letters), {"system_prompt": ""}
 
-    def _advance(self, action: str) -> Turn:
+    def _advance(self, action: str) -> lg.Turn:
         said = action.split()
         right = sum(a == b for a, b in zip(said, self._letters, strict=False)) / self._length
-        return "", right, True, False, ending(success=right == 1.0, letters=right)
+        return "", right, True, False, lg.ending(success=right == 1.0, letters=right)
 
 
 gym.register(ENV_ID, EchoEnv)
@@ -61,36 +52,37 @@ class Stages:
     def __init__(self) -> None:
         self.length = 1
 
-    def tasks(self) -> Iterator[Task]:
+    def tasks(self) -> Iterator[lg.Task]:
         """Words of the present length, without end."""
         for i in count():
-            sampling = Sampling(max_tokens=2 * self.length, seed=i)
-            yield Task(env_id=ENV_ID, kwargs={"length": self.length}, seed=i, sampling=sampling)
+            sampling = lg.Sampling(max_tokens=2 * self.length, seed=i)
+            yield lg.Task(env_id=ENV_ID, kwargs={"length": self.length}, seed=i, sampling=sampling)
 
-    def note(self, rollouts: Sequence[Rollout]) -> Metrics:
+    def note(self, rollouts: Sequence[lg.Rollout]) -> lt.Metrics:
         """The length of the batch; moves on to the next where it was solved."""
         length, reward = self.length, sum(r.total_reward for r in rollouts) / len(rollouts)
         if reward >= SOLVED and length < LONGEST:
             self.length += 1
-        return {"length": Stat(length, 1)}
+        return {"length": lt.Stat(length, 1)}
 
 
 async def train(updates: int) -> int:
     """The length that was reached."""
-    tokenizer = make_tokenizer([" ".join(LETTERS)])
-    model = make_tiny_model(tokenizer)
-    client = LocalChatClient(model, tokenizer)
-    stages, algo = Stages(), grpo(entropy=0.05)
+    tokenizer = lt.make_tokenizer([" ".join(LETTERS)])
+    model = lt.make_tiny_model(tokenizer)
+    client = lt.LocalChatClient(model, tokenizer)
+    stages = Stages()
 
-    def make_policy(env: Env) -> ChatPolicy:
-        return ChatPolicy(client)
+    def make_policy(env: lg.Env) -> lg.ChatPolicy:
+        return lg.ChatPolicy(client)
 
-    source = RolloutBatchSource(
-        stages.tasks(), make_policy, algo, groups_per_batch=32, group_size=16, reducer=stages.note
+    source = lt.RolloutBatchSource(
+        stages.tasks(), make_policy, groups_per_batch=32, group_size=16, reducer=stages.note
     )
-    trainer = Trainer(model, algo, source, InProcessPublisher(client), TrainerConfig(lr=2e-3))
+    algo, cfg = lt.grpo(entropy=0.05), lt.TrainerConfig(lr=2e-3)
+    trainer = lt.Trainer(model, algo, source, lt.InProcessPublisher(client), cfg)
 
-    def report(update: int, metrics: Metrics) -> None:
+    def report(update: int, metrics: lt.Metrics) -> None:
         reward, length = metrics["reward"].value, metrics["length"].value
         print(f"update {update:3d}  reward {reward:.3f}  letters {length:.0f}", flush=True)
 

@@ -25,23 +25,8 @@ import gymnasium as gym
 import torch
 from torch import Tensor
 
-import ludic_gym  # noqa: F401 - makes the ids known
-from ludic_gym.bench.runner import run_bench
-from ludic_gym.bench.tasks import bench_tasks
-from ludic_gym.parsers import boxed_parser, compose_parsers, think_prefix_parser
-from ludic_gym.policies.chat import ChatPolicy
-from ludic_gym.policies.parsed import Parsed, RejectCutOff
-from ludic_gym.types import ChatClient, Env, Policy, Sampling, Task
-from ludic_train.algorithms.presets import dapo
-from ludic_train.distributed.fsdp import checkpoint_activations, shard_model
-from ludic_train.distributed.ranks import rank, world_size
-from ludic_train.inference.client import LocalChatClient
-from ludic_train.inference.policy_spec import PolicySpec
-from ludic_train.metrics import Metrics
-from ludic_train.publishers.base import PolicyPublisher
-from ludic_train.runs.learner import learner_from_model, learner_from_nothing
-from ludic_train.sources.rollouts import RolloutBatchSource
-from ludic_train.trainer.trainer import Trainer, TrainerConfig
+import ludic_gym as lg
+import ludic_train as lt
 
 ENV_ID = "ludic/MATH-v0"
 PROMPT = "Think inside <think></think>, then give the final answer as \\boxed{...}."
@@ -50,7 +35,7 @@ PROMPT = "Think inside <think></think>, then give the final answer as \\boxed{..
 class CopyPublisher:
     """Puts the params into a whole copy of the model, which samples."""
 
-    def __init__(self, client: LocalChatClient, twin: torch.nn.Module) -> None:
+    def __init__(self, client: lt.LocalChatClient, twin: torch.nn.Module) -> None:
         self._client = client
         self._twin = twin
 
@@ -63,15 +48,15 @@ class CopyPublisher:
         self._client.policy_version = version
 
 
-def opened(args: argparse.Namespace) -> tuple[torch.nn.Module, ChatClient, PolicyPublisher]:
-    """The model to train, a client that samples from its newest params, and what brings them."""
+def opened(args: argparse.Namespace) -> tuple[torch.nn.Module, lg.ChatClient, lt.PolicyPublisher]:
+    """The model to train, a client that samples from its newest params, and their publisher."""
     if args.offline:
-        learner = learner_from_nothing([], PolicySpec(max_tokens=args.max_tokens), seed=0)
+        learner = lt.learner_from_nothing([], lt.PolicySpec(max_tokens=args.max_tokens), seed=0)
         twin = copy.deepcopy(learner.model)
-        client = LocalChatClient(twin, learner.tokenizer)
+        client = lt.LocalChatClient(twin, learner.tokenizer)
         return learner.model, client, CopyPublisher(client, twin)
-    learner = learner_from_model(
-        args.model, max_tokens=args.max_tokens, lora_rank=0, seed=0, sampler=args.sampler
+    learner = lt.learner_from_model(
+        args.model, max_tokens=args.max_tokens, lora_rank=0, seed=0, servers=args.servers or ()
     )
     return learner.model, learner.client, learner.publisher
 
@@ -79,21 +64,21 @@ def opened(args: argparse.Namespace) -> tuple[torch.nn.Module, ChatClient, Polic
 def prepared(model: torch.nn.Module, args: argparse.Namespace) -> torch.nn.Module:
     """The model on its device, spread over the ranks if there are several."""
     if args.checkpoint_activations:
-        checkpoint_activations(model)
-    if world_size() == 1:
+        lt.checkpoint_activations(model)
+    if lt.world_size() == 1:
         return model
-    return shard_model(
+    return lt.shard_model(
         model.to(args.device), param_dtype=torch.bfloat16 if args.dtype == "bf16" else None
     )
 
 
-def tasks(split: str | None, max_tokens: int) -> Iterator[Task]:
+def tasks(split: str | None, max_tokens: int) -> Iterator[lg.Task]:
     """Problems without end, each row as often as any other; one attempt at each."""
     kwargs = {} if split is None else {"split": split}
     rows = gym.make(ENV_ID, **kwargs).unwrapped.num_rows
     for i in count():
-        sampling, options = Sampling(max_tokens=max_tokens, seed=i), {"row": i % rows}
-        yield Task(
+        sampling, options = lg.Sampling(max_tokens=max_tokens, seed=i), {"row": i % rows}
+        yield lg.Task(
             env_id=ENV_ID, kwargs=kwargs, seed=i, options=options, sampling=sampling, max_turns=1
         )
 
@@ -101,37 +86,36 @@ def tasks(split: str | None, max_tokens: int) -> Iterator[Task]:
 async def train(args: argparse.Namespace) -> None:
     """Make the updates; rank 0 prints the reward of each, and how the test split goes."""
     model, client, publisher = opened(args)
-    parser = compose_parsers(think_prefix_parser(), boxed_parser())
+    parser = lg.compose_parsers(lg.think_prefix_parser(), lg.boxed_parser())
 
-    def make_policy(env: Env) -> Policy:
-        return Parsed(RejectCutOff(ChatPolicy(client, system_prompt=PROMPT)), parser)
+    def make_policy(env: lg.Env) -> lg.Policy:
+        return lg.Parsed(lg.RejectCutOff(lg.ChatPolicy(client, system_prompt=PROMPT)), parser)
 
-    algo = dapo(max_tokens=args.max_tokens, buffer=args.max_tokens // 4)
+    algo = lt.dapo(max_tokens=args.max_tokens, buffer=args.max_tokens // 4)
     if args.offline:
         # An untrained model earns the same everywhere, and such groups would all be left out.
         algo = replace(algo, filter=None, full_batches=False)
-    source = RolloutBatchSource(
+    source = lt.RolloutBatchSource(
         tasks(args.split, args.max_tokens),
         make_policy,
-        algo,
         groups_per_batch=args.groups,
         group_size=args.group_size,
     )
-    cfg = TrainerConfig(device=args.device, lr=args.lr, warmup_updates=10)
-    trainer = Trainer(prepared(model, args), algo, source, publisher, cfg)
+    cfg = lt.TrainerConfig(device=args.device, lr=args.lr, warmup_updates=10)
+    trainer = lt.Trainer(prepared(model, args), algo, source, publisher, cfg)
 
-    def report(update: int, metrics: Metrics) -> None:
-        if rank() == 0:
+    def report(update: int, metrics: lt.Metrics) -> None:
+        if lt.rank() == 0:
             print(f"update {update:3d}  reward {metrics['reward'].value:.3f}", flush=True)
 
     async def evaluate() -> None:
-        if rank() == 0:
+        if lt.rank() == 0:
             kwargs = {} if args.split is None else {"split": "test"}
-            sampling = Sampling(temperature=0.0, max_tokens=args.max_tokens)
-            held_out = bench_tasks(
+            sampling = lg.Sampling(temperature=0.0, max_tokens=args.max_tokens)
+            held_out = lg.bench_tasks(
                 ENV_ID, kwargs=kwargs, episodes=args.eval_episodes, sampling=sampling, max_turns=1
             )
-            result = await run_bench(held_out, make_policy)
+            result = await lg.run_bench(held_out, make_policy)
             print(f"version {trainer.version}: {result.success_rate:.1%} solved", flush=True)
 
     await trainer.publish()

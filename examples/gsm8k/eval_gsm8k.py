@@ -1,4 +1,4 @@
-"""How often a model solves GSM8K: with its interval, and every transcript kept.
+"""Accuracy of a model on GSM8K, with its interval and every transcript.
 
     python examples/gsm8k/eval_gsm8k.py --model http://localhost:8000/v1 --split test --out results
     python examples/gsm8k/eval_gsm8k.py --offline
@@ -13,38 +13,34 @@ import asyncio
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from ludic_gym.bench.records import open_transcripts
-from ludic_gym.bench.result import BenchResult
-from ludic_gym.bench.runner import run_bench
-from ludic_gym.bench.tasks import bench_tasks
-from ludic_gym.clients.openai import OpenAIChatClient
-from ludic_gym.clients.scripted import ScriptedClient
-from ludic_gym.parsers import xml_tag_parser
-from ludic_gym.policies.chat import ChatPolicy
-from ludic_gym.policies.parsed import Parsed
-from ludic_gym.types import ChatClient, Env, Policy, Sampling
+import ludic_gym as lg
 
 PROMPT = "Think step by step, then give just the number inside <answer></answer>."
 
 
-async def measured(args: argparse.Namespace) -> BenchResult:
+async def measured(args: argparse.Namespace) -> lg.BenchResult:
     """The model's result on the split."""
-    sampling = Sampling(temperature=args.temperature, max_tokens=args.max_tokens)
-    kwargs = {} if args.split is None else {"split": args.split}
-    tasks = bench_tasks("ludic/GSM8K-v0", kwargs=kwargs, episodes=args.episodes, sampling=sampling)
+    tasks = lg.bench_tasks(
+        "ludic/GSM8K-v0",
+        kwargs={} if args.split is None else {"split": args.split},
+        episodes=args.episodes,
+        sampling=lg.Sampling(temperature=args.temperature, max_tokens=args.max_tokens),
+        max_turns=1,
+    )
     async with AsyncExitStack() as stack:
-        client: ChatClient = ScriptedClient(lambda messages, sampling: "<answer>7</answer>")
+        client: lg.ChatClient = lg.ScriptedClient(lambda messages, sampling: "<answer>7</answer>")
         if not args.offline:
-            client = await stack.enter_async_context(OpenAIChatClient(args.model))
+            client = await stack.enter_async_context(lg.OpenAIChatClient(args.model))
 
-        def make_policy(env: Env) -> Policy:
-            return Parsed(ChatPolicy(client, system_prompt=PROMPT), xml_tag_parser("answer"))
+        def make_policy(env: lg.Env) -> lg.Policy:
+            chat = lg.ChatPolicy(client, system_prompt=PROMPT)
+            return lg.Parsed(chat, lg.xml_tag_parser("answer"))
 
         keep = None
         if args.out is not None:
             path = args.out / "gsm8k.jsonl"
-            keep = stack.enter_context(open_transcripts(path, policy=args.model))
-        return await run_bench(tasks, make_policy, on_episode=keep)
+            keep = stack.enter_context(lg.open_transcripts(path, policy=args.model))
+        return await lg.run_bench(tasks, make_policy, on_episode=keep)
 
 
 if __name__ == "__main__":

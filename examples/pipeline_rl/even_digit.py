@@ -1,4 +1,4 @@
-"""What actors and trainer of this example share: a task, and a model that knows nothing yet.
+"""The task and the untrained model that actors and trainer of this example share.
 
     python examples/pipeline_rl/even_digit.py --save params/start
 
@@ -17,45 +17,42 @@ from typing import Any
 import gymnasium as gym
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ludic_gym.envs.core.base import Info, TextEnv, Turn, ending
-from ludic_gym.types import Sampling, Task
-from ludic_train.models.load import save_model
-from ludic_train.models.tiny import make_tiny_model
-from ludic_train.models.tokenizer import make_tokenizer
+import ludic_gym as lg
+import ludic_train as lt
 
 QUESTION = "An even digit, please."
 
 
-class EvenDigitEnv(TextEnv):
+class EvenDigitEnv(lg.TextEnv):
     """One question, one answer: reward 1 for an even digit, else 0."""
 
-    def _start(self, options: Mapping[str, Any]) -> tuple[str, Info]:
+    def _start(self, options: Mapping[str, Any]) -> tuple[str, lg.Info]:
         return QUESTION, {"system_prompt": ""}
 
-    def _advance(self, action: str) -> Turn:
+    def _advance(self, action: str) -> lg.Turn:
         correct = action.strip() in set("02468")
-        return "", float(correct), True, False, ending(success=correct, correct=float(correct))
+        return "", float(correct), True, False, lg.ending(success=correct, correct=float(correct))
 
 
 gym.register("example/EvenDigitPipeline-v0", EvenDigitEnv)
 
 
-def tasks(seed: int) -> Iterator[Task]:
+def tasks(seed: int) -> Iterator[lg.Task]:
     """The same question for ever, each time with new sampling seeds."""
     for i in count(seed * 1_000_000):
-        sampling = Sampling(max_tokens=1, seed=i)
-        yield Task(env_id="example/EvenDigitPipeline-v0", seed=i, sampling=sampling)
+        sampling = lg.Sampling(max_tokens=1, seed=i)
+        yield lg.Task(env_id="example/EvenDigitPipeline-v0", seed=i, sampling=sampling)
 
 
 def model() -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """The same params in every process."""
-    tokenizer = make_tokenizer([QUESTION])
-    return make_tiny_model(tokenizer, seed=0), tokenizer
+    tokenizer = lt.make_tokenizer([QUESTION])
+    return lt.make_tiny_model(tokenizer, seed=0), tokenizer
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--save", default="params/start")
     folder = parser.parse_args().save
-    save_model(*model(), folder)
+    lt.save_model(*model(), folder)
     print(f"wrote {folder}, which learns to answer: {QUESTION}")

@@ -17,56 +17,47 @@ from contextlib import AsyncExitStack
 
 import even_digit
 
-from ludic_gym.clients.vllm_tokens import VLLMTokenClient
-from ludic_gym.policies.chat import ChatPolicy
-from ludic_gym.types import ChatClient, Env
-from ludic_train.algorithms.presets import grpo
-from ludic_train.inference.client import LocalChatClient
-from ludic_train.models.chat_template import chat_renderer
-from ludic_train.pipeline.actor import ActorOptions, Refresh, run_pipeline_actor
-from ludic_train.pipeline.queues.open_queue import open_queue
-from ludic_train.pipeline.server_versions import ServedVersions
-from ludic_train.publishers.folder import FollowingClient
+import ludic_gym as lg
+import ludic_train as lt
+from ludic_train.pipeline.actor import Refresh
 
 
-def own_sampler(params: str) -> tuple[ChatClient, Refresh]:
+def local_model(params: str) -> tuple[lg.ChatClient, Refresh]:
     """A client of a model in this process, which follows the folder."""
     model, tokenizer = even_digit.model()
-    client = FollowingClient(LocalChatClient(model, tokenizer), model, params)
+    client = lt.FollowingClient(lt.LocalChatClient(model, tokenizer), model, params)
     return client, client.refresh
 
 
-def servers(urls: Sequence[str], stack: AsyncExitStack) -> tuple[ChatClient, Refresh]:
+def servers(urls: Sequence[str], stack: AsyncExitStack) -> tuple[lg.ChatClient, Refresh]:
     """A client of servers, which the trainer publishes to; `stack` closes its connections."""
     tokenizer = even_digit.model()[1]
 
-    client = VLLMTokenClient(urls, chat_renderer(tokenizer), seeds=False)
-    served = ServedVersions(urls, [client])
+    client = lg.VLLMTokenClient(urls, lt.chat_renderer(tokenizer), seeds=False)
+    served = lt.ServedVersions(urls, [client])
     stack.push_async_callback(client.aclose)
     stack.push_async_callback(served.aclose)
     return client, served.refresh
 
 
 async def act(url: str, params: str, urls: Sequence[str]) -> int:
-    """Groups pushed until somebody stopped the actor."""
+    """Number of groups pushed until a signal came."""
     stop = asyncio.Event()
     for signum in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(signum, stop.set)
     async with AsyncExitStack() as stack:
-        client, refresh = servers(urls, stack) if urls else own_sampler(params)
-        queue = open_queue(url, "even-digit")
+        client, refresh = servers(urls, stack) if urls else local_model(params)
+        queue = lt.open_queue(url, "even-digit")
         stack.push_async_callback(queue.aclose)
 
-        def make_policy(env: Env) -> ChatPolicy:
-            return ChatPolicy(client)
+        def make_policy(env: lg.Env) -> lg.ChatPolicy:
+            return lg.ChatPolicy(client)
 
-        summary = await run_pipeline_actor(
+        summary = await lt.run_pipeline_actor(
             even_digit.tasks(secrets.randbits(20)),
             make_policy,
-            grpo(),
             queue,
             refresh,
-            ActorOptions(group_size=8),
             stop=stop,
         )
     return summary.pushed
@@ -78,4 +69,4 @@ if __name__ == "__main__":
     parser.add_argument("--params", default="params")
     parser.add_argument("--servers", nargs="*", default=[])
     args = parser.parse_args()
-    print(f"pushed {asyncio.run(act(args.queue, args.params, args.sampler))} groups")
+    print(f"pushed {asyncio.run(act(args.queue, args.params, args.servers))} groups")

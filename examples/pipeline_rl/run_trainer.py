@@ -17,19 +17,10 @@ from pathlib import Path
 
 import even_digit
 
-from ludic_train.algorithms.presets import grpo
-from ludic_train.checkpoints.manager import CheckpointManager
-from ludic_train.checkpoints.training_state import resume_training, save_training
-from ludic_train.metrics import Metrics
-from ludic_train.models.load import save_model
-from ludic_train.pipeline.queues.open_queue import open_queue
-from ludic_train.pipeline.source import PipelineBatchSource
-from ludic_train.publishers.folder import FolderPublisher
-from ludic_train.publishers.vllm import VLLMPublisher
-from ludic_train.trainer.trainer import Trainer, TrainerConfig
+import ludic_train as lt
 
 
-def show(version: int, metrics: Metrics) -> None:
+def show(version: int, metrics: lt.Metrics) -> None:
     """One line per update."""
     reward, lag = metrics["reward"].value, metrics["lag/max"].value
     print(f"update {version:3d}  reward {reward:.2f}  lag {lag:.0f}", flush=True)
@@ -38,16 +29,21 @@ def show(version: int, metrics: Metrics) -> None:
 async def train(url: str, params: str, updates: int, urls: Sequence[str]) -> None:
     """Make the updates that are left, with a checkpoint every ten."""
     model, tokenizer = even_digit.model()
-    cfg = TrainerConfig(lr=3e-3, max_lag=2)
-    source = PipelineBatchSource(open_queue(url, "even-digit"), groups_per_batch=8, cfg=cfg)
-    publisher = VLLMPublisher(urls) if urls else FolderPublisher(params)
-    trainer = Trainer(model, grpo(), source, publisher, cfg)
-    checkpoints = CheckpointManager(Path(params) / "checkpoints")
-    resume_training(checkpoints, trainer)
+    queue = lt.open_queue(url, "even-digit")
+    source = lt.PipelineBatchSource(queue, groups_per_batch=8, group_size=8)
+    publisher = lt.VLLMPublisher(urls) if urls else lt.FolderPublisher(params)
+    algo, cfg = lt.grpo(max_lag=2), lt.TrainerConfig(lr=3e-3)
+    trainer = lt.Trainer(model, algo, source, publisher, cfg)
+    checkpoints = lt.CheckpointManager(Path(params) / "checkpoints")
+    lt.resume_training(checkpoints, trainer)
+
+    def write_model(folder: Path, params: object) -> None:
+        lt.save_model(model, tokenizer, folder)
+
     while trainer.version < updates:
         await trainer.train(1, show)
         if trainer.version % 10 == 0:
-            save_training(checkpoints, trainer, lambda path, _: save_model(model, tokenizer, path))
+            lt.save_training(checkpoints, trainer, write_model)
     await source.aclose()
 
 
@@ -58,4 +54,4 @@ if __name__ == "__main__":
     parser.add_argument("--updates", type=int, default=60)
     parser.add_argument("--servers", nargs="*", default=[])
     args = parser.parse_args()
-    asyncio.run(train(args.queue, args.params, args.updates, args.sampler))
+    asyncio.run(train(args.queue, args.params, args.updates, args.servers))

@@ -11,20 +11,17 @@ import argparse
 import asyncio
 from pathlib import Path
 
-from ludic_gym.policies.reference import OraclePolicy
-from ludic_gym.records import recorded
-from ludic_gym.rollout.episodes import run_episodes
-from ludic_gym.types import Task
+import ludic_gym as lg
 
 
 async def make(episodes: int, path: Path) -> None:
     """Append the games to the file; the opponent moves at random, so that positions differ."""
     tasks = (
-        Task(env_id="ludic/TicTacToe-v0", kwargs={"opponent": "random"}, seed=seed)
+        lg.Task(env_id="ludic/TicTacToe-v0", kwargs={"opponent": "random"}, seed=seed)
         for seed in range(episodes)
     )
     games, won = 0, 0.0
-    async for episode in recorded(run_episodes(tasks, OraclePolicy), path):
+    async for episode in lg.recorded(lg.run_episodes(tasks, lg.OraclePolicy), path):
         games += 1
         won += episode.rollouts[0].total_reward == 1.0
     print(f"{games} games in {path}, {won / games:.1%} won")

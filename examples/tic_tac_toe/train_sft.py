@@ -17,46 +17,33 @@ from pathlib import Path
 
 from make_sft_data import make
 
-from ludic_gym.contexts import LatestObservation
-from ludic_gym.records import read_rollouts
-from ludic_gym.types import Rollout
-from ludic_train.algorithms.presets import sft
-from ludic_train.inference.policy_spec import PolicySpec, write_policy_spec
-from ludic_train.metrics import Metrics
-from ludic_train.models.chat_template import with_token_ids
-from ludic_train.models.load import save_model
-from ludic_train.models.tiny import make_tiny_model
-from ludic_train.models.tokenizer import make_tokenizer
-from ludic_train.sources.offline import OfflineBatchSource
-from ludic_train.sources.recorded import recorded_items
-from ludic_train.trainer.trainer import Trainer, TrainerConfig
+import ludic_gym as lg
+import ludic_train as lt
 
-SPEC = PolicySpec(context="latest", system_prompt="", max_tokens=8)
+SPEC = lt.PolicySpec(context="latest", system_prompt="", max_tokens=8)
 
 
-async def train(rollouts: list[Rollout], updates: int, out: Path | None) -> None:
-    """Imitate every move, and save the model with how it has to be asked."""
+async def train(rollouts: list[lg.Rollout], updates: int, out: Path | None) -> None:
+    """Imitate every move, and save the model with its prompts."""
     texts = [step.observation for rollout in rollouts[:200] for step in rollout.steps]
-    tokenizer = make_tokenizer(texts)
-    model = make_tiny_model(tokenizer)
+    tokenizer = lt.make_tokenizer(texts)
+    model = lt.make_tiny_model(tokenizer)
 
-    def render(rollout: Rollout) -> Rollout:
-        return with_token_ids(rollout, tokenizer, LatestObservation())
+    def render(rollout: lg.Rollout) -> lg.Rollout:
+        return lt.with_token_ids(rollout, tokenizer, lg.LatestObservation())
 
-    algo = sft()
-    items = recorded_items(rollouts, algo, render=render)
-    source = OfflineBatchSource(items, batch_size=min(128, len(items)), seed=0)
-    cfg = TrainerConfig(lr=3e-3, warmup_updates=20, decay_updates=updates)
-    trainer = Trainer(model, algo, source, cfg=cfg)
+    known = lt.recorded_rollouts(rollouts, render=render)
+    source = lt.OfflineBatchSource(known, batch_size=128)
+    cfg = lt.TrainerConfig(lr=3e-3, warmup_updates=20, decay_updates=updates)
+    trainer = lt.Trainer(model, lt.sft(), source, cfg=cfg)
 
-    def report(update: int, metrics: Metrics) -> None:
-        # What is imitated has no log-probs to compare with; its own say how well it fits.
+    def report(update: int, metrics: lt.Metrics) -> None:
         print(f"update {update:3d}  nll {metrics['nll'].value:.3f}", flush=True)
 
     await trainer.train(updates, on_update=report)
     if out is not None:
-        save_model(model, tokenizer, out / "model")
-        write_policy_spec(out, SPEC)
+        lt.save_model(model, tokenizer, out / "model")
+        lt.write_policy_spec(out, SPEC)
 
 
 if __name__ == "__main__":
@@ -69,4 +56,4 @@ if __name__ == "__main__":
         data = args.data or Path(folder) / "games.jsonl"
         if args.data is None:
             asyncio.run(make(200, data))
-        asyncio.run(train(list(read_rollouts(data)), args.updates, args.out))
+        asyncio.run(train(list(lg.read_rollouts(data)), args.updates, args.out))

@@ -16,19 +16,10 @@ import json
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 
-import ludic_gym  # noqa: F401 (registers the ids)
-from ludic_gym.clients.openai import OpenAIChatClient
-from ludic_gym.clients.scripted import ScriptedClient
-from ludic_gym.parsers import xml_tag_parser
-from ludic_gym.policies.chat import ChatPolicy
-from ludic_gym.policies.parsed import Parsed
-from ludic_gym.policies.reference import OraclePolicy
-from ludic_gym.policies.tool_use import TextTools, ToolUse
-from ludic_gym.rollout.episodes import run_episodes
-from ludic_gym.types import ChatClient, Env, MakePolicy, Message, Policy, Sampling, Task
+import ludic_gym as lg
 
 
-def calculating(messages: Sequence[Message], sampling: Sampling) -> str:
+def calculating(messages: Sequence[lg.Message], sampling: lg.Sampling) -> str:
     """Stands in for a model: gives the whole question to the calculator, then the result."""
     last = str(messages[-1]["content"])
     if last.startswith("<tool_result>"):
@@ -38,26 +29,26 @@ def calculating(messages: Sequence[Message], sampling: Sampling) -> str:
     return f"<tool_call>{json.dumps(call)}</tool_call>"
 
 
-def with_calculator(client: ChatClient) -> MakePolicy:
+def with_calculator(client: lg.ChatClient) -> lg.MakePolicy:
     """Policies that have the tools which the environment suggests."""
 
-    def make_policy(env: Env) -> Policy:
-        chat = ToolUse(ChatPolicy(client), env.unwrapped.tools(), protocol=TextTools())
-        return Parsed(chat, xml_tag_parser("answer"))
+    def make_policy(env: lg.Env) -> lg.Policy:
+        chat = lg.ToolUse(lg.ChatPolicy(client), env.unwrapped.tools(), protocol=lg.TextTools())
+        return lg.Parsed(chat, lg.xml_tag_parser("answer"))
 
     return make_policy
 
 
-def as_actions(client: ChatClient) -> MakePolicy:
+def as_actions(client: lg.ChatClient) -> lg.MakePolicy:
     """Policies without tools: their replies are the calls."""
-    return lambda env: ChatPolicy(client)
+    return lambda env: lg.ChatPolicy(client)
 
 
-async def play(env_id: str, make_policy: MakePolicy, episodes: int) -> None:
+async def play(env_id: str, make_policy: lg.MakePolicy, episodes: int) -> None:
     """Play, and show every turn of the first episode."""
-    sampling = Sampling(temperature=0.0, max_tokens=512, seed=0)
-    tasks = [Task(env_id=env_id, seed=i, sampling=sampling) for i in range(episodes)]
-    rollouts = [e.rollouts[0] async for e in run_episodes(tasks, make_policy) if e.rollouts]
+    sampling = lg.Sampling(temperature=0.0, max_tokens=512, seed=0)
+    tasks = [lg.Task(env_id=env_id, seed=i, sampling=sampling) for i in range(episodes)]
+    rollouts = [e.rollouts[0] async for e in lg.run_episodes(tasks, make_policy) if e.rollouts]
     first = next(rollout for rollout in rollouts if rollout.task.seed == 0)
     for step in first.steps:
         print(f"  {step.observation}\n> {step.decision.action}")
@@ -68,9 +59,9 @@ async def play(env_id: str, make_policy: MakePolicy, episodes: int) -> None:
 async def main(arguments: argparse.Namespace) -> None:
     """Both environments, one after the other."""
     async with AsyncExitStack() as stack:
-        calculator, errands = with_calculator(ScriptedClient(calculating)), OraclePolicy
+        calculator, errands = with_calculator(lg.ScriptedClient(calculating)), lg.OraclePolicy
         if not arguments.offline:
-            client = OpenAIChatClient(arguments.url, arguments.model or None)
+            client = lg.OpenAIChatClient(arguments.url, arguments.model or None)
             await stack.enter_async_context(client)
             calculator, errands = with_calculator(client), as_actions(client)
         await play("ludic/CalculatorQA-v0", calculator, arguments.episodes)
