@@ -36,10 +36,10 @@ from rich.console import Console
 from rich.table import Table
 
 from ludic_train.pipeline.codec import group_from_bytes, group_to_bytes
-from ludic_train.pipeline.group import SAWGroup
+from ludic_train.pipeline.group import RolloutGroup
 from ludic_train.pipeline.queues.base import Progress, Trained, TrainerReport
 from ludic_train.pipeline.queues.redis_stream import RedisQueue
-from ludic_train.types import SAWItem
+from ludic_train.types import SAWItem, Trajectory
 
 # Tokens of a row.
 LENGTHS = {"6 kB": 226, "44 kB": 1_680, "152 kB": 5_815}
@@ -57,19 +57,29 @@ class Seconds:
 Times = dict[str, Seconds]
 
 
-def group(key: str, length: int, rows: int = ROWS) -> SAWGroup:
-    """A group with every stream that a policy-gradient loss reads; two thirds were sampled."""
+def group(key: str, length: int, rows: int = ROWS) -> RolloutGroup:
+    """A group with every stream that an actor sends; two thirds of its tokens were sampled."""
     rng = np.random.default_rng(0)
     mask = np.arange(length) >= length // 3
     row = SAWItem(
         input_ids=rng.integers(0, 150_000, length).astype(np.int32),
         action_mask=mask,
-        weight=np.where(mask, 0.7, 0).astype(np.float32),
+        weight=np.zeros(length, np.float32),
         behavior_logprobs=np.where(mask, -rng.random(length), 0).astype(np.float32),
         versions=np.where(mask, 3, -1).astype(np.int32),
+        steps=np.where(mask, 0, -1).astype(np.int32),
         group=key,
     )
-    return SAWGroup(key=key, items=(row,) * rows)
+    trajectory = Trajectory(
+        rows=(row,),
+        rewards=np.array([0.7]),
+        parsed=np.array([True]),
+        completions=np.array([(0, int(mask.sum()), 0)], np.int32),
+        env_id="ludic/Example-v0",
+        group=key,
+        info={"success": True},
+    )
+    return RolloutGroup(key=key, trajectories=(trajectory,) * rows)
 
 
 async def computed_s(redis: Redis) -> float:
@@ -86,7 +96,7 @@ async def timed(redis: Redis, work: Awaitable[object]) -> Seconds:
     return Seconds(await computed_s(redis) - computed, clock)
 
 
-async def through_queue(redis: Redis, url: str, groups: list[SAWGroup]) -> Times:
+async def through_queue(redis: Redis, url: str, groups: list[RolloutGroup]) -> Times:
     """Push, read, and read with decoding, of RedisQueue; encoding apart."""
     started, clock = time.process_time(), time.perf_counter()
     messages = [(each.key, group_to_bytes(each)) for each in groups]
@@ -94,7 +104,7 @@ async def through_queue(redis: Redis, url: str, groups: list[SAWGroup]) -> Times
     times = {"encode": encoded}
     for name, decode in (("pop", False), ("pop, decoded", True)):
         queue = RedisQueue(url, f"q{name}", max_queued=len(groups) + 1)
-        trainer = TrainerReport(version=0, groups_per_batch=BATCH)
+        trainer = TrainerReport(version=0, groups_per_batch=BATCH, group_size=ROWS)
         await queue.take_over(trainer, kept="", held=0, released=0)
         times["push"] = await timed(redis, _push_all(queue, messages))
         times[name] = await timed(redis, _read_all(queue, trainer, len(groups), decode))
@@ -122,7 +132,7 @@ async def _read_all(queue: RedisQueue, trainer: TrainerReport, count: int, decod
         )
 
 
-async def through_bare_stream(redis: Redis, groups: list[SAWGroup]) -> Times:
+async def through_bare_stream(redis: Redis, groups: list[RolloutGroup]) -> Times:
     """XADD, and XREADGROUP with XACK and XDEL, of the bytes that the queue carries."""
     messages = [(each.key, group_to_bytes(each)) for each in groups]
     await redis.xgroup_create("bare", "g", "0", mkstream=True)
@@ -145,9 +155,9 @@ async def through_bare_stream(redis: Redis, groups: list[SAWGroup]) -> Times:
     return {"push": await timed(redis, push()), "pop": await timed(redis, pop())}
 
 
-async def through_pickles(redis: Redis, groups: list[SAWGroup], rows: int) -> Times:
+async def through_pickles(redis: Redis, groups: list[RolloutGroup], rows: int) -> Times:
     """RPUSH of `rows` rows as a pickle, and BLPOP of one at a time. Only for data of one's own."""
-    plain = [_plain(item) for each in groups for item in each.items]
+    plain = [_plain(item) for each in groups for item in each.rows]
     entries = [plain[i : i + rows] for i in range(0, len(plain), rows)]
 
     async def push() -> None:

@@ -172,12 +172,10 @@ def games_rate(repeats: int) -> float:
         Task(env_id="ludic/TicTacToe-v0", seed=i, sampling=sampling, max_turns=5) for i in count()
     )
     learner: Learner = learner_from_nothing([], PolicySpec(context="latest"), seed=0)
-    source = RolloutBatchSource(
-        tasks, learner.make_policy, reinforce(), groups_per_batch=32, group_size=8
-    )
+    source = RolloutBatchSource(tasks, learner.make_policy, groups_per_batch=32, group_size=8)
 
     async def play() -> None:
-        await source.next_batch()
+        await source.next_batch(reinforce())
 
     return best_rate(lambda: asyncio.run(play()), 256, repeats)
 
