@@ -213,7 +213,7 @@ async def measure(url: str, repeats: int, megabytes: int) -> Table:
 
         times = {way: await best(repeats, lambda w=work: once(w)) for way, work in ways.items()}
         times["queue, decoded"] = {"pop": times["queue"].pop("pop, decoded")}
-        rows, pickled = ROWS * len(groups), len(pickle.dumps([_plain(groups[0].items[0])]))
+        rows, pickled = ROWS * len(groups), len(pickle.dumps([_plain(groups[0].rows[0])]))
         for way, each in times.items():
             table.add_row(name, way, *cells(each, rows, pickled if "pick" in way else size / ROWS))
         table.add_section()
