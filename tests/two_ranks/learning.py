@@ -11,7 +11,7 @@ from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
 from ludic_train.trainer.config import Execution, Guards, TrainerConfig
 from ludic_train.trainer.trainer import Trainer
-from ludic_train.types import SAWItem
+from ludic_train.types import SAWBatch, SAWItem
 
 MOST_TOKENS = 24
 
@@ -51,6 +51,24 @@ def random_rows(count, seed=0, masked=0.0):
     return made
 
 
+class Fixed:
+    """A source that gives the same batch for ever, and counts how often."""
+
+    def __init__(self, items):
+        self.items = tuple(items)
+        self.given = 0
+
+    async def next_batch(self, algo):
+        self.given += 1
+        return SAWBatch(items=self.items)
+
+    def state_dict(self):
+        return {}
+
+    def load_state_dict(self, state):
+        pass
+
+
 def settings(budget=10_000, packing=True, device="cpu", **others):
     return TrainerConfig(
         device=device,
@@ -66,7 +84,7 @@ def settings(budget=10_000, packing=True, device="cpu", **others):
 def gradient_of(items, cfg, algo=None, shard=lambda model: model):
     """The gradient of one update, whole and flat, and its metrics."""
     model = shard(tiny_model())
-    metrics = Trainer(model, algo or grpo(), None, cfg=cfg).update(items)
+    (metrics,) = Trainer(model, algo or grpo(), None, cfg=cfg).update(items)
     return torch.cat([whole(p.grad).flatten() for p in model.parameters()]), metrics
 
 
