@@ -163,8 +163,8 @@ class Trainer:
         if isinstance(source, DurableSource):
             if not self._began:
                 await source.begin(self._pace())
+                self._began = True
             await source.trained(self.version)
-        self._began = True
         return await source.next_batch(self.algo)
 
     def _pace(self) -> Pace:

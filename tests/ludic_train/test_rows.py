@@ -143,12 +143,14 @@ def test_the_filter_comes_before_credit():
 
 def test_a_trajectory_is_a_rollout_in_tokens():
     cut_off = replace(call([1, 2, 7], [3, 4]), finish_reason="length")
+    # What some wire format cannot carry, or credit could not use.
+    odd = {"board": "x" * 201, "more": {}, "large": 2**70, "half": "\ud800", "\ud800": 1}
     played = rollout(
         (call([1], [2]), cut_off),
         (),
         rewards=(0.25, 1.0),
         truncated=True,
-        info={"success": np.bool_(True), "moves": 3, "board": "x" * 201, "note": "ok", "more": {}},
+        info={"success": np.bool_(True), "moves": 3, "note": "ok", **odd},
         agent="X",
     )
     found = trajectory_from(played)
@@ -160,7 +162,6 @@ def test_a_trajectory_is_a_rollout_in_tokens():
     assert found.completions.tolist() == [[0, 1, 0], [0, 2, 1]]
     assert (found.env_id, found.agent, found.group) == ("ludic/X-v0", "X", "g")
     assert (found.truncated, found.success, found.total_reward) == (True, True, 1.25)
-    # Long texts and nested things are no facts that credit could use.
     assert found.info == {"success": True, "moves": 3, "note": "ok"}
     assert json.loads(json.dumps(dict(found.info))) == found.info
 

@@ -155,8 +155,8 @@ def test_a_source_cannot_go_backwards():
         playing.load_state_dict({"taken": 4, "history": {"plays": {}, "retired": []}})
 
 
-def test_the_state_of_another_kind_of_source_is_refused():
-    with pytest.raises(CheckpointError, match="kept \\['cursor', 'trained'\\]"):
+def test_a_run_through_a_queue_is_not_resumed_without_one():
+    with pytest.raises(CheckpointError, match=r"kept \['cursor', 'trained'\]: that run .* a queue"):
         source().load_state_dict({"cursor": "", "trained": 0})
 
 
