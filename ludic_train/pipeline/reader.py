@@ -328,6 +328,8 @@ class QueueReader:
                             "taking the queue over again: %s", reset
                         )
                         await persistently(self._take_over)
+                        # A server that lost its state has lost the retired tasks too.
+                        self._retired += self._history.retired
 
     async def _take_over(self) -> None:
         held, released = len(self._held), self.position.trained - len(self._held)
