@@ -86,8 +86,8 @@ from .graders.rubric import graded_rollout as graded_rollout
 from .graders.text import grade_choice as grade_choice
 from .graders.text import grade_exact as grade_exact
 from .graders.text import grade_f1 as grade_f1
-from .parsers import ParseResult as ParseResult
 from .parsers import Parser as Parser
+from .parsers import ParseResult as ParseResult
 from .parsers import boxed_parser as boxed_parser
 from .parsers import compose_parsers as compose_parsers
 from .parsers import json_parser as json_parser
@@ -129,12 +129,12 @@ from .sandbox.choice import sandbox_names as sandbox_names
 from .sandbox.choice import shared_sandbox as shared_sandbox
 from .sandbox.loop import run_blocking as run_blocking
 from .sandbox.types import DEFAULT_LIMITS as DEFAULT_LIMITS
+from .sandbox.types import MEBIBYTE as MEBIBYTE
+from .sandbox.types import NO_FILES as NO_FILES
 from .sandbox.types import Ended as Ended
 from .sandbox.types import ExecResult as ExecResult
 from .sandbox.types import Guarantees as Guarantees
 from .sandbox.types import Limits as Limits
-from .sandbox.types import MEBIBYTE as MEBIBYTE
-from .sandbox.types import NO_FILES as NO_FILES
 from .sandbox.types import Program as Program
 from .sandbox.types import Sandbox as Sandbox
 from .sandbox.types import Session as Session

@@ -174,13 +174,13 @@ from .trainer.config import cosine as cosine
 from .trainer.config import linear as linear
 from .trainer.trainer import Trainer as Trainer
 from .types import BOOTSTRAP as BOOTSTRAP
-from .types import LossBatch as LossBatch
 from .types import PROXIMAL as PROXIMAL
 from .types import REFERENCE as REFERENCE
 from .types import RETURNS as RETURNS
 from .types import REWARDS as REWARDS
+from .types import VALUES as VALUES
+from .types import LossBatch as LossBatch
 from .types import SAWBatch as SAWBatch
 from .types import SAWItem as SAWItem
 from .types import TokenLogprobs as TokenLogprobs
 from .types import Trajectory as Trajectory
-from .types import VALUES as VALUES

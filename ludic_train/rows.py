@@ -184,7 +184,7 @@ def _earned(trajectory: Trajectory) -> list[NDArray[np.float32]]:
         assert row.steps is not None
         at = np.flatnonzero(row.action_mask)
         steps = row.steps[at]
-        ends = np.append(steps[1:] != steps[:-1], True)
+        ends = np.diff(steps, append=-1) != 0
         last |= {
             step: (number, position)
             for step, position in zip(steps[ends].tolist(), at[ends].tolist(), strict=True)
@@ -288,9 +288,22 @@ def _completion_table(calls: Sequence[_Call]) -> NDArray[np.int32]:
 def _plain(info: Mapping[str, Any]) -> dict[str, bool | int | float | str]:
     """The numbers, flags and short texts of an info."""
     found = {name: v.item() if isinstance(v, np.generic) else v for name, v in info.items()}
-    return {
-        name: value
-        for name, value in found.items()
-        if isinstance(value, bool | int | float)
-        or (isinstance(value, str) and len(value) <= LONGEST_INFO_TEXT)
-    }
+    return {name: value for name, value in found.items() if _is_text(name) and _is_plain(value)}
+
+
+def _is_plain(value: object) -> bool:
+    """True for values that every wire format can carry: integers have 64 bits."""
+    match value:
+        case bool() | float():
+            return True
+        case int():
+            return -(2**63) <= value < 2**63
+        case str():
+            return len(value) <= LONGEST_INFO_TEXT and _is_text(value)
+        case _:
+            return False
+
+
+def _is_text(value: str) -> bool:
+    """False for halves of surrogate pairs, which no encoding has bytes for."""
+    return not any("\ud800" <= character <= "\udfff" for character in value)

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ludic_train.algorithms.presets import grpo
 from ludic_train.inference.policy_spec import PolicySpec, write_policy_spec
 from ludic_train.loggers.loggers import JSONLLogger
 from ludic_train.models.load import save_model
@@ -18,11 +19,12 @@ from ludic_train.runs.actor_loop import play_remotely
 from ludic_train.runs.folder import read_address
 from ludic_train.runs.learner import Learner, learner_from_model
 from ludic_train.runs.run import Run, Stage, carry_out
-from ludic_train.runs.train import own_algorithm, own_games
+from ludic_train.runs.tasks import training_tasks
+from ludic_train.runs.train import rl_stage
 
-OPTIONS = ActorOptions(group_size=2, concurrency=8, grace_s=1.0)
+OPTIONS = ActorOptions(concurrency=8, grace_s=1.0)
 # Every first move of a model that knows nothing is illegal, and equal rewards teach nothing.
-ALGO = replace(own_algorithm(0.0), filter=None)
+ALGO = grpo(filter=None)
 
 
 @dataclass
@@ -77,17 +79,20 @@ def start_model():
 async def served_run(out, url, *, asked=(), lora_rank=0, **changes):
     """A run of batches of two groups, two updates each, whose server is at `url`.
 
+    changes: parts of its algorithm.
+
     asked: the addresses that the actor is told to ask; () leaves it to the run's folder.
     """
     save_model(*start_model(), out / "start" / "model")
     write_policy_spec(out / "start", PolicySpec(context="latest", system_prompt=""))
     learner = learner_from_model(str(out / "start"), max_tokens=2, lora_rank=lora_rank, seed=0)
     small = {"groups": 2, "group_size": 2, "minibatches": 2}
-    config = replace(TIC_TAC_TOE.defaults, out=out, **small, **changes)
-    stage = own_games(TIC_TAC_TOE, config, learner, f"file://{out}/queue.sqlite3", [url])
-    stop, tasks = asyncio.Event(), TIC_TAC_TOE.tasks(5)
+    config = replace(TIC_TAC_TOE.defaults, out=out, **small)
+    algo = replace(ALGO, **changes)
+    stage = rl_stage(TIC_TAC_TOE, config, algo, learner, f"file://{out}/queue.sqlite3", [url])
+    stop, tasks = asyncio.Event(), training_tasks(TIC_TAC_TOE, 5)
     actor = asyncio.create_task(
-        play_remotely(out, ALGO, tasks, servers=asked, name="one", options=OPTIONS, stop=stop)
+        play_remotely(out, tasks, servers=asked, name="one", options=OPTIONS, stop=stop)
     )
     try:
         yield ServedRun(out, learner, stage, actor)

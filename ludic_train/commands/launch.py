@@ -22,7 +22,7 @@ from ludic_train.recipes.catalog import RECIPES
 from ludic_train.runs.folder import PUBLISHED, QUEUE, is_resumable
 from ludic_train.serving.installed import find_vllm
 
-ABOUT = """Start Redis, a sampler, actors and the trainer of a recipe on this machine, each with a
+ABOUT = """Start Redis, a server, actors and the trainer of a recipe on this machine, each with a
 log in the run's folder, and stop them together: when training has ended, when one of them fails, or
 at Ctrl-C, which saves. What follows `--` goes to `ludic train`.
 
@@ -146,7 +146,7 @@ def _start_players(
     python = ["--python", options.python] if options.python else []
     for number, port in enumerate(ports):
         words = ["serve", str(out / PUBLISHED), "--engine", options.engine, "--port", str(port)]
-        fleet.start("sampler", f"sampler-{number}", [*LUDIC, *words, *python])
+        fleet.start("server", f"server-{number}", [*LUDIC, *words, *python])
     for number in range(options.actors):
         name = f"actor-{number}"
         words = ["actor", str(out), "--queue", url, "--name", name]

@@ -13,9 +13,9 @@ from typing import IO, Literal
 
 from ludic_train.errors import ServerError
 
-Kind = Literal["actor", "trainer", "sampler", "redis"]
+Kind = Literal["actor", "trainer", "server", "redis"]
 # Actors may finish their groups, and the trainer saves, while what they need is still there.
-STOP_ORDER: tuple[Kind, ...] = ("actor", "trainer", "sampler", "redis")
+STOP_ORDER: tuple[Kind, ...] = ("actor", "trainer", "server", "redis")
 POLL_S, START_S, STOP_S, AT_ONCE_S = 0.2, 30.0, 60.0, 10.0
 SHOWN_LINES = 15
 

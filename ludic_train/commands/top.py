@@ -42,7 +42,7 @@ class Options:
         where: Folder of a run, or URL of a queue.
         key: Of the queue, with a URL.
         queue: URL of a run's queue, where it has another address here than at the trainer.
-        sampler: Addresses of the servers that sample, where they have others here than at the
+        servers: Addresses of the inference servers, where they have others here than at the
             trainer.
         interval: Seconds between two looks.
         once: Look once, print, and end.
@@ -53,7 +53,7 @@ class Options:
     where: Annotated[str, tyro.conf.Positional]
     key: str | None = None
     queue: str | None = None
-    sampler: tuple[str, ...] = ()
+    servers: tuple[str, ...] = ()
     interval: float = 1.0
     once: bool = False
     prometheus: int | None = None
@@ -72,7 +72,7 @@ def address_of(options: Options) -> Address:
     if "://" in options.where:
         if options.key is None:
             raise ConfigError(f"which queue at {options.where}? Say --key, or name a run's folder")
-        return Address(url=options.where, key=options.key, servers=options.sampler)
+        return Address(url=options.where, key=options.key, servers=options.servers)
     found = read_address(Path(options.where))
     if found is None:
         path = Path(options.where) / QUEUE
@@ -80,7 +80,7 @@ def address_of(options: Options) -> Address:
     return Address(
         url=options.queue or found.url,
         key=options.key or found.key,
-        servers=options.sampler or found.servers,
+        servers=options.servers or found.servers,
     )
 
 

@@ -188,7 +188,10 @@ def _send(messages: Sequence[bytes]) -> None:
 
 
 def _send_error(error: BaseException) -> None:
-    _send([_ERROR + f"{type(error).__name__}: {error}".encode()] * world_size())
+    _send(
+        [_ERROR + f"{type(error).__name__}: {error}".encode(errors="backslashreplace")]
+        * world_size()
+    )
 
 
 def _received() -> bytes:

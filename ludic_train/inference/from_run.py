@@ -6,9 +6,7 @@ from pathlib import Path
 
 import torch
 
-from ludic_gym.types import (
-    MakePolicy,
-)
+from ludic_gym.types import MakePolicy
 from ludic_train.inference.client import LocalChatClient
 from ludic_train.inference.policy_spec import model_and_spec, policies
 from ludic_train.models.load import load_model

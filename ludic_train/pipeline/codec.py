@@ -94,7 +94,10 @@ def group_to_bytes(
     columns = columns_of(group.rows)
     check(columns)
     _check_trajectories(group.trajectories)
-    body = _ENCODER.encode(_packed(group, columns))
+    try:
+        body = _ENCODER.encode(_packed(group, columns))
+    except (OverflowError, UnicodeEncodeError) as error:
+        raise BadGroup(f"a number or text that msgpack has no form for: {error}") from error
     if len(body) > max_bytes:
         raise BadGroup(f"{len(body)} bytes, more than max_bytes={max_bytes}; play shorter episodes")
     how = PLAIN if zstd_level is None else ZSTD
@@ -203,11 +206,13 @@ def _packed(group: RolloutGroup, columns: Columns) -> _Group:
 
 def _trajectories(found: _Group, columns: Columns) -> Iterator[Trajectory]:
     """The trajectories, their arrays views of the message."""
-    sizes = _array(found.sizes, INT, "sizes").reshape(-1, 3)
     lists = (found.truncated, found.agents, found.env_ids, found.tasks, found.infos)
-    many = len(sizes)
-    if len(found.sizes) != 12 * many or (sizes < 0).any() or {len(x) for x in lists} != {many}:
-        raise BadGroup(f"sizes of {many} trajectories, and {[len(x) for x in lists]} facts of them")
+    many = len(found.env_ids)
+    if {len(facts) for facts in lists} != {many}:
+        raise BadGroup(f"facts of {[len(facts) for facts in lists]} trajectories")
+    sizes = _sized(found.sizes, INT, "sizes", 3 * many).reshape(-1, 3)
+    if (sizes < 0).any():
+        raise BadGroup(f"sizes of trajectories are {sizes.tolist()[:8]}")
     rows, steps, calls = (int(total) for total in sizes.sum(0))
     if rows != len(columns.spans.lengths):
         raise BadGroup(f"the trajectories have {rows} rows, not {len(columns.spans.lengths)}")

@@ -117,14 +117,14 @@ class QueueReader:
         """
         self._released_to, self._covered = self.position.cursor, self.position.trained
         self.trainer = trainer
-        self._retired += retired
         await persistently(self._take_over)
+        self._retired += retired
         self._reader = asyncio.create_task(self._read())
 
     async def take(self, count: int) -> tuple[list[Trajectory], Metrics]:
         """Trajectories of the next `count` groups that are fresh enough, and their metrics.
 
-        `release` or `give` must follow before `settle`.
+        `keep` or `give` must follow before `settle`.
         """
         groups = [await self._fresh() for _ in range(count)]
         await self._call(partial(self.queue.attempt, [ready.entry for ready in groups]))
@@ -133,14 +133,14 @@ class QueueReader:
         found = [trajectory for ready in groups for trajectory in ready.group.trajectories]
         return found, self._metrics(groups, lags)
 
-    async def release(self, keys: Collection[str]) -> None:
-        """Let these groups go: they teach nothing, and as groups that wait they keep others away.
+    async def keep(self, groups: Collection[str]) -> None:
+        """Let all groups of the batch go but these: waiting, they would keep others away.
 
-        Where the batch has others, these are discarded, because what comes before them is not in
-        the params yet; a whole batch of them is passed over in order.
+        Where some stay, the others are discarded, because groups before them are not in the params
+        yet; a whole batch is passed over in order.
         """
-        leaving = [taken for taken in self._taken if taken.entry.key in keys]
-        staying = [taken for taken in self._taken if taken.entry.key not in keys]
+        leaving = [taken for taken in self._taken if taken.entry.key not in groups]
+        staying = [taken for taken in self._taken if taken.entry.key in groups]
         self._taken = staying
         if staying:
             for taken in leaving:
@@ -328,6 +328,8 @@ class QueueReader:
                             "taking the queue over again: %s", reset
                         )
                         await persistently(self._take_over)
+                        # A server that lost its state has lost the retired tasks too.
+                        self._retired += self._history.retired
 
     async def _take_over(self) -> None:
         held, released = len(self._held), self.position.trained - len(self._held)

@@ -84,7 +84,7 @@ class PipelineBatchSource:
             updates_per_batch=pace.updates_per_batch,
             max_lag=pace.max_lag,
         )
-        self._thread = LoopThread("queue")
+        self._thread = self._thread or LoopThread("queue")
         await self._thread.call(self._reader.begin(report, list(self.history.retired)))
 
     async def trained(self, version: int) -> None:
@@ -97,9 +97,10 @@ class PipelineBatchSource:
         Raises QueueError, Superseded, and EmptyBatch after many batches of groups without rows.
         Cancelled, it skips nothing: the next call is given the groups that this one waited for.
         """
+        thread = self._running()
         if self._coming is None:
             groups = gathered_groups(self._reader, algo, self._groups_per_batch)
-            self._coming = self._running().start(groups)
+            self._coming = thread.start(groups)
         try:
             batch = await asyncio.shield(asyncio.wrap_future(self._coming))
         except Exception:
@@ -154,7 +155,7 @@ class PipelineBatchSource:
             self._thread.close()
 
     def _running(self) -> LoopThread:
-        if self._thread is None:
+        if self._thread is None or not self._reader.begun:
             raise ConfigError(
                 "the queue is not open yet: call begin() first, as Trainer.train does"
             )

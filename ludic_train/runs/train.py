@@ -22,6 +22,7 @@ from ludic_train.algorithms.presets import RLAlgorithm, grpo, sft
 from ludic_train.inference.policy_spec import PolicySpec, new_context
 from ludic_train.models.chat_template import with_token_ids
 from ludic_train.publishers.base import PolicyPublisher
+from ludic_train.rows import rows_from
 from ludic_train.runs.config import Demonstrations, EvalTasks, Recipe, RunConfig
 from ludic_train.runs.evaluation import CONCURRENCY, evaluate, play
 from ludic_train.runs.folder import forget_queue, kept, open_run
@@ -169,14 +170,23 @@ async def _learner(
 def sft_stage(
     recipe: Recipe, config: RunConfig, learner: Learner, demonstrations: Sequence[Rollout]
 ) -> Stage:
-    """Supervised updates on the demonstrations, with equal weight for every turn."""
+    """Supervised updates on the demonstrations, with equal weight for every turn.
+
+    Raises ConfigError where they are too few for one update.
+    """
     assert recipe.demonstrations is not None
     reply = recipe.demonstrations.reply
     written = [
         with_token_ids(rollout, learner.tokenizer, new_context(learner.spec), reply=reply)
         for rollout in demonstrations
     ]
-    source = OfflineBatchSource(written, batch_size=SFT_ROWS, seed=config.seed)
+    rows = rows_from(written, sft())
+    if len(rows) < SFT_ROWS:
+        raise ConfigError(
+            f"{len(demonstrations)} demonstrations are {len(rows)} turns, and an update imitates "
+            f"{SFT_ROWS}: play more demonstrations"
+        )
+    source = OfflineBatchSource(rows, batch_size=SFT_ROWS, seed=config.seed)
     cfg = TrainerConfig(
         lr=config.sft_lr, warmup_updates=WARMUP, decay_updates=config.sft_updates or None
     )

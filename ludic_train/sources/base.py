@@ -63,8 +63,8 @@ class GroupFeed(Protocol):
     async def take(self, count: int) -> tuple[list[Trajectory], Metrics]:
         """Trajectories of the next `count` groups, and metrics of their episodes."""
 
-    async def release(self, groups: Collection[str]) -> None:
-        """Note that these groups of the last `take` are not learned from."""
+    async def keep(self, groups: Collection[str]) -> None:
+        """Note that, of the groups taken for this batch, only these are learned from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +95,8 @@ async def gathered_groups(feed: GroupFeed, algo: RLAlgorithm, groups: int) -> Ga
         full = count_groups(kept) >= groups if algo.full_batches else True
         ended = full and any(trajectory.rows for trajectory in kept)
         if algo.full_batches or not ended:
-            await feed.release({t.group for t in found} - {t.group for t in good})
+            # Groups whose episodes all failed have no trajectory at all.
+            await feed.keep({trajectory.group for trajectory in kept if trajectory.rows})
         if ended:
             return Gathered(kept=kept, seen=seen, metrics=merge(parts))
     raise EmptyBatch(

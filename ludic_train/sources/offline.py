@@ -65,7 +65,10 @@ class OfflineBatchSource:
         rollouts = [item for item in self._data if not isinstance(item, SAWItem)]
         rows += rows_from(rollouts, algo)
         if not rows:
-            raise EmptyBatch(f"{algo.name} keeps none of {len(rollouts)} rollouts")
+            best = max(rollout.total_reward for rollout in rollouts)
+            raise EmptyBatch(
+                f"{algo.name} keeps none of {len(rollouts)} rollouts; the best earned {best:.3g}"
+            )
         if len(rows) < self.batch_size:
             raise ConfigError(
                 f"batch_size={self.batch_size} with {len(rows)} rows; it must be between 1 and that"

@@ -96,8 +96,8 @@ class RolloutBatchSource:
         rollouts = [rollout for episode in episodes for rollout in episode.rollouts]
         return trajectories, merge([metrics, self.reducer(rollouts) if self.reducer else {}])
 
-    async def release(self, groups: Collection[str]) -> None:
-        """Groups that were played here wait nowhere."""
+    async def keep(self, groups: Collection[str]) -> None:
+        """Do nothing: groups that were played here wait nowhere."""
 
     def _next_tasks(self, wanted: int) -> list[Task]:
         tasks: list[Task] = []

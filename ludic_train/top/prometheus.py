@@ -60,7 +60,7 @@ def _server_lines(loads: Sequence[Load]) -> Iterator[str]:
     """Of servers that do not answer, only that they do not."""
 
     def values(of: Callable[[Load], float], among: Sequence[Load]) -> Values:
-        return {(("sampler", load.status.url),): of(load) for load in among}
+        return {(("server", load.status.url),): of(load) for load in among}
 
     up = [load for load in loads if not load.status.error]
     # One that was started again calls its params otherwise.

@@ -17,7 +17,7 @@ from ludic_gym.errors import ConfigError
 from ludic_train.algorithms.aggregation import Aggregation
 from ludic_train.algorithms.presets import RLAlgorithm
 from ludic_train.algorithms.sequences import by_sequence
-from ludic_train.distributed.ranks import gathered, rank, scattered, world_size
+from ludic_train.distributed.ranks import gathered, on_rank_0, rank, scattered, world_size
 from ludic_train.errors import EmptyBatch
 from ludic_train.metrics import Metrics, Stat, Total
 from ludic_train.trainer.config import TrainerConfig
@@ -53,7 +53,11 @@ def prepared(
     if REFERENCE in algo.attach and not _judged(kept):
         with reference_model(model, reference, algo.name) as judge:
             kept = scored(kept, judge, frozenset({REFERENCE}), cfg, packing=packing)
-    return algo.refine(kept) if algo.refine and rank() == 0 else kept
+    refine, refined = algo.refine, list[SAWItem]()
+    if refine is None:
+        return kept
+    on_rank_0(lambda: refined.extend(refine(kept)))
+    return refined
 
 
 def scored(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -111,7 +111,7 @@ class Trainer:
                 made = merge([carried, made])
                 carried = {"updates/skipped": made["updates/skipped"]} if skipped else {}
                 if not left:
-                    await self._note_trained()
+                    await awaited_on_rank_0(self._note_trained)
                 if skipped:
                     continue
                 if self.version % self.cfg.publish_every == 0:
@@ -125,8 +125,8 @@ class Trainer:
         if self._sharded:
             # Every rank takes part in putting params together, at the publisher's pace.
             await self._publish_led(Led(params))
-        elif self.publisher is not None and rank() == 0:
-            await self.publisher.publish(params, self.version)
+        else:
+            await awaited_on_rank_0(partial(self._handed_over, params))
         self.published = self.version
 
     def update(self, items: Sequence[SAWItem]) -> list[Metrics]:
@@ -163,8 +163,8 @@ class Trainer:
         if isinstance(source, DurableSource):
             if not self._began:
                 await source.begin(self._pace())
+                self._began = True
             await source.trained(self.version)
-        self._began = True
         return await source.next_batch(self.algo)
 
     def _pace(self) -> Pace:
@@ -178,7 +178,11 @@ class Trainer:
     async def _note_trained(self) -> None:
         source = self.batch_source
         if isinstance(source, DurableSource):
-            await awaited_on_rank_0(partial(source.trained, self.version))
+            await source.trained(self.version)
+
+    async def _handed_over(self, params: Iterable[tuple[str, torch.Tensor]]) -> None:
+        if self.publisher is not None:
+            await self.publisher.publish(params, self.version)
 
     async def _publish_led(self, params: Led[tuple[str, torch.Tensor]]) -> None:
         if rank() != 0:
@@ -186,8 +190,7 @@ class Trainer:
             return
         error: BaseException | None = None
         try:
-            if self.publisher is not None:
-                await self.publisher.publish(params, self.version)
+            await self._handed_over(params)
         except BaseException as failure:
             error = failure
             raise

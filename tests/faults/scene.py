@@ -6,15 +6,17 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from trajectories import call, rollout
 
 from ludic_train.pipeline.codec import group_to_bytes
-from ludic_train.pipeline.group import SAWGroup
+from ludic_train.pipeline.group import RolloutGroup
 from ludic_train.pipeline.queues.base import persistently
 from ludic_train.pipeline.queues.redis_stream import RedisQueue
-from ludic_train.types import SAWItem
+from ludic_train.rows import trajectory_from
 
 ZYGOTE = Path(__file__).with_name("zygote.py")
 UPDATES, BATCH = 8, 2
@@ -63,20 +65,13 @@ class Processes:
 
 
 def group(number):
-    rng = np.random.default_rng(number)
-    rows = []
+    rng, made = np.random.default_rng(number), []
     for _ in range(2):
-        mask = np.arange(6) >= 3
-        rows.append(
-            SAWItem(
-                input_ids=rng.integers(3, 250, 6).astype(np.int32),
-                action_mask=mask,
-                weight=np.where(mask, rng.normal(), 0).astype(np.float32),
-                behavior_logprobs=np.where(mask, -5.0, 0).astype(np.float32),
-                group=f"g{number}",
-            )
-        )
-    return SAWGroup(key=f"g{number}", items=tuple(rows))
+        ids = rng.integers(3, 250, 6).tolist()
+        said = call(ids[:3], ids[3:], logprobs=(-5.0,) * 3, version=None)
+        made.append(trajectory_from(rollout((said,), rewards=[float(rng.normal())])))
+    key = f"g{number}"
+    return RolloutGroup(key=key, trajectories=tuple(replace(one, group=key) for one in made))
 
 
 async def push(queue, *wanted):

@@ -50,8 +50,11 @@ class Dying:
         if point == self.point:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    async def next_batch(self):
-        batch = await self.source.next_batch()
+    async def begin(self, pace):
+        await self.source.begin(pace)
+
+    async def next_batch(self, algo):
+        batch = await self.source.next_batch(algo)
         self.batches += 1
         self.names = [item.group for item in batch.items]
         self.pass_by(f"read:{self.batches}")
@@ -71,13 +74,13 @@ class Dying:
 async def trainer(folder, url, key, updates, save_every=2, point="", batch=2, max_lag=None):
     """Train, save, and write what was trained on and what came of it to the folder."""
     folder = Path(folder)
-    cfg = TrainerConfig(lr=1e-2, max_lag=max_lag, guards=Guards(max_kl_at_lag_0=None))
-    source = PipelineBatchSource(open_queue(url, key), groups_per_batch=batch, cfg=cfg)
+    cfg = TrainerConfig(lr=1e-2, guards=Guards(max_kl_at_lag_0=None))
+    source = PipelineBatchSource(open_queue(url, key), groups_per_batch=batch, group_size=2)
     dying = Dying(source, point)
     tokenizer = make_tokenizer(["a b c"])
     model = make_tiny_model(tokenizer, seed=0, **SHAPE)
     publisher = FolderPublisher(folder / "published")
-    learner = Trainer(model, reinforce(), dying, publisher, cfg)
+    learner = Trainer(model, reinforce(max_lag=max_lag), dying, publisher, cfg)
     manager = CheckpointManager(folder / "checkpoints")
     resume_training(manager, learner)
 
@@ -125,10 +128,9 @@ async def actor(folder, url, key, name, first=0, groups=None, delay_s=0.0):
     await run_pipeline_actor(
         tasks,
         lambda env: ChatPolicy(client, LatestObservation(), system_prompt=""),
-        reinforce(),
         open_queue(url, key),
         refresh,
-        ActorOptions(group_size=2, concurrency=8, beat_s=0.2),
+        ActorOptions(concurrency=8, heartbeat_s=0.2),
         name=name,
         stop=stop,
     )

@@ -63,7 +63,7 @@ def value_and_grad(loss, given, out=None):
 
 def sub_batch(given, index):
     """The micro-batch of the tokens in `index`."""
-    names = ("weight", "scale", "row", "behavior_logprobs", "lag")
+    names = ("weight", "scale", "rollout", "behavior_logprobs", "lag")
     parts = {n: getattr(given, n)[index] for n in names if getattr(given, n) is not None}
     attached = {name: tensor[index] for name, tensor in given.attachments.items()}
     return replace(given, **parts, attachments=attached)

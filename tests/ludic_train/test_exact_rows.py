@@ -1,6 +1,7 @@
 """From tool loops and long dialogs to training rows, with a real chat template."""
 
 import pytest
+from trajectories import weighted
 
 from ludic_gym.clients.scripted import ROLE_TOKENS, ScriptedClient
 from ludic_gym.policies.chat import ChatPolicy
@@ -8,7 +9,7 @@ from ludic_gym.policies.tool_use import TextTools, ToolUse
 from ludic_gym.prompts import ExactPrompts, sampled_message
 from ludic_gym.types import Completion, Rollout, Sampling, Step, Task
 from ludic_train.models.tokenizer import make_tokenizer
-from ludic_train.rows import items_from
+from ludic_train.rows import rows_from
 
 
 def add(a: int, b: int) -> int:
@@ -43,7 +44,7 @@ async def test_tool_calls_are_trained_and_their_results_are_not(call, protocol, 
     decision = await policy.act(Sampling(max_tokens=1000))
     step = Step(observation="2+3?", decision=decision, reward=1.0, terminated=True)
 
-    (row,) = items_from([Rollout(task=Task(env_id="e"), steps=(step,))], [[0.5]])
+    (row,) = rows_from([Rollout(task=Task(env_id="e"), steps=(step,))], weighted([0.5]))
 
     trained = text(row.input_ids[row.action_mask].tolist())
     masked = text(row.input_ids[~row.action_mask].tolist())

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from two_ranks.launch import ENVIRONMENT, run_on_ranks
 from two_ranks.learning import gradient_of, random_rows, settings
 from two_ranks.on_gpu import alone
 
@@ -18,7 +19,7 @@ needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is 
 
 
 def run(*command):
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "tests")}
+    environment = {**os.environ, **ENVIRONMENT}
     return subprocess.run(
         [sys.executable, *map(str, command)],
         env=environment,
@@ -49,11 +50,8 @@ def found(tmp_path_factory):
     gradient, _ = gradient_of(random_rows(24, seed=5), settings(100))
     expected = {"gradient": gradient, "params": alone(settings(100)).detach()}
     torch.save(expected, folder / "expected.pt")
-    ranks = str(torch.cuda.device_count())
-    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", ranks]
     arguments = [folder / "found.json", folder / "expected.pt"]
-    done = run(*torchrun, "-m", "two_ranks.on_gpu", *arguments)
-    assert done.returncode == 0, done.stderr[-3000:]
+    run_on_ranks("two_ranks.on_gpu", *arguments, ranks=torch.cuda.device_count())
     return json.loads((folder / "found.json").read_text())
 
 

@@ -1,5 +1,6 @@
 """Run by torchrun: how far the gradients and params of two ranks are from those of one."""
 
+import asyncio
 import json
 import os
 import resource
@@ -13,6 +14,7 @@ import torch
 import torch.distributed as dist
 from two_ranks.learning import (
     MOST_TOKENS,
+    Fixed,
     gradient_of,
     random_rows,
     relative_error,
@@ -20,14 +22,13 @@ from two_ranks.learning import (
     tiny_model,
 )
 
-from ludic_train.algorithms.presets import grpo
+from ludic_train.algorithms.presets import grpo, sft
 from ludic_train.checkpoints.async_saver import BackgroundSaver
 from ludic_train.checkpoints.manager import CheckpointManager
 from ludic_train.checkpoints.training_state import save_shards
 from ludic_train.distributed.fsdp import checkpoint_activations, shard_model, whole_params
-from ludic_train.errors import CheckpointError, RankError
-from ludic_train.trainer import trainer
-from ludic_train.trainer.forward import forward
+from ludic_train.errors import CheckpointError, LossError, RankError
+from ludic_train.trainer.forward import forward, loss_batch
 from ludic_train.trainer.microbatches import plan_update
 from ludic_train.trainer.prepare import attached
 from ludic_train.trainer.trainer import Trainer
@@ -39,7 +40,7 @@ def one_process_gradient(items):
     ((micro_batch,),) = plan_update(
         items, token_budget=10_000, packing=False, aggregation=grpo().aggregation
     )
-    loss(forward(model, micro_batch), trainer.loss_batch(micro_batch, 0))[0].backward()
+    loss(forward(model, micro_batch), loss_batch(micro_batch, 0))[0].backward()
     return torch.cat([p.grad.flatten() for p in model.parameters()])
 
 
@@ -140,13 +141,62 @@ class NoSource:
         return {}
 
 
-def what_another_rank_says():
-    """The error of rank 0, as rank 1 raises it."""
-    made = Trainer(tiny_model(), grpo(), None, cfg=settings())
+class Failing(Fixed):
+    """A source, and a publisher, of which one method fails; only rank 0 calls them."""
+
+    def __init__(self, method):
+        super().__init__(random_rows(4))
+        self.method = method
+
+    def fail_in(self, method):
+        if method == self.method:
+            raise OSError(f"no {method}")
+
+    async def begin(self, pace):
+        self.fail_in("begin")
+
+    async def trained(self, version):
+        # Before the first batch there is nothing to note.
+        if version:
+            self.fail_in("trained")
+
+    async def next_batch(self, algo):
+        self.fail_in("batch")
+        return await super().next_batch(algo)
+
+    async def publish(self, params, version):
+        next(iter(params))
+        if version:
+            self.fail_in("publication")
+
+
+def failing_refine(items):
+    raise LossError("no credit")
+
+
+def error_of(work):
     try:
-        made.update([])
+        work()
     except Exception as error:
         return f"{type(error).__name__}: {error}"
+
+
+def failures():
+    """Errors of work that fails on rank 0 alone; all ranks go on with other work after each."""
+    said = {}
+    for method, sharding in product(["begin", "batch", "trained", "publication"], SHARDINGS):
+        # Other ranks have neither source nor publisher.
+        ends = Failing(method) if dist.get_rank() == 0 else None
+        model = SHARDINGS[sharding](tiny_model())
+        made = Trainer(model, sft(), ends, ends, settings())
+        said[f"{method} {sharding}"] = error_of(lambda made=made: asyncio.run(made.train(2)))
+        made.update(random_rows(4))
+    algorithms = {"update": sft(), "refine": sft(refine=failing_refine)}
+    for name, algo in algorithms.items():
+        made = Trainer(tiny_model(), algo, None, cfg=settings())
+        items = random_rows(2) if name == "refine" else []
+        said[name] = error_of(lambda made=made, items=items: made.update(items))
+    return said
 
 
 @contextmanager
@@ -170,7 +220,7 @@ def main(out):
                 for save in (save_at_once, save_in_background)
             ],
             "unmade": what_is_said_of_a_folder_that_cannot_be_made(out),
-            "error": what_another_rank_says(),
+            "errors": failures(),
             "rank": dist.get_rank(),
         }
     with open(f"{out}/{found['rank']}.json", "w") as file:

@@ -1,5 +1,6 @@
 """Tiny models, random rows, gradients: shared by tests and by the programs they start."""
 
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -9,9 +10,10 @@ from ludic_train.algorithms.presets import grpo
 from ludic_train.distributed.fsdp import whole
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
+from ludic_train.pipeline.group import RolloutGroup
 from ludic_train.trainer.config import Execution, Guards, TrainerConfig
 from ludic_train.trainer.trainer import Trainer
-from ludic_train.types import SAWItem
+from ludic_train.types import SAWBatch, SAWItem, Trajectory
 
 MOST_TOKENS = 24
 
@@ -51,6 +53,41 @@ def random_rows(count, seed=0, masked=0.0):
     return made
 
 
+def random_group(key, count, seed=0):
+    """A group of so many rollouts of one step and one row, with random rewards."""
+    rewards = np.random.default_rng(seed).normal(size=count)
+    made = [
+        Trajectory(
+            rows=(replace(row, steps=np.where(row.action_mask, 0, -1).astype(np.int32)),),
+            rewards=np.array([reward]),
+            parsed=np.ones(1, bool),
+            completions=np.array([[0, np.count_nonzero(row.action_mask), 0]], np.int32),
+            env_id="ludic/X-v0",
+            group=key,
+        )
+        for row, reward in zip(random_rows(count, seed), rewards, strict=True)
+    ]
+    return RolloutGroup(key=key, trajectories=tuple(made))
+
+
+class Fixed:
+    """A source that gives the same batch for ever, and counts how often."""
+
+    def __init__(self, items):
+        self.items = tuple(items)
+        self.given = 0
+
+    async def next_batch(self, algo):
+        self.given += 1
+        return SAWBatch(items=self.items)
+
+    def state_dict(self):
+        return {}
+
+    def load_state_dict(self, state):
+        pass
+
+
 def settings(budget=10_000, packing=True, device="cpu", **others):
     return TrainerConfig(
         device=device,
@@ -66,7 +103,7 @@ def settings(budget=10_000, packing=True, device="cpu", **others):
 def gradient_of(items, cfg, algo=None, shard=lambda model: model):
     """The gradient of one update, whole and flat, and its metrics."""
     model = shard(tiny_model())
-    metrics = Trainer(model, algo or grpo(), None, cfg=cfg).update(items)
+    (metrics,) = Trainer(model, algo or grpo(), None, cfg=cfg).update(items)
     return torch.cat([whole(p.grad).flatten() for p in model.parameters()]), metrics
 
 

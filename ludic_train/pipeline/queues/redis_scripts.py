@@ -135,7 +135,7 @@ local first_retired = 8 + 3 * tonumber(ARGV[6])
 local first_release = first_retired + tonumber(ARGV[7])
 local by_lag = {{}}
 for i = first_retired, first_release - 1 do
-  if redis.call('SADD', KEYS[8], ARGV[i]) == 1 then redis.call('RPUSH', KEYS[7], ARGV[i]) end
+  if redis.call('HSETNX', KEYS[8], ARGV[i], '') == 1 then redis.call('RPUSH', KEYS[7], ARGV[i]) end
 end
 for i = 8, first_retired - 1, 3 do
   redis.call('HDEL', attempts, ARGV[i])

@@ -3,7 +3,7 @@ import copy
 import pytest
 import torch
 from golden import losses as golden
-from two_ranks.learning import random_rows, settings, tiny_model
+from two_ranks.learning import Fixed, random_rows, settings, tiny_model
 
 from ludic_gym.errors import ConfigError
 from ludic_train.algorithms.aggregation import token_mean
@@ -12,18 +12,7 @@ from ludic_train.algorithms.kl import TokenKLLoss
 from ludic_train.algorithms.presets import distillation
 from ludic_train.sources.teacher import TaughtBatchSource
 from ludic_train.trainer.trainer import Trainer
-from ludic_train.types import REFERENCE, SAWBatch
-
-
-class Fixed:
-    def __init__(self, items):
-        self.items = items
-
-    async def next_batch(self):
-        return SAWBatch(items=tuple(self.items))
-
-    def state_dict(self):
-        return {"at": 3}
+from ludic_train.types import REFERENCE
 
 
 def test_on_policy_its_gradient_is_that_of_the_reverse_kl():
@@ -72,8 +61,12 @@ async def test_a_source_can_ask_the_teacher():
         async def logprobs(self, items):
             return [item.behavior_logprobs for item in items]
 
-    source = TaughtBatchSource(Fixed(items), Echo())
-    batch = await source.next_batch()
+    class At3(Fixed):
+        def state_dict(self):
+            return {"at": 3}
+
+    source = TaughtBatchSource(At3(items), Echo())
+    batch = await source.next_batch(distillation())
     assert all(item.attachments[REFERENCE] is item.behavior_logprobs for item in batch.items)
     assert source.state_dict() == {"at": 3}
     trainer = Trainer(tiny_model(), distillation(), source, cfg=settings())

@@ -2,8 +2,8 @@ import math
 
 import pytest
 import torch
+from trajectories import trajectory
 
-from ludic_gym.types import Decision, Rollout, Step, Task
 from ludic_train.algorithms.aggregation import (
     ConstantLength,
     prompt_mean,
@@ -165,9 +165,7 @@ def test_imitation_by_advantage_moves_towards_the_better_token():
     # Two rollouts of a group, one per token, rewards 0 and 1: weights exp(-0.5) and exp(0.5).
     # Summed over both, the gradient of -sum_i w_i lp_i / 2 is (w_0 p - w_1 (1 - p)) / 2.
     algo = awr()
-    steps = [Step(observation="", decision=Decision(action="x"), reward=r) for r in (0.0, 1.0)]
-    task = Task(env_id="ludic/X-v0", group="g")
-    (w0,), (w1,) = algo.credit([Rollout(task=task, steps=(step,)) for step in steps])
+    (w0,), (w1,) = algo.credit([trajectory(0.0), trajectory(1.0)])
     z = torch.tensor(0.4, dtype=torch.float64, requires_grad=True)
     p = torch.sigmoid(z)
     logprobs = torch.stack([torch.log1p(-p), torch.log(p)])

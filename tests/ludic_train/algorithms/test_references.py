@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
-from two_ranks.learning import random_rows, relative_error, settings, tiny_model
+from two_ranks.learning import Fixed, random_rows, relative_error, settings, tiny_model
 
 from ludic_gym.errors import ConfigError
 from ludic_train.algorithms.kl import TokenKLLoss
@@ -18,7 +18,7 @@ from ludic_train.trainer.forward import forward
 from ludic_train.trainer.microbatches import plan_update
 from ludic_train.trainer.prepare import prepared, reference_model
 from ludic_train.trainer.trainer import Trainer
-from ludic_train.types import PROXIMAL, REFERENCE, SAWBatch
+from ludic_train.types import PROXIMAL, REFERENCE
 
 KL = replace(
     grpo(),
@@ -30,16 +30,6 @@ DECOUPLED = replace(
     loss=Corrected(TokenClippedSurrogateLoss(0.2, 0.2), TokenTruncation(2.0)),
     attach=frozenset({PROXIMAL}),
 )
-
-
-class Fixed:
-    """A source that gives the same batch for ever."""
-
-    def __init__(self, items):
-        self.items = items
-
-    async def next_batch(self):
-        return SAWBatch(items=tuple(self.items))
 
 
 def lora_model():
@@ -122,9 +112,9 @@ async def test_every_update_of_a_batch_is_clipped_to_the_policy_that_began_it():
     model, parts = tiny_model(), []
 
     class Spy(Trainer):
-        def update(self, rows):
+        def _update(self, rows):
             parts.append(rows)
-            return super().update(rows)
+            return super()._update(rows)
 
     trainer = Spy(model, DECOUPLED, Fixed(items), cfg=cfg)
     await trainer.train(4)

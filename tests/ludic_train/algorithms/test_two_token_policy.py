@@ -37,10 +37,10 @@ from ludic_train.algorithms.presets import (
     self_play,
     sft,
 )
-from ludic_train.rows import items_from
+from ludic_train.rows import rows_from
 from ludic_train.trainer.forward import loss_batch
 from ludic_train.trainer.microbatches import plan_update
-from ludic_train.types import REFERENCE, REWARDS, VALUES, TokenLogprobs
+from ludic_train.types import REFERENCE, VALUES, TokenLogprobs
 
 N = 4
 Z = 0.4
@@ -75,11 +75,9 @@ def attached(item):
 
 def gradient(algo, tokens, sampled_with):
     """Of the loss with respect to z, for one outcome."""
-    rollouts = [rollout(token, sampled_with) for token in tokens]
-    kept = algo.filter(rollouts) if algo.filter else rollouts
-    if not kept:
+    rows = rows_from([rollout(token, sampled_with) for token in tokens], algo)
+    if not rows:
         return 0.0
-    rows = items_from(kept, algo.credit(kept), rewards=REWARDS in algo.attach)
     rows = [attached(row) for row in rows]
     rows = algo.refine(rows) if algo.refine else rows
     ((micro_batch,),) = plan_update(rows, token_budget=100, aggregation=algo.aggregation)

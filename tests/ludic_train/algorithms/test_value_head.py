@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from golden import losses as golden
-from two_ranks.learning import random_rows, settings, tiny_model
+from two_ranks.learning import Fixed, random_rows, settings, tiny_model
 
 from ludic_train.algorithms.aggregation import token_mean
 from ludic_train.algorithms.presets import ppo
@@ -17,7 +17,7 @@ from ludic_train.algorithms.value_head import (
 from ludic_train.errors import LossError, MissingAttachment
 from ludic_train.trainer.prepare import scored
 from ludic_train.trainer.trainer import Trainer
-from ludic_train.types import RETURNS, REWARDS, VALUES, SAWBatch, SAWItem, TokenLogprobs
+from ludic_train.types import RETURNS, REWARDS, VALUES, SAWItem, TokenLogprobs
 
 GOLDEN_VALUES = [[0.2, 0.3, 0.4], [0.1, 0.1, 0.2, 0.1, 0.0], [0.3, 0.4], [0.2, 0.2, 0.3, 0.3]]
 GOLDEN_RETURNS = [
@@ -116,13 +116,9 @@ async def test_ppo_learns_what_a_state_is_worth():
         for first, reward in ((20, 1.0), (30, -1.0))
     ]
 
-    class Fixed:
-        async def next_batch(self):
-            return SAWBatch(items=tuple(items))
-
     cfg = replace(settings(), lr=3e-3, epochs=2)
     errors = []
-    trainer = Trainer(model, ppo(), Fixed(), cfg=cfg)
+    trainer = Trainer(model, ppo(), Fixed(items), cfg=cfg)
     await trainer.train(60, lambda version, m: errors.append(m["value_error"].value))
     assert errors[0] == pytest.approx(1.0, abs=0.1)
     assert errors[-1] < 0.1

@@ -1,37 +1,22 @@
 """Two real processes, started by torchrun on gloo."""
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from two_ranks.invariance import params_after_5_updates
+from two_ranks.launch import run_on_ranks
 from two_ranks.learning import random_rows, relative_error, tiny_model
 
 from ludic_train.trainer.forward import forward
 from ludic_train.trainer.microbatches import plan_update
 
-TESTS = Path(__file__).parents[2]
-
-
-def torchrun(module, *arguments, ranks=2):
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    command += ["--nproc-per-node", str(ranks), "-m", module, *map(str, arguments)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(TESTS)}
-    done = subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=300, check=False
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
     out = tmp_path_factory.mktemp("ranks")
-    torchrun("two_ranks.invariance", out)
+    run_on_ranks("two_ranks.invariance", out)
     return [json.loads((out / f"{rank}.json").read_text()) for rank in (0, 1)]
 
 
@@ -76,6 +61,16 @@ def test_a_folder_that_rank_0_cannot_make_is_an_error_on_every_rank(found):
     assert found[1]["unmade"].startswith("RankError: rank 0 failed: NotADirectoryError")
 
 
-def test_what_fails_on_rank_0_stops_the_other_with_its_reason(found):
-    assert found[0]["error"].startswith("EmptyBatch: of 0 rows")
-    assert found[1]["error"].startswith("RankError: rank 0 failed: EmptyBatch: of 0 rows")
+@pytest.mark.parametrize("sharding", ["copies", "shards", "both"])
+@pytest.mark.parametrize("method", ["begin", "batch", "trained", "publication"])
+def test_a_source_or_publisher_that_fails_on_rank_0_stops_the_other(found, method, sharding):
+    said = [rank["errors"][f"{method} {sharding}"] for rank in found]
+    assert said == [f"OSError: no {method}", f"RankError: rank 0 failed: OSError: no {method}"]
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"), [("update", "EmptyBatch: of 0 rows"), ("refine", "LossError: no credit")]
+)
+def test_what_fails_on_rank_0_stops_the_other_with_its_reason(found, name, reason):
+    assert found[0]["errors"][name].startswith(reason)
+    assert found[1]["errors"][name].startswith(f"RankError: rank 0 failed: {reason}")

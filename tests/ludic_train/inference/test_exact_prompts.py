@@ -8,11 +8,12 @@ from ludic_gym.policies.parsed import Parsed
 from ludic_gym.prompts import count_rows
 from ludic_gym.rollout.episodes import run_episodes
 from ludic_gym.types import Sampling, Task
+from ludic_train.algorithms.presets import sft
 from ludic_train.inference.client import LocalChatClient
 from ludic_train.models.logprobs import action_logprobs
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
-from ludic_train.rows import items_from
+from ludic_train.rows import rows_from
 from ludic_train.trainer.microbatches import plan_update
 from ludic_train.types import TokenLogprobs
 
@@ -70,7 +71,7 @@ async def test_a_context_that_rewrites_history_splits_rows_and_is_counted():
 async def test_the_log_probs_of_merged_rows_are_those_of_the_trainer():
     model, tokenizer = model_and_tokenizer()
     rollouts = await played(LocalChatClient(model, tokenizer))
-    items = items_from(rollouts, [[1.0] * len(r.steps) for r in rollouts])
+    items = rows_from(rollouts, sft())
     ((micro,),) = plan_update(items, token_budget=10**6)
     arrays = (micro.input_ids, micro.row, micro.column, micro.temperature)
     out: TokenLogprobs = action_logprobs(model, *map(torch.from_numpy, arrays))

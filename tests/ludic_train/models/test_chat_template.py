@@ -4,10 +4,11 @@ import pytest
 
 from ludic_gym.contexts import FullDialog, LatestObservation
 from ludic_gym.types import Completion, Decision, Rollout, Step, Task
+from ludic_train.algorithms.presets import sft
 from ludic_train.errors import UntrainableRollout
 from ludic_train.models.chat_template import dialog_rollout, render_chat, with_token_ids
 from ludic_train.models.tokenizer import make_tokenizer
-from ludic_train.rows import items_from
+from ludic_train.rows import rows_from
 
 TOKENIZER = make_tokenizer(["what is it? a cat, of course"] * 20)
 
@@ -35,7 +36,7 @@ def texts(ids, mask):
 
 
 def rows(rollout):
-    return items_from([rollout], [[1.0] * len(rollout.steps)])
+    return rows_from([rollout], sft())
 
 
 def test_what_was_typed_and_the_end_of_turn_are_trained_and_nothing_else():

@@ -2,16 +2,10 @@
 
 import torch
 from peft import LoraConfig, get_peft_model
-from two_ranks.learning import random_rows, settings, tiny_model
+from two_ranks.learning import Fixed, random_rows, settings, tiny_model
 
 from ludic_train.algorithms.presets import grpo
 from ludic_train.trainer.trainer import Trainer
-from ludic_train.types import SAWBatch
-
-
-class Fixed:
-    async def next_batch(self):
-        return SAWBatch(items=tuple(random_rows(4)))
 
 
 class Collector:
@@ -31,7 +25,7 @@ async def test_the_base_stays_bit_for_bit_the_same_over_300_publications():
     adapters = [p for p in model.parameters() if p.requires_grad]
     before = [p.clone() for p in adapters]
     collector = Collector()
-    trainer = Trainer(model, grpo(), Fixed(), collector, settings())
+    trainer = Trainer(model, grpo(), Fixed(random_rows(4)), collector, settings())
     await trainer.train(300)
     assert len(collector.base) == 301
     first = collector.base[0]

@@ -1,7 +1,6 @@
 """An actor with a scripted model and a queue in memory."""
 
 import asyncio
-import re
 from dataclasses import replace
 from itertools import count, islice
 
@@ -13,18 +12,16 @@ from ludic_gym.contexts import LatestObservation
 from ludic_gym.errors import ClientError, ConfigError
 from ludic_gym.policies.chat import ChatPolicy
 from ludic_gym.types import Sampling, Task
-from ludic_train.algorithms.presets import grpo, reinforce, scalerl
 from ludic_train.errors import ActorError, QueueUnavailable
 from ludic_train.metrics import Stat, Total
 from ludic_train.pipeline.actor import ActorOptions, run_pipeline_actor
 from ludic_train.pipeline.codec import group_from_bytes
 from ludic_train.pipeline.queues.base import Progress, Trained, TrainerReport
 from ludic_train.pipeline.queues.sqlite import SQLiteQueue
+from ludic_train.rows import task_key
 
-PAIRS = ActorOptions(group_size=2, concurrency=4, beat_s=0.05)
-# As DAPO does.
-REPLACING = replace(grpo(), full_batches=True)
-WANTED = TrainerReport(version=0, groups_per_batch=2, max_lag=1)
+PAIRS = ActorOptions(group_size=2, concurrency=4, heartbeat_s=0.05)
+WANTED = TrainerReport(version=0, groups_per_batch=2, group_size=2, max_lag=1)
 
 
 def sums(start=0):
@@ -39,7 +36,7 @@ def some_number(messages, sampling):
 class Plays:
     """An actor in the background, with what a test changes about it."""
 
-    def __init__(self, script=some_number, *, algo=None, tasks=None, options=PAIRS, queue=None):
+    def __init__(self, script=some_number, *, tasks=None, options=PAIRS, queue=None):
         self.version = 0
         self.queue = queue or SQLiteQueue()
         self.client = ScriptedClient(script)
@@ -48,7 +45,6 @@ class Plays:
             run_pipeline_actor(
                 sums() if tasks is None else tasks,
                 lambda env: ChatPolicy(self.client, LatestObservation(), system_prompt=""),
-                algo or reinforce(),
                 self.queue,
                 self.refresh,
                 options,
@@ -89,7 +85,7 @@ async def until(condition):
             await asyncio.sleep(0.01)
 
 
-async def test_each_group_is_pushed_complete_with_its_credit_and_version():
+async def test_each_group_is_pushed_complete_with_its_version():
     actor = Plays()
     actor.version = 3
     await actor.take_over(replace(WANTED, version=3))
@@ -98,8 +94,8 @@ async def test_each_group_is_pushed_complete_with_its_credit_and_version():
     for entry, group in zip(entries, groups, strict=True):
         assert group.key == entry.key
         assert group.actor == "one"
-        assert [item.group for item in group.items] == [group.key] * 2
-        assert {int(item.versions.max()) for item in group.items} == {3}
+        assert [row.group for row in group.rows] == [group.key] * 2
+        assert {int(item.versions.max()) for item in group.rows} == {3}
         assert group.metrics["episodes"] == Total(2)
     assert len({group.key for group in groups}) == 3
     await actor.end()
@@ -199,7 +195,7 @@ async def test_groups_that_have_become_too_old_are_given_up_and_played_again():
     await actor.settle([], replace(WANTED, version=2))
     actor.version = 2
     groups = [group_from_bytes(entry.data) for entry in await actor.read(2)]
-    assert {int(group.items[0].versions.max()) for group in groups} == {2}
+    assert {int(group.rows[0].versions.max()) for group in groups} == {2}
     async with asyncio.timeout(60):
         summary = await actor.task
     assert (summary.pushed, summary.stale, summary.returned) == (2, 2, ())
@@ -280,7 +276,7 @@ async def test_an_actor_waits_for_a_server_that_is_away_and_asks_it_less_and_les
 async def test_a_server_that_stays_away_ends_the_actor_with_its_error():
     actor = LooksInVain(options=replace(PAIRS, max_failures=1))
     actor.looks = []
-    with pytest.raises(ActorError, match=r"2 looks for newer params failed in a row.*no server"):
+    with pytest.raises(ActorError, match=r"2 refreshes of the params failed in a row.*no server"):
         async with asyncio.timeout(60):
             await actor.task
 
@@ -335,38 +331,42 @@ async def test_an_actor_that_is_asked_to_stop_does_not_wait_for_a_queue_that_is_
     assert summary.returned == tuple(islice(sums(), 2))
 
 
-@pytest.mark.parametrize(
-    ("algo", "kept"),
-    [(grpo(), [(0, 2), (2, 2)]), (REPLACING, [(2, 4)])],
-    ids=["GRPO", "DAPO"],
-)
-async def test_groups_that_teach_nothing_count_in_their_batch_or_are_replaced(algo, kept):
-    # Both members answer 0 in the first group, which is wrong: GRPO has nothing to compare.
-    def first_wrong_then_one_right(messages, sampling):
-        problem = messages[-1]["content"]
-        asked.append(problem)
-        right = problem != asked[0] and asked.count(problem) == 1
-        return str(sum(map(int, re.findall(r"\d+", problem))) if right else 0)
-
-    asked = []
-    actor = Plays(first_wrong_then_one_right, algo=algo, tasks=islice(sums(), 2))
+@pytest.mark.parametrize("script", [some_number, lambda messages, sampling: "no number"])
+async def test_a_group_is_pushed_with_its_tokens_and_rewards_whatever_they_teach(script):
+    actor = Plays(script, tasks=islice(sums(), 2))
     await actor.take_over()
-    async with asyncio.timeout(60):
-        summary = await actor.task
-    assert (summary.pushed, summary.unused) == (len(kept), 1)
-    groups = [group_from_bytes(entry.data) for entry in await actor.read(len(kept))]
-    # What is said of a group that is replaced comes with the next.
-    assert [group.metrics["rollouts/kept"] for group in groups] == [Stat(*each) for each in kept]
-    assert [len(group.items) for group in groups] == [kept_here for kept_here, _ in kept]
-    assert sum(group.metrics["success"].sum for group in groups) == 1
+    for entry, task in zip(await actor.read(2), sums(), strict=False):
+        group = group_from_bytes(entry.data)
+        assert [trajectory.task for trajectory in group.trajectories] == [task_key(task)] * 2
+        assert {trajectory.env_id for trajectory in group.trajectories} == {"ludic/Arithmetic-v0"}
+        earned = sum(trajectory.total_reward for trajectory in group.trajectories)
+        assert group.metrics["reward"] == Stat(earned, 2)
+        assert not any(row.weight.any() for row in group.rows)
+    await actor.end()
 
 
-async def test_credit_that_needs_a_whole_batch_is_refused():
-    actor = Plays(algo=scalerl())
-    with pytest.raises(ConfigError, match=r"scalerl compares the rollouts of a whole batch"):
-        await actor.task
+async def test_an_actor_takes_the_group_size_of_the_trainer():
+    actor = Plays(options=replace(PAIRS, group_size=None))
+    await actor.take_over(replace(WANTED, group_size=3))
+    groups = [group_from_bytes(entry.data) for entry in await actor.read(2)]
+    assert [len(group.trajectories) for group in groups] == [3, 3]
+    await actor.end()
+
+
+@pytest.mark.parametrize(
+    ("own", "of_the_trainer"), [(2, 3), (4, 2), pytest.param(None, 5, id="more than fit")]
+)
+async def test_an_actor_of_another_group_size_than_the_trainers_ends(own, of_the_trainer):
+    actor = Plays(options=replace(PAIRS, group_size=own))
+    await actor.take_over(replace(WANTED, group_size=of_the_trainer))
+    said = rf"groups of {of_the_trainer}, .*group_size={own}, concurrency=4"
+    with pytest.raises(ActorError, match=said):
+        async with asyncio.timeout(60):
+            await actor.task
+    assert actor.client.requests == []
+    assert (await actor.queue.status()).actors == []
 
 
 def test_an_actor_that_cannot_play_one_group_is_refused():
     with pytest.raises(ConfigError, match="concurrency=4 with group_size=8"):
-        ActorOptions(concurrency=4)
+        ActorOptions(concurrency=4, group_size=8)

@@ -6,37 +6,43 @@ import threading
 import time
 from dataclasses import replace
 
-import numpy as np
 import pytest
+from trajectories import call, rollout
 
 from ludic_gym.errors import ConfigError
-from ludic_train.errors import EmptyBatch, QueueError, Superseded
+from ludic_train.algorithms.presets import grpo, reinforce_baseline, rejection_sampling, sft
+from ludic_train.errors import CheckpointError, EmptyBatch, QueueError, Superseded
 from ludic_train.metrics import Peak, Stat, Total
 from ludic_train.pipeline import reader as feed
 from ludic_train.pipeline.codec import group_to_bytes
-from ludic_train.pipeline.group import SAWGroup
+from ludic_train.pipeline.group import RolloutGroup
 from ludic_train.pipeline.queues.base import ActorReport, Admission, TrainerReport
 from ludic_train.pipeline.queues.sqlite import SQLiteQueue
 from ludic_train.pipeline.source import PipelineBatchSource
-from ludic_train.sources.base import DurableSource
+from ludic_train.rows import trajectory_from
+from ludic_train.sources.base import DurableSource, Pace
+from ludic_train.sources.history import TaskHistory
 from ludic_train.sources.teacher import TaughtBatchSource
 from ludic_train.trainer.config import TrainerConfig
-from ludic_train.types import SAWItem
 
-LAG_2 = TrainerConfig(max_lag=2)
+ALGO = sft()
+NEW = TaskHistory().state_dict()
 
 
-def group(key, *, version=0, rows=2, token=5, metrics=None):
-    """A group of rows of two tokens, the last of which `version` sampled."""
-    row = SAWItem(
-        input_ids=np.array([token, token], np.int32),
-        action_mask=np.array([False, True]),
-        weight=np.array([0, 1], np.float32),
-        behavior_logprobs=np.array([0, -1], np.float32),
-        versions=None if version is None else np.array([-1, version], np.int32),
-        group=key,
-    )
-    return SAWGroup(key=key, items=(row,) * rows, metrics=metrics or {})
+def group(key, *, version=0, rewards=(0.0, 1.0), token=5, metrics=None, task=""):
+    """A group of a rollout per reward, each a row of two tokens, the last sampled by `version`."""
+    made = [
+        trajectory_from(rollout((call([token], [token], version=version),), rewards=[reward]))
+        for reward in rewards
+    ]
+    known = tuple(replace(one, group=key, task=task or key) for one in made)
+    return RolloutGroup(key=key, trajectories=known, metrics=metrics or {})
+
+
+async def begin(source, version=0, *, max_lag=2, updates=1):
+    """Begin as a trainer of `updates` per batch does that has made `version` of them."""
+    pace = Pace(version=version, updates_per_batch=updates, oldest_lag=updates - 1, max_lag=max_lag)
+    await source.begin(pace)
 
 
 async def push(queue, *groups):
@@ -59,7 +65,7 @@ async def opened(path):
     made = []
 
     def source(**options):
-        options = {"groups_per_batch": 2, "cfg": LAG_2, **options}
+        options = {"groups_per_batch": 2, "group_size": 2, **options}
         made.append(PipelineBatchSource(SQLiteQueue(path), **options))
         return made[-1]
 
@@ -76,18 +82,18 @@ async def queue(path):
 
 
 async def test_a_batch_is_the_rows_of_the_oldest_groups(opened, queue):
-    await push(queue, group("a"), group("b", rows=3), group("c"))
+    await push(queue, group("a"), group("b", rewards=(0.0, 1.0, 2.0)), group("c"))
     source = opened()
-    await source.trained(0)
-    batch = await source.next_batch()
+    await begin(source)
+    batch = await source.next_batch(ALGO)
     assert [item.group for item in batch.items] == ["a", "a", "b", "b", "b"]
 
 
 async def test_groups_wait_in_the_queue_until_updates_were_made_from_them(opened, queue):
     await push(queue, group("a"), group("b"), group("c"), group("d"))
     source = opened(hold=0)
-    await source.trained(0)
-    await source.next_batch()
+    await begin(source)
+    await source.next_batch(ALGO)
     assert (await queue.status()).queued == 4
     await source.trained(1)
     status = await queue.status()
@@ -98,13 +104,13 @@ async def test_groups_wait_in_the_queue_until_updates_were_made_from_them(opened
 async def test_a_killed_trainer_leaves_its_groups_to_the_next(opened, queue):
     await push(queue, *(group(key) for key in "abcdef"))
     killed = opened()
-    await killed.trained(0)
-    assert names(await killed.next_batch()) == ["a", "b"]
+    await begin(killed)
+    assert names(await killed.next_batch(ALGO)) == ["a", "b"]
     await killed.trained(1)
-    assert names(await killed.next_batch()) == ["c", "d"]
+    assert names(await killed.next_batch(ALGO)) == ["c", "d"]
     following = opened()
-    await following.trained(0)
-    assert names(await following.next_batch()) == ["a", "b"]
+    await begin(following)
+    assert names(await following.next_batch(ALGO)) == ["a", "b"]
     with pytest.raises(Superseded):
         await killed.trained(2)
 
@@ -112,27 +118,27 @@ async def test_a_killed_trainer_leaves_its_groups_to_the_next(opened, queue):
 async def test_a_resumed_trainer_goes_on_after_its_checkpoint(opened, queue):
     await push(queue, *(group(key) for key in "abcdef"))
     killed = opened()
-    await killed.trained(0)
-    await killed.next_batch()
+    await begin(killed)
+    await killed.next_batch(ALGO)
     await killed.trained(1)
     checkpoint = killed.state_dict()
-    await killed.next_batch()
+    await killed.next_batch(ALGO)
     await killed.trained(2)
     resumed = opened()
     resumed.load_state_dict(checkpoint)
-    await resumed.trained(1)
-    assert names(await resumed.next_batch()) == ["c", "d"]
-    assert names(await resumed.next_batch()) == ["e", "f"]
+    await begin(resumed, 1)
+    assert names(await resumed.next_batch(ALGO)) == ["c", "d"]
+    assert names(await resumed.next_batch(ALGO)) == ["e", "f"]
     assert (await queue.status()).counts["trained"] == 2
 
 
 async def test_groups_are_released_when_the_checkpoint_after_theirs_begins(opened, queue):
     await push(queue, *(group(key) for key in "abcdef"))
     source = opened()
-    await source.trained(0)
+    await begin(source)
     held = []
     for version in (1, 2, 3):
-        await source.next_batch()
+        await source.next_batch(ALGO)
         await source.trained(version)
         held.append((await queue.status()).held)
         source.state_dict()
@@ -143,14 +149,14 @@ async def test_groups_are_released_when_the_checkpoint_after_theirs_begins(opene
 async def test_what_was_released_before_a_checkpoint_is_counted_as_lost(opened, queue, caplog):
     await push(queue, *(group(key) for key in "abcdef"))
     killed = opened(hold=1)
-    await killed.trained(0)
+    await begin(killed)
     for version in (1, 2):
-        await killed.next_batch()
+        await killed.next_batch(ALGO)
         await killed.trained(version)
     anew = opened(hold=1)
-    await anew.trained(0)
+    await begin(anew)
     # a, b and c are gone, d was held.
-    batch = await anew.next_batch()
+    batch = await anew.next_batch(ALGO)
     assert names(batch) == ["d", "e"]
     assert batch.metrics["groups/lost"] == Total(3)
     assert "3 groups were trained on after the state" in caplog.text
@@ -158,13 +164,13 @@ async def test_what_was_released_before_a_checkpoint_is_counted_as_lost(opened, 
 
 async def test_groups_that_would_be_too_old_are_dropped_whole_and_counted(opened, queue):
     # Two updates are made from a batch; at version 6 the last is made at 7, and 7 - 5 <= 2.
-    cfg = TrainerConfig(max_lag=2, minibatches=2)
-    mixed = replace(group("half-old"), items=(*group("x", version=6).items, *group("y").items))
+    parts = group("x", version=6).trajectories, group("y").trajectories
+    mixed = replace(group("half-old"), trajectories=(*parts[0], *parts[1]))
     fresh = [group("a", version=5), group("b", version=6)]
     await push(queue, group("old", version=4), mixed, *fresh)
-    source = opened(cfg=cfg)
-    await source.trained(6)
-    batch = await source.next_batch()
+    source = opened()
+    await begin(source, 6, updates=2)
+    batch = await source.next_batch(ALGO)
     assert names(batch) == ["a", "b"]
     assert batch.metrics["groups/stale"] == Total(2)
     assert (batch.metrics["lag"], batch.metrics["lag/max"]) == (Stat(3, 2), Peak(2))
@@ -176,18 +182,18 @@ async def test_groups_that_would_be_too_old_are_dropped_whole_and_counted(opened
 async def test_a_group_that_is_fresh_when_read_but_not_when_asked_for_is_dropped(opened, queue):
     await push(queue, *(group(key, version=0) for key in "abcd"))
     source = opened()
-    await source.trained(0)
-    await source.next_batch()
+    await begin(source)
+    await source.next_batch(ALGO)
     await source.trained(3)
     await push(queue, group("e", version=3), group("f", version=3))
-    assert names(await source.next_batch()) == ["e", "f"]
+    assert names(await source.next_batch(ALGO)) == ["e", "f"]
 
 
 async def test_a_group_pushed_twice_is_trained_on_once(opened, queue):
     await push(queue, group("a"), group("a"), group("b"))
     source = opened()
-    await source.trained(0)
-    batch = await source.next_batch()
+    await begin(source)
+    batch = await source.next_batch(ALGO)
     assert names(batch) == ["a", "b"]
     assert batch.metrics["groups/duplicate"] == Total(1)
     await source.trained(1)
@@ -195,27 +201,27 @@ async def test_a_group_pushed_twice_is_trained_on_once(opened, queue):
     resumed = opened()
     resumed.load_state_dict(source.state_dict())
     await push(queue, group("b"), group("c"), group("d"))
-    await resumed.trained(1)
-    assert names(await resumed.next_batch()) == ["c", "d"]
+    await begin(resumed, 1)
+    assert names(await resumed.next_batch(ALGO)) == ["c", "d"]
 
 
 async def test_a_group_without_rows_counts_in_its_batch(opened, queue):
-    await push(queue, group("a"), group("none", rows=0), group("b"), group("c"))
+    await push(queue, group("a"), group("none", rewards=()), group("b"), group("c"))
     source = opened()
-    await source.trained(0)
-    first = await source.next_batch()
+    await begin(source)
+    first = await source.next_batch(ALGO)
     assert (names(first), first.metrics["groups"]) == (["a"], Total(2))
     await source.trained(1)
-    assert names(await source.next_batch()) == ["b", "c"]
+    assert names(await source.next_batch(ALGO)) == ["b", "c"]
 
 
 async def test_batches_without_rows_are_passed_over_and_make_room_for_others(opened, queue):
     # One batch may wait at a time.
-    trainer = TrainerReport(version=0, groups_per_batch=2, max_lag=0)
-    source = opened(max_lag=0)
-    await source.trained(0)
-    await push(queue, group("x", rows=0), group("y", rows=0))
-    waiting = asyncio.create_task(source.next_batch())
+    trainer = TrainerReport(version=0, groups_per_batch=2, group_size=2, max_lag=0)
+    source = opened()
+    await begin(source, max_lag=0)
+    await push(queue, group("x", rewards=()), group("y", rewards=()))
+    waiting = asyncio.create_task(source.next_batch(ALGO))
 
     async with asyncio.timeout(60):
         while True:
@@ -231,41 +237,41 @@ async def test_batches_without_rows_are_passed_over_and_make_room_for_others(ope
 
 
 async def test_what_was_passed_over_is_passed_over_again_by_a_run_that_goes_on(opened, queue):
-    nothing = [group(f"n{i}", rows=0) for i in range(2)]
+    nothing = [group(f"n{i}", rewards=()) for i in range(2)]
     await push(queue, group("a"), group("b"), *nothing, group("c"), group("d"))
     first = opened()
-    await first.trained(0)
-    await first.next_batch()
+    await begin(first)
+    await first.next_batch(ALGO)
     await first.trained(1)
     saved = first.state_dict()
-    assert names(await first.next_batch()) == ["c", "d"]
+    assert names(await first.next_batch(ALGO)) == ["c", "d"]
     await first.aclose()
     second = opened()
     second.load_state_dict(saved)
-    await second.trained(1)
-    batch = await second.next_batch()
+    await begin(second, 1)
+    batch = await second.next_batch(ALGO)
     assert (names(batch), batch.metrics["groups"]) == (["c", "d"], Total(4))
 
 
 async def test_what_is_passed_over_does_not_count_before_what_came_earlier(opened, queue):
-    nothing = [group(f"n{i}", rows=0) for i in range(2)]
+    nothing = [group(f"n{i}", rewards=()) for i in range(2)]
     await push(queue, group("a"), group("b"), *nothing, group("c"), group("d"))
     source = opened()
-    await source.trained(0)
-    await source.next_batch()
+    await begin(source)
+    await source.next_batch(ALGO)
     # Asked for before the first batch is in the params.
-    assert names(await source.next_batch()) == ["c", "d"]
-    assert source.state_dict() == {"cursor": "", "trained": 0}
+    assert names(await source.next_batch(ALGO)) == ["c", "d"]
+    assert (source.state_dict()["cursor"], source.state_dict()["trained"]) == ("", 0)
     await source.trained(1)
     assert source.state_dict()["trained"] == 6
 
 
 async def test_where_nothing_teaches_any_more_training_ends(opened, queue):
-    await push(queue, *(group(f"{i}", rows=0) for i in range(40)))
+    await push(queue, *(group(f"{i}", rewards=()) for i in range(40)))
     source = opened()
-    await source.trained(0)
-    with pytest.raises(EmptyBatch, match="20 batches of 2 groups without a row"):
-        await source.next_batch()
+    await begin(source)
+    with pytest.raises(EmptyBatch, match="20 batches of 2 groups left 0 groups"):
+        await source.next_batch(ALGO)
     assert (await queue.status()).queued == 0
 
 
@@ -284,8 +290,8 @@ async def test_poison_goes_to_the_dead_letters_with_its_reason(opened, queue):
     await queue.push("ageless", group_to_bytes(group("ageless", version=None)))
     await push(queue, group("cut"), group("liar"))
     source = opened(vocab_size=300)
-    await source.trained(0)
-    batch = await source.next_batch()
+    await begin(source)
+    batch = await source.next_batch(ALGO)
     # What a liar says does not keep the honest one of that name away.
     assert names(batch) == ["cut", "liar"]
     assert batch.metrics["groups/dead"] == Total(7)
@@ -293,7 +299,7 @@ async def test_poison_goes_to_the_dead_letters_with_its_reason(opened, queue):
     for key, said in {
         "bomb": "not a group",
         "cut": "truncated or damaged",
-        "schema": "schema 99; this version reads 2",
+        "schema": "schema 99; this version reads 3",
         "huge": "not a group",
         "liar": "says its key is 'cut'",
         "vocabulary": "a token id is 300; the model has 300",
@@ -306,31 +312,69 @@ async def test_a_group_that_trainers_die_of_is_buried(opened, queue):
     await push(queue, group("deadly"))
     for _ in range(2):
         source = opened(groups_per_batch=1, max_attempts=2)
-        await source.trained(0)
-        assert names(await source.next_batch()) == ["deadly"]
+        await begin(source)
+        assert names(await source.next_batch(ALGO)) == ["deadly"]
     await push(queue, group("next"))
     source = opened(groups_per_batch=1, max_attempts=2)
-    await source.trained(0)
-    assert names(await source.next_batch()) == ["next"]
+    await begin(source)
+    assert names(await source.next_batch(ALGO)) == ["next"]
     (letter,) = await queue.dead_letters()
     assert (letter.key, letter.reason) == ("deadly", "2 trainers died with it in their batch")
 
 
-async def test_groups_are_filtered_whole(opened, queue):
-    await push(queue, group("a"), group("b", rows=5), group("c"))
-    source = opened(keep=lambda group: len(group.items) < 5)
-    await source.trained(0)
-    batch = await source.next_batch()
-    assert names(batch) == ["a", "c"]
-    assert batch.metrics["groups/filtered"] == Total(1)
+FLAT, MIXED = (1.0, 1.0), (0.0, 1.0)
+
+
+async def test_groups_that_teach_nothing_count_in_their_batch(opened, queue):
+    earned = {"a": MIXED, "flat": FLAT, "b": MIXED, "c": MIXED}
+    await push(queue, *(group(key, rewards=rewards) for key, rewards in earned.items()))
+    source = opened()
+    await begin(source)
+    batch = await source.next_batch(grpo())
+    assert names(batch) == ["a"]
+    assert (batch.metrics["groups"], batch.metrics["rollouts/kept"]) == (Total(2), Stat(2, 4))
+    assert batch.metrics["groups/filtered"] == Total(0)
+    await source.trained(1)
+    assert (await queue.status()).counts == {"trained": 2}
+    assert names(await source.next_batch(grpo())) == ["b", "c"]
+
+
+async def test_groups_that_teach_nothing_are_replaced_where_the_algorithm_says_so(opened, queue):
+    earned = {"a": MIXED, "flat": FLAT, "b": MIXED, "c": MIXED}
+    await push(queue, *(group(key, rewards=rewards) for key, rewards in earned.items()))
+    source = opened()
+    await begin(source)
+    # As DAPO does.
+    batch = await source.next_batch(grpo(full_batches=True))
+    assert names(batch) == ["a", "b"]
+    assert (batch.metrics["groups"], batch.metrics["rollouts/kept"]) == (Total(3), Stat(4, 6))
+    await source.trained(1)
+    assert (await queue.status()).counts == {"trained": 2, "filtered": 1}
+
+
+async def test_a_group_of_whole_and_filtered_rollouts_keeps_the_whole_ones(opened, queue):
+    await push(queue, group("a", rewards=(0.0, 3.0, 1.0)), group("b", rewards=(-1.0,)))
+    source = opened()
+    await begin(source)
+    batch = await source.next_batch(rejection_sampling(best=2))
+    assert (names(batch), len(batch.items)) == (["a"], 2)
+
+
+async def test_credit_sees_the_whole_batch(opened, queue):
+    # Less the mean of all four: 0, 1, 2 and 5 have the mean 2.
+    await push(queue, group("a", rewards=(0.0, 1.0)), group("b", rewards=(2.0, 5.0)))
+    source = opened()
+    await begin(source)
+    batch = await source.next_batch(reinforce_baseline())
+    assert [float(item.weight[1]) for item in batch.items] == [-2, -1, 0, 3]
 
 
 async def test_the_metrics_of_the_groups_add_up(opened, queue):
     earned = {"a": Stat(1, 2), "strange": Total(9), "b": Stat(2, 2)}
     await push(queue, *(group(key, metrics={"reward": stat}) for key, stat in earned.items()))
     source = opened()
-    await source.trained(0)
-    assert (await source.next_batch()).metrics["reward"] == Stat(3, 4)
+    await begin(source)
+    assert (await source.next_batch(ALGO)).metrics["reward"] == Stat(3, 4)
     (letter,) = await queue.dead_letters()
     assert letter.reason == "its metric 'reward' is a Total, elsewhere Stat"
 
@@ -338,18 +382,18 @@ async def test_the_metrics_of_the_groups_add_up(opened, queue):
 async def test_a_cancelled_wait_for_a_batch_skips_no_group(opened, queue):
     await push(queue, group("a"))
     source = opened()
-    await source.trained(0)
+    await begin(source)
     with pytest.raises(TimeoutError):
-        await asyncio.wait_for(source.next_batch(), 0.5)
+        await asyncio.wait_for(source.next_batch(ALGO), 0.5)
     await push(queue, group("b"), group("c"))
-    assert names(await source.next_batch()) == ["a", "b"]
+    assert names(await source.next_batch(ALGO)) == ["a", "b"]
 
 
 async def test_a_batch_that_came_when_nobody_waited_any_more_is_the_next(opened, queue):
     await push(queue, *(group(key) for key in "abcd"))
     source = opened()
-    await source.trained(0)
-    waiting = asyncio.ensure_future(source.next_batch())
+    await begin(source)
+    waiting = asyncio.ensure_future(source.next_batch(ALGO))
     await asyncio.sleep(0)
     # While this loop computes, the batch becomes ready; its waiter is cancelled before it looks.
     while not source._coming.done():
@@ -359,16 +403,16 @@ async def test_a_batch_that_came_when_nobody_waited_any_more_is_the_next(opened,
         await waiting
     await source.trained(0)
     assert (await queue.status()).held == 0
-    assert names(await source.next_batch()) == ["a", "b"]
-    assert names(await source.next_batch()) == ["c", "d"]
+    assert names(await source.next_batch(ALGO)) == ["a", "b"]
+    assert names(await source.next_batch(ALGO)) == ["c", "d"]
 
 
 async def test_all_batches_that_were_given_are_trained_on_when_the_word_comes(opened, queue):
     await push(queue, *(group(key) for key in "abcd"))
     source = opened()
-    await source.trained(0)
-    await source.next_batch()
-    await source.next_batch()
+    await begin(source)
+    await source.next_batch(ALGO)
+    await source.next_batch(ALGO)
     await source.trained(1)
     assert (await queue.status()).counts == {"trained": 4}
     assert source.state_dict()["trained"] == 4
@@ -390,9 +434,9 @@ class SlowToSettle(SQLiteQueue):
 async def test_what_a_cancelled_call_did_not_tell_the_queue_the_next_one_does(path, queue):
     await push(queue, *(group(key) for key in "abcd"))
     slow = SlowToSettle(path)
-    source = PipelineBatchSource(slow, groups_per_batch=2, cfg=LAG_2, hold=0)
-    await source.trained(0)
-    await source.next_batch()
+    source = PipelineBatchSource(slow, groups_per_batch=2, group_size=2, hold=0)
+    await begin(source)
+    await source.next_batch(ALGO)
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(source.trained(1), 0.2)
     assert (await queue.status()).queued == 4
@@ -406,9 +450,9 @@ async def test_what_a_cancelled_call_did_not_tell_the_queue_the_next_one_does(pa
 async def test_a_queue_that_forgot_its_reader_is_read_on_where_it_was(opened, queue, caplog):
     await push(queue, *(group(key) for key in "abcdef"))
     source, seen = opened(), []
-    await source.trained(0)
+    await begin(source)
     for version in range(4):
-        seen += names(await source.next_batch())
+        seen += names(await source.next_batch(ALGO))
         if version == 1:
             queue._db.execute("DELETE FROM state")
             await push(queue, group("g"), group("h"))
@@ -422,23 +466,23 @@ async def test_a_queue_that_forgot_its_reader_is_read_on_where_it_was(opened, qu
 async def test_a_duplicate_never_replaces_the_group_that_it_repeats(opened, queue):
     await push(queue, group("a"), group("a"), group("b"))
     killed = opened()
-    await killed.trained(0)
-    assert names(await killed.next_batch()) == ["a", "b"]
+    await begin(killed)
+    assert names(await killed.next_batch(ALGO)) == ["a", "b"]
     following = opened()
-    await following.trained(0)
-    assert names(await following.next_batch()) == ["a", "b"]
+    await begin(following)
+    assert names(await following.next_batch(ALGO)) == ["a", "b"]
 
 
 async def test_a_resumed_run_may_have_other_batches(opened, queue):
     await push(queue, *(group(key) for key in "abcdefg"))
     killed = opened()
-    await killed.trained(0)
-    await killed.next_batch()
+    await begin(killed)
+    await killed.next_batch(ALGO)
     await killed.trained(1)
-    resumed = opened(groups_per_batch=3, cfg=TrainerConfig(max_lag=4, minibatches=3))
+    resumed = opened(groups_per_batch=3)
     resumed.load_state_dict(killed.state_dict())
-    await resumed.trained(1)
-    assert names(await resumed.next_batch()) == ["c", "d", "e"]
+    await begin(resumed, 1, max_lag=4, updates=3)
+    assert names(await resumed.next_batch(ALGO)) == ["c", "d", "e"]
     await resumed.trained(4)
     status = await queue.status()
     assert (status.held, status.counts) == (3, {"trained": 5})
@@ -451,75 +495,93 @@ async def test_only_as_many_keys_are_kept_in_memory_as_the_queue_remembers(
 ):
     monkeypatch.setattr(feed, "REMEMBERED_KEYS", 3)
     source = opened(hold=0)
-    await source.trained(0)
+    await begin(source)
     for i in range(0, 20, 2):
         await push(queue, group(f"g{i}"), group(f"g{i + 1}"))
-        await source.next_batch()
+        await source.next_batch(ALGO)
         await source.trained(0)
-    assert list(source._feed._owners) == ["g17", "g18", "g19"]
-    assert source._feed._untold == source._feed._leaving == []
-    assert not source._feed._known
+    assert list(source._reader._owners) == ["g17", "g18", "g19"]
+    assert source._reader._unsent == source._reader._leaving == []
+    assert not source._reader._known
 
 
 async def test_what_a_stranger_wrote_is_quoted_in_short(opened, queue, caplog):
     await queue.push("k" * 10_000, group_to_bytes(group("short")))
     await push(queue, group("a"), group("b"))
     source = opened()
-    await source.trained(0)
-    await source.next_batch()
+    await begin(source)
+    await source.next_batch(ALGO)
     assert len(caplog.text) < 2_000
     assert "(10000 characters)" in caplog.text
 
 
 async def test_a_beginning_that_failed_is_not_taken_for_one(opened):
     source = opened()
-    source.load_state_dict({"cursor": "1700-0", "trained": 3})
+    source.load_state_dict({"cursor": "1700-0", "trained": 3, "history": NEW})
     for _ in range(2):
         with pytest.raises(QueueError, match="none of a file"):
-            await source.trained(3)
-    with pytest.raises(ConfigError, match="call trained"):
-        await source.next_batch()
+            await begin(source, 3)
+    with pytest.raises(ConfigError, match="call begin"):
+        await source.next_batch(ALGO)
 
 
 async def test_a_source_may_be_closed_twice(opened):
     source = opened()
-    await source.trained(0)
+    await begin(source)
     await source.aclose()
     await source.aclose()
 
 
 async def test_a_filter_that_fails_stops_training_instead_of_the_reader_alone(opened, queue):
-    await push(queue, group("a"))
-    source = opened(keep=lambda group: group.size)
-    await source.trained(0)
-    for _ in range(2):
-        with pytest.raises(AttributeError, match="size"):
-            await source.next_batch()
+    await push(queue, group("a"), group("b"))
+    source = opened()
+    await begin(source)
+    with pytest.raises(AttributeError, match="size"):
+        await source.next_batch(sft(filter=lambda trajectories: trajectories.size))
 
 
 async def test_a_source_that_learns_from_a_teacher_passes_the_news_on(opened):
     inner = opened()
     taught = TaughtBatchSource(inner, teacher=None)
     assert isinstance(taught, DurableSource)
-    await taught.trained(3)
+    await begin(taught, 3)
     assert (await inner.status()).trainer.version == 3
+    await taught.trained(4)
+    assert (await inner.status()).trainer.version == 4
 
 
 @pytest.mark.parametrize(
-    ("cfg", "max_lag", "needed"),
+    ("cfg", "max_lag"),
     [
-        (TrainerConfig(minibatches=4), 2, 3),
-        (TrainerConfig(publish_every=3), 1, 2),
-        (TrainerConfig(minibatches=2, epochs=2, publish_every=3), 4, 5),
+        (TrainerConfig(minibatches=4), 2),
+        (TrainerConfig(publish_every=3), 1),
+        (TrainerConfig(minibatches=2, epochs=2, publish_every=3), 4),
     ],
 )
-def test_a_lag_that_training_can_never_keep_is_refused(opened, cfg, max_lag, needed):
-    with pytest.raises(ConfigError, match=f"set max_lag={needed} or more"):
-        opened(cfg=cfg, max_lag=max_lag)
-    opened(cfg=cfg, max_lag=needed)
+async def test_a_lag_that_training_can_never_keep_is_refused(opened, cfg, max_lag):
+    pace = Pace(
+        version=0,
+        updates_per_batch=cfg.updates_per_batch,
+        oldest_lag=cfg.oldest_lag,
+        max_lag=max_lag,
+    )
+    with pytest.raises(ConfigError, match=f"set max_lag={max_lag + 1} or more"):
+        await opened().begin(pace)
+    await opened().begin(replace(pace, max_lag=max_lag + 1))
 
 
-@pytest.mark.parametrize("options", [{"groups_per_batch": 0}, {"hold": -1}, {"max_attempts": 0}])
+async def test_actors_are_told_of_the_trainers_pace_and_group_size(opened, queue):
+    source = opened(groups_per_batch=4, group_size=8)
+    await begin(source, 7, max_lag=5, updates=3)
+    told = await queue.admit(ActorReport(name="one", running=0, version=7), wanted=1)
+    assert told.trainer == TrainerReport(
+        version=7, groups_per_batch=4, group_size=8, updates_per_batch=3, max_lag=5
+    )
+
+
+@pytest.mark.parametrize(
+    "options", [{"groups_per_batch": 0}, {"group_size": 0}, {"hold": -1}, {"max_attempts": 0}]
+)
 def test_numbers_that_make_no_sense_are_refused(opened, options):
     ((name, value),) = options.items()
     with pytest.raises(ConfigError, match=f"{name} must be at least .*, got {value}"):
@@ -527,12 +589,17 @@ def test_numbers_that_make_no_sense_are_refused(opened, options):
 
 
 async def test_a_batch_without_a_beginning_is_refused(opened):
-    with pytest.raises(ConfigError, match="call trained"):
-        await opened().next_batch()
+    with pytest.raises(ConfigError, match="call begin"):
+        await opened().next_batch(ALGO)
 
 
 async def test_a_state_that_comes_too_late_is_refused(opened):
     source = opened()
-    await source.trained(0)
+    await begin(source)
     with pytest.raises(ConfigError, match="read already"):
-        source.load_state_dict({"cursor": "", "trained": 0})
+        source.load_state_dict({"cursor": "", "trained": 0, "history": NEW})
+
+
+async def test_a_run_that_played_by_itself_is_not_resumed_from_a_queue(opened):
+    with pytest.raises(CheckpointError, match=r"\['history', 'taken'\]: .* not learn from a queue"):
+        opened().load_state_dict({"taken": 3, "history": NEW})

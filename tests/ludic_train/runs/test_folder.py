@@ -10,8 +10,9 @@ from ludic_train.checkpoints.manager import CheckpointManager
 from ludic_train.recipes.arithmetic import ARITHMETIC
 from ludic_train.recipes.tic_tac_toe import TIC_TAC_TOE
 from ludic_train.runs.config import RunConfig
-from ludic_train.runs.folder import kept, open_run, started_config
-from ludic_train.runs.train import train
+from ludic_train.runs.folder import kept, open_run, started_config, started_recipe
+from ludic_train.runs.tasks import demonstration_tasks, evaluation_tasks, training_tasks
+from ludic_train.runs.train import train_recipe
 
 USUAL = TIC_TAC_TOE.defaults
 
@@ -33,8 +34,28 @@ def start(config, *, save=True):
 def test_a_new_run_writes_its_recipe_and_config(config):
     start(config)
     written = json.loads((config.out / "config.json").read_text())
-    assert (written["recipe"], written["lr"]) == ("tic-tac-toe", 0.01)
-    assert written["out"] == str(config.out)
+    assert written["recipe"]["name"] == "tic-tac-toe"
+    assert written["recipe"]["evals"]["perfect"]["kwargs"] == {"opponent": "perfect"}
+    assert (written["config"]["lr"], written["config"]["out"]) == (0.01, str(config.out))
+
+
+@pytest.mark.parametrize("recipe", [TIC_TAC_TOE, ARITHMETIC], ids=lambda recipe: recipe.name)
+def test_a_recipe_comes_back_from_the_folder_with_the_settings_of_the_run(recipe, tmp_path):
+    config = replace(recipe.defaults, out=tmp_path, groups=3)
+    open_run(recipe, config, resume=False)
+    found = started_recipe(tmp_path)
+    assert found.defaults == config
+    for task, other in zip(training_tasks(found, 7), training_tasks(recipe, 7), strict=False):
+        assert task == other
+        if task.seed >= 7_000_003:
+            break
+    assert evaluation_tasks(found, 2) == evaluation_tasks(recipe, 2)
+    assert demonstration_tasks(found, 0, 2) == demonstration_tasks(recipe, 0, 2)
+
+
+def test_a_folder_without_a_run_has_no_recipe(tmp_path):
+    with pytest.raises(ConfigError, match=r"is no run: .*config\.json does not exist"):
+        started_recipe(tmp_path)
 
 
 def test_what_a_run_was_started_with_is_known_to_the_resumed_one(config):
@@ -67,7 +88,7 @@ def test_a_run_that_ended_before_its_first_checkpoint_is_started_again(config):
     start(config, save=False)
     (config.out / "metrics.jsonl").write_text('{"update": 1, "reward": 0.5}\n')
     start(replace(config, lr=0.02), save=False)
-    assert json.loads((config.out / "config.json").read_text())["lr"] == 0.02
+    assert json.loads((config.out / "config.json").read_text())["config"]["lr"] == 0.02
     assert not (config.out / "metrics.jsonl").exists()
 
 
@@ -95,7 +116,7 @@ def test_a_config_of_another_version_is_refused(config):
     [
         ("seed", -1, 0),
         ("sft_updates", -1, 0),
-        ("demonstrations", 0, 1),
+        ("demonstrations", -1, 0),
         ("updates", 0, 1),
         ("groups", 0, 1),
         ("group_size", 1, 2),
@@ -113,7 +134,7 @@ def test_numbers_that_cannot_work_are_refused(name, value, least):
 async def test_too_few_demonstrations_for_an_update_are_refused_in_these_words(config):
     few = replace(config, demonstrations=3)
     with pytest.raises(ConfigError, match=r"3 demonstrations are \d+ turns, .* imitates 128"):
-        await train(TIC_TAC_TOE, few)
+        await train_recipe(TIC_TAC_TOE, few)
 
 
 def test_the_options_are_these_and_no_others():

@@ -5,7 +5,7 @@ import pytest
 from rich.console import Console
 
 from ludic_gym.types import Completion, Decision, Rollout, Step, Task
-from ludic_train.runs.report import show, time_split, transcript
+from ludic_train.runs.report import report, time_split, transcript
 
 
 def game():
@@ -50,7 +50,7 @@ def test_seconds_are_added_up_by_phase(out):
 
 def test_the_report_prints_shares_of_time_and_leaves_files(out):
     console = Console(record=True, width=100, file=io.StringIO())
-    show(
+    report(
         out,
         results={"perfect/draw": 0.995},
         games=[game()],

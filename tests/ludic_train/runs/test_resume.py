@@ -14,7 +14,7 @@ import pytest
 from ludic_train.recipes.tic_tac_toe import TIC_TAC_TOE
 from ludic_train.runs.folder import open_run
 
-SMALL = ["tic-tac-toe", "--demonstrations", "300", "--imitation-updates", "60"]
+SMALL = ["tic-tac-toe", "--demonstrations", "300", "--sft-updates", "60"]
 SMALL += ["--updates", "24", "--groups", "8", "--eval-every", "10", "--eval-episodes", "20"]
 
 

@@ -22,7 +22,7 @@ class RunsOut:
     def __init__(self, batches):
         self.left = batches
 
-    async def next_batch(self):
+    async def next_batch(self, algo):
         if not self.left:
             raise EmptyBatch("every group earned the same")
         self.left -= 1

@@ -6,8 +6,10 @@ from dataclasses import replace
 import pytest
 import torch
 from fake_vllm.sampler import SamplingVLLM
+from two_ranks.learning import tiny_model
 
 from ludic_gym.errors import ConfigError
+from ludic_train.algorithms.presets import grpo
 from ludic_train.inference.policy_spec import PolicySpec, write_policy_spec
 from ludic_train.models.load import save_model
 from ludic_train.models.tiny import make_tiny_model
@@ -15,9 +17,10 @@ from ludic_train.models.tokenizer import make_tokenizer
 from ludic_train.publishers.checkpoint_names import checkpoint_params, lora_scaling
 from ludic_train.recipes.tic_tac_toe import TIC_TAC_TOE
 from ludic_train.runs.learner import learner_from_model
-from ludic_train.runs.remote import sync_every
-from ludic_train.runs.train import own_games, train
+from ludic_train.runs.remote import publish_every
+from ludic_train.runs.train import rl_stage, train_recipe
 from ludic_train.trainer.config import TrainerConfig
+from ludic_train.trainer.trainer import Trainer
 
 
 @pytest.fixture
@@ -43,15 +46,13 @@ async def test_episodes_are_played_on_the_server_which_follows_the_trainer(run_f
         groups=2,
         group_size=4,
         minibatches=2,
-        entropy=0.01,
     )
     learner = learner_from_model(
-        config.model, max_tokens=2, lora_rank=lora_rank, seed=0, sampler=server.url
+        config.model, max_tokens=2, lora_rank=lora_rank, seed=0, servers=server.url
     )
-    stage = own_games(TIC_TAC_TOE, config, learner, servers=[server.url])
-    trainer = stage.trainer
     # Every first move of this model is illegal, and equal rewards teach nothing: keep them all.
-    trainer.batch_source.algo = replace(trainer.algo, filter=None)
+    algo = grpo(entropy=0.01, filter=None)
+    trainer = rl_stage(TIC_TAC_TOE, config, algo, learner, servers=[server.url]).trainer
     async with aclosing(learner):
         await trainer.train(2)
     await server.stop()
@@ -72,13 +73,13 @@ async def test_episodes_are_played_on_the_server_which_follows_the_trainer(run_f
 async def test_without_a_queue_a_server_serves_a_model_that_exists(tmp_path):
     config = replace(TIC_TAC_TOE.defaults, out=tmp_path)
     with pytest.raises(ConfigError, match="name the same one as `model`"):
-        await train(TIC_TAC_TOE, config, servers=["http://localhost:8000"])
+        await train_recipe(TIC_TAC_TOE, config, servers=["http://localhost:8000"])
 
 
 async def test_a_server_without_a_scheme_is_refused_and_not_waited_for(tmp_path):
     config = replace(TIC_TAC_TOE.defaults, out=tmp_path)
-    with pytest.raises(ConfigError, match="sampler='localhost:8000' is no address"):
-        await train(TIC_TAC_TOE, config, queue="file:///q", servers=["localhost:8000"])
+    with pytest.raises(ConfigError, match="servers='localhost:8000' is no address"):
+        await train_recipe(TIC_TAC_TOE, config, queue="file:///q", servers=["localhost:8000"])
 
 
 async def test_a_lag_is_for_runs_with_a_queue_and_must_be_possible(tmp_path):
@@ -86,7 +87,7 @@ async def test_a_lag_is_for_runs_with_a_queue_and_must_be_possible(tmp_path):
         replace(TIC_TAC_TOE.defaults, max_lag=2)
     config = replace(TIC_TAC_TOE.defaults, out=tmp_path, max_lag=3)
     with pytest.raises(ConfigError, match="max_lag=3 is for runs with a queue"):
-        await train(TIC_TAC_TOE, config)
+        await train_recipe(TIC_TAC_TOE, config)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +96,8 @@ async def test_a_lag_is_for_runs_with_a_queue_and_must_be_possible(tmp_path):
     [(4, None, 4), (4, 7, 4), (4, 6, 4), (4, 4, 2), (4, 3, 1), (1, 0, 1), (1, 1, 1)],
 )
 def test_pushes_are_as_rare_as_the_lag_allows(minibatches, max_lag, updates):
-    assert sync_every(minibatches, max_lag) == updates
+    assert publish_every(minibatches, max_lag) == updates
     if max_lag is not None:
         # The trainer's own check agrees.
-        TrainerConfig(minibatches=minibatches, publish_every=updates, max_lag=max_lag)
+        cfg = TrainerConfig(minibatches=minibatches, publish_every=updates)
+        Trainer(tiny_model(), grpo(max_lag=max_lag), None, cfg=cfg)

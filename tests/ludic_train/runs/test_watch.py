@@ -3,23 +3,26 @@
 import asyncio
 from contextlib import asynccontextmanager
 
-import numpy as np
 import pytest
 import torch
 from fake_vllm.fleet import FakeVLLM, running
 from redis_server import free_port
+from trajectories import call, rollout
 
+from ludic_gym.types import Task
+from ludic_train.algorithms.presets import sft
 from ludic_train.errors import ParamsLost, PublishError
 from ludic_train.pipeline.codec import group_to_bytes
-from ludic_train.pipeline.group import SAWGroup
+from ludic_train.pipeline.group import RolloutGroup
 from ludic_train.pipeline.queues.sqlite import SQLiteQueue
 from ludic_train.pipeline.source import PipelineBatchSource
 from ludic_train.publishers.transports import FileWire, GlooWire
 from ludic_train.publishers.vllm import VLLMPublisher
+from ludic_train.rows import trajectory_from
 from ludic_train.runs.watch import NoServers, PatientPublisher, StopAsked, WatchedSource
-from ludic_train.trainer.config import TrainerConfig
-from ludic_train.types import SAWItem
+from ludic_train.sources.base import Pace
 
+PACE = Pace(version=0, updates_per_batch=1, oldest_lag=0, max_lag=None)
 START = {"weight": torch.zeros(3)}
 
 
@@ -140,14 +143,9 @@ async def test_a_server_that_was_silent_for_a_while_is_forgiven():
 
 
 def group(number):
-    mask = np.array([False, True])
-    row = SAWItem(
-        input_ids=np.array([1, 2], np.int32),
-        action_mask=mask,
-        weight=mask.astype(np.float32),
-        group=f"g{number}",
-    )
-    return group_to_bytes(SAWGroup(key=f"g{number}", items=(row, row)))
+    key = f"g{number}"
+    one = trajectory_from(rollout((call([1], [2]),), task=Task(env_id="x", group=key)))
+    return group_to_bytes(RolloutGroup(key=key, trajectories=(one, one)))
 
 
 async def test_a_wait_for_a_server_ends_when_somebody_asks_to_stop():
@@ -165,11 +163,11 @@ async def test_a_wait_for_a_server_ends_when_somebody_asks_to_stop():
 
 async def test_a_wait_for_a_batch_ends_when_somebody_asks_to_stop():
     asked = []
-    inner = PipelineBatchSource(SQLiteQueue(), groups_per_batch=3, cfg=TrainerConfig())
+    inner = PipelineBatchSource(SQLiteQueue(), groups_per_batch=3, group_size=2)
     source = WatchedSource(inner, NoServers())
     source.end_waits(lambda: bool(asked))
-    await source.trained(0)
-    waiting = asyncio.create_task(source.next_batch())
+    await source.begin(PACE)
+    waiting = asyncio.create_task(source.next_batch(sft()))
     await asyncio.sleep(0.2)
     asked.append(True)
     with pytest.raises(StopAsked):
@@ -188,14 +186,14 @@ async def test_a_wait_that_a_look_ends_loses_no_group():
                 raise ParamsLost("gone")
 
     queue = SQLiteQueue()
-    inner = PipelineBatchSource(queue, groups_per_batch=3, cfg=TrainerConfig())
+    inner = PipelineBatchSource(queue, groups_per_batch=3, group_size=2)
     source = WatchedSource(inner, Losing(), quiet_s=0.2)
-    await source.trained(0)
+    await source.begin(PACE)
     await queue.push("g0", group(0))
     with pytest.raises(ParamsLost):
-        await source.next_batch()
+        await source.next_batch(sft())
     for number in (1, 2):
         await queue.push(f"g{number}", group(number))
-    batch = await source.next_batch()
+    batch = await source.next_batch(sft())
     assert [item.group for item in batch.items] == ["g0", "g0", "g1", "g1", "g2", "g2"]
     await source.aclose()

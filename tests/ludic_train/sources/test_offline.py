@@ -2,8 +2,13 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from trajectories import call, rollout
 
 from ludic_gym.errors import ConfigError
+from ludic_train.algorithms.filters import drop_truncated
+from ludic_train.algorithms.presets import rloo, sft
+from ludic_train.errors import EmptyBatch
+from ludic_train.rows import trajectory_from
 from ludic_train.sources.offline import OfflineBatchSource
 from ludic_train.types import SAWItem
 
@@ -20,7 +25,7 @@ def items(count):
 
 
 async def taken(source, batches):
-    rows = [row for _ in range(batches) for row in (await source.next_batch()).items]
+    rows = [row for _ in range(batches) for row in (await source.next_batch(sft())).items]
     return [int(row.input_ids[0]) for row in rows]
 
 
@@ -53,7 +58,32 @@ async def test_a_batch_of_all_rows_is_one_pass():
     )
 
 
-@pytest.mark.parametrize("size", [0, 5])
-def test_a_batch_size_that_cannot_be_filled_is_refused(size):
-    with pytest.raises(ConfigError, match=f"batch_size={size} with 4 rows"):
-        OfflineBatchSource(items(4), batch_size=size)
+async def test_rollouts_get_the_credit_of_the_trainers_algorithm_over_all_of_them():
+    # Each less the mean of the others: 3 - 1, 0 - 2, 2 - 1.5.
+    rollouts = [rollout((call([1], [2 + i]),), rewards=[r]) for i, r in enumerate([4.0, 0.0, 2.0])]
+    for data in (rollouts, [*map(trajectory_from, rollouts)]):
+        source = OfflineBatchSource(data, batch_size=1)
+        rows = [row for _ in range(3) for row in (await source.next_batch(rloo())).items]
+        assert {int(row.input_ids[1]): float(row.weight[1]) for row in rows} == {2: 3, 3: -3, 4: 0}
+
+
+async def test_rows_keep_their_weights():
+    (row,) = (await OfflineBatchSource(items(1), batch_size=1).next_batch(rloo())).items
+    assert row.weight.tolist() == [1, 1]
+
+
+async def test_an_algorithm_that_keeps_nothing_leaves_nothing_to_learn():
+    cut = rollout((call([1], [2]),), truncated=True)
+    with pytest.raises(EmptyBatch, match="sft keeps none of 2 rollouts"):
+        await OfflineBatchSource([cut, cut], batch_size=1).next_batch(sft(filter=drop_truncated))
+
+
+@pytest.mark.parametrize(("size", "count"), [(0, 4), (1, 0)])
+def test_sizes_that_make_no_batch_are_refused(size, count):
+    with pytest.raises(ConfigError, match=f"batch_size={size} with {count} rollouts or rows"):
+        OfflineBatchSource(items(count), batch_size=size)
+
+
+async def test_a_batch_size_that_cannot_be_filled_is_refused():
+    with pytest.raises(ConfigError, match="batch_size=5 with 4 rows"):
+        await OfflineBatchSource(items(4), batch_size=5).next_batch(sft())

@@ -10,8 +10,9 @@ from ludic_gym.types import Completion, Decision, Rollout, Sampling, Step, Task
 from ludic_train.algorithms.presets import awr, grpo, rejection_sampling, sft
 from ludic_train.errors import EmptyBatch, MissingLogprobs, UntrainableRollout
 from ludic_train.models.chat_template import with_token_ids
+from ludic_train.rows import rows_from
 from ludic_train.sources.offline import OfflineBatchSource
-from ludic_train.sources.recorded import recorded_items
+from ludic_train.sources.recorded import recorded_rollouts
 from ludic_train.trainer.trainer import Trainer
 
 EXACT = Completion(
@@ -35,8 +36,12 @@ def written(tmp_path, *rollouts):
     return read_rollouts(tmp_path / "games.jsonl")
 
 
+def rows(rollouts, algo, render=None):
+    return rows_from(recorded_rollouts(rollouts, render=render), algo)
+
+
 def test_recorded_tokens_are_taken_as_they_are(tmp_path):
-    (row,) = recorded_items(written(tmp_path, rollout(1.0)), sft())
+    (row,) = rows(written(tmp_path, rollout(1.0)), sft())
     assert row.input_ids.tolist() == [10, 11, 12, 13]
     assert row.action_mask.tolist() == [False, False, True, True]
     assert row.weight.tolist() == [0, 0, 1, 1]
@@ -51,54 +56,55 @@ def test_rejection_sampling_keeps_the_best_of_each_group(tmp_path):
         rollout(reward, call, group)
         for reward, call, group in zip((0.2, 0.9, 0.0, 0.4), others, "aabb", strict=True)
     ]
-    rows = recorded_items(written(tmp_path, *rollouts), rejection_sampling())
-    assert [int(row.input_ids[-1]) for row in rows] == [21, 23]
+    best = rows(written(tmp_path, *rollouts), rejection_sampling())
+    assert [int(row.input_ids[-1]) for row in best] == [21, 23]
 
 
 def test_imitation_by_advantage_weighs_all(tmp_path):
-    rows = recorded_items(written(tmp_path, rollout(0.0), rollout(1.0)), awr())
+    weighed = rows(written(tmp_path, rollout(0.0), rollout(1.0)), awr())
     # Centred: -0.5 and 0.5; exp of that.
-    assert [row.weight[-1] for row in rows] == pytest.approx([0.6065, 1.6487], abs=1e-4)
+    assert [row.weight[-1] for row in weighed] == pytest.approx([0.6065, 1.6487], abs=1e-4)
 
 
 def test_rollouts_without_tokens_are_rendered(tmp_path):
     silent = Completion(text="yes", finish_reason="stop")
-    rows = recorded_items(
+    rendered = rows(
         written(tmp_path, rollout(1.0, silent), rollout(1.0, None), rollout(1.0)),
         sft(),
         render=lambda r: with_token_ids(r, tokenizer(), FullDialog()),
     )
-    said = [tokenizer().decode(row.input_ids[row.action_mask]) for row in rows[:2]]
+    said = [tokenizer().decode(row.input_ids[row.action_mask]) for row in rendered[:2]]
     assert said == ["yes<|im_end|>", "a<|im_end|>"]
-    assert rows[2].input_ids.tolist() == [10, 11, 12, 13]
+    assert rendered[2].input_ids.tolist() == [10, 11, 12, 13]
 
 
 def test_without_tokens_nor_a_way_to_make_them_there_is_nothing_to_learn(tmp_path):
     silent = Completion(text="yes", finish_reason="stop")
     with pytest.raises(UntrainableRollout, match="completion_ids=None"):
-        recorded_items(written(tmp_path, rollout(1.0, silent)), sft())
+        rows(written(tmp_path, rollout(1.0, silent)), sft())
 
 
 @pytest.mark.parametrize("sampling", [Sampling(temperature=0.0), Sampling(top_p=0.9)])
 def test_samples_of_another_distribution_can_be_imitated_but_not_weighed(tmp_path, sampling):
     call = replace(EXACT, sampling=sampling)
-    rows = recorded_items(written(tmp_path, rollout(1.0, call), rollout(0.0, call)), grpo())
-    assert [row.behavior_logprobs for row in rows] == [None, None]
+    recorded = list(written(tmp_path, rollout(1.0, call), rollout(0.0, call)))
+    compared = rows(recorded, grpo())
+    assert [row.behavior_logprobs for row in compared] == [None, None]
     trainer = Trainer(tiny_model(), grpo(), None, cfg=settings())
     with pytest.raises(MissingLogprobs):
-        trainer.update(rows)
-    (row, _) = recorded_items(written(tmp_path, rollout(1.0, call), rollout(0.0, call)), sft())[:2]
-    Trainer(tiny_model(), sft(), None, cfg=settings()).update([row])
+        trainer.update(compared)
+    Trainer(tiny_model(), sft(), None, cfg=settings()).update(rows(recorded, sft())[:1])
 
 
-def test_an_algorithm_that_keeps_nothing_says_what_the_best_was(tmp_path):
+async def test_an_algorithm_that_keeps_nothing_says_what_the_best_was(tmp_path):
+    recorded = recorded_rollouts(written(tmp_path, rollout(-1.0), rollout(-0.5)))
     with pytest.raises(EmptyBatch, match=r"keeps none of 2 .* the best earned -0\.5"):
-        recorded_items(written(tmp_path, rollout(-1.0), rollout(-0.5)), rejection_sampling())
+        await OfflineBatchSource(recorded, batch_size=1).next_batch(rejection_sampling())
 
 
 async def test_a_model_learns_from_a_file(tmp_path):
-    items = recorded_items(written(tmp_path, rollout(1.0), rollout(0.0)), awr())
-    source = OfflineBatchSource(items, batch_size=2)
+    recorded = recorded_rollouts(written(tmp_path, rollout(1.0), rollout(0.0)))
+    source = OfflineBatchSource(recorded, batch_size=2)
     losses = []
     cfg = replace(settings(), lr=1e-2)
     trainer = Trainer(tiny_model(), awr(), source, cfg=cfg)

@@ -1,7 +1,8 @@
-from dataclasses import replace
+import json
 from itertools import count, islice
 
 import pytest
+from two_ranks.learning import tiny_model
 
 import ludic_gym  # noqa: F401 - registers the environments
 from ludic_gym.clients.scripted import ScriptedClient
@@ -11,9 +12,10 @@ from ludic_gym.policies.chat import ChatPolicy
 from ludic_gym.policies.reference import RandomPolicy
 from ludic_gym.types import Sampling, Task
 from ludic_train.algorithms.presets import grpo, ppo, reinforce, self_play
-from ludic_train.errors import EmptyBatch, UntrainableRollout
+from ludic_train.errors import CheckpointError, EmptyBatch, UntrainableRollout
 from ludic_train.metrics import Stat
 from ludic_train.sources.rollouts import RolloutBatchSource
+from ludic_train.trainer.trainer import Trainer
 from ludic_train.types import REWARDS
 
 LEGAL = tuple(row + column for row in "ABC" for column in "123")
@@ -33,13 +35,12 @@ def first_free_cell(messages, sampling):
     return next(word for word in messages[-1]["content"].split() if word in LEGAL)
 
 
-def source(script=a_cell, *, tasks=None, algo=None, **options):
+def source(script=a_cell, *, tasks=None, play=None, **options):
     client = ScriptedClient(script, policy_version=3)
     options = {"groups_per_batch": 4, "group_size": 3, **options}
     return RolloutBatchSource(
         games() if tasks is None else tasks,
-        lambda env: ChatPolicy(client, LatestObservation(), system_prompt=""),
-        algo or grpo(),
+        play or (lambda env: ChatPolicy(client, LatestObservation(), system_prompt="")),
         **options,
     )
 
@@ -52,7 +53,7 @@ def content(batch):
 
 
 async def test_a_batch_has_a_row_per_turn_with_the_credit_of_its_group():
-    batch = await source().next_batch()
+    batch = await source().next_batch(grpo())
     assert {tuple(item.versions[item.action_mask]) for item in batch.items} == {(3, 3, 3)}
     for group in {item.group for item in batch.items}:
         weights = {w for i in batch.items if i.group == group for w in i.weight[i.action_mask]}
@@ -60,8 +61,7 @@ async def test_a_batch_has_a_row_per_turn_with_the_credit_of_its_group():
 
 
 async def test_metrics_count_all_episodes_those_filtered_away_too():
-    drop_some = replace(reinforce(), filter=lambda rollouts: rollouts[:5])
-    batch = await source(algo=drop_some).next_batch()
+    batch = await source().next_batch(reinforce(filter=lambda rollouts: rollouts[:5]))
     assert batch.metrics["rollouts/kept"].value == 5 / 12
     assert batch.metrics["episodes"].value == 12
     assert batch.metrics["episodes/failed"].value == 0
@@ -72,33 +72,33 @@ async def test_metrics_count_all_episodes_those_filtered_away_too():
 async def test_equal_sources_give_equal_batches_at_any_concurrency():
     one, other = source(concurrency=1), source(concurrency=64)
     for _ in range(3):
-        assert content(await one.next_batch()) == content(await other.next_batch())
+        assert content(await one.next_batch(grpo())) == content(await other.next_batch(grpo()))
 
 
 async def test_successive_batches_play_different_games():
     playing = source()
-    first, second = await playing.next_batch(), await playing.next_batch()
+    first, second = await playing.next_batch(grpo()), await playing.next_batch(grpo())
     assert {i.group for i in first.items}.isdisjoint(i.group for i in second.items)
 
 
 async def test_a_source_goes_on_where_another_stopped():
     first = source()
-    await first.next_batch()
+    await first.next_batch(grpo())
     second = source()
-    second.load_state_dict(first.state_dict())
-    assert content(await second.next_batch()) == content(await first.next_batch())
+    second.load_state_dict(json.loads(json.dumps(first.state_dict())))
+    assert content(await second.next_batch(grpo())) == content(await first.next_batch(grpo()))
 
 
 async def test_groups_of_equal_rewards_alone_make_no_batch():
     with pytest.raises(EmptyBatch, match="20 batches of 4 groups left 0 groups"):
-        await source(lambda messages, sampling: "no move").next_batch()
+        await source(lambda messages, sampling: "no move").next_batch(grpo())
 
 
 async def test_tasks_that_run_out_are_told():
-    playing = source(tasks=islice(games(), 4), algo=reinforce())
-    await playing.next_batch()
+    playing = source(tasks=islice(games(), 4))
+    await playing.next_batch(reinforce())
     with pytest.raises(EmptyBatch, match="ran out after 4"):
-        await playing.next_batch()
+        await playing.next_batch(reinforce())
 
 
 async def test_a_failed_episode_leaves_the_rest_of_its_group():
@@ -109,7 +109,7 @@ async def test_a_failed_episode_leaves_the_rest_of_its_group():
             raise RuntimeError("the endpoint is down")
         return a_cell(messages, sampling)
 
-    batch = await source(script, algo=reinforce()).next_batch()
+    batch = await source(script).next_batch(reinforce())
     assert batch.metrics["episodes/failed"].value == pytest.approx(1 / 12)
     assert batch.metrics["rollouts/kept"].count == 11
 
@@ -122,7 +122,7 @@ async def test_a_group_with_one_survivor_goes_with_the_others():
             raise RuntimeError("the endpoint is down")
         return a_cell(messages, sampling)
 
-    batch = await source(script, algo=reinforce(), group_size=2).next_batch()
+    batch = await source(script, group_size=2).next_batch(reinforce())
     assert batch.metrics["rollouts/kept"].count == 6
 
 
@@ -131,7 +131,7 @@ async def test_a_batch_that_mostly_failed_is_an_error_with_the_reason():
         raise RuntimeError("the endpoint is down")
 
     with pytest.raises(EpisodeError, match=r"12 of 12 episodes failed.*the endpoint is down"):
-        await source(script).next_batch()
+        await source(script).next_batch(grpo())
 
 
 async def test_an_untrainable_client_is_named_before_equal_groups_are_dropped():
@@ -140,21 +140,24 @@ async def test_an_untrainable_client_is_named_before_equal_groups_are_dropped():
         for i in count()
     )
     with pytest.raises(UntrainableRollout, match=r"temperature=0\.0"):
-        await source(lambda messages, sampling: "5", tasks=greedy).next_batch()
+        await source(lambda messages, sampling: "5", tasks=greedy).next_batch(grpo())
 
 
 async def test_a_policy_without_a_model_is_named():
-    playing = source()
-    playing.make_policy = RandomPolicy
     with pytest.raises(UntrainableRollout, match="none of 12 rollouts"):
-        await playing.next_batch()
+        await source(play=RandomPolicy).next_batch(grpo())
 
 
 def test_a_source_cannot_go_backwards():
     playing = source()
     playing.taken = 9
     with pytest.raises(ConfigError, match="from task 9 to task 4"):
-        playing.load_state_dict({"taken": 4, "retired": []})
+        playing.load_state_dict({"taken": 4, "history": {"plays": {}, "retired": []}})
+
+
+def test_a_run_through_a_queue_is_not_resumed_without_one():
+    with pytest.raises(CheckpointError, match=r"kept \['cursor', 'trained'\]: that run .* a queue"):
+        source().load_state_dict({"cursor": "", "trained": 0})
 
 
 def test_sizes_below_one_are_refused():
@@ -163,9 +166,9 @@ def test_sizes_below_one_are_refused():
 
 
 async def test_groups_that_are_dropped_are_replaced_where_the_algorithm_says_so():
-    short = await source().next_batch()
+    short = await source().next_batch(grpo())
     assert len({item.group for item in short.items}) < 4
-    full = await source(algo=replace(grpo(), full_batches=True)).next_batch()
+    full = await source().next_batch(grpo(full_batches=True))
     assert len({item.group for item in full.items}) == 4
     assert full.metrics["episodes"].value > 12
 
@@ -175,33 +178,34 @@ async def test_tasks_that_are_solved_are_not_played_again():
         while True:
             yield from islice(games(), 12)
 
-    algo = replace(reinforce(), retire_at=0.01)
-    options = {"algo": algo, "groups_per_batch": 12, "group_size": 8}
+    algo = reinforce(retire_at=0.01)
+    options = {"groups_per_batch": 12, "group_size": 8}
     playing = source(first_free_cell, tasks=few_games(), **options)
-    first = await playing.next_batch()
+    first = await playing.next_batch(algo)
     assert first.metrics["success"].value > 0
-    solved = len(playing.retired)
+    solved = len(playing.history.retired)
     assert 0 < solved < 12
     again = source(first_free_cell, tasks=few_games(), **options)
     again.load_state_dict(playing.state_dict())
-    await again.next_batch()
+    await again.next_batch(algo)
     # Each pass over the 12 games gives only those that are left.
     passes = 12 // (12 - solved)
     assert again.taken > 12 + 12 * (passes - 1)
 
 
 async def test_rewards_are_attached_for_algorithms_that_ask():
-    batch = await source(algo=ppo()).next_batch()
+    batch = await source().next_batch(ppo())
     for item in batch.items:
         assert item.attachments[REWARDS][item.action_mask][-1] == item.weight.sum() / 3
 
 
-async def test_what_a_credit_assigner_remembers_goes_on_too():
-    first = source(algo=self_play())
-    await first.next_batch()
-    second = source(algo=self_play())
-    second.load_state_dict(first.state_dict())
-    assert content(await second.next_batch()) == content(await first.next_batch())
+async def test_what_a_credit_assigner_remembers_goes_on_with_the_trainer():
+    first, second = (Trainer(tiny_model(), self_play(), source()) for _ in range(2))
+    await first.batch_source.next_batch(first.algo)
+    assert first.algo.credit.means
+    second.load_state_dict(json.loads(json.dumps(first.state_dict())))
+    one, other = [await t.batch_source.next_batch(t.algo) for t in (first, second)]
+    assert content(one) == content(other)
 
 
 async def test_metrics_of_ones_own_are_reduced_from_all_rollouts():
@@ -209,6 +213,6 @@ async def test_metrics_of_ones_own_are_reduced_from_all_rollouts():
         moves = [LEGAL.index(r.steps[0].decision.action) for r in rollouts]
         return {"first_move": Stat.of([float(move) for move in moves])}
 
-    batch = await source(first_free_cell, algo=reinforce(), reducer=first_moves).next_batch()
+    batch = await source(first_free_cell, reducer=first_moves).next_batch(reinforce())
     assert batch.metrics["first_move"] == Stat(batch.metrics["first_move"].sum, 12)
     assert 0 <= batch.metrics["first_move"].value <= 1

@@ -5,28 +5,16 @@ import numpy as np
 import pytest
 import torch
 from aiohttp import web
-from two_ranks.learning import random_rows, settings, tiny_model
+from two_ranks.learning import Fixed, random_rows, settings, tiny_model
 
 from ludic_gym.clients.transport import HttpOptions
 from ludic_gym.errors import ClientError
 from ludic_train.algorithms.presets import distillation
 from ludic_train.errors import TeacherError
 from ludic_train.sources.teacher import TaughtBatchSource, VLLMTeacher
+from ludic_train.trainer.prepare import prepared
 from ludic_train.trainer.trainer import Trainer
-from ludic_train.types import REFERENCE, SAWBatch
-
-
-class Fixed:
-    """A source that gives the same batch for ever."""
-
-    def __init__(self, items):
-        self.items = items
-
-    async def next_batch(self):
-        return SAWBatch(items=tuple(self.items))
-
-    def state_dict(self):
-        return {}
+from ludic_train.types import REFERENCE
 
 
 def logprobs_of(model, ids):
@@ -96,9 +84,9 @@ async def test_a_student_comes_closer_to_a_teacher_behind_http():
 async def test_what_http_attaches_is_what_a_reference_model_in_memory_attaches():
     items, model = random_rows(6), tiny_model(1)
     async with served(lambda body: logprobs_of(model, body["prompt"])) as (teacher, _):
-        batch = await TaughtBatchSource(Fixed(items), teacher).next_batch()
-    trainer = Trainer(tiny_model(0), distillation(), Fixed(items), cfg=settings(), reference=model)
-    for judged, own in zip(batch.items, trainer._prepared(items), strict=True):
+        batch = await TaughtBatchSource(Fixed(items), teacher).next_batch(distillation())
+    alone = prepared(items, tiny_model(0), model, distillation(), settings(), packing=True)
+    for judged, own in zip(batch.items, alone, strict=True):
         expected = own.attachments[REFERENCE]
         np.testing.assert_allclose(judged.attachments[REFERENCE], expected, atol=1e-5)
 

@@ -43,7 +43,7 @@ def status(*, trained=0, **actors):
         counts={"trained": trained, "stale": 3, "dead": 1},
         lags={0: 8, 2: 4},
         actors=reports,
-        trainer=TrainerReport(version=7, groups_per_batch=2, max_lag=3),
+        trainer=TrainerReport(version=7, groups_per_batch=2, group_size=2, max_lag=3),
     )
 
 
@@ -137,7 +137,7 @@ def test_the_screen_says_what_each_server_is_at_and_which_is_silent():
     assert re.search(r"http://one:8000 +│ 12 +│ paused +│ 7 +│ 2 +│ 25% +│ 30 ", text)
     assert re.search(r"http://two:8000 +│ +│ silent ", text)
     assert "http://two:8000: no answer within 10 s" in text
-    assert "sampler" not in shown(Sample(status=status(), at_s=0))
+    assert "servers" not in shown(Sample(status=status(), at_s=0))
 
 
 def test_what_servers_say_is_text_whatever_is_in_it():
@@ -152,20 +152,20 @@ def test_prometheus_reads_the_servers_numbers_and_which_do_not_answer():
     lost, silent = load("two", version="default"), load("three", error="gone")
     lines = metrics_text(Sample(status=status(), at_s=0, servers=(one, lost, silent))).splitlines()
     for line in (
-        'ludic_sampler_up{sampler="one"} 1',
-        'ludic_sampler_up{sampler="three"} 0',
-        'ludic_sampler_version{sampler="one"} 12',
-        'ludic_sampler_paused{sampler="one"} 1',
-        'ludic_sampler_running{sampler="one"} 7',
-        'ludic_sampler_waiting{sampler="two"} 0',
-        'ludic_sampler_cache_share{sampler="one"} 0.25',
-        'ludic_sampler_tokens_total{sampler="one"} 100',
-        'ludic_sampler_tokens_per_second{sampler="one"} 0',
+        'ludic_server_up{server="one"} 1',
+        'ludic_server_up{server="three"} 0',
+        'ludic_server_version{server="one"} 12',
+        'ludic_server_paused{server="one"} 1',
+        'ludic_server_running{server="one"} 7',
+        'ludic_server_waiting{server="two"} 0',
+        'ludic_server_cache_share{server="one"} 0.25',
+        'ludic_server_tokens_total{server="one"} 100',
+        'ludic_server_tokens_per_second{server="one"} 0',
     ):
         assert line in lines
-    about = [line for line in lines if line.startswith("ludic_sampler")]
+    about = [line for line in lines if line.startswith("ludic_server")]
     assert not any("version" in line and "two" in line for line in about)
-    assert [line for line in about if "three" in line] == ['ludic_sampler_up{sampler="three"} 0']
+    assert [line for line in about if "three" in line] == ['ludic_server_up{server="three"} 0']
 
 
 async def test_a_silent_server_holds_up_no_other():
@@ -211,7 +211,7 @@ def run_folder(tmp_path):
 
     async def fill():
         queue = SQLiteQueue(tmp_path / "queue.sqlite3")
-        trainer = TrainerReport(version=4, groups_per_batch=1, max_lag=3)
+        trainer = TrainerReport(version=4, groups_per_batch=1, group_size=2, max_lag=3)
         await queue.take_over(trainer, kept="", held=0, released=0)
         await queue.push("a", b"")
         (entry,) = await queue.read(1)

@@ -66,7 +66,7 @@ def test_packed_items_start_counting_positions_again():
     assert micro.input_ids.tolist() == [[9] * 8 + [1, 1, 2, 2, 3, 3, 4, 4]]
     assert micro.position_ids.tolist() == [[*range(8), 0, 1, 0, 1, 0, 1, 0, 1]]
     assert (micro.row.tolist(), micro.column.tolist()) == ([0] * 5, [1, 9, 11, 13, 15])
-    assert (micro.item.tolist(), micro.num_rollouts) == ([0, 1, 2, 3, 4], 5)
+    assert (micro.rollout.tolist(), micro.num_rollouts) == ([0, 1, 2, 3, 4], 5)
 
 
 def test_padding_after_packed_items_is_an_item_of_its_own(monkeypatch):

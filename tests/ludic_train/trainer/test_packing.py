@@ -7,7 +7,10 @@ lengths = st.lists(st.integers(1, 50), min_size=1, max_size=40)
 
 
 def test_first_fit_puts_each_item_into_the_first_row_with_room():
-    assert first_fit([0, 1, 2, 3, 4], [7, 5, 3, 4, 1], 8) == [[0, 4], [1, 2], [3]]
+    alone = [[i] for i in range(5)]
+    assert first_fit(alone, [7, 5, 3, 4, 1], 8) == [[0, 4], [1, 2], [3]]
+    # Of 7 and 1 tokens together there is room for nothing else.
+    assert first_fit([[0, 4], [1], [2], [3]], [7, 5, 3, 4, 1], 8) == [[0, 4], [1, 2], [3]]
 
 
 def test_long_and_short_items_share_rows_where_padding_would_waste_much():

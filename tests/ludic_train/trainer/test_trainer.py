@@ -3,6 +3,7 @@ import json
 import numpy as np
 import pytest
 import torch
+from two_ranks.learning import Fixed
 
 from ludic_gym.errors import ConfigError
 from ludic_train.algorithms.presets import grpo, sft
@@ -41,24 +42,6 @@ def rows(count, *, seed=0, versions=0, behavior=-5.5):
     return made
 
 
-class Fixed:
-    """A source that gives the same batch for ever."""
-
-    def __init__(self, items):
-        self.items = items
-        self.given = 0
-
-    async def next_batch(self):
-        self.given += 1
-        return SAWBatch(items=tuple(self.items))
-
-    def state_dict(self):
-        return {}
-
-    def load_state_dict(self, state):
-        pass
-
-
 class Recorder:
     def __init__(self):
         self.versions = []
@@ -80,7 +63,7 @@ def test_the_gradient_is_the_same_for_any_micro_batch_budget(make_algo, budget):
         model = tiny_model()
         cfg = TrainerConfig(micro_token_budget=tokens, max_seq_len=20, max_grad_norm=1e9)
         trainer = Trainer(model, make_algo(), Fixed(items), cfg=cfg)
-        metrics = trainer.update(items)
+        (metrics,) = trainer.update(items)
         found.append((gradient(model), metrics["loss"].value, metrics["entropy"].value))
     (whole, loss, entropy), (cut, cut_loss, cut_entropy) = found
     assert float((cut - whole).abs().max() / whole.abs().max()) < 1e-5
@@ -97,7 +80,7 @@ def test_the_sft_loss_is_the_mean_negative_logprob_of_all_action_tokens():
         for t in np.flatnonzero(item.action_mask):
             expected -= item.weight[t] * logprobs[t - 1, ids[t]].item()
             count += 1
-    metrics = Trainer(model, sft(), Fixed(items)).update(items)
+    (metrics,) = Trainer(model, sft(), Fixed(items)).update(items)
     assert metrics["loss"].value == pytest.approx(expected / count, rel=1e-4)
 
 
@@ -138,9 +121,9 @@ async def test_minibatches_share_a_batch_without_loss_or_repetition():
     seen = []
 
     class Spy(Trainer):
-        def update(self, part):
+        def _update(self, part):
             seen.append([id(item) for item in part])
-            return super().update(part)
+            return super()._update(part)
 
     source = Fixed(items)
     trainer = Spy(tiny_model(), sft(), source, cfg=TrainerConfig(minibatches=3))
@@ -152,20 +135,19 @@ async def test_minibatches_share_a_batch_without_loss_or_repetition():
 
 def test_rows_that_are_too_long_or_too_old_are_dropped_and_counted():
     items = [*rows(4, versions=5), *rows(4, versions=1, seed=1)]
-    trainer = Trainer(
-        tiny_model(), grpo(), Fixed(items), cfg=TrainerConfig(max_lag=2, max_seq_len=12)
-    )
+    cfg = TrainerConfig(max_seq_len=12)
+    trainer = Trainer(tiny_model(), grpo(max_lag=2), Fixed(items), cfg=cfg)
     trainer.version = 5
     long = sum(len(item.input_ids) > 12 for item in items)
     old = sum(len(item.input_ids) <= 12 for item in items[4:])
-    metrics = trainer.update(items)
+    (metrics,) = trainer.update(items)
     assert metrics["rows/overlong"].value == long > 0
     assert metrics["rows/stale"].value == old > 0
     assert metrics["rows"].value == 8 - long - old
 
 
 def test_an_update_without_usable_rows_is_refused():
-    trainer = Trainer(tiny_model(), grpo(), Fixed([]), cfg=TrainerConfig(max_lag=0))
+    trainer = Trainer(tiny_model(), grpo(max_lag=0), Fixed([]))
     trainer.version = 3
     with pytest.raises(EmptyBatch, match="2 lag more than max_lag=0"):
         trainer.update(rows(2, versions=1))
@@ -177,10 +159,10 @@ def test_gradients_that_are_not_finite_are_skipped_until_there_are_too_many_in_a
     (good,), (bad,) = rows(1), rows(1)
     bad.weight[bad.action_mask] = np.inf
     trainer = Trainer(model, sft(), Fixed([]), cfg=TrainerConfig(guards=Guards(max_skipped=1)))
-    assert trainer.update([bad])["updates/skipped"].value == 1
+    assert [made["updates/skipped"].value for made in trainer.update([bad])] == [1]
     assert trainer.version == 0
     assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
-    assert trainer.update([good])["updates/skipped"].value == 0
+    assert [made["updates/skipped"].value for made in trainer.update([good])] == [0]
     trainer.update([bad])
     with pytest.raises(NonFiniteUpdate, match=r"update 2 is (nan|inf), for the 2\. time in a row"):
         trainer.update([bad])
@@ -192,7 +174,7 @@ async def test_a_skipped_update_is_reported_with_the_next_one():
     batches = iter([[bad], [good]])
 
     class Bad(Fixed):
-        async def next_batch(self):
+        async def next_batch(self, algo):
             return SAWBatch(items=tuple(next(batches)))
 
     seen = []
@@ -252,7 +234,6 @@ async def test_a_trainer_goes_on_bit_for_bit_where_another_stopped():
         ({"lr": 0.0}, r"lr=0\.0"),
         ({"minibatches": 0}, "minibatches=0"),
         ({"max_seq_len": 99, "micro_token_budget": 50}, "max_seq_len=99 exceeds"),
-        ({"minibatches": 4, "max_lag": 2}, "up to 3 updates old, but max_lag=2"),
         ({"warmup_updates": -1}, "warmup_updates=-1"),
         ({"decay_updates": 0}, "decay_updates=0"),
     ],
@@ -260,6 +241,17 @@ async def test_a_trainer_goes_on_bit_for_bit_where_another_stopped():
 def test_settings_that_cannot_work_are_refused(bad, why):
     with pytest.raises(ConfigError, match=why):
         TrainerConfig(**bad)
+
+
+@pytest.mark.parametrize(
+    ("settings", "oldest"),
+    [({"minibatches": 4}, 3), ({"epochs": 3}, 2), ({"publish_every": 2, "minibatches": 2}, 2)],
+)
+def test_a_lag_that_no_row_could_meet_is_refused(settings, oldest):
+    cfg = TrainerConfig(**settings)
+    with pytest.raises(ConfigError, match=f"up to {oldest} updates old, .* max_lag={oldest - 1}"):
+        Trainer(tiny_model(), grpo(max_lag=oldest - 1), Fixed([]), cfg=cfg)
+    Trainer(tiny_model(), grpo(max_lag=oldest), Fixed([]), cfg=cfg)
 
 
 def test_the_settings_are_these_and_no_others():
@@ -276,7 +268,6 @@ def test_the_settings_are_these_and_no_others():
         "micro_token_budget",
         "max_seq_len",
         "publish_every",
-        "max_lag",
         "execution",
         "guards",
         "seed",

@@ -5,12 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from trajectories import one_row_per_step
 from two_ranks.learning import relative_error, settings, tiny_model
 
 from ludic_gym.types import Completion, Decision, Rollout, Step, Task
 from ludic_train.algorithms.aggregation import token_mean
 from ludic_train.algorithms.presets import grpo, reinforce
-from ludic_train.rows import items_from
+from ludic_train.rows import rows_from, trajectory_from
 from ludic_train.trainer.trainer import Trainer
 
 PROMPT, REPLY = 6, 4
@@ -39,28 +40,19 @@ def episode(turns, seed=0, rewards=None):
     return Rollout(task=Task(env_id="ludic/X-v0", group=str(seed // 2)), steps=tuple(steps))
 
 
-def one_row_per_turn(rollout):
-    return [replace(rollout, steps=(step,)) for step in rollout.steps]
-
-
 def loss_and_gradient(algo, items):
     model = tiny_model()
     cfg = replace(settings(4096), max_seq_len=512)
-    loss = Trainer(model, algo, None, cfg=cfg).update(items)["loss"].value
-    return loss, torch.cat([p.grad.flatten() for p in model.parameters()])
+    (metrics,) = Trainer(model, algo, None, cfg=cfg).update(items)
+    return metrics["loss"].value, torch.cat([p.grad.flatten() for p in model.parameters()])
 
 
 @pytest.mark.parametrize("algo", [reinforce(), grpo(aggregation=token_mean)])
 @pytest.mark.parametrize("turns", [2, 5, 10])
 def test_one_row_for_all_turns_has_the_loss_and_gradient_of_a_row_per_turn(algo, turns):
-    rollouts = [episode(turns, seed) for seed in range(4)]
-    weights = algo.credit(rollouts)
-    merged = items_from(rollouts, weights)
-    split = [
-        item
-        for rollout, credit in zip(rollouts, weights, strict=True)
-        for item in items_from(one_row_per_turn(rollout), [[w] for w in credit])
-    ]
+    rollouts = [trajectory_from(episode(turns, seed)) for seed in range(4)]
+    merged = rows_from(rollouts, algo)
+    split = rows_from([one_row_per_step(rollout) for rollout in rollouts], algo)
     assert (len(merged), len(split)) == (4, 4 * turns)
     loss, gradient = loss_and_gradient(algo, merged)
     other_loss, other_gradient = loss_and_gradient(algo, split)
@@ -70,9 +62,9 @@ def test_one_row_for_all_turns_has_the_loss_and_gradient_of_a_row_per_turn(algo,
 
 def test_trained_tokens_grow_linearly_with_turns():
     unique = 10 * (PROMPT + REPLY)
-    rollout = episode(10)
-    merged = items_from([rollout], [[1.0] * 10])
-    split = items_from(one_row_per_turn(rollout), [[1.0]] * 10)
+    rollout = trajectory_from(episode(10))
+    merged = rows_from([rollout], reinforce())
+    split = rows_from([one_row_per_step(rollout)], reinforce())
     assert sum(len(item.input_ids) for item in merged) == unique
     # 1 + 2 + ... + 10 turns.
     assert sum(len(item.input_ids) for item in split) == 5.5 * unique
@@ -80,8 +72,8 @@ def test_trained_tokens_grow_linearly_with_turns():
 
 def test_a_ten_turn_episode_costs_at_most_a_fifth_more_than_its_tokens():
     rollouts = [episode(turns, seed) for seed, turns in enumerate([10, 10, 9, 8, 6, 4, 2, 1])]
-    items = items_from(rollouts, reinforce().credit(rollouts))
+    items = rows_from(rollouts, reinforce())
     cfg = replace(settings(1024), max_seq_len=512)
-    metrics = Trainer(tiny_model(), reinforce(), None, cfg=cfg).update(items)
+    (metrics,) = Trainer(tiny_model(), reinforce(), None, cfg=cfg).update(items)
     assert metrics["tokens/trained"].value == 50 * (PROMPT + REPLY)
     assert metrics["tokens/fill"].value > 1 / 1.2

@@ -9,8 +9,7 @@ import pytest
 
 from ludic_gym.errors import ConfigError
 from ludic_train.errors import QueueError, Superseded
-from ludic_train.pipeline.queues import redis_stream
-from ludic_train.pipeline.queues import sqlite as spool
+from ludic_train.pipeline.queues import redis_stream, sqlite
 from ludic_train.pipeline.queues.base import (
     ActorReport,
     Progress,
@@ -21,12 +20,12 @@ from ludic_train.pipeline.queues.base import (
 from ludic_train.pipeline.queues.redis_stream import RedisQueue
 from ludic_train.pipeline.queues.sqlite import SQLiteQueue
 
-FRESH = TrainerReport(version=0, groups_per_batch=2, max_lag=3)
+FRESH = TrainerReport(version=0, groups_per_batch=2, group_size=4, max_lag=3)
 ACTOR = ActorReport(name="one", running=0, version=0)
 numbers = count()
 
 
-@pytest.fixture(params=["redis", "spool", "memory"])
+@pytest.fixture(params=["redis", "file", "memory"])
 async def opened(request, tmp_path):
     """Opens the same queue each time, as another process would where that can be."""
     made = []
@@ -37,7 +36,7 @@ async def opened(request, tmp_path):
     def one_more(name="queue", **options):
         if request.param == "redis":
             made.append(RedisQueue(url, f"{own}-{name}", **options))
-        elif request.param == "spool":
+        elif request.param == "file":
             made.append(SQLiteQueue(tmp_path / name, **options))
         elif not made or name != "queue":
             made.append(SQLiteQueue(None, **options))
@@ -216,7 +215,7 @@ async def test_what_is_held_when_the_queue_is_taken_over_counts_as_before(opened
 
 
 async def test_only_the_latest_keys_are_remembered(opened, monkeypatch):
-    for module in (redis_stream, spool):
+    for module in (redis_stream, sqlite):
         monkeypatch.setattr(module, "REMEMBERED_KEYS", 3)
     queue = opened()
     await push(queue, *"abcde")
@@ -238,7 +237,7 @@ async def test_what_was_discarded_has_no_attempts_any_more(opened):
 
 
 async def test_only_the_latest_dead_letters_are_kept(opened, monkeypatch):
-    for module in (redis_stream, spool):
+    for module in (redis_stream, sqlite):
         monkeypatch.setattr(module, "DEAD_LETTERS", 2)
     queue = opened()
     await push(queue, *map(str, range(250)))
@@ -381,6 +380,34 @@ async def test_without_a_limit_to_the_lag_the_room_is_the_limit(opened):
     assert (await queue.admit(ACTOR, 9)).granted == 5
 
 
+async def test_actors_are_told_of_each_retired_task_once(opened):
+    queue = opened()
+    await take_over(queue)
+    assert (await queue.admit(ACTOR, 0)).retired == ()
+    await queue.settle(Progress(trainer=FRESH, retired=["x", "y"]))
+    # Repeated, because an answer was lost, and retired once more by a resumed run.
+    await queue.settle(Progress(trainer=FRESH, retired=["x", "y", "z"]))
+    other = opened()
+    assert (await other.admit(ACTOR, 0)).retired == ("x", "y", "z")
+    assert (await other.admit(replace(ACTOR, retired=2), 0)).retired == ("z",)
+    assert (await other.admit(replace(ACTOR, retired=3), 0)).retired == ()
+    # A trainer that takes over leaves them retired.
+    await take_over(other)
+    assert (await other.admit(ACTOR, 0)).retired == ("x", "y", "z")
+
+
+async def test_an_admission_names_so_many_retired_tasks_and_the_next_one_the_others(
+    opened, monkeypatch
+):
+    for module in (redis_stream, sqlite):
+        monkeypatch.setattr(module, "RETIRED_AT_ONCE", 2)
+    queue = opened()
+    await take_over(queue)
+    await queue.settle(Progress(trainer=FRESH, retired=["x", "y", "z"]))
+    assert (await queue.admit(ACTOR, 0)).retired == ("x", "y")
+    assert (await queue.admit(replace(ACTOR, retired=2), 0)).retired == ("z",)
+
+
 @pytest.mark.parametrize(
     ("batch", "updates", "max_lag", "behind", "expected"),
     [
@@ -398,7 +425,11 @@ async def test_the_room_is_counted_by_one_formula(
     opened, batch, updates, max_lag, behind, expected
 ):
     trainer = TrainerReport(
-        version=10, groups_per_batch=batch, updates_per_batch=updates, max_lag=max_lag
+        version=10,
+        groups_per_batch=batch,
+        group_size=1,
+        updates_per_batch=updates,
+        max_lag=max_lag,
     )
     queue = opened()
     await take_over(queue, trainer)
@@ -418,7 +449,7 @@ async def test_the_status_says_what_waits_and_who_is_there(opened):
     )
     await queue.discard(c, "stale")
     (d,) = await read(queue, 1)
-    report = replace(ACTOR, version=6, groups=5, tokens=90, unused=2)
+    report = replace(ACTOR, version=6, groups=5, tokens=90, retired=2)
     await queue.admit(report, 0)
     status = await queue.status()
     assert (status.queued, status.pending, status.held) == (2, 1, 1)

@@ -20,7 +20,7 @@ from ludic_train.pipeline.queues.open_queue import open_queue
 from ludic_train.pipeline.queues.redis_stream import RedisQueue
 
 pytestmark = needs_redis
-FRESH = TrainerReport(version=0, groups_per_batch=2, max_lag=3)
+FRESH = TrainerReport(version=0, groups_per_batch=2, group_size=4, max_lag=3)
 ACTOR = ActorReport(name="one", running=0, version=0)
 numbers = count()
 
@@ -79,9 +79,9 @@ async def test_a_user_who_may_only_touch_the_queue_is_enough(made, tmp_path):
         await queue.push("a", b"a")
         (entry,) = await queue.read(1)
         await queue.attempt([entry])
-        await queue.settle(
-            Progress(trainer=FRESH, trained=[Trained(id=entry.id, key="a", lag=0)], held=1)
-        )
+        done = [Trained(id=entry.id, key="a", lag=0)]
+        await queue.settle(Progress(trainer=FRESH, trained=done, held=1, retired=["t"]))
+        assert (await queue.admit(ACTOR, 0)).retired == ("t",)
         await queue.push("b", b"b")
         await queue.discard((await queue.read(1))[0], "dead", "no group")
         assert [letter.key for letter in await queue.dead_letters()] == ["b"]

@@ -11,7 +11,7 @@ from ludic_train.pipeline.queues.base import ActorReport, TrainerReport
 from ludic_train.pipeline.queues.open_queue import open_queue
 from ludic_train.pipeline.queues.sqlite import SQLiteQueue
 
-FRESH = TrainerReport(version=0, groups_per_batch=2, max_lag=3)
+FRESH = TrainerReport(version=0, groups_per_batch=2, group_size=4, max_lag=3)
 ENDLESS = """
 import asyncio, sys
 from itertools import count
