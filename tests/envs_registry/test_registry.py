@@ -17,9 +17,13 @@ IDS = [entry.id for entry in CATALOG]
 entries = pytest.mark.parametrize("entry", CATALOG, ids=IDS)
 
 
+# Hostile texts are programs to these, some without an end: they need not run for ten seconds.
+QUICK = {"ludic/PythonFunctions-v0": {"cpu_s": 1.0}, "ludic/StdinStdout-v0": {"cpu_s": 1.0}}
+
+
 @pytest.mark.parametrize("env_id", IDS)
 def test_every_environment_keeps_the_contract(env_id):
-    check_text_env(env_id)
+    check_text_env(env_id, **QUICK.get(env_id, {}))
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,7 @@ def test_what_cannot_be_played_elsewhere_is_told_with_the_reason():
 
 def test_a_state_that_grows_is_found():
     found = broken(Remembers, "no more memory")
-    assert "200 episodes more made its pickle" in found
+    assert "800 episodes more made its pickle" in found
 
 
 def test_a_module_that_remembers_every_episode_is_found_with_its_line():
