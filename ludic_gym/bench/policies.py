@@ -6,15 +6,17 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
-from ludic_gym.clients.openai import OpenAIChatClient
-from ludic_gym.clients.transport import Usage
 from ludic_gym.errors import ConfigError
 from ludic_gym.plugins import find_plugins, imported, load_plugin
 from ludic_gym.policies.chat import ChatPolicy
 from ludic_gym.policies.reference import OraclePolicy, RandomPolicy
 from ludic_gym.types import Env, MakePolicy, Policy
+
+if TYPE_CHECKING:
+    from ludic_gym.clients.openai import OpenAIChatClient
+    from ludic_gym.clients.transport import Usage
 
 REFERENCE_POLICIES: dict[str, MakePolicy] = {"oracle": OraclePolicy, "random": RandomPolicy}
 
@@ -48,7 +50,10 @@ async def open_policy(spec: str, model: str | None = None) -> AsyncIterator[Make
     if spec in REFERENCE_POLICIES:
         yield REFERENCE_POLICIES[spec]
     elif spec.startswith(("http://", "https://")):
-        # No token ids are asked for: any OpenAI-style server will do, vLLM's included.
+        # Imported here: most policies send no requests.
+        from ludic_gym.clients.openai import OpenAIChatClient
+
+        # No token ids are requested: any OpenAI-style server will do, vLLM's included.
         async with OpenAIChatClient(spec, model=model) as client:
             yield ServedPolicy(client)
     elif ":" in spec and not Path(spec).exists():

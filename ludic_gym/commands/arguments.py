@@ -1,19 +1,21 @@
-"""From the words of a command line to values."""
+"""Command lines: arguments to values, results to tables."""
 
 from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import gymnasium as gym
 import tyro
-from rich.console import Console
 
 from ludic_gym.errors import ConfigError
 from ludic_gym.plugins import imported
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 Args = TypeVar("Args")
 PIPE_WIDTH = 200
@@ -84,5 +86,37 @@ def env_name(spec: str) -> str:
 
 def screen() -> Console:
     """Standard output; nothing is folded where no terminal sets the width."""
+    # `--help` prints no table, and Rich takes a tenth of its time.
+    from rich.console import Console
+
     console = Console()
     return console if console.is_terminal else Console(width=PIPE_WIDTH)
+
+
+def print_table(
+    headings: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    title: str | None = None,
+    numbers: bool = False,
+) -> None:
+    """Print aligned columns; texts are shown as they are, markup and all.
+
+    numbers: align all columns but the first to the right, and never fold them.
+    """
+    from rich import table, text
+
+    shown = table.Table(
+        title=None if title is None else text.Text(title),
+        title_justify="left",
+        box=None,
+        padding=(0, 1 if numbers else 2, 0, 0),
+    )
+    for i, heading in enumerate(headings):
+        justify: Literal["left", "right"] = "right" if numbers and i else "left"
+        shown.add_column(
+            text.Text(heading), justify=justify, no_wrap=numbers and i > 0, overflow="fold"
+        )
+    for row in rows:
+        shown.add_row(*map(text.Text, row))
+    screen().print(shown)

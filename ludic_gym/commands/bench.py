@@ -18,10 +18,10 @@ from ludic_gym.bench.plans import EnvPlan, env_plan, named_envs, rescoring_plans
 from ludic_gym.bench.policies import ServedPolicy, open_policy
 from ludic_gym.bench.records import ludic_version
 from ludic_gym.bench.report import (
-    bench_progress,
     cut_off_lines,
     error_lines,
     pass_lines,
+    percent,
     result_table,
     spent_words,
 )
@@ -34,6 +34,7 @@ from ludic_gym.commands.arguments import (
     keyword_arguments,
     option,
     parse,
+    print_table,
     readable_env_errors,
     screen,
 )
@@ -156,8 +157,14 @@ async def play_one(
     env_id: str, plan: EnvPlan, play: Play, tally: Tally, spent: Callable[[], str]
 ) -> None:
     """Play what one env lacks, behind a bar."""
+    from ludic_gym.commands.progress import progress_bar
+
     done = earlier_scores(play.folder, env_id, tally)
-    with bench_progress(env_id, tally, total=plan.count, done=len(done), spent=spent) as show:
+
+    def note() -> str:
+        return f"success {percent(tally.success_rate)} {spent()}"
+
+    with progress_bar(env_id, total=plan.count, done=len(done), note=note) as show:
         await play_env(env_id, plan.jobs(), play, tally=tally, skip=done, on_episode=show)
 
 
@@ -219,8 +226,9 @@ def plans_of(args: BenchArgs) -> Mapping[str, EnvPlan]:
 def show_results(tallies: Mapping[str, Tally], args: BenchArgs) -> Mapping[str, BenchResult]:
     """Print the table and what has to be said about it; what it says."""
     results = {env_id: tally.result() for env_id, tally in tallies.items()}
+    headings, *rows = result_table(results)
+    print_table(headings, rows, title=f"policy: {policy_name(args)}", numbers=True)
     console = screen()
-    console.print(result_table(results, policy=policy_name(args)))
     for line in pass_lines(results):
         console.print(line, markup=False)
     for line in [*error_lines(results), *cut_off_lines(results)]:

@@ -7,18 +7,17 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
-from rich.table import Table
-from rich.text import Text
 
 from ludic_gym.bench.comparison import Comparison, compare
 from ludic_gym.bench.folder import read_request, transcript_path
 from ludic_gym.bench.records import read_scores
-from ludic_gym.commands.arguments import option, parse, screen
+from ludic_gym.commands.arguments import option, parse, print_table
 from ludic_gym.errors import ConfigError
 
 EXAMPLES = """\
 ludic compare results/before results/after
 ludic compare results/before results/after --measure reward"""
+HEADINGS = ("env", "tasks", "first", "second", "difference", "95%", "p")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +43,12 @@ def main(argv: list[str]) -> int:
     shared = [env_id for env_id in runs[0] if env_id in runs[1]]
     if not shared:
         raise ConfigError(f"{args.first} and {args.second} have no environment in common")
-    screen().print(comparison_table({env_id: compared(env_id, args) for env_id in shared}, args))
+    print_table(
+        HEADINGS,
+        [comparison_row(env_id, compared(env_id, args)) for env_id in shared],
+        title=f"{args.measure}: first {args.first}, second {args.second}",
+        numbers=True,
+    )
     return 0
 
 
@@ -54,20 +58,8 @@ def compared(env_id: str, args: CompareArgs) -> Comparison:
     return compare(*scores, measure=args.measure)
 
 
-def comparison_table(comparisons: dict[str, Comparison], args: CompareArgs) -> Table:
-    """One line per env."""
-    table = Table(
-        title=Text(f"{args.measure}: first {args.first}, second {args.second}"),
-        title_justify="left",
-        box=None,
-        padding=(0, 1, 0, 0),
-    )
-    table.add_column("env", overflow="fold")
-    for heading in ("tasks", "first", "second", "difference", "95%", "p"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for env_id, c in comparisons.items():
-        interval = "-" if c.interval is None else f"[{c.interval.low:+.3f}, {c.interval.high:+.3f}]"
-        numbers = [f"{c.first:.3f}", f"{c.second:.3f}", f"{c.difference:+.3f}"]
-        words = [env_id, str(c.tasks), *numbers, interval, f"{c.p_value:.2g}"]
-        table.add_row(*map(Text, words))
-    return table
+def comparison_row(env_id: str, c: Comparison) -> tuple[str, ...]:
+    """The words of an env's line, one for each of `HEADINGS`."""
+    interval = "-" if c.interval is None else f"[{c.interval.low:+.3f}, {c.interval.high:+.3f}]"
+    numbers = (f"{c.first:.3f}", f"{c.second:.3f}", f"{c.difference:+.3f}")
+    return (env_id, str(c.tasks), *numbers, interval, f"{c.p_value:.2g}")

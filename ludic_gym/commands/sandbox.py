@@ -7,10 +7,8 @@ from dataclasses import dataclass, fields
 from typing import Annotated, Literal
 
 import tyro
-from rich.markup import escape
-from rich.table import Table
 
-from ludic_gym.commands.arguments import option, parse, screen
+from ludic_gym.commands.arguments import option, parse, print_table
 from ludic_gym.errors import ConfigError
 from ludic_gym.sandbox.choice import BACKENDS, open_sandbox, why_not
 from ludic_gym.sandbox.loop import run_blocking
@@ -56,9 +54,8 @@ def main(argv: list[str]) -> int:
     if unknown:
         raise ConfigError(f"no sandbox {min(unknown)!r}; there are {', '.join(BACKENDS)}")
     findings = {name: examined(name) for name in BACKENDS if not args.only or name in args.only}
-    screen().print(table(findings))
-    for line in remarks(findings):
-        screen().print(escape(line), highlight=False, soft_wrap=True)
+    print_table(("guarantee", *findings), table_rows(findings))
+    print(*remarks(findings), sep="\n")
     first = next((one for one in findings.values() if not one.why_not), None)
     return 0 if first and first.sound else 1
 
@@ -78,12 +75,10 @@ async def _measured_and_closed(sandbox: Sandbox) -> dict[str, str]:
         await sandbox.close()
 
 
-def table(findings: Mapping[str, Finding]) -> Table:
-    """A line per guarantee, a column per sandbox."""
-    shown = Table("guarantee", *findings, box=None, pad_edge=False)
-    for guarantee in (field.name for field in fields(Guarantees)):
-        shown.add_row(guarantee, *(cell(one, guarantee) for one in findings.values()))
-    return shown
+def table_rows(findings: Mapping[str, Finding]) -> list[tuple[str, ...]]:
+    """A row per guarantee: its name, then a word for each sandbox."""
+    names = [field.name for field in fields(Guarantees)]
+    return [(name, *(cell(one, name) for one in findings.values())) for name in names]
 
 
 def cell(finding: Finding, guarantee: str) -> str:

@@ -11,15 +11,18 @@ from typing import Annotated, cast
 
 import pettingzoo
 import tyro
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
-from rich.table import Table
-from rich.text import Text
 
 from ludic_gym.bench.policies import open_policy
 from ludic_gym.bench.ratings import Game, Rating, bradley_terry
 from ludic_gym.bench.tournament import Pairings, game_of, round_robin
-from ludic_gym.commands.arguments import env_name, keyword_arguments, option, parse, screen
+from ludic_gym.commands.arguments import (
+    env_name,
+    keyword_arguments,
+    option,
+    parse,
+    print_table,
+    screen,
+)
 from ludic_gym.errors import ConfigError
 from ludic_gym.records import open_records
 from ludic_gym.rollout.episodes import MakePlayer
@@ -29,7 +32,6 @@ EXAMPLES = """\
 ludic tournament ludic/TicTacToe-v0 --players random oracle
 ludic tournament ludic/ConnectFour-v0 --players weak=random strong=oracle --games 50
 ludic tournament ludic/TicTacToe-v0 --players oracle mine=runs/tic-tac-toe --out games.jsonl"""
-BAR = ("{task.description}", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,11 +75,10 @@ def main(argv: list[str]) -> int:
     episodes = asyncio.run(played(args, specs))
     games = [game_of(episode) for episode in episodes if episode.error is None]
     failed = [episode for episode in episodes if episode.error is not None]
-    console = screen()
     if games:
-        console.print(ratings_table(bradley_terry(games), games))
+        print_ratings(bradley_terry(games), games)
     for episode in failed:
-        console.print(f"game {episode.index}: {episode.error}", style="red", markup=False)
+        screen().print(f"game {episode.index}: {episode.error}", style="red", markup=False)
     return 1 if failed else 0
 
 
@@ -125,35 +126,37 @@ async def opened(specs: Mapping[str, str]) -> AsyncIterator[Mapping[str, MakePla
 
 async def kept(episodes: AsyncIterator[Episode], out: Path | None, total: int) -> list[Episode]:
     """The games, each counted on the bar and written to the file as it ends."""
+    from ludic_gym.commands.progress import progress_bar
+
     ended = []
     keep = nullcontext(lambda episode: None) if out is None else open_records(out)
-    with keep as record, Progress(*BAR, console=Console(stderr=True)) as bar:
-        row = bar.add_task("games", total=total)
+    with keep as record, progress_bar("games", total=total) as show:
         async for episode in episodes:
             record(episode)
             ended.append(episode)
-            bar.advance(row)
+            show(episode)
     return ended
 
 
-def ratings_table(ratings: tuple[Rating, ...], games: list[Game]) -> Table:
-    """One line per player, the strongest first, and what it got from each other."""
-    table = Table(title=Text("ratings"), title_justify="left", box=None, padding=(0, 1, 0, 0))
+def print_ratings(ratings: tuple[Rating, ...], games: list[Game]) -> None:
+    """Print a line per player, the strongest first, with its points against each other."""
     names = [rating.player for rating in ratings]
-    for heading in ("player", "Elo", "95%", "points", "games", *(f"v {name}" for name in names)):
-        table.add_column(Text(heading), justify="left" if heading == "player" else "right")
-    for rating in ratings:
-        low, high = rating.interval
-        words = [
-            rating.player,
-            f"{rating.elo:+.0f}",
-            f"[{low:+.0f}, {high:+.0f}]",
-            f"{rating.points:g}",
-            str(rating.games),
-            *(points_from(games, rating.player, name) for name in names),
-        ]
-        table.add_row(*map(Text, words))
-    return table
+    print_table(
+        ("player", "Elo", "95%", "points", "games", *(f"v {name}" for name in names)),
+        [
+            (
+                rating.player,
+                f"{rating.elo:+.0f}",
+                f"[{rating.interval.low:+.0f}, {rating.interval.high:+.0f}]",
+                f"{rating.points:g}",
+                str(rating.games),
+                *(points_from(games, rating.player, name) for name in names),
+            )
+            for rating in ratings
+        ],
+        title="ratings",
+        numbers=True,
+    )
 
 
 def points_from(games: list[Game], player: str, other: str) -> str:

@@ -6,6 +6,9 @@ import json
 import resource
 import sys
 
+from math_verify import parse, verify
+from sympy import Expr
+
 MEMORY_BYTES = 4 * 2**30
 RELATIVE = 1e-6
 
@@ -13,8 +16,6 @@ RELATIVE = 1e-6
 def main() -> None:
     """Answer until the input ends."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    from math_verify import parse, verify
-
     for line in sys.stdin:
         # Both in a box: math-verify reads other texts in part or not at all.
         boxes = [f"\\boxed{{{text}}}" for text in json.loads(line)]
@@ -26,8 +27,6 @@ def main() -> None:
 def are_close(a: object, b: object) -> bool:
     """Whether two numbers differ by a millionth of their size at most; True for other things."""
     # math-verify rounds to six places, so that all tiny numbers are the same to it.
-    from sympy import Expr
-
     if not (isinstance(a, Expr) and isinstance(b, Expr) and a.is_number and b.is_number):
         return True
     return bool(abs((a - b).evalf()) <= RELATIVE * max(abs(a.evalf()), abs(b.evalf())))

@@ -11,7 +11,6 @@ from ludic_gym.sandbox.container import Container
 from ludic_gym.sandbox.launch import Backend
 from ludic_gym.sandbox.local import LocalSandbox
 from ludic_gym.sandbox.loop import run_blocking
-from ludic_gym.sandbox.monty import MontySandbox
 from ludic_gym.sandbox.native import Native
 from ludic_gym.sandbox.process import PlainProcess
 from ludic_gym.sandbox.types import Limits, Program, Sandbox
@@ -51,8 +50,16 @@ def open_sandbox(
     """
     chosen = chosen_name(name, allow_unsafe=allow_unsafe)
     if chosen == MONTY:
-        return MontySandbox()
+        return _monty()
     return LocalSandbox(_backend(chosen), warm=warm, concurrency=concurrency)
+
+
+def _monty() -> Sandbox:
+    try:
+        from ludic_gym.sandbox.monty import MontySandbox
+    except ModuleNotFoundError as error:
+        raise NoSandbox("monty needs pydantic-monty: pip install 'ludic-gym[tools]'") from error
+    return MontySandbox()
 
 
 def chosen_name(name: str, *, allow_unsafe: bool) -> str:

@@ -8,14 +8,14 @@ the extra `tools`.
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from ludic_gym.errors import ConfigError, NoSandbox, SandboxError
+from pydantic_monty import CollectStreams, Monty, MontyCrashedError, MontyError, ResourceLimits
+
+from ludic_gym.errors import ConfigError, SandboxError
 from ludic_gym.sandbox.loop import hold, on_sandbox_loop
 from ludic_gym.sandbox.types import (
     DEFAULT_LIMITS,
@@ -28,9 +28,6 @@ from ludic_gym.sandbox.types import (
     Sandbox,
     Session,
 )
-
-if TYPE_CHECKING:
-    from pydantic_monty import CollectStreams, Monty
 
 DEEPEST = 1000
 
@@ -48,8 +45,6 @@ class MontySandbox(Sandbox):
     )
 
     def __init__(self) -> None:
-        if importlib.util.find_spec("pydantic_monty") is None:
-            raise NoSandbox("monty needs pydantic-monty: pip install 'ludic-gym[tools]'")
         self._begin()
         hold(self)
 
@@ -94,8 +89,6 @@ class MontySandbox(Sandbox):
         raise ConfigError("monty has no sessions; use another sandbox")
 
     async def _run(self, source: str, limits: Limits) -> ExecResult:
-        from pydantic_monty import CollectStreams
-
         pool = await self._opened()
         written = CollectStreams(max_bytes=limits.output_bytes)
         began = time.monotonic()
@@ -103,8 +96,6 @@ class MontySandbox(Sandbox):
         return _result(end, written, limits, time.monotonic() - began)
 
     async def _opened(self) -> Monty:
-        from pydantic_monty import Monty
-
         if _ABANDONED:
             raise SandboxError("monty cannot be used in a fork of a process that has used it")
         async with self._lock:
@@ -131,8 +122,6 @@ class _End:
 
 
 def _fed(pool: Monty, source: str, limits: Limits, written: CollectStreams) -> _End:
-    from pydantic_monty import MontyCrashedError, MontyError, ResourceLimits
-
     bounds = ResourceLimits(
         max_feed_duration_secs=min(limits.cpu_s, limits.wall_s),
         max_total_sleep_secs=limits.wall_s,

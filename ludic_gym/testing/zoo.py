@@ -9,7 +9,7 @@ import pickle
 import random
 import warnings
 from collections.abc import Callable, Iterator
-from importlib.util import find_spec
+from types import ModuleType
 from typing import Any, cast
 
 import pettingzoo
@@ -39,30 +39,36 @@ def pettingzoo_rules(env_id: str) -> Iterator[tuple[str, Callable[[], None]]]:
 
 
 def _aec_rules(make: Callable[[], TurnEnv]) -> Iterator[tuple[str, Callable[[], None]]]:
-    _require_pytest()
-    from pettingzoo.test.api_test import api_test
-    from pettingzoo.test.seed_test import seed_test
-
-    yield "it passes PettingZoo's api_test", lambda: _quietly(api_test, make())
-    yield "it passes PettingZoo's seed_test", lambda: _quietly(seed_test, make)
+    suite = _pettingzoo_tests()
+    yield "it passes PettingZoo's api_test", lambda: _quietly(suite.api_test, make())
+    yield "it passes PettingZoo's seed_test", lambda: _quietly(suite.seed_test, make)
     yield "any text is an action of any agent in turn", lambda: _takes_any_text(make())
     yield "the seed alone decides the match", lambda: _depends_on_seed_alone(make)
     yield "a copy of a match goes on like the original", lambda: _goes_on_as_copy(make)
 
 
 def _parallel_rules(make: Callable[[], JointEnv]) -> Iterator[tuple[str, Callable[[], None]]]:
-    _require_pytest()
-    from pettingzoo.test.parallel_test import parallel_api_test
-    from pettingzoo.test.seed_test import parallel_seed_test
-
-    yield "it passes PettingZoo's parallel_api_test", lambda: _quietly(parallel_api_test, make())
-    yield "it passes PettingZoo's parallel_seed_test", lambda: _quietly(parallel_seed_test, make)
+    suite = _pettingzoo_tests()
+    yield (
+        "it passes PettingZoo's parallel_api_test",
+        lambda: _quietly(suite.parallel_api_test, make()),
+    )
+    yield (
+        "it passes PettingZoo's parallel_seed_test",
+        lambda: _quietly(suite.parallel_seed_test, make),
+    )
     yield "any text is a joint action", lambda: _takes_any_joint_text(make())
 
 
-def _require_pytest() -> None:
-    if find_spec("pytest") is None:
-        raise ConfigError("PettingZoo's own tests are written for pytest: pip install pytest")
+def _pettingzoo_tests() -> ModuleType:
+    """PettingZoo's own tests. Raises ConfigError without pytest, which they import."""
+    try:
+        from pettingzoo import test
+    except ImportError as error:
+        raise ConfigError(
+            "PettingZoo's own tests are written for pytest: pip install pytest"
+        ) from error
+    return test
 
 
 def _quietly(test: Callable[[Any], None], subject: object) -> None:

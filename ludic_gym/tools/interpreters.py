@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import cache, partial
 
 from ludic_gym.graders.programs.grader import insisted
-from ludic_gym.sandbox.choice import shared_sandbox
-from ludic_gym.sandbox.monty import MontySandbox
+from ludic_gym.sandbox.choice import open_sandbox, shared_sandbox
 from ludic_gym.sandbox.types import MEBIBYTE, ExecResult, Limits, Program, Sandbox
 from ludic_gym.tools.tool import Tool, as_tool
 
 LIMITS = Limits(wall_s=30.0, cpu_s=10.0)
+CALCULATOR_LIMITS = Limits(cpu_s=2.0, wall_s=30.0, memory_bytes=64 * MEBIBYTE)
 
 
 def python_tool(
@@ -46,20 +46,19 @@ def told(result: ExecResult) -> str:
     return f"{text}\nError: {how}".lstrip()
 
 
-LIMITS = Limits(cpu_s=2.0, wall_s=30.0, memory_bytes=64 * MEBIBYTE)
-
-
 @cache
 def calculator_tool() -> Tool:
     """The tool `calculator(expression)`. Raises NoSandbox without the extra `tools`."""
-    sandbox = MontySandbox()
+    sandbox = open_sandbox("monty")
 
     async def calculator(expression: str) -> str:
         """Work out an expression in Python's notation, such as (3 + 4) ** 2 / 7 or math.sqrt(2).
 
         expression: numbers, + - * / // % **, brackets, and the functions of the module math
         """
-        result = await sandbox.run(Program(source=f"import math\n{expression}"), limits=LIMITS)
+        result = await sandbox.run(
+            Program(source=f"import math\n{expression}"), limits=CALCULATOR_LIMITS
+        )
         if result.ended == "exited" and result.exit_code == 0:
             return result.stdout.decode("utf-8", "replace").strip()
         said = result.stderr.decode("utf-8", "replace").strip().splitlines() or [result.ended]

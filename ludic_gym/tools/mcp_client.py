@@ -11,7 +11,7 @@ from ludic_gym.errors import ConfigError
 from ludic_gym.tools.tool import OUTPUT_LIMIT, TIMEOUT_S, Tool, tool_schema
 
 if TYPE_CHECKING:
-    from mcp import Client, StdioServerParameters
+    from mcp import Client
     from mcp_types import CallToolResult
     from mcp_types import Tool as ServerTool
 
@@ -46,10 +46,18 @@ async def mcp_tools(
 
 async def _connected(server: str | Sequence[str], environment: Mapping[str, str] | None) -> Client:
     try:
-        from mcp import Client
+        from mcp import Client, StdioServerParameters
     except ImportError as error:
         raise ConfigError("MCP servers need mcp: pip install 'ludic-gym[mcp]'") from error
-    target = server if isinstance(server, str) else _command(server, environment)
+    target: str | StdioServerParameters
+    if isinstance(server, str):
+        target = server
+    elif server:
+        # None of our own variables, which may hold secrets.
+        program, *arguments = server
+        target = StdioServerParameters(command=program, args=arguments, env=dict(environment or {}))
+    else:
+        raise ConfigError(f"a server is an address or a command, got {server!r}")
     client = Client(target, read_timeout_seconds=START_S)
     try:
         await client.__aenter__()
@@ -57,16 +65,6 @@ async def _connected(server: str | Sequence[str], environment: Mapping[str, str]
     except Exception as error:
         raise ConfigError(f"the MCP server {server!r} does not start: {_first(error)}") from error
     return client
-
-
-def _command(words: Sequence[str], environment: Mapping[str, str] | None) -> StdioServerParameters:
-    from mcp import StdioServerParameters
-
-    if not words:
-        raise ConfigError(f"a server is an address or a command, got {words!r}")
-    program, *arguments = words
-    # None of our own variables, which may hold secrets.
-    return StdioServerParameters(command=program, args=arguments, env=dict(environment or {}))
 
 
 async def _listed(client: Client) -> list[ServerTool]:
@@ -92,11 +90,8 @@ async def _called(client: Client, tool_name_: str, /, **arguments: Any) -> str: 
 
 
 def _text(result: CallToolResult) -> str:
-    from mcp_types import TextContent
-
     parts = [
-        part.text if isinstance(part, TextContent) else f"[{part.type} left out]"
-        for part in result.content
+        part.text if part.type == "text" else f"[{part.type} left out]" for part in result.content
     ]
     text = "\n".join(parts)
     return f"Error: {text}" if result.is_error else text

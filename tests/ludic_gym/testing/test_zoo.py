@@ -102,6 +102,7 @@ def test_an_id_that_pettingzoo_does_not_know_has_no_such_rules():
 
 
 def test_without_pytest_the_remedy_is_told(monkeypatch):
-    monkeypatch.setitem(sys.modules, "pytest", None)
+    monkeypatch.delattr(pettingzoo, "test", raising=False)
+    monkeypatch.setitem(sys.modules, "pettingzoo.test", None)
     with pytest.raises(ConfigError, match="pip install pytest"):
         list(pettingzoo_rules("ludic/Nim-v0"))
