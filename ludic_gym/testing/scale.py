@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import gc
+import io
 import json
 import os
 import pickle
 import subprocess
 import sys
-import tempfile
 import time
+import traceback
 import tracemalloc
 import warnings
 from functools import cache, partial
@@ -52,12 +54,13 @@ def _same_in_other_processes(make: Make) -> None:
     players = [_player(hash_seed, os.getpid()) for hash_seed in HASH_SEEDS]
     for player in players:
         print(request, file=player.stdin, flush=True)
-    here = transcripts(spec)
+    # Before anything here can raise: a reply that stays unread would be the next environment's.
     replies = [json.loads(player.stdout.readline()) for player in players if player.stdout]
-    for hash_seed, (status, output, errors) in zip(HASH_SEEDS, replies, strict=True):
-        if status:
-            raise ContractError(f"another process cannot play it: {errors.strip()[-500:]}")
-        for number, (one, other) in enumerate(zip(here, output.split("\f"), strict=True)):
+    here = transcripts(spec)
+    for hash_seed, (error, there) in zip(HASH_SEEDS, replies, strict=True):
+        if error:
+            raise ContractError(f"another process cannot play it: {error.strip()[-500:]}")
+        for number, (one, other) in enumerate(zip(here, there, strict=True)):
             what = f"episode {number} in this process, and in one with PYTHONHASHSEED={hash_seed},"
             insist_same(what, one, other)
 
@@ -88,6 +91,7 @@ def _player(hash_seed: str, owner: int) -> subprocess.Popen[str]:
         env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": path},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
         text=True,
     )
     atexit.register(_end, process, owner)
@@ -100,26 +104,32 @@ def _end(process: subprocess.Popen[str], owner: int) -> None:
 
 
 def play_in_forks() -> None:
-    """Reply to each line [folder, import path, variables, spec] with [status, stdout, stderr]."""
+    """Reply to each line [folder, import path, variables, spec] with [error, transcripts]."""
     for line in sys.stdin:
-        with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
-            child = os.fork()
-            if not child:
-                os.dup2(output.fileno(), 1)
-                os.dup2(errors.fileno(), 2)
-                _play_here(*json.loads(line))
-                return
+        # Windows has no forks: there, this process plays one environment after the other.
+        child = os.fork() if hasattr(os, "fork") else None
+        if child:
             _, status = os.waitpid(child, 0)
-            output.seek(0)
-            errors.seek(0)
-            print(json.dumps([status, output.read(), errors.read()]), flush=True)
+            if status:
+                print(json.dumps([f"it ended with status {status}", []]), flush=True)
+            continue
+        print(json.dumps(_reply(*json.loads(line))), flush=True)
+        if child == 0:
+            os._exit(0)
 
 
-def _play_here(folder: str, path: list[str], variables: dict[str, str], spec: str) -> None:
+def _reply(
+    folder: str, path: list[str], variables: dict[str, str], spec: str
+) -> tuple[str, list[str]]:
     os.chdir(folder)
     sys.path[:] = path
     os.environ.update(variables)
-    print("\f".join(transcripts(spec)), end="")
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            return "", transcripts(spec)
+    # The edge of this process: the parent reports whatever an environment raises.
+    except Exception:
+        return traceback.format_exc(), []
 
 
 def _same_in_vectors(make: Make) -> None:

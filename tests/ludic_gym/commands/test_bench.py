@@ -67,13 +67,13 @@ def test_env_arguments_and_sampling_reach_the_episodes(tmp_path, capsys):
 
 
 def test_failed_episodes_are_named_and_the_code_is_1(capsys):
-    # Nothing listens on the discard port.
+    # No address has that port: unlike a lost connection, that is not tried again.
     code, screen, _ = bench(
-        capsys, "ludic/Arithmetic-v0", "--episodes", "2", "--policy", "http://127.0.0.1:9/v1",
+        capsys, "ludic/Arithmetic-v0", "--episodes", "2", "--policy", "http://127.0.0.1:99999/v1",
         "--model", "none",
     )  # fmt: skip
     assert code == 1
-    assert "\nludic/Arithmetic-v0, episode 0, 1: ClientError: http://127.0.0.1:9/v1/" in screen
+    assert "\nludic/Arithmetic-v0, episode 0, 1: ClientError: http://127.0.0.1:99999/v1/" in screen
     assert "0/0" in screen
 
 
