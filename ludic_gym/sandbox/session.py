@@ -7,6 +7,7 @@ import marshal
 import math
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import PurePosixPath
 
 from ludic_gym.errors import ConfigError, SandboxError
@@ -19,6 +20,7 @@ from ludic_gym.sandbox.weight import exceeds
 READY, START = b"ready\n", b"start\n"
 SETUP_S = 60.0
 WEIGH_EVERY_S = 0.1
+SETTLE_S = 1.0
 SHOWN = 400
 
 
@@ -154,6 +156,14 @@ class Running:
         """A sentence about the sandbox, with the end of what it said."""
         return complaint(self._backend, self._child, what)
 
+    async def settle(self) -> None:
+        """Give a program that has closed its output a moment to end by itself."""
+        # The keeper of a sandbox ends after the program; killed in between, it could not report
+        # how the program ended, and a program out of time would pass for one that crashed.
+        if not self._child.stdout.open:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._child.ended(), SETTLE_S)
+
     async def gone(self) -> None:
         """Wait until its process has ended."""
         await self._child.ended()
@@ -190,6 +200,7 @@ async def finished(running: Running, stdin: bytes = b"") -> ExecResult:
 
 async def killed(running: Running) -> ExecResult:
     """Its result, now."""
+    await running.settle()
     running.end("killed")
     return await running.result()
 

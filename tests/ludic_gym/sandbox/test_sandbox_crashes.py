@@ -123,6 +123,24 @@ async def test_one_that_died_while_it_waited_is_replaced(backend):
     await sandbox.close()
 
 
+class Lingering(PlainProcess):
+    """A back end whose keeper ends half a second after the program, as on a busy machine."""
+
+    def launch(self, limits):
+        launch = super().launch(limits)
+        shell = '"$@"; code=$?; exec 0<&- 1>&- 2>&-; sleep 0.5; exit $code'
+        return replace(launch, command=("sh", "-c", shell, "sh", *launch.command))
+
+
+async def test_a_program_that_has_ended_is_not_said_to_be_killed():
+    sandbox = LocalSandbox(Lingering(), warm=0)
+    session = await sandbox.start(Program(source="import os; os._exit(3)"), limits=PATIENT)
+    assert await session.receive_line() is None
+    result = await session.kill()
+    assert (result.ended, result.exit_code) == ("exited", 3)
+    await sandbox.close()
+
+
 class Failing(PlainProcess):
     """A back end whose workers cannot start."""
 
