@@ -6,12 +6,20 @@ import sys
 
 import pytest
 
-# Prints the names of all modules that are loaded when the program ends, however it ends.
+# Runs each command in a fork of a process that has only imported the package, and prints a line
+# with the names of the modules that are loaded when it ends.
 PROBE = """
-import contextlib, io, json, sys
-with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()):
-    {program}
-print(json.dumps(sorted(sys.modules)))
+import contextlib, io, json, os, sys
+import ludic_gym
+for words in json.loads(sys.argv[1]):
+    if os.fork():
+        os.wait()
+        continue
+    from ludic_gym.commands.main import main
+    with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()):
+        words and main(words)
+    print(json.dumps([words, sorted(sys.modules)]), flush=True)
+    os._exit(0)
 """
 HEAVY = {"torch", "transformers", "datasets", "aiohttp", "matplotlib", "pyarrow", "textarena"}
 HEAVY |= {"reasoning_gym", "mcp", "bm25s", "math_verify", "sympy", "pydantic_monty", "pytest"}
@@ -32,12 +40,16 @@ COMMANDS = [
 ]
 
 
-def loaded(program):
-    """The modules that a program loads."""
-    command = [sys.executable, "-c", PROBE.format(program=program)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return set(json.loads(done.stdout))
+@pytest.fixture(scope="module")
+def loaded():
+    """The modules that each command loads, and [] for no command at all, by its words."""
+    commands = [[], *(words for words, _ in COMMANDS)]
+    done = subprocess.run(
+        [sys.executable, "-c", PROBE, json.dumps(commands)], capture_output=True, text=True
+    )
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [words for words, _ in lines] == commands, done.stderr
+    return {tuple(words): modules for words, modules in lines}
 
 
 def of(modules, prefixes):
@@ -45,16 +57,20 @@ def of(modules, prefixes):
     return {name for name in modules for prefix in prefixes if f"{name}.".startswith(f"{prefix}.")}
 
 
-@pytest.mark.parametrize(("words", "forbidden"), COMMANDS, ids=[" ".join(w) for w, _ in COMMANDS])
-def test_a_command_loads_nothing_that_it_does_not_need(words, forbidden):
-    program = f"from ludic_gym.commands.main import main; main({words!r})"
-    assert of(loaded(program), forbidden) == set()
+@pytest.mark.parametrize(
+    ("words", "forbidden"), COMMANDS, ids=[" ".join(words) for words, _ in COMMANDS]
+)
+def test_a_command_loads_nothing_that_it_does_not_need(words, forbidden, loaded):
+    assert of(loaded[tuple(words)], forbidden) == set()
 
 
-def test_importing_the_package_loads_no_module_of_it():
-    modules = loaded("import ludic_gym")
+def test_importing_the_package_loads_no_module_of_it(loaded):
+    modules = loaded[()]
     assert of(modules, HEAVY | {"rich", "tyro", "asyncio"}) == set()
-    assert of(modules, {"ludic_gym"}) == {"ludic_gym"}
+    # The probe itself imports the commands.
+    assert {m.split(".")[1] for m in of(modules, {"ludic_gym"}) - {"ludic_gym"}} == {
+        *("commands", "errors", "plugins")
+    }
 
 
 def test_a_submodule_counts_as_its_package():
