@@ -1,4 +1,4 @@
-"""One program in one sandbox, from the moment it is handed in."""
+"""One program in one sandbox, from its job to its result."""
 
 from __future__ import annotations
 
@@ -21,12 +21,15 @@ READY, START = b"ready\n", b"start\n"
 SETUP_S = 60.0
 WEIGH_EVERY_S = 0.1
 SETTLE_S = 1.0
-SHOWN = 400
+EXCERPT_BYTES = 400
 
 
 def job(program: Program, files: Mapping[str, bytes], limits: Limits) -> bytes:
-    """What a worker reads. Raises ConfigError for files that do not belong in there."""
-    # Text that is no text (lone surrogates) is for the interpreter to complain about.
+    """The bytes of a job for a worker. Raises ConfigError for files outside the folder.
+
+    Twelve digits of length, then the parts, marshalled.
+    """
+    # Lone surrogates are no valid text. The interpreter reports them, as for any broken source.
     source = program.source.encode("utf-8", "surrogatepass")
     for name in files:
         path = PurePosixPath(name)
@@ -42,7 +45,8 @@ def job(program: Program, files: Mapping[str, bytes], limits: Limits) -> bytes:
         limits.disk_bytes,
     )
     parts = (source, program.arguments, program.interpreter, dict(files), restrictions)
-    # An old format that every Python reads; it goes inwards only.
+    # marshal, because workers start fast without an import of json or pickle. Version 2 is read by
+    # every Python. Reading marshalled data is unsafe, but this data only goes into the sandbox.
     body = marshal.dumps(parts, 2)
     return b"%012d" % len(body) + body
 
@@ -58,7 +62,7 @@ class Running:
         self._wall_s = 0.0
         self._ended: Ended | None = None
         self._alarms: list[asyncio.TimerHandle] = []
-        # What the worker said before the program began is not the program's.
+        # The worker's own lines come before the program's output.
         self._head = self._taken = len(READY) + len(START)
         child.stdout.limit = self._head + limits.output_bytes
         child.stderr.limit = len(child.stderr.data) + limits.output_bytes
@@ -66,7 +70,7 @@ class Running:
         self.at_end: Callable[[], None] = lambda: None
 
     async def begin(self, work: bytes) -> bool:
-        """Hand the job over; False if the worker went before the program began."""
+        """Send the job; False if the worker ended before the program began."""
         try:
             began = await asyncio.wait_for(self._hand_over(work), SETUP_S)
         except TimeoutError:
@@ -98,7 +102,7 @@ class Running:
         return await self._child.line(len(READY)) == START
 
     def look(self) -> None:
-        """Take note of what has happened to the process."""
+        """React to a change of the process: output beyond its limit, or the end."""
         if self._child.exit_code is None:
             if self._child.stdout.cut or self._child.stderr.cut:
                 self.end("output")
@@ -109,7 +113,7 @@ class Running:
         self.at_end()
 
     def end(self, why: Ended) -> None:
-        """Kill it, for that reason unless there was one before."""
+        """Kill it, for that reason unless it already ends for another."""
         if self._child.exit_code is None:
             self._ended = self._ended or why
             self._child.kill()
@@ -133,7 +137,7 @@ class Running:
         return line[:-1]
 
     async def result(self) -> ExecResult:
-        """What became of it, once it has ended. Raises SandboxError if the sandbox broke."""
+        """Its result, once it has ended. Raises SandboxError if the sandbox broke."""
         code = await self._child.ended()
         if self._ended is None and self._backend.failed(code):
             raise SandboxError(self.complaint("broke while a program ran in it"))
@@ -153,7 +157,7 @@ class Running:
         )
 
     def complaint(self, what: str) -> str:
-        """A sentence about the sandbox, with the end of what it said."""
+        """A sentence about the sandbox, with the end of its stderr."""
         return complaint(self._backend, self._child, what)
 
     async def settle(self) -> None:
@@ -169,14 +173,14 @@ class Running:
         await self._child.ended()
 
     def finish_input(self) -> None:
-        """Let the program read the end of its input."""
+        """Close the program's input."""
         self._child.close_stdin()
 
 
 def complaint(backend: Backend, child: Child, what: str) -> str:
     """A sentence about a sandbox that failed, with its exit code and the end of its stderr."""
-    said = bytes(child.stderr.data[-SHOWN:]).decode(errors="replace").strip() or "nothing"
-    return f"the sandbox {backend.name!r} {what}; exit code {child.exit_code}, it said: {said}"
+    stderr = bytes(child.stderr.data[-EXCERPT_BYTES:]).decode(errors="replace").strip() or "nothing"
+    return f"the sandbox {backend.name!r} {what}; exit code {child.exit_code}, stderr: {stderr}"
 
 
 def _how(code: int, stderr: bytes) -> Ended:
@@ -189,7 +193,7 @@ def _how(code: int, stderr: bytes) -> Ended:
 
 
 async def finished(running: Running, stdin: bytes = b"") -> ExecResult:
-    """Its result after that much more input and the end of it; nothing is left if cancelled."""
+    """Its result after this last input; the program is killed if the call is cancelled."""
     try:
         await running.send(stdin)
         running.finish_input()
@@ -206,7 +210,7 @@ async def killed(running: Running) -> ExecResult:
 
 
 class BridgedSession(Session):
-    """A running program, for callers on any event loop."""
+    """A Session for callers on any event loop."""
 
     def __init__(self, running: Running) -> None:
         self._running = running

@@ -150,7 +150,7 @@ class Failing(PlainProcess):
 
 async def test_workers_that_do_not_start_are_an_error_that_shows_why():
     sandbox = LocalSandbox(Failing(), warm=1)
-    with pytest.raises(SandboxError, match="does not start; exit code 3, it said: out of order"):
+    with pytest.raises(SandboxError, match="does not start; exit code 3, stderr: out of order"):
         await sandbox.run(Program(source=""))
     await sandbox.close()
 
