@@ -1,4 +1,4 @@
-"""check_sampling: sampling parameters that can work."""
+"""Checks of sampling parameters, and seeds that are derived from seeds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ludic_gym.types import Sampling
 
 
 def check_sampling(sampling: Sampling) -> None:
-    """Raises ConfigError for values that no completion can be sampled with."""
+    """Raise ConfigError for parameters that no completion can be sampled with."""
     if not 0 <= sampling.temperature < math.inf:
         raise ConfigError(f"temperature={sampling.temperature} must be 0 (greedy) or more")
     if not 0 < sampling.top_p <= 1:

@@ -1,4 +1,4 @@
-"""Benchmarks in a terminal: the words of the result table and of the lines below it."""
+"""Texts for the terminal: the cells of the result table, and the lines below it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HEADINGS = ("env", "successes", "rate", "95%", "reward", "95%", "random")
 
 
 def spent_words(usage: Usage, price: tuple[float, float] | None) -> str:
-    """The tokens that a server has counted, and what they cost.
+    """The tokens that a server has counted, and their cost.
 
     price: of a million tokens of prompts, and of completions.
     """
@@ -41,12 +41,12 @@ def result_table(results: Mapping[str, BenchResult]) -> list[tuple[str, ...]]:
 
 
 def sample_mark(result: BenchResult) -> str:
-    """What tells a score on the bundled sample from one on the data set itself."""
+    """A mark for scores on the bundled sample, which is not the data set itself."""
     return " (sample)" if "sample@" in result.data else ""
 
 
 def cells(result: BenchResult) -> tuple[str, ...]:
-    """The table's words for a result; "-" where nothing was measured."""
+    """The cells of a result; "-" where nothing was measured."""
     measured = result.episodes > 0
     return (
         f"{result.successes}/{result.episodes}",
@@ -58,7 +58,7 @@ def cells(result: BenchResult) -> tuple[str, ...]:
 
 
 def random_cell(env_id: str) -> str:
-    """How often random play succeeds by the catalogue, with the env's own kwargs."""
+    """Success rate of random play in the catalogue, with the env's default kwargs."""
     known = {entry.id: entry.random_success for entry in CATALOG}
     return percent(known.get(env_id, math.nan))
 
@@ -74,12 +74,12 @@ def pass_lines(results: Mapping[str, BenchResult]) -> list[str]:
 
 def _by_k(values: Sequence[float]) -> str:
     last = len(values)
-    shown = sorted({last} | {1 << i for i in range(last.bit_length()) if 1 << i <= last})
-    return ", ".join(f"{values[k - 1]:.1%} at {k}" for k in shown)
+    counts = sorted({last} | {1 << i for i in range(last.bit_length()) if 1 << i <= last})
+    return ", ".join(f"{values[k - 1]:.1%} at {k}" for k in counts)
 
 
 def error_lines(results: Mapping[str, BenchResult]) -> list[str]:
-    """The failed episodes, those with the same reason on one line; ten reasons for every env."""
+    """Lines about failed episodes, one line per reason, ten reasons per env."""
     return [line for label, result in results.items() for line in _reasons(label, result.errors)]
 
 
@@ -93,13 +93,13 @@ def _reasons(label: str, errors: Sequence[tuple[int, str]]) -> list[str]:
 
 
 def _listed(indices: Sequence[int]) -> str:
-    shown = ", ".join(map(str, indices[:MAX_INDICES]))
+    first = ", ".join(map(str, indices[:MAX_INDICES]))
     rest = len(indices) - MAX_INDICES
-    return shown if rest <= 0 else f"{shown} and {rest} more"
+    return first if rest <= 0 else f"{first} and {rest} more"
 
 
 def cut_off_lines(results: Mapping[str, BenchResult]) -> list[str]:
-    """Which envs saw replies that hit the limit, and so may have been graded unfairly."""
+    """Lines about envs with replies that hit the token limit, which were graded unfinished."""
     return [
         f"{label}: {result.cut_off} replies ran into the token limit; see --max-tokens"
         for label, result in results.items()

@@ -13,7 +13,7 @@ from ludic_gym.bench.result import Score
 from ludic_gym.errors import ConfigError
 
 PARQUET = "episodes.parquet"
-# Read, turned and written at a time, to bound the memory.
+# Rows that are converted at a time, to bound the memory.
 ROWS_AT_ONCE = 1_000
 
 

@@ -22,14 +22,14 @@ PIPE_WIDTH = 200
 
 
 def option(metavar: str) -> object:
-    """An argument whose help text says itself what happens without it."""
+    """An argument whose help text describes its default."""
     return tyro.conf.arg(metavar=metavar, help_behavior_hint="")
 
 
 def parse(args_type: type[Args], argv: Sequence[str], *, command: str, examples: str) -> Args:
-    """The arguments as a dataclass; its docstring and the examples are what `--help` shows.
+    """The arguments as a dataclass; `--help` prints its docstring and the examples.
 
-    Exits with code 2 and the option's help for a word that does not parse.
+    Exits with code 2 and the help of the option for an argument that cannot be parsed.
     """
     about = inspect.getdoc(args_type) or ""
     lines = "\n".join(f"  {line}" for line in examples.strip().splitlines())
@@ -44,7 +44,8 @@ def parse(args_type: type[Args], argv: Sequence[str], *, command: str, examples:
 def keyword_arguments(pairs: Sequence[str]) -> Mapping[str, Any]:
     """("draw_reward=0.5", "opponent=random") -> {"draw_reward": 0.5, "opponent": "random"}.
 
-    A value is JSON if it reads as JSON, else a string. Raises ConfigError for what is no pair.
+    A value that is valid JSON is parsed, any other is a string. Raises ConfigError for a text
+    without "=".
     """
     return dict(_keyword_argument(pair) for pair in pairs)
 
@@ -61,7 +62,7 @@ def _keyword_argument(pair: str) -> tuple[str, Any]:
 
 @contextmanager
 def readable_env_errors() -> Iterator[None]:
-    """What `gymnasium.make` says about an unknown id or a wrong keyword, as ConfigError."""
+    """Turn Gymnasium's errors about an unknown id or a wrong keyword into ConfigError."""
     try:
         yield
     except gym.error.Error as error:
@@ -73,9 +74,9 @@ def readable_env_errors() -> Iterator[None]:
 
 
 def env_name(spec: str) -> str:
-    """The id in "id" or "module:id"; the module, which registers it, is imported.
+    """The id in "id" or "module:id", after an import of the module, which registers it.
 
-    The module may lie in the current folder. Raises ConfigError if it cannot be imported.
+    The module may be in the current folder. Raises ConfigError if it cannot be imported.
     """
     module, colon, env_id = spec.rpartition(":")
     if not colon:
@@ -85,7 +86,7 @@ def env_name(spec: str) -> str:
 
 
 def screen() -> Console:
-    """Standard output; nothing is folded where no terminal sets the width."""
+    """Console for standard output; in a pipe, lines are not folded."""
     # `--help` prints no table, and Rich takes a tenth of its time.
     from rich.console import Console
 
@@ -100,13 +101,13 @@ def print_table(
     title: str | None = None,
     numbers: bool = False,
 ) -> None:
-    """Print aligned columns; texts are shown as they are, markup and all.
+    """Print aligned columns; markup in texts has no effect.
 
     numbers: align all columns but the first to the right, and never fold them.
     """
     from rich import table, text
 
-    shown = table.Table(
+    grid = table.Table(
         title=None if title is None else text.Text(title),
         title_justify="left",
         box=None,
@@ -114,9 +115,9 @@ def print_table(
     )
     for i, heading in enumerate(headings):
         justify: Literal["left", "right"] = "right" if numbers and i else "left"
-        shown.add_column(
+        grid.add_column(
             text.Text(heading), justify=justify, no_wrap=numbers and i > 0, overflow="fold"
         )
     for row in rows:
-        shown.add_row(*map(text.Text, row))
-    screen().print(shown)
+        grid.add_row(*map(text.Text, row))
+    screen().print(grid)

@@ -22,22 +22,22 @@ HEADINGS = ("env", "tasks", "first", "second", "difference", "95%", "p")
 
 @dataclass(frozen=True, kw_only=True)
 class CompareArgs:
-    """Say how two runs of `ludic bench --out` on the same tasks differ.
+    """Compare two runs of `ludic bench --out` on the same tasks.
 
-    Tasks are paired by their seeds. The interval comes from resampling tasks; p is that of a
-    sign-flip test, for one sample per task and successes McNemar's exact one.
+    Tasks are paired by their seeds. The interval is from resampling tasks. p is from a sign-flip
+    test, which for successes of one sample per task is McNemar's exact test.
     """
 
     first: Annotated[tyro.conf.Positional[Path], option("DIR")]
-    """The run to compare with."""
+    """The baseline run."""
     second: Annotated[tyro.conf.Positional[Path], option("DIR")]
-    """The run that may be better."""
+    """The run to compare with it."""
     measure: Literal["success", "reward"] = "success"
-    """What is compared."""
+    """The compared quantity."""
 
 
 def main(argv: list[str]) -> int:
-    """Runs `ludic compare`."""
+    """Run `ludic compare`."""
     args = parse(CompareArgs, argv, command="compare", examples=EXAMPLES)
     runs = [read_request(folder)["envs"] for folder in (args.first, args.second)]
     shared = [env_id for env_id in runs[0] if env_id in runs[1]]
@@ -53,13 +53,13 @@ def main(argv: list[str]) -> int:
 
 
 def compared(env_id: str, args: CompareArgs) -> Comparison:
-    """The two runs on one env."""
+    """Compare the two runs on one env."""
     scores = [list(read_scores(transcript_path(run, env_id))) for run in (args.first, args.second)]
     return compare(*scores, measure=args.measure)
 
 
 def comparison_row(env_id: str, c: Comparison) -> tuple[str, ...]:
-    """The words of an env's line, one for each of `HEADINGS`."""
+    """The cells of an env's row, one for each of `HEADINGS`."""
     interval = "-" if c.interval is None else f"[{c.interval.low:+.3f}, {c.interval.high:+.3f}]"
     numbers = (f"{c.first:.3f}", f"{c.second:.3f}", f"{c.difference:+.3f}")
     return (env_id, str(c.tasks), *numbers, interval, f"{c.p_value:.2g}")

@@ -1,4 +1,4 @@
-"""`ludic list`: what there is to play."""
+"""`ludic list`: print the environments."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ ludic list --all"""
 
 @dataclass(frozen=True, kw_only=True)
 class ListArgs:
-    """Show the environments: id, title, players and suites."""
+    """Print the environments: id, title, players and suites."""
 
     suite: Annotated[str | None, option("NAME")] = None
     """Only the environments of this suite."""
     all: bool = False
-    """Those of other packages too, with the package that each needs."""
+    """Print environments of other packages too, with the package that each needs."""
 
 
 def main(argv: list[str]) -> int:
-    """Runs `ludic list`."""
+    """Run `ludic list`."""
     args = parse(ListArgs, argv, command="list", examples=EXAMPLES)
     print_table(
         ("id", "title", "players", "suites"),
@@ -42,7 +42,7 @@ def main(argv: list[str]) -> int:
 
 
 def entries_of(suite: str | None) -> tuple[EnvEntry, ...]:
-    """The catalogue, or the part that is in a suite; raises ConfigError for an unknown one."""
+    """The catalogue, or the entries of a suite. Raises ConfigError for an unknown suite."""
     if suite is None:
         return CATALOG
     if suite not in SUITES:

@@ -167,7 +167,7 @@ def test_a_run_that_was_killed_ends_as_one_that_was_not(tmp_path, sent):
     process.send_signal(sent)
     _, errors = process.communicate()
     assert process.returncode == (130 if sent == signal.SIGINT else -sent)
-    assert (b"the same command goes on from here" in errors) == (sent == signal.SIGINT)
+    assert (b"the same command continues from here" in errors) == (sent == signal.SIGINT)
     assert path.read_bytes().count(b"\n") < 40
     for out in ("killed", "straight"):
         subprocess.run(command_line(out), cwd=tmp_path, check=True, capture_output=True)
@@ -278,7 +278,7 @@ def test_ctrl_c_shows_and_keeps_what_had_ended(tmp_path, capsys, monkeypatch):
     options = ["--policy", "pressing_agents:make", "--concurrency", "1", "--out", "results"]
     code, table, error = bench(capsys, "ludic/Arithmetic-v0", *options)
     assert code == 130
-    assert "interrupted: these are the episodes that had ended; the same command" in error
+    assert "interrupted: these are the finished episodes; the same command" in error
     kept = (tmp_path / "results" / "ludic-Arithmetic-v0.jsonl").read_text().splitlines()
     assert 1 <= len(kept) < 100
     assert f"{len(kept)}/{len(kept)}" in table

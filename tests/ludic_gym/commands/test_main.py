@@ -153,7 +153,7 @@ def test_check_passes_ours_and_fails_an_env_that_breaks_the_contract(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ([], "`ludic list` shows them"),
+        ([], "see `ludic list`"),
         (["ludic/TicTacTo-v0"], "Did you mean: `TicTacToe`"),
         (["nowhere:mine/Env-v0"], "module 'nowhere', which is neither installed nor in this"),
         (["ludic/TicTacToe-v0", "--env-kwargs", "colour=red"], "colour"),
