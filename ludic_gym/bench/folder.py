@@ -8,6 +8,7 @@ for times.jsonl, equal requests with a deterministic policy write equal files.
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -68,16 +69,17 @@ def write_results(folder: Path, results: Mapping[str, BenchResult]) -> None:
 def write_json(path: Path, value: JSON) -> None:
     """Write the file whole or not at all."""
     new = path.with_suffix(".new")
-    new.write_text(json.dumps(_finite(value), indent=1, sort_keys=True) + "\n")
+    new.write_text(json.dumps(finite(value), indent=1, sort_keys=True) + "\n")
     os.replace(new, path)
 
 
-def _finite(value: JSON) -> JSON:
-    if isinstance(value, float) and value != value:
-        return None
+def finite(value: JSON) -> JSON:
+    """The value with None for nan and infinities, which are no JSON."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {key: _finite(item) for key, item in value.items()}
-    return [_finite(item) for item in value] if isinstance(value, (list, tuple)) else value
+        return {key: finite(item) for key, item in value.items()}
+    return [finite(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def _refuse_another(folder: Path, request: Mapping[str, JSON]) -> None:

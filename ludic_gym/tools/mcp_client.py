@@ -26,15 +26,15 @@ async def mcp_tools(
     timeout_s: float = TIMEOUT_S,
     output_limit: int = OUTPUT_LIMIT,
 ) -> AsyncIterator[tuple[Tool, ...]]:
-    """All tools of a server, which is connected as long as the block runs.
+    """All tools of a server, which is connected while the block runs.
 
-    server: the address of one ("http://..."), or a command that starts one that is talked to over
-        stdin and stdout and ends with the block. environment: further variables for the command,
-        which is given no others than PATH, HOME and the like.
+    server: an address ("http://..."), or a command that starts a server on stdin and stdout, which
+        ends with the block. environment: further variables for the command, which otherwise gets
+        only PATH, HOME and similar ones.
     timeout_s, output_limit: of every call; see Tool.
-    The tools work in the event loop of the block alone, for any number of policies. What a tool
-    gives besides text is named and left out. Raises ConfigError without the extra `mcp`, or if
-    the server does not start.
+    The tools work in the block's event loop only, for any number of policies. Results other than
+    text are named and left out. Raises ConfigError without the extra `mcp`, or if the server does
+    not start.
     """
     client = await _connected(server, environment)
     try:
@@ -61,7 +61,7 @@ async def _connected(server: str | Sequence[str], environment: Mapping[str, str]
     client = Client(target, read_timeout_seconds=START_S)
     try:
         await client.__aenter__()
-    # A server may fail in any way before it speaks; the SDK groups what was raised.
+    # A server may fail in any way at its start; the SDK raises a group of errors.
     except Exception as error:
         raise ConfigError(f"the MCP server {server!r} does not start: {_first(error)}") from error
     return client
@@ -98,7 +98,7 @@ def _text(result: CallToolResult) -> str:
 
 
 def _first(error: BaseException) -> BaseException:
-    """What a group of errors began with."""
+    """The first error of a group."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error

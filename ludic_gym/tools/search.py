@@ -42,7 +42,7 @@ def search_tools(documents: Sequence[Document]) -> tuple[Tool, Tool]:
         """
         found = best(kept, query, max(1, min(limit, MOST_RESULTS)))
         lines = [f"{one.title}: {one.text[:SNIPPET]}" for one in found]
-        return "\n".join(lines) or f"nothing has a word of {query!r}"
+        return "\n".join(lines) or f"no document has a word of {query!r}"
 
     def read(title: str) -> str:
         """Read a document.
