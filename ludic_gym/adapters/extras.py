@@ -1,4 +1,4 @@
-"""Packages that only an adapter needs: imported when it is made, or asked for by name."""
+"""Imports of packages that only an adapter requires."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from ludic_gym.errors import ConfigError
 
 
 def needed(module: str, *, install: str) -> ModuleType:
-    """The module. Raises ConfigError, naming what to install, if it is missing."""
+    """Import the module. Raises ConfigError with the command to install it, if it is missing."""
     try:
-        # What other packages say and print at import is no matter of ours.
+        # Other packages warn and print at import, which would break `filterwarnings = error`.
         with warnings.catch_warnings(), redirect_stdout(io.StringIO()):
             warnings.simplefilter("ignore")
             return import_module(module)

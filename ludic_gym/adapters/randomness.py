@@ -1,4 +1,4 @@
-"""What belongs to the whole process, lent to packages that know no other: generators, stdout."""
+"""Python's and NumPy's global generators, lent to packages that use no others."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from typing import Any
 
 import numpy as np
 
-# The generators belong to the process: two environments in two threads take turns.
+# The generators belong to the process: environments on different threads use them in turn.
 _TURN = threading.RLock()
 State = tuple[Any, Any]
 
 
 def seeded_state(seed: int) -> State:
-    """The state that the generators have after being seeded with the same 32 bits each."""
+    """The states of both generators after seeding with the lower 32 bits."""
     seed %= 2**32
     return random.Random(seed).getstate(), np.random.RandomState(seed).get_state(legacy=False)
 
 
 @contextmanager
 def lent_generators(state: State) -> Iterator[list[State]]:
-    """Python's and NumPy's global generators in that state, and as they were before afterwards.
+    """Set Python's and NumPy's global generators to a state, and restore them afterwards.
 
-    Prints go nowhere meanwhile. Yields a list that holds the state that the generators are left
-    in, once the context has ended.
+    Prints are discarded meanwhile. Yields a list, which after the block has the generators' new
+    state.
     """
     left: list[State] = []
     with _TURN:

@@ -1,4 +1,4 @@
-"""Rules that take other processes, or many episodes."""
+"""Rules that need other processes, or many episodes."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _same_in_other_processes(make: Make) -> None:
 
 
 def transcripts(spec_json: str) -> list[str]:
-    """Some episodes of an environment as text, all that is seen of them."""
+    """Some episodes of an environment as text: observations, rewards, ends and infos."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         env = gym.make(EnvSpec.from_json(spec_json))
@@ -133,8 +133,8 @@ def _reply(
 
 
 def _same_in_vectors(make: Make) -> None:
-    """With the defaults of both, also when they are reset in mid-episode."""
-    # Neither threads of the program nor its open files matter to workers that only play.
+    """Equal with the defaults of both, also after a reset in mid-episode."""
+    # The forked workers only play: threads and open files of this process do not matter to them.
     warnings.filterwarnings("ignore", category=ResourceWarning)
     warnings.filterwarnings("ignore", message=".*fork", category=DeprecationWarning)
     make_one = partial(gym.make, _spec(make))
@@ -205,7 +205,7 @@ def _spec(make: Make) -> EnvSpec:
 
 
 SCALE_RULES = (
-    ("Sync and Async vector environments show the same", _same_in_vectors),
+    ("Sync and Async vector environments give equal results", _same_in_vectors),
     ("a seed means the same in every process", _same_in_other_processes),
     (f"{FEW} to {MANY} episodes take no more memory than a few", _stays_small),
 )

@@ -81,8 +81,8 @@ def broken(cls, registry, rule):
         (Raises, "aec", "any text is an action of any agent in turn", "raises MemoryError"),
         (RaisesLater, "aec", "any text is an action of any agent in turn", "UnicodeEncodeError"),
         (SharedState, "aec", "the seed alone decides the match", "the match of seed 0"),
-        (CannotBeCopied, "aec", "a copy of a match goes on like the original", "cannot pickle"),
-        (ForgetsWhenCopied, "aec", "a copy of a match goes on like the original", "a deep copy"),
+        (CannotBeCopied, "aec", "a copy of a match continues like the original", "cannot pickle"),
+        (ForgetsWhenCopied, "aec", "a copy of a match continues like the original", "a deep copy"),
         (JointRaises, "parallel", "any text is a joint action", "raises UnicodeEncodeError"),
     ],
 )

@@ -186,7 +186,9 @@ def test_two_benchmarks_are_shown_side_by_side(bench_folder, other_folder):
 
 @pytest.mark.parametrize("count", [0, 3])
 def test_one_or_two_runs_are_shown(count, tmp_path):
-    with pytest.raises(ConfigError, match=f"name one run, or two to show side by side; got {count}"):
+    with pytest.raises(
+        ConfigError, match=f"name one run, or two to show side by side; got {count}"
+    ):
         view_of([tmp_path] * count)
 
 
