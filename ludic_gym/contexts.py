@@ -148,6 +148,7 @@ class SlidingWindow:
     def _window_start(self) -> int:
         left = self._max_tokens - self._count_tokens(self._system_prompt)
         start = len(self._stored)
+        # Backwards from the newest turn, which is always part of the window.
         for turn_start in reversed(_turn_starts(self._stored)):
             left -= sum(self._sizes[turn_start:start])
             if left < 0 and start < len(self._stored):

@@ -190,6 +190,8 @@ def _objects(text: str) -> Iterator[dict[str, Any]]:
         position = text.find("{", position)
         if position < 0:
             return
+        # Every brace may start an object. After an object the search continues behind it, so that
+        # the last one is never a part of another.
         try:
             value, position = json.JSONDecoder().raw_decode(text, position)
         except (ValueError, RecursionError):

@@ -82,6 +82,8 @@ class ExactPrompts:
         """The template's tokens after that reply; None if the tokens up to it have changed."""
         if not _is_as_sampled(messages, index):
             return None
+        # Templates may change earlier turns, such as removing thoughts: only if the rendered dialog
+        # still begins with the turns up to the reply can its sampled tokens replace that part.
         rendered = tuple(self._render(messages, True))
         head = tuple(self._render(messages[: index + 1], False))
         if rendered[: len(head)] != head:

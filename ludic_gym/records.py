@@ -172,6 +172,7 @@ def _tuple(values: list[Any] | None) -> tuple[Any, ...] | None:
 
 def _marked(value: object) -> JSON:
     """The value in JSON's types, with marks for other types."""
+    # First, because np.float64 is a float too, and would lose its dtype.
     if isinstance(value, np.generic | np.ndarray):
         return _marked_array(value)
     if value is None or isinstance(value, str | int | float):

@@ -121,6 +121,7 @@ def _read(space: TextSpace, shared_memory: SharedBytes, n: int = 1) -> SharedTex
 def _write(space: TextSpace, index: int, value: str, shared_memory: SharedBytes) -> None:
     if len(value) > space.max_length:
         raise EnvError(f"an observation of {len(value)} characters is not in {space}; shorten it")
+    # A Python string may hold lone surrogates, which strict UTF-8 rejects.
     data = value.encode("utf-8", "surrogatepass")
     start = index * _slot_bytes(space) + _LENGTH_BYTES
     buffer = memoryview(shared_memory.get_obj()).cast("B")

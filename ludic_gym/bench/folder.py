@@ -95,6 +95,7 @@ def _claimed(folder: Path) -> Iterator[None]:
     # Windows has no fcntl: there, benchmarks work without --out.
     import fcntl
 
+    # The kernel releases this lock with the process, also after a kill; a lock file would stay.
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

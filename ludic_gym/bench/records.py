@@ -74,6 +74,7 @@ def put_in_order(path: Path) -> None:
     """Sort the file's episodes by index: equal runs then have equal files."""
     if not path.exists():
         return
+    # Only the positions of the lines are kept in memory: transcripts may be long.
     places = []
     with path.open("rb") as file:
         start = 0

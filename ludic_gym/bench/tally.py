@@ -23,6 +23,7 @@ class Tally:
     """Totals of scores, which may be added in any order and are not kept."""
 
     def __init__(self, scores: Iterable[Score] = ()) -> None:
+        # Arrays of machine numbers take 25 bytes per episode, Score objects ten times as much.
         self._index, self._task = array("q"), array("q")
         self._success, self._reward = array("b"), array("d")
         self._outcomes: Counter[str] = Counter()

@@ -81,6 +81,7 @@ def _in_order(replies: Iterator[Reply]) -> Script:
 
 def _generated(message: Message, sampling: Sampling) -> tuple[str, tuple[int, ...], FinishReason]:
     text = message["content"] or ""
+    # A server samples up to the end of the first stop string, and cuts the string from the text.
     stops = [text.find(stop) + len(stop) for stop in sampling.stop if stop in text]
     if stops:
         ids = tuple(_encode(text[: min(stops)]))

@@ -201,11 +201,13 @@ class HttpTransport:
             async with (
                 self._slot(wire, server),
                 asyncio.timeout(self.options.request_timeout_s),
+                # A redirect could send the key to another host.
                 wire.session.request(method, url, json=body, allow_redirects=False) as response,
             ):
                 raw = await response.read()
         except TimeoutError as error:
             raise ClientError(self._too_late(url, error)) from error
+        # A subclass of ClientConnectionError, but no retry makes a certificate valid.
         except aiohttp.ClientSSLError as error:
             raise ClientError(f"{url}: {type(error).__name__}: {error}") from error
         except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError) as error:
@@ -215,6 +217,7 @@ class HttpTransport:
         return _read(url, response.status, raw, response.headers.get("Retry-After", ""))
 
     def _too_late(self, url: str, error: TimeoutError) -> str:
+        # aiohttp's connection timeout has a text, that of `asyncio.timeout` has none.
         if str(error):
             return f"{url}: {error} (connect_timeout_s={self.options.connect_timeout_s:g})"
         return f"{url} did not answer within request_timeout_s={self.options.request_timeout_s:g}"
@@ -241,6 +244,7 @@ class HttpTransport:
                 timeout=aiohttp.ClientTimeout(sock_connect=self.options.connect_timeout_s),
                 headers={"Authorization": f"Bearer {api_key}"} if api_key else {},
             )
+            # aiohttp warns about sessions that are collected without a close.
             weakref.finalize(self, _close_left_open, loop, session)
             self._wires[loop] = _Wire(session, asyncio.Semaphore(self.options.concurrency))
         return self._wires[loop]
@@ -265,6 +269,7 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
 def _read(url: str, status: int, raw: bytes, retry_after: str) -> dict[str, Any]:
     text = raw.decode(errors="replace")
     message = f"{url} answered {status}: {excerpt(text)}"
+    # Overload and errors of the server may pass. Other statuses are about the request itself.
     if status == 429 or status >= 500:
         raise _TryAgainError(message, _seconds(retry_after))
     if status != 200:

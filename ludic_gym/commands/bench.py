@@ -112,6 +112,7 @@ def main(argv: list[str]) -> int:
     try:
         asyncio.run(run_all(args, tallies))
     except KeyboardInterrupt:
+        # Finished episodes are worth their time: print them before the exit code says 130.
         show_results(tallies, args)
         print(interruption(args), file=sys.stderr)
         raise

@@ -133,6 +133,8 @@ async def graded_episodes(
     try:
         async for episode in episodes:
             running.add(asyncio.ensure_future(graded_episode(episode, rubric)))
+            # With free places, finished grades are collected without waiting, so that the next
+            # episode is read at once.
             full = len(running) >= concurrency
             done, running = await asyncio.wait(
                 running, timeout=None if full else 0, return_when=asyncio.FIRST_COMPLETED

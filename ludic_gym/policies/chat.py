@@ -78,6 +78,7 @@ class ChatPolicy(PlainCall):
         self._prompt = messages
         if begun is not None:
             messages = [*messages, begun]
+        # A client without tools may take only the first two arguments.
         if tools:
             return await self.client.complete(messages, sampling, tools)
         return await self.client.complete(messages, sampling)

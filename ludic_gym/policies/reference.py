@@ -85,6 +85,7 @@ class RandomPolicy(PlainCall):
         space = self._env.action_space
         if not isinstance(space, gym.Space):
             raise ConfigError(f"{type(self._env).__name__} has no legal actions to draw from")
+        # The space is shared by all environments: the draw must not depend on earlier ones.
         if sampling.seed is not None:
             space.seed(sampling.seed)
         return Decision(action=str(space.sample()))

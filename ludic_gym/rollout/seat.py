@@ -91,6 +91,7 @@ class Seat:
         step = Step(
             observation=self._seen,
             decision=decision,
+            # An early reward arrived before the first turn, for a move of another agent.
             reward=finite_reward(float(reward) + decision.reward + self._early_reward),
             terminated=terminated,
             truncated=truncated,

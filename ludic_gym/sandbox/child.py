@@ -106,6 +106,7 @@ class Child:
         self.watch()
         waiting, self._waiting = self._waiting, []
         for future in waiting:
+            # A cancelled waiter is still in the list.
             if not future.done():
                 future.set_result(None)
 
@@ -163,6 +164,7 @@ class Child:
 
     def kill(self) -> None:
         """Kill it and the processes of its session."""
+        # After `wait`, the id may belong to another process.
         if self._process.returncode is None:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)

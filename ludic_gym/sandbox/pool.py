@@ -33,6 +33,7 @@ class Pool:
         while True:
             coming = self._reserve.popleft() if self._reserve else self._started(limits)
             try:
+                # Without the shield, a cancelled caller would wait for the end of the worker.
                 child = await asyncio.shield(coming)
             except asyncio.CancelledError:
                 _discard(coming)

@@ -83,6 +83,7 @@ class Running:
         loop = asyncio.get_running_loop()
         self._alarms = [loop.call_later(self._limits.wall_s, self.end, "timeout")]
         self._weigh_later()
+        # The program may have ended, or written too much, before the alarms were set.
         self.look()
         return True
 

@@ -133,6 +133,7 @@ def _depends_on_seed_alone(make: Make) -> None:
     state, old = random.getstate(), np.random.get_state()
     try:
         for seed in SEEDS:
+            # Different states of the global generators: an env that draws from them is found out.
             random.seed(seed)
             np.random.seed(seed)
             alone = list(turns(make(), seed, legal_or_sampled(seed)))
@@ -160,6 +161,7 @@ def _continues_as_copy(make: Make) -> None:
         env = make()
         act = legal_or_sampled(seed)
         env.reset(seed=seed)
+        # One turn, so that the copy is made in mid-episode where an episode has several.
         if ended(env.step(act(env))):
             env.reset()
         twins = {"a deep copy": copy.deepcopy(env), "a pickle": pickle.loads(pickle.dumps(env))}

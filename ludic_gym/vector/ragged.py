@@ -84,6 +84,7 @@ class RaggedVectorEnv(VectorEnv[Any, Any, "np.ndarray"]):
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self._blanks = create_empty_array(self.single_observation_space, self.num_envs)
+        # Gymnasium returns None for spaces that it does not know.
         if not isinstance(self._blanks, tuple | np.ndarray):
             raise ConfigError(
                 f"there is no empty observation in {self.single_observation_space}; register the "
@@ -158,6 +159,7 @@ class RaggedVectorEnv(VectorEnv[Any, Any, "np.ndarray"]):
                 arrivals.append(method(*arguments))
             else:
                 self._post(thread, env_id, partial(method, *arguments))
+        # In one call, since every `put` takes a lock and wakes the waiting threads.
         if arrivals:
             self._inbox.put(arrivals)
 
@@ -167,6 +169,7 @@ class RaggedVectorEnv(VectorEnv[Any, Any, "np.ndarray"]):
         timer: threading.Timer | None = None
         if self._timeout_s is not None:
             timer = threading.Timer(self._timeout_s, self._time_out, (env_id, ticket))
+            # A call that hangs must not keep the program from ending.
             timer.daemon = True
             timer.start()
 
@@ -183,6 +186,7 @@ class RaggedVectorEnv(VectorEnv[Any, Any, "np.ndarray"]):
         with self._settling:
             if self._tickets[env_id] != ticket:
                 return
+            # From here on the call has a result: whichever of both threads is second returns above.
             self._tickets[env_id] += 1
             arrival = result()
         self._inbox.put([arrival])
@@ -245,6 +249,7 @@ class RaggedVectorEnv(VectorEnv[Any, Any, "np.ndarray"]):
         """The results as arrays; an environment without a result has its last observation."""
         if len(arrivals) < self.num_envs:
             arrivals += self._unchanged(arrivals)
+        # Results are in order of arrival, arrays in order of environments.
         arrivals.sort(key=_env_id)
         columns = columns_of([arrival.info for arrival in arrivals])
         # Arrays of infos need one type per key. An environment with another type fails alone; its

@@ -92,6 +92,8 @@ def _chunks(
         for i, episode in enumerate(read_episodes(path) if path.exists() else ()):
             if i < share:
                 text = json.dumps(transcript(episode, token_texts))
+                # The rows of a chunk are consecutive: it ends where it is long enough, and where
+                # rows without transcripts follow.
                 if texts and (size + len(text) > CHUNK_CHARS or row != start + len(texts)):
                     yield {"start": start, "episodes": texts}
                     texts, size = [], 0

@@ -73,6 +73,7 @@ def _close_numbers(a: str, b: str, tolerance: float) -> bool:
 def _same(got: Tree, expected: Tree, atol: float) -> bool:
     kind, content = _taken_apart(expected)
     its_kind, its_content = _taken_apart(got)
+    # Members are compared as sorted texts, without hashes of a program's numbers.
     if kind in _SETS and its_kind in _SETS:
         return sorted(map(_key, its_content)) == sorted(map(_key, content))
     if kind != its_kind:

@@ -172,6 +172,7 @@ async def _run(
 
 def longer(limits: Limits, cpu_s: float) -> Limits:
     """The limits with at least that much CPU time, and wall time in proportion."""
+    # Wall time grows with CPU time, or it would become the limit.
     factor = max(1.0, cpu_s / limits.cpu_s)
     return replace(limits, cpu_s=limits.cpu_s * factor, wall_s=limits.wall_s * factor)
 

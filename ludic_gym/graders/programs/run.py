@@ -164,6 +164,7 @@ async def _relay(
     try:
         parts = ("prelude", "tests", "name", "in_place")
         reply = await tester.ask({part: getattr(tests, part) for part in parts})
+        # The tester replies with a call or with the outcome of a test, until all tests have run.
         while index < len(tests.tests):
             if reply[0] == "broken":
                 raise DataError(f"the tests of {tests.name} cannot be run: {reply[1]}")
@@ -195,6 +196,7 @@ def _result(reply: Sequence[Any]) -> Sequence[Any]:
 @asynccontextmanager
 async def _both(sandbox: Sandbox, limits: Limits) -> AsyncIterator[tuple[Talk, Talk]]:
     """A tester and a solution. Raises SandboxError, also for a sandbox with one place only."""
+    # The tests wait for the solution, whose limits must be reached first.
     patient = replace(limits, wall_s=PATIENCE * limits.wall_s, cpu_s=PATIENCE * limits.cpu_s)
     async with AsyncExitStack() as ends:
         # Pairs take their places one after the other. Otherwise each of several pairs could hold
