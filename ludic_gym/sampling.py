@@ -1,4 +1,4 @@
-"""Checks of sampling parameters, and seeds that are derived from seeds."""
+"""Sampling parameters: checks, and the seeds of turns and of model calls."""
 
 from __future__ import annotations
 
@@ -32,3 +32,26 @@ def derived_seed(seed: int, index: int) -> int:
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
     return (z ^ (z >> 31)) >> 1
+
+
+def turn_sampling(sampling: Sampling, turn: int) -> Sampling:
+    """The sampling of one turn, with a seed derived from the episode's and the turn's number."""
+    return (
+        sampling if sampling.seed is None else reseeded(sampling, derived_seed(sampling.seed, turn))
+    )
+
+
+def call_sampling(sampling: Sampling, index: int) -> Sampling:
+    """The sampling of a turn's `index`-th model call, from the second on with a derived seed."""
+    return sampling if index == 0 else turn_sampling(sampling, index)
+
+
+def reseeded(sampling: Sampling, seed: int) -> Sampling:
+    """The same sampling with another seed; `dataclasses.replace` takes three times as long."""
+    return Sampling(
+        temperature=sampling.temperature,
+        top_p=sampling.top_p,
+        max_tokens=sampling.max_tokens,
+        stop=sampling.stop,
+        seed=seed,
+    )

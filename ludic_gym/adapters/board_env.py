@@ -8,7 +8,7 @@ from functools import cache
 from types import MappingProxyType, ModuleType
 from typing import Any
 
-from ludic_gym.adapters.extras import needed
+from ludic_gym.adapters.packages import needed
 from ludic_gym.adapters.two_seats import Ended, TwoSeatsEnv
 from ludic_gym.envs.core.base import Info, TextEnv, Turn, checked_choice, pick
 from ludic_gym.envs.core.seats import PLAYERS

@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from ludic_gym.adapters.extras import needed
-from ludic_gym.adapters.randomness import lent_generators, seeded_state
+from ludic_gym.adapters.packages import lent_generators, needed, seeded_state
 from ludic_gym.envs.core.base import Info, TextEnv, Turn, checked_choice, ending
 from ludic_gym.errors import ConfigError, NoOracle
 

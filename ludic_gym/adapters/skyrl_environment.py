@@ -7,7 +7,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from ludic_gym.adapters.extras import needed
+from ludic_gym.adapters.packages import needed
 from ludic_gym.errors import ConfigError
 from ludic_gym.types import Message
 

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from ludic_gym.adapters.extras import needed
-from ludic_gym.adapters.randomness import State, lent_generators, seeded_state
+from ludic_gym.adapters.packages import State, lent_generators, needed, seeded_state
 from ludic_gym.errors import ConfigError
 
 # Observations of TextArena repeat all earlier messages, and would exceed the space.

@@ -90,11 +90,6 @@ class Tally:
         return rewards.tolist(), wins.tolist(), trials.tolist(), totals.tolist()
 
 
-def summarise(scores: Iterable[Score]) -> BenchResult:
-    """The scores added up."""
-    return Tally(scores).result()
-
-
 def _over_tasks(
     estimate: Callable[[int, int, int], float], wins: list[int], trials: list[int]
 ) -> tuple[float, ...]:

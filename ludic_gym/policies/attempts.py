@@ -9,7 +9,8 @@ from dataclasses import replace
 
 from ludic_gym.concurrency import gathered
 from ludic_gym.errors import ConfigError
-from ludic_gym.policies.base import PolicyWrapper, call_sampling
+from ludic_gym.policies.base import PolicyWrapper
+from ludic_gym.sampling import call_sampling
 from ludic_gym.types import Decision, Policy, Sampling
 
 Choose = Callable[[Sequence[Decision]], int]

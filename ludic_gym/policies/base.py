@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Coroutine
-from dataclasses import replace
 from functools import cache
 from typing import Any, TypeVar
 
 from ludic_gym.errors import NoAction
-from ludic_gym.sampling import derived_seed
 from ludic_gym.types import Decision, Policy, Sampling
 
 T = TypeVar("T")
@@ -49,13 +47,6 @@ class PolicyWrapper(PlainCall):
     async def act(self, sampling: Sampling) -> Decision:
         """The decision of the wrapped policy."""
         return await self.policy.act(sampling)
-
-
-def call_sampling(sampling: Sampling, index: int) -> Sampling:
-    """The sampling of a turn's `index`-th model call, from the second on with a derived seed."""
-    if index == 0 or sampling.seed is None:
-        return sampling
-    return replace(sampling, seed=derived_seed(sampling.seed, index))
 
 
 def run_blocking(coroutine: Coroutine[Any, Any, T]) -> T:

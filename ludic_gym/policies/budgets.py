@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ludic_gym.errors import ClientError, ConfigError
-from ludic_gym.policies.base import PolicyWrapper, call_sampling
+from ludic_gym.policies.base import PolicyWrapper
 from ludic_gym.policies.chat import ChatPolicy
+from ludic_gym.sampling import call_sampling
 from ludic_gym.types import Completion, Decision, Policy, Sampling
 
 

@@ -10,9 +10,10 @@ from typing import Protocol
 from ludic_gym.concurrency import gathered
 from ludic_gym.errors import ConfigError
 from ludic_gym.parsers import Parser
-from ludic_gym.policies.base import PolicyWrapper, call_sampling
+from ludic_gym.policies.base import PolicyWrapper
 from ludic_gym.policies.chat import ChatPolicy, chat_policy_in
 from ludic_gym.policies.parsed import Parsed
+from ludic_gym.sampling import call_sampling
 from ludic_gym.tools.tool import Tool, as_tool, call_tool
 from ludic_gym.types import Completion, Decision, Message, Policy, Sampling, ToolCall, ToolSchema
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from ludic_gym.errors import ConfigError, EnvError
 from ludic_gym.rollout.threads import call
-from ludic_gym.sampling import derived_seed
-from ludic_gym.types import Decision, Env, Policy, Rollout, Sampling, Step, Task
+from ludic_gym.sampling import turn_sampling
+from ludic_gym.types import Decision, Env, Policy, Rollout, Step, Task
 
 MAX_TURNS = "max_turns"
 
@@ -57,24 +57,6 @@ async def _played(env: Env, seen: str, decision: Decision, is_last: bool) -> tup
         info=info,
     )
     return step, after
-
-
-def turn_sampling(sampling: Sampling, turn: int) -> Sampling:
-    """The sampling of one turn, with a seed derived from the episode's and the turn's number."""
-    if sampling.seed is None:
-        return sampling
-    return reseeded(sampling, derived_seed(sampling.seed, turn))
-
-
-def reseeded(sampling: Sampling, seed: int) -> Sampling:
-    """The same sampling with another seed; `dataclasses.replace` takes three times as long."""
-    return Sampling(
-        temperature=sampling.temperature,
-        top_p=sampling.top_p,
-        max_tokens=sampling.max_tokens,
-        stop=sampling.stop,
-        seed=seed,
-    )
 
 
 def truncated_info(info: Mapping[str, Any], reason: str) -> dict[str, Any]:

@@ -8,8 +8,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import replace
 
 from ludic_gym.errors import ConfigError
-from ludic_gym.rollout.episode import reseeded
-from ludic_gym.sampling import derived_seed
+from ludic_gym.sampling import derived_seed, reseeded
 from ludic_gym.types import Episode, Task
 
 

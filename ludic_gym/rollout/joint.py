@@ -13,10 +13,10 @@ from ludic_gym.rollout.episode import (
     copied_options,
     text_of,
     truncated_info,
-    turn_sampling,
 )
 from ludic_gym.rollout.seat import Seat
 from ludic_gym.rollout.threads import call
+from ludic_gym.sampling import turn_sampling
 from ludic_gym.types import Decision, Sampling, Task
 
 JointEnv = ParallelEnv[str, Any, Any]

@@ -13,11 +13,11 @@ from ludic_gym.rollout.episode import (
     copied_options,
     text_of,
     truncated_info,
-    turn_sampling,
 )
 from ludic_gym.rollout.joint import JointEnv, play_jointly
 from ludic_gym.rollout.seat import Seat
 from ludic_gym.rollout.threads import call
+from ludic_gym.sampling import turn_sampling
 from ludic_gym.types import Policy, Rollout, Sampling, Task
 
 TurnEnv = AECEnv[str, Any, Any]
