@@ -301,15 +301,15 @@ def print_comparison(ours: dict[str, float], theirs: dict[str, float]) -> None:
 
 
 SPEEDS_FILE = '''\
-"""How fast every environment is: made by `python benchmarks/envs.py --all`."""
+"""Speeds of the environments, measured by `python benchmarks/envs.py --all`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
 
-# Steps per CPU-second of random play, over those of Tic-Tac-Toe in the same run; nothing where
-# other processes do the work.
+# Steps per CPU-second of random play, relative to Tic-Tac-Toe in the same run. Environments whose
+# work is done by other processes are missing.
 SPEEDS: Mapping[str, float] = MappingProxyType(
     {
 '''

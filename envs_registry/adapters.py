@@ -1,4 +1,4 @@
-"""The environments of other packages, as data: ids and the places of their adapters."""
+"""Environments of other packages as data: ids and entry points of their adapters."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _TEXTARENA_AEC = "ludic_gym.adapters.textarena_env:TextArenaAECEnv"
 class AdapterEntry:
     """An environment of another package, which is imported only when it is made.
 
-    id: its name in the registries it is in.
-    gym, aec: "module:attribute" of what makes it for Gymnasium and PettingZoo; "" where there is
-        no such view.
-    kwargs: what it is made with.
-    package: what must be installed, and `extra` the extra of Ludic that installs it.
+    id: its name in all registries.
+    gym, aec: "module:attribute" of its class for Gymnasium and PettingZoo; "" if there is no such
+        view.
+    kwargs: its arguments.
+    package: the package that it requires, and `extra` the extra of Ludic that installs it.
     """
 
     id: str
@@ -36,7 +36,7 @@ class AdapterEntry:
 
 
 def adapter_entries() -> Iterator[AdapterEntry]:
-    """All of them, by package and name."""
+    """All entries, by package and name."""
     for name in REASONING_GYM:
         yield AdapterEntry(
             id=f"ludic/rg-{name}-v0",

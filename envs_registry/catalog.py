@@ -1,4 +1,4 @@
-"""Every environment there is, as data: ids and the places of their code, nothing imported."""
+"""The catalogue of all environments as data: ids and entry points, without imports."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from types import MappingProxyType
 class EnvEntry:
     """One environment.
 
-    id: its name in every registry it is in.
-    gym, aec, parallel: "module:attribute" of what makes it for Gymnasium, and for PettingZoo's
-        two registries; "" where there is no such view.
-    kwargs: what the Gymnasium view is made with, unless the caller says otherwise.
-    bench_kwargs: what a suite makes it with besides: the real split of a data set, so that no
-        score of a suite comes from the bundled sample.
-    suites: the benchmarks it is part of; it stands on the page under the first.
-    tags: words to find it by.
-    random_success, oracle_success: how often a policy that plays random legal actions (random
-        texts where any is legal) and the environment's own oracle succeed with these kwargs.
+    id: its name in all registries.
+    gym, aec, parallel: "module:attribute" of its class or function for Gymnasium, and for
+        PettingZoo's two registries; "" if there is no such view.
+    kwargs: default arguments of the Gymnasium view.
+    bench_kwargs: further arguments in a suite: the real split of a data set, so that no score of a
+        suite is from the bundled sample.
+    suites: the suites that contain it; the page lists it under the first.
+    tags: keywords.
+    random_success, oracle_success: success rates, with these kwargs, of random legal actions
+        (random texts where any is legal) and of the environment's own oracle.
     """
 
     id: str

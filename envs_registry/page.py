@@ -1,4 +1,4 @@
-"""The page docs/environments.md, made from the catalogue: `python -m envs_registry.page > FILE`."""
+"""The page docs/environments.md from the catalogue: `python -m envs_registry.page > FILE`."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ TABLE = """\
 
 
 def environments_page() -> str:
-    """The page: one table per suite, in the catalogue's order; no environment twice."""
+    """The page: one table per suite, in the catalogue's order, each environment once."""
     first = dict.fromkeys(entry.suites[0] for entry in CATALOG)
     return "\n".join([HEADER, *map(section, first)])
 
 
 def section(suite: str) -> str:
-    """The heading and table of a suite, without what stands under another one."""
+    """The heading and table of a suite, with the environments that have it as their first."""
     rows = "".join(row(entry) for entry in CATALOG if entry.suites[0] == suite)
     return f"## {suite}\n\n{TABLE}{rows}"
 
@@ -55,12 +55,12 @@ def section(suite: str) -> str:
 def row(entry: EnvEntry) -> str:
     """One line of a table."""
     rates = f"{entry.random_success:.3f} | {entry.oracle_success:.3f}"
-    told = f"{entry.description} | {', '.join(views(entry))} | {rates}"
-    return f"| `{entry.id}` | {told} | {SPEEDS.get(entry.id, '-')} |\n"
+    about = f"{entry.description} | {', '.join(views(entry))} | {rates}"
+    return f"| `{entry.id}` | {about} | {SPEEDS.get(entry.id, '-')} |\n"
 
 
 def views(entry: EnvEntry) -> Iterator[str]:
-    """What it is registered as."""
+    """Names of its views."""
     yield "Gymnasium"
     if entry.aec:
         yield "AEC"

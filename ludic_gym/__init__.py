@@ -1,6 +1,6 @@
-"""Text environments for language-model agents. Importing this makes the `ludic/` ids known.
+"""Text environments for language-model agents. Importing this registers the `ludic/` ids.
 
-Names are looked up when they are first used; `__init__.pyi` says in which module each is.
+Public names are imported at their first use, from the modules in `__init__.pyi`.
 """
 
 from __future__ import annotations

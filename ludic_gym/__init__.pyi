@@ -21,7 +21,6 @@ from .bench.statistics import pass_at_k as pass_at_k
 from .bench.statistics import pass_hat_k as pass_hat_k
 from .bench.statistics import wilson_interval as wilson_interval
 from .bench.tally import Tally as Tally
-from .bench.tally import summarise as summarise
 from .bench.tasks import bench_tasks as bench_tasks
 from .clients.caching import CachingClient as CachingClient
 from .clients.openai import OpenAIChatClient as OpenAIChatClient

@@ -1,4 +1,4 @@
-"""`python -m ludic_gym` is `ludic`."""
+"""`python -m ludic_gym` runs `ludic`."""
 
 import sys
 

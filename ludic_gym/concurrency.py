@@ -1,4 +1,4 @@
-"""Waiting for several coroutines at once, and for threads that may never return."""
+"""Concurrent coroutines, and calls on threads that may never return."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _Calls = SimpleQueue[Callable[[], object] | None]
 
 
 async def gathered(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """Their results in order. The first error cancels the others and is raised."""
+    """Await all coroutines; their results in order. The first error cancels the others."""
     waiting = list(coroutines)
     if len(waiting) == 1:
         return [await waiting[0]]
@@ -28,7 +28,7 @@ async def gathered(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
 
 
 async def cancelled(tasks: Iterable[asyncio.Task[Any]]) -> None:
-    """Cancel what still runs and wait until all of it has ended."""
+    """Cancel the tasks and wait until all have ended."""
     tasks = list(tasks)
     for task in tasks:
         task.cancel()
@@ -36,10 +36,10 @@ async def cancelled(tasks: Iterable[asyncio.Task[Any]]) -> None:
 
 
 class WorkerThread:
-    """Runs calls one after the other on a thread that ends with this object.
+    """A thread that runs calls one after the other and ends with this object.
 
-    A call that never returns holds up neither the event loop nor the end of the program, as it
-    would in a ThreadPoolExecutor.
+    A call that never returns blocks neither the event loop nor the end of the program, unlike in a
+    ThreadPoolExecutor.
     """
 
     def __init__(self, name: str) -> None:
@@ -48,17 +48,17 @@ class WorkerThread:
         self._end = weakref.finalize(self, self._calls.put, None)
 
     async def run(self, function: Callable[[], T]) -> T:
-        """What the function returns or raises."""
-        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._calls.put(partial(_answer, answer, function))
-        return await answer
+        """Call the function on the thread; its result or error."""
+        result: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._calls.put(partial(_call_for, result, function))
+        return await result
 
     def post(self, function: Callable[[], object]) -> None:
-        """Call the function, which raises nothing; nobody waits for it."""
+        """Call a function that raises nothing, without waiting for it."""
         self._calls.put(function)
 
     def finish(self, last: Callable[[], object]) -> None:
-        """Make a last call after those that wait; nobody waits for it."""
+        """Call a last function after all pending calls, without waiting for it."""
         self._calls.put(last)
         self._end()
 
@@ -66,28 +66,29 @@ class WorkerThread:
 def _serve(calls: _Calls) -> None:
     while (call := calls.get()) is not None:
         call()
-        # A call that is over must not keep alive what it belongs to, perhaps the worker itself.
+        # The finished call may hold a reference to the worker itself, which then would never end.
         del call
 
 
-def _answer(answer: asyncio.Future[T], function: Callable[[], T]) -> None:
+def _call_for(result: asyncio.Future[T], function: Callable[[], T]) -> None:
     settle: Callable[[], None]
     try:
-        settle = partial(answer.set_result, function())
+        settle = partial(result.set_result, function())
+    # The future raises it in the caller.
     except BaseException as error:
-        settle = partial(answer.set_exception, _settable(error))
+        settle = partial(result.set_exception, _settable(error))
 
     def deliver() -> None:
-        if not answer.done():
+        if not result.done():
             settle()
 
-    # The loop may have been closed in the meantime, after the call was given up.
+    # The caller may have been cancelled and its loop closed in the meantime.
     with suppress(RuntimeError):
-        answer.get_loop().call_soon_threadsafe(deliver)
+        result.get_loop().call_soon_threadsafe(deliver)
 
 
 def _settable(error: BaseException) -> BaseException:
-    """The error itself, except for StopIteration, which futures refuse (as generators do)."""
+    """The error itself; a RuntimeError for StopIteration, which futures do not accept."""
     if not isinstance(error, StopIteration):
         return error
     wrapped = RuntimeError("the call raised StopIteration")

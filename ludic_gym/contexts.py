@@ -1,7 +1,7 @@
-"""Contexts: what of a dialog so far goes into the next prompt.
+"""Contexts: selection of the messages of a dialog for the next prompt.
 
-A context stores every message and shows some of them. The list that `messages` returns is the
-caller's own and stays as it is; the messages inside must not be changed by anybody.
+A context stores every message and selects some of them. `messages` returns a new list, which the
+caller may change; the messages in it must not be changed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ludic_gym.types import Message
 
 
 class Context(Protocol):
-    """Stores a dialog and shows what the next prompt contains of it."""
+    """Stores a dialog and selects the messages of the next prompt."""
 
     def reset(self, system_prompt: str) -> None:
         """Forget the dialog; "" means no system message."""
@@ -28,7 +28,7 @@ class Context(Protocol):
 
 
 class FullDialog:
-    """Shows everything."""
+    """Context with all messages."""
 
     def __init__(self) -> None:
         self._stored: list[Message] = []
@@ -47,9 +47,9 @@ class FullDialog:
 
 
 class LatestObservation:
-    """Shows the system message and the dialog since the newest observation.
+    """Context with the system message and the dialog since the newest observation.
 
-    For games whose observation says all there is to know: prompts stay short however long it takes.
+    For games whose observation has the whole state: prompts stay short in long episodes.
     """
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ class LatestObservation:
         self._turn = []
 
     def add(self, message: Message) -> None:
-        """Store a message; an observation starts a new turn and drops the one before."""
+        """Store a message; an observation starts a new turn and removes the previous one."""
         if is_observation(message):
             self._turn = []
         self._turn.append(message)
@@ -73,12 +73,12 @@ class LatestObservation:
 
 
 class TruncatedThinkingContext:
-    """Shows the thinking of the present turn only; stored messages keep theirs.
+    """Context with the thinking of the current turn only; stored messages keep theirs.
 
-    placeholder: stands where a `<think>...</think>` block of an earlier turn was. Without one,
-        the white space after the block goes as well.
+    placeholder: replaces a `<think>...</think>` block of an earlier turn. Without one, the white
+        space after the block is removed as well.
     A reply that starts inside a block, because the chat template opened it, is cut up to its
-    `</think>`; a block that was never closed is cut to the end.
+    `</think>`; an unclosed block is cut to the end.
     """
 
     def __init__(self, placeholder: str = "") -> None:
@@ -96,9 +96,9 @@ class TruncatedThinkingContext:
     def messages(self) -> list[Message]:
         """All messages, without the thinking in replies before the newest observation."""
         turn_start = _last_turn_start(self._stored)
-        return [self._shown(m) for m in self._stored[:turn_start]] + self._stored[turn_start:]
+        return [self._shortened(m) for m in self._stored[:turn_start]] + self._stored[turn_start:]
 
-    def _shown(self, message: Message) -> Message:
+    def _shortened(self, message: Message) -> Message:
         content = message["content"]
         if message["role"] != "assistant" or not content or "think>" not in content:
             return message
@@ -106,10 +106,10 @@ class TruncatedThinkingContext:
 
 
 class SlidingWindow:
-    """Shows the system message and as many of the newest turns as fit, at least the last one.
+    """Context with the system message and as many of the newest turns as fit, at least one.
 
-    max_tokens: what the shown messages may come to, as `count_tokens` measures their texts.
-    summarize: makes of the messages that do not fit a text that is added to the system message.
+    max_tokens: limit for the selected messages, as `count_tokens` measures their texts.
+    summarize: turns the messages that do not fit into a text, which is added to the system message.
     """
 
     def __init__(
@@ -148,6 +148,7 @@ class SlidingWindow:
     def _window_start(self) -> int:
         left = self._max_tokens - self._count_tokens(self._system_prompt)
         start = len(self._stored)
+        # Backwards from the newest turn, which is always part of the window.
         for turn_start in reversed(_turn_starts(self._stored)):
             left -= sum(self._sizes[turn_start:start])
             if left < 0 and start < len(self._stored):
@@ -157,19 +158,19 @@ class SlidingWindow:
 
 
 def without_thinking(text: str, placeholder: str = "") -> str:
-    """The text with each `<think>...</think>` replaced, or taken out with the space after it."""
+    """The text with each `<think>...</think>` replaced, or removed with the space after it."""
     first_end = text.find("</think>")
     if first_end >= 0 and "<think>" not in text[:first_end]:
         text = "<think>" + text
-    spoken, *thoughts = text.split("<think>")
+    result, *thoughts = text.split("<think>")
     for thought in thoughts:
         _, closing, rest = thought.partition("</think>")
-        spoken += placeholder + (rest if placeholder or not closing else rest.lstrip())
-    return spoken
+        result += placeholder + (rest if placeholder or not closing else rest.lstrip())
+    return result
 
 
 def _turn_starts(messages: Sequence[Message]) -> list[int]:
-    """Where turns begin. What comes before the first observation belongs to the first turn."""
+    """Indices of the first messages of turns; the first turn includes all before it."""
     return [i for i, message in enumerate(messages) if is_observation(message) or i == 0]
 
 
@@ -178,7 +179,7 @@ def _last_turn_start(messages: Sequence[Message]) -> int:
 
 
 def _text_of(message: Message) -> str:
-    """All that a message brings into a prompt."""
+    """All text that a message adds to a prompt."""
     calls = message.get("tool_calls")
     return (message["content"] or "") + (json.dumps(calls) if calls else "")
 
@@ -189,5 +190,5 @@ def stored_system_prompt(system_prompt: str) -> list[Message]:
 
 
 def is_observation(message: Message) -> bool:
-    """Whether the message begins a turn: a user message that is no tool's result."""
+    """True if the message begins a turn: a user message that is no tool's result."""
     return message["role"] == "user" and "name" not in message

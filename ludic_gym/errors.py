@@ -1,14 +1,14 @@
-"""Everything that Ludic raises on purpose.
+"""The errors that Ludic raises on purpose.
 
 LudicError
 ├── ConfigError        an argument or option has a value that cannot work
 ├── EnvError           an environment was used against its contract
 │   ├── ContractError  an environment breaks a rule that all text environments keep
 │   ├── EpisodeOver    step() after the end, or before the first reset()
-│   └── NoOracle       the environment does not know a best action
+│   └── NoOracle       the environment has no best action
 ├── DataError          rows are missing, unreadable or lack a field
-├── ClientError        a chat endpoint failed or answered what cannot be used
-│   └── ScriptExhausted  a ScriptedClient was asked for more replies than it has
+├── ClientError        a chat endpoint failed or returned an unusable response
+│   └── ScriptExhausted  a ScriptedClient has no reply left
 ├── SandboxError       a sandbox failed; the program in it is not to blame
 │   └── NoSandbox      no sandbox works on this machine
 ├── EpisodeError       an episode failed: env, client, tool or time limit
@@ -21,7 +21,7 @@ class LudicError(Exception):
 
 
 class ConfigError(LudicError, ValueError):
-    """An argument or option has a value that cannot work; the text says which would."""
+    """An argument or option has a value that cannot work; the message names valid ones."""
 
 
 class EnvError(LudicError):
@@ -29,7 +29,7 @@ class EnvError(LudicError):
 
 
 class ContractError(EnvError):
-    """An environment breaks a rule that all text environments keep; the text says which."""
+    """An environment breaks a rule that all text environments keep; the message names it."""
 
 
 class EpisodeOver(EnvError):
@@ -37,7 +37,7 @@ class EpisodeOver(EnvError):
 
 
 class NoOracle(EnvError):
-    """The environment does not know a best action for its present state."""
+    """The environment has no best action for its current state."""
 
 
 class DataError(LudicError):
@@ -45,19 +45,19 @@ class DataError(LudicError):
 
 
 class ClientError(LudicError):
-    """A chat endpoint failed, or answered something that cannot be used."""
+    """A chat endpoint failed, or returned an unusable response."""
 
 
 class ScriptExhausted(ClientError):
-    """A `ScriptedClient` was asked for more replies than it was given."""
+    """A `ScriptedClient` has no reply left."""
 
 
 class SandboxError(LudicError):
-    """A sandbox failed, which says nothing about the program that it was to run."""
+    """A sandbox failed; this is no evidence about its program."""
 
 
 class NoSandbox(SandboxError):
-    """No sandbox works on this machine; the text says why and what to install."""
+    """No sandbox works on this machine; the message has the reasons and what to install."""
 
 
 class EpisodeError(LudicError):
@@ -65,4 +65,4 @@ class EpisodeError(LudicError):
 
 
 class NoAction(LudicError):
-    """A policy that was called like a function found no action; the text is its feedback."""
+    """A policy that was called like a function found no action; the message is its feedback."""

@@ -1,6 +1,6 @@
-"""How envs, rollouts and results look in a notebook: as HTML, with everything escaped.
+"""Envs, rollouts and results as HTML in notebooks, with everything escaped.
 
-`import ludic_gym` in a notebook does this; elsewhere `%load_ext ludic_gym.notebook` does.
+`import ludic_gym` in a notebook enables it; so does `%load_ext ludic_gym.notebook`.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ _PRE = "margin:0.2em 0 0.4em;white-space:pre-wrap;text-align:left"
 
 
 def load_ipython_extension(shell: Any) -> None:  # noqa: ANN401 - IPython is not needed to play
-    """Show Ludic's objects as HTML in this shell; their classes are looked up by name."""
+    """Render Ludic's objects as HTML in this shell; their classes are looked up by name."""
     html = shell.display_formatter.formatters["text/html"]
-    shown: dict[tuple[str, str], Callable[[Any], str | None]] = {
+    renderers: dict[tuple[str, str], Callable[[Any], str | None]] = {
         ("ludic_gym.types", "Rollout"): rollout_html,
         ("ludic_gym.types", "Episode"): episode_html,
         ("ludic_gym.envs.core.base", "TextEnv"): env_html,
         ("gymnasium.core", "Wrapper"): _wrapped_html,
         ("ludic_gym.bench.result", "BenchResult"): result_html,
     }
-    for (module, name), function in shown.items():
+    for (module, name), function in renderers.items():
         html.for_type_by_name(module, name, function)
 
 
 def rollout_html(rollout: Rollout) -> str:
-    """Turn by turn: what was seen, what was answered, what it earned."""
+    """The observation, the reply and the reward of each turn."""
     turns = [_turn(i, step) for i, step in enumerate(rollout.steps[:MOST_TURNS], 1)]
     rest = len(rollout.steps) - MOST_TURNS
     more = f"<p>{rest} more turns</p>" if rest > 0 else ""
@@ -46,31 +46,31 @@ def rollout_html(rollout: Rollout) -> str:
 
 
 def episode_html(episode: Episode) -> str:
-    """Its rollouts, or why it failed."""
+    """The rollouts, or the reason of the failure."""
     if episode.error is not None:
         return f"<div><b>episode {episode.index} failed</b>{_pre(episode.error)}</div>"
     return "".join(map(rollout_html, episode.rollouts))
 
 
 def env_html(env: TextEnv) -> str:
-    """What the env is, and what it shows once an episode has begun."""
+    """The env's name, and its picture if an episode has begun."""
     return f"<div><b>{escape(str(env))}</b>{_pre(env.picture())}</div>"
 
 
 def _wrapped_html(env: gym.Wrapper[Any, Any, Any, Any]) -> str | None:
-    """As the env inside, where that is one of ours; else nothing, and the notebook shows repr."""
+    """The HTML of a wrapped TextEnv; None for other envs, which notebooks show by their repr."""
     inner = env.unwrapped
     return env_html(inner) if isinstance(inner, TextEnv) else None
 
 
 def result_html(result: BenchResult) -> str:
-    """The numbers with their intervals."""
+    """The results with their intervals."""
     low, high = result.success_interval
     rows = {
         "episodes": str(result.episodes),
         "success": f"{result.success_rate:.1%} [{low:.1%}, {high:.1%}]",
         "reward": f"{result.mean_reward:.3f}",
-        "outcomes": ", ".join(f"{word} {count}" for word, count in result.outcomes.items()),
+        "outcomes": ", ".join(f"{name} {count}" for name, count in result.outcomes.items()),
         "failed": str(len(result.errors)),
     }
     if result.reward_interval is not None:
@@ -81,11 +81,11 @@ def result_html(result: BenchResult) -> str:
 
 def _turn(number: int, step: Step) -> str:
     action = step.decision.action
-    said = step.decision.completions[-1].text if step.decision.completions else action
+    reply = step.decision.completions[-1].text if step.decision.completions else action
     note = "" if action is not None else " (not parsed)"
     head = f"turn {number}, reward {step.reward:g}{note}"
     return (
-        f"<p style='margin:0.6em 0 0'>{head}</p>{_pre(step.observation)}{_pre(said or '', '3px')}"
+        f"<p style='margin:0.6em 0 0'>{head}</p>{_pre(step.observation)}{_pre(reply or '', '3px')}"
     )
 
 

@@ -1,7 +1,7 @@
-"""Parsers: what a policy wrote -> the action in it, with a reward for the format.
+"""Parsers: functions from a policy's text to the action in it, with a reward for the format.
 
-Whenever something may occur several times, the last one counts: models think before they answer.
-Every parser fails on empty content, so that an action never is "".
+If a format occurs several times, the last one counts, because models think before they answer.
+Every parser fails on empty content, so that an action is never "".
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Any
 
 from ludic_gym.errors import ConfigError
 
-# Bounds the work on a text that was written to be slow to search, such as 100,000 braces.
+# Bounds the work on hostile texts, such as 100,000 braces.
 _MAX_JSON_STARTS = 64
 
 
 @dataclass(frozen=True, slots=True)
 class ParseResult:
-    """An action, or None with the feedback that tells the policy what was expected."""
+    """An action, or None with feedback about the expected format."""
 
     action: str | None
     reward: float = 0.0
@@ -35,7 +35,7 @@ def xml_tag_parser(
 ) -> Parser:
     """A parser for the stripped content of the last `<tag>...</tag>`; the tag's case is free.
 
-    exact: nothing but white space may surround the tag, and it may occur only once.
+    exact: only white space may surround the tag, and it may occur only once.
     """
     if not re.fullmatch(r"[A-Za-z_][\w.-]*", tag):
         raise ConfigError(f"a tag is a letter followed by letters or digits, got {tag!r}")
@@ -56,9 +56,9 @@ def xml_tag_parser(
 def think_prefix_parser(
     *, opened: bool = False, success_reward: float = 0.1, error_reward: float = -0.5
 ) -> Parser:
-    """A parser for what follows a leading `<think>...</think>`, stripped.
+    """A parser for the stripped text after a leading `<think>...</think>`.
 
-    opened: the chat template already wrote `<think>`, so the text may start inside the block.
+    opened: the chat template has written `<think>`, so the text may start inside the block.
     """
     failure = ParseResult(None, error_reward, "Start with <think>...</think>, then answer.")
 
@@ -97,8 +97,8 @@ def json_parser(
     The action is the value if that is a string, else its JSON text.
     exact: the whole text must be the object.
     """
-    wanted = "a JSON object" if key is None else f"a JSON object with the key {key!r}"
-    failure = ParseResult(None, error_reward, f"Reply with {wanted}.")
+    expected = "a JSON object" if key is None else f"a JSON object with the key {key!r}"
+    failure = ParseResult(None, error_reward, f"Reply with {expected}.")
 
     def parse(text: str) -> ParseResult:
         found = list(_whole_object(text) if exact else _objects(text))
@@ -116,7 +116,7 @@ def regex_parser(
 ) -> Parser:
     """A parser for the last match of `pattern`: its first group if it has one, else all of it.
 
-    The pattern meets text that a model wrote: avoid nested repetition, it can take forever.
+    Avoid nested repetition in the pattern, which can take forever on a model's text.
     Raises ConfigError if the pattern does not compile.
     """
     try:
@@ -137,9 +137,9 @@ def regex_parser(
 
 
 def compose_parsers(*parsers: Parser) -> Parser:
-    """A parser that feeds each parser's action to the next; rewards add up.
+    """A parser that gives each parser's action to the next; rewards add up.
 
-    The first failure ends it, with its feedback and the rewards so far.
+    The first failure is the result, with its feedback and the rewards so far.
     """
     if not parsers:
         raise ConfigError("compose_parsers needs at least one parser, got none")
@@ -176,6 +176,7 @@ def _exact_span(text: str, opening: re.Pattern[str], closing: re.Pattern[str]) -
 
 def _balanced(text: str, start: int) -> str:
     depth = 1
+    # An escaped brace is matched by the first alternative, and so not counted.
     for mark in re.compile(r"\\.|[{}]", re.DOTALL).finditer(text, start):
         depth += {"{": 1, "}": -1}.get(mark[0], 0)
         if depth == 0:
@@ -189,6 +190,8 @@ def _objects(text: str) -> Iterator[dict[str, Any]]:
         position = text.find("{", position)
         if position < 0:
             return
+        # Every brace may start an object. After an object the search continues behind it, so that
+        # the last one is never a part of another.
         try:
             value, position = json.JSONDecoder().raw_decode(text, position)
         except (ValueError, RecursionError):

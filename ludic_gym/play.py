@@ -1,4 +1,4 @@
-"""play: somebody at a terminal or in a notebook plays an environment."""
+"""play: play an environment at a terminal or in a notebook."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ def play(
     read: Callable[[], str] = read_line,
     write: Callable[[str], object] = print,
 ) -> Rollout:
-    """The episode that somebody plays: `write` shows what there is to see, `read` is the answer.
+    """Play an episode by hand: `write` prints observations, `read` returns actions.
 
-    What is not a legal action is asked for again, where the environment tells which are legal.
-    Works inside a running event loop too, as in a notebook. EOFError and KeyboardInterrupt come
-    through.
+    If the legal actions are known, an illegal one is not sent to the env, and another is read.
+    Works inside a running event loop too, as in a notebook. EOFError and KeyboardInterrupt of
+    `read` are raised.
     """
     env_id = env.spec.id if env.spec is not None else type(env.unwrapped).__name__
     task = Task(env_id=env_id, seed=seed, options=options, max_turns=10_000)
     episode = run_episode(env, human(env.unwrapped, read, write), task)
-    # A call that blocks needs an event loop; anything else here never lets go of its thread, which
-    # must be the caller's: notebooks read from no other.
+    # A blocking env needs an event loop. All others run on the caller's thread without one, because
+    # notebooks can read input on no other thread.
     return run_blocking(episode) if env.metadata.get("blocking") else _run_through(episode)
 
 
@@ -43,9 +43,9 @@ def human(
     read: Callable[[], str] = read_line,
     write: Callable[[str], object] = print,
 ) -> HumanPolicy:
-    """Somebody who sees safe, wrapped text, and may mistype without losing the game.
+    """A policy for a human: text is made printable and wrapped, illegal actions are read again.
 
-    Capital letters do not matter where the legal actions are known.
+    If the legal actions are known, upper and lower case are equal.
     """
     legal = env.legal_actions if isinstance(env, KnowsLegalActions) else tuple
     return HumanPolicy(
@@ -72,11 +72,11 @@ def _read_action(
         for name in legal:
             if name.casefold() == action.casefold():
                 return name
-        write(f"{action!r} is not allowed here; choose from: {' '.join(legal)}")
+        write(f"{action!r} is not legal; choose from: {' '.join(legal)}")
 
 
 def _run_through(coroutine: Coroutine[Any, Any, T]) -> T:
-    """The result of a coroutine that waits for nothing."""
+    """The result of a coroutine that never waits."""
     try:
         coroutine.send(None)
     except StopIteration as end:

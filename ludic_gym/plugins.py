@@ -1,4 +1,4 @@
-"""What other packages add to Ludic: objects behind entry points, loaded when they are used."""
+"""Plug-ins of other packages: objects behind entry points, loaded at their first use."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def find_plugins(group: str) -> dict[str, EntryPoint]:
 def load_plugin(point: EntryPoint) -> Any:  # noqa: ANN401 - the group says what it is
     """The object behind an entry point.
 
-    Raises ConfigError with the command that installs what is missing, where something is.
+    Raises ConfigError with the command that installs a missing package.
     """
     try:
         return point.load()
@@ -37,9 +37,9 @@ def load_plugin(point: EntryPoint) -> Any:  # noqa: ANN401 - the group says what
 
 
 def imported(module: str, spec: str) -> ModuleType:
-    """The module, which may lie in the current folder.
+    """Import the module, which may be in the current folder.
 
-    spec: what the user wrote, for the message. Raises ConfigError if it cannot be imported.
+    spec: the user's input, for the message. Raises ConfigError if it cannot be imported.
     """
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())

@@ -1,9 +1,9 @@
-"""Text from anybody made safe to show: nothing in it steers a terminal or turns lines around."""
+"""Untrusted text made safe to print: it cannot control a terminal or reverse the text order."""
 
 from __future__ import annotations
 
 _REPLACEMENT = 0xFFFD
-# Control characters are shown by Unicode's pictures of them; tabs and line ends stay.
+# Control characters become Unicode's pictures of them; tabs and line ends stay.
 _PICTURES = {code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n"} | {0x7F: 0x2421}
 _INVISIBLE = (
     *range(0x80, 0xA0),  # the other control characters
@@ -17,5 +17,5 @@ _VISIBLE = dict.fromkeys(_INVISIBLE, _REPLACEMENT) | _PICTURES
 
 
 def printable(text: str) -> str:
-    """The text with everything but what can be seen, spaces, tabs and line ends made visible."""
+    """The text with all invisible characters replaced, except for spaces, tabs and line ends."""
     return text.translate(_VISIBLE)

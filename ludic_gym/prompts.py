@@ -1,8 +1,8 @@
 """Prompts whose tokens continue the tokens that were sampled before.
 
-A chat template turns a dialog into text, and text into tokens. What a model sampled may be
-tokenised in another way than its text would be, and templates may rewrite earlier turns. Turns
-become one training row only where each prompt begins with the prompt and completion before it.
+A chat template turns a dialog into text, and text into tokens. The sampled tokens of a text may
+differ from those of a tokenizer, and templates may rewrite earlier turns. Turns become one training
+row only if each prompt begins with the previous prompt and completion.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from typing import Any, Self, cast
 
 from ludic_gym.types import Completion, Message, Rollout
 
-# (messages, whether the assistant's reply comes next) -> token ids of the chat template. Where a
-# reply comes next and the last message is the assistant's, it is that one which goes on.
+# (messages, True if the assistant's reply comes next) -> token ids of the chat template. With True,
+# a last message of the assistant is continued.
 Render = Callable[[Sequence[Message], bool], Sequence[int]]
 
 
 class SampledMessage(dict[str, Any]):
-    """An assistant message that knows the tokens it was sampled as; else like any other.
+    """An assistant message with its sampled tokens.
 
     prompt: the messages before it.
-    token_ids: of prompt and reply; None if nobody told them.
-    added: what its text ends with that was not sampled; only in a reply that is to be continued.
+    token_ids: of prompt and reply; None if the client did not return them.
+    added: the end of its text that was not sampled; only in a reply that will be continued.
     """
 
     __slots__ = ("added", "prompt", "token_ids")
@@ -40,23 +40,23 @@ class SampledMessage(dict[str, Any]):
             self.token_ids = completion.prompt_ids + completion.completion_ids
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        # Messages never change, and the prompts of a long dialog hold each other.
+        # Messages never change, and each one holds the prompt before it: copies would be quadratic.
         return self
 
 
 def sampled_message(
     message: Message, prompt: Sequence[Message], completion: Completion, added: str = ""
 ) -> Message:
-    """The message, with what `ExactPrompts` needs to continue its tokens."""
+    """The message with the tokens that `ExactPrompts` needs to continue it."""
     return cast(Message, SampledMessage(message, prompt, completion, added))
 
 
 class ExactPrompts:
-    """Token ids of dialogs that begin with the ids which earlier replies were sampled as.
+    """Token ids of dialogs that begin with the sampled ids of earlier replies.
 
-    extended: prompts that continue the sampled ids of the newest reply.
-    rewritten: prompts that could not, because the template or the context shows earlier turns in
-        another way than before; they start a new training row.
+    extended: number of prompts that continue the sampled ids of the newest reply.
+    rewritten: number of prompts that do not, because the template or the context has changed
+        earlier turns; they start a new training row.
     """
 
     def __init__(self, render: Render) -> None:
@@ -79,19 +79,24 @@ class ExactPrompts:
         return _sampled_ids(messages[index]) + tail
 
     def _tail(self, messages: Sequence[Message], index: int) -> tuple[int, ...] | None:
-        """What the template writes after that reply; None if it shows what is before otherwise."""
+        """The template's tokens after that reply; None if the tokens up to it have changed."""
         if not _is_as_sampled(messages, index):
             return None
+        # Templates may change earlier turns, such as removing thoughts: only if the rendered dialog
+        # still begins with the turns up to the reply can its sampled tokens replace that part.
         rendered = tuple(self._render(messages, True))
         head = tuple(self._render(messages[: index + 1], False))
         if rendered[: len(head)] != head:
             return None
-        # The model samples the end of its turn itself, unless it was cut off or stopped.
+        # A model samples the end of its turn, unless the reply was cut off or stopped by a string.
         ended = bool(self._closing) and _sampled_ids(messages[index])[-1] == self._closing[0]
         return self._closing[ended:] + rendered[len(head) :]
 
     def _addition(self, messages: Sequence[Message]) -> tuple[int, ...] | None:
-        """The tokens of what was added to the last reply, as if that were all of it."""
+        """The tokens of the text added to the last reply; None if the template changes the prompt.
+
+        Tokenized as a reply of its own: the tokens before it are those that were sampled.
+        """
         reply: object = messages[-1]
         assert isinstance(reply, SampledMessage)
         if not _is_as_sampled(messages, len(messages) - 1):
@@ -106,9 +111,9 @@ class ExactPrompts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowCount:
-    """How many model calls there are, and how many training rows they make.
+    """Numbers of model calls and of training rows.
 
-    splits: calls that do not continue the call before them in their rollout.
+    splits: calls that do not continue the previous call of their rollout.
     """
 
     calls: int
@@ -129,7 +134,7 @@ def count_rows(rollouts: Iterable[Rollout]) -> RowCount:
 
 
 def extends(completion: Completion, before: Completion) -> bool:
-    """Whether the prompt begins with the prompt and completion before, token by token."""
+    """True if the prompt begins with the tokens of the previous prompt and completion."""
     so_far = (before.prompt_ids or ()) + (before.completion_ids or ())
     prompt = completion.prompt_ids or ()
     return len(prompt) > len(so_far) and prompt[: len(so_far)] == so_far
@@ -147,13 +152,16 @@ def _sampled_ids(message: object) -> tuple[int, ...]:
 
 
 def _is_as_sampled(messages: Sequence[Message], index: int) -> bool:
-    """Whether the reply still follows the messages that it was sampled after."""
+    """True if the messages before the reply are still those it was sampled after."""
     reply: object = messages[index]
     return isinstance(reply, SampledMessage) and list(reply.prompt) == list(messages[:index])
 
 
 def _closing(render: Render) -> tuple[int, ...]:
-    """The tokens that the template writes after an assistant's text."""
+    """The tokens that the template writes after an assistant's text.
+
+    Found as the common end of two dialogs that differ only in that text.
+    """
     question: Message = {"role": "user", "content": "?"}
     one, other = (
         tuple(render([question, {"role": "assistant", "content": text}], False)) for text in "ab"

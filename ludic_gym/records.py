@@ -1,9 +1,9 @@
-"""Episodes as lines of JSON, read back exactly as they were: token traces, infos and all.
+"""Episodes as lines of JSON, which are read back without loss, token traces and infos included.
 
-Every line says its schema and version, so that files can be appended to and joined. What JSON
-does not have is marked: {"$tuple": [...]}, {"$dict": [[key, value], ...]} for keys that are no
-strings, {"$array": [dtype, shape, values]}, {"$scalar": [dtype, value]}. Floats are written with
-all their digits; NaN and infinities as Python's json does.
+Every line has its schema and version, so that files can be appended to and joined. Types that JSON
+lacks are marked: {"$tuple": [...]}, {"$dict": [[key, value], ...]} for keys that are no strings,
+{"$array": [dtype, shape, values]}, {"$scalar": [dtype, value]}. Floats have all their digits; NaN
+and infinities are written as in Python's json.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _ARRAY_KINDS = "biufU"
 def open_records(path: Path | str) -> Iterator[Callable[[Episode], None]]:
     """A function that appends an episode to the file, as one line and at once.
 
-    Raises DataError for an episode with a value that could not be read back.
+    It raises DataError for an episode with a value that could not be read back.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -45,7 +45,7 @@ def open_records(path: Path | str) -> Iterator[Callable[[Episode], None]]:
 
 
 async def recorded(episodes: AsyncIterator[Episode], path: Path | str) -> AsyncIterator[Episode]:
-    """The episodes as they come, each appended to the file first; failed ones as well."""
+    """The same episodes, each appended to the file first, failed ones included."""
     with open_records(path) as append:
         async for episode in episodes:
             append(episode)
@@ -53,7 +53,7 @@ async def recorded(episodes: AsyncIterator[Episode], path: Path | str) -> AsyncI
 
 
 def write_rollouts(rollouts: Iterable[Rollout], path: Path | str) -> None:
-    """Append rollouts that come without an episode, each as one of its own."""
+    """Append rollouts without an episode, each as an episode of its own."""
     with open_records(path) as append:
         for index, rollout in enumerate(rollouts):
             append(Episode(index=index, task=rollout.task, rollouts=(rollout,)))
@@ -62,8 +62,8 @@ def write_rollouts(rollouts: Iterable[Rollout], path: Path | str) -> None:
 def read_episodes(path: Path | str) -> Iterator[Episode]:
     """The episodes of a file, one line at a time.
 
-    Raises DataError, with the number of the line, for one that is no record or of a version that
-    this code does not know.
+    Raises DataError, with the number of the line, for one that is no record or has an unknown
+    version.
     """
     with Path(path).open(encoding="ascii") as file:
         for number, line in enumerate(file, 1):
@@ -94,7 +94,7 @@ def episode_to_json(episode: Episode) -> dict[str, JSON]:
 
 
 def episode_from_json(record: Mapping[str, JSON]) -> Episode:
-    """The episode that `episode_to_json` was given. Raises DataError for another schema."""
+    """The episode of a record of `episode_to_json`. Raises DataError for another schema."""
     if (record["schema"], record["version"]) != (SCHEMA, VERSION):
         raise DataError(
             f"a record of {record['schema']!r} version {record['version']!r}; "
@@ -112,7 +112,7 @@ def completion_to_json(completion: Completion) -> dict[str, JSON]:
 
 
 def completion_from_json(record: Mapping[str, JSON]) -> Completion:
-    """The completion that `completion_to_json` was given."""
+    """The completion of a record of `completion_to_json`."""
     traces = {name: _tuple(record.get(name)) for name in TRACES}
     calls = tuple(ToolCall(**call) for call in record["tool_calls"])
     sampling = _sampling_from_json(record["sampling"])
@@ -121,7 +121,7 @@ def completion_from_json(record: Mapping[str, JSON]) -> Completion:
 
 def _rollout_to_json(rollout: Rollout, task: Task) -> dict[str, JSON]:
     if rollout.task != task:
-        raise DataError(f"the rollout of {rollout.agent!r} is of another task than its episode")
+        raise DataError(f"the rollout of {rollout.agent!r} has another task than its episode")
     steps = [_step_to_json(step) for step in rollout.steps]
     return {
         "agent": rollout.agent,
@@ -171,7 +171,8 @@ def _tuple(values: list[Any] | None) -> tuple[Any, ...] | None:
 
 
 def _marked(value: object) -> JSON:
-    """The value in JSON's types, with marks where those would lose something."""
+    """The value in JSON's types, with marks for other types."""
+    # First, because np.float64 is a float too, and would lose its dtype.
     if isinstance(value, np.generic | np.ndarray):
         return _marked_array(value)
     if value is None or isinstance(value, str | int | float):

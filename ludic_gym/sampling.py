@@ -1,4 +1,4 @@
-"""check_sampling: sampling parameters that can work."""
+"""Sampling parameters: checks, and the seeds of turns and of model calls."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ludic_gym.types import Sampling
 
 
 def check_sampling(sampling: Sampling) -> None:
-    """Raises ConfigError for values that no completion can be sampled with."""
+    """Raise ConfigError for parameters that no completion can be sampled with."""
     if not 0 <= sampling.temperature < math.inf:
         raise ConfigError(f"temperature={sampling.temperature} must be 0 (greedy) or more")
     if not 0 < sampling.top_p <= 1:
@@ -32,3 +32,26 @@ def derived_seed(seed: int, index: int) -> int:
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
     return (z ^ (z >> 31)) >> 1
+
+
+def turn_sampling(sampling: Sampling, turn: int) -> Sampling:
+    """The sampling of one turn, with a seed derived from the episode's and the turn's number."""
+    return (
+        sampling if sampling.seed is None else reseeded(sampling, derived_seed(sampling.seed, turn))
+    )
+
+
+def call_sampling(sampling: Sampling, index: int) -> Sampling:
+    """The sampling of a turn's `index`-th model call, from the second on with a derived seed."""
+    return sampling if index == 0 else turn_sampling(sampling, index)
+
+
+def reseeded(sampling: Sampling, seed: int) -> Sampling:
+    """The same sampling with another seed; `dataclasses.replace` takes three times as long."""
+    return Sampling(
+        temperature=sampling.temperature,
+        top_p=sampling.top_p,
+        max_tokens=sampling.max_tokens,
+        stop=sampling.stop,
+        seed=seed,
+    )

@@ -28,15 +28,15 @@ SharedBytes: TypeAlias = "SynchronizedArray[ctypes.c_uint8]"
 class TextSpace(Text):
     """Every Unicode string of at most `max_length` characters, the empty one included.
 
-    A `gymnasium.spaces.Text` whose character set says only what `sample` draws from: 1 to 32
-    printable ASCII characters. Membership is a matter of length alone and costs O(1).
+    A `gymnasium.spaces.Text` whose character set is used by `sample` only: 1 to 32 printable ASCII
+    characters. Membership depends on the length only and costs O(1).
     """
 
     def __init__(self, max_length: int, *, seed: int | np.random.Generator | None = None) -> None:
         super().__init__(max_length, min_length=0, charset=_SAMPLED, seed=seed)
 
     def contains(self, x: object) -> bool:
-        """Whether `x` is a string that is short enough."""
+        """True if `x` is a string of at most `max_length` characters."""
         return isinstance(x, str) and len(x) <= self.max_length
 
     def sample(self, mask: object = None, probability: object = None) -> str:
@@ -52,7 +52,7 @@ class TextSpace(Text):
 
     @property
     def is_np_flattenable(self) -> bool:
-        """False: there is no array of fixed size for any text."""
+        """False: texts have no array of fixed size."""
         return False
 
     def __repr__(self) -> str:
@@ -65,19 +65,19 @@ class TextSpace(Text):
         return hash((TextSpace, self.max_length))
 
 
-# Vector environments refuse sub-environments whose spaces differ: all of ours share this one.
+# Vector environments reject sub-environments with different spaces, so all of ours share this one.
 TEXT = TextSpace(2**16)
 
 
 class TextObservation(str):
-    """A string that knows its dtype, which PettingZoo's `api_test` asks of every observation."""
+    """A string with a dtype, which PettingZoo's `api_test` requires of every observation."""
 
     __slots__ = ()
     dtype = TEXT.dtype
 
 
 class SharedTexts(Sequence[str]):
-    """The texts that the workers of an AsyncVectorEnv wrote last; a deep copy is a plain tuple."""
+    """The newest texts of the workers of an AsyncVectorEnv; a deep copy is a plain tuple."""
 
     def __init__(self, space: TextSpace, memory: SharedBytes, count: int) -> None:
         self._buffer = memoryview(memory.get_obj()).cast("B")
@@ -121,6 +121,7 @@ def _read(space: TextSpace, shared_memory: SharedBytes, n: int = 1) -> SharedTex
 def _write(space: TextSpace, index: int, value: str, shared_memory: SharedBytes) -> None:
     if len(value) > space.max_length:
         raise EnvError(f"an observation of {len(value)} characters is not in {space}; shorten it")
+    # A Python string may hold lone surrogates, which strict UTF-8 rejects.
     data = value.encode("utf-8", "surrogatepass")
     start = index * _slot_bytes(space) + _LENGTH_BYTES
     buffer = memoryview(shared_memory.get_obj()).cast("B")

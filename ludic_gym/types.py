@@ -1,8 +1,8 @@
-"""What flows from an environment to a trainer: frozen data, no logic.
+"""Data between environments, policies and trainers: frozen, without logic.
 
-The words mean the same everywhere: a `Task` says what to play, an `Episode` is one run of it, a
-`Rollout` is one agent's record of that run, a `Step` is one turn, a `Decision` is what the policy
-chose in that turn, a `Completion` is one model call behind the decision.
+A `Task` names an environment and a seed, an `Episode` is one run of it, a `Rollout` is one agent's
+record of that run, a `Step` is one turn, a `Decision` is the policy's choice in that turn, and a
+`Completion` is one model call behind the decision.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Env = gym.Env[str, str]
 
 
 class FunctionCall(TypedDict):
-    """The function part of a tool call; `arguments` is JSON text as the model wrote it."""
+    """The function part of a tool call; `arguments` is the model's JSON text."""
 
     name: str
     arguments: str
@@ -33,10 +33,10 @@ class MessageToolCall(TypedDict):
 
 
 class Message(TypedDict):
-    """One chat message, in the form chat templates and chat APIs take.
+    """One chat message, in the format of chat templates and chat APIs.
 
-    content is None only in an assistant message that holds nothing but tool calls.
-    name: set on a user message that carries a tool's result instead of an observation.
+    content is None only in an assistant message with tool calls and no text.
+    name: set on a user message with a tool's result instead of an observation.
     """
 
     role: Literal["system", "user", "assistant", "tool"]
@@ -48,7 +48,7 @@ class Message(TypedDict):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
-    """A model's wish to run a tool. `arguments` is JSON text as the model wrote it, unchecked."""
+    """A tool call of a model. `arguments` is the model's JSON text, unchecked."""
 
     id: str
     name: str
@@ -57,10 +57,10 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
-    """How one completion is sampled.
+    """Sampling parameters of one completion.
 
     temperature 0 is greedy. `max_tokens` bounds the completion, its stop token included. `stop`
-    holds strings that end it; they are not part of the text. Equal seeds give equal text.
+    holds strings that end it and are not part of the text. Equal seeds give equal texts.
     """
 
     temperature: float = 1.0
@@ -77,11 +77,11 @@ class Completion:
     completion_ids: exactly the ids that were sampled, the end-of-turn token included.
     logprobs: nats, one per completion id, under the distribution that was sampled from
         (temperature and top_p applied).
-    policy_version: the update that produced the params; where they changed while this was sampled,
-        the oldest.
-    versions: the update of each completion id, where the server tells.
-    The first three are None where the endpoint does not tell; such completions cannot be trained
-    on.
+    policy_version: the update that produced the params; the oldest one if they changed during
+        sampling.
+    versions: the update of each completion id, if the server returns it.
+    Token ids and log-probs are None if the endpoint does not return them. Such completions cannot
+    be trained on.
     """
 
     text: str
@@ -97,13 +97,13 @@ class Completion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What a policy chose in one turn.
+    """A policy's choice in one turn.
 
-    action: None means that nothing could be parsed: the env is not stepped, `reward` is the
-        step's reward and `feedback` the next observation.
+    action: None for a parse failure: the env is not stepped, `reward` is the step's reward and
+        `feedback` the next observation.
     completions: every model call of the turn, in order.
-    give_up: why the policy ends the episode with this turn ("" if it does not): the rollout is
-        truncated for that reason, a budget for instance.
+    give_up: a reason for which the policy ends the episode with this turn, such as a budget; the
+        rollout is truncated for that reason. "" to continue.
     """
 
     action: str | None
@@ -115,7 +115,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One turn: what was seen, what was decided, what it earned (env reward + parser reward)."""
+    """One turn: observation, decision, and reward (of env and parser together)."""
 
     observation: str
     decision: Decision
@@ -127,11 +127,11 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """What to play, and how to sample while playing it.
+    """An episode to play, and its sampling parameters.
 
     env_id, kwargs: arguments of `gymnasium.make`.
-    seed, options: arguments of `env.reset`; without a seed every episode is a new one.
-    group: rollouts that share it are compared with each other by group-relative credit.
+    seed, options: arguments of `env.reset`; without a seed every episode is new.
+    group: rollouts with equal groups are compared by group-relative credit.
     max_turns: turns after which the episode is truncated.
     """
 
@@ -149,7 +149,7 @@ class Rollout:
     """One agent's record of one episode.
 
     agent: the env's name of the seat.
-    player: who sat there, where seats rotate; "" where nobody named the players.
+    player: the name of the player in that seat; "" in an episode without named players.
     """
 
     task: Task
@@ -178,22 +178,22 @@ class Episode:
 
 
 class Policy(Protocol):
-    """Whatever acts: a model behind a chat client, a script, a human. Policies wrap policies."""
+    """A player: a model behind a chat client, a script, a human. Policies wrap policies."""
 
     def reset(self, system_prompt: str) -> None:
-        """Start an episode; `system_prompt` is what the env suggests, "" for nothing."""
+        """Start an episode; `system_prompt` is the env's suggestion, "" for none."""
 
     def observe(self, text: str) -> None:
-        """Take in the next observation or feedback."""
+        """Receive the next observation or feedback."""
 
     async def act(self, sampling: Sampling) -> Decision:
         """Decide on the observations so far."""
 
 
-# Policies are built for one env, because the reference ones (oracle, random) look into it.
+# Policies are built for one env, because the reference ones (oracle, random) read its state.
 MakePolicy = Callable[[Env], Policy]
 
-# A function's name, description and JSON schema, in the form chat APIs and templates take:
+# A function's name, description and JSON schema, in the format of chat APIs and templates:
 # {"type": "function", "function": {"name": ..., "description": ..., "parameters": ...}}.
 ToolSchema = Mapping[str, Any]
 
@@ -206,6 +206,6 @@ class ChatClient(Protocol):
     ) -> Completion:
         """The next assistant message.
 
-        A dialog that ends with an assistant message has that message continued; the completion
-        holds only what is new. Raises ClientError if there is no usable answer.
+        A last message of the assistant is continued; the completion has only the new text. Raises
+        ClientError if there is no usable response.
         """

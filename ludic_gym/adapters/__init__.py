@@ -1,1 +1,1 @@
-"""Environments of other packages as Ludic's, and Ludic's for other packages."""
+"""Adapters: environments of other packages for Ludic, and Ludic's for other packages."""

@@ -1,4 +1,4 @@
-"""BoardAECEnv, BoardEnv: PettingZoo's classic board games as texts, with moves in words."""
+"""BoardAECEnv and BoardEnv: PettingZoo's classic board games as texts."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from functools import cache
 from types import MappingProxyType, ModuleType
 from typing import Any
 
-from ludic_gym.adapters.extras import needed
+from ludic_gym.adapters.packages import needed
 from ludic_gym.adapters.two_seats import Ended, TwoSeatsEnv
 from ludic_gym.envs.core.base import Info, TextEnv, Turn, checked_choice, pick
 from ludic_gym.envs.core.seats import PLAYERS
 
-# Go keeps the size of its board in variables of its module: there can be but one in a process.
+# Go keeps its board size in variables of its module, so there can be only one size in a process.
 GO_SIZE = 9
 GO_COLUMNS = "ABCDEFGHJ"
 Raw = Any
@@ -21,11 +21,11 @@ Raw = Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Board:
-    """How one game is read and written.
+    """Texts of one game.
 
-    module: where PettingZoo has it. kwargs: what its `raw_env` is made with.
-    prompt: the rules, with a place for the seat's `side`.
-    picture: the position. legal: the actions that are legal now. move: the word for one of them.
+    module: its module in PettingZoo. kwargs: arguments of its `raw_env`.
+    prompt: the rules, with a placeholder for the seat's `side`.
+    picture: the position. legal: the legal actions. move: the text of an action.
     """
 
     module: str
@@ -38,13 +38,13 @@ class Board:
 
 
 class BoardAECEnv(TwoSeatsEnv):
-    """A board game of PettingZoo for two agents in turn. Needs the extra `boards`.
+    """A board game of PettingZoo for two agents in turn. Requires the extra `boards`.
 
     game: "tictactoe", "connect_four", "chess" or "go" (on 9 x 9 points).
 
-    Observation: the position. Action: a move as the system prompt describes it; case does not
-    matter. A win pays 1, a loss -1; a move that is not legal ends the game, -1 for who made it and
-    1 for the other. The last infos have "outcome": "win", "loss", "draw" or "illegal".
+    Observation: the position. Action: a move in the format of the system prompt, in any case. A
+    win pays 1, a loss -1. An illegal move ends the game, with -1 for its player and 1 for the
+    other. The last infos have "outcome": "win", "loss", "draw" or "illegal".
     """
 
     def __init__(self, game: str, render_mode: str | None = None) -> None:
@@ -55,7 +55,7 @@ class BoardAECEnv(TwoSeatsEnv):
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        # PettingZoo's own way of pickling makes a new game: what it holds is kept beside it.
+        # PettingZoo pickles only constructor arguments, so the game's state is added.
         return {**vars(self), "_raw": (type(self._raw), vars(self._raw)), "_board": self._name()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -74,11 +74,11 @@ class BoardAECEnv(TwoSeatsEnv):
     def _prompt(self, seat: int) -> str:
         return self._board.prompt.format(side=self._board.sides[seat])
 
-    def _told(self, seat: int) -> str:
+    def _view(self, seat: int) -> str:
         return self._board.picture(self._raw)
 
     def _moves(self) -> dict[str, int]:
-        """The legal moves of who is to move, by their words."""
+        """The legal actions of the current player, by their texts."""
         board, raw = self._board, self._raw
         return {board.move(raw, int(action)): int(action) for action in board.legal(raw)}
 
@@ -86,8 +86,8 @@ class BoardAECEnv(TwoSeatsEnv):
         return tuple(self._moves())
 
     def _play(self, seat: int, action: str) -> int | Ended:
-        words = {move.lower(): number for move, number in self._moves().items()}
-        number = words.get(action.strip().lower())
+        moves = {move.lower(): number for move, number in self._moves().items()}
+        number = moves.get(action.strip().lower())
         if number is None:
             return illegal(seat)
         self._raw.step(number)
@@ -98,10 +98,10 @@ class BoardAECEnv(TwoSeatsEnv):
 
 
 class BoardEnv(TextEnv):
-    """A board game of PettingZoo against an opponent that plays at random. Needs `boards`.
+    """A board game of PettingZoo against a random opponent. Requires the extra `boards`.
 
-    game: as of `BoardAECEnv`, whose observations, actions, rewards and outcomes these are.
-    seat: the agent's: "first", "second", or "random" in every episode.
+    game: as in `BoardAECEnv`, with its observations, actions, rewards and outcomes.
+    seat: the agent's seat: "first", "second", or "random" in every episode.
     """
 
     def __init__(self, game: str, seat: str = "first", render_mode: str | None = None) -> None:
@@ -138,12 +138,12 @@ class BoardEnv(TextEnv):
             self._match.step(pick(self.np_random, legal))
 
     def legal_actions(self) -> tuple[str, ...]:
-        """The agent's legal moves; nothing once the game is over."""
+        """The agent's legal moves; () after the end of the game."""
         return self._match.legal_actions()
 
 
 def illegal(seat: int) -> Ended:
-    """The end after an illegal move: it loses."""
+    """The end after an illegal move, which loses the game."""
     return (
         Ended((-1.0, 1.0), ("illegal", "win"))
         if seat == 0
@@ -152,12 +152,12 @@ def illegal(seat: int) -> Ended:
 
 
 def outcome(reward: float) -> str:
-    """The word for a reward at the end."""
+    """The outcome for a final reward."""
     return "win" if reward > 0 else "loss" if reward < 0 else "draw"
 
 
 def tictactoe_picture(raw: Raw) -> str:
-    """Three lines; a free cell shows its number."""
+    """Three lines; a free cell has its number."""
     cells = [str(i + 1) if mark == 0 else "XO"[mark - 1] for i, mark in enumerate(_by_row(raw))]
     return "\n".join(" ".join(cells[i : i + 3]) for i in (0, 3, 6))
 
@@ -201,13 +201,13 @@ def chess_picture(raw: Raw) -> str:
 
 
 def chess_legal(raw: Raw) -> Iterable[int]:
-    """The legal moves, as PettingZoo counts them."""
+    """The legal moves, in PettingZoo's numbering."""
     actions: list[int] = _chess_utils().legal_moves(raw.board)
     return actions
 
 
 def chess_move(raw: Raw, action: int) -> str:
-    """Long algebraic: from, to, and the piece that a pawn becomes: "e2e4", "e7e8q"."""
+    """Long algebraic notation: from, to, and the piece of a promotion: "e2e4", "e7e8q"."""
     player = raw.possible_agents.index(raw.agent_selection)
     return str(_chess_utils().action_to_move(raw.board, action, player).uci())
 
@@ -225,7 +225,7 @@ def go_picture(raw: Raw) -> str:
 
 
 def go_legal(raw: Raw) -> Iterable[int]:
-    """The points that may be played, and the pass."""
+    """The legal points, and the pass."""
     actions: Iterable[int] = raw.next_legal_moves
     return actions
 

@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from ludic_gym.adapters.extras import needed
-from ludic_gym.adapters.randomness import lent_generators, seeded_state
+from ludic_gym.adapters.packages import lent_generators, needed, seeded_state
 from ludic_gym.envs.core.base import Info, TextEnv, Turn, checked_choice, ending
 from ludic_gym.errors import ConfigError, NoOracle
 
@@ -22,7 +21,7 @@ MODES = ("strict", "raw")
 _TAGGED = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
 _ITEMS = re.compile(r"[\w\s\[\],'\"]{0,2000}")
 _ARITHMETIC = re.compile(r"(?!.*\*\s*\*)[\d\s()+*/.-]{0,200}", re.DOTALL)
-# These scorers evaluate an answer as Python: they get to see only what can do no harm.
+# These scorers evaluate answers as Python, so they get only harmless texts.
 GUARDS: Mapping[str, re.Pattern[str]] = {
     "binary_matrix": _ITEMS,
     "countdown": _ARITHMETIC,
@@ -34,16 +33,16 @@ GUARDS: Mapping[str, re.Pattern[str]] = {
 
 
 class ReasoningGymEnv(TextEnv):
-    """One puzzle of a data set of reasoning-gym, graded by its own scorer. Needs `adapters`.
+    """A puzzle from a data set of reasoning-gym with its own scorer. Requires `adapters`.
 
-    dataset: its name there, such as "chain_sum".
-    mode: "strict" pays 1 for a score of 1 and nothing else, "raw" the score itself, from 0 to 1.
+    dataset: its name in reasoning-gym, such as "chain_sum".
+    mode: "strict" pays 1 for a score of 1 and 0 for less, "raw" pays the score, from 0 to 1.
         Success is a score of 1 in both.
-    size, data_seed: how many puzzles there are, and which ones.
+    size, data_seed: number of puzzles, and the seed that generates them.
     config: settings of the data set: {"min_terms": 2}.
 
-    Observation: the question. Action: the answer, in tags or alone. The last info has "score",
-    "answer" and "truth". A puzzle is made when it is first asked for and kept: some take a second.
+    Observation: the question. Action: the answer, in tags or without. The last info has "score",
+    "answer" and "truth". A puzzle is generated at its first use, which may take a second, and kept.
     """
 
     def __init__(
@@ -60,7 +59,7 @@ class ReasoningGymEnv(TextEnv):
         self._set = (dataset, json.dumps(dict(config or {}), sort_keys=True), data_seed, size)
         self._dataset = dataset
         self.num_rows = size
-        # Said here, because no text that a player types may raise later.
+        # Errors are raised here, because `step` must accept any text.
         puzzles(*self._set)
 
     def _start(self, options: Mapping[str, Any]) -> tuple[str, Info]:
@@ -85,7 +84,7 @@ class ReasoningGymEnv(TextEnv):
         try:
             entry = puzzle(self._set, self._place)
             return min(max(float(puzzles(*self._set).score_answer(answer, entry)), 0.0), 1.0), ""
-        # The scorers trust the form of an answer, and break in as many ways as there are scorers.
+        # Scorers assume a well-formed answer, and raise any error for others.
         except Exception as error:
             return 0.0, repr(error)
 
@@ -93,24 +92,25 @@ class ReasoningGymEnv(TextEnv):
         return str(puzzle(self._set, self._place)["answer"])
 
     def oracle_action(self) -> str:
-        """The data set's own answer. Raises NoOracle when no question is open."""
+        """The data set's answer. Raises NoOracle when no question is open."""
         if not self._running:
             raise NoOracle(f"{self._dataset}: no question is open; call reset() first")
         return f"<answer>{self._truth()}</answer>"
 
 
 def answer_of(text: str) -> str:
-    """What tags after the last thought hold, else all of it; "" where tags differ."""
-    said = text.rpartition("</think>")[2]
-    tagged = {answer.strip("\n") for answer in _TAGGED.findall(said)} if "</answer>" in said else ()
+    """The content of the tags after the last thought, else all text; "" if tags differ."""
+    reply = text.rpartition("</think>")[2]
+    found = _TAGGED.findall(reply) if "</answer>" in reply else ()
+    tagged = {answer.strip("\n") for answer in found}
     if len(tagged) > 1:
         return ""
-    return next(iter(tagged), said.strip("\n"))
+    return next(iter(tagged), reply.strip("\n"))
 
 
 @lru_cache(maxsize=128)
 def puzzles(name: str, config: str, data_seed: int, size: int) -> Any:  # noqa: ANN401 (not typed)
-    """The data set itself. Raises ConfigError if it is not there or refuses its settings."""
+    """The data set. Raises ConfigError if it is unknown or rejects its settings."""
     package = needed("reasoning_gym", install="ludic-gym[adapters]")
     try:
         # Some data sets leave files open.
@@ -126,8 +126,8 @@ def puzzles(name: str, config: str, data_seed: int, size: int) -> Any:  # noqa: 
 
 @lru_cache(maxsize=4096)
 def puzzle(key: tuple[str, str, int, int], row: int) -> dict[str, Any]:
-    """One puzzle: "question", "answer" and what the scorer needs."""
-    # Some data sets draw from the global generators, which are not theirs.
+    """One puzzle: "question", "answer" and the fields for its scorer."""
+    # Some data sets draw from the global generators, which other code may have seeded.
     with lent_generators(seeded_state(row)):
         entry: dict[str, Any] = puzzles(*key)[row]
     return entry

@@ -1,4 +1,4 @@
-"""SkyRLGame: a Ludic environment in the form of SkyRL-Gym's text environments."""
+"""SkyRLGame: a Ludic environment with the interface of SkyRL-Gym's text environments."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import Any
 
 import gymnasium as gym
 
-from ludic_gym.adapters.extras import needed
+from ludic_gym.adapters.packages import needed
 from ludic_gym.errors import ConfigError
 from ludic_gym.types import Message
 
 
 class SkyRLGame:
-    """What SkyRL-Gym calls: `init`, `step` and `close`.
+    """The methods that SkyRL-Gym calls: `init`, `step` and `close`.
 
-    extras: the row of the training data: "env_id", and "kwargs", "seed" and "row" where they are
-        not to be left to `gymnasium.make` and chance; "max_turns", after which a game is over.
+    extras: a row of the training data: "env_id", and optionally "kwargs", "seed", "row", and
+        "max_turns", after which a game ends.
     Raises ConfigError without an "env_id".
     """
 
@@ -32,9 +32,9 @@ class SkyRLGame:
         self._success = 0.0
 
     def init(self, prompt: Sequence[Message]) -> tuple[list[Message], dict[str, Any]]:
-        """Start an episode: the messages that the model sees first, and the environment's info.
+        """Start an episode: the first messages for the model, and the environment's info.
 
-        prompt: messages of the training data, in front of the environment's own.
+        prompt: messages of the training data, placed before the environment's.
         """
         options = None if self._row is None else {"row": self._row}
         observation, info = self._env.reset(seed=self._seed, options=options)
@@ -48,9 +48,9 @@ class SkyRLGame:
         self.turns += 1
         done = terminated or truncated or self.turns >= self.max_turns
         self._success = float(info.get("success", False))
-        said: list[Message] = [] if done else [{"role": "user", "content": observation}]
+        messages: list[Message] = [] if done else [{"role": "user", "content": observation}]
         return {
-            "observations": said,
+            "observations": messages,
             "reward": float(reward),
             "done": done,
             "metadata": dict(info),
@@ -69,7 +69,7 @@ class SkyRLGame:
 def skyrl_env(env_config: object = None, extras: Mapping[str, Any] | None = None) -> Any:  # noqa: ANN401
     """A `SkyRLGame` that is a `skyrl_gym.envs.base_text_env.BaseTextEnv` too.
 
-    Make it known with
+    Register it with
     `skyrl_gym.register("ludic", entry_point="ludic_gym.adapters.skyrl_environment:skyrl_env")`.
     Raises ConfigError without the package skyrl-gym.
     """

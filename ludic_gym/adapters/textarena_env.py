@@ -18,15 +18,15 @@ PROMPT = (
 
 
 class TextArenaEnv(TextEnv):
-    """A one-player game of TextArena. Needs the extra `adapters`.
+    """A one-player game of TextArena. Requires the extra `adapters`.
 
-    game: its name there, such as "Mastermind-v0", variants included.
+    game: its name in TextArena, such as "Mastermind-v0", variants included.
 
-    Observation: what the game said since the last turn, the rules at first. Action: a move as the
-    rules ask for it; brackets may be left out where TextArena adds them. Only the end pays: the
-    game's own reward, from -1 to 1. Success is a reward of 1. The last info has "outcome": "win",
-    "loss", "illegal" (it ended with an invalid move) or "broken" (the game could not take a move,
-    which earns -1; "game_error" says what it raised).
+    Observation: the game's messages since the last turn, at first the rules. Action: a move in the
+    format of the rules; brackets may be omitted where TextArena adds them. The reward is the game's
+    own at its end, from -1 to 1, else 0. Success is a reward of 1. The last info has "outcome":
+    "win", "loss", "illegal" (it ended with an invalid move) or "broken" (the game raised an error,
+    which is in "game_error"; the reward is -1).
     """
 
     def __init__(self, game: str, render_mode: str | None = None) -> None:
@@ -52,10 +52,10 @@ class TextArenaEnv(TextEnv):
 
 
 class TextArenaAECEnv(TwoSeatsEnv):
-    """A two-player game of TextArena for PettingZoo. Needs the extra `adapters`.
+    """A two-player game of TextArena for PettingZoo. Requires the extra `adapters`.
 
-    Observations, actions, rewards and the infos at the end are those of `TextArenaEnv`, of each
-    player. A game that cannot take a move costs who made it 1.
+    Observations, actions, rewards and last infos are as in `TextArenaEnv`, for each player. If the
+    game raises an error, the player of the move gets -1.
     """
 
     def __init__(self, game: str, render_mode: str | None = None) -> None:
@@ -71,7 +71,7 @@ class TextArenaAECEnv(TwoSeatsEnv):
     def _prompt(self, seat: int) -> str:
         return PROMPT
 
-    def _told(self, seat: int) -> str:
+    def _view(self, seat: int) -> str:
         return self._match.read(seat)
 
     def _play(self, seat: int, action: str) -> int | Ended:
@@ -87,7 +87,7 @@ class TextArenaAECEnv(TwoSeatsEnv):
 
 
 def outcome_of(match: Match, player: int, reward: float) -> str:
-    """The word for how a match ended for a player."""
+    """The outcome of a match for a player."""
     if match.broken:
         return "broken"
     if match.made_invalid_move(player) and reward <= 0.0:

@@ -1,4 +1,4 @@
-"""A match of TextArena (Guertler et al. 2025, arXiv:2504.11442), with generators of its own."""
+"""Match: a game of TextArena (Guertler et al. 2025, arXiv:2504.11442) with its own generators."""
 
 from __future__ import annotations
 
@@ -7,23 +7,22 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from ludic_gym.adapters.extras import needed
-from ludic_gym.adapters.randomness import State, lent_generators, seeded_state
+from ludic_gym.adapters.packages import State, lent_generators, needed, seeded_state
 from ludic_gym.errors import ConfigError
 
-# TextArena's own longest observations, which repeat all that was said, would not fit.
+# Observations of TextArena repeat all earlier messages, and would exceed the space.
 LONGEST = 2**16
 
 
 @dataclass(slots=True)
 class Match:
-    """One game from its start to its end; it is made anew for every episode.
+    """One game from its start to its end, made again for every episode.
 
-    TextArena draws from the global random generators and keeps on growing where a game is used
-    again: here every match has its own generators' state and its own objects.
+    TextArena draws from the global random generators, and a game that is used again grows in
+    memory. So every match has its own state of the generators, and its own objects.
 
-    unread: per player, the messages since that player's last turn.
-    broken: what the game raised, if it did; it is over then.
+    unread: the messages since each player's last turn.
+    broken: the error that the game raised, "" for none; it ends the game.
     """
 
     game: str
@@ -36,12 +35,12 @@ class Match:
 
     @property
     def mover(self) -> int:
-        """Whose turn it is."""
+        """The player whose turn it is."""
         player: int = self.env.state.current_player_id
         return player
 
     def start(self, seed: int) -> None:
-        """Set the game up. Raises ConfigError if it cannot be."""
+        """Set the game up. Raises ConfigError if that fails."""
         self.unread = [""] * self.players
         problem = self._run(lambda: self._set_up(seed))
         if problem:
@@ -49,23 +48,23 @@ class Match:
         self._collect()
 
     def play(self, action: str) -> None:
-        """The mover's action; a game that raises is over and `broken`."""
+        """Play the mover's action; an error of the game ends it as `broken`."""
         self.broken = self._run(lambda: self._step(action))
         self.over = self.over or bool(self.broken)
         self._collect()
 
     def read(self, player: int) -> str:
-        """What was said to the player since the last reading."""
+        """The messages to the player since the last call."""
         text, self.unread[player] = self.unread[player].strip("\n"), ""
         return text[-LONGEST:]
 
     def rewards(self) -> dict[int, float]:
-        """Each player's reward, 0 where the game names none."""
+        """Each player's reward, 0 if the game has none."""
         named = self.env.state.rewards or {}
         return {player: float(named.get(player, 0.0)) for player in range(self.players)}
 
     def made_invalid_move(self, player: int) -> bool:
-        """Whether the game ended because of the player's invalid move."""
+        """True if the game ended by an invalid move of the player."""
         info = self.env.state.game_info.get(player, {})
         return bool(info.get("invalid_move", False))
 
@@ -79,12 +78,12 @@ class Match:
         self.over, _ = self.env.step(action)
 
     def _run(self, call: Callable[[], None]) -> str:
-        """What the call raises, "" for nothing; in the match's own generators."""
+        """Call with the match's own generators; the error as text, "" for none."""
         with lent_generators(self.state) as left:
             try:
                 call()
                 problem = ""
-            # Games trust the form of what is typed, and break in as many ways as there are games.
+            # Games assume well-formed moves, and raise any error for others.
             except Exception as error:
                 problem = f"{type(error).__name__}: {error}"
         self.state = left[0]
@@ -92,8 +91,8 @@ class Match:
 
     def _collect(self) -> None:
         for player in range(self.players):
-            said = self.env.state.observations.get(player, [])
-            self.unread[player] += "".join(f"{message}\n" for _, message, _ in said)
+            received = self.env.state.observations.get(player, [])
+            self.unread[player] += "".join(f"{message}\n" for _, message, _ in received)
             self.env.state.observations[player] = []
 
 
@@ -110,17 +109,17 @@ def known_game(game: str) -> Any:  # noqa: ANN401 (not typed)
     with contextlib.suppress(KeyError):
         return registry[game]
     near = sorted(name for name in registry if name.partition("-")[0] == game.partition("-")[0])
-    raise ConfigError(f"TextArena has no game {game!r}; near to it: {', '.join(near) or 'none'}")
+    raise ConfigError(f"TextArena has no game {game!r}; similar: {', '.join(near) or 'none'}")
 
 
 def bare_game(game: str) -> Any:  # noqa: ANN401 (not typed)
-    """A new game without TextArena's wrappers, whose observations grow without end."""
+    """A new game without TextArena's wrappers, whose observations grow without bound."""
     spec = known_game(game)
     module, _, name = spec.entry_point.partition(":")
     return getattr(needed(module, install="ludic-gym[adapters]"), name)(**spec.kwargs)
 
 
 def takes_brackets(game: str) -> bool:
-    """Whether TextArena puts an action in brackets for a player who forgets them."""
+    """True if TextArena adds missing brackets to actions."""
     wrappers = known_game(game).default_wrappers or []
     return any(wrapper.__name__ == "ActionFormattingWrapper" for wrapper in wrappers)

@@ -1,4 +1,4 @@
-"""TRLEnvironment: a Ludic environment as TRL's `GRPOTrainer(environment_factory=...)` takes it."""
+"""TRLEnvironment: a Ludic environment for TRL's `GRPOTrainer(environment_factory=...)`."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ OVER = "The game is over. There is nothing more to play."
 
 
 class TRLEnvironment:
-    """One environment that TRL resets for every rollout, and plays through the tool `play`.
+    """An environment that TRL resets for every rollout, and plays through the tool `play`.
 
-    A row of the training data may hold "seed" and "row", which choose the episode: the rollouts of
-    a group come from one row, so they play the same one. The other columns are not read.
+    A row of the training data may have "seed" and "row", which select the episode. The rollouts of
+    a group have one row, and so the same episode. Other columns are ignored.
     """
 
-    # TRL offers every public method but `reset` and `get_reward` to the model as a tool.
+    # TRL offers every public method except `reset` and `get_reward` to the model as a tool.
 
     def __init__(self, env_id: str, **kwargs: Any) -> None:  # noqa: ANN401 (as gymnasium.make)
         self._env = gym.make(env_id, **kwargs)
@@ -53,7 +53,7 @@ class TRLEnvironment:
 
 
 def trl_environment(env_id: str, **kwargs: Any) -> Callable[[], TRLEnvironment]:  # noqa: ANN401
-    """What TRL calls for a new environment: `environment_factory=trl_environment("ludic/...")`.
+    """A factory for TRL: `environment_factory=trl_environment("ludic/...")`.
 
     env_id, kwargs: arguments of `gymnasium.make`.
     """

@@ -1,4 +1,4 @@
-"""TwoSeatsEnv: a game of another package for two agents in turn, as a PettingZoo AEC env."""
+"""TwoSeatsEnv: a two-player game of another package as a PettingZoo AEC env."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from ludic_gym.spaces import TextObservation
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a game ended: each seat's reward, and the word for it, such as "win"."""
+    """End of a game: each seat's reward and outcome, such as "win"."""
 
     rewards: tuple[float, float]
     outcomes: tuple[str, str]
 
 
 class TwoSeatsEnv(SeatsAECEnv, ABC):
-    """The agents `player_0` and `player_1` act in the order that the game says.
+    """Base class of games in which `player_0` and `player_1` act in the game's order.
 
     An agent's info has "system_prompt" until its first action, and at the end "success",
-    "outcome" and the reward's component. Only the end pays.
+    "outcome" and the reward's component. Rewards are 0 before the end.
     """
 
     def __init__(self, name: str, render_mode: str | None) -> None:
@@ -32,22 +32,22 @@ class TwoSeatsEnv(SeatsAECEnv, ABC):
 
     @abstractmethod
     def _begin(self, seed: int) -> int:
-        """Set up a new game; the seat that moves first."""
+        """Set up a new game; return the first seat to move."""
 
     @abstractmethod
     def _play(self, seat: int, action: str) -> int | Ended:
-        """Play for a seat; the seat that moves next, or how the game ended."""
+        """Play for a seat; return the next seat to move, or the end of the game."""
 
     @abstractmethod
-    def _told(self, seat: int) -> str:
-        """What a seat is shown as its turn begins, or as the game ends; read once each time."""
+    def _view(self, seat: int) -> str:
+        """The observation of a seat at the start of its turn or at the end; called once each."""
 
     @abstractmethod
     def _prompt(self, seat: int) -> str:
         """The rules and the reply format."""
 
     def _legal(self) -> tuple[str, ...]:
-        """The moves that are legal now; none at all where that is not known."""
+        """The legal moves; () if they are unknown."""
         return ()
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
@@ -58,14 +58,14 @@ class TwoSeatsEnv(SeatsAECEnv, ABC):
         self._turn_to(mover)
 
     def observe(self, agent: str) -> str:
-        """What the agent was last shown. Raises EpisodeOver before the first reset."""
+        """The agent's last observation. Raises EpisodeOver before the first reset."""
         self.check_open()
         return TextObservation(self._seen[agent])
 
     def step(self, action: str | None) -> None:
-        """Play for the selected agent; `None` retires it once the game is over.
+        """Play for the selected agent; `None` removes it after the end of the game.
 
-        Raises EpisodeOver when no game is running or the agent's is over, EnvError for an action
+        Raises EpisodeOver when no game is running or the agent's has ended, EnvError for an action
         that is no text.
         """
         self.check_open()
@@ -79,12 +79,12 @@ class TwoSeatsEnv(SeatsAECEnv, ABC):
         return self._end(after, agent) if isinstance(after, Ended) else self._turn_to(after)
 
     def legal_actions(self) -> tuple[str, ...]:
-        """What the selected agent may do now; nothing where that is not known, or it is over."""
+        """The selected agent's legal moves; () if they are unknown, or after the end."""
         return self._legal() if self._is_running() else ()
 
     def _turn_to(self, seat: int) -> None:
         self.agent_selection = PLAYERS[seat]
-        self._seen[PLAYERS[seat]] = self._told(seat)
+        self._seen[PLAYERS[seat]] = self._view(seat)
 
     def _end(self, ended: Ended, mover: str) -> None:
         for seat, agent in enumerate(PLAYERS):
@@ -93,5 +93,5 @@ class TwoSeatsEnv(SeatsAECEnv, ABC):
             self.infos[agent] = {**self.infos[agent], **final, "outcome": outcome}
             self.rewards[agent] = self._cumulative_rewards[agent] = reward
             self.terminations[agent] = True
-            self._seen[agent] = self._told(seat)
+            self._seen[agent] = self._view(seat)
         self.agent_selection = other(mover)

@@ -1,1 +1,1 @@
-"""Benchmarks: tasks are played, counted with intervals, kept line by line, and compared."""
+"""Benchmarks: play tasks, count successes with intervals, keep transcripts, compare runs."""

@@ -1,4 +1,4 @@
-"""Two runs on the same tasks: how much better is the second, and could that be chance?"""
+"""Comparison of two runs on the same tasks: difference, interval and p-value."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ Measure = Literal["success", "reward"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """The second run beside the first, on the tasks that both finished.
+    """The second run compared with the first, on the tasks that both finished.
 
-    tasks: how many these are; first, second: their means, every task counting alike.
+    tasks: number of these; first, second: means over tasks, each task with equal weight.
     difference: second - first; interval: 95%, from resampling tasks; None for a single task.
-    p_value: two-sided, of the sign-flip test; how likely a difference of this size or more is if
-        each task's two results could as well be exchanged.
+    p_value: two-sided, of the sign-flip test: the probability of a difference of this size or more
+        if each task's two results were exchangeable.
     """
 
     tasks: int
@@ -42,7 +42,7 @@ class Comparison:
 def compare(
     first: Sequence[Score], second: Sequence[Score], *, measure: Measure = "success", seed: int = 0
 ) -> Comparison:
-    """The runs compared task by task, a task being known by its seed; samples are averaged.
+    """Compare the runs task by task. Equal seeds mean equal tasks; samples are averaged.
 
     Raises ConfigError if they have no task in common.
     """
@@ -71,10 +71,10 @@ def _task_means(scores: Sequence[Score], measure: Measure) -> Mapping[int, float
 
 
 def sign_flip_p_value(differences: Sequence[float], *, seed: int = 0) -> float:
-    """How likely a sum at least as far from 0 is if every sign were a coin's (Fisher 1935).
+    """Probability of a sum at least as far from 0 under random signs (Fisher 1935).
 
-    Exact for differences of one size, as successes of single samples have (McNemar's test), and
-    for up to 16 that are not 0; else from 65,536 random flips, counting the one that was seen
+    Exact for differences of one size, such as successes of single samples (McNemar's test), and for
+    up to 16 differences other than 0. Otherwise from 65,536 random flips, the observed one included
     (Phipson and Smyth 2010, arXiv:1603.05766). 1 if all are 0.
     """
     sizes = np.abs([d for d in differences if d != 0.0])
@@ -82,16 +82,17 @@ def sign_flip_p_value(differences: Sequence[float], *, seed: int = 0) -> float:
         return 1.0
     if np.ptp(sizes) == 0.0:
         return _binomial_p_value(sum(d > 0 for d in differences), len(sizes))
-    # Sums of the same numbers in another order differ by rounding: those count as equal.
+    # Sums of the same numbers in another order differ by rounding, and must count as equal.
     least = abs(sum(differences)) - 1e-9 * sizes.sum()
     if len(sizes) <= EXACT_UP_TO:
+        # Row i holds the bits of i as signs: all 2^n assignments.
         signs = 1 - 2 * ((np.arange(1 << len(sizes))[:, None] >> np.arange(len(sizes))) & 1)
         return float(np.mean(np.abs(signs @ sizes) >= least))
     return (1 + _as_far(sizes, least, np.random.default_rng(seed))) / (1 + FLIPS)
 
 
 def _as_far(sizes: np.ndarray, least: float, rng: np.random.Generator) -> int:
-    """How many of the random flips are at least as far out; in pieces, to bound the memory."""
+    """Number of random flips that are at least as far from 0; in pieces, to bound the memory."""
     piece = max(1, 4_000_000 // len(sizes))
     count = 0
     for start in range(0, FLIPS, piece):
@@ -101,7 +102,7 @@ def _as_far(sizes: np.ndarray, least: float, rng: np.random.Generator) -> int:
 
 
 def _binomial_p_value(heads: int, tosses: int) -> float:
-    """Two-sided, of a fair coin."""
+    """Two-sided p-value of a fair coin."""
     most = max(heads, tosses - heads)
     tail = sum(math.comb(tosses, k) for k in range(most, tosses + 1))
     return float(min(1.0, 2 * tail / 2**tosses))

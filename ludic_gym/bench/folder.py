@@ -1,13 +1,14 @@
-"""A benchmark's folder: what was asked for, every episode, and what they came to.
+"""The folder of a benchmark: its request, every episode, and the results.
 
-bench.json says what was asked for, before anything is played; the same request goes on where the
-folder stops. ENV.jsonl has a line per episode, results.json what they came to, times.jsonl how
-long they took: time apart, equal requests to a deterministic policy fill equal files.
+bench.json holds the request, before anything is played; an equal request continues where the folder
+ends. ENV.jsonl has a line per episode, results.json the results, times.jsonl the durations. Except
+for times.jsonl, equal requests with a deterministic policy write equal files.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -25,9 +26,9 @@ JSON = Any
 
 @contextmanager
 def open_folder(folder: Path, request: Mapping[str, JSON]) -> Iterator[bool]:
-    """Claim the folder for this request while the context lasts; yields whether it goes on.
+    """Claim the folder for this request while the context lasts; yield True for a known request.
 
-    Raises ConfigError if the folder holds another request, naming what differs, or if another
+    Raises ConfigError if the folder holds another request, naming the differences, or if another
     process plays into it.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -41,18 +42,17 @@ def open_folder(folder: Path, request: Mapping[str, JSON]) -> Iterator[bool]:
 
 
 def read_request(folder: Path) -> Mapping[str, JSON]:
-    """What the folder was asked for. Raises ConfigError if it is no folder of `ludic bench`."""
+    """The request of the folder. Raises ConfigError if it is no folder of `ludic bench`."""
     path = folder / REQUEST
     if not path.exists():
-        raise ConfigError(f"{folder} holds no {REQUEST}; name what `ludic bench --out` was given")
+        raise ConfigError(f"{folder} holds no {REQUEST}; name a folder of `ludic bench --out`")
     try:
-        said = json.loads(path.read_text())
-        schema = (said.pop("schema"), said.pop("version"))
+        request: dict[str, JSON] = json.loads(path.read_text())
+        schema = (request.pop("schema"), request.pop("version"))
     except (ValueError, KeyError, AttributeError) as error:
         raise DataError(f"{path} is no request of `ludic bench`: {error!r}") from error
     if schema != (SCHEMA, VERSION):
         raise DataError(f"{path} has the schema {schema}; this code reads {(SCHEMA, VERSION)}")
-    request: Mapping[str, JSON] = said
     return request
 
 
@@ -62,23 +62,24 @@ def transcript_path(folder: Path, env_id: str) -> Path:
 
 
 def write_results(folder: Path, results: Mapping[str, BenchResult]) -> None:
-    """Write what the episodes came to, per env; nan is null."""
+    """Write the results per env; nan is null."""
     write_json(folder / RESULTS, {env_id: asdict(result) for env_id, result in results.items()})
 
 
 def write_json(path: Path, value: JSON) -> None:
     """Write the file whole or not at all."""
     new = path.with_suffix(".new")
-    new.write_text(json.dumps(_finite(value), indent=1, sort_keys=True) + "\n")
+    new.write_text(json.dumps(finite(value), indent=1, sort_keys=True) + "\n")
     os.replace(new, path)
 
 
-def _finite(value: JSON) -> JSON:
-    if isinstance(value, float) and value != value:
-        return None
+def finite(value: JSON) -> JSON:
+    """The value with None for nan and infinities, which are no JSON."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {key: _finite(item) for key, item in value.items()}
-    return [_finite(item) for item in value] if isinstance(value, (list, tuple)) else value
+        return {key: finite(item) for key, item in value.items()}
+    return [finite(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def _refuse_another(folder: Path, request: Mapping[str, JSON]) -> None:
@@ -91,9 +92,10 @@ def _refuse_another(folder: Path, request: Mapping[str, JSON]) -> None:
 
 @contextmanager
 def _claimed(folder: Path) -> Iterator[None]:
-    # Not on Windows, where all but folders works.
+    # Windows has no fcntl: there, benchmarks work without --out.
     import fcntl
 
+    # The kernel releases this lock with the process, also after a kill; a lock file would stay.
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

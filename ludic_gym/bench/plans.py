@@ -1,4 +1,4 @@
-"""What each environment of a benchmark plays: its own tasks, or decisions that were recorded."""
+"""Plans: the tasks of each environment of a benchmark, or recorded decisions to score again."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from ludic_gym.types import Env, Policy, Rollout, Sampling
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnvPlan:
-    """What one env plays.
+    """The jobs of one env.
 
-    jobs: a new iterator over the same jobs at every call. count: how many they are.
-    kwargs: what the env is made with.
+    jobs: returns a new iterator over the same jobs at every call. count: their number.
+    kwargs: arguments of the env.
     """
 
     jobs: Callable[[], Iterator[Job]]
@@ -31,14 +31,14 @@ class EnvPlan:
     kwargs: Mapping[str, Any]
 
 
-def named_envs(words: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
-    """The ids among the words, and those of the suites among them, each once.
+def named_envs(names: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
+    """The named ids and the ids of the named suites, each once, with their kwargs.
 
-    Each has the kwargs that its suite names, a real split; an id that is named alone has none.
+    A suite names a real split for its data sets; an id that is named directly has no kwargs.
     """
     named: dict[str, Mapping[str, Any]] = {}
-    for word in words:
-        named.update(bench_kwargs(word) if word in SUITES else {word: {}})
+    for name in names:
+        named.update(bench_kwargs(name) if name in SUITES else {name: {}})
     return named
 
 
@@ -66,14 +66,14 @@ def env_plan(
 
 
 def rescoring_plans(folder: Path, kwargs: Mapping[str, Any]) -> dict[str, EnvPlan]:
-    """The decisions of a benchmark's folder, to be made again in its envs with these kwargs too.
+    """Plans that repeat the decisions of a benchmark's folder in its envs with these kwargs too.
 
-    Episodes that failed are left out; one whose observations are no longer the recorded ones fails.
+    Failed episodes are left out. An episode fails if its observations differ from the record.
     """
     envs = read_request(folder)["envs"]
     return {
-        env_id: _rescoring_plan(transcript_path(folder, env_id), said["kwargs"], kwargs)
-        for env_id, said in envs.items()
+        env_id: _rescoring_plan(transcript_path(folder, env_id), env["kwargs"], kwargs)
+        for env_id, env in envs.items()
     }
 
 

@@ -1,4 +1,4 @@
-"""Policies by name: what `--policy` and `--against` take."""
+"""Policies by name, for `--policy` and `--against`."""
 
 from __future__ import annotations
 
@@ -6,22 +6,24 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
-from ludic_gym.clients.openai import OpenAIChatClient
-from ludic_gym.clients.transport import Usage
 from ludic_gym.errors import ConfigError
 from ludic_gym.plugins import find_plugins, imported, load_plugin
 from ludic_gym.policies.chat import ChatPolicy
 from ludic_gym.policies.reference import OraclePolicy, RandomPolicy
 from ludic_gym.types import Env, MakePolicy, Policy
 
+if TYPE_CHECKING:
+    from ludic_gym.clients.openai import OpenAIChatClient
+    from ludic_gym.clients.transport import Usage
+
 REFERENCE_POLICIES: dict[str, MakePolicy] = {"oracle": OraclePolicy, "random": RandomPolicy}
 
 
 @dataclass(frozen=True, slots=True)
 class ServedPolicy:
-    """Builds policies that ask a server, and knows what they have asked for so far."""
+    """Builds policies that use a server, and counts their requests and tokens."""
 
     client: OpenAIChatClient
 
@@ -37,18 +39,21 @@ class ServedPolicy:
 
 @asynccontextmanager
 async def open_policy(spec: str, model: str | None = None) -> AsyncIterator[MakePolicy]:
-    """What builds the policy, for as long as the context lasts.
+    """A function that builds the policy, usable while the context lasts.
 
     spec: "oracle", "random", the http(s) address of an OpenAI-style server, a run folder, or
         "module:function", a function that takes the env and returns a policy; the module may lie
         in the current folder.
-    model: the name the server gives its model; None asks the server.
-    Raises ConfigError for anything else, and for a run without what it takes to load it.
+    model: the server's name for its model; None uses the only one it has.
+    Raises ConfigError for any other text, and for a run folder that cannot be loaded.
     """
     if spec in REFERENCE_POLICIES:
         yield REFERENCE_POLICIES[spec]
     elif spec.startswith(("http://", "https://")):
-        # No token ids are asked for: any OpenAI-style server will do, vLLM's included.
+        # Imported here: most policies send no requests.
+        from ludic_gym.clients.openai import OpenAIChatClient
+
+        # No token ids are requested: any OpenAI-style server will do, vLLM's included.
         async with OpenAIChatClient(spec, model=model) as client:
             yield ServedPolicy(client)
     elif ":" in spec and not Path(spec).exists():
@@ -67,7 +72,7 @@ def policy_from_function(spec: str) -> MakePolicy:
 
 
 def policy_from_path(spec: str) -> MakePolicy:
-    """What builds the policy that a run folder holds."""
+    """A function that builds the policy of a run folder."""
     if not Path(spec).exists():
         raise ConfigError(
             f"policy {spec!r} is neither {', '.join(REFERENCE_POLICIES)}, an http(s) address, "

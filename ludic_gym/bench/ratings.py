@@ -1,4 +1,4 @@
-"""Ratings from games: who is how strong, on Elo's scale."""
+"""Ratings of players from their games, on Elo's scale."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MOST_STEPS = 100
 
 
 class Game(NamedTuple):
-    """One game: `result` is what the first player got of it, 1 for a win, 0.5 for a draw."""
+    """One game. result: the first player's points, 1 for a win, 0.5 for a draw."""
 
     first: str
     second: str
@@ -38,8 +38,8 @@ class Rating:
 def bradley_terry(games: Sequence[Game], *, prior: float = 1.0) -> tuple[Rating, ...]:
     """The players' ratings, the strongest first (Bradley and Terry 1952, Biometrika 39, 324-345).
 
-    A draw counts as half a win for both. prior: every player is given this many draws against a
-    player of rating 0, without which one who always won would be rated infinitely high.
+    A draw counts as half a win for both. prior: every player gets this many draws against a player
+    of rating 0. Without it, a player who always won would have an infinite rating.
     The intervals are normal, 95%, from the curvature of the likelihood.
     Raises ConfigError for fewer than two players, a player against itself, or a result outside
     [0, 1].
@@ -72,7 +72,7 @@ def bradley_terry(games: Sequence[Game], *, prior: float = 1.0) -> tuple[Rating,
 
 
 def _points(games: Sequence[Game], players: Sequence[str]) -> np.ndarray:
-    """[P, P]: the points that the row's player took from the column's."""
+    """Points of the row's player against the column's, [P, P]."""
     where = {player: i for i, player in enumerate(players)}
     points = np.zeros((len(players), len(players)))
     for game in games:
@@ -94,7 +94,7 @@ def _fitted(points: np.ndarray, prior: float) -> tuple[np.ndarray, np.ndarray]:
             np.diag(weights.sum(axis=1) + prior * against_prior * (1 - against_prior)) - weights
         )
         step = np.linalg.solve(curvature, slope)
-        # A step of more than a nat may overshoot where the likelihood is flat.
+        # Far from the maximum the likelihood is flat and Newton's step too long: cut it to a nat.
         strengths = strengths + step / max(1.0, float(np.abs(step).max()))
         if np.abs(step).max() < 1e-10:
             break

@@ -1,4 +1,4 @@
-"""Transcripts of benchmarks: lines that `ludic_gym.records.read_episodes` reads, and a score."""
+"""Transcripts of benchmarks: the lines of `ludic_gym.records`, each with a score."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ from ludic_gym.types import Episode
 def open_transcripts(path: Path, *, policy: str) -> Iterator[Callable[[Episode], None]]:
     """A function that appends an episode to the file, at once, as one line.
 
-    policy: how the policy is written on the command line.
-    A file into which nothing was written is removed again.
+    policy: its name on the command line. An empty file is removed at the end.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a", encoding="ascii") as file:
@@ -40,15 +39,15 @@ def open_transcripts(path: Path, *, policy: str) -> Iterator[Callable[[Episode],
 
 
 def bench_record(episode: Episode, *, policy: str) -> dict[str, Any]:
-    """The episode's own record, with who played it, with which Ludic, and what it came to."""
+    """The record of the episode, with the policy, the version of Ludic, and the score."""
     about = {"ludic": ludic_version(), "policy": policy, "score": asdict(score(episode))}
     return {**episode_to_json(episode), **about}
 
 
 def read_scores(path: Path) -> Iterator[Score]:
-    """What the episodes of the file came to, one line at a time; nothing where there is no file.
+    """The scores in the file, one line at a time; none if there is no file.
 
-    Raises DataError, with the number of the line, for one that is no record of a benchmark.
+    Raises DataError, with its number, for a line that is no record of a benchmark.
     """
     if not path.exists():
         return
@@ -63,9 +62,9 @@ def read_scores(path: Path) -> Iterator[Score]:
 
 
 def keep_finished(path: Path) -> None:
-    """Take out of the file what is to be played again: failed episodes, and a line cut by a crash.
+    """Remove episodes to be played again: failed ones, and a line that was cut by a crash.
 
-    Only the last line can be cut, and it has no line end. Nothing happens where there is no file.
+    Only the last line can be cut, and then it has no line end. A missing file stays missing.
     """
     if path.exists():
         _rewrite(path, lambda lines: (line for line in lines if _is_finished(line)))
@@ -75,6 +74,7 @@ def put_in_order(path: Path) -> None:
     """Sort the file's episodes by index: equal runs then have equal files."""
     if not path.exists():
         return
+    # Only the positions of the lines are kept in memory: transcripts may be long.
     places = []
     with path.open("rb") as file:
         start = 0
@@ -95,7 +95,7 @@ def _is_finished(line: bytes) -> bool:
 
 
 def _rewrite(path: Path, change: Callable[[Iterator[bytes]], Iterator[bytes]]) -> None:
-    """Replace the file by what becomes of its lines, whole or not at all."""
+    """Replace the file by its changed lines, atomically."""
     new = path.with_suffix(".new")
     with path.open("rb") as old, new.open("wb") as file:
         file.writelines(change(iter(old)))

@@ -1,75 +1,25 @@
-"""How a benchmark looks in a terminal: a progress bar while it runs, a table after it."""
+"""Texts for the terminal: the cells of the result table, and the lines below it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    Task,
-    TextColumn,
-    TimeRemainingColumn,
-)
-from rich.table import Table
-from rich.text import Text
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from envs_registry.catalog import CATALOG
 from ludic_gym.bench.result import BenchResult
 from ludic_gym.bench.statistics import Interval
-from ludic_gym.bench.tally import Tally
-from ludic_gym.clients.transport import Usage
-from ludic_gym.types import Episode
+
+if TYPE_CHECKING:
+    from ludic_gym.clients.transport import Usage
 
 MAX_REASONS = 10
 MAX_INDICES = 5
-
-
-class RateColumn(ProgressColumn):
-    """Episodes per second."""
-
-    def render(self, task: Task) -> Text:
-        """The rate of late, worked out only when the bar is drawn."""
-        return Text(f"{task.finished_speed or task.speed or 0.0:,.0f}/s")
-
-
-@contextmanager
-def bench_progress(
-    label: str, tally: Tally, *, total: int, done: int = 0, spent: Callable[[], str] = str
-) -> Iterator[Callable[[Episode], None]]:
-    """A function to call with every finished episode, behind a bar on stderr.
-
-    tally: where the success rate is read. done: episodes that need not be played again.
-    spent: tells tokens and cost so far.
-    """
-    bar = Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        RateColumn(),
-        TimeRemainingColumn(),
-        TextColumn("success {task.fields[success]} {task.fields[spent]}", markup=False),
-        console=Console(stderr=True),
-    )
-    with bar:
-        row = bar.add_task(label, total=total, completed=done, success="-", spent="")
-
-        def show(episode: Episode | None, advance: int = 1) -> None:
-            rate = _percent(tally.success_rate)
-            bar.update(row, advance=advance, success=rate, spent=spent())
-
-        show(None, 0)
-
-        yield show
+HEADINGS = ("env", "successes", "rate", "95%", "reward", "95%", "random")
 
 
 def spent_words(usage: Usage, price: tuple[float, float] | None) -> str:
-    """The tokens that a server has counted, and what they cost.
+    """The tokens that a server has counted, and their cost.
 
     price: of a million tokens of prompts, and of completions.
     """
@@ -80,34 +30,27 @@ def spent_words(usage: Usage, price: tuple[float, float] | None) -> str:
     return f"{tokens}, cost {cost:.2f}"
 
 
-def result_table(results: Mapping[str, BenchResult], *, policy: str) -> Table:
-    """One line per env; 80 columns hold the names of the catalogue."""
-    table = Table(
-        title=Text(f"policy: {policy}"), title_justify="left", box=None, padding=(0, 1, 0, 0)
-    )
-    table.add_column("env", overflow="fold")
+def result_table(results: Mapping[str, BenchResult]) -> list[tuple[str, ...]]:
+    """The headings, then a row per env; with a column of failures if there are any."""
     failed = any(result.errors for result in results.values())
-    for heading in ("successes", "rate", "95%", "reward", "95%", "random", *["failed"] * failed):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for label, result in results.items():
-        words = (*cells(result), random_cell(label), str(len(result.errors)))
-        table.add_row(
-            Text(label + sample_mark(result)), *map(Text, words[: len(table.columns) - 1])
-        )
-    return table
+    rows = [
+        (label + sample_mark(result), *cells(result), random_cell(label), str(len(result.errors)))
+        for label, result in results.items()
+    ]
+    return [row if failed else row[:-1] for row in [(*HEADINGS, "failed"), *rows]]
 
 
 def sample_mark(result: BenchResult) -> str:
-    """What tells a score on the bundled sample from one on the data set itself."""
+    """A mark for scores on the bundled sample, which is not the data set itself."""
     return " (sample)" if "sample@" in result.data else ""
 
 
 def cells(result: BenchResult) -> tuple[str, ...]:
-    """The table's words for a result; "-" where nothing was measured."""
+    """The cells of a result; "-" where nothing was measured."""
     measured = result.episodes > 0
     return (
         f"{result.successes}/{result.episodes}",
-        _percent(result.success_rate),
+        percent(result.success_rate),
         _interval(result.success_interval, scale=100, digits=1) if measured else "-",
         f"{result.mean_reward:.2f}" if measured else "-",
         _interval(result.reward_interval, scale=1, digits=2) if result.reward_interval else "-",
@@ -115,9 +58,9 @@ def cells(result: BenchResult) -> tuple[str, ...]:
 
 
 def random_cell(env_id: str) -> str:
-    """How often random play succeeds by the catalogue, with the env's own kwargs."""
+    """Success rate of random play in the catalogue, with the env's default kwargs."""
     known = {entry.id: entry.random_success for entry in CATALOG}
-    return _percent(known.get(env_id, math.nan))
+    return percent(known.get(env_id, math.nan))
 
 
 def pass_lines(results: Mapping[str, BenchResult]) -> list[str]:
@@ -131,12 +74,12 @@ def pass_lines(results: Mapping[str, BenchResult]) -> list[str]:
 
 def _by_k(values: Sequence[float]) -> str:
     last = len(values)
-    shown = sorted({last} | {1 << i for i in range(last.bit_length()) if 1 << i <= last})
-    return ", ".join(f"{values[k - 1]:.1%} at {k}" for k in shown)
+    counts = sorted({last} | {1 << i for i in range(last.bit_length()) if 1 << i <= last})
+    return ", ".join(f"{values[k - 1]:.1%} at {k}" for k in counts)
 
 
 def error_lines(results: Mapping[str, BenchResult]) -> list[str]:
-    """The failed episodes, those with the same reason on one line; ten reasons for every env."""
+    """Lines about failed episodes, one line per reason, ten reasons per env."""
     return [line for label, result in results.items() for line in _reasons(label, result.errors)]
 
 
@@ -150,13 +93,13 @@ def _reasons(label: str, errors: Sequence[tuple[int, str]]) -> list[str]:
 
 
 def _listed(indices: Sequence[int]) -> str:
-    shown = ", ".join(map(str, indices[:MAX_INDICES]))
+    first = ", ".join(map(str, indices[:MAX_INDICES]))
     rest = len(indices) - MAX_INDICES
-    return shown if rest <= 0 else f"{shown} and {rest} more"
+    return first if rest <= 0 else f"{first} and {rest} more"
 
 
 def cut_off_lines(results: Mapping[str, BenchResult]) -> list[str]:
-    """Which envs saw replies that hit the limit, and so may have been graded unfairly."""
+    """Lines about envs with replies that hit the token limit, which were graded unfinished."""
     return [
         f"{label}: {result.cut_off} replies ran into the token limit; see --max-tokens"
         for label, result in results.items()
@@ -168,5 +111,6 @@ def _interval(interval: Interval, *, scale: int, digits: int) -> str:
     return f"[{scale * interval.low:.{digits}f}, {scale * interval.high:.{digits}f}]"
 
 
-def _percent(share: float) -> str:
+def percent(share: float) -> str:
+    """A share in percent; "-" for nan."""
     return "-" if math.isnan(share) else f"{share:.1%}"

@@ -1,4 +1,4 @@
-"""Score: what one episode came to. BenchResult: what many came to."""
+"""Score: one episode in numbers. BenchResult: many episodes in numbers."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _SEED_BITS = (1 << 63) - 1
 class Score:
     """One episode in numbers.
 
-    index: the episode's position among those that were asked for.
+    index: the episode's position in the request.
     task: the same for all samples of a task: its env seed, or the index where it has none.
-    outcome: the env's own word for the end (`info["outcome"]`), else "truncated", "success" or
+    outcome: the env's name for the end (`info["outcome"]`), else "truncated", "success" or
         "failure"; "error" where the episode failed.
-    completion_tokens: sampled tokens; None where a server did not tell them.
+    completion_tokens: sampled tokens; None where a server did not return them.
     cut_off: model calls that ran into `max_tokens`.
     data: the rows it was played from, with their hash; "" for an env without rows.
     error: why the episode failed, None if it did not; then the other numbers are 0.
@@ -39,18 +39,19 @@ class Score:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchResult:
-    """Many episodes in numbers. Failed episodes say nothing about the policy: they count apart.
+    """Many episodes in numbers. Failed episodes are no evidence about the policy: see `errors`.
 
-    episodes: those that came to an end; `success_rate` and `mean_reward` are over these and nan
-        where there are none.
+    episodes: number of finished episodes; `success_rate` and `mean_reward` are over these, nan if
+        there are none.
     success_interval: Wilson's, 95%, on the effective number of trials if tasks have samples.
     reward_interval: 95%, from resampling tasks; None with fewer than two of them.
-    tasks: how many different ones the episodes are of.
-    pass_at_k, pass_hat_k: entry k - 1 is the chance that one of k samples succeeds, or all of
-        them, averaged over tasks; up to as many samples as every task has, and only from two on.
-    outcomes: how many episodes ended how, the commonest first.
+    tasks: number of different tasks.
+    pass_at_k, pass_hat_k: entry k - 1 is the probability that one of k samples succeeds, or all of
+        them, averaged over tasks; up to the number of samples that every task has, if it is at
+        least two.
+    outcomes: number of episodes with each outcome, the most frequent first.
     turns, completion_tokens, cut_off: sums over the episodes; None for tokens that a server did not
-        tell.
+        return.
     data: the rows they were played from, with their hash: "sample@..." for a bundled sample.
     errors: (index of the episode, reason) of every failed one, by index.
     """
@@ -93,22 +94,22 @@ def score(episode: Episode) -> Score:
 
 
 def succeeded(rollout: Rollout) -> bool:
-    """Whether the env called the end a success; an episode that was cut short is none."""
+    """True if the env calls the end a success; a truncated episode is none."""
     return bool(rollout.steps) and rollout.steps[-1].info.get("success") is True
 
 
 def outcome(rollout: Rollout) -> str:
-    """The env's own word for the end, else "truncated", "success" or "failure"."""
-    word = rollout.steps[-1].info.get("outcome") if rollout.steps else None
-    if isinstance(word, str):
-        return word
+    """The env's name for the end, else "truncated", "success" or "failure"."""
+    name = rollout.steps[-1].info.get("outcome") if rollout.steps else None
+    if isinstance(name, str):
+        return name
     if succeeded(rollout):
         return "success"
     return "truncated" if rollout.steps and rollout.steps[-1].truncated else "failure"
 
 
 def data_of(rollout: Rollout) -> str:
-    """What the env says of the rows it plays from, "" where it has none."""
+    """The env's name for its rows, "" where it has none."""
     return str(rollout.steps[-1].info.get("data", "")) if rollout.steps else ""
 
 

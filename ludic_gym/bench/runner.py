@@ -1,4 +1,4 @@
-"""Plays tasks with a policy and adds up how it did."""
+"""Runs of a benchmark: play tasks with a policy and add up the scores."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ async def run_bench(
     skip: Container[int] = (),
     tally: Tally | None = None,
 ) -> BenchResult:
-    """Every task played once, in numbers.
+    """Play every task once; the result over all episodes.
 
     tasks: a task that comes with a MakePolicy is played by that one.
     concurrency: episodes in flight.
-    timeout_s: seconds one episode may take; it fails after that. None: as long as it likes.
+    timeout_s: seconds after which an episode fails; None for no limit.
     on_episode: called with every episode as it ends, failed ones included, in order of completion.
-    on_time: called with every episode's index and the seconds it took.
-    skip: indices of tasks that are not played, because they were before.
-    tally: what is counted in; it may hold earlier episodes, and be looked at meanwhile.
+    on_time: called with every episode's index and duration in seconds.
+    skip: indices of tasks that were played before.
+    tally: receives the scores; it may hold earlier ones, and can be read during the run.
     """
     tally = Tally() if tally is None else tally
     indices: dict[int, int] = {}
@@ -50,7 +50,7 @@ async def run_bench(
                 yield task, _starting(make, index, starts)
 
     stream = run_episodes(wanted(), make_policy, concurrency=concurrency, timeout_s=timeout_s)
-    # Closed at once if `on_episode` raises, so that no episode goes on unseen.
+    # If `on_episode` raises, the stream is closed at once, with all episodes in flight.
     async with aclosing(stream) as episodes:
         async for played in episodes:
             episode = replace(played, index=indices.pop(played.index))
@@ -64,7 +64,7 @@ async def run_bench(
 
 
 def _starting(make: MakePolicy, index: int, starts: dict[int, float]) -> MakePolicy:
-    """Builds the policy as `make` does, and notes when: an episode begins with its policy."""
+    """A `make` that records the time: an episode begins when its policy is built."""
 
     def make_and_note(env: Env) -> Policy:
         starts[index] = time.perf_counter()

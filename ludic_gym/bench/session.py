@@ -1,4 +1,4 @@
-"""One environment of a benchmark: what its folder lacks is played, kept and counted."""
+"""One environment of a benchmark: play, keep and count the episodes that its folder lacks."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ OnEpisode = Callable[[Episode], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Play:
-    """How a benchmark's episodes are played.
+    """Settings of a benchmark's episodes.
 
-    folder: where they are kept, or None. policy: how the policy is called in the records.
+    folder: where they are kept, or None. policy: its name in the records.
     concurrency, timeout_s: as in `run_bench`.
     """
 
@@ -33,9 +33,9 @@ class Play:
 
 
 def earlier_scores(folder: Path | None, env_id: str, tally: Tally) -> set[int]:
-    """The indices of the env's episodes that the folder holds already, now in the tally as well.
+    """Add the env's finished episodes in the folder to the tally; their indices.
 
-    What did not come to an end is taken out of the file, to be played again.
+    Unfinished ones are removed from the file, to be played again.
     """
     if folder is None:
         return set()
@@ -57,7 +57,7 @@ async def play_env(
     skip: set[int],
     on_episode: OnEpisode,
 ) -> None:
-    """Play the env's tasks but those in `skip`; at the end its file is in their order."""
+    """Play the env's tasks except those in `skip`, then sort its file by task."""
     with _kept(env_id, play) as (record, time):
 
         def ended(episode: Episode) -> None:
@@ -80,7 +80,7 @@ async def play_env(
 
 @contextmanager
 def _kept(env_id: str, play: Play) -> Iterator[tuple[OnEpisode, Callable[[int, float], None]]]:
-    """What keeps an episode, and what keeps how long it took; neither does without a folder."""
+    """Functions that keep an episode and its duration; without a folder they do nothing."""
     if play.folder is None:
         yield (lambda episode: None), (lambda index, seconds: None)
         return

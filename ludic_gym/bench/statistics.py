@@ -1,7 +1,7 @@
-"""Intervals around what was measured, with tasks as what was drawn at random.
+"""Confidence intervals of rates and means, with tasks as the independent draws.
 
-Several samples of one task are no independent trials: what counts is how many tasks were played
-(Miller 2024, "Adding Error Bars to Evals", arXiv:2411.00640).
+Samples of one task are not independent, so the number of tasks determines the width (Miller 2024,
+"Adding Error Bars to Evals", arXiv:2411.00640).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 from ludic_gym.errors import ConfigError
 
 RESAMPLES = 2000
+# 32 MB of indices.
 _DRAWS_AT_ONCE = 4_000_000
 
 
@@ -27,11 +28,11 @@ class Interval(NamedTuple):
 
 
 def wilson_interval(successes: int, trials: int, confidence: float = 0.95) -> Interval:
-    """Where the success probability lies, within [0, 1] (Wilson 1927, JASA 22, 209-212).
+    """Interval of the success probability, within [0, 1] (Wilson 1927, JASA 22, 209-212).
 
-    The bounds are the two p with (successes / trials - p)^2 = z^2 p (1 - p) / trials, so they
-    stay sensible at 0 and at `trials` successes. Without trials it is [0, 1].
-    Raises ConfigError for counts or a confidence that cannot be.
+    The bounds are the two p with (successes / trials - p)^2 = z^2 p (1 - p) / trials, which also
+    hold for 0 and for `trials` successes. Without trials it is [0, 1].
+    Raises ConfigError for impossible counts or an impossible confidence.
     """
     if not 0 <= successes <= trials:
         raise ConfigError(f"{successes} successes of {trials} trials cannot be")
@@ -41,12 +42,13 @@ def wilson_interval(successes: int, trials: int, confidence: float = 0.95) -> In
 def clustered_wilson_interval(
     successes: Sequence[int], trials: Sequence[int], confidence: float = 0.95
 ) -> Interval:
-    """Wilson's interval for tasks that were played several times: `successes[i]` of `trials[i]`.
+    """Wilson's interval for tasks with several samples: `successes[i]` of `trials[i]`.
 
-    Wilson's formula on the effective number of trials, which is between the number of tasks (if all
-    samples of a task end alike) and that of trials (if a task says nothing about its samples): the
-    one that would give the rate the variance it has over tasks (Korn and Graubard 1998, Survey
-    Methodology 24, 193-201). At a rate of 0 or 1 it is the number of tasks.
+    Wilson's formula with the effective number of trials: the number of independent trials whose
+    rate would have the variance that is observed over tasks (Korn and Graubard 1998, Survey
+    Methodology 24, 193-201). It lies between the number of tasks (samples of a task always agree)
+    and the number of trials (samples are independent). At a rate of 0 or 1 it is the number of
+    tasks.
     """
     if any(not 0 <= s <= n for s, n in zip(successes, trials, strict=True)):
         raise ConfigError(f"{list(successes)} successes of {list(trials)} trials cannot be")
@@ -61,7 +63,7 @@ def _wilson(successes: int, trials: int, size: float, confidence: float) -> Inte
     rate, spread = successes / trials, z * z / size
     centre = (rate + spread / 2) / (1 + spread)
     half = math.sqrt(rate * (1 - rate) * spread + spread * spread / 4) / (1 + spread)
-    # At the ends the formula gives 0 and 1 exactly; the floats miss them by an ulp.
+    # At 0 and at `trials` successes the bound is exactly 0 or 1, which floats miss by an ulp.
     low = 0.0 if successes == 0 else max(0.0, centre - half)
     high = 1.0 if successes == trials else min(1.0, centre + half)
     return Interval(low, high)
@@ -69,10 +71,14 @@ def _wilson(successes: int, trials: int, size: float, confidence: float) -> Inte
 
 def _effective_trials(successes: Sequence[int], trials: Sequence[int]) -> float:
     played, total = sum(n > 0 for n in trials), sum(trials)
+    # With a rate of 0 or 1 no variance is observed: assume that samples of a task always agree.
     if played == total or sum(successes) in (0, total):
         return played
+    # The variance of the rate over tasks is scatter / total^2 (a ratio estimator, linearized); that
+    # of independent trials is rate (1 - rate) / size. Equate both and solve for the size.
     rate = sum(successes) / total
     scatter = math.fsum((s - n * rate) ** 2 for s, n in zip(successes, trials, strict=True))
+    # Every task has exactly the mean rate, which is less scatter than chance would give.
     if scatter == 0.0:
         return total
     return min(float(total), rate * (1 - rate) * total * total / scatter)
@@ -86,11 +92,11 @@ def bootstrap_interval(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Interval:
-    """Where the mean lies, by resampling tasks (Efron 1979, Annals of Statistics 7, 1-26).
+    """Interval of the mean, by resampling tasks (Efron 1979, Annals of Statistics 7, 1-26).
 
-    totals: the sum of a task's values. counts: how many values that is; None: one each.
+    totals: the sum of each task's values. counts: the number of values of each task; None: one.
     The bounds are percentiles of sum(totals) / sum(counts) over the resamples; equal for equal
-    seeds. Raises ConfigError for fewer than two tasks, which say nothing about their spread.
+    seeds. Raises ConfigError for fewer than two tasks, whose spread is unknown.
     """
     normal_quantile(confidence)
     if len(totals) < 2:
@@ -105,7 +111,7 @@ def bootstrap_interval(
 def _resampled_means(
     sums: np.ndarray, sizes: np.ndarray, resamples: int, rng: np.random.Generator
 ) -> np.ndarray:
-    """One mean per resample, [resamples]; drawn in pieces, to bound the memory."""
+    """The mean of each resample, [resamples]; drawn in pieces, to bound the memory."""
     rows = max(1, _DRAWS_AT_ONCE // len(sums))
     means = []
     for start in range(0, resamples, rows):

@@ -13,7 +13,7 @@ from ludic_gym.bench.result import Score
 from ludic_gym.errors import ConfigError
 
 PARQUET = "episodes.parquet"
-# Read, turned and written at a time, to bound the memory.
+# Rows that are converted at a time, to bound the memory.
 ROWS_AT_ONCE = 1_000
 
 
@@ -24,18 +24,17 @@ def write_parquet(folder: Path) -> Path:
     line of the transcripts. Raises ConfigError without pyarrow, or for a folder of another kind.
     """
     try:
-        import pyarrow as pa
-        from pyarrow import parquet
+        from pyarrow import Table, bool_, float64, int64, parquet, schema, string
     except ModuleNotFoundError as error:
         raise ConfigError("Parquet needs pyarrow: pip install 'ludic-gym[data]'") from error
-    kinds = {"int": pa.int64(), "bool": pa.bool_(), "float": pa.float64(), "str": pa.string()}
+    kinds = {"int": int64(), "bool": bool_(), "float": float64(), "str": string()}
     scores = [(f.name, kinds[str(f.type).removesuffix(" | None")]) for f in fields(Score)]
-    texts = [(name, pa.string()) for name in ("env", "kwargs", "policy", "ludic", "seed")]
-    schema = pa.schema([*texts, *scores, ("record", pa.string())])
+    texts = [(name, string()) for name in ("env", "kwargs", "policy", "ludic", "seed")]
+    columns = schema([*texts, *scores, ("record", string())])
     path = folder / PARQUET
-    with parquet.ParquetWriter(path, schema) as writer:
+    with parquet.ParquetWriter(path, columns) as writer:
         for rows in _pieces(_rows(folder)):
-            writer.write_table(pa.Table.from_pylist(rows, schema))
+            writer.write_table(Table.from_pylist(rows, columns))
     return path
 
 

@@ -1,4 +1,4 @@
-"""Tally: scores added up as they come, in a few bytes each."""
+"""Tally: running totals of scores, with a few bytes per episode."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ from ludic_gym.bench.statistics import (
 
 
 class Tally:
-    """What scores come to; they may be added in any order and are not kept."""
+    """Totals of scores, which may be added in any order and are not kept."""
 
     def __init__(self, scores: Iterable[Score] = ()) -> None:
+        # Arrays of machine numbers take 25 bytes per episode, Score objects ten times as much.
         self._index, self._task = array("q"), array("q")
         self._success, self._reward = array("b"), array("d")
         self._outcomes: Counter[str] = Counter()
@@ -48,8 +49,8 @@ class Tally:
         self._turns += score.turns
         self._cut_off += score.cut_off
         if self._tokens is not None:
-            told = score.completion_tokens
-            self._tokens = None if told is None else self._tokens + told
+            tokens = score.completion_tokens
+            self._tokens = None if tokens is None else self._tokens + tokens
 
     @property
     def success_rate(self) -> float:
@@ -57,7 +58,7 @@ class Tally:
         return self._successes / len(self._index) if self._index else math.nan
 
     def result(self) -> BenchResult:
-        """All of it in numbers, the same in whatever order the scores came."""
+        """The result, independent of the order of the scores."""
         rewards, wins, trials, totals = self._by_task()
         return BenchResult(
             episodes=len(self._index),
@@ -79,7 +80,7 @@ class Tally:
 
     def _by_task(self) -> tuple[list[float], list[int], list[int], list[float]]:
         """Every reward; for every task its successes, its episodes and the sum of its rewards."""
-        # Float sums depend on the order, and episodes finish in any.
+        # Sums of floats depend on the order, and episodes finish in any order.
         order = np.argsort(np.array(self._index), kind="stable")
         rewards, success = np.array(self._reward)[order], np.array(self._success)[order]
         _, task = np.unique(np.array(self._task)[order], return_inverse=True)
@@ -87,11 +88,6 @@ class Tally:
         wins = np.bincount(task, weights=success).astype(int)
         totals = np.bincount(task, weights=rewards)
         return rewards.tolist(), wins.tolist(), trials.tolist(), totals.tolist()
-
-
-def summarise(scores: Iterable[Score]) -> BenchResult:
-    """The scores added up."""
-    return Tally(scores).result()
 
 
 def _over_tasks(

@@ -1,4 +1,4 @@
-"""What a benchmark plays: every row of a dataset once, or seeds in a row."""
+"""Tasks of a benchmark: every row of a data set once, or consecutive seeds."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def bench_tasks(
 ) -> tuple[Task, ...]:
     """Tasks that are the same on every call; task i has env seed and sampling seed `seed + i`.
 
-    samples: how often each task is played; its samples follow each other, share its env seed and
-        have sampling seeds that are derived from the task's.
+    samples: episodes per task. They follow each other, share the env seed of the task, and have
+        sampling seeds that are derived from the task's.
 
     An env with rows plays row i modulo their number, by default each once; any other env plays
     100 episodes by default.
@@ -63,7 +63,7 @@ def bench_tasks(
 
 
 def count_rows(env_id: str, kwargs: Mapping[str, Any]) -> int | None:
-    """Rows the env plays from; None for an env that makes its episodes up."""
+    """Number of rows of the env; None for an env that generates its episodes."""
     env = gym.make(env_id, **kwargs)
     try:
         return env.unwrapped.num_rows if isinstance(env.unwrapped, TextEnv) else None

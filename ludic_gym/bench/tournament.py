@@ -1,4 +1,4 @@
-"""Round robins: everybody plays everybody, from both seats of the same games."""
+"""Round robins: every pair of players plays the same games from both seats."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from ludic_gym.types import Episode, Task
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pairings:
-    """What every two players play: `games` pairs of games with swapped seats.
+    """Games of each pair of players: `games` pairs of games with swapped seats.
 
-    task: the first game; game i has env seed task.seed + i, and sampling seeds that follow from it.
+    task: the first game; game i has env seed task.seed + i, and sampling seeds derived from it.
     concurrency, timeout_s: as in `run_matches`.
     Raises ConfigError for less than one game, or a task without a seed.
     """
@@ -57,7 +57,7 @@ async def round_robin(
 
 
 def game_of(episode: Episode) -> Game:
-    """Who won: the player with more reward; as much is a draw.
+    """The result of a game: the player with more reward wins, equal rewards are a draw.
 
     Raises ConfigError for an episode that is no finished game of two.
     """

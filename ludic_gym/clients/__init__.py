@@ -1,1 +1,1 @@
-"""Chat clients: the ends of the wire to whatever generates text."""
+"""Chat clients: models behind servers, scripts and caches."""

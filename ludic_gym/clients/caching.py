@@ -1,4 +1,4 @@
-"""CachingClient: answers kept on disk, so that a second run costs nothing."""
+"""CachingClient: completions on disk, so that a second run sends no requests."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from ludic_gym.types import ChatClient, Completion, Message, Sampling, ToolSchem
 
 
 class CachingClient:
-    """Asks `client` only what is not in `folder` yet.
+    """Client that sends a request to `client` only if its completion is not in `folder`.
 
-    model: what the answers depend on besides the request: the model, its version, the server's
-        options. Answers of different models never mix.
-    The key is the model, the messages, the sampling and the tools. Without a seed and above
-    temperature 0 every answer is a new draw: such requests always go to the client.
-    hits, misses: how many requests were answered from the folder and by the client.
+    model: all that a completion depends on besides the request: the model, its version, the
+        server's options. Completions of different models never mix.
+    The key is the model, the messages, the sampling parameters and the tools. Above temperature 0
+    and without a seed, every completion is a new draw: such requests always go to the client.
+    hits, misses: numbers of completions from the folder and from the client.
     """
 
     def __init__(self, client: ChatClient, folder: Path | str, *, model: str) -> None:
         if not model:
-            raise ConfigError("a CachingClient needs the name of the model that answers, got ''")
+            raise ConfigError("a CachingClient needs the name of the model, got ''")
         self._client = client
         self._folder = Path(folder)
         self._model = model
@@ -55,7 +55,7 @@ class CachingClient:
     ) -> Path:
         request = [self._model, list(messages), asdict(sampling), list(tools)]
         digest = hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()
-        # Folders of all answers at once are slow on most file systems.
+        # A single folder with very many files is slow on most file systems.
         return self._folder / digest[:2] / f"{digest[2:]}.json"
 
 
@@ -68,7 +68,7 @@ def _read(path: Path) -> Completion:
 
 def _write(path: Path, completion: Completion) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Renamed when it is complete, because other processes may share the folder.
+    # Renamed when it is complete, because other processes may read the folder.
     with NamedTemporaryFile("w", encoding="ascii", dir=path.parent, delete=False) as file:
         json.dump(completion_to_json(completion), file)
     os.replace(file.name, path)

@@ -1,4 +1,4 @@
-"""The chat-completions format: requests from dialogs, completions from answers."""
+"""The chat-completions format: requests from dialogs, completions from responses."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FINISH_REASONS: dict[str, FinishReason] = {
 
 
 def sampling_fields(sampling: Sampling) -> dict[str, Any]:
-    """What both the chat and the completions route call it."""
+    """The sampling parameters, as in the chat and the completions route."""
     fields: dict[str, Any] = {
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
@@ -36,16 +36,16 @@ def sampling_fields(sampling: Sampling) -> dict[str, Any]:
 def chat_body(
     model: str, messages: Sequence[Message], sampling: Sampling, tools: Sequence[ToolSchema]
 ) -> dict[str, Any]:
-    """The body of a chat request that any OpenAI-style server understands."""
+    """A chat request for any OpenAI-style server."""
     body = {"model": model, "messages": list(messages), **sampling_fields(sampling)}
     if tools:
         body["tools"] = list(tools)
     return body
 
 
-def plain_completion(answer: Mapping[str, Any], sampling: Sampling) -> Completion:
-    """The answer's first choice, without tokens. Raises ClientError where it is malformed."""
-    choice = first_choice(answer)
+def plain_completion(response: Mapping[str, Any], sampling: Sampling) -> Completion:
+    """The response's first choice, without tokens. Raises ClientError if it is malformed."""
+    choice = first_choice(response)
     message = needed(choice, "message", dict)
     reason = finish_reason(choice)
     return Completion(
@@ -59,31 +59,31 @@ def plain_completion(answer: Mapping[str, Any], sampling: Sampling) -> Completio
 def token_trace(
     prompt_ids: object, completion_ids: object, logprobs: object
 ) -> dict[str, tuple[Any, ...]]:
-    """The three token fields of a Completion. Raises ClientError if they cannot be true."""
+    """The three token fields of a Completion. Raises ClientError if they are inconsistent."""
     prompt, ids = _integers("prompt ids", prompt_ids), _integers("completion ids", completion_ids)
     values = _numbers(logprobs)
     if len(values) != len(ids):
-        raise ClientError(f"the answer has {len(ids)} completion ids but {len(values)} log-probs")
+        raise ClientError(f"the response has {len(ids)} completion ids but {len(values)} log-probs")
     return {"prompt_ids": prompt, "completion_ids": ids, "logprobs": values}
 
 
-def count_usage(answer: Mapping[str, Any]) -> tuple[int, int]:
-    """Prompt and completion tokens as the server counts them; 0 where it does not."""
-    usage = answer.get("usage") or {}
+def count_usage(response: Mapping[str, Any]) -> tuple[int, int]:
+    """Prompt and completion tokens as the server counts them, else 0."""
+    usage = response.get("usage") or {}
     return usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0
 
 
-def first_choice(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """The only choice that was asked for."""
-    choices = needed(answer, "choices", list)
+def first_choice(response: Mapping[str, Any]) -> dict[str, Any]:
+    """The first choice, the only one that is requested."""
+    choices = needed(response, "choices", list)
     if not choices or not isinstance(choices[0], dict):
-        raise ClientError(f"the answer has no choice: {excerpt(json.dumps(answer))}")
+        raise ClientError(f"the response has no choice: {excerpt(json.dumps(response))}")
     choice: dict[str, Any] = choices[0]
     return choice
 
 
 def finish_reason(choice: Mapping[str, Any]) -> FinishReason:
-    """Why the choice ends. Raises ClientError for reasons that leave it unusable."""
+    """The reason for the choice's end. Raises ClientError for reasons that make it unusable."""
     reason = needed(choice, "finish_reason", str)
     if reason not in _FINISH_REASONS:
         raise ClientError(
@@ -92,13 +92,13 @@ def finish_reason(choice: Mapping[str, Any]) -> FinishReason:
     return _FINISH_REASONS[reason]
 
 
-def needed(answer: Mapping[str, Any], key: str, kind: type[T]) -> T:
+def needed(response: Mapping[str, Any], key: str, kind: type[T]) -> T:
     """The value at the key. Raises ClientError if it is missing or of another kind."""
-    value = answer.get(key)
+    value = response.get(key)
     if not isinstance(value, kind):
         raise ClientError(
-            f"the answer's {key!r} is {value!r}, not a {kind.__name__}: "
-            f"{excerpt(json.dumps(answer))}"
+            f"the response's {key!r} is {value!r}, not a {kind.__name__}: "
+            f"{excerpt(json.dumps(response))}"
         )
     return value
 
@@ -117,7 +117,7 @@ def _tool_call(call: object) -> ToolCall:
 def _integers(name: str, values: object) -> tuple[int, ...]:
     if not isinstance(values, list) or not all(type(value) is int for value in values):
         raise ClientError(
-            f"the answer's {name} are {excerpt(repr(values))}, not a list of integers; a server "
+            f"the response's {name} are {excerpt(repr(values))}, not a list of integers; a server "
             "that returns no token ids can be benchmarked with OpenAIChatClient, not trained on"
         )
     return tuple(values)
@@ -128,4 +128,4 @@ def _numbers(values: object) -> tuple[float, ...]:
         isinstance(value, float | int) and math.isfinite(value) for value in values
     ):
         return tuple(map(float, values))
-    raise ClientError(f"the answer's log-probs are {excerpt(repr(values))}, not finite numbers")
+    raise ClientError(f"the response's log-probs are {excerpt(repr(values))}, not finite numbers")

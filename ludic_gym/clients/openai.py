@@ -14,12 +14,12 @@ CHAT_ROUTE, MODELS_ROUTE = "/v1/chat/completions", "/v1/models"
 
 
 class HttpClient:
-    """What all clients over HTTP share: the model's name, the wire and its accounting.
+    """Base class of clients over HTTP: the model's name, the transport and its accounting.
 
-    base_url: as for the `openai` package, with or without a final "/v1"; several of one model
-        share the load.
-    model: None asks the server which one it has.
-    api_key_env: the environment variable that holds the key; unset means that none is sent.
+    base_url: as for the `openai` package, with or without a final "/v1"; several addresses of one
+        model share the load.
+    model: None for the only model of the server.
+    api_key_env: the environment variable with the key; if it is unset, no key is sent.
     extra_body: further fields of every request.
     """
 
@@ -45,7 +45,7 @@ class HttpClient:
         return self._http.usage
 
     async def model(self) -> str:
-        """The model's name on the server. Raises ClientError if the server has not just one."""
+        """The model's name on the server. Raises ClientError unless it has exactly one."""
         if self._model is None:
             listed = needed(await self._http.get(MODELS_ROUTE), "data", list)
             # vLLM lists adapters too, each with the model it belongs to.
@@ -57,12 +57,12 @@ class HttpClient:
         return self._model
 
     async def asked(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """The server's answer. Raises ClientError if there is none."""
-        answer = await self._http.post(path, {**body, **self._extra_body})
-        prompt_tokens, completion_tokens = count_usage(answer)
+        """Send a request and count its tokens. Raises ClientError if there is no response."""
+        response = await self._http.post(path, {**body, **self._extra_body})
+        prompt_tokens, completion_tokens = count_usage(response)
         self.usage.prompt_tokens += prompt_tokens
         self.usage.completion_tokens += completion_tokens
-        return answer
+        return response
 
     async def aclose(self) -> None:
         """Close all connections."""
@@ -76,9 +76,9 @@ class HttpClient:
 
 
 class OpenAIChatClient(HttpClient):
-    """Chat completions from any server that speaks the OpenAI format.
+    """Chat completions from any server with OpenAI's API.
 
-    Its completions have no token ids: good for benchmarks, refused by the trainer.
+    Its completions have no token ids: usable for benchmarks, rejected by the trainer.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class OpenAIChatClient(HttpClient):
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, tools: Sequence[ToolSchema] = ()
     ) -> Completion:
-        """The next assistant message. Raises ClientError if there is no usable answer."""
+        """The next assistant message. Raises ClientError if there is no usable response."""
         if messages and messages[-1]["role"] == "assistant":
             raise ClientError("this route cannot continue an assistant message; use VLLMChatClient")
         body = chat_body(await self.model(), messages, sampling, tools)

@@ -1,4 +1,4 @@
-"""ScriptedClient: replies that are known beforehand, with exact tokens. For tests and examples."""
+"""ScriptedClient: scripted replies with exact tokens, for tests and examples."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ ROLE_TOKENS = {"system": 257, "user": 258, "assistant": 259, "tool": 260}
 
 
 class ScriptedClient:
-    """Answers with the replies in order, or with what a function makes of the dialog.
+    """Client that returns the replies in order, or the result of a function of the dialog.
 
-    Tokens are bytes: a turn is its role's token, the bytes of its text and the end-of-turn token,
-    so every prompt extends the previous prompt and completion exactly. The log-prob of token i is
-    `-(i % 16 + 1) / 16`. `max_tokens` and `stop` work as in a model. A reply that is a message
-    may hold tool calls.
+    Tokens are bytes: a turn is its role's token, the bytes of its text and the end-of-turn token.
+    Every prompt therefore extends the previous prompt and completion exactly. The log-prob of token
+    i is `-(i % 16 + 1) / 16`. `max_tokens` and `stop` work as in a model. A reply that is a message
+    may have tool calls.
 
-    requests: the dialogs that were asked for, in order.
+    requests: the dialogs of all calls, in order.
     """
 
     def __init__(self, replies: Iterable[Reply] | Script, *, policy_version: int = 0) -> None:
@@ -57,7 +57,7 @@ class ScriptedClient:
 
 
 def prompt_tokens(messages: Sequence[Message]) -> tuple[int, ...]:
-    """The dialog's tokens, up to where the assistant's reply begins or goes on."""
+    """The dialog's tokens, up to the start or the continuation of the assistant's reply."""
     ids: list[int] = []
     for message in messages:
         ids += [ROLE_TOKENS[message["role"]], *_body(message), END_OF_TURN]
@@ -81,6 +81,7 @@ def _in_order(replies: Iterator[Reply]) -> Script:
 
 def _generated(message: Message, sampling: Sampling) -> tuple[str, tuple[int, ...], FinishReason]:
     text = message["content"] or ""
+    # A server samples up to the end of the first stop string, and cuts the string from the text.
     stops = [text.find(stop) + len(stop) for stop in sampling.stop if stop in text]
     if stops:
         ids = tuple(_encode(text[: min(stops)]))
@@ -99,7 +100,7 @@ def _body(message: Message) -> bytes:
 
 
 def _encode(text: str) -> bytes:
-    # A lone surrogate, which JSON may carry, has no UTF-8 form of its own.
+    # JSON may hold lone surrogates, which UTF-8 cannot encode strictly.
     return text.encode(errors="surrogatepass")
 
 

@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 from ludic_gym.errors import ClientError, ConfigError
 
 if TYPE_CHECKING:
-    # aiohttp takes longer to import than all of ludic_gym: it is imported at the first request.
+    # aiohttp takes longer to import than all of ludic_gym, so it is imported at the first request.
     import aiohttp
 
 _EXCERPT_CHARACTERS = 300
@@ -26,14 +26,14 @@ _EXCERPT_CHARACTERS = 300
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpOptions:
-    """How requests are sent.
+    """Limits and retries of requests.
 
     concurrency: requests in flight at once, over all servers.
-    connect_timeout_s, request_timeout_s: to have a connection; to have the whole answer.
-    max_retries: how often a request is sent again after status 429 or 5xx or a lost connection.
-        Nothing else is tried again.
-    backoff_s: the first pause, doubled each time, less up to half of it at random; a server's
-        Retry-After is kept to. No pause is longer than `max_pause_s`.
+    connect_timeout_s, request_timeout_s: time limits for a connection, and for the whole response.
+    max_retries: retries of a request after status 429 or 5xx, or a lost connection. Other failures
+        are not retried.
+    backoff_s: the first pause, doubled each time, minus up to half of it at random; a server's
+        Retry-After is respected. No pause is longer than `max_pause_s`.
     jitter: a draw from [0, 1).
     """
 
@@ -60,7 +60,7 @@ class HttpOptions:
 
 @dataclass(slots=True)
 class Usage:
-    """What was asked for so far. requests: answered ones; failures: given up, for any reason."""
+    """Counts so far. requests: with a response; failures: without one, for any reason."""
 
     requests: int = 0
     retries: int = 0
@@ -77,14 +77,14 @@ class _Server:
 
 @dataclass(slots=True)
 class _Wire:
-    """What belongs to one event loop."""
+    """Connections and slots of one event loop."""
 
     session: aiohttp.ClientSession
     slots: asyncio.Semaphore
 
 
 class _TryAgainError(Exception):
-    """A failure that may pass."""
+    """A temporary failure: the request is sent again."""
 
     def __init__(self, text: str, retry_after_s: float = 0.0) -> None:
         super().__init__(text)
@@ -93,8 +93,9 @@ class _TryAgainError(Exception):
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class HttpTransport:
-    """Sends each request to the server with the fewest in flight; works from several loops.
+    """JSON over HTTP, each request to the server with the fewest in flight.
 
+    Works from several event loops, each with its own connections.
     urls: addresses that the paths are appended to.
     api_key_env: the environment variable that holds the bearer token; unset means none is sent.
     """
@@ -113,20 +114,20 @@ class HttpTransport:
         self._wires = WeakKeyDictionary()
 
     def use(self, urls: Sequence[str]) -> None:
-        """Ask only these servers from now on; requests in flight are left to end."""
+        """Send further requests to these servers only; requests in flight continue."""
         if not urls:
-            raise ConfigError("there is no server left to ask")
+            raise ConfigError("there is no server left: name at least one")
         known = {server.url: server for server in self._servers}
         wanted = [url.rstrip("/") for url in urls]
         self._servers = [known.get(url) or _Server(url) for url in wanted]
 
     @property
     def used(self) -> list[str]:
-        """The addresses of the servers that are asked."""
+        """The addresses of the servers in use."""
         return [server.url for server in self._servers]
 
     async def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """The JSON object that a server answers. Raises ClientError if there is none."""
+        """The JSON object in a server's response. Raises ClientError if there is none."""
         return await self._counted("POST", path, body)
 
     async def get(self, path: str) -> dict[str, Any]:
@@ -137,6 +138,7 @@ class HttpTransport:
         """Close all connections; the next request opens new ones."""
         here = asyncio.get_running_loop()
         for loop, wire in list(self._wires.items()):
+            # A session can be closed on its own loop only; one of an ended loop is gone with it.
             if loop is here:
                 await wire.session.close()
             elif loop.is_running():
@@ -148,12 +150,13 @@ class HttpTransport:
         self, method: str, path: str, body: Mapping[str, Any] | None
     ) -> dict[str, Any]:
         try:
-            answer = await self._persistent(method, path, body)
+            response = await self._persistent(method, path, body)
+        # Cancellation too: every request is counted once.
         except BaseException:
             self.usage.failures += 1
             raise
         self.usage.requests += 1
-        return answer
+        return response
 
     async def _persistent(
         self, method: str, path: str, body: Mapping[str, Any] | None
@@ -171,22 +174,25 @@ class HttpTransport:
         raise ClientError(f"{error}, {self.options.max_retries + 1} times in a row")
 
     def _least_loaded(self, tried: _Server | None) -> _Server:
+        # A retry goes to another server: the one that has just failed may have the fewest requests
+        # because it fails fast.
         others = [server for server in self._servers if server is not tried]
         return min(others or self._servers, key=lambda server: server.in_flight)
 
     def _pause_s(self, attempt: int, failure: _TryAgainError) -> float:
         if failure.retry_after_s > self.options.max_pause_s:
             raise ClientError(
-                f"{failure} and asks to wait {failure.retry_after_s:g} s, longer than "
+                f"{failure} and requires a pause of {failure.retry_after_s:g} s, longer than "
                 f"max_pause_s={self.options.max_pause_s:g}"
             )
+        # Random pauses, so that requests that failed together do not all return together.
         backoff_s = self.options.backoff_s * 2.0**attempt * (1 - self.options.jitter() / 2)
         return max(failure.retry_after_s, min(backoff_s, self.options.max_pause_s))
 
     async def _sent(
         self, server: _Server, method: str, path: str, body: Mapping[str, Any] | None
     ) -> dict[str, Any]:
-        """One attempt. Raises _TryAgainError where another may help, else ClientError."""
+        """One attempt. Raises _TryAgainError if another may succeed, else ClientError."""
         import aiohttp
 
         url = server.url + path
@@ -195,11 +201,13 @@ class HttpTransport:
             async with (
                 self._slot(wire, server),
                 asyncio.timeout(self.options.request_timeout_s),
+                # A redirect could send the key to another host.
                 wire.session.request(method, url, json=body, allow_redirects=False) as response,
             ):
                 raw = await response.read()
         except TimeoutError as error:
             raise ClientError(self._too_late(url, error)) from error
+        # A subclass of ClientConnectionError, but no retry makes a certificate valid.
         except aiohttp.ClientSSLError as error:
             raise ClientError(f"{url}: {type(error).__name__}: {error}") from error
         except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError) as error:
@@ -209,13 +217,14 @@ class HttpTransport:
         return _read(url, response.status, raw, response.headers.get("Retry-After", ""))
 
     def _too_late(self, url: str, error: TimeoutError) -> str:
+        # aiohttp's connection timeout has a text, that of `asyncio.timeout` has none.
         if str(error):
             return f"{url}: {error} (connect_timeout_s={self.options.connect_timeout_s:g})"
         return f"{url} did not answer within request_timeout_s={self.options.request_timeout_s:g}"
 
     @asynccontextmanager
     async def _slot(self, wire: _Wire, server: _Server) -> AsyncIterator[None]:
-        # Counted before the wait: who waits for a slot is on the way to this server.
+        # Counted before the wait for a slot: routing must see waiting requests too.
         server.in_flight += 1
         try:
             async with wire.slots:
@@ -230,19 +239,21 @@ class HttpTransport:
         if loop not in self._wires:
             api_key = os.environ.get(self.api_key_env)
             session = aiohttp.ClientSession(
+                # No limit of connections here: the slots limit requests over all servers.
                 connector=aiohttp.TCPConnector(limit=0),
                 timeout=aiohttp.ClientTimeout(sock_connect=self.options.connect_timeout_s),
                 headers={"Authorization": f"Bearer {api_key}"} if api_key else {},
             )
+            # aiohttp warns about sessions that are collected without a close.
             weakref.finalize(self, _close_left_open, loop, session)
             self._wires[loop] = _Wire(session, asyncio.Semaphore(self.options.concurrency))
         return self._wires[loop]
 
 
 def _close_left_open(loop: asyncio.AbstractEventLoop, session: aiohttp.ClientSession) -> None:
-    """Close the session of a transport that is gone, if its loop runs in another thread.
+    """Close the session of a collected transport, if its loop runs in another thread.
 
-    Plain calls have such a loop, and nobody who could write `async with` around it.
+    Plain calls of policies have such a loop, and no place for an `async with`.
     """
     if not session.closed and loop.is_running() and _running_loop() is not loop:
         asyncio.run_coroutine_threadsafe(session.close(), loop).result(timeout=1.0)
@@ -257,18 +268,19 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
 
 def _read(url: str, status: int, raw: bytes, retry_after: str) -> dict[str, Any]:
     text = raw.decode(errors="replace")
-    said = f"{url} answered {status}: {excerpt(text)}"
+    message = f"{url} answered {status}: {excerpt(text)}"
+    # Overload and errors of the server may pass. Other statuses are about the request itself.
     if status == 429 or status >= 500:
-        raise _TryAgainError(said, _seconds(retry_after))
+        raise _TryAgainError(message, _seconds(retry_after))
     if status != 200:
-        raise ClientError(said)
+        raise ClientError(message)
     try:
-        answer = json.loads(text)
+        response = json.loads(text)
     except ValueError as error:
         raise ClientError(f"{url} answered no JSON ({error}): {excerpt(text)}") from error
-    if not isinstance(answer, dict):
+    if not isinstance(response, dict):
         raise ClientError(f"{url} answered no JSON object: {excerpt(text)}")
-    return answer
+    return response
 
 
 def excerpt(text: str) -> str:
@@ -279,7 +291,7 @@ def excerpt(text: str) -> str:
 
 
 def _seconds(retry_after: str) -> float:
-    """How long a Retry-After header says to wait: a number of seconds or a date."""
+    """Pause of a Retry-After header, which has a number of seconds or a date."""
     try:
         return max(0.0, float(retry_after))
     except ValueError:

@@ -21,28 +21,28 @@ from ludic_gym.types import Completion, Message, Sampling, ToolSchema
 class VLLMChatClient(VLLMClient):
     """Chat completions from a vLLM server, with exact token ids and log-probs.
 
-    The server renders the dialog, and finds tool calls if it has `--enable-auto-tool-choice`. It
-    names no versions on this route: a completion during which the params change carries the one
-    that it began with. VLLMTokenClient knows the version of every token.
+    The server renders the dialog, and parses tool calls with `--enable-auto-tool-choice`. This
+    route returns no versions: if the params change during a completion, it has the version of its
+    start. VLLMTokenClient has the version of every token.
     """
 
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, tools: Sequence[ToolSchema] = ()
     ) -> Completion:
-        """The next assistant message. Raises ClientError if there is no usable answer."""
+        """The next assistant message. Raises ClientError if there is no usable response."""
         sampling, version = self._sent(sampling), self.policy_version
         async with self._counted(sampling) as model:
             body = {**chat_body(model, messages, sampling, tools), **NEUTRAL}
             body |= {"return_token_ids": True, "logprobs": True, "top_logprobs": 0}
             if messages and messages[-1]["role"] == "assistant":
                 body |= {"add_generation_prompt": False, "continue_final_message": True}
-            answer = await self.asked(CHAT_ROUTE, body)
-        traced = replace(plain_completion(answer, sampling), **_trace(answer))
+            response = await self.asked(CHAT_ROUTE, body)
+        traced = replace(plain_completion(response, sampling), **_trace(response))
         return replace(traced, policy_version=version)
 
 
-def _trace(answer: Mapping[str, Any]) -> dict[str, Any]:
-    choice = first_choice(answer)
+def _trace(response: Mapping[str, Any]) -> dict[str, Any]:
+    choice = first_choice(response)
     content = needed(choice, "logprobs", dict).get("content")
     logprobs = [token.get("logprob") for token in content] if isinstance(content, list) else content
-    return token_trace(answer.get("prompt_token_ids"), choice.get("token_ids"), logprobs)
+    return token_trace(response.get("prompt_token_ids"), choice.get("token_ids"), logprobs)

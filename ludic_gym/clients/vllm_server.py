@@ -1,4 +1,4 @@
-"""What all clients of vLLM share: versions, a fleet that changes, and servers that are refused."""
+"""Base class of vLLM clients: versions, a changing fleet, and checks of servers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ludic_gym.clients.transport import HttpOptions, HttpTransport
 from ludic_gym.errors import ClientError
 from ludic_gym.types import Sampling
 
-# What a model's generation_config.json could set otherwise, and no log-prob would tell.
+# A model's generation_config.json could set these to other values, which log-probs would not show.
 NEUTRAL: Mapping[str, Any] = {"top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
 COMPLETIONS_ROUTE = "/v1/completions"
 PROBED_TEMPERATURE, PROBED_TOKENS = 2.0, 5
@@ -23,13 +23,13 @@ PROBED_TEMPERATURE, PROBED_TOKENS = 2.0, 5
 class VLLMClient(HttpClient):
     """A client of one or more vLLM servers of one model.
 
-    policy_version: stamped on completions that start from now on; whoever publishes sets it.
-    seeds: whether requests carry their seeds. On a CPU, vLLM 0.32 ends when requests with seeds
-        meet in one batch.
+    policy_version: the version of completions that start from now on; the publisher sets it.
+    seeds: False sends no seeds. On a CPU, vLLM 0.32 crashes if a batch has several requests with
+        seeds.
 
-    Before the first request at another temperature than 1, or with top_p below 1, each server is
-    asked for log-probs at two temperatures: one that gives those of temperature 1 at both is
-    refused.
+    Before the first request at a temperature other than 1, or with top_p below 1, each server is
+    probed for log-probs at two temperatures. A server that returns those of temperature 1 at both
+    is rejected.
     """
 
     def __init__(
@@ -48,54 +48,54 @@ class VLLMClient(HttpClient):
         )
         self.policy_version = policy_version
         self._seeds = seeds
-        self._asking: Counter[str] = Counter()
+        self._pending: Counter[str] = Counter()
         self._adapter: str | None = None
         self._probed: set[str] = set()
 
     def use(self, urls: Sequence[str]) -> None:
-        """Ask only these servers from now on."""
+        """Use only these servers from now on."""
         self._http.use(list(map(root_address, urls)))
 
     def use_model(self, name: str) -> None:
-        """Ask for this adapter from now on."""
+        """Use this adapter from now on."""
         self._model = self._adapter = name
 
     def in_flight(self, name: str) -> int:
-        """How many requests still wait for an answer of the model or adapter."""
-        return self._asking[name]
+        """Number of requests to the model or adapter without a response."""
+        return self._pending[name]
 
     def _sent(self, sampling: Sampling) -> Sampling:
-        """The sampling as it is asked for."""
+        """The sampling parameters of the request."""
         return sampling if self._seeds else replace(sampling, seed=None)
 
     @asynccontextmanager
     async def _counted(self, sampling: Sampling) -> AsyncIterator[str]:
-        """The name of the model to ask, counted as in flight inside the block."""
+        """The model's name; the request counts as in flight inside the block."""
         if sampling.temperature > 0 and (sampling.temperature != 1 or sampling.top_p < 1):
             await self._probe()
         name = await self.model()
-        self._asking[name] += 1
+        self._pending[name] += 1
         try:
             yield name
         finally:
-            self._asking[name] -= 1
+            self._pending[name] -= 1
 
     async def _probe(self) -> None:
-        """Refuse servers whose log-probs are not those of what was sampled."""
+        """Raise ClientError for servers whose log-probs ignore temperature and top_p."""
         name = await self.model()
         for url in set(self._http.used) - self._probed:
             one = HttpTransport([url], self._http.api_key_env, self._http.options)
             try:
-                # Params that change between two answers can look like it; hardly twice in a row.
-                refused = await _ignores_temperature(one, name)
-                refused = refused and await _ignores_temperature(one, name)
+                # A change of params between two responses can look the same, but hardly twice.
+                rejected = await _ignores_temperature(one, name)
+                rejected = rejected and await _ignores_temperature(one, name)
             finally:
                 await one.close()
-            if refused:
+            if rejected:
                 raise ClientError(
-                    f"{url} gives log-probs before temperature and top_p, not those of what was "
-                    "sampled: start it with --logprobs-mode processed_logprobs, as `ludic serve` "
-                    "does, or sample at temperature 1 and top_p 1"
+                    f"{url} returns log-probs before temperature and top_p, not those of the "
+                    "sampled distribution: start it with --logprobs-mode processed_logprobs, as "
+                    "`ludic serve` does, or sample at temperature 1 and top_p 1"
                 )
             self._probed.add(url)
 
@@ -103,10 +103,9 @@ class VLLMClient(HttpClient):
 def versions_of(
     choice: Mapping[str, Any], *, published: int | None, length: int
 ) -> tuple[int, ...] | None:
-    """The version that sampled each of `length` tokens; None where the server names none.
+    """The version that sampled each of `length` tokens; None if the server returns none.
 
-    Raises ClientError where it names the params that it was started with, after others were
-    `published`.
+    Raises ClientError if it returns the params of its start after others were `published`.
     """
     spans = choice.get("weight_versions") or []
     named = [str(needed(span, "version", str)) for span in spans]
@@ -114,13 +113,13 @@ def versions_of(
         if published is None:
             return None
         raise ClientError(
-            f"the server sampled from params it calls {named}, though version {published} was "
+            f"the server sampled from params that it calls {named}, though version {published} was "
             "published to it: was it started again? Publish once more"
         )
     versions: list[int] = []
     for span, version in zip(spans, named, strict=True):
         if span["start"] != len(versions):
-            raise ClientError(f"the answer's weight_versions leave gaps: {spans}")
+            raise ClientError(f"the response's weight_versions have gaps: {spans}")
         versions += [int(version)] * (span["end"] - span["start"])
     if spans and len(versions) != length:
         raise ClientError(f"{length} tokens, but weight_versions of {len(versions)}: {spans}")
@@ -128,7 +127,7 @@ def versions_of(
 
 
 async def _ignores_temperature(http: HttpTransport, model: str) -> bool:
-    """Whether a server's log-probs are those of temperature 1 at another, too."""
+    """True if a server returns the log-probs of temperature 1 at another one too."""
     plain = await _spread(http, model, 1.0)
     heated = await _spread(http, model, PROBED_TEMPERATURE)
     # Dividing logits by 2 halves every difference of log-probs.
@@ -136,7 +135,7 @@ async def _ignores_temperature(http: HttpTransport, model: str) -> bool:
 
 
 async def _spread(http: HttpTransport, model: str, temperature: float) -> float:
-    """The difference, in nats, between the likeliest and the fifth likeliest first token."""
+    """Difference, in nats, between the most likely and the fifth most likely first token."""
     body = {
         "model": model,
         "prompt": ".",

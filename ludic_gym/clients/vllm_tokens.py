@@ -22,13 +22,13 @@ GENERATE_ROUTE = "/inference/v1/generate"
 
 
 class VLLMTokenClient(VLLMClient):
-    """Renders the prompts itself, so that each one continues the tokens sampled before it.
+    """Client that renders the prompts itself, so that each continues the tokens sampled before.
 
     render: the chat template of the server's model, from messages to token ids.
-    extra_body: further fields of every request; those in its "sampling_params" are vLLM's own.
+    extra_body: further fields of every request; those in its "sampling_params" are vLLM's.
     prompts: the renderer, which counts the prompts that could not be continued.
-    The server needs `--enable-scale-out`, which `ludic serve` gives it; it then names the version
-    of every token. It cannot find tool calls on this route: use TextTools.
+    The server needs `--enable-scale-out`, as with `ludic serve`, and then returns the version of
+    every token. This route has no tool calls: use TextTools.
     """
 
     def __init__(
@@ -59,24 +59,24 @@ class VLLMTokenClient(VLLMClient):
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, tools: Sequence[ToolSchema] = ()
     ) -> Completion:
-        """The next assistant message. Raises ClientError if there is no usable answer."""
+        """The next assistant message. Raises ClientError if there is no usable response."""
         if tools:
-            raise ClientError("this route finds no tool calls; use ToolUse(protocol=TextTools())")
+            raise ClientError("this route has no tool calls; use ToolUse(protocol=TextTools())")
         return await self.continued(self.prompts.token_ids(messages), sampling)
 
     async def continued(self, prompt_ids: Sequence[int], sampling: Sampling) -> Completion:
-        """What comes after these tokens. Raises ClientError if there is no usable answer."""
+        """The continuation of these tokens. Raises ClientError if there is no usable response."""
         sampling, version, adapter = self._sent(sampling), self.policy_version, self._adapter
         async with self._counted(sampling) as model:
             params = {**sampling_fields(sampling), **NEUTRAL, "logprobs": 0, **self._params}
             body = {"model": model, "token_ids": list(prompt_ids), "output_mode": "text"}
-            answer = await self.asked(GENERATE_ROUTE, {**body, "sampling_params": params})
-        choice = first_choice(answer)
+            response = await self.asked(GENERATE_ROUTE, {**body, "sampling_params": params})
+        choice = first_choice(response)
         content = needed(needed(choice, "logprobs", dict), "content", list)
         trace = token_trace(
             list(prompt_ids), choice.get("token_ids"), [token.get("logprob") for token in content]
         )
-        # An adapter's version is in its name; the spans tell of the base model.
+        # An adapter's version is in its name; the spans have the base model's.
         length = len(trace["completion_ids"])
         versions = None if adapter else versions_of(choice, published=version, length=length)
         return Completion(

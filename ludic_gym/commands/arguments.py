@@ -1,33 +1,35 @@
-"""From the words of a command line to values."""
+"""Command lines: arguments to values, results to tables."""
 
 from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import gymnasium as gym
 import tyro
-from rich.console import Console
 
 from ludic_gym.errors import ConfigError
 from ludic_gym.plugins import imported
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 Args = TypeVar("Args")
 PIPE_WIDTH = 200
 
 
 def option(metavar: str) -> object:
-    """An argument whose help text says itself what happens without it."""
+    """An argument whose help text describes its default."""
     return tyro.conf.arg(metavar=metavar, help_behavior_hint="")
 
 
 def parse(args_type: type[Args], argv: Sequence[str], *, command: str, examples: str) -> Args:
-    """The arguments as a dataclass; its docstring and the examples are what `--help` shows.
+    """The arguments as a dataclass; `--help` prints its docstring and the examples.
 
-    Exits with code 2 and the option's help for a word that does not parse.
+    Exits with code 2 and the help of the option for an argument that cannot be parsed.
     """
     about = inspect.getdoc(args_type) or ""
     lines = "\n".join(f"  {line}" for line in examples.strip().splitlines())
@@ -42,7 +44,8 @@ def parse(args_type: type[Args], argv: Sequence[str], *, command: str, examples:
 def keyword_arguments(pairs: Sequence[str]) -> Mapping[str, Any]:
     """("draw_reward=0.5", "opponent=random") -> {"draw_reward": 0.5, "opponent": "random"}.
 
-    A value is JSON if it reads as JSON, else a string. Raises ConfigError for what is no pair.
+    A value that is valid JSON is parsed, any other is a string. Raises ConfigError for a text
+    without "=".
     """
     return dict(_keyword_argument(pair) for pair in pairs)
 
@@ -59,7 +62,7 @@ def _keyword_argument(pair: str) -> tuple[str, Any]:
 
 @contextmanager
 def readable_env_errors() -> Iterator[None]:
-    """What `gymnasium.make` says about an unknown id or a wrong keyword, as ConfigError."""
+    """Turn Gymnasium's errors about an unknown id or a wrong keyword into ConfigError."""
     try:
         yield
     except gym.error.Error as error:
@@ -71,9 +74,9 @@ def readable_env_errors() -> Iterator[None]:
 
 
 def env_name(spec: str) -> str:
-    """The id in "id" or "module:id"; the module, which registers it, is imported.
+    """The id in "id" or "module:id", after an import of the module, which registers it.
 
-    The module may lie in the current folder. Raises ConfigError if it cannot be imported.
+    The module may be in the current folder. Raises ConfigError if it cannot be imported.
     """
     module, colon, env_id = spec.rpartition(":")
     if not colon:
@@ -83,6 +86,38 @@ def env_name(spec: str) -> str:
 
 
 def screen() -> Console:
-    """Standard output; nothing is folded where no terminal sets the width."""
+    """Console for standard output; in a pipe, lines are not folded."""
+    # `--help` prints no table, and Rich takes a tenth of its time.
+    from rich.console import Console
+
     console = Console()
     return console if console.is_terminal else Console(width=PIPE_WIDTH)
+
+
+def print_table(
+    headings: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    title: str | None = None,
+    numbers: bool = False,
+) -> None:
+    """Print aligned columns; markup in texts has no effect.
+
+    numbers: align all columns but the first to the right, and never fold them.
+    """
+    from rich import table, text
+
+    grid = table.Table(
+        title=None if title is None else text.Text(title),
+        title_justify="left",
+        box=None,
+        padding=(0, 1 if numbers else 2, 0, 0),
+    )
+    for i, heading in enumerate(headings):
+        justify: Literal["left", "right"] = "right" if numbers and i else "left"
+        grid.add_column(
+            text.Text(heading), justify=justify, no_wrap=numbers and i > 0, overflow="fold"
+        )
+    for row in rows:
+        grid.add_row(*map(text.Text, row))
+    screen().print(grid)

@@ -1,4 +1,4 @@
-"""`ludic bench`: a policy plays, a table says how it did."""
+"""`ludic bench`: play environments with a policy, print a table of results."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from ludic_gym.bench.plans import EnvPlan, env_plan, named_envs, rescoring_plans
 from ludic_gym.bench.policies import ServedPolicy, open_policy
 from ludic_gym.bench.records import ludic_version
 from ludic_gym.bench.report import (
-    bench_progress,
     cut_off_lines,
     error_lines,
     pass_lines,
+    percent,
     result_table,
     spent_words,
 )
@@ -34,6 +34,7 @@ from ludic_gym.commands.arguments import (
     keyword_arguments,
     option,
     parse,
+    print_table,
     readable_env_errors,
     screen,
 )
@@ -51,24 +52,24 @@ ludic bench --rescore results --env-kwargs strict=true --out rescored"""
 
 @dataclass(frozen=True, kw_only=True)
 class BenchArgs:
-    """Play environments with a policy and say how it did.
+    """Play environments with a policy and print the results.
 
-    With --out, the same command goes on where it was stopped.
+    With --out, the same command continues where it was stopped.
     """
 
     ids: Annotated[tyro.conf.Positional[tuple[str, ...]], option("ID|SUITE ...")] = ()
-    """Environment ids or suites, as `ludic list` shows them."""
+    """Environment ids or suites, as in `ludic list`."""
     policy: str = "random"
     """oracle, random, the http(s) address of an OpenAI-style server, a run folder, or
     module:function, which is called with the env and returns a policy."""
     model: Annotated[str | None, option("NAME")] = None
     """The server's name for its model; by default the one it serves."""
     episodes: Annotated[int | None, option("N")] = None
-    """Tasks per env; by default every row once, or 100 where there are no rows."""
+    """Tasks per env; by default every row once, or 100 for an env without rows."""
     samples: int = 1
-    """Episodes per task, which share its env seed; from 2 on, pass@k and pass^k are shown."""
+    """Episodes per task, which share its env seed; from 2 on, pass@k and pass^k are printed."""
     data: Annotated[str | None, option("PATH")] = None
-    """Where a dataset env takes its rows from: a jsonl file, say."""
+    """Rows of a data set env: a file (.jsonl, .jsonl.gz, .parquet), a folder or a hub id."""
     env_kwargs: Annotated[tuple[str, ...], option("KEY=VALUE ...")] = ()
     """Arguments of the env."""
     seed: int = 0
@@ -78,39 +79,40 @@ class BenchArgs:
     timeout_s: Annotated[float | None, option("SECONDS")] = None
     """Seconds after which an episode counts as failed; by default never."""
     max_turns: int = 1000
-    """Turns after which an episode is cut short; most envs have a limit of their own."""
+    """Turns after which an episode is truncated; most envs have a limit of their own."""
     temperature: float = 1.0
     """Sampling temperature of a model; 0 is greedy."""
     top_p: float = 1.0
-    """Nucleus of the sampling."""
+    """Probability mass of nucleus sampling."""
     max_tokens: int = 256
-    """Most tokens of one reply."""
+    """Limit of tokens per reply."""
     out: Annotated[Path | None, option("DIR")] = None
     """Folder for the transcripts: one jsonl file per env, one line per episode."""
     rescore: Annotated[Path | None, option("DIR")] = None
-    """Make the decisions of this earlier run again, without a model, in the envs as they are now
-    and with these --env-kwargs."""
+    """Repeat the decisions of this earlier run, without a model, in the current envs and with these
+    --env-kwargs."""
     price: Annotated[tuple[float, float] | None, option("IN OUT")] = None
-    """What a million tokens of prompts and of completions cost; the bar then tells the sum."""
+    """Cost of a million tokens of prompts and of completions; the bar then shows the sum."""
     parquet: bool = False
-    """Write DIR/episodes.parquet too, a row per episode, when all have been played."""
+    """Write DIR/episodes.parquet too, a row per episode, at the end."""
     fail_under: Annotated[float | None, option("RATE")] = None
     """Exit with 1 if an env's success rate is below this."""
 
 
 def main(argv: list[str]) -> int:
-    """Runs `ludic bench`; 1 if an episode failed, or an env stayed under `--fail-under`."""
+    """Run `ludic bench`; 1 if an episode failed, or a success rate is under `--fail-under`."""
     args = parse(BenchArgs, argv, command="bench", examples=EXAMPLES)
     if bool(args.ids) == (args.rescore is not None):
         raise ConfigError(
-            "name an environment or a suite (`ludic list` shows them), or a run to --rescore"
+            "name an environment or a suite (see `ludic list`), or a run to --rescore"
         )
     if args.parquet and args.out is None:
-        raise ConfigError("--parquet writes into the folder of --out: name one")
+        raise ConfigError("--parquet writes into the folder of --out: add --out")
     tallies: dict[str, Tally] = {}
     try:
         asyncio.run(run_all(args, tallies))
     except KeyboardInterrupt:
+        # Finished episodes are worth their time: print them before the exit code says 130.
         show_results(tallies, args)
         print(interruption(args), file=sys.stderr)
         raise
@@ -146,7 +148,7 @@ async def run_all(args: BenchArgs, tallies: dict[str, Tally]) -> None:
 
 
 def spent_by(make_policy: MakePolicy, price: tuple[float, float] | None) -> Callable[[], str]:
-    """What tells the tokens that a server was asked for; nothing where there is no server."""
+    """A function that returns the tokens used so far; "" for a policy without a server."""
     if not isinstance(make_policy, ServedPolicy):
         return str
     return partial(spent_words, make_policy.usage, price)
@@ -155,26 +157,32 @@ def spent_by(make_policy: MakePolicy, price: tuple[float, float] | None) -> Call
 async def play_one(
     env_id: str, plan: EnvPlan, play: Play, tally: Tally, spent: Callable[[], str]
 ) -> None:
-    """Play what one env lacks, behind a bar."""
+    """Play the missing episodes of one env, behind a bar."""
+    from ludic_gym.commands.progress import progress_bar
+
     done = earlier_scores(play.folder, env_id, tally)
-    with bench_progress(env_id, tally, total=plan.count, done=len(done), spent=spent) as show:
+
+    def note() -> str:
+        return f"success {percent(tally.success_rate)} {spent()}"
+
+    with progress_bar(env_id, total=plan.count, done=len(done), note=note) as show:
         await play_env(env_id, plan.jobs(), play, tally=tally, skip=done, on_episode=show)
 
 
 def policy_name(args: BenchArgs) -> str:
-    """How the policy is called in tables and records."""
+    """Name of the policy in tables and records."""
     if args.rescore is None:
         return args.policy
     return str(read_request(args.rescore)["policy"])
 
 
 def folder_of(args: BenchArgs, plans: Mapping[str, EnvPlan]) -> AbstractContextManager[object]:
-    """The claim on `--out`, where there is one."""
+    """The claim on the folder of `--out`, if there is one."""
     return nullcontext() if args.out is None else open_folder(args.out, request(args, plans))
 
 
 def request(args: BenchArgs, plans: Mapping[str, EnvPlan]) -> Mapping[str, Any]:
-    """All that decides what is played and who plays it."""
+    """All settings that determine the episodes."""
     return {
         "ludic": ludic_version(),
         "policy": policy_name(args),
@@ -191,7 +199,7 @@ def request(args: BenchArgs, plans: Mapping[str, EnvPlan]) -> Mapping[str, Any]:
 
 
 def plans_of(args: BenchArgs) -> Mapping[str, EnvPlan]:
-    """What each env plays, by id."""
+    """The plan of each env, by id."""
     kwargs = dict(keyword_arguments(args.env_kwargs))
     if args.rescore is not None:
         return rescoring_plans(args.rescore, kwargs)
@@ -217,21 +225,22 @@ def plans_of(args: BenchArgs) -> Mapping[str, EnvPlan]:
 
 
 def show_results(tallies: Mapping[str, Tally], args: BenchArgs) -> Mapping[str, BenchResult]:
-    """Print the table and what has to be said about it; what it says."""
+    """Print the table and the lines below it; the results."""
     results = {env_id: tally.result() for env_id, tally in tallies.items()}
+    headings, *rows = result_table(results)
+    print_table(headings, rows, title=f"policy: {policy_name(args)}", numbers=True)
     console = screen()
-    console.print(result_table(results, policy=policy_name(args)))
     for line in pass_lines(results):
         console.print(line, markup=False)
     for line in [*error_lines(results), *cut_off_lines(results)]:
         console.print(line, style="red", markup=False)
     if args.out is not None:
-        console.print(f"transcripts: {args.out}; look at them: ludic view {args.out}", markup=False)
+        console.print(f"transcripts: {args.out}; to view them: ludic view {args.out}", markup=False)
     return results
 
 
 def too_low(results: Mapping[str, BenchResult], least: float | None) -> list[str]:
-    """A line for every env whose success rate is not at least the one that was asked for."""
+    """A line for every env whose success rate is below the required one."""
     return [
         f"{env_id}: success rate {result.success_rate:.1%} is not at least {least:.1%}"
         for env_id, result in results.items()
@@ -240,6 +249,6 @@ def too_low(results: Mapping[str, BenchResult], least: float | None) -> list[str
 
 
 def interruption(args: BenchArgs) -> str:
-    """What Ctrl-C is answered with."""
-    said = "interrupted: these are the episodes that had ended"
-    return said if args.out is None else f"{said}; the same command goes on from here"
+    """The message after Ctrl-C."""
+    message = "interrupted: these are the finished episodes"
+    return message if args.out is None else f"{message}; the same command continues from here"

@@ -1,4 +1,4 @@
-"""`ludic check`: environments are held against the contract."""
+"""`ludic check`: test environments against the contract."""
 
 from __future__ import annotations
 
@@ -31,26 +31,26 @@ BLANK_LINE = "\r\x1b[K"
 
 @dataclass(frozen=True, kw_only=True)
 class CheckArgs:
-    """Test environments against the contract that every text environment keeps."""
+    """Test environments against the contract of text environments."""
 
     ids: Annotated[tyro.conf.Positional[tuple[str, ...]], option("[ID ...]")] = ()
-    """Environment ids; module:id for one of your own, where importing the module registers it."""
+    """Environment ids; module:id for your own, if importing the module registers it."""
     all: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Test every environment of the catalogue, which takes minutes: some run programs."""
+    """Test every environment of the catalogue; this takes some minutes."""
     env_kwargs: Annotated[tuple[str, ...], option("KEY=VALUE ...")] = ()
     """Arguments of the env."""
 
 
 def main(argv: list[str]) -> int:
-    """Runs `ludic check`; 1 if an environment breaks a rule."""
+    """Run `ludic check`; 1 if an environment breaks a rule."""
     args = parse(CheckArgs, argv, command="check", examples=EXAMPLES)
     if bool(args.ids) == args.all:
         raise ConfigError(
-            "name at least one environment, or all of them with --all; `ludic list` shows them"
+            "name at least one environment (see `ludic list`), or all of them with --all"
         )
     kwargs = keyword_arguments(args.env_kwargs)
     ids = [entry.id for entry in CATALOG] if args.all else [env_name(spec) for spec in args.ids]
-    # Every id is made first: a typing error must not show up after minutes.
+    # Every id is made first: a misspelt one must be reported at once, not after minutes.
     for env_id in ids:
         with readable_env_errors():
             gym.make(env_id, **kwargs).close()
@@ -61,7 +61,7 @@ def main(argv: list[str]) -> int:
 
 
 def passes(env_id: str, kwargs: Mapping[str, Any], index: int, count: int) -> bool:
-    """Whether the env keeps every rule; how far it is and what it breaks is printed."""
+    """True if the env keeps every rule; print the progress and the broken rules."""
     kept, complaints = 0, list[str]()
     for verdict in verdicts(env_id, **kwargs):
         show_progress(f"[{index + 1}/{count}] {env_id}: {kept + len(complaints) + 1} rules tried")
@@ -77,6 +77,6 @@ def passes(env_id: str, kwargs: Mapping[str, Any], index: int, count: int) -> bo
 
 
 def show_progress(text: str) -> None:
-    """Shows the line in place of the one before; only to somebody at a terminal."""
+    """Replace the progress line; only on a terminal."""
     if sys.stderr.isatty():
         print(f"{BLANK_LINE}{text}", end="", file=sys.stderr, flush=True)

@@ -7,67 +7,59 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
-from rich.table import Table
-from rich.text import Text
 
 from ludic_gym.bench.comparison import Comparison, compare
 from ludic_gym.bench.folder import read_request, transcript_path
 from ludic_gym.bench.records import read_scores
-from ludic_gym.commands.arguments import option, parse, screen
+from ludic_gym.commands.arguments import option, parse, print_table
 from ludic_gym.errors import ConfigError
 
 EXAMPLES = """\
 ludic compare results/before results/after
 ludic compare results/before results/after --measure reward"""
+HEADINGS = ("env", "tasks", "first", "second", "difference", "95%", "p")
 
 
 @dataclass(frozen=True, kw_only=True)
 class CompareArgs:
-    """Say how two runs of `ludic bench --out` on the same tasks differ.
+    """Compare two runs of `ludic bench --out` on the same tasks.
 
-    Tasks are paired by their seeds. The interval comes from resampling tasks; p is that of a
-    sign-flip test, for one sample per task and successes McNemar's exact one.
+    Tasks are paired by their seeds. The interval is from resampling tasks. p is from a sign-flip
+    test, which for successes of one sample per task is McNemar's exact test.
     """
 
     first: Annotated[tyro.conf.Positional[Path], option("DIR")]
-    """The run to compare with."""
+    """The baseline run."""
     second: Annotated[tyro.conf.Positional[Path], option("DIR")]
-    """The run that may be better."""
+    """The run to compare with it."""
     measure: Literal["success", "reward"] = "success"
-    """What is compared."""
+    """The compared quantity."""
 
 
 def main(argv: list[str]) -> int:
-    """Runs `ludic compare`."""
+    """Run `ludic compare`."""
     args = parse(CompareArgs, argv, command="compare", examples=EXAMPLES)
     runs = [read_request(folder)["envs"] for folder in (args.first, args.second)]
     shared = [env_id for env_id in runs[0] if env_id in runs[1]]
     if not shared:
         raise ConfigError(f"{args.first} and {args.second} have no environment in common")
-    screen().print(comparison_table({env_id: compared(env_id, args) for env_id in shared}, args))
+    print_table(
+        HEADINGS,
+        [comparison_row(env_id, compared(env_id, args)) for env_id in shared],
+        title=f"{args.measure}: first {args.first}, second {args.second}",
+        numbers=True,
+    )
     return 0
 
 
 def compared(env_id: str, args: CompareArgs) -> Comparison:
-    """The two runs on one env."""
+    """Compare the two runs on one env."""
     scores = [list(read_scores(transcript_path(run, env_id))) for run in (args.first, args.second)]
     return compare(*scores, measure=args.measure)
 
 
-def comparison_table(comparisons: dict[str, Comparison], args: CompareArgs) -> Table:
-    """One line per env."""
-    table = Table(
-        title=Text(f"{args.measure}: first {args.first}, second {args.second}"),
-        title_justify="left",
-        box=None,
-        padding=(0, 1, 0, 0),
-    )
-    table.add_column("env", overflow="fold")
-    for heading in ("tasks", "first", "second", "difference", "95%", "p"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for env_id, c in comparisons.items():
-        interval = "-" if c.interval is None else f"[{c.interval.low:+.3f}, {c.interval.high:+.3f}]"
-        numbers = [f"{c.first:.3f}", f"{c.second:.3f}", f"{c.difference:+.3f}"]
-        words = [env_id, str(c.tasks), *numbers, interval, f"{c.p_value:.2g}"]
-        table.add_row(*map(Text, words))
-    return table
+def comparison_row(env_id: str, c: Comparison) -> tuple[str, ...]:
+    """The cells of an env's row, one for each of `HEADINGS`."""
+    interval = "-" if c.interval is None else f"[{c.interval.low:+.3f}, {c.interval.high:+.3f}]"
+    numbers = (f"{c.first:.3f}", f"{c.second:.3f}", f"{c.difference:+.3f}")
+    return (env_id, str(c.tasks), *numbers, interval, f"{c.p_value:.2g}")

@@ -1,4 +1,4 @@
-"""The command `ludic`: finds the subcommand, and turns our errors into one line and a code."""
+"""The command `ludic`: run a subcommand, print our errors as one line, return an exit code."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ Command = Callable[[list[str]], int]
 
 COMMANDS = {
     "list": "the environments, by suite",
-    "play": "play one yourself, alone or against a policy",
-    "bench": "let a policy play, and see how it does",
-    "compare": "two benchmarks of the same tasks: what differs, and is it chance",
-    "view": "make one HTML file of a run, to look at",
+    "play": "play an environment yourself, alone or against a policy",
+    "bench": "play environments with a policy, and print the results",
+    "compare": "compare two benchmarks of the same tasks, with intervals and p-values",
+    "view": "make one HTML file of a run",
     "tournament": "let policies play each other, and rate them",
-    "check": "test an environment, yours too, against the contract",
-    "sandbox": "test what keeps programs from harm on this machine",
+    "check": "test an environment against the contract, your own too",
+    "sandbox": "test the sandboxes for programs on this machine",
 }
-# A plug-in is not loaded to ask what it does: torch takes seconds.
+# The summaries are here, because loading a plug-in for its own takes seconds for torch.
 PLUGIN_SUMMARIES = {
     "train": "let a model learn to play; needs the extra 'train'",
     "plan": "memory and time that training a model would take; needs the extra 'train'",
@@ -46,7 +46,7 @@ INTERRUPTED = 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The exit code: 0 fine, 1 something failed on the way, 2 bad input, 130 Ctrl-C."""
+    """The exit code: 0 for success, 1 for a failure, 2 for bad input, 130 for Ctrl-C."""
     args = list(sys.argv[1:] if argv is None else argv)
     try:
         return run(args)
@@ -56,13 +56,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader (`| head`) has seen enough; the interpreter's last flush must not complain.
+        # The reader (`| head`) has closed the pipe; the flush at exit must not raise again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
 
 
 def run(args: list[str]) -> int:
-    """Runs the subcommand that the first argument names."""
+    """Run the subcommand that the first argument names."""
     if not args or args[0] in {"-h", "--help"}:
         print(overview())
         return 0
@@ -84,14 +84,14 @@ def find_command(name: str) -> Command:
 
 
 def overview() -> str:
-    """What `ludic --help` prints."""
+    """The text of `ludic --help`."""
     plugins = {
         name: PLUGIN_SUMMARIES.get(name, f"from {point.module.split('.')[0]}")
         for name, point in find_plugins("ludic.commands").items()
     }
     lines = [f"  {name:11s} {text}" for name, text in {**COMMANDS, **plugins}.items()]
     head = "usage: ludic COMMAND [...]\n\nText environments for language-model agents.\n\ncommands:"
-    tail = "`ludic COMMAND --help` says more about each."
+    tail = "`ludic COMMAND --help` describes a command."
     return "\n".join([head, *lines, "", EXAMPLES, "", tail])
 
 

@@ -1,4 +1,4 @@
-"""`ludic play`: somebody at the terminal plays an env, alone or against a policy."""
+"""`ludic play`: play an env at the terminal, alone or against a policy."""
 
 from __future__ import annotations
 
@@ -49,24 +49,24 @@ class PlayArgs:
     """Play an environment in the terminal; Ctrl-D or Ctrl-C leaves."""
 
     env_id: Annotated[tyro.conf.Positional[str], option("ID")]
-    """The environment's id, as `ludic list` shows it, or module:id for one of your own."""
+    """The environment's id, as in `ludic list`, or module:id for your own."""
     seat: str = "first"
-    """Where you sit, in a game for several: first, second, third, or an agent's name."""
+    """Your seat in a game with several players: first, second, third, or an agent's name."""
     against: Annotated[str | None, option("POLICY")] = None
-    """Who sits elsewhere: random (as without it), perfect, a server's address, a run folder, or
-    module:function."""
+    """Policy of the other seats: random (the default), perfect, a server's address, a run folder,
+    or module:function."""
     model: Annotated[str | None, option("NAME")] = None
     """The server's name for its model; by default the one it serves."""
     seed: Annotated[int | None, option("N")] = None
-    """Makes the same episode again; by default every one is new."""
+    """Seed of the episode; by default every episode is new."""
     env_kwargs: Annotated[tuple[str, ...], option("KEY=VALUE ...")] = ()
     """Arguments of the env."""
     save: Annotated[Path | None, option("FILE.jsonl")] = None
-    """Add the episode to this file, one line each, once it has ended; ludic view shows it."""
+    """Append the finished episode to this file, as one line."""
 
 
 def main(argv: list[str]) -> int:
-    """Runs `ludic play`."""
+    """Run `ludic play`."""
     args = parse(PlayArgs, argv, command="play", examples=EXAMPLES)
     if args.seed is not None and args.seed < 0:
         raise ConfigError(f"seed must be at least 0, got {args.seed}")
@@ -93,13 +93,13 @@ def main(argv: list[str]) -> int:
 
 @contextmanager
 def interrupted_at_once() -> Iterator[None]:
-    """Lets Ctrl-C end the program wherever it is."""
+    """Let Ctrl-C end the program at once."""
 
     def interrupt(signum: int, frame: object) -> None:
         raise KeyboardInterrupt
 
-    # Where the handler is not Python's own, asyncio.run leaves it alone. Its own would wait for
-    # the loop, which waits for the human.
+    # asyncio.run replaces Python's own handler by one that waits for the loop, which waits for the
+    # human's input. It leaves other handlers in place.
     previous = signal.signal(signal.SIGINT, interrupt)
     try:
         yield
@@ -108,18 +108,18 @@ def interrupted_at_once() -> Iterator[None]:
 
 
 async def played(task: Task, args: PlayArgs) -> tuple[Rollout, ...]:
-    """The human's rollout, and in a game for several those of the others after it."""
+    """The human's rollout, and in a match those of the other players after it."""
     with readable_env_errors():
         match = match_env(task)
     if match is not None:
         return await game_for_several(match, task, args)
     if args.against is not None or args.model is not None or args.seat != "first":
-        raise ConfigError(f"{task.env_id} is for one player: leave out --against and --seat")
+        raise ConfigError(f"{task.env_id} has one player: leave out --against and --seat")
     return (await game_for_one(task),)
 
 
 def match_env(task: Task) -> MatchEnv | None:
-    """The PettingZoo env of that id, in which agents take turns where it can be had; or None."""
+    """The PettingZoo env of that id, as an AEC env if there is one; or None."""
     if task.env_id in pettingzoo.aec_registry:
         return pettingzoo.make("aec", task.env_id, **task.kwargs)
     if task.env_id in pettingzoo.parallel_registry:
@@ -135,18 +135,18 @@ async def game_for_one(task: Task) -> Rollout:
 
 
 async def game_for_several(env: MatchEnv, task: Task, args: PlayArgs) -> tuple[Rollout, ...]:
-    """The human's rollout of a match, and those of the others, who are all of one kind."""
+    """The human's rollout of a match, and those of the others, who share one policy."""
     agents = list(env.possible_agents)
     you = seat_named(args.seat, agents)
     against = "oracle" if args.against == "perfect" else args.against or "random"
     async with open_policy(against, args.model) as make_policy:
-        # The reference policies look into either kind of env; all others look into none.
+        # The reference policies accept both kinds of env; other policies ignore the env.
         others = {agent: make_policy(cast(Env, env)) for agent in agents if agent != you}
         return await run_match(env, {you: at_terminal(env.unwrapped), **others}, task)
 
 
 def seat_named(seat: str, agents: list[str]) -> str:
-    """The agent of that name, or in that place. Raises ConfigError if there is none."""
+    """The agent of that name, or in that position. Raises ConfigError if there is none."""
     names = {**dict(zip(PLACES, agents, strict=False)), **{agent: agent for agent in agents}}
     if seat not in names:
         raise ConfigError(f"no seat {seat!r}; there are: {', '.join(names)}")
@@ -154,18 +154,18 @@ def seat_named(seat: str, agents: list[str]) -> str:
 
 
 def at_terminal(env: object) -> HumanPolicy:
-    """Somebody at the terminal."""
+    """A policy for a human at the terminal."""
     return human(env, read=prompted)
 
 
 def prompted() -> str:
-    """A line that was typed after the prompt."""
+    """A line from the terminal, after a prompt."""
     print("> ", end="", flush=True)
     return read_line()
 
 
 def farewell(rollout: Rollout, *others: Rollout) -> str:
-    """How it ended."""
+    """The final observation, outcome and reward of the human's rollout, as text."""
     info = rollout.steps[-1].info
     truth = f" (the answer is {info['truth']})" if "truth" in info else ""
     faults = [

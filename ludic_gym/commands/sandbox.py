@@ -1,4 +1,4 @@
-"""`ludic sandbox`: what keeps programs from harm on this machine."""
+"""`ludic sandbox`: test the sandboxes on this machine."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from dataclasses import dataclass, fields
 from typing import Annotated, Literal
 
 import tyro
-from rich.markup import escape
-from rich.table import Table
 
-from ludic_gym.commands.arguments import option, parse, screen
+from ludic_gym.commands.arguments import option, parse, print_table
 from ludic_gym.errors import ConfigError
 from ludic_gym.sandbox.choice import BACKENDS, open_sandbox, why_not
 from ludic_gym.sandbox.loop import run_blocking
@@ -25,46 +23,45 @@ HOLDS, BROKEN, ABSENT = "holds", "BROKEN", "-"
 
 @dataclass(frozen=True, kw_only=True)
 class SandboxArgs:
-    """Test sandboxes: doctor runs programs that try to break out, and shows what holds here.
+    """Test sandboxes: doctor runs programs that try to break out, and prints the results.
 
-    Exits with 1 if the sandbox that environments would use is missing or breaks a promise.
+    Exits with 1 if the sandbox that environments would use is missing or breaks a guarantee.
     """
 
     action: Annotated[tyro.conf.Positional[Literal["doctor"]], option("doctor")]
-    """What to do."""
+    """The action."""
     only: Annotated[tuple[str, ...], option("NAME ...")] = ()
-    """Only these sandboxes; all of them without it."""
+    """Test only these sandboxes; by default all of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """What was found out about a sandbox: why it does not work, or each promise's breach."""
+    """Result for a sandbox: the reason why it does not work, or the breach of each guarantee."""
 
     why_not: str = ""
     broken: Mapping[str, str]
 
     @property
     def sound(self) -> bool:
-        """Whether it works and keeps all that it promises."""
+        """True if it works and keeps all its guarantees."""
         return not self.why_not and not any(self.broken.values())
 
 
 def main(argv: list[str]) -> int:
-    """Runs `ludic sandbox`; 1 if nothing safe works, or what is used first is not safe."""
+    """Run `ludic sandbox`; 1 if no sandbox works, or if the default one breaks a guarantee."""
     args = parse(SandboxArgs, argv, command="sandbox", examples=EXAMPLES)
     unknown = set(args.only) - set(BACKENDS)
     if unknown:
         raise ConfigError(f"no sandbox {min(unknown)!r}; there are {', '.join(BACKENDS)}")
     findings = {name: examined(name) for name in BACKENDS if not args.only or name in args.only}
-    screen().print(table(findings))
-    for line in remarks(findings):
-        screen().print(escape(line), highlight=False, soft_wrap=True)
+    print_table(("guarantee", *findings), table_rows(findings))
+    print(*remarks(findings), sep="\n")
     first = next((one for one in findings.values() if not one.why_not), None)
     return 0 if first and first.sound else 1
 
 
 def examined(name: str) -> Finding:
-    """What holds in the sandbox of that name."""
+    """Test the sandbox of that name."""
     reason = why_not(name)
     if reason:
         return Finding(why_not=reason, broken={})
@@ -78,23 +75,21 @@ async def _measured_and_closed(sandbox: Sandbox) -> dict[str, str]:
         await sandbox.close()
 
 
-def table(findings: Mapping[str, Finding]) -> Table:
-    """A line per guarantee, a column per sandbox."""
-    shown = Table("guarantee", *findings, box=None, pad_edge=False)
-    for guarantee in (field.name for field in fields(Guarantees)):
-        shown.add_row(guarantee, *(cell(one, guarantee) for one in findings.values()))
-    return shown
+def table_rows(findings: Mapping[str, Finding]) -> list[tuple[str, ...]]:
+    """A row per guarantee: its name, then a cell for each sandbox."""
+    names = [field.name for field in fields(Guarantees)]
+    return [(name, *(cell(one, name) for one in findings.values())) for name in names]
 
 
 def cell(finding: Finding, guarantee: str) -> str:
-    """One word: whether it holds."""
+    """The state of a guarantee: holds, BROKEN or -."""
     if guarantee not in finding.broken:
         return ABSENT
     return BROKEN if finding.broken[guarantee] else HOLDS
 
 
 def remarks(findings: Mapping[str, Finding]) -> list[str]:
-    """What the table has no room for, and which sandbox is used."""
+    """Details of failures, and the sandbox that environments use."""
     lines = [
         f"{name} does not work here: {one.why_not}" for name, one in findings.items() if one.why_not
     ]

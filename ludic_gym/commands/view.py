@@ -1,4 +1,4 @@
-"""`ludic view`: a run as one HTML file."""
+"""`ludic view`: make one HTML file of a run."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ ludic view runs/tic-tac-toe --serve --open"""
 class ViewArgs:
     """Make one HTML file of a benchmark, of two side by side, or of a training run.
 
-    The file needs no network and can be sent to anybody. Press ? in it for its keys.
+    The file needs no network. Press ? in it for its keys.
     """
 
     runs: Annotated[tyro.conf.Positional[tuple[Path, ...]], option("DIR ...")]
-    """Folders that `ludic bench --out` or `ludic train` wrote."""
+    """Folders of `ludic bench --out` or `ludic train`."""
     out: Annotated[Path | None, option("FILE")] = None
     """The file; by default view.html in the first folder."""
     tokenizer: Annotated[Path | None, option("DIR")] = None
-    """A model's folder: tokens are then shown as text, coloured by their log-probs."""
+    """A model's folder; shows tokens as text, coloured by their log-probs."""
     most: int = 10_000
-    """Transcripts that are kept of each run; the other episodes have their scores alone."""
+    """Limit of transcripts of each run; further episodes have their scores only."""
     open: bool = False
     """Open it in the browser."""
     serve: bool = False
-    """Serve it on this machine instead, and keep it up to date while the run goes on."""
+    """Serve it on this machine instead, and update it during the run."""
     port: int = 0
-    """Where to serve it; 0 takes any free one."""
+    """Port of the server; 0 for any free one."""
 
 
 def main(argv: list[str]) -> int:
-    """Runs `ludic view`."""
+    """Run `ludic view`."""
     args = parse(ViewArgs, argv, command="view", examples=EXAMPLES)
     texts = token_texts_from(args.tokenizer) if args.tokenizer else None
 

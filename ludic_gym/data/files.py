@@ -1,4 +1,4 @@
-"""The rows of a local file: JSON lines, plain or gzipped, or parquet."""
+"""Rows of a local file: JSON lines, plain or gzipped, or parquet."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ ENDINGS = (".jsonl", ".jsonl.gz", ".parquet")
 
 
 def file_rows(path: Path) -> Iterator[Row]:
-    """The rows of a file with one of the `ENDINGS`; blank lines are none.
+    """The rows of a file with one of the `ENDINGS`, without blank lines.
 
-    Raises DataError for what cannot be read, naming the line, ConfigError where pyarrow is needed
-    and missing.
+    Raises DataError with the number of a line that cannot be read, ConfigError where pyarrow is
+    needed and missing.
     """
     return _parquet_rows(path) if path.suffix == ".parquet" else _json_lines(path)
 

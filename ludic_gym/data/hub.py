@@ -1,4 +1,4 @@
-"""The data sets on the Hugging Face hub that the environments know, and how to read any."""
+"""Data sets on the Hugging Face hub: those of the environments, and any other."""
 
 from __future__ import annotations
 
@@ -17,12 +17,11 @@ from ludic_gym.errors import ConfigError, DataError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HubSet:
-    """How a data set is published.
+    """Layout of a published data set.
 
-    config: its part, unless the caller names one.
-    splits: what its publisher calls the splits that are asked for as "test" and "train"; a split
-        that is not named here is called the same.
-    files: the address of a split's rows, for a set that is published as a program, which
+    config: its default part.
+    splits: the publisher's names of our splits "test" and "train"; other splits have equal names.
+    files: the address of a split's rows, for a data set that is published as a program, which
         `datasets` no longer runs.
     """
 
@@ -33,15 +32,15 @@ class HubSet:
 
 @dataclass(frozen=True, slots=True)
 class HubData:
-    """A split of a data set on the hub, as its publisher calls it; `asked` is what we call it."""
+    """A split of a data set on the hub, by its publisher's name; `requested` is our name."""
 
     id: str
     config: str | None
     split: str
-    asked: str = ""
+    requested: str = ""
 
 
-# From the hub's id to what is not as usual: one part, and splits called "train" and "test".
+# Differences from the usual layout (one part, and splits "train" and "test"), by the hub's id.
 HUB_SETS: Mapping[str, HubSet] = MappingProxyType(
     {
         "openai/gsm8k": HubSet(config="main"),
@@ -61,15 +60,15 @@ HUB_SETS: Mapping[str, HubSet] = MappingProxyType(
 
 def hub_data(id: str, *, config: str | None = None, split: str | None = None) -> HubData:
     """The split, "test" unless given, of the data set with that id."""
-    known, asked = HUB_SETS.get(id, HubSet()), split or "test"
-    return HubData(id, config or known.config, known.splits.get(asked, asked), asked)
+    known, requested = HUB_SETS.get(id, HubSet()), split or "test"
+    return HubData(id, config or known.config, known.splits.get(requested, requested), requested)
 
 
 def hub_rows(data: HubData) -> Iterator[Row]:
-    """The rows of the split; without network, as they were downloaded before.
+    """The rows of the split; without network, those of an earlier download.
 
-    Raises ConfigError without the package `datasets`, DataError, naming the other two ways to get
-    rows, if it cannot be loaded.
+    Raises ConfigError without the package `datasets`, DataError, naming two other ways to get rows,
+    if the split cannot be loaded.
     """
     try:
         import datasets
@@ -90,7 +89,7 @@ def hub_rows(data: HubData) -> Iterator[Row]:
 def _download(data: HubData, datasets: ModuleType) -> Iterable[dict[str, Any]]:
     files = HUB_SETS.get(data.id, HubSet()).files
     if files and datasets.config.HF_HUB_OFFLINE:
-        raise ConnectionError(f"nobody answers at {datasets.config.HF_ENDPOINT}")
+        raise ConnectionError(f"no connection to {datasets.config.HF_ENDPOINT}")
     rows: Iterable[dict[str, Any]]
     if files:
         address = files.format(split=data.split)
@@ -102,17 +101,17 @@ def _download(data: HubData, datasets: ModuleType) -> Iterable[dict[str, Any]]:
 
 @contextmanager
 def _no_retries_without_network(config: Any) -> Iterator[None]:  # noqa: ANN401 (a module)
-    """The library's own offline mode, if nobody answers: it would try for half a minute."""
+    """Use the library's offline mode without a network: it would retry for half a minute."""
     before: bool = config.HF_HUB_OFFLINE
-    config.HF_HUB_OFFLINE = before or not _answers(config.HF_ENDPOINT)
+    config.HF_HUB_OFFLINE = before or not _is_reachable(config.HF_ENDPOINT)
     try:
         yield
     finally:
         config.HF_HUB_OFFLINE = before
 
 
-def _answers(address: str) -> bool:
-    """Whether there is somebody at the address, or a proxy on the way to it."""
+def _is_reachable(address: str) -> bool:
+    """True if the address accepts connections, or if there is a proxy, which may reach it."""
     if getproxies():
         return True
     url = urlsplit(address)

@@ -21,9 +21,9 @@ HASH_DIGITS = 16
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A local file as it is now: one that has changed since is another one.
+    """A local file in its current state: a changed file is another one, and read again.
 
-    split: "sample" for the bundled one, the split that was asked for in a folder, else "file".
+    split: "sample" for the bundled one, the requested split in a folder, else "file".
     """
 
     path: Path
@@ -34,13 +34,12 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where rows are from, as results say it; it holds no path of the machine.
+    """Origin of rows, for results; without paths of the machine.
 
     name: "sample", the name of a file, or the id of a data set, with its config if there is one
         ("openai/gsm8k:main").
-    split: "sample", "file", or the split that was asked for.
-    hash: 16 hexadecimal digits of the rows' content: equal rows have the same, wherever they
-        are from.
+    split: "sample", "file", or the requested split.
+    hash: 16 hexadecimal digits of the rows' content; equal for equal rows of any origin.
     """
 
     name: str
@@ -78,14 +77,14 @@ def load_rows(
     config: str | None = None,
     split: str | None = None,
 ) -> Rows[T]:
-    """What `parse` makes of every row, read once per process.
+    """All rows, parsed by `parse` and read once per process.
 
     name: the path of a .jsonl, .jsonl.gz or .parquet file, of a folder that has such a file for
         each split ("test.jsonl"), a hub id ("openai/gsm8k"), or "sample" for the file `sample`.
-        None: the sample, or the data set `real` as soon as a split or config is named.
-    config, split: which part of a hub data set; the split is "test" unless given.
+        None: the sample, or the data set `real` if a split or config is given.
+    config, split: part and split of a hub data set; the split is "test" unless given.
     Raises ConfigError for a name that is none of these or has no splits, DataError for rows that
-    are missing, unreadable, or refused by `parse`.
+    are missing, unreadable, or rejected by `parse`.
     """
     origin = locate(name, sample=sample, real=real, config=config, split=split)
     return _load(origin, parse)
@@ -99,7 +98,7 @@ def locate(
     config: str | None = None,
     split: str | None = None,
 ) -> File | HubData:
-    """Where the rows of that name are; the arguments are those of `load`."""
+    """The file or data set of that name; arguments as in `load_rows`."""
     if name is None:
         name = real if real and (split or config) else "sample"
     if name == "sample" or name.endswith(ENDINGS):
@@ -147,7 +146,7 @@ def _load(origin: File | HubData, parse: Callable[[Row], T]) -> Rows[T]:
     if not items:
         raise DataError(f"{_name(origin)}: there are no rows")
     hash = digest.hexdigest()[:HASH_DIGITS]
-    split = origin.asked if isinstance(origin, HubData) else origin.split
+    split = origin.requested if isinstance(origin, HubData) else origin.split
     return Rows(tuple(items), Origin(_name(origin), split, hash))
 
 

@@ -1,4 +1,4 @@
-"""One row, and what a question needs of it."""
+"""Row: one row of a data set, and checks of its fields."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from ludic_gym.errors import DataError
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row, and where it is from, for error messages ("rows.jsonl line 3")."""
+    """One row, and its place for error messages ("rows.jsonl line 3")."""
 
     where: str
     fields: Mapping[str, Any]
 
 
 def renamed(row: Row, names: Mapping[str, str]) -> Row:
-    """The row with fields called what the values say, where there is no such field yet.
+    """The row with further field names, {theirs: ours}, unless it has a field of our name.
 
-    `renamed(row, {"type": "subject"})` reads what another publisher calls "type" as "subject".
+    `renamed(row, {"type": "subject"})` reads another publisher's field "type" as "subject".
     """
     others = {ours: row.fields[theirs] for theirs, ours in names.items() if theirs in row.fields}
     return Row(row.where, {**others, **row.fields})
 
 
 def text_field(row: Row, name: str) -> str:
-    """A field that must hold text. Raises DataError if it is missing, no text, or blank."""
+    """A text field. Raises DataError if it is missing, no text, or blank."""
     value = row.fields.get(name)
     if not isinstance(value, str) or not value.strip():
         found = f"it is {value!r}" if name in row.fields else f"fields: {sorted(row.fields)}"
@@ -39,5 +39,5 @@ def text_field(row: Row, name: str) -> str:
 
 @lru_cache(maxsize=16)
 def words(path: Path) -> tuple[str, ...]:
-    """The words of a bundled list, one or several a line, read once per process."""
+    """The words of a bundled list, one or several per line, read once per process."""
     return tuple(path.read_text(encoding="utf-8").split())

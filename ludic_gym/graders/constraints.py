@@ -1,4 +1,4 @@
-"""Instructions whose keeping a program can verify (Zhou et al. 2023, arXiv:2311.07911)."""
+"""Instructions that a program can verify (Zhou et al. 2023, arXiv:2311.07911)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from itertools import groupby, product
 from typing import Any
 
 from ludic_gym.errors import DataError
-from ludic_gym.graders.extract import Grade, said
+from ludic_gym.graders.extract import Grade, after_thought
 
 _WORD = re.compile(r"\w+(?:['\u2019-]\w+)*")
 _PART = re.compile(r"\w+")
@@ -28,9 +28,9 @@ _FENCED = re.compile(r"```(?:json)?\s*\n(.*)\n\s*```", re.DOTALL)
 class Constraint:
     """One instruction.
 
-    kind: one of `KINDS`, which says what the other two mean.
+    kind: one of `KINDS`, which defines the meaning of the other two.
     count: a number of words, paragraphs ...
-    texts: the words, the phrase or the letter it is about.
+    texts: the required or forbidden words, phrase or letter.
     """
 
     kind: str
@@ -40,7 +40,7 @@ class Constraint:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """How an instruction is worded, and whether a text that is not blank keeps it."""
+    """Wording of an instruction, and a test of texts that are not blank."""
 
     wording: str
     holds: Callable[[str, Constraint], bool]
@@ -52,24 +52,24 @@ def words(text: str) -> list[str]:
 
 
 def sentences(text: str) -> int:
-    """How many pieces with a word in them the ends of sentences make."""
+    """Number of sentences: pieces between the ends of sentences that have a word in them."""
     return sum(1 for piece in _SENTENCE_END.split(text) if _PART.search(piece))
 
 
 def paragraphs(text: str) -> int:
-    """How many runs of lines there are between blank ones."""
+    """Number of paragraphs: runs of lines between blank lines."""
     return sum(
         1 for blank, _ in groupby(text.splitlines(), lambda line: not line.strip()) if not blank
     )
 
 
 def occurrences(text: str, word: str) -> int:
-    """How often the word occurs as a whole word, in any case."""
+    """Number of times that the word occurs as a whole, in any case."""
     return _PART.findall(text.casefold()).count(word.casefold())
 
 
 def is_json_object(text: str) -> bool:
-    """Whether the text, or what is fenced in it, is one JSON object that is not empty."""
+    """True if the text, or its fenced block, is one JSON object that is not empty."""
     fenced = _FENCED.fullmatch(text.strip())
     try:
         value = json.loads(fenced[1] if fenced else text)
@@ -79,7 +79,7 @@ def is_json_object(text: str) -> bool:
 
 
 def is_in_case(text: str, changed: Callable[[str], str]) -> bool:
-    """Whether the text has letters, and all are as `changed` makes them."""
+    """True if the text has letters, and `changed` leaves all of them as they are."""
     return text == changed(text) and text.lower() != text.upper()
 
 
@@ -90,12 +90,12 @@ def sections(text: str) -> list[str]:
 
 
 def bullets(text: str) -> int:
-    """How many lines begin with "* " or "- "."""
+    """Number of lines that begin with "* " or "- "."""
     return sum(1 for line in text.splitlines() if _BULLET.match(line))
 
 
 def is_quoted(text: str) -> bool:
-    """Whether double quotation marks are around all of it."""
+    """True if the whole text is in double quotation marks."""
     return len(text) > 2 and text[0] in '"\u201c' and text[-1] in '"\u201d'
 
 
@@ -183,10 +183,10 @@ def wording(constraint: Constraint) -> str:
 
 
 def kept(text: str, constraints: Sequence[Constraint], *, loose: bool = False) -> tuple[bool, ...]:
-    """Whether the text keeps each of the constraints; one that is blank keeps none.
+    """For each constraint, True if the text keeps it; a blank text keeps none.
 
-    loose: also without its first line, its last line and its asterisks, in any combination: a
-        greeting or bold print then breaks nothing (the "loose" accuracy of the paper).
+    loose: also try the text without its first line, its last line and its asterisks, in any
+        combination. A greeting or bold print then breaks nothing (the paper's "loose" accuracy).
     """
     versions = list(_versions(text)) if loose else [text.strip()]
     return tuple(
@@ -204,13 +204,13 @@ def _versions(text: str) -> Iterator[str]:
 
 
 def written(constraints: Sequence[Constraint]) -> str:
-    """The constraints as the truth that `grade_constraints` reads: a list of objects in JSON."""
+    """The constraints as a truth for `grade_constraints`: a list of objects in JSON."""
     return json.dumps([asdict(constraint) for constraint in constraints])
 
 
 @lru_cache(maxsize=2**12)
 def read(truth: str) -> tuple[Constraint, ...]:
-    """The constraints that `written` wrote. Raises DataError if it is anything else."""
+    """The constraints in a truth from `written`. Raises DataError for any other text."""
     try:
         found = tuple(_constraint(dict(fields)) for fields in json.loads(truth))
     except (ValueError, TypeError, KeyError) as error:
@@ -230,15 +230,15 @@ def _constraint(fields: Mapping[str, Any]) -> Constraint:
 
 
 def grade_constraints(text: str, truth: str, *, loose: bool = False) -> Grade:
-    """Whether the reply in `text` keeps every constraint of `truth`.
+    """Grade a reply as correct if it keeps every constraint of `truth`.
 
-    All that was said after `</think>` is the answer. The rule names the constraints that are not
-    kept ("not kept: title, json"), or is "kept", "echo" for a reply that repeats an instruction,
-    "unfinished" or "none".
-    truth, loose: see `written` and `kept`. Raises DataError for a truth that is no constraints.
+    The answer is all text after `</think>`. The rule names the constraints that are not kept ("not
+    kept: title, json"), or is "kept", "echo" for a reply that repeats an instruction, "unfinished"
+    or "none".
+    truth, loose: see `written` and `kept`. Raises DataError for a truth without constraints.
     """
     constraints = read(truth)
-    answer, rule = said(text)
+    answer, rule = after_thought(text)
     if answer is None:
         return Grade(False, None, rule)
     if is_echo(answer, constraints):
@@ -249,6 +249,6 @@ def grade_constraints(text: str, truth: str, *, loose: bool = False) -> Grade:
 
 
 def is_echo(text: str, constraints: Sequence[Constraint]) -> bool:
-    """Whether the text repeats one of the instructions, which may keep others by that."""
-    said_words = " ".join(text.casefold().split())
-    return any(" ".join(wording(c).casefold().split()) in said_words for c in constraints)
+    """True if the text repeats one of the instructions, by which it could keep others."""
+    spaced = " ".join(text.casefold().split())
+    return any(" ".join(wording(c).casefold().split()) in spaced for c in constraints)

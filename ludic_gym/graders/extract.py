@@ -1,4 +1,4 @@
-r"""What a reply gives as its answer: after `</think>`, in tags, in a box, or at the end."""
+r"""Extraction of the answer from a reply: after `</think>`, in tags, in a box, or at the end."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from dataclasses import dataclass
 LONGEST = 1000
 _TAG = re.compile(rf"<answer>(.{{1,{LONGEST}}}?)</answer>", re.IGNORECASE | re.DOTALL)
 _PHRASE = re.compile(r"\banswer(?: is\b|\s?:|\s?=)", re.IGNORECASE)
-# More marked answers than that are no answer.
+# A reply with more marked answers than this has none.
 _MOST = 50
 
 
 def extract(text: str) -> tuple[str | None, str]:
     r"""The answer, and the rule that found it; None where there is none.
 
-    What stands before `</think>` is ignored. The first rule that finds something decides: "tag"
+    Text before `</think>` is ignored. The first rule that finds something decides: "tag"
     (`<answer>`), "boxed" (`\boxed`), "hashes" (`####`), "phrase" (the rest of the line after "the
-    answer is"), "bare" (all that was said). Tags or boxes that differ are "ambiguous"; a thought
-    that is not closed is "unfinished", and nothing at all is "none".
+    answer is"), "bare" (the whole text). Tags or boxes that differ are "ambiguous"; a thought that
+    is not closed is "unfinished", and a blank text is "none".
     """
-    reply, rule = said(text)
+    reply, rule = after_thought(text)
     if reply is None:
         return None, rule
     if tags := _tags(reply):
@@ -34,8 +34,8 @@ def extract(text: str) -> tuple[str | None, str]:
     return _checked(reply, "bare")
 
 
-def said(text: str) -> tuple[str | None, str]:
-    """All that was said after `</think>`, and "bare"; or None, and "unfinished" or "none"."""
+def after_thought(text: str) -> tuple[str | None, str]:
+    """The text after `</think>`, and "bare"; or None, and "unfinished" or "none"."""
     _, closed, reply = text.rpartition("</think>")
     if not closed and "<think>" in reply:
         return None, "unfinished"
@@ -44,12 +44,12 @@ def said(text: str) -> tuple[str | None, str]:
 
 
 def _tags(text: str) -> list[str]:
-    # The search would try every opening tag as a start up to a closing one that never comes.
+    # Many opening tags without a closing one would take quadratic time.
     return _TAG.findall(text) if "</" in text and text.count("<answer>") <= _MOST else []
 
 
 def boxed(text: str) -> list[str]:
-    r"""The contents of every closed `\boxed{...}`; an unclosed one counts for nothing."""
+    r"""The contents of every closed `\boxed{...}`; unclosed ones are ignored."""
     pieces = text.split("\\boxed")[1:]
     if len(pieces) > _MOST:
         return []
@@ -57,7 +57,7 @@ def boxed(text: str) -> list[str]:
 
 
 def _braced(text: str) -> str | None:
-    """What the brace that opens the text holds, or None if it is not closed."""
+    """The content of the brace that opens the text, or None if it is not closed."""
     depth = 0
     for i, character in enumerate(text):
         depth += (character == "{") - (character == "}")
@@ -67,12 +67,12 @@ def _braced(text: str) -> str | None:
 
 
 def first_line(text: str) -> str:
-    """What follows a mark: the next line that is not blank."""
+    """The next line that is not blank, without a leading colon."""
     return text[: 2 * LONGEST].lstrip(" :\n").partition("\n")[0].rstrip()
 
 
 def _only(answers: list[str], rule: str) -> tuple[str | None, str]:
-    """The answer that all agree on."""
+    """The common answer, or None and "ambiguous" if they differ."""
     if len({"".join(answer.split()) for answer in answers}) > 1:
         return None, "ambiguous"
     return _checked(answers[-1], rule)
@@ -87,8 +87,8 @@ def _checked(answer: str, rule: str) -> tuple[str | None, str]:
 class Grade:
     """A verdict on one answer.
 
-    answer: what was taken for the answer, or None if the text holds none.
-    rule: how it was found, in the words of the grader.
+    answer: the extracted answer, or None if there is none.
+    rule: the name of the rule that found it; each grader has its own.
     """
 
     correct: bool
@@ -98,7 +98,7 @@ class Grade:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """What is graded: a question, the reply to it, and the truth, "" where nobody knows it."""
+    """Subject of a grade: a question, the reply to it, and the truth, "" if it is unknown."""
 
     question: str
     answer: str

@@ -1,4 +1,4 @@
-"""The process that `worker` asks: a line [answer, truth] in, a line true or false out."""
+"""The process behind `worker`: a line [answer, truth] in, a line true or false out."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ import json
 import resource
 import sys
 
+from math_verify import parse, verify
+from sympy import Expr
+
 MEMORY_BYTES = 4 * 2**30
 RELATIVE = 1e-6
 
 
 def main() -> None:
-    """Answer until the input ends."""
+    """Compare pairs until the input ends."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    from math_verify import parse, verify
-
     for line in sys.stdin:
-        # Both in a box: math-verify reads other texts in part or not at all.
+        # Both in a box: math-verify parses other texts in part or not at all.
         boxes = [f"\\boxed{{{text}}}" for text in json.loads(line)]
         answer, truth = (parse(box, parsing_timeout=None) for box in boxes)
         same = verify(truth, answer, timeout_seconds=None) and are_close(truth[0], answer[0])
@@ -24,10 +25,8 @@ def main() -> None:
 
 
 def are_close(a: object, b: object) -> bool:
-    """Whether two numbers differ by a millionth of their size at most; True for other things."""
-    # math-verify rounds to six places, so that all tiny numbers are the same to it.
-    from sympy import Expr
-
+    """True for two numbers that differ by at most a millionth, and for all other values."""
+    # math-verify rounds to six places, by which all tiny numbers are equal.
     if not (isinstance(a, Expr) and isinstance(b, Expr) and a.is_number and b.is_number):
         return True
     return bool(abs((a - b).evalf()) <= RELATIVE * max(abs(a.evalf()), abs(b.evalf())))

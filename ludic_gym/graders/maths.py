@@ -1,4 +1,4 @@
-r"""Grades maths: our own exact comparison first, math-verify in a process of its own after that."""
+r"""Grader of maths: an exact comparison first, then math-verify in a process of its own."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from ludic_gym.graders.extract import Grade, extract
 from ludic_gym.graders.numeric import marked_number
 from ludic_gym.graders.worker import verdict
 
-# Longer answers are not looked at by math-verify.
+# Longer answers are not given to math-verify.
 LONGEST = 300
-# Towers of powers, factorials and huge exponents: they take more time than there is.
+# Towers of powers, factorials and huge exponents, which would exceed the deadline.
 _EXPLOSIVE = re.compile(r"!|\\uparrow|factorial|\^[^,;=]{0,40}\^|\*\*|\^\s*\{?\s*-?\s*\d{4}")
 _BIG = re.compile(r"\d{30}")
-# What would let an answer say two things, of which one may be right.
+# An answer with these may name two values, of which one may be right.
 _HEDGES = re.compile(r"\\boxed|\b(?:or|and)\b")
 _LEAD = re.compile(r"\s*[A-Za-z](?:\([a-z]\))?\s*=")
 _SPACES = re.compile(r"\\[,;:! ]|\\(?:left|right)(?![a-z])|\s+")
@@ -26,12 +26,12 @@ _BARE_FRACTION = re.compile(r"\\frac(\d)(\d)")
 
 
 def grade_maths(text: str, truth: str) -> Grade:
-    r"""Whether the answer in `text` is worth the same as `truth`, both LaTeX or plain.
+    r"""Grade an answer as correct if it has the value of `truth`, both in LaTeX or plain text.
 
-    The answer is found by `extract`. The rule tells that and how it was compared: "boxed, exact"
-    (the same text or the same number), "boxed, math-verify", or why it was not: "boxed,
-    refused" (too long, towers, factorials, two answers in one) or "boxed, timeout". Needs
-    math-verify only for answers that are neither the same text nor both numbers.
+    The answer is found by `extract`. The rule names how it was found and compared: "boxed, exact"
+    (equal texts or equal numbers), "boxed, math-verify", or why it was not compared: "boxed,
+    refused" (too long, towers, factorials, two answers in one) or "boxed, timeout". math-verify is
+    needed only for answers that are neither the same text nor both numbers.
     Raises DataError if the truth is blank, ConfigError where math-verify is needed and missing.
     """
     if not truth.strip():
@@ -45,7 +45,7 @@ def grade_maths(text: str, truth: str) -> Grade:
 
 @lru_cache(maxsize=2**14)
 def compared(answer: str, truth: str) -> tuple[bool, str]:
-    """Whether both are worth the same, and how that was found."""
+    """True if both have one value, and the name of the comparison."""
     if plain(answer) == plain(truth):
         return True, "exact"
     numbers = marked_number(answer), marked_number(truth)
@@ -57,7 +57,7 @@ def compared(answer: str, truth: str) -> tuple[bool, str]:
 
 
 def is_refused(answer: str, truth: str) -> bool:
-    """Whether an answer is too much to work out, or says more than one thing."""
+    """True for an answer that is too expensive to evaluate, or has several values."""
     if len(answer) > LONGEST or _EXPLOSIVE.search(answer) or _BIG.search(answer):
         return True
     if answer.count("{") != answer.count("}") or (_HEDGES.search(answer) and answer != truth):
@@ -66,7 +66,7 @@ def is_refused(answer: str, truth: str) -> bool:
 
 
 def plain(text: str) -> str:
-    """The text without what changes only how it looks."""
+    """The text without layout: dollars, spaces, text commands, degrees."""
     text = _DOLLARS.sub("", text.strip().rstrip(".")).replace("{,}", ",")
     text = _FRACTIONS.sub(r"\\frac", _TEXT.sub(r"\1", text))
     text = _BARE_FRACTION.sub(r"\\frac{\1}{\2}", text)

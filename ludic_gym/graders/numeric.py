@@ -1,4 +1,4 @@
-"""Grades texts whose answer is a number: exact arithmetic, bounded time, nothing evaluated."""
+"""Grader of numbers: exact arithmetic, bounded time, nothing evaluated."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 from ludic_gym.errors import DataError
-from ludic_gym.graders.extract import Grade
+from ludic_gym.graders.extract import Grade, after_thought, boxed, first_line
 
 Number = Decimal | Fraction
 
@@ -20,7 +20,7 @@ _NUMBER = re.compile(
     rf"(?P<sign>[-+\u2212\u2013]?)\s?[$€£]?\s?(?P<top>{_UNSIGNED})"
     rf"(?:\s?/\s?(?P<bottom>{_UNSIGNED}))?\s?%?"
 )
-# A marked answer may say what it counts: "x = 18 dollars per day".
+# A marked answer may have a name and a unit: "x = 18 dollars per day".
 _LEAD = re.compile(r"(?:[A-Za-z]\s?)?=\s?")
 _UNIT = re.compile(r"[^\W\d_][^\W\d_ %/'.-]*(?:[ /'-][^\W\d_]+){0,5}")
 # Words that change the number before them, or add another.
@@ -37,12 +37,12 @@ _LATEX_SPACE = re.compile(r"\\[,;:! ]|~")
 
 
 def grade_number(text: str, truth: str) -> Grade:
-    r"""Whether the answer in `text` is the number `truth`.
+    r"""Grade an answer as correct if it is the number `truth`.
 
-    What stands before `</think>` is ignored. The rules, the first that finds something decides:
-    "tag" (`<answer>`), "boxed" (`\boxed`), "hashes" (`####`), "phrase" ("the answer is"), "bare"
-    (the text is nothing but a number). Several tags or boxes with different values are
-    "ambiguous" and never correct. Currency and percent signs are units: 50% is 50, not 0.5.
+    Text before `</think>` is ignored. The first rule that finds something decides: "tag"
+    (`<answer>`), "boxed" (`\boxed`), "hashes" (`####`), "phrase" ("the answer is"), "bare" (the
+    text is only a number). Several tags or boxes with different values are "ambiguous" and never
+    correct. Currency and percent signs are units: 50% is 50, not 0.5.
     Raises DataError if the truth is no number.
     """
     expected = _truth(truth)
@@ -54,10 +54,10 @@ def grade_number(text: str, truth: str) -> Grade:
 
 
 def parse_number(text: str) -> Number | None:
-    """The exact value of a text that is nothing but a number, or None.
+    """The exact value of a text that is only a number, or None.
 
-    Understands signs, thousands separators, $ € £ %, fractions, markdown emphasis and a final
-    period; any digits that Unicode knows.
+    Signs, thousands separators, $ € £ %, fractions, markdown emphasis, a final period and all
+    digits of Unicode are understood.
     """
     if len(text) > _LONGEST:
         return None
@@ -66,7 +66,7 @@ def parse_number(text: str) -> Number | None:
 
 
 def _value(match: re.Match[str]) -> Number | None:
-    # The sign goes in here: Decimal's own minus rounds to 28 digits.
+    # The sign is part of the text: Decimal's minus operator rounds to 28 digits.
     sign = "-" if match["sign"] and match["sign"] != "+" else ""
     number = Decimal(sign + match["top"].replace(",", ""))
     if match["bottom"] is None:
@@ -76,7 +76,7 @@ def _value(match: re.Match[str]) -> Number | None:
 
 
 def marked_number(text: str) -> Number | None:
-    """The number in a text that was marked as the answer: LaTeX and one unit are allowed."""
+    """The number in a text that was marked as the answer; LaTeX and one unit are allowed."""
     text = _without_latex(text) if "\\" in text or "{" in text else text
     text = text.strip().strip("*_`$").strip()
     lead = _LEAD.match(text)
@@ -100,29 +100,23 @@ def _without_latex(text: str) -> str:
 
 
 def _extract(text: str) -> tuple[str | None, str]:
-    """What is taken for the answer, and by which rule."""
-    _, closed, said = text.rpartition("</think>")
-    if not closed and "<think>" in said:
-        return None, "unfinished"
-    if "</" in said and (tags := _TAG.findall(said)):
+    """The text of the answer, and the name of the rule that found it."""
+    reply, rule = after_thought(text)
+    if reply is None:
+        return None, rule
+    if "</" in reply and (tags := _TAG.findall(reply)):
         return _only(tags, "tag")
-    if "\\boxed" in said and (boxes := _boxes(said)):
+    if boxes := [box for box in boxed(reply) if len(box) <= _LONGEST]:
         return _only(boxes, "boxed")
-    if "####" in said:
-        return _first_line(said.rpartition("####")[2]), "hashes"
-    if len(pieces := _PHRASE.split(said)) > 1:
-        return _SENTENCE_END.split(_first_line(pieces[-1]))[0], "phrase"
-    said = said.strip()
-    return (said, "bare") if parse_number(said) is not None else (None, "none")
-
-
-def _first_line(text: str) -> str:
-    """What follows a mark: the next line that is not blank."""
-    return text[: 2 * _LONGEST].lstrip(" :\n").partition("\n")[0].rstrip()
+    if "####" in reply:
+        return first_line(reply.rpartition("####")[2][: 2 * _LONGEST]), "hashes"
+    if len(pieces := _PHRASE.split(reply)) > 1:
+        return _SENTENCE_END.split(first_line(pieces[-1][: 2 * _LONGEST]))[0], "phrase"
+    return (reply, "bare") if parse_number(reply) is not None else (None, "none")
 
 
 def _only(answers: list[str], rule: str) -> tuple[str | None, str]:
-    """The answer that all agree on."""
+    """The common answer, or None and "ambiguous" if their values differ."""
     answers = [answer.strip() for answer in answers]
     if len(answers) > 1 and len(set(_values(answers))) > 1:
         return None, "ambiguous"
@@ -133,26 +127,6 @@ def _values(answers: Iterable[str]) -> Iterable[Number | str]:
     for answer in answers:
         number = marked_number(answer)
         yield answer if number is None else number
-
-
-def _boxes(text: str) -> list[str]:
-    r"""The contents of every closed `\boxed{...}`; an unclosed one counts for nothing."""
-    contents = []
-    for piece in text.split("\\boxed")[1:]:
-        inside = _braced(piece[: _LONGEST + 2].lstrip())
-        if inside:
-            contents.append(inside)
-    return contents
-
-
-def _braced(text: str) -> str | None:
-    """What the brace that opens the text holds, or None if it is not closed."""
-    depth = 0
-    for i, character in enumerate(text):
-        depth += (character == "{") - (character == "}")
-        if depth == 0:
-            return text[1:i]
-    return None
 
 
 @lru_cache(maxsize=2**16)

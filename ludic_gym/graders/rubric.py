@@ -1,7 +1,7 @@
-"""Rubrics: several graders by name and weight, for answers and for rollouts that have ended.
+"""Rubrics: several graders with names and weights, for answers and for finished rollouts.
 
-Environments grade in `step`, by programs: at once, and the same way every time. A model takes
-seconds and a network, so it grades rollouts when they have ended; they can be graded again later.
+Environments grade in `step`, by programs, which is fast and deterministic. A model needs seconds
+and a network, so it grades finished rollouts, which can be graded again later.
 """
 
 from __future__ import annotations
@@ -16,13 +16,12 @@ from ludic_gym.errors import ConfigError
 from ludic_gym.graders.extract import Exchange, Grade
 from ludic_gym.types import Episode, Rollout
 
-# Grades an answer, some time.
 AsyncGrader = Callable[[Exchange], Awaitable[Grade]]
 
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """A part of a rubric: what a correct answer earns by it, which may be less than nothing."""
+    """A part of a rubric. weight: the reward of a correct answer, which may be negative."""
 
     name: str
     grade: AsyncGrader
@@ -31,11 +30,11 @@ class Component:
 
 @dataclass(frozen=True, slots=True)
 class RubricGrade:
-    """What an answer earns.
+    """Grades and rewards of one answer.
 
     rewards: by component, its weight or 0.
     grades: by component.
-    success: whether every component with a positive weight is correct, and no other one.
+    success: True if exactly the components with a positive weight are correct.
     """
 
     rewards: Mapping[str, float]
@@ -50,7 +49,7 @@ class RubricGrade:
 
 @dataclass(frozen=True, slots=True)
 class Rubric:
-    """Components with different names and finite weights; ConfigError for any others."""
+    """Components with different names and finite weights other than 0, else ConfigError."""
 
     components: tuple[Component, ...]
 
@@ -63,7 +62,7 @@ class Rubric:
                 raise ConfigError(f"{component.name}: a weight is not 0, got {component.weight}")
 
     async def grade(self, exchange: Exchange) -> RubricGrade:
-        """What the answer earns; the components are asked all at once."""
+        """Grade the answer by all components at once."""
 
         async def graded(component: Component) -> Grade:
             return await component.grade(exchange)
@@ -78,7 +77,7 @@ class Rubric:
 
 
 def by_program(grade: Callable[[str, str], Grade]) -> AsyncGrader:
-    """A grader of this package, such as `grade_maths`, as a component; it runs in a thread."""
+    """A program's grader, such as `grade_maths`, for a component; it runs in a thread."""
 
     async def graded(exchange: Exchange) -> Grade:
         return await asyncio.to_thread(grade, exchange.answer, exchange.truth)
@@ -87,7 +86,7 @@ def by_program(grade: Callable[[str, str], Grade]) -> AsyncGrader:
 
 
 def last_exchange(rollout: Rollout) -> Exchange:
-    """What the last step saw and did, with the truth of its info where the env tells it."""
+    """Observation and action of the last step, with the truth from its info, if any."""
     step = rollout.steps[-1]
     truth = step.info.get("truth", "")
     return Exchange(step.observation, step.decision.action or "", str(truth))
@@ -99,12 +98,12 @@ async def graded_rollout(
     *,
     exchange: Callable[[Rollout], Exchange] = last_exchange,
 ) -> Rollout:
-    """The rollout, with what the rubric gives in place of the env's reward for the last step.
+    """The rollout with the rubric's rewards in place of the env's reward for the last step.
 
-    What the decision itself earned, for its format, stays. The last info has "reward/<name>" and
-    "rule/<name>" for every component instead of the env's own rewards, "success" by the rubric,
-    and "judge_error": whether a judge came to no verdict, by which such rollouts can be dropped.
-    exchange: what is graded. Raises ConfigError for a rollout without steps.
+    The decision's own reward, for its format, stays. The last info has "reward/<name>" and
+    "rule/<name>" for every component instead of the env's rewards, and "success" by the rubric.
+    Its "judge_error" is True if a judge reached no verdict; drop such rollouts by it.
+    exchange: selects the text to grade. Raises ConfigError for a rollout without steps.
     """
     if not rollout.steps:
         raise ConfigError(f"a rollout without steps cannot be graded: {rollout.task}")
@@ -125,15 +124,17 @@ async def graded_rollout(
 async def graded_episodes(
     episodes: AsyncIterable[Episode], rubric: Rubric, *, concurrency: int = 64
 ) -> AsyncIterator[Episode]:
-    """Episodes, such as those of `run_episodes`, graded; in the order in which that ends.
+    """Episodes, such as those of `run_episodes`, with grades; in order of completion.
 
-    concurrency: how many are graded at once, while others are still played. Episodes that failed
-    pass as they are.
+    concurrency: number of episodes that are graded at once, while others are still played. Failed
+    episodes are passed on unchanged.
     """
     running: set[asyncio.Task[Episode]] = set()
     try:
         async for episode in episodes:
             running.add(asyncio.ensure_future(graded_episode(episode, rubric)))
+            # With free places, finished grades are collected without waiting, so that the next
+            # episode is read at once.
             full = len(running) >= concurrency
             done, running = await asyncio.wait(
                 running, timeout=None if full else 0, return_when=asyncio.FIRST_COMPLETED
@@ -149,6 +150,6 @@ async def graded_episodes(
 
 
 async def graded_episode(episode: Episode, rubric: Rubric) -> Episode:
-    """The episode with all its rollouts graded; one that failed as it is."""
+    """The episode with all its rollouts graded; a failed one unchanged."""
     rollouts = await gathered(graded_rollout(rollout, rubric) for rollout in episode.rollouts)
     return replace(episode, rollouts=tuple(rollouts))

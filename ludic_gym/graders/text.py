@@ -1,4 +1,4 @@
-"""Grades texts against texts: a choice, the same words, or most of the words."""
+"""Graders of texts: a choice, equal words, or mostly equal words."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ENOUGH = 0.8
 
 
 def grade_choice(text: str, truth: str) -> Grade:
-    """Whether the answer in `text` is the letter `truth`: "B", "(b)", "B." or "B: Paris".
+    """Grade an answer as correct if it is the letter `truth`: "B", "(b)", "B." or "B: Paris".
 
     Raises DataError if the truth is not one capital letter.
     """
@@ -29,9 +29,9 @@ def grade_choice(text: str, truth: str) -> Grade:
 
 
 def grade_exact(text: str, truth: str) -> Grade:
-    """Whether the answer in `text` is one of the accepted ones, the lines of `truth`.
+    """Grade an answer as correct if it is an accepted one, that is, a line of `truth`.
 
-    Case, accents' form, punctuation, articles and white space do not matter (Rajpurkar et al. 2016,
+    Case, Unicode form, punctuation, articles and white space are ignored (Rajpurkar et al. 2016,
     arXiv:1606.05250).
     """
     answer, rule = extract(text)
@@ -40,17 +40,17 @@ def grade_exact(text: str, truth: str) -> Grade:
 
 
 def grade_f1(text: str, truth: str) -> Grade:
-    """Whether the answer in `text` shares enough words with an accepted one: F1 of 0.8 or more.
+    """Grade an answer as correct if its words have an F1 of 0.8 or more with an accepted one.
 
-    An answer with a comma, a slash, "or", "not" and the like, of which the accepted one has none,
-    may say two things, or the opposite: it is not correct.
+    An answer with a comma, a slash, "or", "not" or similar, which the accepted one lacks, may mean
+    two things, or the opposite. It is not correct.
     """
     answer, rule = extract(text)
     if answer is None:
         return Grade(False, None, rule)
-    said = set(_HEDGES.findall(answer.casefold()))
+    hedges = set(_HEDGES.findall(answer.casefold()))
     close = (
-        word_f1(answer, right) >= ENOUGH and said <= set(_HEDGES.findall(right.casefold()))
+        word_f1(answer, right) >= ENOUGH and hedges <= set(_HEDGES.findall(right.casefold()))
         for right in _accepted(truth)
     )
     return Grade(any(close), answer, rule)
@@ -58,8 +58,8 @@ def grade_f1(text: str, truth: str) -> Grade:
 
 def word_f1(answer: str, truth: str) -> float:
     """The harmonic mean of precision and recall of the answer's words, 0 to 1."""
-    said, right = Counter(normalised(answer).split()), Counter(normalised(truth).split())
-    return 2 * (said & right).total() / max(said.total() + right.total(), 1)
+    given, right = Counter(normalised(answer).split()), Counter(normalised(truth).split())
+    return 2 * (given & right).total() / max(given.total() + right.total(), 1)
 
 
 def normalised(text: str) -> str:
@@ -70,7 +70,7 @@ def normalised(text: str) -> str:
 
 
 def _accepted(truth: str) -> list[str]:
-    """The accepted answers; each must have a word, or the empty answer would be right."""
+    """The accepted answers. Raises DataError if one has no word: a blank answer would match."""
     answers = truth.splitlines()
     if not answers or not all(map(normalised, answers)):
         raise DataError(f"every accepted answer needs a word, got {truth!r}")

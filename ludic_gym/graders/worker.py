@@ -1,4 +1,4 @@
-"""math-verify in a process that can be killed: a deadline, no exception, no hang."""
+"""math-verify in a process that can be killed: a deadline, no exception and no hang."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from ludic_gym.errors import ConfigError
 DEADLINE_S = 5.0
 # Loading sympy takes seconds on a busy machine.
 START_DEADLINE_S = 120.0
-# Elsewhere pipes cannot be waited for, and memory not be limited.
+# Other systems have no select for pipes, and no memory limits.
 IS_POSIX = os.name == "posix"
 
 
 class Worker:
-    """One process that compares pairs one after another, made again when it had to be killed."""
+    """One process that compares pairs one after another, restarted after it had to be killed."""
 
     def __init__(self, deadline_s: float = DEADLINE_S) -> None:
         self._deadline_s = deadline_s
         self.forget()
 
     def forget(self) -> None:
-        """Leave the process to whoever else has it: a fork's pipes lead to the same one."""
+        """Drop the process in a fork: it belongs to the parent."""
         self._lock = threading.Lock()
         self._process: subprocess.Popen[str] | None = None
 
@@ -47,7 +47,7 @@ class Worker:
 
     def _started(self) -> subprocess.Popen[str]:
         require_math_verify()
-        # Not by multiprocessing: the workers of vector environments must not have children there.
+        # Not by multiprocessing, whose daemonic workers (vector environments) may have no children.
         self._process = subprocess.Popen(
             [sys.executable, "-m", "ludic_gym.graders.math_server"],
             stdin=subprocess.PIPE,
@@ -64,18 +64,18 @@ class Worker:
     def _kill(self) -> None:
         if self._process is not None:
             self._process.kill()
-            # Waits for the end and closes the pipes.
+            # Wait for the end and close the pipes.
             self._process.communicate()
         self._process = None
 
     def close(self) -> None:
-        """End the process; the next question starts another."""
+        """End the process; the next comparison starts another."""
         with self._lock:
             self._kill()
 
 
 def require_math_verify() -> None:
-    """Raises ConfigError if math-verify is not installed, or cannot be used here."""
+    """Raise ConfigError if math-verify is not installed, or cannot be used here."""
     if not IS_POSIX:
         raise ConfigError(
             f"math-verify is run in a process that needs Linux or macOS, this is {os.name!r}: "
@@ -86,7 +86,7 @@ def require_math_verify() -> None:
 
 
 def _reply(process: subprocess.Popen[str], line: str, deadline_s: float) -> str:
-    """The line that answers the line; "timeout" or "crash" where none does."""
+    """Send a line; the line of the reply, or "timeout" or "crash"."""
     assert process.stdin, "it is a pipe"
     assert process.stdout, "it is a pipe"
     try:
@@ -105,5 +105,5 @@ if IS_POSIX:
 
 
 def verdict(answer: str, truth: str) -> tuple[bool, str]:
-    """Whether math-verify takes the answer for the truth, from the process that all share."""
+    """Compare an answer with the truth in the process that all graders share; see `Worker.ask`."""
     return _WORKER.ask(answer, truth)

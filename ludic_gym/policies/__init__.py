@@ -1,1 +1,1 @@
-"""Policies: whatever acts in an environment. They compose by wrapping."""
+"""Policies: players of environments. They compose by wrapping."""

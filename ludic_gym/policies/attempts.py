@@ -9,16 +9,17 @@ from dataclasses import replace
 
 from ludic_gym.concurrency import gathered
 from ludic_gym.errors import ConfigError
-from ludic_gym.policies.base import PolicyWrapper, call_sampling
+from ludic_gym.policies.base import PolicyWrapper
+from ludic_gym.sampling import call_sampling
 from ludic_gym.types import Decision, Policy, Sampling
 
 Choose = Callable[[Sequence[Decision]], int]
 
 
 class Retry(PolicyWrapper):
-    """Where the wrapped policy found no action, tells it its feedback and asks again at once.
+    """Repeat a decision without an action at once, with its feedback as the observation.
 
-    attempts: in one turn. Their rewards add up, so that each failure costs its penalty.
+    attempts: maximum per turn. Their rewards add up, so that each failure costs its penalty.
     """
 
     def __init__(self, policy: Policy, attempts: int = 2) -> None:
@@ -44,11 +45,11 @@ class Retry(PolicyWrapper):
 
 
 class BestOf(PolicyWrapper):
-    """Samples `n` decisions at once, from copies of the wrapped policy, and goes on with one.
+    """Sample `n` decisions at once, from copies of the wrapped policy, and choose one.
 
-    choose: the index of that one; by default `majority`, which is self-consistency (Wang et al.
-        2022, arXiv:2203.11171).
-    All model calls are kept, those of the chosen decision last; the reward is that one's alone.
+    choose: returns its index; by default `majority`, which is self-consistency (Wang et al. 2022,
+        arXiv:2203.11171).
+    All model calls are kept, those of the chosen decision last; the reward is the chosen one's.
     """
 
     def __init__(self, policy: Policy, n: int, choose: Choose | None = None) -> None:
@@ -59,7 +60,7 @@ class BestOf(PolicyWrapper):
         self._choose = choose or majority
 
     async def act(self, sampling: Sampling) -> Decision:
-        """The chosen decision; the other copies are forgotten."""
+        """The chosen decision; the copy that made it replaces the wrapped policy."""
         copies = [deepcopy(self.policy) for _ in range(self._n)]
         decisions = await gathered(
             copy.act(call_sampling(sampling, index)) for index, copy in enumerate(copies)
@@ -72,7 +73,7 @@ class BestOf(PolicyWrapper):
 
 
 def majority(decisions: Sequence[Decision]) -> int:
-    """The first decision for the most frequent action; those without action have no vote."""
+    """Index of the first decision for the most frequent action; parse failures have no vote."""
     votes = Counter(d.action for d in decisions if d.action is not None)
     if not votes:
         return 0

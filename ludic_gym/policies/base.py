@@ -1,16 +1,14 @@
-"""What policies share: the plain call, and wrapping."""
+"""Base classes of policies: the plain call, and wrapping."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
 from collections.abc import Coroutine
-from dataclasses import replace
 from functools import cache
 from typing import Any, TypeVar
 
 from ludic_gym.errors import NoAction
-from ludic_gym.sampling import derived_seed
 from ludic_gym.types import Decision, Policy, Sampling
 
 T = TypeVar("T")
@@ -18,7 +16,7 @@ DEFAULT_SAMPLING = Sampling()
 
 
 class PlainCall:
-    """Gives a policy the plain call `action = policy(observation)`, for notebooks."""
+    """Mixin for the plain call `action = policy(observation)`, for notebooks."""
 
     def __call__(self: Policy, observation: str, sampling: Sampling = DEFAULT_SAMPLING) -> str:
         """The action for the next observation, also inside a running event loop.
@@ -47,19 +45,12 @@ class PolicyWrapper(PlainCall):
         self.policy.observe(text)
 
     async def act(self, sampling: Sampling) -> Decision:
-        """Decide as the wrapped policy does."""
+        """The decision of the wrapped policy."""
         return await self.policy.act(sampling)
 
 
-def call_sampling(sampling: Sampling, index: int) -> Sampling:
-    """The sampling of a turn's `index`-th model call: the turn's own, then with derived seeds."""
-    if index == 0 or sampling.seed is None:
-        return sampling
-    return replace(sampling, seed=derived_seed(sampling.seed, index))
-
-
 def run_blocking(coroutine: Coroutine[Any, Any, T]) -> T:
-    """The coroutine's result, waited for; it runs on a thread that is kept for such calls."""
+    """Result of the coroutine, which runs on the event loop of a background thread."""
     return asyncio.run_coroutine_threadsafe(coroutine, _background_loop()).result()
 
 

@@ -1,23 +1,24 @@
-"""Budget and ThinkingBudget: an end to long episodes and to long thoughts."""
+"""Budget and ThinkingBudget: limits for episodes and for thoughts."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from ludic_gym.errors import ClientError, ConfigError
-from ludic_gym.policies.base import PolicyWrapper, call_sampling
+from ludic_gym.policies.base import PolicyWrapper
 from ludic_gym.policies.chat import ChatPolicy
+from ludic_gym.sampling import call_sampling
 from ludic_gym.types import Completion, Decision, Policy, Sampling
 
 
 class Budget(PolicyWrapper):
-    """Gives up when an episode has used up its completion tokens or its turns.
+    """End an episode that has used up its completion tokens or its turns.
 
-    max_tokens: the last model call is cut to what is left. Where a turn makes several calls (tool
-        use), wrap the ChatPolicy inside, so that each call is counted as it comes.
+    max_tokens: the last model call is limited to the rest. If a turn has several calls (tool use),
+        wrap the inner ChatPolicy, so that each call is counted before the next.
     max_turns: turns of this policy; the last one is still played.
     The rollout is truncated for the reason "token_budget" or "turn_budget".
-    Raises ClientError if tokens are to be counted but the client returns none.
+    Raises ClientError for max_tokens with a client that returns no token ids.
     """
 
     def __init__(
@@ -40,7 +41,7 @@ class Budget(PolicyWrapper):
         super().reset(system_prompt)
 
     async def act(self, sampling: Sampling) -> Decision:
-        """Decide, within what is left."""
+        """Decide within the rest of the budget."""
         if self._max_tokens is not None:
             left = max(1, self._max_tokens - self._tokens)
             sampling = replace(sampling, max_tokens=min(sampling.max_tokens, left))
@@ -60,11 +61,11 @@ class Budget(PolicyWrapper):
 
 
 class ThinkingBudget(PolicyWrapper):
-    """Ends a thought that has become too long, and lets the model answer from there.
+    """End a thought that is too long, and let the model continue with its answer.
 
     A reply that reaches `max_think_tokens` is continued in a second model call, with up to
-    `max_tokens` in all. If its `<think>` is still open, `closing` is put into its mouth: those
-    tokens belong to the second prompt and are never trained on.
+    `max_tokens` in all. If its `<think>` is still open, `closing` is appended first. The tokens of
+    `closing` belong to the second prompt and are never trained on.
     """
 
     def __init__(
@@ -78,7 +79,7 @@ class ThinkingBudget(PolicyWrapper):
         self._closing = closing
 
     async def act(self, sampling: Sampling) -> Decision:
-        """Think and answer, in one or two model calls."""
+        """Think and reply, in one or two model calls."""
         short = min(sampling.max_tokens, self._max_think_tokens)
         first = await self._chat.ask(replace(sampling, max_tokens=short))
         left = sampling.max_tokens - short

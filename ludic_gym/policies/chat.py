@@ -1,4 +1,4 @@
-"""ChatPolicy: a chat client and a context, the policy that other policies wrap."""
+"""ChatPolicy: a chat client with a context; other policies wrap it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from ludic_gym.types import ChatClient, Completion, Decision, Message, Policy, S
 
 
 class ChatPolicy(PlainCall):
-    """The action is the client's reply, word for word.
+    """Policy whose action is the client's whole reply.
 
-    system_prompt: None takes the env's suggestion, "" takes none, any other text wins over it.
+    system_prompt: None for the env's suggestion, "" for none, any other text instead of it.
     instructions: paragraphs that wrappers append to the system prompt.
     Deep copies share the client.
     """
@@ -46,30 +46,30 @@ class ChatPolicy(PlainCall):
         self.context.add({"role": "user", "content": text})
 
     async def act(self, sampling: Sampling) -> Decision:
-        """One model call; its reply is stored."""
+        """Make one model call and store its reply."""
         completion = await self.ask(sampling)
         self.store(completion)
         return Decision(action=completion.text, completions=(completion,))
 
     def store(self, completion: Completion, prefill: str = "") -> None:
-        """Store the reply to the last `ask`, which ends the offer."""
+        """Store the reply of the last `ask`, which ends the offer."""
         self._tools, self._unstored = (), ()
         message = assistant_message(completion, prefill)
         self.context.add(sampled_message(message, self._prompt, completion))
 
     def begun(self, completion: Completion, added: str) -> Message:
-        """The reply to the last `ask` with a text added to it, for another `ask` to go on with."""
+        """The reply of the last `ask` with an added text, for another `ask` to continue."""
         message = assistant_message(completion)
         message["content"] = completion.text + added
         return sampled_message(message, self._prompt, completion, added)
 
     def offer(self, *, tools: Sequence[ToolSchema] = (), unstored: Sequence[Message] = ()) -> None:
-        """Give the next reply tools, and messages that end its prompt but are not stored."""
+        """Set the tools of the next reply, and messages that end its prompt but are not stored."""
         self._tools = tuple(tools)
         self._unstored = tuple(unstored)
 
     async def ask(self, sampling: Sampling, begun: Message | None = None) -> Completion:
-        """One model call that stores nothing; it takes the offer along.
+        """Make one model call with the offer, without storing its reply.
 
         begun: the beginning of the reply, which the model continues.
         """
@@ -78,6 +78,7 @@ class ChatPolicy(PlainCall):
         self._prompt = messages
         if begun is not None:
             messages = [*messages, begun]
+        # A client without tools may take only the first two arguments.
         if tools:
             return await self.client.complete(messages, sampling, tools)
         return await self.client.complete(messages, sampling)
@@ -91,7 +92,7 @@ class ChatPolicy(PlainCall):
 
 
 def assistant_message(completion: Completion, prefill: str = "") -> Message:
-    """The completion as the message that later prompts show."""
+    """The completion as a message for later prompts."""
     text = prefill + completion.text
     if not completion.tool_calls:
         return {"role": "assistant", "content": text}

@@ -1,4 +1,4 @@
-"""Parsed and RejectCutOff: from what a policy wrote to an action, or to feedback."""
+"""Parsed and RejectCutOff: actions or feedback from a policy's text."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from ludic_gym.types import Decision, Policy, Sampling
 
 
 class Parsed(PolicyWrapper):
-    """The action is what `parser` finds in the wrapped policy's action; its reward is added."""
+    """Apply `parser` to the wrapped policy's action, and add the parser's reward."""
 
     def __init__(self, policy: Policy, parser: Parser) -> None:
         super().__init__(policy)
         self.parser = parser
 
     async def act(self, sampling: Sampling) -> Decision:
-        """Decide; where the parser fails there is no action but its feedback."""
+        """Decide; a parse failure has the parser's feedback instead of an action."""
         decision = await self.policy.act(sampling)
         if decision.action is None:
             return decision
@@ -32,7 +32,7 @@ class Parsed(PolicyWrapper):
 
 
 class RejectCutOff(PolicyWrapper):
-    """A reply that reached `max_tokens` is no action: `penalty` is its whole reward."""
+    """Reject a reply that reached `max_tokens`: it has no action, and `penalty` is its reward."""
 
     def __init__(
         self,

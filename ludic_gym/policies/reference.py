@@ -26,22 +26,22 @@ class Unwraps(Protocol):
 
 @runtime_checkable
 class KnowsLegalActions(Protocol):
-    """An env that can tell what is allowed now; nothing at all means that any text is."""
+    """An env with known legal actions; () means that any text is legal."""
 
     def legal_actions(self) -> tuple[str, ...]:
-        """The allowed actions."""
+        """The legal actions."""
 
 
 @runtime_checkable
 class KnowsBestAction(Protocol):
-    """An env that can tell a best action."""
+    """An env with a known best action."""
 
     def oracle_action(self) -> str:
-        """A best action for the present state."""
+        """A best action for the current state."""
 
 
 class ScriptedPolicy(PlainCall):
-    """Plays the actions in order, from the first in every episode."""
+    """Policy that plays the actions in order, from the first in every episode."""
 
     def __init__(self, actions: Iterable[str]) -> None:
         self._actions = tuple(actions)
@@ -52,7 +52,7 @@ class ScriptedPolicy(PlainCall):
         self._turn = 0
 
     def observe(self, text: str) -> None:
-        """Nothing that is seen changes the script."""
+        """Ignore the observation."""
 
     async def act(self, sampling: Sampling) -> Decision:
         """The next action. Raises ScriptExhausted when there is none."""
@@ -63,9 +63,9 @@ class ScriptedPolicy(PlainCall):
 
 
 class RandomPolicy(PlainCall):
-    """Draws from the env's legal actions, or from its action space where any text is legal.
+    """Policy that draws from the env's legal actions, or from its action space if it has none.
 
-    The draw follows from the sampling seed; without one it is a new one every time.
+    The draw is determined by the sampling seed; without a seed it is random.
     """
 
     def __init__(self, env: Unwraps) -> None:
@@ -75,23 +75,24 @@ class RandomPolicy(PlainCall):
         """Nothing is kept between turns."""
 
     def observe(self, text: str) -> None:
-        """What is seen does not matter."""
+        """Ignore the observation."""
 
     async def act(self, sampling: Sampling) -> Decision:
-        """One legal action, each as likely. Raises ConfigError if the env does not tell any."""
+        """A legal action, uniformly drawn. Raises ConfigError if there is none to draw from."""
         legal = self._env.legal_actions() if isinstance(self._env, KnowsLegalActions) else ()
         if legal:
             return Decision(action=legal[_drawn(sampling.seed, len(legal))])
         space = self._env.action_space
         if not isinstance(space, gym.Space):
-            raise ConfigError(f"{type(self._env).__name__} tells no legal actions to draw from")
+            raise ConfigError(f"{type(self._env).__name__} has no legal actions to draw from")
+        # The space is shared by all environments: the draw must not depend on earlier ones.
         if sampling.seed is not None:
             space.seed(sampling.seed)
         return Decision(action=str(space.sample()))
 
 
 class OraclePolicy(PlainCall):
-    """Plays the env's own best action. Raises NoOracle if it does not know one."""
+    """Policy that plays the env's best action. Raises NoOracle if there is none."""
 
     def __init__(self, env: Unwraps) -> None:
         self._env = env.unwrapped
@@ -100,7 +101,7 @@ class OraclePolicy(PlainCall):
         """Nothing is kept between turns."""
 
     def observe(self, text: str) -> None:
-        """The env's state is looked at instead."""
+        """Ignore the observation: the env's state is used instead."""
 
     async def act(self, sampling: Sampling) -> Decision:
         """A best action."""
@@ -110,7 +111,7 @@ class OraclePolicy(PlainCall):
 
 
 def read_line() -> str:
-    """A line from the terminal, where Ctrl-C interrupts at once, also inside a running loop."""
+    """A line from the terminal; Ctrl-C interrupts at once, also inside a running event loop."""
     if threading.current_thread() is not threading.main_thread():
         return input()
     # asyncio.run replaces this handler by one that waits for the loop, which waits for input().
@@ -122,7 +123,7 @@ def read_line() -> str:
 
 
 class HumanPolicy(PlainCall):
-    """Somebody at a terminal: `write` shows what there is to see, `read` waits for the action."""
+    """Policy of a human: `write` prints observations, `read` waits for actions."""
 
     def __init__(
         self, read: Callable[[], str] = read_line, write: Callable[[str], object] = print
@@ -131,21 +132,21 @@ class HumanPolicy(PlainCall):
         self._write = write
 
     def reset(self, system_prompt: str) -> None:
-        """Show what the env has to say about itself."""
+        """Print the system prompt."""
         if system_prompt:
             self._write(system_prompt)
 
     def observe(self, text: str) -> None:
-        """Show the observation."""
+        """Print the observation."""
         self._write(text)
 
     async def act(self, sampling: Sampling) -> Decision:
-        """What was typed. The loop waits for it; EOFError and KeyboardInterrupt come through."""
+        """Read an action, which blocks the loop; EOFError and KeyboardInterrupt are raised."""
         return Decision(action=self._read())
 
 
 class ReplayPolicy(PlainCall):
-    """Decides as in a recorded rollout, and insists on seeing what was seen there."""
+    """Policy that repeats the decisions of a rollout, and requires its observations."""
 
     def __init__(self, rollout: Rollout) -> None:
         self._steps = rollout.steps
@@ -170,7 +171,7 @@ class ReplayPolicy(PlainCall):
         step = self._steps[self._turn]
         if self._seen != step.observation:
             raise EnvError(
-                f"turn {self._turn} shows {self._seen!r}, recorded was {step.observation!r}; "
+                f"turn {self._turn} has {self._seen!r}, recorded was {step.observation!r}; "
                 "replay with the recorded task"
             )
         self._turn += 1

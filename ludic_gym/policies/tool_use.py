@@ -1,4 +1,4 @@
-"""ToolUse and ReAct: model calls and tool calls in turns, until there is an answer."""
+"""ToolUse and ReAct: alternating model calls and tool calls, up to an answer."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from typing import Protocol
 from ludic_gym.concurrency import gathered
 from ludic_gym.errors import ConfigError
 from ludic_gym.parsers import Parser
-from ludic_gym.policies.base import PolicyWrapper, call_sampling
+from ludic_gym.policies.base import PolicyWrapper
 from ludic_gym.policies.chat import ChatPolicy, chat_policy_in
 from ludic_gym.policies.parsed import Parsed
+from ludic_gym.sampling import call_sampling
 from ludic_gym.tools.tool import Tool, as_tool, call_tool
 from ludic_gym.types import Completion, Decision, Message, Policy, Sampling, ToolCall, ToolSchema
 
@@ -21,34 +22,34 @@ _OPENING, _CLOSING = "<tool_call>", "</tool_call>"
 
 
 class ToolProtocol(Protocol):
-    """How a model is told of tools, calls them, and is told the results."""
+    """Format in which a model gets tools, calls them, and gets their results."""
 
     def instructions(self, tools: Sequence[ToolSchema]) -> str:
-        """What the system prompt says about them."""
+        """Text about the tools for the system prompt."""
 
     def offered(self, tools: Sequence[ToolSchema]) -> Sequence[ToolSchema]:
-        """What the client is given."""
+        """The tools for the client's request."""
 
     def calls_in(self, completion: Completion) -> Sequence[ToolCall]:
-        """The calls that the model made."""
+        """The tool calls in a completion."""
 
     def results(self, calls: Sequence[ToolCall], texts: Sequence[str]) -> list[Message]:
-        """The messages that tell the results, one text per call."""
+        """Messages with the results, one text per call."""
 
 
 class NativeTools:
-    """The client and its chat template know about tools."""
+    """Tools of the chat API, in the format of the model's chat template."""
 
     def instructions(self, tools: Sequence[ToolSchema]) -> str:
-        """Nothing: the chat template says it."""
+        """No text: the chat template has it."""
         return ""
 
     def offered(self, tools: Sequence[ToolSchema]) -> Sequence[ToolSchema]:
-        """All of them."""
+        """All tools."""
         return tools
 
     def calls_in(self, completion: Completion) -> Sequence[ToolCall]:
-        """What the client found."""
+        """The calls that the client has parsed."""
         return completion.tool_calls
 
     def results(self, calls: Sequence[ToolCall], texts: Sequence[str]) -> list[Message]:
@@ -60,42 +61,42 @@ class NativeTools:
 
 
 class TextTools:
-    """Calls are `<tool_call>` JSON in the text, results a user message: any model can do that."""
+    """Tools in plain text, for any model: `<tool_call>` JSON in replies, results in messages."""
 
     def instructions(self, tools: Sequence[ToolSchema]) -> str:
-        """The schemas, and how to call."""
+        """The schemas, and the format of a call."""
         schemas = "\n".join(json.dumps(tool["function"]) for tool in tools)
         return (
             f"You can call these tools:\n{schemas}\nTo call one, write "
-            f'{_OPENING}{{"name": ..., "arguments": {{...}}}}{_CLOSING}. You are then told the '
-            "result. You may make several calls at once."
+            f'{_OPENING}{{"name": ..., "arguments": {{...}}}}{_CLOSING}. You then get the result. '
+            "You may make several calls at once."
         )
 
     def offered(self, tools: Sequence[ToolSchema]) -> Sequence[ToolSchema]:
-        """Nothing: the system prompt says it."""
+        """No tools: the system prompt has them."""
         return ()
 
     def calls_in(self, completion: Completion) -> Sequence[ToolCall]:
-        """Every `<tool_call>`; the last one may be open, since it may end with a stop string."""
+        """Every `<tool_call>`; the last one may be unclosed, cut by a stop string."""
         return [
             _text_call(f"call_{i}", text) for i, text in enumerate(_call_texts(completion.text))
         ]
 
     def results(self, calls: Sequence[ToolCall], texts: Sequence[str]) -> list[Message]:
-        """One user message with all results; its name sets it apart from an observation."""
+        """One user message with all results; its name distinguishes it from an observation."""
         content = "\n".join(f"<tool_result>\n{text}\n</tool_result>" for text in texts)
         return [{"role": "user", "name": "tools", "content": content}]
 
 
 class ToolUse(PolicyWrapper):
-    """Lets the wrapped policy call tools before it acts; all calls of one reply run at once.
+    """Let the wrapped policy call tools before it acts; all calls of one reply run at once.
 
     policy: a ChatPolicy, or wrappers around one.
-    tools: typed functions, or tools made of them by `as_tool`.
-    max_steps: model calls in one turn. In the last one there are no tools, and `wrap_up` ends the
-        prompt without being stored.
-    max_calls: tool calls in one turn; more of them get an error as their result.
-    A policy that calls tools when there are none any more has not acted.
+    tools: typed functions, or tools made from them by `as_tool`.
+    max_steps: model calls per turn. The last one has no tools, and `wrap_up` ends its prompt
+        without being stored.
+    max_calls: tool calls per turn; further calls get an error as their result.
+    A turn whose last model call still calls tools has no action.
     """
 
     def __init__(
@@ -125,7 +126,7 @@ class ToolUse(PolicyWrapper):
         return chat_policy_in(self.policy)
 
     async def act(self, sampling: Sampling) -> Decision:
-        """Decide, after as many tool calls as it takes."""
+        """Decide, after the tool calls of the model."""
         completions: tuple[Completion, ...] = ()
         reward, calls_left = 0.0, self.max_calls
         for step in range(self.max_steps):
@@ -149,7 +150,7 @@ class ToolUse(PolicyWrapper):
         return await self.policy.act(sampling)
 
     async def _run(self, calls: Sequence[ToolCall], allowed: int) -> None:
-        """Run the calls that are allowed and store all results: a call without one is illegal."""
+        """Run the allowed calls and store a result for every call, as chat templates require."""
         texts = await gathered(call_tool(self.tools, call) for call in calls[:allowed])
         refused = ["Error: not run, the tool calls of this turn are used up"] * len(calls[allowed:])
         for message in self.protocol.results(calls, texts + refused):
@@ -189,5 +190,5 @@ def _text_call(call_id: str, text: str) -> ToolCall:
     if isinstance(call, dict) and isinstance(call.get("name"), str):
         arguments = json.dumps(call.get("arguments", {}))
         return ToolCall(id=call_id, name=call["name"], arguments=arguments)
-    # No tool has such a name: the model is told so, with what it wrote.
+    # No tool has this name, so the model gets an error with its own text.
     return ToolCall(id=call_id, name=text, arguments="")

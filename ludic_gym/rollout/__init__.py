@@ -1,1 +1,1 @@
-"""Rollouts: policies and environments brought together, one episode or many at once."""
+"""Rollouts: episodes of policies in environments, one or many at once."""

@@ -1,4 +1,4 @@
-"""run_episode: one agent plays one Gymnasium env."""
+"""run_episode: one episode of one agent in a Gymnasium env."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 from ludic_gym.errors import ConfigError, EnvError
 from ludic_gym.rollout.threads import call
-from ludic_gym.sampling import derived_seed
-from ludic_gym.types import Decision, Env, Policy, Rollout, Sampling, Step, Task
+from ludic_gym.sampling import turn_sampling
+from ludic_gym.types import Decision, Env, Policy, Rollout, Step, Task
 
 MAX_TURNS = "max_turns"
 
@@ -17,12 +17,12 @@ MAX_TURNS = "max_turns"
 async def run_episode(env: Env, policy: Policy, task: Task) -> Rollout:
     """Play `task` to its end; `env` was made for the task's env_id and kwargs.
 
-    Where the policy finds no action the env is not stepped: the step's reward is the decision's,
-    its info is {"parse_error": True}, and the feedback is the next observation. The last of
-    `max_turns` turns is truncated, with info["truncation_reason"] "max_turns"; so is one in which
-    the policy gives up, with its reason.
-    Raises what the env and the policy raise, and EnvError for an observation that is no text or a
-    reward that is nan or infinite.
+    For a decision without an action the env is not stepped: the step has the decision's reward and
+    the info {"parse_error": True}, and the feedback is the next observation. The last of
+    `max_turns` turns is truncated, with info["truncation_reason"] "max_turns"; so is one with a
+    `give_up`, with that reason.
+    Raises the errors of the env and the policy, and EnvError for an observation that is no text or
+    a reward that is nan or infinite.
     """
     options = copied_options(task)
     observation, info = await call(env, env.reset, seed=task.seed, options=options)
@@ -38,7 +38,7 @@ async def run_episode(env: Env, policy: Policy, task: Task) -> Rollout:
 
 
 async def _played(env: Env, seen: str, decision: Decision, is_last: bool) -> tuple[Step, str]:
-    """The step that the decision makes, and the observation after it."""
+    """The step of this decision, and the observation after it."""
     reward, terminated, truncated, info = decision.reward, False, False, dict[str, Any]()
     if decision.action is None:
         after, info = decision.feedback, {"parse_error": True}
@@ -59,26 +59,8 @@ async def _played(env: Env, seen: str, decision: Decision, is_last: bool) -> tup
     return step, after
 
 
-def turn_sampling(sampling: Sampling, turn: int) -> Sampling:
-    """The sampling of one turn: its seed follows from the episode's and the turn's number."""
-    if sampling.seed is None:
-        return sampling
-    return reseeded(sampling, derived_seed(sampling.seed, turn))
-
-
-def reseeded(sampling: Sampling, seed: int) -> Sampling:
-    """The same sampling with another seed; `dataclasses.replace` takes three times as long."""
-    return Sampling(
-        temperature=sampling.temperature,
-        top_p=sampling.top_p,
-        max_tokens=sampling.max_tokens,
-        stop=sampling.stop,
-        seed=seed,
-    )
-
-
 def truncated_info(info: Mapping[str, Any], reason: str) -> dict[str, Any]:
-    """The info of a step that was cut short for a reason which the env does not know."""
+    """The info of a step that is truncated for a reason outside the env."""
     return {**info, "truncation_reason": reason}
 
 
@@ -86,7 +68,7 @@ def text_of(observation: object, env: object) -> str:
     """The observation itself, as a plain string. Raises EnvError if it is no text."""
     if not isinstance(observation, str):
         raise EnvError(
-            f"{env} showed a {type(observation).__name__}, not text; wrap it, for instance in "
+            f"{env} returned a {type(observation).__name__}, not text; wrap it, for instance in "
             "gymnasium.wrappers.TransformObservation"
         )
     return str(observation)

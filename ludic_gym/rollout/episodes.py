@@ -1,4 +1,4 @@
-"""run_episodes and run_matches: plays for an iterator of tasks."""
+"""run_episodes and run_matches: episodes for an iterator of tasks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ E = TypeVar("E", bound=Closable)
 MatchEnv = TurnEnv | JointEnv
 MakePlayer = Callable[[MatchEnv], Policy]
 View = Literal["aec", "parallel"]
-# (players, agents of the env, number of the game) -> who plays which agent.
+# (players, agents of the env, number of the game) -> the player of each agent.
 Seating = Callable[[Sequence[str], Sequence[str], int], Mapping[str, str]]
 
 
@@ -38,18 +38,18 @@ def run_episodes(
     on_progress: OnProgress | None = None,
     envs: EnvPool[Env] | None = None,
 ) -> AsyncGenerator[Episode, None]:
-    """Play every task once; the episodes in the order in which they end.
+    """Play every task once; the episodes in order of completion.
 
     tasks: may be endless, and is read only as episodes start: at most `concurrency` run, and as
-        many wait to be taken. A task that comes with a MakePolicy is played by that one.
+        many finished ones wait in the queue. A task with a MakePolicy is played by that policy.
     make_policy: called for every episode, with its env. Envs are made once per env_id and kwargs
-        and played again.
-    timeout_s: the longest that an episode may take.
-    envs: a pool of `env_pool` to play in, which stays open; without it, envs are closed at the end.
-    An episode that raises, takes too long, or is truncated by the env with an info["error"] arrives
-    with its error and leaves nothing running;
-    its env is not used again. An error in `tasks` itself ends the stream. Closing the generator
-    cancels what runs and waits for it.
+        and used again.
+    timeout_s: seconds after which an episode fails.
+    envs: an `env_pool` to play in, which stays open; without it, envs are closed at the end.
+    An episode that raises, takes too long, or is truncated by the env with an info["error"] is
+    returned with its error. It leaves no task running, and its env is not used again. An error in
+    `tasks` itself ends the stream. Closing the generator cancels all running episodes and waits for
+    them.
     """
     options = StreamOptions(concurrency=concurrency, timeout_s=timeout_s, on_progress=on_progress)
 
@@ -74,20 +74,20 @@ def _task_and_maker(item: object, make_policy: MakePolicy) -> tuple[Task, MakePo
 
 
 def env_pool(*, max_idle: int) -> EnvPool[Env]:
-    """Envs made by `gymnasium.make`, to keep over several calls of `run_episodes` and close then.
+    """A pool of envs from `gymnasium.make` for several `run_episodes`; close it at the end.
 
-    max_idle: how many envs wait to be played again, at most.
+    max_idle: maximum number of envs that wait to be used again.
     """
     return EnvPool(_made_env, max_idle)
 
 
 def fixed_seats(players: Sequence[str], agents: Sequence[str], game: int) -> Mapping[str, str]:
-    """Everybody plays the agent of the same name."""
+    """Seat each player as the agent of the same name."""
     return {player: player for player in players}
 
 
 def rotating_seats(players: Sequence[str], agents: Sequence[str], game: int) -> Mapping[str, str]:
-    """Game 0 seats the players in order; each game moves them on by one.
+    """Seat the players in order in game 0, and move them by one seat in each further game.
 
     Raises ConfigError unless there are as many players as agents.
     """
@@ -158,7 +158,7 @@ def _made_env(task: Task) -> Env:
 async def _play_alone(make_policy: MakePolicy, env: Env, task: Task) -> tuple[Rollout, ...]:
     rollout = await run_episode(env, make_policy(env), task)
     last = rollout.steps[-1]
-    # What the env says of a sandbox or server that failed is no result of the policy's.
+    # A sandbox or server of the env has failed, which is no result of the policy.
     if last.truncated and last.info.get("error"):
         raise EpisodeError(str(last.info["error"]))
     return (rollout,)

@@ -1,4 +1,4 @@
-"""Groups: the same task sampled several times, to be compared with each other."""
+"""Groups: several samples of the same task, for group-relative credit."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import replace
 
 from ludic_gym.errors import ConfigError
-from ludic_gym.rollout.episode import reseeded
-from ludic_gym.sampling import derived_seed
+from ludic_gym.sampling import derived_seed, reseeded
 from ludic_gym.types import Episode, Task
 
 
 def grouped(tasks: Iterable[Task], size: int) -> Iterator[Task]:
     """Each task `size` times in a row: same env seed, different sampling seeds, one group id.
 
-    The sampling seeds follow from the task's; without one they are drawn anew. The group id
-    follows from all that the task says and its position, so that no two groups share one.
+    The sampling seeds are derived from the task's; without one they are random. The group id is a
+    hash of all fields of the task and its position, so that no two groups share one.
     Raises ConfigError for a size below 1, and for a task without a seed.
     """
     if size < 1:
@@ -39,15 +38,15 @@ def _group(task: Task, size: int, index: int) -> Iterator[Task]:
 
 
 def _group_id(task: Task, index: int) -> str:
-    said = f"{index} {task!r}".encode(errors="backslashreplace")
-    return hashlib.blake2b(said, digest_size=16).hexdigest()
+    fields = f"{index} {task!r}".encode(errors="backslashreplace")
+    return hashlib.blake2b(fields, digest_size=16).hexdigest()
 
 
 async def by_group(episodes: AsyncIterator[Episode], size: int) -> AsyncIterator[list[Episode]]:
-    """The episodes of each group together, as soon as all `size` members ended, well or not.
+    """The episodes of each group together, as soon as all `size` members have ended or failed.
 
-    Members are in the order of their tasks. Groups that are incomplete when the stream ends come
-    last, as they are.
+    Members are in the order of their tasks. Groups that are incomplete at the end of the stream
+    come last.
     """
     waiting: dict[str, list[Episode]] = {}
     async for episode in episodes:

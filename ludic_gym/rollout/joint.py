@@ -1,4 +1,4 @@
-"""Matches in which all agents move at once: PettingZoo's ParallelEnv."""
+"""Matches with simultaneous moves, in PettingZoo's ParallelEnv."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from ludic_gym.rollout.episode import (
     copied_options,
     text_of,
     truncated_info,
-    turn_sampling,
 )
 from ludic_gym.rollout.seat import Seat
 from ludic_gym.rollout.threads import call
+from ludic_gym.sampling import turn_sampling
 from ludic_gym.types import Decision, Sampling, Task
 
 JointEnv = ParallelEnv[str, Any, Any]
 
 
 async def play_jointly(env: JointEnv, seats: Mapping[str, Seat], task: Task) -> None:
-    """Fill the seats' steps until no seated agent is left or the match is cut short."""
+    """Play until no seated agent is left or the match is truncated; fill the seats' steps."""
     reset = await call(env, env.reset, seed=task.seed, options=copied_options(task))
     observations: Mapping[str, Any] = reset[0]
     for agent, seat in seats.items():
@@ -31,7 +31,7 @@ async def play_jointly(env: JointEnv, seats: Mapping[str, Seat], task: Task) -> 
     turn, reason = 0, ""
     while not reason and (acting := {a: seats[a] for a in env.agents if a in seats}):
         for agent, seat in acting.items():
-            seat.observe(_told(seat, observations.get(agent), env))
+            seat.observe(_observed(seat, observations.get(agent), env))
         decisions = await _decisions(acting, turn_sampling(task.sampling, turn))
         turn += 1
         last = MAX_TURNS if turn == task.max_turns else ""
@@ -40,7 +40,7 @@ async def play_jointly(env: JointEnv, seats: Mapping[str, Seat], task: Task) -> 
 
 
 async def _decisions(seats: Mapping[str, Seat], sampling: Sampling) -> dict[str, Decision]:
-    """What all decide, at the same time and each with a seed of its own."""
+    """All decisions, made at the same time, each with its own sampling seed."""
     decided = await gathered(
         seat.decide(turn_sampling(sampling, index)) for index, seat in enumerate(seats.values())
     )
@@ -50,7 +50,7 @@ async def _decisions(seats: Mapping[str, Seat], sampling: Sampling) -> dict[str,
 async def _step(
     env: JointEnv, seats: Mapping[str, Seat], decisions: Mapping[str, Decision], reason: str
 ) -> Mapping[str, Any]:
-    """Send the actions that were found, settle with every agent; the observations after it."""
+    """Send the actions that were found and settle with every agent; the next observations."""
     actions = {agent: d.action for agent, d in decisions.items() if d.action is not None}
     result = await call(env, env.step, actions) if actions else _unchanged(seats)
     observations, rewards, terminations, truncations, infos = result
@@ -60,18 +60,18 @@ async def _step(
             cut, info = True, truncated_info(info, reason)
         seat.settle(rewards[agent], terminated=ended, truncated=cut, info=info)
         if ended or cut:
-            seat.show_end(_told(seat, observations.get(agent), env))
+            seat.show_end(_observed(seat, observations.get(agent), env))
     return observations
 
 
 def _unchanged(seats: Mapping[str, Seat]) -> tuple[dict[str, Any], ...]:
-    """What a step that was not made would have returned."""
+    """The result of a step in which no agent has an action, without a call of the env."""
     no = dict.fromkeys(seats, False)
     return {}, dict.fromkeys(seats, 0.0), no, no, {agent: {} for agent in seats}
 
 
-def _told(seat: Seat, observation: object, env: JointEnv) -> str:
-    """What the agent is told next: feedback on a failed decision, and what the env shows."""
+def _observed(seat: Seat, observation: object, env: JointEnv) -> str:
+    """The agent's next observation: feedback on a failed decision, then the env's observation."""
     parts = [] if seat.feedback is None else [seat.feedback]
     if observation is not None:
         parts.append(text_of(observation, env))

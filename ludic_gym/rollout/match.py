@@ -1,4 +1,4 @@
-"""run_match: several agents in one PettingZoo env, a rollout for each."""
+"""run_match: one match of several agents in a PettingZoo env, with a rollout for each."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ludic_gym.rollout.episode import (
     copied_options,
     text_of,
     truncated_info,
-    turn_sampling,
 )
 from ludic_gym.rollout.joint import JointEnv, play_jointly
 from ludic_gym.rollout.seat import Seat
 from ludic_gym.rollout.threads import call
+from ludic_gym.sampling import turn_sampling
 from ludic_gym.types import Policy, Rollout, Sampling, Task
 
 TurnEnv = AECEnv[str, Any, Any]
@@ -28,13 +28,12 @@ async def run_match(
 ) -> tuple[Rollout, ...]:
     """Play `task`; a rollout for each agent that has a policy, in the order of `policies`.
 
-    An agent's step earns what arrives until its next turn, the end of the match included. An
-    agent that the match ends for before it moved has one step without action for its reward.
-    A turn is one agent's decision, or in a ParallelEnv one of all agents together; failed ones
-    count. In an AECEnv every agent that is asked to move needs a policy; in a ParallelEnv the
-    joint action holds only the actions that were found, and those without a policy are the env's
-    own affair.
-    Raises ConfigError for a missing policy, and what the env and the policies raise.
+    An agent's step has all rewards that arrive before its next turn or the end of the match. An
+    agent whose match ends before its first move has one step without action for its reward.
+    A turn is one agent's decision, or in a ParallelEnv one decision of each agent; parse failures
+    count. In an AECEnv every agent that has to move needs a policy. In a ParallelEnv the joint
+    action holds the actions that were found; the env moves the agents without a policy.
+    Raises ConfigError for a missing policy, and the errors of the env and the policies.
     """
     unknown = [agent for agent in policies if agent not in env.possible_agents]
     if unknown or not policies:
@@ -67,14 +66,14 @@ async def _play_in_turn(env: TurnEnv, seats: Mapping[str, Seat], task: Task) -> 
 
 
 async def _move(env: TurnEnv, seats: Mapping[str, Seat], sampling: Sampling) -> str:
-    """Let the selected agent decide; why it gives up, if it does."""
+    """Play the selected agent's turn; the reason for which it ends the match, "" for none."""
     seat = _seat_of(env.agent_selection, seats)
     if seat.feedback is None:
         observation, reward, _, _, info = await call(env, env.last)
         seat.settle(reward, info=info)
         seat.observe(text_of(observation, env))
     else:
-        # The env was not stepped since: what it would show and pay is known already.
+        # The env was not stepped since the failed decision, so there is nothing new to observe.
         seat.observe(seat.feedback)
     decision = await seat.decide(sampling)
     if decision.action is None:
@@ -89,7 +88,7 @@ async def _retire(env: TurnEnv, seats: Mapping[str, Seat]) -> None:
     observation, reward, terminated, truncated, info = await call(env, env.last)
     if agent in seats:
         seats[agent].finish(reward, terminated=terminated, truncated=truncated, info=info)
-        # Some envs show nothing any more to an agent that is out.
+        # Some envs have no observation for an agent that has left.
         seats[agent].show_end("" if observation is None else text_of(observation, env))
     await call(env, env.step, None)
 
@@ -100,7 +99,7 @@ async def _cut_short(env: TurnEnv, seats: Mapping[str, Seat], reason: str) -> No
             continue
         ended = env.terminations[agent]
         info = dict(env.infos[agent]) if ended else truncated_info(env.infos[agent], reason)
-        # `last` tells what the selected agent earned; of the others only this does.
+        # `last` returns the reward of the selected agent only; for the others there is this.
         reward = env._cumulative_rewards[agent]
         seat.finish(reward, terminated=ended, truncated=not ended, info=info)
         observation = await call(env, env.observe, agent)
@@ -110,6 +109,6 @@ async def _cut_short(env: TurnEnv, seats: Mapping[str, Seat], reason: str) -> No
 def _seat_of(agent: str, seats: Mapping[str, Seat]) -> Seat:
     if agent not in seats:
         raise ConfigError(
-            f"{agent!r} is to move, but there are only policies for {sorted(seats)}; give it one"
+            f"{agent!r} has to move, but there are only policies for {sorted(seats)}; add one"
         )
     return seats[agent]

@@ -1,4 +1,4 @@
-"""EnvPool: envs that are made once per id and arguments, and played again and again."""
+"""EnvPool: envs that are made once per id and arguments, and used again."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ E = TypeVar("E", bound=Closable)
 
 
 class EnvPool(Generic[E]):
-    """Lends envs; at most `max_idle` wait to be lent again, the longest unused is closed first."""
+    """Pool of envs; at most `max_idle` wait to be lent, the longest unused is closed first."""
 
     def __init__(self, make: Callable[[Task], E], max_idle: int) -> None:
         self._make = make
         self._max_idle = max_idle
-        # In the order of use. An env whose arguments cannot be compared is under its own id.
+        # By the time of their return, oldest first: dicts keep the order of insertion.
         self._idle: dict[Hashable, list[E]] = {}
         self._idle_count = 0
 
     def lend(self, task: Task) -> E:
-        """An env for the task that nobody else plays."""
+        """An env for the task that is not in use."""
         idle = self._idle.get(_key(task))
         if not idle:
             return self._make(task)
@@ -31,7 +31,7 @@ class EnvPool(Generic[E]):
         return idle.pop()
 
     def give_back(self, task: Task, env: E) -> None:
-        """Take an env back that is fit to be played again."""
+        """Return an env that can be used again."""
         key = _key(task)
         if key is None:
             close(env)
@@ -59,7 +59,7 @@ class EnvPool(Generic[E]):
 
 
 def _key(task: Task) -> Hashable:
-    """Equal for tasks whose envs are interchangeable, None where that cannot be known."""
+    """A key that is equal for tasks with interchangeable envs; None for unhashable arguments."""
     key = (task.env_id, _frozen(task.kwargs) if task.kwargs else ())
     try:
         hash(key)
@@ -69,7 +69,7 @@ def _key(task: Task) -> Hashable:
 
 
 def _frozen(value: object) -> Hashable:
-    # The type is part of it: 1, 1.0 and True are equal, but may make different envs.
+    # The type is part of the key: 1, 1.0 and True are equal, but may make different envs.
     if isinstance(value, Mapping):
         return (type(value), *((key, _frozen(value[key])) for key in value))
     if isinstance(value, list | tuple):

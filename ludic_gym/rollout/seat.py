@@ -1,4 +1,4 @@
-"""Seat: one agent's side of a match, from what it sees to the steps of its rollout."""
+"""Seat: one agent's part of a match, from its observations to the steps of its rollout."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _NOTHING: Mapping[str, Any] = {}
 
 
 class Seat:
-    """Collects the steps of one agent whose rewards arrive after its turn.
+    """Steps of one agent whose rewards arrive after its turn.
 
-    feedback: what the agent is told next, if its last decision held no action.
+    feedback: the next observation if the last decision held no action, else None.
     """
 
     def __init__(self, policy: Policy) -> None:
@@ -27,7 +27,7 @@ class Seat:
         self._early_reward = 0.0
 
     def observe(self, text: str) -> None:
-        """Show the policy what its next decision is about."""
+        """Pass the next observation to the policy."""
         self._seen = text
         self.policy.observe(text)
 
@@ -45,7 +45,7 @@ class Seat:
         truncated: bool = False,
         info: Mapping[str, Any] = _NOTHING,
     ) -> None:
-        """Close the open turn with what it earned; a reward before the first goes to that."""
+        """Close the open turn with its reward; a reward before the first turn is added to that."""
         if self._pending is None:
             self._early_reward += float(reward)
             return
@@ -61,10 +61,10 @@ class Seat:
         truncated: bool = False,
         info: Mapping[str, Any] = _NOTHING,
     ) -> None:
-        """The match is over for this agent, perhaps between two of its turns.
+        """End the match for this agent, perhaps between two of its turns.
 
-        Where no turn is open the reward has been settled, and the last step gets the rest; an
-        agent without any turn gets a step that only holds the reward.
+        If no turn is open, the reward has been settled, and the last step gets the other values.
+        An agent without any turn gets a step that only holds the reward.
         """
         if self._pending is not None:
             self.settle(reward, terminated=terminated, truncated=truncated, info=info)
@@ -77,7 +77,7 @@ class Seat:
             self._append(Decision(action=None), reward, terminated, truncated, info)
 
     def show_end(self, text: str) -> None:
-        """Note what the agent would see next."""
+        """Set the final observation."""
         self._seen = text
 
     def _append(
@@ -91,6 +91,7 @@ class Seat:
         step = Step(
             observation=self._seen,
             decision=decision,
+            # An early reward arrived before the first turn, for a move of another agent.
             reward=finite_reward(float(reward) + decision.reward + self._early_reward),
             terminated=terminated,
             truncated=truncated,

@@ -1,4 +1,4 @@
-"""Many episodes at once, delivered in the order in which they end."""
+"""EpisodeStream: many episodes at once, in order of completion."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from ludic_gym.types import Episode, Rollout, Task
 
 E = TypeVar("E", bound=Closable)
 T = TypeVar("T")
-# Plays the task in the env, with policies of its own.
+# Plays the task in the env.
 Play = Callable[[E, Task], Awaitable[tuple[Rollout, ...]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How far a stream of episodes is; the `failed` ones are among the `finished`."""
+    """Counts of a stream of episodes; the `finished` ones include the `failed` ones."""
 
     started: int
     finished: int
@@ -33,7 +33,7 @@ OnProgress = Callable[[Progress], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamOptions:
-    """How many episodes run at once, how long one may take, and who wants to know.
+    """Number of episodes at once, time limit of each, and a callback for progress.
 
     Raises ConfigError for a concurrency below 1 or a time limit that is not positive.
     """
@@ -52,7 +52,8 @@ class StreamOptions:
 class EpisodeStream(Generic[E]):
     """Workers that take one task after the other from a shared iterator."""
 
-    # A worker per slot, not a task per episode: starting a task costs as much as a short episode.
+    # A worker per slot instead of an asyncio task per episode, whose start costs as much as a short
+    # episode. The iterator is read without a lock: `next` does not await.
 
     def __init__(
         self,
@@ -64,13 +65,14 @@ class EpisodeStream(Generic[E]):
         self._envs = envs
         self._options = options
         self._started = self._finished = self._failed = 0
-        # A worker's end is None, or the error that reading the tasks raised.
+        # Episodes, and at a worker's end None, or the error from reading the tasks. The queue is
+        # bounded: a slow consumer holds the workers back, so that finished episodes do not pile up.
         self._results: asyncio.Queue[Episode | Exception | None] = asyncio.Queue(
             options.concurrency
         )
 
     async def episodes(self) -> AsyncGenerator[Episode, None]:
-        """All episodes; closing the generator cancels what still runs and waits for it."""
+        """All episodes; closing the generator cancels all workers and waits for them."""
         workers = [asyncio.create_task(self._work()) for _ in range(self._options.concurrency)]
         try:
             working = len(workers)
@@ -84,6 +86,7 @@ class EpisodeStream(Generic[E]):
                     self._report(result)
                     yield result
         finally:
+            # Also after an error of a worker or of the consumer: no episode may outlive the stream.
             await cancelled(workers)
 
     async def _work(self) -> None:
@@ -92,6 +95,7 @@ class EpisodeStream(Generic[E]):
             for index, (task, play) in self._jobs:
                 self._started += 1
                 await self._results.put(await self._episode(index, task, play))
+        # `_episode` raises nothing: this is an error of the tasks' iterator. `episodes` raises it.
         except Exception as error:
             end = error
         await self._results.put(end)
@@ -102,7 +106,9 @@ class EpisodeStream(Generic[E]):
             env = self._envs.lend(task)
             rollouts = await _in_time(play(env, task), self._options.timeout_s)
             self._envs.give_back(task, env)
+        # Any error of the env, the policy or a client is the result of this episode only.
         except (Exception, asyncio.CancelledError) as error:
+            # A failed env may be in any state: it does not go back to the pool.
             trouble = "" if env is None else _discarded(env)
             if isinstance(error, asyncio.CancelledError) and _is_cancelled():
                 raise
@@ -126,19 +132,20 @@ async def _in_time(awaitable: Awaitable[T], timeout_s: float | None) -> T:
         async with asyncio.timeout(timeout_s) as limit:
             return await awaitable
     except TimeoutError as error:
+        # The env or a client may have a time limit of its own.
         if not limit.expired():
             raise
         raise EpisodeError(f"the episode took longer than timeout_s={timeout_s:g}") from error
 
 
 def _is_cancelled() -> bool:
-    """Whether somebody cancelled this worker, rather than a policy what it waited for."""
+    """True if this worker is cancelled, False if a policy cancelled something it waited for."""
     worker = asyncio.current_task()
     return worker is not None and worker.cancelling() > 0
 
 
 def _discarded(env: Closable) -> str:
-    """Close an env after a failure: what went wrong with that, too."""
+    """Close an env after a failure; a description of a further error, "" for none."""
     try:
         close(env)
     except Exception as error:

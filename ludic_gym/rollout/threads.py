@@ -1,6 +1,6 @@
-"""Where an env runs: on the event loop, or on a thread of its own if it says that it blocks.
+"""Calls of envs: on the event loop, or on a thread per env if it has `metadata["blocking"]`.
 
-An env whose calls take long says so with `metadata["blocking"] = True`.
+An env whose calls take long sets `metadata["blocking"] = True`.
 """
 
 from __future__ import annotations
@@ -21,18 +21,19 @@ class Closable(Protocol):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """What the env says about itself."""
+        """The env's metadata."""
 
     def close(self) -> None:
-        """Release what the env holds."""
+        """Release the env's resources."""
 
 
-# One thread per env, so that an env may hold what belongs to a thread (a browser, a database).
+# One thread per env, because an env may hold objects that are tied to a thread (a browser, a
+# database connection).
 _threads: WeakKeyDictionary[Closable, WorkerThread] = WeakKeyDictionary()
 
 
 async def call(env: Closable, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """The function's result, computed where the env runs."""
+    """Call the function on the env's thread, or here if the env does not block; its result."""
     if not env.metadata.get("blocking"):
         return function(*args, **kwargs)
     if env not in _threads:
@@ -41,7 +42,7 @@ async def call(env: Closable, function: Callable[P, T], *args: P.args, **kwargs:
 
 
 def close(env: Closable) -> None:
-    """Close the env; one that blocks is closed on its thread, after the call it is busy with."""
+    """Close the env; one that blocks is closed on its thread, after its current call."""
     thread = _threads.pop(env, None)
     if thread is None:
         env.close()

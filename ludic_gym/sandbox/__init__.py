@@ -1,1 +1,1 @@
-"""Running programs that nobody trusts: limits and guarantees as data, one protocol."""
+"""Sandboxes for untrusted programs: limits and guarantees as data, one protocol."""

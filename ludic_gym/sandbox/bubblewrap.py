@@ -1,6 +1,7 @@
 """Sandboxes by bubblewrap (`bwrap`): new namespaces, a file system of read-only binds, no network.
 
-Root gives each program a user of its own; anybody else is nobody in a user namespace.
+Run by root, each program has a user id of its own. Run by a user, it is the user "nobody" of a
+user namespace.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class Bubblewrap:
 
 
 def launch_as(bwrap: str, host_uid: int, limits: Limits) -> Launch:
-    """How that user starts a worker."""
+    """Launch of a worker by the user of that id."""
     root = host_uid == 0
     if not root:
         require_counted_processes()
@@ -74,19 +75,19 @@ def launch_as(bwrap: str, host_uid: int, limits: Limits) -> Launch:
 
 
 def as_root() -> tuple[str, ...]:
-    """Options of root: the worker needs two capabilities to become somebody else for good."""
+    """Options for root: with these two capabilities the worker changes its user, for good."""
     kept = ("--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID")
     return ("--cap-drop", "ALL", *kept)
 
 
 def as_user() -> tuple[str, ...]:
-    """Options of anybody else."""
+    """Options for users other than root."""
     unmapped = ("--unshare-user", "--uid", str(NOBODY), "--gid", str(NOBODY))
     return (*unmapped, "--cap-drop", "ALL")
 
 
 def isolation() -> Iterator[str]:
-    """Options that cut the program off, and end it with its parent."""
+    """Options for new namespaces, and for the end of the program with its parent."""
     yield from ("--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts")
     yield from ("--unshare-cgroup-try", "--hostname", "sandbox")
     yield from ("--die-with-parent", "--new-session", "--clearenv")
@@ -98,7 +99,7 @@ def file_system(prefix: str, disk_bytes: int) -> Iterator[str]:
     """Options for a root of read-only binds, and of that many bytes in memory."""
     own, shared = file_system_sizes(disk_bytes)
     for folder in reversed(PurePosixPath(prefix).parents[:-1]):
-        # bwrap would make them for itself alone.
+        # Created by bwrap itself, they could be entered by its own user only.
         yield from ("--perms", "0755", "--dir", str(folder))
     yield from ("--ro-bind", "/usr", "/usr")
     if not PurePosixPath(prefix).is_relative_to("/usr"):
@@ -111,13 +112,13 @@ def file_system(prefix: str, disk_bytes: int) -> Iterator[str]:
 
 
 def sized(folder: str, size: int) -> tuple[str, ...]:
-    """Options for a file system in memory that anybody may write to."""
+    """Options for a file system in memory that every user may write to."""
     return ("--perms", "1777", "--size", str(size), "--tmpfs", folder)
 
 
 @cache
 def system_links() -> tuple[str, ...]:
-    """Options for /bin, /lib and so on as this machine has them: links or folders."""
+    """Options for /bin, /lib and so on: links or folders, as on this machine."""
     options: list[str] = []
     for name in SYSTEM_LINKS:
         path = Path("/") / name

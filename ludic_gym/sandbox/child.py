@@ -1,4 +1,4 @@
-"""A process that the running event loop watches: its end, what it writes, what it takes."""
+"""Child: a process on the running event loop, with its pipes and its end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CHUNK_BYTES = 2**16
 
 
 class Tap:
-    """What came out of a pipe, up to a number of bytes."""
+    """Bytes that were read from a pipe, up to a limit."""
 
     def __init__(self, descriptor: int) -> None:
         os.set_blocking(descriptor, False)
@@ -28,7 +28,7 @@ class Tap:
         self.open = True
 
     def read(self) -> bool:
-        """Take what is there; False if there is nothing (more) to take for now."""
+        """Read available bytes; False if there are none for now, or none any more."""
         try:
             part = os.read(self.descriptor, CHUNK_BYTES)
         except BlockingIOError:
@@ -41,10 +41,10 @@ class Tap:
 
 
 class Child:
-    """A process and its three pipes. Made and used on one event loop alone.
+    """A process and its three pipes. Made and used on one event loop only.
 
-    exit_code: as Popen counts, None while it runs. weighed: as its launch says. Everything that
-    happens to it calls `watch` and wakes whoever waits.
+    exit_code: as in Popen, None while it runs. weighed: as in its Launch. Every change calls
+    `watch` and wakes all waiting coroutines.
     """
 
     def __init__(self, launch: Launch) -> None:
@@ -74,6 +74,8 @@ class Child:
 
     def _call_at_end(self) -> None:
         if sys.platform == "linux":
+            # A pidfd becomes readable at the end. SIGCHLD would need the main thread, which runs
+            # the caller's code.
             handle = os.pidfd_open(self._process.pid)
             self._loop.add_reader(handle, self._ended, handle)
         else:
@@ -87,7 +89,7 @@ class Child:
         if handle is not None:
             self._loop.remove_reader(handle)
             os.close(handle)
-        # Those that share its session are ended before its number can be anybody else's.
+        # Kill the rest of its session before `wait` frees the id for another process.
         self.kill()
         code = self._process.wait()
         self.close_stdin()
@@ -104,23 +106,24 @@ class Child:
         self.watch()
         waiting, self._waiting = self._waiting, []
         for future in waiting:
+            # A cancelled waiter is still in the list.
             if not future.done():
                 future.set_result(None)
 
     async def changed(self) -> None:
-        """Wait until something has happened."""
+        """Wait for the next change."""
         future: asyncio.Future[None] = self._loop.create_future()
         self._waiting.append(future)
         await future
 
     async def ended(self) -> int:
-        """Its exit code, once everything that it wrote has been read."""
+        """Wait for the end; the exit code, after all of its output has been read."""
         while self.exit_code is None:
             await self.changed()
         return self.exit_code
 
     async def line(self, start: int) -> bytes | None:
-        """The line of its stdout that begins at a byte, with its line break; None if none will."""
+        """The line of its stdout from byte `start` on, with its line break; None if none comes."""
         seen = start
         while True:
             end = self.stdout.data.find(b"\n", seen)
@@ -132,7 +135,7 @@ class Child:
             await self.changed()
 
     async def write(self, data: bytes) -> None:
-        """Hand it the bytes; returns early if it takes no more."""
+        """Write to its stdin; return early if it has closed its stdin."""
         rest = memoryview(data)
         while rest and self._stdin is not None:
             try:
@@ -151,7 +154,7 @@ class Child:
                 self._loop.remove_writer(descriptor)
 
     def close_stdin(self) -> None:
-        """Let it read the end of its input."""
+        """Close its stdin, so that it reads the end of its input."""
         if self._stdin is not None:
             self._loop.remove_writer(self._stdin)
             self._stdin = None
@@ -160,7 +163,8 @@ class Child:
             stdin.close()
 
     def kill(self) -> None:
-        """End it and those that share its session."""
+        """Kill it and the processes of its session."""
+        # After `wait`, the id may belong to another process.
         if self._process.returncode is None:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -171,7 +175,7 @@ class Child:
                 pipe.close()
 
     def release(self) -> None:
-        """Let go of it in a fork, whose child it is not."""
+        """Drop it in a fork, where it is not a child process."""
         self._close_pipes()
         self._process.returncode = 0
 
@@ -180,7 +184,7 @@ _CHILDREN: weakref.WeakSet[Child] = weakref.WeakSet()
 
 
 def _release_all() -> None:
-    # A fork that keeps them open would keep programs from reading the end of their input.
+    # A program reads the end of its input only when no process holds the other end of the pipe.
     for child in list(_CHILDREN):
         child.release()
 

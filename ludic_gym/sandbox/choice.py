@@ -1,4 +1,4 @@
-"""Which sandbox: by name, or the strongest that works here."""
+"""Sandboxes by name, or the strongest that works on this machine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from ludic_gym.sandbox.container import Container
 from ludic_gym.sandbox.launch import Backend
 from ludic_gym.sandbox.local import LocalSandbox
 from ludic_gym.sandbox.loop import run_blocking
-from ludic_gym.sandbox.monty import MontySandbox
 from ludic_gym.sandbox.native import Native
 from ludic_gym.sandbox.process import PlainProcess
 from ludic_gym.sandbox.types import Limits, Program, Sandbox
@@ -43,20 +42,28 @@ def open_sandbox(
     """A new sandbox; `await sandbox.close()` ends what it keeps warm.
 
     name: one of `sandbox_names()`, or "auto" for the first of them that runs every program and
-    works here, which takes a fraction of a second to find out, once per process. allow_unsafe:
-    "process", a plain subprocess without any protection, may be asked for, and is what "auto" is
-    left with where nothing works. warm, concurrency: processes in reserve, and programs at a
-    time; by default the number of CPUs (8 at most), and twice that. "monty" has its own.
-    Raises NoSandbox, which says what to install, and ConfigError for other names.
+    works here. Each is tried once per process, which takes a fraction of a second. allow_unsafe:
+    permit "process", a plain subprocess without any protection, also as the last resort of "auto".
+    warm, concurrency: processes in reserve, and programs at a time; by default the number of CPUs
+    (8 at most), and twice that. "monty" ignores both.
+    Raises NoSandbox with the packages to install, and ConfigError for other names.
     """
     chosen = chosen_name(name, allow_unsafe=allow_unsafe)
     if chosen == MONTY:
-        return MontySandbox()
+        return _monty()
     return LocalSandbox(_backend(chosen), warm=warm, concurrency=concurrency)
 
 
+def _monty() -> Sandbox:
+    try:
+        from ludic_gym.sandbox.monty import MontySandbox
+    except ModuleNotFoundError as error:
+        raise NoSandbox("monty needs pydantic-monty: pip install 'ludic-gym[tools]'") from error
+    return MontySandbox()
+
+
 def chosen_name(name: str, *, allow_unsafe: bool) -> str:
-    """The name of the sandbox that `open_sandbox` would give. Raises what it raises."""
+    """The name of the sandbox that `open_sandbox` would open. Raises the same errors."""
     if name not in ("auto", *sandbox_names()):
         raise ConfigError(f"no sandbox {name!r}; there are auto, {', '.join(sandbox_names())}")
     if name == UNSAFE and not allow_unsafe:
@@ -75,13 +82,13 @@ def chosen_name(name: str, *, allow_unsafe: bool) -> str:
 
 
 def sandbox_names() -> tuple[str, ...]:
-    """All sandboxes that can be asked for; "auto" tries them in this order, up to "monty"."""
+    """Names of all sandboxes; "auto" tries them in this order, up to "monty"."""
     return (*BACKENDS, MONTY, UNSAFE)
 
 
 @cache
 def why_not(name: str) -> str:
-    """Why that sandbox does not work here, "" if it does; found out by running a program."""
+    """Reason why that sandbox does not work here, "" if it does; tested with a program."""
     return run_blocking(_trial(LocalSandbox(_backend(name), warm=0)))
 
 
@@ -103,12 +110,12 @@ _shared: dict[str, Sandbox] = {}
 
 
 def shared_sandbox(name: str = "auto", *, allow_unsafe: bool = False) -> Sandbox:
-    """The sandbox of that name that all of this process share; nobody needs to close it.
+    """The sandbox of that name that this whole process shares; it is closed at exit.
 
-    Raises what `open_sandbox` raises.
+    Raises the errors of `open_sandbox`.
     """
     chosen = chosen_name(name, allow_unsafe=allow_unsafe)
     if chosen in _shared:
         return _shared[chosen]
-    # Of two threads that get here, one gives up a sandbox that has not started anything.
+    # If two threads arrive here at once, one sandbox is dropped before it has started anything.
     return _shared.setdefault(chosen, open_sandbox(chosen, allow_unsafe=allow_unsafe))

@@ -1,9 +1,9 @@
-"""What makes a worker's process a sandbox, by system calls. Only its text goes to `python -c`.
+"""Confinement of a worker's process by system calls. Only its text goes to `python -c`.
 
-A process namespace whose first process is ours, no network but a loopback of its own, file
+A process namespace with our process as its first, a network namespace with a loopback only, file
 systems in memory on /tmp and /dev/shm, Landlock for all other files, and the filter of system
-calls; see unshare(2), pid_namespaces(7), landlock(7), seccomp(2). It prints to stderr and exits
-with code 70 where the kernel refuses something.
+calls; see unshare(2), pid_namespaces(7), landlock(7), seccomp(2). Where the kernel refuses a call,
+the process prints to stderr and exits with code 70.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 
+# Constants of the kernel's headers: the standard library has none of these calls in Python 3.11.
 NEW_MOUNTS, NEW_IPC, NEW_HOSTNAME = 0x00020000, 0x08000000, 0x04000000
 NEW_USERS, NEW_PROCESSES, NEW_NETWORK = 0x10000000, 0x20000000, 0x40000000
 NAMESPACES = NEW_MOUNTS | NEW_IPC | NEW_HOSTNAME | NEW_PROCESSES | NEW_NETWORK
@@ -21,11 +22,12 @@ PARENT_DEATH, NO_NEW_PRIVILEGES, SECCOMP, DROP_BOUND = 1, 38, 22, 24
 FILTER_MODE = 2
 SET_MOUNT, RECURSIVE, READ_ONLY = 442, 0x8000, 1
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
-# Landlock's rights: execute a file, read a file, list a folder; and all, by the kernel's version.
+# Landlock's rights: execute a file, read a file, list a folder; and all rights of each version. A
+# right that is not handled would be allowed, so all that the kernel knows are handled.
 READ, VERSION_FLAG, BENEATH = 0b1101, 1, 1
 ALL_RIGHTS = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 4: (1 << 15) - 1}
 NEWEST_RIGHTS = (1 << 16) - 1
-# What of these may be asked of something that is no folder.
+# The rights that the kernel accepts in a rule for a file that is no folder.
 FILE_RIGHTS = 0b111 | 1 << 14 | 1 << 15
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 WRITABLE = ("/tmp", "/dev/shm")
@@ -54,7 +56,7 @@ class Filter(ctypes.Structure):
 
 
 def checked(result: int, what: str) -> int:
-    """The result of a system call; ends the process if it failed."""
+    """The result of a system call; end the process if it failed."""
     if result < 0:
         sys.stderr.write(f"{what}: {os.strerror(ctypes.get_errno())}\n")
         sys.stderr.flush()
@@ -63,26 +65,33 @@ def checked(result: int, what: str) -> int:
 
 
 def confine(parent: int, as_root: bool, prefix: str, readable: list[str], sizes: list[int]) -> None:
-    """Returns in a process that is confined but for the filter; those above it end as it does.
+    """Return in a process that is confined except for the filter.
 
-    parent: the process whose end ends all. as_root: whether this is a root that needs no user
-    namespace. prefix: the interpreter's folder. sizes: of the file systems on /tmp and on
-    /dev/shm, in bytes.
+    Three processes are left. The outer one is outside the process namespace and passes the exit
+    code on. The first one of the namespace reaps orphans. The program runs in the third.
+
+    parent: the process whose end ends all. as_root: True for a root that needs no user namespace.
+    prefix: the interpreter's folder. sizes: of the file systems on /tmp and on /dev/shm, in bytes.
     """
     enter_namespaces(as_root)
     checked(LIBC.prctl(PARENT_DEATH, signal.SIGKILL, 0, 0, 0), "prctl")
+    # The parent may have ended before the line above, which then has no effect.
     if os.getppid() != parent:
         os._exit(REFUSED)
+    # unshare does not move the caller into the new process namespace, only its next children. The
+    # first of them is the namespace's init: when it ends, the kernel kills all the others.
     first = os.fork()
     if first:
         end_like(first)
     checked(LIBC.prctl(PARENT_DEATH, signal.SIGKILL, 0, 0, 0), "prctl")
     mount_files(prefix, *sizes)
+    # The program must not be init itself: init ignores signals without a handler, SIGXCPU too.
     program = os.fork()
     if program:
         reap(program)
-    # Signals to its process group would reach those above it.
+    # Signals to the program's process group would reach the processes above.
     os.setsid()
+    # Without new privileges, no set-user-id program can undo the steps below.
     checked(LIBC.prctl(NO_NEW_PRIVILEGES, 1, 0, 0, 0), "prctl")
     allow_files([prefix, *readable, *DEVICES, "/proc"])
     if not as_root:
@@ -90,18 +99,20 @@ def confine(parent: int, as_root: bool, prefix: str, readable: list[str], sizes:
 
 
 def filter_calls(rules: bytes) -> None:
-    """Put the filter of system calls in place."""
+    """Install the filter of system calls."""
     filtered = Filter(len(rules) // 8, rules)
     checked(LIBC.prctl(SECCOMP, FILTER_MODE, ctypes.byref(filtered), 0, 0), "seccomp")
 
 
 def enter_namespaces(as_root: bool) -> None:
     """Leave the host's processes, network and mounts."""
+    # Inside the user namespace both would be 65534 until the maps are written.
     user, group = os.getuid(), os.getgid()
     if as_root:
         checked(LIBC.unshare(NAMESPACES), "unshare")
         return
     checked(LIBC.unshare(NAMESPACES | NEW_USERS), "unshare")
+    # The kernel lets a user write gid_map only after setgroups is denied; see user_namespaces(7).
     for name, text in (
         ("setgroups", "deny"),
         ("uid_map", f"{user} {user} 1"),
@@ -112,14 +123,15 @@ def enter_namespaces(as_root: bool) -> None:
 
 
 def end_like(child: int) -> None:
-    """Wait for a process and end with its code."""
+    """Wait for a process and exit with its code."""
     _, status = os.waitpid(child, 0)
     code = os.waitstatus_to_exitcode(status)
     os._exit(code if code >= 0 else 128 - code)
 
 
 def reap(program: int) -> None:
-    """What the first process of a namespace does; when it ends, all the others are killed."""
+    """Reap orphans until the program ends, then exit with its code."""
+    # The reader of the program's output must see its end as soon as the program has closed it.
     for descriptor in range(3):
         os.close(descriptor)
     while True:
@@ -130,12 +142,14 @@ def reap(program: int) -> None:
 
 
 def mount_files(prefix: str, disk_bytes: int, shared_bytes: int) -> None:
-    """All read-only but empty folders, and a /proc of the new processes, seen by them alone."""
+    """Mount all read-only except for two empty folders, and a /proc of the new processes."""
+    # Mounts must not propagate to the host's namespace.
     checked(LIBC.mount(None, b"/", None, PRIVATE, None), "mount /")
-    # Landlock lets the owner of a file change its mode and its times.
+    # Landlock alone would let the owner of a file change its mode and its times.
     frozen = (ctypes.c_uint64 * 4)(READ_ONLY)
     size = ctypes.sizeof(frozen)
     checked(LIBC.syscall(SET_MOUNT, -1, b"/", RECURSIVE, frozen, size), "mount_setattr")
+    # The folder may lie below /tmp or a home, which the mounts below hide: keep a handle on it.
     kept = os.open(prefix, os.O_PATH | os.O_CLOEXEC)
     mount_empty("/tmp", f"size={disk_bytes},mode=1777")
     mount_empty("/dev/shm", f"size={shared_bytes},mode=1777")
@@ -147,14 +161,16 @@ def mount_files(prefix: str, disk_bytes: int, shared_bytes: int) -> None:
 
 
 def mount_empty(folder: str, options: str) -> None:
-    """A file system in memory on a folder."""
+    """Mount a file system in memory on a folder."""
     flags = NO_SETUID | NO_DEVICES
     result = LIBC.mount(b"tmpfs", os.fsencode(folder), b"tmpfs", flags, os.fsencode(options))
     checked(result, f"mount {folder}")
 
 
 def mount_alone(path: str, descriptor: int) -> None:
-    """Show a folder where it is, but nothing beside it: those above it may be closed to us."""
+    """Mount a folder at its own path, without its siblings."""
+    # The folders above it may be closed to the program's user (/root, a home of mode 700). An empty
+    # file system over the topmost one replaces all of them.
     top = "/" + path.split("/")[1]
     if top not in WRITABLE:
         mount_empty(top, "mode=755")
@@ -164,7 +180,7 @@ def mount_alone(path: str, descriptor: int) -> None:
 
 
 def allow_files(readable: list[str]) -> None:
-    """Refuse all files but those, which can be read, and those in memory."""
+    """Refuse all files except for these, which can be read, and those in memory."""
     version = checked(LIBC.syscall(CREATE_RULESET, None, 0, VERSION_FLAG), "landlock")
     handled = ALL_RIGHTS.get(version, NEWEST_RIGHTS)
     attributes = RulesetAttributes(handled)
@@ -190,7 +206,8 @@ def allow(ruleset: int, path: str, rights: int) -> None:
 
 
 def drop_capabilities() -> None:
-    """Give up what the owner of a user namespace may do there."""
+    """Drop the capabilities that the creator of a user namespace has in it."""
+    # First the bounding set, from which a program that is executed could regain them.
     for capability in range(64):
         if LIBC.prctl(DROP_BOUND, capability, 0, 0, 0) < 0:
             break

@@ -1,7 +1,7 @@
 """Sandboxes in containers of Docker or Podman, through their command lines.
 
-For machines where a container engine runs and neither namespaces nor bubblewrap are there for
-users. A container takes about half a second to start, which the reserve hides.
+For machines with a container engine, on which users have neither namespaces nor bubblewrap. A
+container starts in about half a second, which the reserve of workers hides.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from ludic_gym.sandbox.launch import ENVIRONMENT, Launch, worker_command
 from ludic_gym.sandbox.linux import file_system_sizes
 from ludic_gym.sandbox.types import Guarantees, Limits
 
-# What the engines say when they fail themselves.
+# The engines' exit code for a failure of their own.
 ENGINE_CODE = 125
-# The process that `--init` adds.
+# `--init` adds one process to the program's.
 SPARE_PROCESSES = 1
-# RLIMIT_NPROC counts a user's processes in all containers, so that each has a user of its own.
+# RLIMIT_NPROC counts a user's processes in all containers: each container has its own user.
 USERS = range(10_000, 65_000)
-ASK_S = 30.0
+INSPECT_S = 30.0
 REMOVE = '"$0" rm --force "$1" >/dev/null 2>&1 &'
 
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """The back end. image: one with Python 3.11 or newer; it is never downloaded."""
+    """The back end. image: has Python 3.11 or newer; it is never downloaded."""
 
     name: str = "docker"
     image: str = "python:{}-slim".format(".".join(platform.python_version_tuple()[:2]))
@@ -45,7 +45,7 @@ class Container:
         )
 
     def fixed(self, limits: Limits) -> tuple[int, ...]:
-        """See Backend: the engine sets the limits of a container when it makes it."""
+        """See Backend: the engine sets the limits of a container at its start."""
         return (limits.memory_bytes, limits.processes, limits.disk_bytes)
 
     def launch(self, limits: Limits) -> Launch:
@@ -58,7 +58,7 @@ class Container:
         options = tuple(container_options(container, limits))
         return Launch(
             command=(engine, "run", *options, self.image, *worker_command("python3")),
-            # The command finds its engine by them; the container gets none of them.
+            # The command finds its engine by these variables; the container gets none of them.
             environment=os.environ,
             weighed=False,
             end=partial(remove, engine, container),
@@ -70,7 +70,7 @@ class Container:
 
 
 def container_options(container: str, limits: Limits) -> Iterator[str]:
-    """Options of `run` for a container that reaches nothing and has no more than its limits."""
+    """Options of `run` for a container without network and with these limits."""
     own, shared = file_system_sizes(limits.disk_bytes)
     user = secrets.choice(USERS)
     yield from ("--name", container, "--rm", "--interactive", "--init", "--pull", "never")
@@ -89,18 +89,21 @@ def container_options(container: str, limits: Limits) -> Iterator[str]:
 
 @cache
 def require_image(engine: str, image: str) -> None:
-    """Raises NoSandbox if the engine does not answer or lacks the image."""
+    """Raise NoSandbox if the engine does not respond or lacks the image."""
     command = [engine, "image", "inspect", image]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=ASK_S)
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=INSPECT_S
+        )
     except subprocess.TimeoutExpired as error:
-        raise NoSandbox(f"{engine} does not answer within {ASK_S:g} s") from error
+        raise NoSandbox(f"{engine} does not respond within {INSPECT_S:g} s") from error
     if done.returncode == 0:
         return
-    said = done.stderr.strip().rpartition("\n")[2]
-    raise NoSandbox(f"{said} (start the engine, then: {engine} pull {image})")
+    error_line = done.stderr.strip().rpartition("\n")[2]
+    raise NoSandbox(f"{error_line} (start the engine, then: {engine} pull {image})")
 
 
 def remove(engine: str, container: str) -> None:
-    """Have the container end, which outlives a killed command line; nobody waits for it."""
+    """Remove the container, in the background."""
+    # The engine keeps a container whose command line was killed. Waiting would block the loop.
     subprocess.run(["sh", "-c", REMOVE, engine, container], check=True)

@@ -1,4 +1,4 @@
-"""How a back end starts an empty sandbox: a command line and what belongs to it."""
+"""Back ends: command lines that start an empty sandbox with a worker in it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from typing import Protocol
 from ludic_gym.errors import SandboxError
 from ludic_gym.sandbox.types import Guarantees, Limits
 
-# Not -I, which would ignore PYTHONHASHSEED; the environment is ours from the first name to the
-# last. The order of sets of strings must not change from run to run.
+# Not -I, which would ignore PYTHONHASHSEED. Equal programs must see equal orders of sets of
+# strings. The environment holds only the names below, so that ignoring it is not needed.
 PYTHON_FLAGS = ("-s", "-S", "-P")
 ENVIRONMENT: Mapping[str, str] = {
     "PATH": "/usr/local/bin:/usr/bin:/bin",
@@ -31,9 +31,8 @@ ENVIRONMENT: Mapping[str, str] = {
 class Launch:
     """A command that starts a worker with its three pipes.
 
-    descriptors: kept open in it, closed here. weighed: whether the program runs below this
-    process, so that its memory can be summed. end: called once it has gone, to remove what the
-    command left behind.
+    descriptors: kept open in the command, closed here. weighed: True if the program is a descendant
+    of this process, so that its memory can be summed. end: cleanup after the command has ended.
     """
 
     command: tuple[str, ...]
@@ -47,30 +46,29 @@ class Launch:
 class Backend(Protocol):
     """One way to make a sandbox from a process.
 
-    Workers are started ahead of their programs, so that `launch` may depend on no limits but
-    those that `fixed` shows.
+    Workers start before their programs are known: `launch` may only use the limits in `fixed`.
     """
 
     @property
     def name(self) -> str:
-        """What `open_sandbox` calls it."""
+        """Its name for `open_sandbox`."""
 
     @property
     def guarantees(self) -> Guarantees:
-        """What it promises."""
+        """Its guarantees."""
 
     def fixed(self, limits: Limits) -> tuple[int, ...]:
-        """The limits that hold from the start; a worker serves programs with equal ones."""
+        """The limits that a worker has from its start; its program must have equal ones."""
 
     def launch(self, limits: Limits) -> Launch:
-        """How to start a worker. Raises NoSandbox if this machine cannot."""
+        """A command that starts a worker. Raises NoSandbox if this machine cannot run it."""
 
     def failed(self, exit_code: int) -> bool:
-        """Whether the sandbox itself ended like this, whatever the program did."""
+        """True for an exit code with which only the sandbox itself can end, not its program."""
 
 
 def spawned(launch: Launch) -> subprocess.Popen[bytes]:
-    """The process, leader of a session of its own. Raises SandboxError if it cannot start."""
+    """Start the process in a session of its own. Raises SandboxError if it cannot start."""
     try:
         return subprocess.Popen(
             launch.command,
@@ -91,7 +89,10 @@ def spawned(launch: Launch) -> subprocess.Popen[bytes]:
 
 
 def killed_by_a_signal(exit_code: int) -> bool:
-    """Whether Popen says so; programs in a process namespace cannot do it to their keeper."""
+    """True for Popen's negative codes.
+
+    A program in a process namespace cannot send signals to the process outside that keeps it.
+    """
     return exit_code < 0
 
 
@@ -105,16 +106,16 @@ CPU_CODE = 128 + signal.SIGXCPU
 
 @cache
 def worker_source() -> str:
-    """The worker's text, without the call."""
+    """Source text of the worker, without the call of `main`."""
     return Path(__file__).with_name("worker.py").read_text(encoding="utf-8")
 
 
 def worker_command(python: str, uid: int = 0) -> tuple[str, ...]:
-    """Python as a worker that becomes that user, or stays who it is."""
+    """Command of a worker that changes to user `uid`, or keeps its user for 0."""
     return (python, *PYTHON_FLAGS, "-c", f"{worker_source()}\nmain({uid})")
 
 
 @cache
 def interpreter() -> tuple[str, str]:
-    """The Python below any virtual environment, and the folder that it needs."""
+    """Path of the Python below any virtual environment, and the folder of its files."""
     return os.path.realpath(sys.executable), os.path.realpath(sys.base_prefix)

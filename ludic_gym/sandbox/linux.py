@@ -1,4 +1,4 @@
-"""What sandboxes made of Linux namespaces have in common."""
+"""Common parts of the back ends that use Linux namespaces: sizes, user ids, kernel versions."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ COUNTS_PER_NAMESPACE = (5, 14)
 
 
 def file_system_sizes(disk_bytes: int) -> tuple[int, int]:
-    """Of the files that a program may write, how many bytes for /tmp and how many for /dev/shm.
+    """Sizes of /tmp and of /dev/shm, in bytes, that sum to the limit of a program's files.
 
-    The second is a half, but at most 16 MiB. Neither is 0, which would mean no limit.
+    The second is half of the limit, but at most 16 MiB. Neither is 0, which would mean no limit.
     """
     shared = min(SHARED_MEMORY_BYTES, disk_bytes // 2)
     return max(disk_bytes - shared, PAGE_BYTES), max(shared, PAGE_BYTES)
 
 
 def require_counted_processes() -> None:
-    """Raises NoSandbox on kernels that cannot limit the processes of a user namespace."""
+    """Raise NoSandbox on kernels that cannot limit the processes of a user namespace."""
     if kernel() < COUNTS_PER_NAMESPACE:
         raise NoSandbox(
             f"Linux {platform.release()} does not count processes per sandbox; "
@@ -36,19 +36,23 @@ def require_counted_processes() -> None:
 
 
 def kernel() -> tuple[int, ...]:
-    """(5, 14) for "5.14.0-generic"."""
+    """Version of the kernel: (5, 14) for "5.14.0-generic"."""
     found = re.match(r"(\d+)\.(\d+)", platform.release())
     return tuple(map(int, found.groups())) if found else (0, 0)
 
 
 def fresh_uid() -> int:
-    """A user id that this root may take and that hardly anybody else has."""
+    """A random user id that this root may use and that is unlikely to be in use.
+
+    RLIMIT_NPROC counts per user: programs with one id would share the limit.
+    """
+    # The upper half of the largest range: accounts of people and services have low numbers.
     first, count = max(uid_ranges(), key=lambda one: one[1])
     return first + count // 2 + secrets.randbelow(max(1, count // 2 - 2))
 
 
 @cache
 def uid_ranges() -> tuple[tuple[int, int], ...]:
-    """(first, count) of the user ids there are in this user namespace."""
+    """Pairs (first, count) of the user ids in this user namespace."""
     lines = Path("/proc/self/uid_map").read_text().splitlines()
     return tuple((int(line.split()[0]), int(line.split()[2])) for line in lines)

@@ -1,4 +1,4 @@
-"""A sandbox made of processes of this machine."""
+"""LocalSandbox: a sandbox made of processes on this machine."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ ATTEMPTS = 3
 
 
 class LocalSandbox(Sandbox):
-    """Programs in fresh processes of a back end, each started before it is needed.
+    """Sandbox that runs each program in a fresh process of a back end, started in advance.
 
-    warm: processes in reserve. concurrency: programs at a time; others wait, since those that
-    share a core run out of wall time.
+    warm: processes in reserve. concurrency: programs at a time. Others wait, because programs that
+    share a core would run out of wall time.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class LocalSandbox(Sandbox):
             min(CPUS, 8) if warm is None else warm,
             2 * CPUS if concurrency is None else concurrency,
         )
-        # One that is forgotten takes its processes with it.
+        # A sandbox that is collected without `close` must not leave processes behind.
         weakref.finalize(self, _abandon, self._state).atexit = False
 
     @property
@@ -95,7 +95,7 @@ class LocalSandbox(Sandbox):
         return running
 
     async def _handed_over(self, work: bytes, limits: Limits) -> Running:
-        # A worker that goes before the program begins has harmed nobody: take another.
+        # Until a program begins, the loss of its worker has no effect: another one takes the job.
         failure = SandboxError(f"the sandbox {self.name!r} is closed; open another")
         for _ in range(ATTEMPTS):
             if self._state.closed:
@@ -118,7 +118,7 @@ class LocalSandbox(Sandbox):
 
 
 class _State:
-    """What a sandbox holds. Used on the sandboxes' loop alone."""
+    """Processes and slots of one sandbox. Used on the sandboxes' loop only."""
 
     def __init__(self, backend: Backend, warm: int, concurrency: int) -> None:
         self._shape = (backend, warm, concurrency)
@@ -133,7 +133,7 @@ class _State:
         self.running: set[Running] = set()
 
     def renew(self) -> None:
-        # What waits for the parent's processes must not be collected here.
+        # Collecting these objects in the fork would unregister the parent's processes.
         _ABANDONED.append((self.pool, self.running))
         self._begin()
 

@@ -1,7 +1,7 @@
-"""The event loop that owns every sandbox, on a thread of its own.
+"""The event loop of all sandboxes, on a thread of its own.
 
-Programs outlive no event loop of a caller's, and callers need none: gym envs step synchronously,
-from any thread, with or without asyncio.
+Gym environments step synchronously, from any thread, with or without asyncio. Sandboxes therefore
+cannot belong to a caller's event loop: it may be missing, or end before a program does.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _loop: asyncio.AbstractEventLoop | None = None
 
 
 def sandbox_loop() -> asyncio.AbstractEventLoop:
-    """The loop; its thread starts at first use and ends with the program."""
+    """The loop; its thread starts at first use and ends with the process."""
     global _loop
     with _LOCK:
         if _loop is None:
@@ -39,7 +39,7 @@ def existing_loop() -> asyncio.AbstractEventLoop | None:
 
 
 async def on_sandbox_loop(coroutine: Coroutine[Any, Any, T]) -> T:
-    """The coroutine's result, awaited there from whichever loop runs here."""
+    """Run the coroutine on the sandboxes' loop and await its result on the caller's."""
     loop = sandbox_loop()
     if asyncio.get_running_loop() is loop:
         return await coroutine
@@ -47,10 +47,10 @@ async def on_sandbox_loop(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 def run_blocking(coroutine: Coroutine[Any, Any, T]) -> T:
-    """The result of a sandbox's coroutine, for callers that cannot await.
+    """Result of a sandbox's coroutine, for callers that cannot await.
 
-    Works on every thread, also below a running event loop (which it holds up). Ctrl-C cancels
-    the coroutine. Raises SandboxError on the sandboxes' own thread, where it would wait forever.
+    Works on every thread, also inside a running event loop, which it blocks. Ctrl-C cancels the
+    coroutine. Raises SandboxError on the sandboxes' own thread, where it would wait forever.
     """
     loop = sandbox_loop()
     if _runs_here(loop):
@@ -72,20 +72,20 @@ def _runs_here(loop: asyncio.AbstractEventLoop) -> bool:
 
 
 class Held(Protocol):
-    """Something that holds processes, on the sandboxes' loop."""
+    """Owner of processes on the sandboxes' loop."""
 
     async def close(self) -> None:
-        """End them."""
+        """End the processes."""
 
     def renew(self) -> None:
-        """Hold none, in a fork: they are the parent's."""
+        """Drop the processes in a fork: they belong to the parent."""
 
 
 _HELD: weakref.WeakSet[Held] = weakref.WeakSet()
 
 
 def hold(thing: Held) -> None:
-    """Have it closed at the end of the program, if it still exists, and renewed in forks."""
+    """Register an owner, to be closed at exit if it still exists, and renewed in forks."""
     _HELD.add(thing)
 
 
@@ -99,8 +99,8 @@ async def _closed(things: list[Held]) -> None:
 
 
 def _forget() -> None:
-    # A fork has the loop's memory, but not its thread. To close the loop there would unregister
-    # what the parent waits for, so it is kept from the garbage collector.
+    # A fork has the loop's memory, but not its thread. Closing the loop would unregister the
+    # parent's processes from the shared epoll, so a reference keeps it from being collected.
     global _loop, _LOCK
     _ABANDONED.append(_loop)
     _loop, _LOCK = None, threading.Lock()

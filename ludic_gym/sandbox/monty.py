@@ -1,21 +1,20 @@
 """Small programs and expressions in Monty, an interpreter of a part of Python written in Rust.
 
-It knows no files, no network, no processes and no input, and starts in a tenth of a millisecond.
-It lacks much of Python, such as most of the standard library. The package is pydantic-monty, in
-the extra `tools`.
+It has no files, no network, no processes and no input, and starts in a tenth of a millisecond.
+It lacks most of the standard library. The package is pydantic-monty, in the extra `tools`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from ludic_gym.errors import ConfigError, NoSandbox, SandboxError
+from pydantic_monty import CollectStreams, Monty, MontyCrashedError, MontyError, ResourceLimits
+
+from ludic_gym.errors import ConfigError, SandboxError
 from ludic_gym.sandbox.loop import hold, on_sandbox_loop
 from ludic_gym.sandbox.types import (
     DEFAULT_LIMITS,
@@ -29,17 +28,14 @@ from ludic_gym.sandbox.types import (
     Session,
 )
 
-if TYPE_CHECKING:
-    from pydantic_monty import CollectStreams, Monty
-
 DEEPEST = 1000
 
 
 class MontySandbox(Sandbox):
-    """Runs a program's source; the value of a last expression is printed, as in a notebook.
+    """Sandbox for source text; the value of a last expression is printed, as in a notebook.
 
-    There is no stdin, and there are no files, arguments, interpreters or sessions: ConfigError.
-    `cpu_s`, `memory_bytes` and `output_bytes` hold for the interpreter; `wall_s` for all of it.
+    Stdin, files, arguments, interpreters and sessions raise ConfigError. `cpu_s`, `memory_bytes`
+    and `output_bytes` hold for the interpreter, `wall_s` for sleeps too.
     """
 
     name = "monty"
@@ -48,8 +44,6 @@ class MontySandbox(Sandbox):
     )
 
     def __init__(self) -> None:
-        if importlib.util.find_spec("pydantic_monty") is None:
-            raise NoSandbox("monty needs pydantic-monty: pip install 'ludic-gym[tools]'")
         self._begin()
         hold(self)
 
@@ -59,7 +53,7 @@ class MontySandbox(Sandbox):
         self._lock = asyncio.Lock()
 
     def renew(self) -> None:
-        """Refuse from now on, in a fork: the library crashes in forks of a process that used it."""
+        """Refuse programs in a fork: the library crashes in forks of a process that used it."""
         if self._pool:
             _ABANDONED.append(self._stack)
         self._begin()
@@ -90,12 +84,10 @@ class MontySandbox(Sandbox):
         files: Mapping[str, bytes] = NO_FILES,
         limits: Limits = DEFAULT_LIMITS,
     ) -> Session:
-        """Raises ConfigError: there are no sessions."""
+        """Raise ConfigError: there are no sessions."""
         raise ConfigError("monty has no sessions; use another sandbox")
 
     async def _run(self, source: str, limits: Limits) -> ExecResult:
-        from pydantic_monty import CollectStreams
-
         pool = await self._opened()
         written = CollectStreams(max_bytes=limits.output_bytes)
         began = time.monotonic()
@@ -103,8 +95,6 @@ class MontySandbox(Sandbox):
         return _result(end, written, limits, time.monotonic() - began)
 
     async def _opened(self) -> Monty:
-        from pydantic_monty import Monty
-
         if _ABANDONED:
             raise SandboxError("monty cannot be used in a fork of a process that has used it")
         async with self._lock:
@@ -113,7 +103,7 @@ class MontySandbox(Sandbox):
             return self._pool
 
     async def _close(self) -> None:
-        # Not in a thread, of which there are no new ones when the program ends.
+        # Not in a thread: none can be started while the interpreter shuts down.
         self._stack.close()
 
     async def close(self) -> None:
@@ -123,7 +113,7 @@ class MontySandbox(Sandbox):
 
 @dataclass(frozen=True, slots=True)
 class _End:
-    """How a program ended, its last value as text, and what is to be said of it."""
+    """Reason for a program's end, its last value as text, and its error message."""
 
     ended: Ended
     value: str = ""
@@ -131,15 +121,13 @@ class _End:
 
 
 def _fed(pool: Monty, source: str, limits: Limits, written: CollectStreams) -> _End:
-    from pydantic_monty import MontyCrashedError, MontyError, ResourceLimits
-
     bounds = ResourceLimits(
         max_feed_duration_secs=min(limits.cpu_s, limits.wall_s),
         max_total_sleep_secs=limits.wall_s,
         max_memory=limits.memory_bytes,
         max_recursion_depth=DEEPEST,
     )
-    # Text that is no text is refused by the interpreter's door, not by the interpreter.
+    # The binding rejects lone surrogates before the interpreter can report them.
     text = source.encode("utf-8", "replace").decode()
     try:
         with pool.checkout(limits=bounds) as session:
@@ -155,22 +143,23 @@ def _fed(pool: Monty, source: str, limits: Limits, written: CollectStreams) -> _
     return _End("exited", value="" if value is None else f"{value!r}\n")
 
 
-def _how(said: str, limits: Limits) -> Ended:
-    if said.startswith("TimeoutError: feed time limit exceeded"):
+def _how(message: str, limits: Limits) -> Ended:
+    if message.startswith("TimeoutError: feed time limit exceeded"):
         return "cpu"
-    if said.startswith("TimeoutError: sleep limit exceeded"):
+    if message.startswith("TimeoutError: sleep limit exceeded"):
         return "timeout"
-    if said.startswith("MemoryError: memory limit exceeded"):
-        # Output that nobody reads any more is counted against a limit of its own.
-        return "output" if said.endswith(f"> {limits.output_bytes} bytes") else "memory"
+    if message.startswith("MemoryError: memory limit exceeded"):
+        # Output beyond its limit counts as memory, and the message shows the limit that was broken.
+        return "output" if message.endswith(f"> {limits.output_bytes} bytes") else "memory"
     return "exited"
 
 
 def _result(end: _End, written: CollectStreams, limits: Limits, wall_s: float) -> ExecResult:
-    said = {"stdout": b"", "stderr": b""}
+    streams = {"stdout": b"", "stderr": b""}
     for stream, text in written.output:
-        said[stream] += text.encode()
-    stdout, stderr = said["stdout"] + end.value.encode(), said["stderr"] + end.complaint.encode()
+        streams[stream] += text.encode()
+    stdout = streams["stdout"] + end.value.encode()
+    stderr = streams["stderr"] + end.complaint.encode()
     room = limits.output_bytes
     failed = end.complaint or end.ended != "exited"
     return ExecResult(

@@ -1,7 +1,7 @@
 """Sandboxes by system calls alone, for Linux machines without bubblewrap.
 
-Namespaces, Landlock and a filter of system calls, set up by the worker's own process. Unlike in
-bubblewrap, a program can find out which files the host has; it can open none of them.
+The worker's own process sets up namespaces, Landlock and a filter of system calls. Unlike in
+bubblewrap, a program can see the names of the host's files, but cannot open them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ludic_gym.sandbox.seccomp import syscall_filter
 from ludic_gym.sandbox.types import Guarantees, Limits
 
 READABLE = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc/ld.so.cache")
-# Not AF_UNIX: Landlock lets a program connect to every socket file of the host.
+# Without AF_UNIX: Landlock does not restrict connections to socket files of the host.
 FAMILIES = (2, 10)
 FUTURE = "from __future__ import annotations\n"
 
@@ -56,13 +56,13 @@ class Native:
 
 
 def launch_as(host_uid: int, limits: Limits) -> Launch:
-    """How that user starts a worker."""
+    """Launch of a worker by the user of that id."""
     root = host_uid == 0
     if not root:
         require_counted_processes()
     python, prefix = interpreter()
     arguments = (os.getpid(), root, prefix, [*READABLE], list(file_system_sizes(limits.disk_bytes)))
-    # The filter comes last, since what comes before needs the calls that it refuses.
+    # The filter comes last, because the steps before need the calls that it refuses.
     calls = f"confine(*{arguments!r})\nfilter_calls({syscall_filter(families=FAMILIES)!r})"
     text = f"{source()}\n{calls}\nmain({fresh_uid() if root else 0})"
     return Launch(command=(python, *PYTHON_FLAGS, "-c", text), environment=ENVIRONMENT, folder="/")
@@ -70,6 +70,6 @@ def launch_as(host_uid: int, limits: Limits) -> Launch:
 
 @cache
 def source() -> str:
-    """The text of what confines, then the worker's."""
+    """Source text of `confine`, followed by the worker's."""
     confining = Path(__file__).with_name("confine.py").read_text(encoding="utf-8")
     return confining + worker_source().replace(FUTURE, "")

@@ -1,4 +1,4 @@
-"""Workers that wait for their programs, so that nobody waits for a worker."""
+"""Pool: workers started in advance, so that programs begin at once."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from ludic_gym.sandbox.types import Limits
 
 
 class Pool:
-    """`size` workers in reserve, replaced as they are taken. Used on the sandboxes' loop alone.
+    """`size` workers in reserve, replaced as they are taken. Used on the sandboxes' loop only.
 
-    Only one kind is kept, the one that was asked for last.
+    Only workers for the most recent limits are kept.
     """
 
     def __init__(self, backend: Backend, size: int) -> None:
@@ -33,11 +33,12 @@ class Pool:
         while True:
             coming = self._reserve.popleft() if self._reserve else self._started(limits)
             try:
+                # Without the shield, a cancelled caller would wait for the end of the worker.
                 child = await asyncio.shield(coming)
             except asyncio.CancelledError:
                 _discard(coming)
                 raise
-            # One that waited long may have been ended by somebody else.
+            # The system may have killed a worker that waited long, for lack of memory for instance.
             if child.exit_code is None:
                 self._refill(limits)
                 return child
@@ -51,12 +52,12 @@ class Pool:
         return asyncio.get_running_loop().create_task(started(self._backend, limits))
 
     def clear(self) -> None:
-        """Have all that wait end."""
+        """End all waiting workers, without waiting for their end."""
         while self._reserve:
             _discard(self._reserve.popleft())
 
     async def close(self) -> None:
-        """End all that wait, and wait until they have ended."""
+        """End all waiting workers, and wait until they have ended."""
         reserve, self._reserve = self._reserve, deque()
         for coming in reserve:
             coming.cancel()
@@ -77,7 +78,7 @@ def _kill(coming: asyncio.Task[Child]) -> None:
 
 
 async def started(backend: Backend, limits: Limits) -> Child:
-    """A worker that has said that it is ready. Raises SandboxError if it does not."""
+    """Start a worker and wait until it is ready. Raises SandboxError if it does not start."""
     child = Child(backend.launch(limits))
     try:
         if await asyncio.wait_for(child.line(0), SETUP_S) == READY:

@@ -1,6 +1,6 @@
-"""Programs that test what a sandbox promises, from the inside, against witnesses outside.
+"""Programs that test a sandbox's guarantees from the inside, against witnesses on the host.
 
-They work on every `Sandbox`, also one of yours: `await measured(sandbox)`.
+They work on every `Sandbox`, also on your own: `await measured(sandbox)`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SHARE_BYTES = 64 * MEBIBYTE
 
 @dataclass(frozen=True, slots=True)
 class Witness:
-    """What of the host a program is told, so that it can try to get at it."""
+    """Resources of the host that a program tries to reach, as its arguments name them."""
 
     secret: str
     folder: Path
@@ -72,7 +72,7 @@ with trying: os.chmod(FOLDER, 0o700)
 with trying: os.remove(FOLDER + "/secret")
 print("tried")
 """
-# The kernel passes the name on to children, so that those that are left behind can be found.
+# Children inherit the name, by which processes that outlive the program are found.
 PROCESSES = """
 import ctypes
 ctypes.CDLL(None).prctl(15, NAME.encode())
@@ -107,9 +107,9 @@ print("wrote", total)
 
 
 async def measured(sandbox: Sandbox) -> dict[str, str]:
-    """For each guarantee that the sandbox promises, how it was broken: "" for those that hold.
+    """For each guarantee of the sandbox, a description of its breach, "" if it holds.
 
-    Takes a few seconds of a CPU. Raises SandboxError if the sandbox does not work at all.
+    Takes a few seconds of CPU time. Raises SandboxError if the sandbox does not work at all.
     """
     promised = [field.name for field in fields(Guarantees) if _promises(sandbox, field.name)]
     with witnesses() as witness:
@@ -134,7 +134,7 @@ async def _broken(sandbox: Sandbox, guarantee: str, witness: Witness) -> str:
 @contextmanager
 def witnesses() -> Iterator[Witness]:
     """A listener, a file and a process that no program may reach; they end with the block."""
-    # Not below /tmp, which a sandbox may have for itself without any other protection.
+    # Not below /tmp: a sandbox may hide the host's /tmp and protect nothing else.
     parent = "/var/tmp" if os.access("/var/tmp", os.W_OK) else None
     waiting = [sys.executable, "-c", "import time; time.sleep(600)"]
     name = f"probe{secrets.randbelow(10**9)}"
@@ -157,7 +157,7 @@ def witnesses() -> Iterator[Witness]:
 
 
 def named(name: str) -> list[int]:
-    """Processes of this machine that call themselves so; none where there is no /proc."""
+    """Ids of this machine's processes with that name; none where there is no /proc."""
     found: list[int] = []
     for path in Path("/proc").glob("[0-9]*/comm"):
         with suppress(OSError):
@@ -167,7 +167,7 @@ def named(name: str) -> list[int]:
 
 
 def network_verdict(result: ExecResult, witness: Witness) -> str:
-    """How a program reached out, "" if it did not."""
+    """Description of a connection that a program made, "" for none."""
     try:
         witness.listener.accept()[0].close()
     except BlockingIOError:
@@ -176,7 +176,7 @@ def network_verdict(result: ExecResult, witness: Witness) -> str:
 
 
 def filesystem_verdict(result: ExecResult, witness: Witness) -> str:
-    """What a program read or changed, "" for nothing."""
+    """Description of a file that a program read or changed, "" for none."""
     passwords = Path("/etc/passwd").read_bytes().partition(b"\n")[0]
     if witness.secret.encode() in result.stdout or passwords in result.stdout:
         return "a program read a file of the host"
@@ -188,7 +188,7 @@ def filesystem_verdict(result: ExecResult, witness: Witness) -> str:
 
 
 def processes_verdict(result: ExecResult, witness: Witness) -> str:
-    """What a program did with processes beyond its own, "" for nothing."""
+    """Description of processes that a program ended or left behind, "" for none."""
     if witness.process.poll() is not None:
         return "a program ended a process of the host"
     if not result.stdout.startswith(b"forks "):
@@ -203,7 +203,7 @@ def processes_verdict(result: ExecResult, witness: Witness) -> str:
 
 
 def memory_verdict(result: ExecResult, witness: Witness) -> str:
-    """How much a program got beyond its limit, "" if it was stopped in time."""
+    """Description of memory beyond the limit, "" if the program was stopped in time."""
     size = result.stdout.count(b"got") * SHARE_BYTES
     if size > 2 * LIMITS.memory_bytes:
         return f"a program of {LIMITS.memory_bytes >> 20} MiB got {size >> 20} MiB"
@@ -211,12 +211,12 @@ def memory_verdict(result: ExecResult, witness: Witness) -> str:
 
 
 def cpu_verdict(result: ExecResult, witness: Witness) -> str:
-    """What ended a loop if not its CPU time, "" if that did."""
+    """Description of a loop's end other than by its CPU time, "" for that end."""
     return "" if result.ended in ("cpu", "signal") else f"a loop ended by {result.ended}"
 
 
 def disk_verdict(result: ExecResult, witness: Witness) -> str:
-    """How much a program wrote beyond its limit, "" if it could not."""
+    """Description of files beyond the limit, "" for none."""
     if not result.stdout.startswith(b"wrote "):
         return _odd(result)
     size = int(result.stdout.split()[1])

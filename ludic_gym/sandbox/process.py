@@ -1,4 +1,4 @@
-"""No sandbox: a plain process with limits, for programs that somebody does trust."""
+"""PlainProcess: limits without any protection, for trusted programs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ludic_gym.sandbox.types import Guarantees, Limits
 
 @dataclass(frozen=True, slots=True)
 class PlainProcess:
-    """The back end that keeps a program from nothing but its own mistakes."""
+    """The back end with resource limits only."""
 
     name = "process"
     guarantees = Guarantees(
@@ -36,5 +36,5 @@ class PlainProcess:
         )
 
     def failed(self, exit_code: int) -> bool:
-        """See Backend: a program here may well have killed itself."""
+        """See Backend: any exit code may be the program's own."""
         return False

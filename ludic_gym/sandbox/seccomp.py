@@ -1,9 +1,9 @@
-"""A system-call filter, assembled by hand: which calls a sandboxed program may not make.
+"""A filter of system calls, assembled by hand: the calls that a sandboxed program may not make.
 
-It takes away ways into the kernel that programs in a sandbox have no use for: new namespaces and
-mounts, other processes' memory, kernel modules, keys, io_uring, and sockets of families that no
-network namespace contains (AF_VSOCK leads out of a virtual machine). Linux, x86_64 and aarch64;
-see seccomp(2) and linux/bpf_common.h.
+It removes parts of the kernel that programs in a sandbox do not need: new namespaces and mounts,
+other processes' memory, kernel modules, keys, io_uring, and sockets of families that no network
+namespace contains (AF_VSOCK leads out of a virtual machine). Linux, x86_64 and aarch64; see
+seccomp(2) and linux/bpf_common.h.
 """
 
 from __future__ import annotations
@@ -18,23 +18,26 @@ from ludic_gym.errors import NoSandbox
 
 LOAD, AND = 0x20, 0x54  # BPF_LD|BPF_W|BPF_ABS, BPF_ALU|BPF_AND|BPF_K
 EQUAL, AT_LEAST, RETURN = 0x15, 0x35, 0x06  # BPF_JMP|BPF_JEQ|BPF_K, BPF_JMP|BPF_JGE|BPF_K, BPF_RET
+# Offsets in struct seccomp_data. Of an argument, the lower four bytes are read, which hold all bits
+# that are checked here.
 NUMBER_AT, ARCHITECTURE_AT, ARGUMENT_AT = 0, 4, 16
 KILL, ALLOW, REFUSE = 0x80000000, 0x7FFF0000, 0x00050000
-# Numbers from here on are calls of the x32 interface, which would slip past the list.
+# Numbers from here on are calls of the x32 interface: the same calls under other numbers.
 X32 = 0x40000000
 NEW_NAMESPACES = 0x7E020080  # CLONE_NEW{TIME,NS,CGROUP,UTS,IPC,USER,PID,NET}
 FAMILIES = (1, 2, 10)  # AF_UNIX, AF_INET, AF_INET6
-PUSH_INPUT, LINUX_INPUT = 0x5412, 0x541C  # TIOCSTI, TIOCLINUX: type on somebody's terminal
+PUSH_INPUT, LINUX_INPUT = 0x5412, 0x541C  # TIOCSTI, TIOCLINUX: type on a terminal of the host
 
 
-# Calls whose absence libraries know how to live without say that they do not exist.
+# These fail with ENOSYS, as on an old kernel: libraries then use older calls. clone3 takes its
+# flags in memory, which a filter cannot read; libc falls back to clone.
 ABSENT: Mapping[str, int] = {
     "clone3": 435,
     "io_uring_setup": 425,
     "io_uring_enter": 426,
     "io_uring_register": 427,
 }
-# On x86_64 and on aarch64.
+# These fail with EPERM. Numbers on x86_64 and on aarch64.
 REFUSED: Mapping[str, tuple[int, int]] = {
     "acct": (163, 89),
     "add_key": (248, 217),
@@ -90,7 +93,7 @@ SHARED: Mapping[str, int] = {
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """An architecture: its AUDIT_ARCH, its column above, and three calls whose arguments count."""
+    """An architecture: AUDIT_ARCH, column of the table above, and calls with checked arguments."""
 
     audit: int
     column: int
@@ -108,7 +111,7 @@ MACHINES: Mapping[str, Machine] = {
 def syscall_filter(machine: str = "", families: Iterable[int] = FAMILIES) -> bytes:
     """The filter as an array of `struct sock_filter`, for that machine or this one.
 
-    families: the socket families that are left. Raises NoSandbox for other architectures.
+    families: the allowed socket families. Raises NoSandbox for other architectures.
     """
     machine = machine or platform.machine()
     if machine not in MACHINES:
@@ -116,6 +119,8 @@ def syscall_filter(machine: str = "", families: Iterable[int] = FAMILIES) -> byt
         raise NoSandbox(f"the filter of system calls knows {known}, this machine is {machine!r}")
     this = MACHINES[machine]
     numbers = [pair[this.column] for pair in REFUSED.values()]
+    # A list of refused calls, not of allowed ones: programs are in any language, and a new libc may
+    # use calls that no list of today knows. Namespaces and Landlock are the first line of defence.
     return b"".join(
         [
             _only_on(this.audit),
@@ -130,11 +135,13 @@ def syscall_filter(machine: str = "", families: Iterable[int] = FAMILIES) -> byt
 
 
 def _step(code: int, value: int, *, yes: int = 0, no: int = 0) -> bytes:
-    """One instruction; `yes` and `no` are how many to skip."""
+    """One instruction; `yes` and `no` are the numbers of instructions that a jump skips."""
     return struct.pack("=HBBI", code, yes, no, value)
 
 
 def _only_on(audit: int) -> bytes:
+    # Numbers mean other calls on other architectures (32-bit calls on x86_64 among them), so the
+    # architecture is checked first. After this the call's number is loaded.
     return b"".join(
         [
             _step(LOAD, ARCHITECTURE_AT),
@@ -152,7 +159,7 @@ def _refuse(number: int, error: int) -> bytes:
 
 
 def _case(number: int, *steps: bytes) -> bytes:
-    """Steps for one call alone; they must return."""
+    """Steps for one call only; they must return, since they replace the loaded number."""
     return _step(EQUAL, number, no=len(steps)) + b"".join(steps)
 
 
@@ -168,6 +175,7 @@ def _no_new_namespaces(clone: int) -> bytes:
 
 
 def _only_families(socket: int, families: tuple[int, ...]) -> bytes:
+    # Each comparison jumps over those after it and over the refusal, to the last step.
     allowed = [_step(EQUAL, one, yes=len(families) - i) for i, one in enumerate(families)]
     return _case(
         socket,
@@ -179,6 +187,7 @@ def _only_families(socket: int, families: tuple[int, ...]) -> bytes:
 
 
 def _no_typing(ioctl: int) -> bytes:
+    # Input pushed into a terminal would be run by the shell that reads it after the program ends.
     return _case(
         ioctl,
         _step(LOAD, ARGUMENT_AT + 8),

@@ -1,4 +1,4 @@
-"""One program in one sandbox, from the moment it is handed in."""
+"""One program in one sandbox, from its job to its result."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import marshal
 import math
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import PurePosixPath
 
 from ludic_gym.errors import ConfigError, SandboxError
@@ -19,12 +20,16 @@ from ludic_gym.sandbox.weight import exceeds
 READY, START = b"ready\n", b"start\n"
 SETUP_S = 60.0
 WEIGH_EVERY_S = 0.1
-SHOWN = 400
+SETTLE_S = 1.0
+EXCERPT_BYTES = 400
 
 
 def job(program: Program, files: Mapping[str, bytes], limits: Limits) -> bytes:
-    """What a worker reads. Raises ConfigError for files that do not belong in there."""
-    # Text that is no text (lone surrogates) is for the interpreter to complain about.
+    """The bytes of a job for a worker. Raises ConfigError for files outside the folder.
+
+    Twelve digits of length, then the parts, marshalled.
+    """
+    # Lone surrogates are no valid text. The interpreter reports them, as for any broken source.
     source = program.source.encode("utf-8", "surrogatepass")
     for name in files:
         path = PurePosixPath(name)
@@ -40,7 +45,8 @@ def job(program: Program, files: Mapping[str, bytes], limits: Limits) -> bytes:
         limits.disk_bytes,
     )
     parts = (source, program.arguments, program.interpreter, dict(files), restrictions)
-    # An old format that every Python reads; it goes inwards only.
+    # marshal, because workers start fast without an import of json or pickle. Version 2 is read by
+    # every Python. Reading marshalled data is unsafe, but this data only goes into the sandbox.
     body = marshal.dumps(parts, 2)
     return b"%012d" % len(body) + body
 
@@ -56,7 +62,7 @@ class Running:
         self._wall_s = 0.0
         self._ended: Ended | None = None
         self._alarms: list[asyncio.TimerHandle] = []
-        # What the worker said before the program began is not the program's.
+        # The worker's own lines come before the program's output.
         self._head = self._taken = len(READY) + len(START)
         child.stdout.limit = self._head + limits.output_bytes
         child.stderr.limit = len(child.stderr.data) + limits.output_bytes
@@ -64,7 +70,7 @@ class Running:
         self.at_end: Callable[[], None] = lambda: None
 
     async def begin(self, work: bytes) -> bool:
-        """Hand the job over; False if the worker went before the program began."""
+        """Send the job; False if the worker ended before the program began."""
         try:
             began = await asyncio.wait_for(self._hand_over(work), SETUP_S)
         except TimeoutError:
@@ -77,6 +83,7 @@ class Running:
         loop = asyncio.get_running_loop()
         self._alarms = [loop.call_later(self._limits.wall_s, self.end, "timeout")]
         self._weigh_later()
+        # The program may have ended, or written too much, before the alarms were set.
         self.look()
         return True
 
@@ -96,7 +103,7 @@ class Running:
         return await self._child.line(len(READY)) == START
 
     def look(self) -> None:
-        """Take note of what has happened to the process."""
+        """React to a change of the process: output beyond its limit, or the end."""
         if self._child.exit_code is None:
             if self._child.stdout.cut or self._child.stderr.cut:
                 self.end("output")
@@ -107,7 +114,7 @@ class Running:
         self.at_end()
 
     def end(self, why: Ended) -> None:
-        """Kill it, for that reason unless there was one before."""
+        """Kill it, for that reason unless it already ends for another."""
         if self._child.exit_code is None:
             self._ended = self._ended or why
             self._child.kill()
@@ -131,7 +138,7 @@ class Running:
         return line[:-1]
 
     async def result(self) -> ExecResult:
-        """What became of it, once it has ended. Raises SandboxError if the sandbox broke."""
+        """Its result, once it has ended. Raises SandboxError if the sandbox broke."""
         code = await self._child.ended()
         if self._ended is None and self._backend.failed(code):
             raise SandboxError(self.complaint("broke while a program ran in it"))
@@ -151,22 +158,30 @@ class Running:
         )
 
     def complaint(self, what: str) -> str:
-        """A sentence about the sandbox, with the end of what it said."""
+        """A sentence about the sandbox, with the end of its stderr."""
         return complaint(self._backend, self._child, what)
+
+    async def settle(self) -> None:
+        """Give a program that has closed its output a moment to end by itself."""
+        # The keeper of a sandbox ends after the program; killed in between, it could not report
+        # how the program ended, and a program out of time would pass for one that crashed.
+        if not self._child.stdout.open:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._child.ended(), SETTLE_S)
 
     async def gone(self) -> None:
         """Wait until its process has ended."""
         await self._child.ended()
 
     def finish_input(self) -> None:
-        """Let the program read the end of its input."""
+        """Close the program's input."""
         self._child.close_stdin()
 
 
 def complaint(backend: Backend, child: Child, what: str) -> str:
     """A sentence about a sandbox that failed, with its exit code and the end of its stderr."""
-    said = bytes(child.stderr.data[-SHOWN:]).decode(errors="replace").strip() or "nothing"
-    return f"the sandbox {backend.name!r} {what}; exit code {child.exit_code}, it said: {said}"
+    stderr = bytes(child.stderr.data[-EXCERPT_BYTES:]).decode(errors="replace").strip() or "nothing"
+    return f"the sandbox {backend.name!r} {what}; exit code {child.exit_code}, stderr: {stderr}"
 
 
 def _how(code: int, stderr: bytes) -> Ended:
@@ -179,7 +194,7 @@ def _how(code: int, stderr: bytes) -> Ended:
 
 
 async def finished(running: Running, stdin: bytes = b"") -> ExecResult:
-    """Its result after that much more input and the end of it; nothing is left if cancelled."""
+    """Its result after this last input; the program is killed if the call is cancelled."""
     try:
         await running.send(stdin)
         running.finish_input()
@@ -190,12 +205,13 @@ async def finished(running: Running, stdin: bytes = b"") -> ExecResult:
 
 async def killed(running: Running) -> ExecResult:
     """Its result, now."""
+    await running.settle()
     running.end("killed")
     return await running.result()
 
 
 class BridgedSession(Session):
-    """A running program, for callers on any event loop."""
+    """A Session for callers on any event loop."""
 
     def __init__(self, running: Running) -> None:
         self._running = running

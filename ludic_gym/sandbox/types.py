@@ -1,4 +1,4 @@
-"""What goes into a sandbox, what comes out, and what a sandbox promises."""
+"""Programs and limits for a sandbox, results from it, and the guarantees it makes."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ MEBIBYTE = 2**20
 NO_FILES: Mapping[str, bytes] = MappingProxyType({})
 
 Ended = Literal["exited", "signal", "timeout", "cpu", "memory", "output", "killed"]
-"""How a program ended: by itself, by a signal, by the wall clock, by its CPU time, for want of
-memory (an uncaught MemoryError, or too much in all its processes), by writing too much, or by
-`Session.kill`."""
+"""Reason for the end of a program: it exited, or it was ended by a signal, the wall clock, its CPU
+time, a lack of memory (an uncaught MemoryError, or too much in all its processes), too much output,
+or `Session.kill`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What one program may use; seconds and bytes.
+    """Limits of one program, in seconds and bytes.
 
-    `cpu_s` (rounded up to whole seconds) holds for each of its `processes`; `memory_bytes` bounds
-    the address space of each, and, ten times a second, what all of them hold. `disk_bytes` bounds
-    all files together, `output_bytes` stdout and stderr each.
+    `cpu_s` (rounded up to whole seconds) holds for each of its `processes`. `memory_bytes` bounds
+    the address space of each, and the memory of all of them, which is measured ten times a second.
+    `disk_bytes` bounds all files together, `output_bytes` stdout and stderr each.
     Raises ConfigError for a limit that is not positive.
     """
 
@@ -47,11 +47,11 @@ DEFAULT_LIMITS = Limits()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guarantees:
-    """What a sandbox keeps a program from, whatever the program does.
+    """Guarantees of a sandbox, which hold for any program.
 
-    network: it reaches nothing, not even the host's loopback. filesystem: it reads nothing of
-    the host but the interpreter and the system's programs, and changes nothing. processes: it
-    sees and signals none but its own, which are bounded and end with it. memory, cpu, disk:
+    network: the program reaches nothing, not even the host's loopback. filesystem: it reads only
+    the interpreter and the system's programs, and changes no file of the host. processes: it sees
+    and signals only its own, which are bounded in number and end with it. memory, cpu, disk:
     bounded.
     """
 
@@ -65,11 +65,11 @@ class Guarantees:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """Source text, run by the sandbox's own Python unless `interpreter` says by what.
+    """Source text, run by the sandbox's own Python unless an `interpreter` is named.
 
-    interpreter: a command inside the sandbox, such as ("/bin/sh",); it is given the name of the
-    file with the source. arguments: sys.argv[1:]. The text need not be valid; what an
-    interpreter says about it is the program's result.
+    interpreter: a command inside the sandbox, such as ("/bin/sh",); the name of the file with the
+    source is its argument. arguments: sys.argv[1:]. The text need not be valid: an interpreter's
+    complaint about it is part of the result.
     """
 
     source: str
@@ -79,11 +79,11 @@ class Program:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecResult:
-    """What a program wrote, and how it ended.
+    """Output of a program, and the reason for its end.
 
     exit_code: 128 + n where signal n ended it, as shells count; None where the sandbox ended it.
-    stdout, stderr: the first `Limits.output_bytes` of each; `stdout_cut`, `stderr_cut`: whether
-    there was more. wall_s: from the moment the program began.
+    stdout, stderr: the first `Limits.output_bytes` of each; `stdout_cut`, `stderr_cut`: True if
+    there was more. wall_s: seconds from the start of the program.
     """
 
     stdout: bytes
@@ -96,44 +96,44 @@ class ExecResult:
 
 
 class Session(Protocol):
-    """A program that runs in a sandbox of its own and is talked to line by line.
+    """A running program in a sandbox of its own, with input and output line by line.
 
-    Nothing that the program does raises; once it has gone, `send` has no effect and
-    `receive_line` gives None. SandboxError says that the sandbox failed, not the program.
+    Nothing that the program does raises an error. Once it has ended, `send` has no effect and
+    `receive_line` returns None. SandboxError means that the sandbox failed, not the program.
     """
 
     async def send(self, data: bytes) -> None:
-        """Write to its stdin; returns when the program (or its pipe) has taken all of it."""
+        """Write to its stdin; return when the program or its pipe has taken all of it."""
 
     async def receive_line(self, timeout_s: float | None = None) -> bytes | None:
-        """The next line of its stdout without the line break; None if none will ever come.
+        """The next line of its stdout without the line break; None if there will be none.
 
-        A program that writes no whole line within `timeout_s` is ended (`ended="timeout"`), so
-        that None is final; what it wrote after its last line break is in the result alone.
+        A program that writes no whole line within `timeout_s` is ended (`ended="timeout"`), so that
+        None is final. Text after its last line break is in the result only.
         """
 
     async def finish(self) -> ExecResult:
-        """Close its stdin, wait until it ends, and give all that it wrote."""
+        """Close its stdin, wait until it ends, and return all that it wrote."""
 
     async def kill(self) -> ExecResult:
-        """End it now, if it has not ended by itself, and give all that it wrote."""
+        """End it now unless it has ended by itself, and return all that it wrote."""
 
 
 class Sandbox(Protocol):
-    """Runs programs that nobody trusts; every program gets a sandbox of its own, used once.
+    """Runner of untrusted programs; every program gets a fresh sandbox, used once.
 
-    Safe in threads and in any number of event loops. `files` are relative names and their
-    contents, laid into the program's working directory. Infrastructure that fails raises
-    SandboxError; what a program does to itself is a result.
+    Safe in threads and in any number of event loops. `files` are relative names and their contents,
+    written to the program's working directory. A failure of the infrastructure raises SandboxError;
+    a failure of the program is a result.
     """
 
     @property
     def name(self) -> str:
-        """What `open_sandbox` calls it."""
+        """Its name for `open_sandbox`."""
 
     @property
     def guarantees(self) -> Guarantees:
-        """What it promises; `ludic sandbox doctor` tests it."""
+        """Its guarantees, which `ludic sandbox doctor` tests."""
 
     async def run(
         self,
@@ -143,7 +143,7 @@ class Sandbox(Protocol):
         files: Mapping[str, bytes] = NO_FILES,
         limits: Limits = DEFAULT_LIMITS,
     ) -> ExecResult:
-        """What the program did with that stdin."""
+        """Run the program with that stdin to its end."""
 
     async def start(
         self,
@@ -152,7 +152,7 @@ class Sandbox(Protocol):
         files: Mapping[str, bytes] = NO_FILES,
         limits: Limits = DEFAULT_LIMITS,
     ) -> Session:
-        """The program, running; end it with `finish` or `kill`."""
+        """Start the program; end it with `finish` or `kill`."""
 
     async def close(self) -> None:
-        """End everything that it keeps warm. It can be used no more."""
+        """End all its processes. It cannot be used afterwards."""

@@ -1,6 +1,6 @@
-"""The memory that a process and all its descendants hold together.
+"""Memory of a process and all its descendants together.
 
-RLIMIT_AS bounds each process alone; a program with many processes is bounded by being weighed.
+RLIMIT_AS bounds each process separately. A program with many processes is measured instead.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ PROPORTIONAL = re.compile(rb"^Pss:\s+(\d+) kB", re.MULTILINE)
 
 
 def exceeds(pid: int, limit: int) -> bool:
-    """Whether the family of a process holds more than that many bytes of its own."""
+    """True if a process and its descendants hold more private memory than the limit, in bytes."""
     family = list(descendants(pid))
-    # The quick sum counts what a fork still shares with its parent twice.
+    # The first sum is fast, but counts pages that a fork still shares with its parent twice. Only
+    # if it exceeds the limit, the slow and exact sum is computed.
     return sum(map(private_bytes, family)) > limit < sum(map(proportional_bytes, family))
 
 
 def descendants(pid: int) -> Iterator[int]:
-    """The process, its children, and theirs; those that can be found."""
+    """The process and all its descendants that still exist."""
     yield pid
     with suppress(OSError):
         for path in Path(f"/proc/{pid}/task").glob("*/children"):
@@ -32,7 +33,7 @@ def descendants(pid: int) -> Iterator[int]:
 
 
 def private_bytes(pid: int) -> int:
-    """Resident memory that is no file's; 0 for a process that has gone."""
+    """Resident memory without files; 0 for a process that has ended."""
     with suppress(OSError):
         _, resident, shared, *_ = Path(f"/proc/{pid}/statm").read_text().split()
         return (int(resident) - int(shared)) * PAGE_BYTES
@@ -40,7 +41,7 @@ def private_bytes(pid: int) -> int:
 
 
 def proportional_bytes(pid: int) -> int:
-    """Resident memory, of what several processes share only the part; 0 for one that has gone."""
+    """Resident memory, with shared pages divided by their owners; 0 for a process that ended."""
     with suppress(OSError):
         found = PROPORTIONAL.search(Path(f"/proc/{pid}/smaps_rollup").read_bytes())
         return int(found[1]) * 1024 if found else 0

@@ -1,7 +1,8 @@
-"""What runs inside a sandbox until the program does. Only its text goes there, to `python -c`.
+"""The worker inside a sandbox, until the program runs. Only its text goes there, to `python -c`.
 
-It says "ready", takes one job from stdin, says "start", and becomes the program: same process,
-nothing of this left but the frames below it. Imports are few, because they are paid per program.
+It prints "ready", reads one job from stdin, prints "start", and becomes the program in the same
+process. Nothing of the worker is left then, except for the frames below the program's. Imports are
+few, because every program pays for them.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ OPEN_FILES = 256
 
 
 def main(uid: int) -> None:
-    """Wait for the job and do it, as that user unless `uid` is 0."""
+    """Wait for the job and run it, as user `uid` unless that is 0."""
     if uid:
         become(uid)
     os.write(1, b"ready\n")
@@ -31,9 +32,9 @@ def main(uid: int) -> None:
 
 
 def become(uid: int) -> None:
-    """Give up root for a user that owns nothing."""
+    """Change from root to a user that owns no files."""
     for descriptor in (0, 1, 2):
-        # /dev/stdin is opened anew, as that user.
+        # A program that opens /dev/stdin opens the pipe again, which belongs to root.
         os.fchmod(descriptor, 0o666)
     os.setgroups([])
     os.setresgid(uid, uid, uid)
@@ -41,12 +42,12 @@ def become(uid: int) -> None:
 
 
 def read(size: int) -> bytes:
-    """That many bytes of stdin and not one more: the rest is the program's."""
+    """Exactly that many bytes of stdin: the rest is the program's input."""
     parts: list[bytes] = []
     while size:
         part = os.read(0, min(size, 2**20))
         if not part:
-            # Nobody wants this sandbox any more.
+            # The parent has closed the pipe: the sandbox is no longer needed.
             os._exit(0)
         parts.append(part)
         size -= len(part)
@@ -63,9 +64,9 @@ def lay(name: str, content: bytes) -> None:
 
 
 def restrict(cpu_s: int, memory: int, processes: int, disk: int) -> None:
-    """Set limits that nothing inside can raise again."""
-    # At the soft limit comes a signal that says what happened; one that is ignored is followed
-    # by one that cannot be.
+    """Set limits that the program cannot raise."""
+    # The soft limit sends SIGXCPU, which the parent recognizes. A program that ignores it gets
+    # SIGKILL a second later, at the hard limit.
     resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s + 1))
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     resource.setrlimit(resource.RLIMIT_NPROC, (processes, processes))
@@ -75,7 +76,7 @@ def restrict(cpu_s: int, memory: int, processes: int, disk: int) -> None:
 
 
 def replace(command: list[str]) -> None:
-    """Let another interpreter take this process."""
+    """Replace this process by another interpreter."""
     try:
         os.execvp(command[0], command)
     except (OSError, ValueError) as error:
@@ -97,7 +98,7 @@ def become_program(source: bytes, arguments: list[str]) -> None:
     except SystemExit:
         raise
     except BaseException as error:
-        # Without the frame below the program's.
+        # The traceback begins at the program, without this frame.
         error.__traceback__ = error.__traceback__ and error.__traceback__.tb_next
         sys.excepthook(type(error), error, error.__traceback__)
         sys.exit(1)

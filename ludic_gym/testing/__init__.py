@@ -1,1 +1,1 @@
-"""The contract that every text environment keeps, as one call: `check_text_env(id)`."""
+"""The contract of text environments as a test: `check_text_env(id)`."""

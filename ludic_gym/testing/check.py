@@ -1,4 +1,4 @@
-"""check_text_env: all rules for one id, and what was found."""
+"""check_text_env: all rules for one id, and their verdicts."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ Check = Callable[[], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What was found about one rule; complaint: "" if it is kept, else the values that break it."""
+    """Result for one rule. complaint: "" if it is kept, else the values that break it."""
 
     rule: str
     complaint: str
 
 
 def check_text_env(env_id: str, **kwargs: Any) -> None:  # noqa: ANN401 (as gymnasium.make)
-    """Hold the environment against the contract.
+    """Test the environment against the contract.
 
     env_id, kwargs: arguments of `gymnasium.make`; an id that is also in PettingZoo's registries
         must pass PettingZoo's own tests too.
-    Raises ContractError, naming the first rule that is broken and the values that break it.
+    Raises ContractError with the first broken rule and the values that break it.
     """
     for rule, check in named_checks(env_id, **kwargs):
         error = _broken(check)
@@ -42,7 +42,7 @@ def check_text_env(env_id: str, **kwargs: Any) -> None:  # noqa: ANN401 (as gymn
 
 
 def verdicts(env_id: str, **kwargs: Any) -> Iterator[Verdict]:  # noqa: ANN401 (as gymnasium.make)
-    """What is found about one rule after the other, as `check_text_env` holds them."""
+    """The verdicts on all rules, one after the other, in the order of `check_text_env`."""
     for rule, check in named_checks(env_id, **kwargs):
         yield _verdict(rule, _broken(check))
 
@@ -53,8 +53,8 @@ def complaint_about(env_id: str, verdict: Verdict) -> str:
 
 
 def named_checks(env_id: str, **kwargs: Any) -> Iterator[tuple[str, Check]]:  # noqa: ANN401
-    """Every rule in words, and what raises if it is broken; nothing is run yet."""
-    # Gymnasium's checks are a rule of their own; here they would hide which other is broken.
+    """Every rule as text, and a function that raises if it is broken; nothing is run yet."""
+    # Gymnasium's checks are a rule of their own; in `make` they would hide other broken rules.
     make: Make = partial(gym.make, env_id, **{"disable_env_checker": True, **kwargs})
     for rule, check in chain(RULES, SCALE_RULES):
         yield rule, partial(check, make)
@@ -66,7 +66,7 @@ def _broken(check: Check) -> Exception | None:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             check()
-    # Whatever a stranger's environment raises is what these functions are there to report.
+    # An environment under test may raise any error, which is the result of the check.
     except Exception as error:
         return error
     return None

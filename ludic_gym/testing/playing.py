@@ -1,4 +1,4 @@
-"""Players for the checks: episodes that are the same whenever and wherever they are played."""
+"""Players for the checks: deterministic episodes of an environment."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ HOSTILE_TEXTS = (
 
 
 def own(env: Env) -> TextEnv | None:
-    """The environment below all wrappers, if it can tell legal and best actions."""
+    """The environment below all wrappers, if it is a TextEnv with legal and best actions."""
     inner = env.unwrapped
     return inner if isinstance(inner, TextEnv) else None
 
 
 def oracle_or_sampled(seed: int) -> Act:
-    """Acts like the oracle, or at random where there is none."""
+    """A player like the oracle, or a random one where there is none."""
     otherwise = legal_or_sampled(seed)
 
     def act(env: Env) -> str:
@@ -52,7 +52,7 @@ def oracle_or_sampled(seed: int) -> Act:
 
 
 def legal_or_sampled(seed: int) -> Act:
-    """Acts at random, mostly legally: equal seeds act alike."""
+    """A random player of mostly legal actions, determined by the seed."""
     rng = random.Random(seed)
 
     def act(env: Env) -> str:
@@ -63,7 +63,7 @@ def legal_or_sampled(seed: int) -> Act:
 
 
 def drawn(rng: random.Random, legal: tuple[str, ...]) -> str:
-    """A legal action, or now and then any eight characters."""
+    """A legal action, or in one of ten cases any eight characters."""
     if legal and rng.random() < 0.9:
         return rng.choice(legal)
     return "".join(map(chr, rng.choices(range(32, 127), k=8)))
@@ -85,12 +85,12 @@ def rest(env: Env, act: Act) -> Iterator[AnyTurn]:
 
 
 def ended(turn: AnyTurn) -> bool:
-    """Whether the episode is over."""
+    """True if the turn ends the episode."""
     return turn[2] or turn[3]
 
 
 def episodes(make: Make) -> Iterator[list[AnyTurn]]:
-    """Some episodes, some cut off after `MOST_TURNS`."""
+    """Some episodes, each of at most `MOST_TURNS` turns."""
     env = make()
     for seed in SEEDS:
         yield list(turns(env, seed, legal_or_sampled(seed)))
@@ -106,7 +106,7 @@ def infos(make: Make) -> Iterator[Info]:
 
 
 def insist_same(what: str, first: object, second: object) -> None:
-    """Raises ContractError unless both are equal."""
+    """Raise ContractError unless both are equal."""
     if first != second:
         raise ContractError(f"{what} is {_short(first)} at one time, {_short(second)} at another")
 

@@ -133,6 +133,7 @@ def _depends_on_seed_alone(make: Make) -> None:
     state, old = random.getstate(), np.random.get_state()
     try:
         for seed in SEEDS:
+            # Different states of the global generators: an env that draws from them is found out.
             random.seed(seed)
             np.random.seed(seed)
             alone = list(turns(make(), seed, legal_or_sampled(seed)))
@@ -145,7 +146,7 @@ def _depends_on_seed_alone(make: Make) -> None:
 
 
 def _played_beside_another(make: Make, seed: int) -> list[AnyTurn]:
-    """The episode of the seed, while another environment plays its own in between."""
+    """The episode of the seed, while another environment plays in between."""
     env, other = make(), make()
     record = []
     beside = turns(other, seed + 1, legal_or_sampled(seed + 1))
@@ -155,11 +156,12 @@ def _played_beside_another(make: Make, seed: int) -> list[AnyTurn]:
     return record
 
 
-def _goes_on_as_copy(make: Make) -> None:
+def _continues_as_copy(make: Make) -> None:
     for seed in SEEDS:
         env = make()
         act = legal_or_sampled(seed)
         env.reset(seed=seed)
+        # One turn, so that the copy is made in mid-episode where an episode has several.
         if ended(env.step(act(env))):
             env.reset()
         twins = {"a deep copy": copy.deepcopy(env), "a pickle": pickle.loads(pickle.dumps(env))}
@@ -195,7 +197,7 @@ def _oracle_is_legal(make: Make) -> None:
             return
         legal = env.legal_actions()
         if legal and action not in legal:
-            raise ContractError(f"the oracle wants {action!r}, legal are {legal}")
+            raise ContractError(f"the oracle plays {action!r}, legal are {legal}")
 
 
 RULES: tuple[tuple[str, Callable[[Make], None]], ...] = (
@@ -206,10 +208,10 @@ RULES: tuple[tuple[str, Callable[[Make], None]], ...] = (
     ("it renders as 'ansi' and 'html'", _renders),
     ("reset suggests a system prompt", _suggests_prompt),
     ("observations are in their space, rewards finite floats", _turns_are_valid),
-    ("the last info says success and adds up the reward", _explains_reward),
+    ("the last info has success, and components that sum to the reward", _explains_reward),
     ("no step without a running episode", _keeps_order),
     ("the seed alone decides", _depends_on_seed_alone),
-    ("a copy or a pickle goes on like the original", _goes_on_as_copy),
+    ("a copy or a pickle continues like the original", _continues_as_copy),
     ("a row is the same task for every seed", _plays_rows),
     ("the oracle's action is legal", _oracle_is_legal),
 )

@@ -1,16 +1,21 @@
-"""Rules that take other processes, or many episodes."""
+"""Rules that need other processes, or many episodes."""
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import gc
+import io
+import json
 import os
 import pickle
 import subprocess
 import sys
 import time
+import traceback
 import tracemalloc
 import warnings
-from functools import partial
+from functools import cache, partial
 from itertools import islice
 from typing import Any
 
@@ -28,34 +33,40 @@ from ludic_gym.testing.playing import (
     turns,
 )
 
-# Episodes to play; the same tenth comes again and again: what is cached for them is no leak.
-MANY = 1000
-# So many where an episode takes long, which running programs or asking others does.
-MANY_SLOW, SLOW_EPISODE_S = 100, 0.02
+# Episodes to play; the same tenth of the seeds comes again and again, so that caches are no leaks.
+MANY, FEW = 1000, 100
+# Episodes are played for about this long, tracing aside: running a program takes 30 ms.
+BUDGET_S = 0.5
 # Numbers of other lengths make some bytes of difference.
-STATE_BYTES, PROCESS_BYTES = 500, 2**18
+STATE_BYTES = 500
+# Memory that the interpreter itself may hold, and what an episode may leave.
+PROCESS_BYTES, EPISODE_BYTES = 2**15, 1000
 TURNS_WHEN_MANY = 30
 HASH_SEEDS = ("1", "2")
-CHILD = "from ludic_gym.testing.scale import play_in_child; play_in_child()"
+CHILD = "from ludic_gym.testing.scale import play_in_forks; play_in_forks()"
 ACTIONS = ("5", "A1", "é\n😀 \ud800")
 
 
 def _same_in_other_processes(make: Make) -> None:
-    """With other hashes of strings, too: these decide in which order sets are walked through."""
+    """Equal under other string hashes, which decide the order in which sets are iterated."""
     spec = _spec(make).to_json()
+    request = json.dumps([os.getcwd(), sys.path, dict(os.environ), spec])
+    players = [_player(hash_seed, os.getpid()) for hash_seed in HASH_SEEDS]
+    for player in players:
+        print(request, file=player.stdin, flush=True)
+    # Before anything here can raise: a reply that stays unread would be the next environment's.
+    replies = [json.loads(player.stdout.readline()) for player in players if player.stdout]
     here = transcripts(spec)
-    children = [_child(hash_seed) for hash_seed in HASH_SEEDS]
-    answers = [(*child.communicate(spec), child.returncode) for child in children]
-    for hash_seed, (output, errors, code) in zip(HASH_SEEDS, answers, strict=True):
-        if code:
-            raise ContractError(f"another process cannot play it: {errors.strip()[-500:]}")
-        for number, (one, other) in enumerate(zip(here, output.split("\f"), strict=True)):
+    for hash_seed, (error, there) in zip(HASH_SEEDS, replies, strict=True):
+        if error:
+            raise ContractError(f"another process cannot play it: {error.strip()[-500:]}")
+        for number, (one, other) in enumerate(zip(here, there, strict=True)):
             what = f"episode {number} in this process, and in one with PYTHONHASHSEED={hash_seed},"
             insist_same(what, one, other)
 
 
 def transcripts(spec_json: str) -> list[str]:
-    """Some episodes of an environment as text, all that is seen of them."""
+    """Some episodes of an environment as text: observations, rewards, ends and infos."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         env = gym.make(EnvSpec.from_json(spec_json))
@@ -66,26 +77,64 @@ def transcripts(spec_json: str) -> list[str]:
     ]
 
 
-def play_in_child() -> None:
-    """Print the episodes of the environment whose spec is on standard input."""
-    print("\f".join(transcripts(sys.stdin.read())), end="")
+@cache
+def _player(hash_seed: str, owner: int) -> subprocess.Popen[str]:
+    """A process with these string hashes that plays each environment in a fork of itself.
 
-
-def _child(hash_seed: str) -> subprocess.Popen[str]:
+    owner: this process's id. A fork of this process must not read another's replies.
+    """
+    # Starting Python takes longer than playing most environments. A fork of a process that has
+    # imported no environment is as good as a new process.
     path = os.pathsep.join([*filter(None, sys.path), os.getcwd()])
-    return subprocess.Popen(
+    process = subprocess.Popen(
         [sys.executable, "-c", CHILD],
         env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": path},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
         text=True,
     )
+    atexit.register(_end, process, owner)
+    return process
+
+
+def _end(process: subprocess.Popen[str], owner: int) -> None:
+    if os.getpid() == owner:
+        process.communicate()
+
+
+def play_in_forks() -> None:
+    """Reply to each line [folder, import path, variables, spec] with [error, transcripts]."""
+    for line in sys.stdin:
+        # Windows has no forks: there, this process plays one environment after the other.
+        child = os.fork() if hasattr(os, "fork") else None
+        if child:
+            _, status = os.waitpid(child, 0)
+            if status:
+                print(json.dumps([f"it ended with status {status}", []]), flush=True)
+            continue
+        print(json.dumps(_reply(*json.loads(line))), flush=True)
+        if child == 0:
+            os._exit(0)
+
+
+def _reply(
+    folder: str, path: list[str], variables: dict[str, str], spec: str
+) -> tuple[str, list[str]]:
+    os.chdir(folder)
+    sys.path[:] = path
+    os.environ.update(variables)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            return "", transcripts(spec)
+    # The edge of this process: the parent reports whatever an environment raises.
+    except Exception:
+        return traceback.format_exc(), []
 
 
 def _same_in_vectors(make: Make) -> None:
-    """With the defaults of both, also when they are reset in mid-episode."""
-    # Neither threads of the program nor its open files matter to workers that only play.
+    """Equal with the defaults of both, also after a reset in mid-episode."""
+    # The forked workers only play: threads and open files of this process do not matter to them.
     warnings.filterwarnings("ignore", category=ResourceWarning)
     warnings.filterwarnings("ignore", message=".*fork", category=DeprecationWarning)
     make_one = partial(gym.make, _spec(make))
@@ -95,10 +144,10 @@ def _same_in_vectors(make: Make) -> None:
         insist_same(f"turn {turn} in a SyncVectorEnv, and in an AsyncVectorEnv,", sync, async_)
 
 
-def _vector_turns(vector: VectorEnv[Any, Any, Any], count: int = 30) -> list[str]:
+def _vector_turns(vector: VectorEnv[Any, Any, Any]) -> list[str]:
     seen: list[object] = [vector.reset(seed=3)]
-    for turn in range(count):
-        if turn == 17:
+    for turn in range(20):
+        if turn == 11:
             seen.append(vector.reset())
         observations, *numbers, infos = vector.step((str(turn % 9 + 1), *ACTIONS[1:]))
         seen.append((observations, [array.tolist() for array in numbers], infos))
@@ -109,22 +158,24 @@ def _vector_turns(vector: VectorEnv[Any, Any, Any], count: int = 30) -> list[str
 def _stays_small(make: Make) -> None:
     env = make()
     many = _affordable(env)
-    # Only the last episodes are traced, which is slow.
-    traced = many // 5
-    _play(env, many - traced, many // 10)
+    play = partial(_play, env, different=many // 10)
+    play(many // 5)
     before = len(pickle.dumps(env))
+    play(many // 5 * 3)
+    # Only the last episodes are traced, which is up to eight times slower.
+    traced = many // 5
     tracemalloc.start()
     try:
-        _play(env, traced, many // 10)
+        play(traced)
         gc.collect()
         lines = tracemalloc.take_snapshot().statistics("lineno")
     finally:
         tracemalloc.stop()
     grown = len(pickle.dumps(env)) - before
     if grown > STATE_BYTES:
-        raise ContractError(f"{traced} episodes more made its pickle {grown} bytes larger")
+        raise ContractError(f"{4 * traced} episodes more made its pickle {grown} bytes larger")
     held = sum(line.size for line in lines)
-    if held > PROCESS_BYTES:
+    if held > PROCESS_BYTES + EPISODE_BYTES * traced:
         raise ContractError(
             f"{traced} episodes more left {held} bytes in memory, most of them made in "
             f"{lines[0].traceback}"
@@ -132,13 +183,14 @@ def _stays_small(make: Make) -> None:
 
 
 def _affordable(env: gym.Env[str, str]) -> int:
-    """How many episodes to play, by how long ten of them take."""
+    """Number of episodes that can be played in `BUDGET_S`, from the time that ten take."""
     start = time.perf_counter()
-    _play(env, 10, 10)
-    return MANY if time.perf_counter() - start < 10 * SLOW_EPISODE_S else MANY_SLOW
+    _play(env, 10, different=10)
+    affordable = int(10 * BUDGET_S / (time.perf_counter() - start))
+    return min(max(FEW, affordable), MANY)
 
 
-def _play(env: gym.Env[str, str], count: int, different: int) -> None:
+def _play(env: gym.Env[str, str], count: int, *, different: int) -> None:
     for number in range(count):
         seed = number % different
         for _ in islice(turns(env, seed, legal_or_sampled(seed)), TURNS_WHEN_MANY):
@@ -153,7 +205,7 @@ def _spec(make: Make) -> EnvSpec:
 
 
 SCALE_RULES = (
-    ("Sync and Async vector environments show the same", _same_in_vectors),
+    ("Sync and Async vector environments give equal results", _same_in_vectors),
     ("a seed means the same in every process", _same_in_other_processes),
-    (f"{MANY} episodes (slow ones: {MANY_SLOW}) take no more memory than a few", _stays_small),
+    (f"{FEW} to {MANY} episodes take no more memory than a few", _stays_small),
 )

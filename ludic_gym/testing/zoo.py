@@ -1,4 +1,4 @@
-"""Rules for what is in PettingZoo's registries, PettingZoo's own tests among them."""
+"""Rules for ids in PettingZoo's registries, PettingZoo's own tests included."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pickle
 import random
 import warnings
 from collections.abc import Callable, Iterator
-from importlib.util import find_spec
+from types import ModuleType
 from typing import Any, cast
 
 import pettingzoo
@@ -22,7 +22,7 @@ from ludic_gym.testing.playing import HOSTILE_TEXTS, MOST_TURNS, SEEDS, drawn, i
 TurnEnv = AECEnv[str, Any, Any]
 JointEnv = ParallelEnv[str, Any, Any]
 
-# What PettingZoo advises about every observation and space that is not made of arrays.
+# PettingZoo's warnings about all observations and spaces that are not made of arrays.
 _ADVICE = (
     "Observation is not a NumPy array",
     "Observation space for each agent probably should be",
@@ -31,7 +31,7 @@ _ADVICE = (
 
 
 def pettingzoo_rules(env_id: str) -> Iterator[tuple[str, Callable[[], None]]]:
-    """The rules for the registries that know the id, and what raises if they are broken."""
+    """The rules for the registries with this id, and functions that raise if they are broken."""
     if env_id in pettingzoo.aec_registry:
         yield from _aec_rules(lambda: cast(TurnEnv, pettingzoo.make("aec", env_id)))
     if env_id in pettingzoo.parallel_registry:
@@ -39,34 +39,40 @@ def pettingzoo_rules(env_id: str) -> Iterator[tuple[str, Callable[[], None]]]:
 
 
 def _aec_rules(make: Callable[[], TurnEnv]) -> Iterator[tuple[str, Callable[[], None]]]:
-    _require_pytest()
-    from pettingzoo.test.api_test import api_test
-    from pettingzoo.test.seed_test import seed_test
-
-    yield "it passes PettingZoo's api_test", lambda: _quietly(api_test, make())
-    yield "it passes PettingZoo's seed_test", lambda: _quietly(seed_test, make)
+    suite = _pettingzoo_tests()
+    yield "it passes PettingZoo's api_test", lambda: _quietly(suite.api_test, make())
+    yield "it passes PettingZoo's seed_test", lambda: _quietly(suite.seed_test, make)
     yield "any text is an action of any agent in turn", lambda: _takes_any_text(make())
     yield "the seed alone decides the match", lambda: _depends_on_seed_alone(make)
-    yield "a copy of a match goes on like the original", lambda: _goes_on_as_copy(make)
+    yield "a copy of a match continues like the original", lambda: _continues_as_copy(make)
 
 
 def _parallel_rules(make: Callable[[], JointEnv]) -> Iterator[tuple[str, Callable[[], None]]]:
-    _require_pytest()
-    from pettingzoo.test.parallel_test import parallel_api_test
-    from pettingzoo.test.seed_test import parallel_seed_test
-
-    yield "it passes PettingZoo's parallel_api_test", lambda: _quietly(parallel_api_test, make())
-    yield "it passes PettingZoo's parallel_seed_test", lambda: _quietly(parallel_seed_test, make)
+    suite = _pettingzoo_tests()
+    yield (
+        "it passes PettingZoo's parallel_api_test",
+        lambda: _quietly(suite.parallel_api_test, make()),
+    )
+    yield (
+        "it passes PettingZoo's parallel_seed_test",
+        lambda: _quietly(suite.parallel_seed_test, make),
+    )
     yield "any text is a joint action", lambda: _takes_any_joint_text(make())
 
 
-def _require_pytest() -> None:
-    if find_spec("pytest") is None:
-        raise ConfigError("PettingZoo's own tests are written for pytest: pip install pytest")
+def _pettingzoo_tests() -> ModuleType:
+    """PettingZoo's own tests. Raises ConfigError without pytest, which they import."""
+    try:
+        from pettingzoo import test
+    except ImportError as error:
+        raise ConfigError(
+            "PettingZoo's own tests are written for pytest: pip install pytest"
+        ) from error
+    return test
 
 
 def _quietly(test: Callable[[Any], None], subject: object) -> None:
-    """Run one of PettingZoo's tests without its prints and its advice against texts."""
+    """Run one of PettingZoo's tests without its prints and its warnings about texts."""
     for advice in _ADVICE:
         warnings.filterwarnings("ignore", message=advice)
     with contextlib.redirect_stdout(io.StringIO()):
@@ -113,7 +119,7 @@ def _depends_on_seed_alone(make: Callable[[], TurnEnv]) -> None:
         insist_same(f"the match of seed {seed}", alone, together)
 
 
-def _goes_on_as_copy(make: Callable[[], TurnEnv]) -> None:
+def _continues_as_copy(make: Callable[[], TurnEnv]) -> None:
     for seed in SEEDS:
         env = make()
         env.reset(seed=seed)
@@ -130,7 +136,7 @@ def _turns(env: TurnEnv, seed: int) -> Iterator[object]:
 
 
 def _rest(env: TurnEnv, seed: int) -> Iterator[object]:
-    """What every agent in turn sees, up to the end of the match or for `MOST_TURNS`."""
+    """The observations of the agents in turn, up to the end or for `MOST_TURNS`."""
     rng = random.Random(seed)
     for agent in env.agent_iter(max_iter=MOST_TURNS):
         _, _, terminated, truncated, _ = seen = env.last()

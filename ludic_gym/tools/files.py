@@ -14,15 +14,15 @@ MOST_CHARACTERS = 100_000
 class SimulatedFiles:
     """Files by path, and tools that list, read, write, move, remove and search them.
 
-    As a policy's tools they are its notes; an environment keeps them as state of its own and
-    compares `contents` at the end. Nothing of the machine is touched.
+    A policy can use them as notes. An environment can have them as its state, and compare
+    `contents` at the end. No file of the machine is touched.
     """
 
     def __init__(self, contents: Mapping[str, str] | None = None) -> None:
         self.contents = {_normal(path): text for path, text in (contents or {}).items()}
 
     def tools(self) -> tuple[Tool, ...]:
-        """All of them."""
+        """All tools."""
         functions: tuple[Callable[..., str], ...] = (
             self.list_files,
             self.read_file,

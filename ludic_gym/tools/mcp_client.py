@@ -11,7 +11,7 @@ from ludic_gym.errors import ConfigError
 from ludic_gym.tools.tool import OUTPUT_LIMIT, TIMEOUT_S, Tool, tool_schema
 
 if TYPE_CHECKING:
-    from mcp import Client, StdioServerParameters
+    from mcp import Client
     from mcp_types import CallToolResult
     from mcp_types import Tool as ServerTool
 
@@ -26,15 +26,15 @@ async def mcp_tools(
     timeout_s: float = TIMEOUT_S,
     output_limit: int = OUTPUT_LIMIT,
 ) -> AsyncIterator[tuple[Tool, ...]]:
-    """All tools of a server, which is connected as long as the block runs.
+    """All tools of a server, which is connected while the block runs.
 
-    server: the address of one ("http://..."), or a command that starts one that is talked to over
-        stdin and stdout and ends with the block. environment: further variables for the command,
-        which is given no others than PATH, HOME and the like.
+    server: an address ("http://..."), or a command that starts a server on stdin and stdout, which
+        ends with the block. environment: further variables for the command, which otherwise gets
+        only PATH, HOME and similar ones.
     timeout_s, output_limit: of every call; see Tool.
-    The tools work in the event loop of the block alone, for any number of policies. What a tool
-    gives besides text is named and left out. Raises ConfigError without the extra `mcp`, or if
-    the server does not start.
+    The tools work in the block's event loop only, for any number of policies. Results other than
+    text are named and left out. Raises ConfigError without the extra `mcp`, or if the server does
+    not start.
     """
     client = await _connected(server, environment)
     try:
@@ -46,27 +46,25 @@ async def mcp_tools(
 
 async def _connected(server: str | Sequence[str], environment: Mapping[str, str] | None) -> Client:
     try:
-        from mcp import Client
+        from mcp import Client, StdioServerParameters
     except ImportError as error:
         raise ConfigError("MCP servers need mcp: pip install 'ludic-gym[mcp]'") from error
-    target = server if isinstance(server, str) else _command(server, environment)
+    target: str | StdioServerParameters
+    if isinstance(server, str):
+        target = server
+    elif server:
+        # None of our own variables, which may hold secrets.
+        program, *arguments = server
+        target = StdioServerParameters(command=program, args=arguments, env=dict(environment or {}))
+    else:
+        raise ConfigError(f"a server is an address or a command, got {server!r}")
     client = Client(target, read_timeout_seconds=START_S)
     try:
         await client.__aenter__()
-    # A server may fail in any way before it speaks; the SDK groups what was raised.
+    # A server may fail in any way at its start; the SDK raises a group of errors.
     except Exception as error:
         raise ConfigError(f"the MCP server {server!r} does not start: {_first(error)}") from error
     return client
-
-
-def _command(words: Sequence[str], environment: Mapping[str, str] | None) -> StdioServerParameters:
-    from mcp import StdioServerParameters
-
-    if not words:
-        raise ConfigError(f"a server is an address or a command, got {words!r}")
-    program, *arguments = words
-    # None of our own variables, which may hold secrets.
-    return StdioServerParameters(command=program, args=arguments, env=dict(environment or {}))
 
 
 async def _listed(client: Client) -> list[ServerTool]:
@@ -92,18 +90,15 @@ async def _called(client: Client, tool_name_: str, /, **arguments: Any) -> str: 
 
 
 def _text(result: CallToolResult) -> str:
-    from mcp_types import TextContent
-
     parts = [
-        part.text if isinstance(part, TextContent) else f"[{part.type} left out]"
-        for part in result.content
+        part.text if part.type == "text" else f"[{part.type} left out]" for part in result.content
     ]
     text = "\n".join(parts)
     return f"Error: {text}" if result.is_error else text
 
 
 def _first(error: BaseException) -> BaseException:
-    """What a group of errors began with."""
+    """The first error of a group."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error

@@ -1,4 +1,4 @@
-"""JSON schemas: of a function's parameters, and what is wrong with a value by one."""
+"""JSON schemas of functions, and checks of values against them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _HEADINGS = ("args:", "arguments:", "parameters:")
 
 
 def parameters_schema(function: Callable[..., object]) -> JSONSchema:
-    """The schema of a function's parameters, each described as its docstring has it.
+    """The schema of a function's parameters, with their descriptions from its docstring.
 
     Raises ConfigError for types that JSON does not have, and for *args and **kwargs.
     """
@@ -48,7 +48,7 @@ def parameters_schema(function: Callable[..., object]) -> JSONSchema:
 def described(docstring: str, names: Sequence[str]) -> tuple[str, dict[str, str]]:
     """A docstring without its lines `name: text` about parameters, and those texts by name.
 
-    A text goes on in the lines below that are indented further.
+    A text continues in the following lines that are indented further.
     """
     kept: list[str] = []
     texts: dict[str, str] = {}
@@ -68,8 +68,11 @@ def described(docstring: str, names: Sequence[str]) -> tuple[str, dict[str, str]
 
 
 def problem_of(value: object, schema: JSONSchema, where: str) -> str:
-    """Why the value does not fit the schema, "" if it does; keywords unknown here say nothing."""
-    # Not only quicker: a value may be nested deeper than this function could call itself.
+    """The first reason why the value does not fit the schema, "" if it fits.
+
+    Keywords that are not known here are ignored.
+    """
+    # A value without a schema may be nested too deeply for recursion, so it is not entered.
     if not schema:
         return ""
     if "anyOf" in schema:
@@ -86,7 +89,7 @@ def problem_of(value: object, schema: JSONSchema, where: str) -> str:
 
 
 def _is_a(value: object, kind: str) -> bool:
-    # True and False are integers to Python, not to JSON.
+    # In Python, but not in JSON, True and False are integers.
     return isinstance(value, bool) == (kind == "boolean") and isinstance(value, _PYTHON_TYPES[kind])
 
 
@@ -117,7 +120,7 @@ def _parameter_schema(
     if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
         raise ConfigError(f"{where} takes any number of arguments; name them one by one")
     if parameter.kind is parameter.POSITIONAL_ONLY or parameter.name not in hints:
-        raise ConfigError(f"{where} needs a type, and a name to be given by")
+        raise ConfigError(f"{where} needs a type, and must be usable as a keyword")
     return schema_of(hints[parameter.name], where)
 
 

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import TYPE_CHECKING
+from functools import lru_cache, partial
 
 from ludic_gym.errors import ConfigError
 from ludic_gym.tools.tool import Tool, as_tool
-
-if TYPE_CHECKING:
-    from bm25s import BM25
 
 MOST_RESULTS = 10
 SNIPPET = 200
@@ -46,7 +42,7 @@ def search_tools(documents: Sequence[Document]) -> tuple[Tool, Tool]:
         """
         found = best(kept, query, max(1, min(limit, MOST_RESULTS)))
         lines = [f"{one.title}: {one.text[:SNIPPET]}" for one in found]
-        return "\n".join(lines) or f"nothing has a word of {query!r}"
+        return "\n".join(lines) or f"no document has a word of {query!r}"
 
     def read(title: str) -> str:
         """Read a document.
@@ -61,27 +57,24 @@ def search_tools(documents: Sequence[Document]) -> tuple[Tool, Tool]:
 
 
 def best(documents: tuple[Document, ...], query: str, limit: int) -> list[Document]:
-    """The documents that fit the query best, the best first; none without a common word."""
-    words = _words([query])[0]
-    if not words:
-        return []
-    scores = _index(documents).get_scores(words)
-    order = sorted(range(len(documents)), key=lambda i: (-scores[i], i))
+    """The documents that match the query best, the best first; none without a common word."""
+    scores = _scorer(documents)(query)
+    order = sorted(range(len(scores)), key=lambda i: (-scores[i], i))
     return [documents[i] for i in order[:limit] if scores[i] > 0]
 
 
 @lru_cache(maxsize=8)
-def _index(documents: tuple[Document, ...]) -> BM25:
-    from bm25s import BM25
+def _scorer(documents: tuple[Document, ...]) -> Callable[[str], Sequence[float]]:
+    """A function from a query to a score per document; to nothing for a query without words."""
+    from bm25s import BM25, tokenize
 
+    words = partial(tokenize, return_ids=False, show_progress=False)
     index = BM25()
-    texts = [f"{document.title} {document.text}" for document in documents]
-    index.index(_words(texts), show_progress=False)
-    return index
+    index.index(words([f"{one.title} {one.text}" for one in documents]), show_progress=False)
 
+    def scores(query: str) -> Sequence[float]:
+        (query_words,) = words([query])
+        found: Sequence[float] = index.get_scores(query_words) if query_words else ()
+        return found
 
-def _words(texts: list[str]) -> list[list[str]]:
-    from bm25s import tokenize
-
-    words: list[list[str]] = tokenize(texts, return_ids=False, show_progress=False)
-    return words
+    return scores

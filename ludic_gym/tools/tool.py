@@ -1,4 +1,4 @@
-"""Tools: typed functions that a model may call; what goes wrong becomes text for the model."""
+"""Tools: typed functions that a model may call; errors become text for the model."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ OUTPUT_LIMIT = 16_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
-    """A function, the schema that models see of it, and the limits of a call.
+    """A function, its schema for models, and the limits of a call.
 
-    A function that is not async runs on a thread, so a call that takes too long is left behind
-    there: give such functions limits of their own.
+    A function that is not async runs on a thread. A call that exceeds its time limit keeps running
+    there, so give such functions limits of their own.
 
-    output_limit: characters of a result that are told; the middle of a longer one is left out.
+    output_limit: characters of a result; the middle of a longer one is left out.
     """
 
     function: Callable[..., object]
@@ -35,7 +35,7 @@ class Tool:
 
     @property
     def name(self) -> str:
-        """The function's name, which is what models call it by."""
+        """The function's name, by which models call it."""
         name: str = self.schema["function"]["name"]
         return name
 
@@ -46,7 +46,7 @@ def as_tool(
     timeout_s: float = TIMEOUT_S,
     output_limit: int = OUTPUT_LIMIT,
 ) -> Tool:
-    """The function as a tool: its name, docstring and parameter types are what models see.
+    """The function as a tool: models get its name, docstring and parameter types.
 
     A line `name: text` of the docstring describes that parameter. Parameters are str, int, float,
     bool, None, Literal, list, dict with str keys, unions of these, or Any. Raises ConfigError for
@@ -59,13 +59,13 @@ def as_tool(
 
 
 def tool_schema(name: str, description: str, parameters: dict[str, Any]) -> ToolSchema:
-    """A tool as chat APIs describe it."""
+    """A tool in the format of chat APIs."""
     function = {"name": name, "description": description, "parameters": parameters}
     return {"type": "function", "function": function}
 
 
 async def call_tool(tools: Mapping[str, Tool], call: ToolCall) -> str:
-    """What the tool returns, as text; or "Error: ..." about what went wrong, whatever it is."""
+    """Run a tool call; the result as text, or "Error: ..." for any failure."""
     if call.name not in tools:
         return f"Error: there is no tool {call.name!r}; there are {', '.join(sorted(tools))}"
     tool = tools[call.name]
@@ -97,7 +97,7 @@ async def _result(function: Callable[..., object], arguments: Mapping[str, Any])
     return await WorkerThread("ludic-tool").run(partial(_text_of_call, function, arguments))
 
 
-# A tool that leaves would end the whole program otherwise.
+# Any error of a tool is a text for the model. SystemExit too: it would end the whole program.
 async def _text_of_awaited(awaitable: Awaitable[object]) -> str:
     try:
         return _as_text(await awaitable)

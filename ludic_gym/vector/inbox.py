@@ -1,4 +1,4 @@
-"""Inbox: what threads deliver, waited for by a thread or by an event loop."""
+"""Inbox: a queue from threads to a thread or an event loop."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Inbox(Generic[T]):
         return len(self._items)
 
     def put(self, items: Iterable[T]) -> None:
-        """Add the items, and wake who waits for as many as there are then."""
+        """Add the items, and wake all waiters that have enough of them."""
         with self._changed:
             self._items.extend(items)
             self._changed.notify_all()
@@ -32,14 +32,14 @@ class Inbox(Generic[T]):
                     _wake(waiter)
 
     def take(self, count: int) -> list[T]:
-        """All items, once there are at least `count`; the thread waits for them."""
+        """Wait for at least `count` items, blocking the thread; all items."""
         with self._changed:
             self._changed.wait_for(lambda: len(self._items) >= count)
             items, self._items = self._items, []
         return items
 
     async def filled(self, count: int) -> None:
-        """Return once there are at least `count` items; the event loop goes on meanwhile."""
+        """Wait for at least `count` items without blocking the event loop."""
         while True:
             waiter = asyncio.get_running_loop().create_future()
             with self._changed:

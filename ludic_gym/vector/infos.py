@@ -1,4 +1,4 @@
-"""The infos of many environments as one dictionary of arrays, as Gymnasium lays them out."""
+"""Infos of many environments as one dictionary of arrays, in Gymnasium's layout."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 Info = dict[str, Any]
-# By key: the places of the infos that have it, and the values there.
+# By key: the indices of the infos that have it, and the values there.
 Columns = Mapping[str, tuple[Sequence[int], list[Any]]]
-# A type; of arrays, dtype and shape as well.
+# A type; for arrays, dtype and shape as well.
 Kind = object
 _NUMBERS = (bool, int, float)
 
@@ -22,7 +22,7 @@ def columns_of(infos: Sequence[Info]) -> Columns:
     if all(info.keys() == keys for info in infos):
         places = range(len(infos))
         return {key: (places, list(map(itemgetter(key), infos))) for key in keys}
-    # Most infos are empty then: only what there is is looked at.
+    # Otherwise most infos are empty: visit only the keys that exist.
     columns: dict[str, tuple[list[int], list[Any]]] = {}
     for place, info in enumerate(infos):
         for key, value in info.items():
@@ -33,10 +33,10 @@ def columns_of(infos: Sequence[Info]) -> Columns:
 
 
 def merged(columns: Columns, size: int) -> Info:
-    """One array of `size` per key, and under "_key" which environments have it.
+    """One array of `size` per key, and under "_key" a mask of the environments that have it.
 
-    Numbers become arrays of their type with 0 where there is none, arrays are stacked, dictionaries
-    merged in turn; everything else is in arrays of objects, with None where there is none.
+    Numbers become arrays of their type, with 0 for missing ones; arrays are stacked, dictionaries
+    merged recursively. All other values are in arrays of objects, with None for missing ones.
     """
     infos: Info = {}
     for key, (places, values) in columns.items():
@@ -55,27 +55,27 @@ def _array(size: int, places: Sequence[int], values: list[Any]) -> np.ndarray | 
     if isinstance(first, np.ndarray):
         return _filled(np.zeros((size, *first.shape), dtype=first.dtype), places, values)
     column = np.full(size, None, dtype=object)
-    # One by one, since numpy would take sequences for further dimensions.
+    # One by one, because numpy would turn sequences into further dimensions.
     for place, value in zip(places, values, strict=True):
         column[place] = value
     return column
 
 
 def _filled(array: np.ndarray, places: Sequence[int], values: object) -> np.ndarray:
-    # A slice is ten times as fast as the numbers of all places.
+    # A slice is ten times as fast as a list of all indices.
     array[slice(None) if len(places) == len(array) else list(places)] = values
     return array
 
 
 def kind_conflicts(kinds: dict[str, Kind], columns: Columns) -> dict[int, str]:
-    """By place, the infos in which a key has another type than before, and what is wrong.
+    """The infos in which a key has another type than before: a message by index.
 
-    kinds: the kind of every key that was seen before; new ones are added.
+    kinds: the kind of every known key; new ones are added.
     """
     conflicts: dict[int, str] = {}
     for key, (places, values) in columns.items():
         known = kinds.setdefault(key, _kind(values[0]))
-        # Looking at all types at once is enough nearly always.
+        # One comparison of all types is nearly always enough.
         if set(map(type, values)) == {known}:
             continue
         for place, value in zip(places, values, strict=True):

@@ -1,4 +1,4 @@
-"""RaggedVectorEnv: environments that are sent actions and answer each in its own time."""
+"""RaggedVectorEnv: environments that receive actions and return results independently."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ Job = Callable[[], Arrival]
 
 
 class RaggedVectorEnv(VectorEnv[Any, Any, "np.ndarray"]):
-    """Environments that are sent actions (`send`) and whose answers are collected (`recv`).
+    """Environments that receive actions (`send`) and whose results are collected (`recv`).
 
     It is a Gymnasium VectorEnv too: `reset` and `step` send to all and wait for all, with the
     results of SyncVectorEnv in every autoreset mode.
 
     An environment that raises, or whose info changes the type of a key, ends its own episode only:
-    see `Arrival`. One with `metadata["blocking"]` runs on a thread of its own, all others where
-    `send` is called.
+    see `Arrival`. One with `metadata["blocking"]` runs on its own thread, all others on the thread
+    that calls `send`.
 
-    env_fns: what makes each environment; called again after a failure.
-    timeout_s: how long a call of a blocking environment may take; a longer one is a failure, and
-        what it is busy with is left to end by itself.
+    env_fns: functions that make the environments; called again after a failure.
+    timeout_s: time limit for calls of blocking environments. A longer call is a failure; its thread
+        and its environment are abandoned and replaced.
     Raises ConfigError for environments whose spaces differ.
     """
 
@@ -62,8 +62,10 @@ class RaggedVectorEnv(VectorEnv[Any, Any, "np.ndarray"]):
         self._runners = [self._runner(i, env) for i, env in enumerate(envs)]
         self._threads = [self._thread(env) for env in envs]
         self._inbox: Inbox[Arrival] = Inbox()
-        # The number of the call that an environment is busy with: a late answer has another.
+        # The number of each environment's current call. The result of a call that timed out arrives
+        # with an old number and is dropped.
         self._tickets = [0] * self.num_envs
+        # A result and its timeout may arrive at the same moment, on two threads.
         self._settling = threading.Lock()
         self._busy: set[int] = set()
         self._last: Sequence[Any] = [self._blank] * self.num_envs
@@ -82,6 +84,7 @@ class RaggedVectorEnv(VectorEnv[Any, Any, "np.ndarray"]):
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self._blanks = create_empty_array(self.single_observation_space, self.num_envs)
+        # Gymnasium returns None for spaces that it does not know.
         if not isinstance(self._blanks, tuple | np.ndarray):
             raise ConfigError(
                 f"there is no empty observation in {self.single_observation_space}; register the "
@@ -94,11 +97,13 @@ class RaggedVectorEnv(VectorEnv[Any, Any, "np.ndarray"]):
         return Runner(env_id, make, env=env, mode=self._mode, blank=self._blank)
 
     def send(self, actions: Mapping[int, object]) -> None:
-        """Send actions to some environments, by their number; `recv` has what they answer.
+        """Send actions to some environments, by their index; `recv` returns their results.
 
-        In NEXT_STEP mode, what is sent to an environment whose episode is over starts the next.
-        Raises EnvError for an environment that has not answered yet or whose episode is over.
+        In NEXT_STEP mode, an action for an environment whose episode is over starts the next one.
+        Raises EnvError for an environment with a pending result or without a running episode.
         """
+        # All actions are checked before any is sent: an error must leave no call half done. The
+        # checks are inline, because this runs for every turn of every environment.
         runners, busy = self._runners, self._busy
         for env_id in actions:
             if env_id in busy or not 0 <= env_id < self.num_envs or runners[env_id].over:
@@ -108,9 +113,9 @@ class RaggedVectorEnv(VectorEnv[Any, Any, "np.ndarray"]):
     def send_reset(
         self, seeds: Mapping[int, int | None], options: dict[str, Any] | None = None
     ) -> None:
-        """Start episodes in some environments, by their number, each with its seed.
+        """Start episodes in some environments, by their index, each with its seed.
 
-        Raises EnvError for an environment that has not answered yet.
+        Raises EnvError for an environment with a pending result.
         """
         for env_id in seeds:
             self._require_idle(env_id)
@@ -118,25 +123,25 @@ class RaggedVectorEnv(VectorEnv[Any, Any, "np.ndarray"]):
         self._start((i, runners[i].reset, (seed, options)) for i, seed in seeds.items())
 
     def recv(self, count: int = 1) -> list[Arrival]:
-        """The answers that came, at least `count`, in the order in which they came.
+        """All results so far, at least `count`, in order of arrival; wait for them if needed.
 
-        Waits for them. Raises EnvError if there cannot be as many, since too few were sent to.
+        Raises EnvError if fewer results are pending.
         """
         if count > len(self._busy):
-            raise EnvError(f"{count} answers are wanted, but {len(self._busy)} are to come")
+            raise EnvError(f"{count} results are required, but {len(self._busy)} are pending")
         arrivals = self._inbox.take(count)
         self._busy.difference_update(map(_env_id, arrivals))
         return arrivals
 
     async def ready(self, count: int = 1) -> None:
-        """Return once `recv(count)` need not wait, also for what other tasks send meanwhile."""
+        """Wait until `recv(count)` would return at once; other tasks may send meanwhile."""
         await self._inbox.filled(count)
 
     def _require_idle(self, env_id: int) -> None:
         if not 0 <= env_id < self.num_envs:
             raise EnvError(f"there is no environment {env_id}, only 0 to {self.num_envs - 1}")
         if env_id in self._busy:
-            raise EnvError(f"environment {env_id} has an answer to come; recv() it first")
+            raise EnvError(f"environment {env_id} has a pending result; recv() it first")
 
     def _require_playable(self, env_id: int) -> None:
         self._require_idle(env_id)
@@ -145,7 +150,7 @@ class RaggedVectorEnv(VectorEnv[Any, Any, "np.ndarray"]):
             raise EnvError(f"environment {env_id} has no running episode; reset it first")
 
     def _start(self, calls: Iterable[tuple[int, Callable[..., Arrival], tuple[Any, ...]]]) -> None:
-        """Make the calls, (environment, method, arguments): here, or on the threads of those."""
+        """Make the calls, (environment, method, arguments), here or on their threads."""
         arrivals = []
         for env_id, method, arguments in calls:
             self._busy.add(env_id)
@@ -154,6 +159,7 @@ class RaggedVectorEnv(VectorEnv[Any, Any, "np.ndarray"]):
                 arrivals.append(method(*arguments))
             else:
                 self._post(thread, env_id, partial(method, *arguments))
+        # In one call, since every `put` takes a lock and wakes the waiting threads.
         if arrivals:
             self._inbox.put(arrivals)
 
@@ -162,7 +168,8 @@ class RaggedVectorEnv(VectorEnv[Any, Any, "np.ndarray"]):
         ticket = self._tickets[env_id]
         timer: threading.Timer | None = None
         if self._timeout_s is not None:
-            timer = threading.Timer(self._timeout_s, self._give_up, (env_id, ticket))
+            timer = threading.Timer(self._timeout_s, self._time_out, (env_id, ticket))
+            # A call that hangs must not keep the program from ending.
             timer.daemon = True
             timer.start()
 
@@ -174,20 +181,22 @@ class RaggedVectorEnv(VectorEnv[Any, Any, "np.ndarray"]):
 
         thread.post(work)
 
-    def _settle(self, env_id: int, ticket: int, answer: Job) -> None:
-        """Deliver the answer, unless the call has been answered already."""
+    def _settle(self, env_id: int, ticket: int, result: Job) -> None:
+        """Deliver the result, unless the call has one already."""
         with self._settling:
             if self._tickets[env_id] != ticket:
                 return
+            # From here on the call has a result: whichever of both threads is second returns above.
             self._tickets[env_id] += 1
-            arrival = answer()
+            arrival = result()
         self._inbox.put([arrival])
 
-    def _give_up(self, env_id: int, ticket: int) -> None:
+    def _time_out(self, env_id: int, ticket: int) -> None:
         self._settle(env_id, ticket, lambda: self._abandoned(env_id))
 
     def _abandoned(self, env_id: int) -> Arrival:
-        """Leave the environment alone with its thread, and start over with others."""
+        """Replace the environment and its thread by new ones; the failure of the call."""
+        # A thread cannot be interrupted. It closes its environment after the call, if that returns.
         thread, env = self._threads[env_id], self._runners[env_id].env
         if thread is not None and env is not None:
             thread.finish(env.close)
@@ -202,10 +211,10 @@ class RaggedVectorEnv(VectorEnv[Any, Any, "np.ndarray"]):
         seed: int | Sequence[int | None] | None = None,
         options: dict[str, Any] | None = None,
     ) -> tuple[Any, Info]:
-        """Start an episode in every environment: their observations, and their infos merged.
+        """Start an episode in every environment: observations, and infos merged.
 
-        seed: environment i gets seed + i, or its own of a sequence.
-        options: "reset_mask", an array of bools, says which environments to reset.
+        seed: environment i gets seed + i, or item i of a sequence.
+        options: "reset_mask", an array of bools, selects the environments to reset.
         """
         options = dict(options) if options is not None else None
         mask = (options or {}).pop("reset_mask", None)
@@ -220,7 +229,7 @@ class RaggedVectorEnv(VectorEnv[Any, Any, "np.ndarray"]):
 
         Raises EnvError unless there is one action for each environment.
         """
-        # A string would be taken for one action per character.
+        # A string is iterable too, and would give one action per character.
         listed = [] if isinstance(actions, str) else list(actions)
         if len(listed) != self.num_envs:
             raise EnvError(f"{self.num_envs} environments need as many actions, got {actions!r}")
@@ -237,11 +246,14 @@ class RaggedVectorEnv(VectorEnv[Any, Any, "np.ndarray"]):
         return list(seed)
 
     def _batch(self, arrivals: list[Arrival]) -> tuple[Any, np.ndarray, Flags, Flags, Info]:
-        """The answers side by side; an environment that was not asked shows what it showed last."""
+        """The results as arrays; an environment without a result has its last observation."""
         if len(arrivals) < self.num_envs:
             arrivals += self._unchanged(arrivals)
+        # Results are in order of arrival, arrays in order of environments.
         arrivals.sort(key=_env_id)
         columns = columns_of([arrival.info for arrival in arrivals])
+        # Arrays of infos need one type per key. An environment with another type fails alone; its
+        # failure's info has types of its own, so the columns are built again.
         conflicts = kind_conflicts(self._kinds, columns)
         if conflicts:
             for env_id, conflict in conflicts.items():
@@ -249,22 +261,22 @@ class RaggedVectorEnv(VectorEnv[Any, Any, "np.ndarray"]):
             columns = columns_of([arrival.info for arrival in arrivals])
         _, self._last, *numbers, _ = zip(*arrivals, strict=True)
         rewards, terminated, truncated = map(np.array, numbers)
-        shown = concatenate(self.single_observation_space, self._last, self._batch_of_blanks())
-        return shown, rewards, terminated, truncated, merged(columns, self.num_envs)
+        batch = concatenate(self.single_observation_space, self._last, self._batch_of_blanks())
+        return batch, rewards, terminated, truncated, merged(columns, self.num_envs)
 
     def _batch_of_blanks(self) -> Any:  # noqa: ANN401 (a batch of the space)
-        """Where a batch is put together; tuples are not, and need no copy."""
+        """The output array of `concatenate`; tuples are not written to and need no copy."""
         return self._blanks if isinstance(self._blanks, tuple) else copy.deepcopy(self._blanks)
 
     def _unchanged(self, arrivals: Sequence[Arrival]) -> list[Arrival]:
-        """An empty answer of every environment that was not asked."""
-        asked = {arrival.env_id for arrival in arrivals}
+        """An empty result for every environment that is not in `arrivals`."""
+        present = {arrival.env_id for arrival in arrivals}
         last = copy.deepcopy(self._last)
-        others = set(range(self.num_envs)) - asked
+        others = set(range(self.num_envs)) - present
         return [Arrival(i, last[i], 0.0, False, False, {}) for i in others]
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:  # noqa: ANN401
-        """What each environment's method of that name returns, or its attribute."""
+        """Call each environment's method of that name, or get its attribute."""
         found = [env.get_wrapper_attr(name) for env in self._envs()]
         return tuple(each(*args, **kwargs) if callable(each) else each for each in found)
 
@@ -273,11 +285,11 @@ class RaggedVectorEnv(VectorEnv[Any, Any, "np.ndarray"]):
         return self.call(name)
 
     def render(self) -> tuple[Any, ...]:
-        """What each environment renders."""
+        """Render each environment."""
         return self.call("render")
 
     def close_extras(self, **kwargs: object) -> None:
-        """Close every environment, those on threads after the call they are busy with."""
+        """Close every environment, those on threads after their current call."""
         for runner, thread in zip(self._runners, self._threads, strict=True):
             close = runner.env.close if runner.env is not None else lambda: None
             close() if thread is None else thread.finish(close)
@@ -308,9 +320,9 @@ def make_ragged(
     timeout_s: float | None = None,
     **kwargs: Any,  # noqa: ANN401 (as gymnasium.make)
 ) -> RaggedVectorEnv:
-    """`num_envs` environments of that id, each within the wrappers, the first one innermost.
+    """`num_envs` environments of that id, each in the wrappers, the first one innermost.
 
-    kwargs: what `gymnasium.make` takes.
+    kwargs: further arguments of `gymnasium.make`.
     """
 
     def make() -> AnyEnv:

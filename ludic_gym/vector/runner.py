@@ -1,4 +1,4 @@
-"""Runner: one environment whose failures are answers, and which is made again after one."""
+"""Runner: one environment whose failures are results, and which is made again after one."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ AnyEnv = gym.Env[Any, Any]
 
 
 class Arrival(NamedTuple):
-    """What one environment answered to a reset (reward 0, nothing ended) or to a step.
+    """Result of one environment's reset (reward 0, nothing ended) or step.
 
-    A failed environment is truncated: its observation is the last one it showed, its reward 0,
-    its info {"error": what it raised, "success": False}; it is made anew for the next episode.
+    A failed environment is truncated, with its last observation, the reward 0, and the info
+    {"error": the exception, "success": False}. It is made again for the next episode.
     """
 
     env_id: int
@@ -28,12 +28,12 @@ class Arrival(NamedTuple):
 
 
 class Runner:
-    """Plays one environment.
+    """Player of one environment.
 
     env: None after a failure, until the next reset makes another one.
-    over: whether there is no running episode.
-    started: whether there was one ever.
-    blank: the observation of an environment that failed before it showed any.
+    over: True if there is no running episode.
+    started: True if there has ever been one.
+    blank: the observation of an environment that failed before its first one.
     """
 
     def __init__(
@@ -61,14 +61,14 @@ class Runner:
             if self.env is None:
                 self.env = self._make()
             self._seen, info = self.env.reset(seed=seed, options=options)
-        # Whatever a stranger's environment raises ends its episode and no other.
+        # Any error of an environment ends its own episode and no other.
         except Exception as error:
             return self.failure(described(error))
         self.over = False
         return Arrival(self.env_id, self._seen, 0.0, False, False, info)
 
     def step(self, action: object) -> Arrival:
-        """Play a turn; what comes after an end is a reset, which ignores the action."""
+        """Play a turn; after the end of an episode reset instead, ignoring the action."""
         if self.over or self.env is None:
             return self.reset()
         try:
@@ -104,7 +104,7 @@ def described(error: BaseException) -> str:
 
 
 def closing_trouble(env: AnyEnv) -> str:
-    """Close an environment after a failure: what went wrong with that, too."""
+    """Close an environment after a failure; a description of a further error, "" for none."""
     try:
         env.close()
     except Exception as error:

@@ -1,4 +1,4 @@
-"""What the page shows of folders that `ludic bench --out` wrote."""
+"""Data of the page for folders of `ludic bench --out`."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from envs_registry.catalog import CATALOG
-from ludic_gym.bench.folder import read_request, transcript_path
+from ludic_gym.bench.folder import finite, read_request, transcript_path
 from ludic_gym.bench.records import read_scores
 from ludic_gym.bench.result import Score
 from ludic_gym.bench.tally import Tally
 from ludic_gym.records import read_episodes
 from ludic_gym.view.transcript import JSON, TokenTexts, transcript
 
-# So many characters of transcripts are parsed at once when one of them is looked at.
+# Characters of transcripts that the page parses at once, when one of them is opened.
 CHUNK_CHARS = 400_000
 COLUMNS = ("index", "success", "reward", "outcome", "turns")
 
@@ -27,8 +27,8 @@ def bench_view(
 ) -> JSON:
     """Results and episodes of one benchmark, or of two side by side.
 
-    most: transcripts that are kept of each folder, the first ones of each env alike; the other
-        episodes have their scores alone.
+    most: limit of transcripts per folder, the first ones of each env in equal shares; the other
+        episodes have their scores only.
     Raises ConfigError for a folder of another kind.
     """
     runs = [_run(folder, most=most, token_texts=token_texts) for folder in folders]
@@ -50,19 +50,19 @@ def _run(folder: Path, *, most: int, token_texts: TokenTexts | None) -> JSON:
     }
 
 
-def _env(env_id: str, said: JSON, scores: Sequence[Score]) -> JSON:
+def _env(env_id: str, requested: JSON, scores: Sequence[Score]) -> JSON:
     result = asdict(Tally(scores).result())
     known = {entry.id: entry for entry in CATALOG}.get(env_id)
     return {
         "id": env_id,
-        "kwargs": said["kwargs"],
-        "random": None if known is None or said["kwargs"] else known.random_success,
+        "kwargs": requested["kwargs"],
+        "random": None if known is None or requested["kwargs"] else known.random_success,
         **result,
     }
 
 
 def _columns(ids: Sequence[str], scores: dict[str, list[Score]]) -> JSON:
-    """Every episode's score, a list per field; `env` counts in `ids`, `nth` within a task."""
+    """All scores, a list per field; `env` is an index in `ids`, `nth` the sample of a task."""
     rows = [(i, score) for i, env_id in enumerate(ids) for score in scores[env_id]]
     seen: Counter[tuple[int, int]] = Counter()
     nth = []
@@ -73,7 +73,7 @@ def _columns(ids: Sequence[str], scores: dict[str, list[Score]]) -> JSON:
     return {
         "env": [i for i, _ in rows],
         "nth": nth,
-        # JavaScript rounds large whole numbers: two tasks would become one.
+        # JavaScript rounds large whole numbers, by which two tasks could become one.
         "task": [str(score.task) for _, score in rows],
         "error": [score.error or "" for _, score in rows],
         "tokens": [score.completion_tokens for _, score in rows],
@@ -84,7 +84,7 @@ def _columns(ids: Sequence[str], scores: dict[str, list[Score]]) -> JSON:
 def _chunks(
     folder: Path, ids: Sequence[str], share: int, token_texts: TokenTexts | None
 ) -> Iterator[JSON]:
-    """Transcripts in the order of the columns' rows: from which row on, and each one's JSON."""
+    """Transcripts in the order of the columns' rows: the first row of a chunk, and their JSON."""
     start, texts, size = 0, list[str](), 0
     row = 0
     for env_id in ids:
@@ -92,6 +92,8 @@ def _chunks(
         for i, episode in enumerate(read_episodes(path) if path.exists() else ()):
             if i < share:
                 text = json.dumps(transcript(episode, token_texts))
+                # The rows of a chunk are consecutive: it ends where it is long enough, and where
+                # rows without transcripts follow.
                 if texts and (size + len(text) > CHUNK_CHARS or row != start + len(texts)):
                     yield {"start": start, "episodes": texts}
                     texts, size = [], 0
@@ -104,14 +106,5 @@ def _chunks(
 
 
 def as_json(value: Any) -> str:  # noqa: ANN401 - whatever the page shows
-    """JSON that may stand inside a script element: nothing in it can end the element."""
-    return json.dumps(_finite(value)).replace("<", "\\u003c").replace(">", "\\u003e")
-
-
-def _finite(value: JSON) -> JSON:
-    """NaN and infinities, which browsers do not read, as None."""
-    if isinstance(value, float):
-        return value if abs(value) != float("inf") and value == value else None
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    return [_finite(item) for item in value] if isinstance(value, (list, tuple)) else value
+    """JSON for a script element, which no text in it can end."""
+    return json.dumps(finite(value)).replace("<", "\\u003c").replace(">", "\\u003e")

@@ -1,4 +1,4 @@
-"""The HTML file: assets and data in one, which loads nothing and runs no script but its own."""
+"""The HTML file: assets and data in one file, without external resources."""
 
 from __future__ import annotations
 
@@ -23,46 +23,58 @@ MOST_RUNS = 2
 def view_of(
     folders: Sequence[Path], *, most: int = 10_000, token_texts: TokenTexts | None = None
 ) -> JSON:
-    """What there is to show of a benchmark, of two benchmarks, or of a training run.
+    """The data of the page for a benchmark, for two benchmarks, or for a training run.
 
-    Raises ConfigError for a folder that is none of these.
+    Raises ConfigError for any other folder.
     """
     if not 1 <= len(folders) <= MOST_RUNS:
-        raise ConfigError(f"one run is shown, or two side by side; got {len(folders)}")
+        raise ConfigError(f"name one run, or two to show side by side; got {len(folders)}")
     if all((folder / REQUEST).exists() for folder in folders):
         return bench_view(folders, most=most, token_texts=token_texts)
     if len(folders) == 1 and (folders[0] / METRICS).exists():
         return training_view(folders[0], most=most, token_texts=token_texts)
     names = ", ".join(map(str, folders))
     raise ConfigError(
-        f"{names}: no run to look at; name a folder of `ludic train` or of `ludic bench --out`, "
+        f"{names}: no run; name a folder of `ludic train` or of `ludic bench --out`, "
         "or two of the latter"
     )
 
 
 def page(view: JSON, *, live: bool = False) -> str:
-    """The whole page. live: it asks the server it came from for news."""
+    """The whole page. live: it polls its server for changes."""
     script, style = asset("view.js"), asset("view.css")
+    # The hashes allow exactly this script and this style, so that no text of a run can add another.
     policy = (
         f"default-src 'none'; script-src {_digest(script)}; style-src {_digest(style)}; "
         f"connect-src {chr(39)}self{chr(39)}; base-uri 'none'; form-action 'none'"
     )
-    shell, blocks = {**view, "live": live}, []
-    shell["runs"] = [{**run, "chunks": _starts(run["chunks"])} for run in view["runs"]]
-    for i, run in enumerate(view["runs"]):
-        for j, chunk in enumerate(run["chunks"]):
-            blocks.append(_data(f"chunk-{i}-{j}", chunk["episodes"]))
+    blocks = [_data(name, episodes) for name, episodes in chunks_of(view).items()]
     return asset("view.html").format(
         policy=escape(policy),
         title=escape(view["title"]),
         style=style,
-        data="\n".join([_data("data", shell), *blocks]),
+        data="\n".join([_data("data", shell_of(view, live=live)), *blocks]),
         script=script,
     )
 
 
+def shell_of(view: JSON, *, live: bool) -> JSON:
+    """The view without its transcripts, but with their places in the chunks."""
+    runs = [{**run, "chunks": _starts(run["chunks"])} for run in view["runs"]]
+    return {**view, "runs": runs, "live": live}
+
+
+def chunks_of(view: JSON) -> dict[str, JSON]:
+    """The chunks of transcripts by name; each is parsed only when one of them is opened."""
+    return {
+        f"chunk-{i}-{j}": chunk["episodes"]
+        for i, run in enumerate(view["runs"])
+        for j, chunk in enumerate(run["chunks"])
+    }
+
+
 def write_page(path: Path, view: JSON) -> None:
-    """Write the page, whole or not at all."""
+    """Write the page atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_suffix(".new")
     new.write_text(page(view), encoding="utf-8")
@@ -84,6 +96,6 @@ def _data(name: str, value: JSON) -> str:
 
 
 def _digest(text: str) -> str:
-    """How a content security policy names an inline script or style."""
+    """The hash of an inline script or style for a content security policy."""
     digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
     return f"'sha256-{digest}'"

@@ -1,4 +1,4 @@
-"""The page from a server on this machine, which tells it what is new in the run."""
+"""Server of the page on this machine, with updates during a run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ludic_gym.errors import ConfigError
 from ludic_gym.view.bench import as_json
-from ludic_gym.view.page import page
+from ludic_gym.view.page import chunks_of, page, shell_of
 from ludic_gym.view.transcript import JSON
 
 Version = tuple[tuple[str, int, int], ...]
@@ -20,9 +20,9 @@ Version = tuple[tuple[str, int, int], ...]
 def serve(
     current: Callable[[], JSON], folders: Sequence[Path], *, port: int = 0, open_browser: bool
 ) -> None:
-    """Serve what `current` gives until Ctrl-C; made again where a file of the folders changed.
+    """Serve the view of `current` until Ctrl-C; it is called again after a file has changed.
 
-    Raises ConfigError for a port that is taken, and what `current` raises, at once.
+    Raises ConfigError for a port in use, and at once the errors of `current`.
     """
     current()
     with make_server(current, folders, port=port) as server:
@@ -36,7 +36,7 @@ def serve(
 def make_server(
     current: Callable[[], JSON], folders: Sequence[Path], *, port: int = 0
 ) -> ThreadingHTTPServer:
-    """The server, on this machine's own address alone."""
+    """The server, on the loopback address only."""
 
     @lru_cache(maxsize=1)
     def made(version: Version) -> tuple[bytes, bytes]:
@@ -46,18 +46,18 @@ def make_server(
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             if self.headers.get("Host", "").rsplit(":", 1)[0] not in {"127.0.0.1", "localhost"}:
-                # Another name for this address is how a page elsewhere would read the run.
+                # DNS rebinding: a foreign page could read the run by another name of this address.
                 self.send_error(403)
                 return
             whole, news = made(version_of(folders))
-            answers = {
+            routes = {
                 "/": ("text/html; charset=utf-8", whole),
                 "/data.json": ("application/json", news),
             }
-            if self.path not in answers:
+            if self.path not in routes:
                 self.send_error(404)
                 return
-            kind, body = answers[self.path]
+            kind, body = routes[self.path]
             self.send_response(200)
             self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(body)))
@@ -66,7 +66,7 @@ def make_server(
             self.wfile.write(body)
 
         def log_message(self, format: str, *args: object) -> None:
-            """Nothing: the page asks every two seconds."""
+            """Log nothing: the page polls every two seconds."""
 
     try:
         return ThreadingHTTPServer(("127.0.0.1", port), Handler)
@@ -75,24 +75,12 @@ def make_server(
 
 
 def version_of(folders: Sequence[Path]) -> Version:
-    """What changes as soon as a file of the folders does."""
+    """Times and sizes of the folders' files, which differ after any change."""
     found = sorted(path for folder in folders for path in folder.glob("*.json*"))
     stats = [(str(path), path.stat()) for path in found]
     return tuple((name, stat.st_mtime_ns, stat.st_size) for name, stat in stats)
 
 
 def _news(view: JSON, version: Version) -> str:
-    chunks = {
-        f"chunk-{i}-{j}": chunk["episodes"]
-        for i, run in enumerate(view["runs"])
-        for j, chunk in enumerate(run["chunks"])
-    }
-    starts = [
-        {
-            **run,
-            "chunks": [{"start": c["start"], "count": len(c["episodes"])} for c in run["chunks"]],
-        }
-        for run in view["runs"]
-    ]
-    said = {**view, "runs": starts, "live": True}
-    return as_json({"version": json.dumps(version), "view": said, "chunks": chunks})
+    shell, chunks = shell_of(view, live=True), chunks_of(view)
+    return as_json({"version": json.dumps(version), "view": shell, "chunks": chunks})

@@ -1,4 +1,4 @@
-"""What the page shows of a folder that `ludic train` wrote: curves, and rollouts over time."""
+"""Data of the page for a folder of `ludic train`: curves, and rollouts over time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COLUMNS = ("index", "success", "reward", "outcome", "turns")
 def training_view(
     folder: Path, *, most: int = 10_000, token_texts: TokenTexts | None = None
 ) -> JSON:
-    """The metrics of every update, and the rollouts that were kept, the last `most` of them."""
+    """The metrics of every update, and the last `most` recorded rollouts."""
     config = folder / CONFIG
     kept = list(_rollouts(folder / ROLLOUTS))[-most:]
     return {
@@ -61,14 +61,14 @@ def _run(
 
 
 def _rollouts(path: Path) -> Iterator[JSON]:
-    """The records of a file that may be growing: a line that is not whole yet is left out."""
+    """The records of a file that may be growing; an unfinished last line is left out."""
     if path.exists():
         with path.open(encoding="ascii") as file:
             yield from (json.loads(line) for line in file if line.endswith("\n"))
 
 
 def _curves(path: Path) -> list[JSON]:
-    """Every metric's points, [update, value], the metrics in the order in which they came up."""
+    """The points [update, value] of each metric; metrics in order of appearance."""
     points: dict[str, list[list[float]]] = {}
     for record in _rollouts(path):
         for name, value in record.items():

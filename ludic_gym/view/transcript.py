@@ -1,4 +1,4 @@
-"""Episodes as the page shows them: small JSON, with nothing a reader would not look at."""
+"""Episodes as JSON for the page, without fields that it does not use."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from ludic_gym.plugins import find_plugins, load_plugin
 from ludic_gym.types import Completion, Episode, Rollout, Step
 
 JSON = Any
-# Above it JavaScript rounds whole numbers, seeds among them.
+# JavaScript rounds larger whole numbers, seeds included.
 LARGEST_EXACT = 2**53
 # The text of each token, given the ids of a completion or a prompt.
 TokenTexts = Callable[[Sequence[int]], list[str]]
 
 
 def transcript(episode: Episode, token_texts: TokenTexts | None = None) -> JSON:
-    """The episode for the page. token_texts: without it, tokens are shown by their ids."""
+    """The episode for the page. token_texts: None shows tokens by their ids."""
     task = episode.task
     return {
         "env": task.env_id,
@@ -49,7 +49,7 @@ def _step(step: Step, token_texts: TokenTexts | None) -> JSON:
         "feedback": decision.feedback,
         "reward": step.reward,
         "ended": ended,
-        "info": {key: _shown(value) for key, value in step.info.items()},
+        "info": {key: _json_value(value) for key, value in step.info.items()},
         "completions": [_completion(c, token_texts) for c in decision.completions],
     }
 
@@ -73,20 +73,20 @@ def _completion(completion: Completion, token_texts: TokenTexts | None) -> JSON:
 
 
 def _plain(kwargs: Mapping[str, Any]) -> JSON:
-    return {key: _shown(value) for key, value in kwargs.items()}
+    return {key: _json_value(value) for key, value in kwargs.items()}
 
 
-def _shown(value: object) -> JSON:
-    """What JavaScript has stays as it is; anything else is shown as Python writes it."""
+def _json_value(value: object) -> JSON:
+    """A value that JavaScript has unchanged, any other as its repr."""
     if isinstance(value, int) and abs(value) > LARGEST_EXACT:
         return repr(value)
     return value if isinstance(value, (bool, int, float, str)) else repr(value)
 
 
 def token_texts_from(folder: Path) -> TokenTexts:
-    """The texts of tokens by the tokenizer of a model's folder.
+    """The texts of tokens, from the tokenizer in a model's folder.
 
-    Raises ConfigError where there is none, or nothing installed that reads it.
+    Raises ConfigError if there is none, or without the trainer, which reads it.
     """
     readers = find_plugins("ludic.tokens")
     if "texts" not in readers:

@@ -1,4 +1,4 @@
-"""Curriculum: harder arguments for an environment once it is solved often enough."""
+"""Curriculum: harder arguments for an environment that is solved often enough."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from ludic_gym.types import Env
 
 
 class CurriculumState(TypedDict):
-    """What a curriculum has seen: the stage it is in, and its last successes there."""
+    """State of a curriculum: its stage, and the last successes in that stage."""
 
     stage: int
     successes: list[bool]
 
 
 class Curriculum(gym.Wrapper[str, str, str, str], RecordConstructorArgs):
-    """Makes the environment anew with the arguments of the next stage once it is solved.
+    """Replaces the environment by one with the arguments of the next stage, once it is solved.
 
-    stages: arguments of the environment, stage by stage; the last one stays.
-    threshold: the share of successes among the last `window` episodes of a stage that ends it.
-    The info of the first and the last turn has "stage", from 0. A copy, a pickle or `state()`
-    keeps how far it is; random numbers go on over the stages as if the environment were one.
-    Raises ConfigError for an environment that `gymnasium.make` did not make.
+    stages: arguments of the environment in each stage; the last stage never ends.
+    threshold: success rate over the last `window` episodes at which a stage ends.
+    The info of the first and the last turn has "stage", from 0. Copies, pickles and `state()` keep
+    the progress. All stages share one random generator.
+    Raises ConfigError for an environment that was not made by `gymnasium.make`.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Curriculum(gym.Wrapper[str, str, str, str], RecordConstructorArgs):
         stages = [dict(stage) for stage in stages]
         RecordConstructorArgs.__init__(self, stages=stages, threshold=threshold, window=window)
         if env.spec is None:
-            raise ConfigError(f"{env} has no spec to make it anew from; make it by gymnasium.make")
+            raise ConfigError(f"{env} has no spec to be made again from; make it by gymnasium.make")
         if not stages or not 0 < threshold <= 1 or window < 1:
             raise ConfigError(
                 "a curriculum has at least one stage, a threshold over 0 and up to 1, and a window "
@@ -58,15 +58,15 @@ class Curriculum(gym.Wrapper[str, str, str, str], RecordConstructorArgs):
 
     @property
     def stage(self) -> int:
-        """The number of the present stage, from 0."""
+        """Index of the current stage."""
         return self._stage
 
     def state(self) -> CurriculumState:
-        """How far it is, for `restore`; JSON can hold it."""
+        """The progress, for `restore`; JSON can hold it."""
         return {"stage": self._stage, "successes": list(self._successes)}
 
     def restore(self, state: CurriculumState) -> None:
-        """Go on from there, with the next reset. Raises ConfigError for a stage there is not."""
+        """Continue from a state at the next reset. Raises ConfigError for an unknown stage."""
         if not 0 <= state["stage"] < len(self._stages):
             raise ConfigError(f"stage is from 0 to {len(self._stages) - 1}, got {state['stage']!r}")
         self._enter(state["stage"])
@@ -75,18 +75,18 @@ class Curriculum(gym.Wrapper[str, str, str, str], RecordConstructorArgs):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[str, Info]:
-        """Start an episode, of the next stage if this one is solved."""
+        """Start an episode, in the next stage if this one is solved."""
         if self._is_solved() and self._stage + 1 < len(self._stages):
             self._enter(self._stage + 1)
         observation, info = self.env.reset(seed=seed, options=options)
         return observation, {**info, "stage": self._stage}
 
     def step(self, action: str) -> Turn:
-        """Play a turn; the last one counts. Raises EnvError if that tells no success."""
+        """Play a turn, and count a success. Raises EnvError for a last info without "success"."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         if terminated or truncated:
             if "success" not in info:
-                raise EnvError(f'{self.env} does not tell info["success"] at the end: {info!r}')
+                raise EnvError(f'{self.env} has no info["success"] at the end: {info!r}')
             self._successes.append(bool(info["success"]))
             info = {**info, "stage": self._stage}
         return observation, float(reward), terminated, truncated, info

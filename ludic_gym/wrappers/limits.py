@@ -1,4 +1,4 @@
-"""TurnLimit: episodes that are cut off after some turns, by the contract of text environments."""
+"""TurnLimit: truncation after some turns, by the contract of text environments."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from ludic_gym.types import Env
 
 
 class TurnLimit(gym.Wrapper[str, str, str, str], RecordConstructorArgs):
-    """Truncates an episode with its `max_turns`-th turn, unless it ends by itself there.
+    """Truncates an episode with its `max_turns`-th turn, unless that turn ends it.
 
-    The info of such a turn says why, and has what every last info has: see `cut_short`.
-    Raises ConfigError for a limit below 2: an episode of one turn ends, it is not cut off.
+    The info of such a turn has the reason, and the keys of every last info: see `cut_short`.
+    Raises ConfigError for a limit below 2: an episode of one turn terminates.
     """
 
     def __init__(self, env: Env, max_turns: int) -> None:
@@ -31,12 +31,12 @@ class TurnLimit(gym.Wrapper[str, str, str, str], RecordConstructorArgs):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[str, Info]:
-        """Start an episode and count from nothing."""
+        """Start an episode and count from zero."""
         self._turns = 0
         return self.env.reset(seed=seed, options=options)
 
     def step(self, action: str) -> Turn:
-        """Play a turn, perhaps the last one that is allowed."""
+        """Play a turn, and truncate the episode at the limit."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         self._turns += 1
         if self._turns >= self._max_turns and not (terminated or truncated):
@@ -45,10 +45,10 @@ class TurnLimit(gym.Wrapper[str, str, str, str], RecordConstructorArgs):
 
 
 def cut_short(info: Mapping[str, Any], reward: float, reason: str) -> Info:
-    """The info of a last turn that the environment did not know to be the last.
+    """The info of a last turn that is truncated from outside the environment.
 
-    "success" is False, "truncation_reason" the reason; a reward that came without components is
-    the component "reward/unfinished".
+    "success" is False, "truncation_reason" the reason. A reward without components becomes the
+    component "reward/unfinished".
     """
     explained = any(key.startswith("reward/") for key in info)
     parts = {} if explained else {"reward/unfinished": reward}

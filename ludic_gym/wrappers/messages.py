@@ -1,4 +1,4 @@
-"""ChatMessages: the dialog so far as the observation, in any vector environment."""
+"""ChatMessages: observations that are the dialog so far, in any vector environment."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MessagesTurn = tuple[Messages, float, bool, bool, Info]
 
 _ROLES = {"system": "s", "user": "u", "assistant": "a"}
 _ROLE_OF = {letter: role for role, letter in _ROLES.items()}
-# What a message counts besides its text, so that its header fits in as well.
+# Length of a message besides its text: room for its header in `encoded`.
 _HEADER = 16
 
 
@@ -40,17 +40,17 @@ class MessagesSpace(gym.Space[Messages]):
         self.text = TextSpace(max_length)
 
     def contains(self, x: object) -> bool:
-        """Whether `x` is a tuple of such messages that is short enough."""
+        """True if `x` is a tuple of such messages within `max_length`."""
         if not isinstance(x, tuple) or not all(map(_is_message, x)):
             return False
         return self.fits((message["role"], str(message["content"])) for message in x)
 
     def fits(self, dialog: Iterable[tuple[str, str]]) -> bool:
-        """Whether the (role, text) pairs are short enough."""
+        """True if the (role, text) pairs are within `max_length`."""
         return sum(len(text) + _HEADER for _, text in dialog) <= self.max_length
 
     def sample(self, mask: object = None, probability: object = None) -> Messages:
-        """One short message of a user. Raises ConfigError for masks."""
+        """A short message of a user. Raises ConfigError for masks."""
         if mask is not None or probability is not None:
             raise ConfigError(f"{self} cannot sample with a mask or probabilities")
         letters = self.np_random.integers(32, 127, size=8, dtype=np.uint8)
@@ -58,7 +58,7 @@ class MessagesSpace(gym.Space[Messages]):
 
     @property
     def is_np_flattenable(self) -> bool:
-        """False: there is no array of fixed size for any dialog."""
+        """False: dialogs have no array of fixed size."""
         return False
 
     def __repr__(self) -> str:
@@ -71,23 +71,23 @@ class MessagesSpace(gym.Space[Messages]):
         return hash((MessagesSpace, self.max_length))
 
 
-# As with TEXT, all environments share one. Four observations of the longest kind fit in.
+# As with TEXT, all environments share one space. It holds four observations of maximal length.
 MESSAGES = MessagesSpace(2**18 + 2**10)
 
 
 class ChatMessages(gym.Wrapper[Messages, str, str, str], RecordConstructorArgs):
-    """Observations are the dialog so far: a tuple of fresh messages, the newest observation last.
+    """Observations are the dialog so far: a tuple of new messages, the newest observation last.
 
-    system_prompt: the text of the first message; None: what the environment suggests, "": none.
-    A dialog that becomes too long for the space is cut off: the last observation is the dialog as
-    it was, and the turn is truncated with the reason "dialog_length".
+    system_prompt: text of the first message; None for the environment's suggestion, "" for none.
+    If a dialog becomes too long for the space, the episode is truncated with the reason
+    "dialog_length", and the last observation is the previous dialog.
     """
 
     def __init__(self, env: Env, system_prompt: str | None = None) -> None:
         RecordConstructorArgs.__init__(self, system_prompt=system_prompt)
         if env.observation_space != TEXT:
-            raise ConfigError(f"{env} does not show text but {env.observation_space}")
-        # Gymnasium's types have the wrapper and what it wraps show the same.
+            raise ConfigError(f"{env} has observations in {env.observation_space}, not text")
+        # Gymnasium's types require equal observations of the wrapper and the wrapped environment.
         super().__init__(cast(Any, env))
         self.observation_space = MESSAGES
         self._system_prompt = system_prompt
@@ -118,12 +118,12 @@ class ChatMessages(gym.Wrapper[Messages, str, str, str], RecordConstructorArgs):
         return cast(Env, self.env)
 
     def _messages(self) -> Messages:
-        # Fresh ones: callers may change theirs, and Gymnasium insists on it.
+        # New ones each time: callers may change them, and Gymnasium's checker requires it.
         return tuple(cast(Message, {"role": role, "content": text}) for role, text in self._dialog)
 
 
 class SharedMessages(Sequence[Messages]):
-    """The dialogs that the workers of an AsyncVectorEnv wrote last; a deep copy is a tuple."""
+    """The newest dialogs of the workers of an AsyncVectorEnv; a deep copy is a tuple."""
 
     def __init__(self, texts: SharedTexts) -> None:
         self._texts = texts
@@ -140,7 +140,7 @@ class SharedMessages(Sequence[Messages]):
 
 
 def encoded(messages: Messages) -> str:
-    """The messages in one text: of each, its role's letter, its length, a colon, its content."""
+    """The messages in one text: each has its role's letter, its length, a colon, its content."""
     return "".join(
         f"{_ROLES[message['role']]}{len(message['content'] or '')}:{message['content']}"
         for message in messages
@@ -148,7 +148,7 @@ def encoded(messages: Messages) -> str:
 
 
 def decoded(text: str) -> Messages:
-    """The messages that `encoded` was given."""
+    """The messages of a text of `encoded`."""
     messages, at = [], 0
     while at < len(text):
         start = text.index(":", at) + 1

@@ -1,4 +1,4 @@
-"""RecordText: episodes as files to read or to watch, the counterpart of RecordVideo."""
+"""RecordText: episodes as HTML pages and terminal recordings, like RecordVideo."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TURN_SECONDS = 1.0
 
 @dataclass(kw_only=True)
 class Recording:
-    """What was seen of one episode.
+    """Texts and rewards of one episode.
 
     turns: (action, observation after it, reward).
     """
@@ -48,12 +48,12 @@ class Recording:
 class RecordText(gym.Wrapper[str, str, str, str], RecordConstructorArgs):
     """Writes episodes to files: a page of HTML, and a recording for asciinema (asciicast v2).
 
-    folder: where to; it is made if it is not there. Files are named after `name_prefix` and the
-        number of the episode; where there is such a file already, one more number is added.
+    folder: the folder of the files, created if needed. Names are `name_prefix` and the number of
+        the episode, with one more number if the file exists.
     formats: "html", "cast", or both.
-    episode_trigger: whether to record the episode of that number, from 0; None: all.
-    An episode is written when it ends, or when it is left unfinished by `reset` or `close`. Nothing
-    in its texts reaches the files as markup or as a control character.
+    episode_trigger: returns True for the numbers, from 0, of episodes to record; None: all.
+    An episode is written when it ends, or at `reset` or `close` before its end. Markup and control
+    characters in its texts are escaped.
     """
 
     def __init__(
@@ -76,7 +76,8 @@ class RecordText(gym.Wrapper[str, str, str, str], RecordConstructorArgs):
             raise ConfigError(f"formats is some of {', '.join(WRITERS)}, got {formats!r}")
         if env.observation_space != TEXT:
             raise ConfigError(
-                f"{env} does not show text but {env.observation_space}; put RecordText further in"
+                f"{env} has observations in {env.observation_space}, not text; put RecordText "
+                "further in"
             )
         super().__init__(env)
         self._folder = Path(folder)
@@ -89,7 +90,7 @@ class RecordText(gym.Wrapper[str, str, str, str], RecordConstructorArgs):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[str, Info]:
-        """Start an episode, and record it if the trigger says so."""
+        """Start an episode, and record it if the trigger selects it."""
         self._finish()
         observation, info = self.env.reset(seed=seed, options=options)
         if self._trigger is None or self._trigger(self._next):
@@ -104,7 +105,7 @@ class RecordText(gym.Wrapper[str, str, str, str], RecordConstructorArgs):
         return observation, info
 
     def step(self, action: str) -> Turn:
-        """Play a turn; the last one of a recorded episode writes its files."""
+        """Play a turn; write the files after the last one."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         if self._recording is not None:
             self._recording.turns.append((action, observation, float(reward)))
@@ -115,7 +116,7 @@ class RecordText(gym.Wrapper[str, str, str, str], RecordConstructorArgs):
         return observation, float(reward), terminated, truncated, info
 
     def close(self) -> None:
-        """Write what is not finished, and close the environment."""
+        """Write an unfinished episode, and close the environment."""
         self._finish()
         self.env.close()
 
@@ -130,7 +131,7 @@ class RecordText(gym.Wrapper[str, str, str, str], RecordConstructorArgs):
 
 
 def write_new(stem: Path, suffix: str, text: str) -> Path:
-    """Write to the first of stem, stem-2, stem-3 ... that does not exist; returns which it was."""
+    """Write to the first of stem, stem-2, stem-3 ... that does not exist; the path."""
     for number in count(1):
         path = stem.with_name(stem.name + (f"-{number}" if number > 1 else "") + suffix)
         try:
@@ -143,7 +144,7 @@ def write_new(stem: Path, suffix: str, text: str) -> Path:
 
 
 def html_page(recording: Recording) -> str:
-    """The episode as one file of HTML without scripts or anything from elsewhere."""
+    """The episode as one file of HTML without scripts or external resources."""
     title = _escaped(recording.title)
     head = f'<meta charset="utf-8"><title>{title}</title><style>{STYLE}</style>'
     return "\n".join(["<!doctype html>", head, f"<h1>{title}</h1>", *_html_parts(recording), ""])
@@ -164,7 +165,7 @@ def _html_parts(recording: Recording) -> Iterator[str]:
 
 
 def asciicast(recording: Recording) -> str:
-    """The episode as asciicast v2, one turn a second."""
+    """The episode as asciicast v2, one turn per second."""
     header = {"version": 2, "width": COLUMNS, "height": ROWS, "title": printable(recording.title)}
     events = [[i * TURN_SECONDS, "o", text] for i, text in enumerate(_screens(recording))]
     return "\n".join([*map(json.dumps, [header, *events]), ""])
@@ -195,7 +196,7 @@ def _escaped(text: str) -> str:
 
 
 def _typed(text: str) -> str:
-    # A terminal wants both halves of a line end.
+    # A terminal in raw mode needs the carriage return too.
     return printable(text).replace("\n", "\r\n")
 
 

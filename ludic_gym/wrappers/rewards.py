@@ -1,4 +1,4 @@
-"""WeighRewards: the components of a reward, each with a weight of its own."""
+"""WeighRewards: weights for the components of a reward."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class WeighRewards(gym.Wrapper[str, str, str, str], RecordConstructorArgs):
     """Multiplies every component of a reward by its weight; they still sum to the reward.
 
     weights: by name, without "reward/".
-    default: the weight of components that are not named; None: all of them must be, so that no
-        misspelt name goes unnoticed.
-    `step` raises ConfigError for a component without a weight, EnvError for a reward that comes
-    without components.
+    default: the weight of all other components; None: all must be named, so that a misspelt name
+        is an error.
+    `step` raises ConfigError for a component without a weight, EnvError for a reward without
+    components.
     """
 
     def __init__(
@@ -34,13 +34,13 @@ class WeighRewards(gym.Wrapper[str, str, str, str], RecordConstructorArgs):
         self._default = default
 
     def step(self, action: str) -> Turn:
-        """Play a turn; its reward is the weighed sum."""
+        """Play a turn; the reward is the weighted sum."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         parts = {key: value for key, value in info.items() if key.startswith(_PREFIX)}
         if reward and not parts:
             raise EnvError(
-                f"{self.env} gave the reward {reward!r} without its components: there is nothing "
-                f'to weigh. Let its info say them under "{_PREFIX}<name>"'
+                f"{self.env} returned the reward {reward!r} without components to weigh; add them "
+                f'to its info as "{_PREFIX}<name>"'
             )
         weighed = {key: self._weight(key, parts) * value for key, value in parts.items()}
         info = {**info, **weighed}

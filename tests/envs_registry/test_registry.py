@@ -17,9 +17,13 @@ IDS = [entry.id for entry in CATALOG]
 entries = pytest.mark.parametrize("entry", CATALOG, ids=IDS)
 
 
+# Hostile texts are programs to these, some without an end: they need not run for ten seconds.
+QUICK = {"ludic/PythonFunctions-v0": {"cpu_s": 1.0}, "ludic/StdinStdout-v0": {"cpu_s": 1.0}}
+
+
 @pytest.mark.parametrize("env_id", IDS)
 def test_every_environment_keeps_the_contract(env_id):
-    check_text_env(env_id)
+    check_text_env(env_id, **QUICK.get(env_id, {}))
 
 
 @pytest.mark.parametrize(
@@ -93,14 +97,6 @@ def test_a_suite_is_what_its_name_says():
     two_player = {entry.id for entry in CATALOG if entry.aec}
     assert set(SUITES["multi-agent"]) == two_player
     assert {"core", "games", "math", "multi-agent", "puzzles", "questions"} <= set(SUITES)
-
-
-def test_importing_loads_no_environment():
-    program = (
-        "import sys, ludic_gym; print(*(m for m in sys.modules if m[:15] == 'ludic_gym.envs.'))"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert (done.returncode, done.stdout.strip()) == (0, "")
 
 
 def test_gymnasium_finds_an_id_through_the_module():

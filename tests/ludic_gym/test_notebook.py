@@ -3,7 +3,7 @@ import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
 from ludic_gym.bench.result import Score
-from ludic_gym.bench.tally import summarise
+from ludic_gym.bench.tally import Tally
 from ludic_gym.notebook import load_ipython_extension
 from ludic_gym.policies.reference import ScriptedPolicy
 from ludic_gym.rollout.episode import run_episode
@@ -62,7 +62,7 @@ def test_of_a_long_rollout_the_first_turns_are_shown(html):
 
 def test_a_result_shows_its_intervals(html):
     scores = [Score(index=i, task=i, success=i < 3, reward=float(i < 3)) for i in range(4)]
-    shown = html(summarise(scores))
+    shown = html(Tally(scores).result())
     # Wilson, 3 of 4.
     assert "75.0% [30.1%, 95.4%]" in shown
     assert "<th>failed</th><td>0</td>" in shown

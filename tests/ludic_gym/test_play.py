@@ -49,7 +49,7 @@ def test_a_wrong_answer_shows_the_right_one(monkeypatch, capsys):
 
 def test_a_typing_error_does_not_lose_the_game(monkeypatch, capsys):
     _, screen = play(monkeypatch, capsys, "hello\nc3\n", "ludic/TicTacToe-v0")
-    assert "'hello' is not allowed here; choose from: A1 A2 A3 B1 B2 B3 C1 C2 C3" in screen
+    assert "'hello' is not legal; choose from: A1 A2 A3 B1 B2 B3 C1 C2 C3" in screen
     assert "illegal" not in screen
     # The opponent may have taken C1 or C2, but C3 is the human's.
     assert re.search(r"\n(C1|O) (C2|O) X\n", screen)
@@ -98,7 +98,7 @@ def test_nobody_to_play_against_in_an_env_for_one(monkeypatch, capsys, option):
     code, screen = play(monkeypatch, capsys, "", "ludic/Arithmetic-v0", *option)
     assert (code, screen) == (
         2,
-        "ludic: ludic/Arithmetic-v0 is for one player: leave out --against and --seat\n",
+        "ludic: ludic/Arithmetic-v0 has one player: leave out --against and --seat\n",
     )
 
 
@@ -285,7 +285,7 @@ def test_play_asks_again_for_what_is_not_legal():
     typed, shown = iter(["Z9", *(f"{r}{c}" for r in "ABC" for c in "123"), *["A1"] * 99]), []
     env = TurnLimit(gym.make("ludic/TicTacToe-v0"), 2)
     rollout = played(env, read=lambda: next(typed), write=shown.append, seed=0)
-    assert "'Z9' is not allowed here; choose from: A1 A2 A3 B1 B2 B3 C1 C2 C3" in shown
+    assert "'Z9' is not legal; choose from: A1 A2 A3 B1 B2 B3 C1 C2 C3" in shown
     assert len(rollout.steps) == 2
     assert rollout.steps[-1].truncated
 

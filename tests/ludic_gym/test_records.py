@@ -109,7 +109,7 @@ def test_a_value_that_could_not_be_read_back_is_refused(value):
 def test_a_rollout_of_another_task_is_refused():
     other = Episode(index=0, task=Task(env_id="f"), rollouts=EPISODE.rollouts)
 
-    with pytest.raises(DataError, match="'a' is of another task"):
+    with pytest.raises(DataError, match="'a' has another task"):
         episode_to_json(other)
 
 

@@ -1,1 +1,1 @@
-"""Grading programs: they run in a sandbox, and what they gave is compared outside it."""
+"""Grading of programs: they run in a sandbox, their results are compared outside it."""

@@ -1,7 +1,7 @@
-"""Comparing what a program gave with what it should give: on our side, on plain data alone.
+"""Comparison of a program's results with the expected ones: outside the sandbox, on plain data.
 
-Nothing here builds objects from what a program sent: a set made of chosen numbers would take
-quadratic time, and an object of its own class could say that it equals everything.
+Nothing here builds objects from a program's results: a set of chosen numbers would take quadratic
+time, and an object of the program's own class could be equal to everything.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ _SETS = ("set", "frozenset")
 
 
 def is_same(got: Tree, expected: Tree, *, atol: float, compared: Compared = "value") -> bool:
-    """Whether two values are equal as Python has it, floats within `atol` or a ten-millionth."""
+    """True if two values are equal in Python, floats within `atol` or a ten-millionth."""
     try:
         if compared == "unordered":
             return _members(got) == _members(expected)
         if compared == "truth":
             return _truth(got) == _truth(expected)
         return _same(got, expected, atol)
-    # What is nested that deep, or is no tree at all, is not what was expected.
+    # A result that is nested too deeply, or is no tree at all, is not the expected one.
     except (RecursionError, ValueError, TypeError, OverflowError):
         return False
 
 
 def is_same_text(got: str, expected: str, comparator: Comparator, tolerance: float) -> bool:
-    """Whether a program's output will do."""
+    """True if a program's output matches the expected one, by that comparator."""
     if comparator == "exact":
         return _lines(got) == _lines(expected)
     ours, theirs = expected.split(), got.split()
@@ -47,7 +47,7 @@ def is_same_text(got: str, expected: str, comparator: Comparator, tolerance: flo
 
 
 def is_same_table(got: Tree, expected: Sequence[Tree], *, ordered: bool) -> bool:
-    """Whether a query gave these rows; numbers are compared to nine digits."""
+    """True if a query's rows are the expected ones; numbers are compared to nine digits."""
     try:
         ours, theirs = [_rounded_key(row) for row in expected], [_rounded_key(row) for row in got]
     except (RecursionError, ValueError, TypeError, OverflowError):
@@ -73,6 +73,7 @@ def _close_numbers(a: str, b: str, tolerance: float) -> bool:
 def _same(got: Tree, expected: Tree, atol: float) -> bool:
     kind, content = _taken_apart(expected)
     its_kind, its_content = _taken_apart(got)
+    # Members are compared as sorted texts, without hashes of a program's numbers.
     if kind in _SETS and its_kind in _SETS:
         return sorted(map(_key, its_content)) == sorted(map(_key, content))
     if kind != its_kind:
@@ -96,7 +97,7 @@ def _same_number(got: float, expected: float, atol: float) -> bool:
         return False
     if math.isnan(got) or math.isnan(expected):
         return math.isnan(got) and math.isnan(expected)
-    # The difference of infinities is no number, and close to nothing.
+    # The difference of infinities is nan or infinite, and so never small enough.
     return abs(got - expected) <= atol + RELATIVE * abs(expected) < math.inf
 
 
@@ -138,7 +139,7 @@ def _truth(tree: Tree) -> bool:
 
 
 def _key(tree: Tree) -> str:
-    """A text that two trees share if Python takes them for the same member of a set."""
+    """A text that is equal for two trees if Python treats them as the same member of a set."""
     kind, content = _taken_apart(tree)
     if kind == "number":
         whole = not isinstance(content, float) or content.is_integer()

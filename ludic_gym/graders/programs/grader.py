@@ -1,4 +1,4 @@
-"""Grader: verdicts on programs, each found once, whatever breaks on the way."""
+"""Grader: verdicts on programs, each computed once, with retries of broken sandboxes."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ DEFAULT_LIMITS = Limits(wall_s=40.0, cpu_s=10.0)
 
 
 class Memo(Generic[T]):
-    """Remembers the newest `size` results; those who ask at once wait for one and the same.
+    """Cache of the newest `size` results; simultaneous calls with one key share a computation.
 
-    Used on one event loop. What raises is not remembered, nor what `keep` is False for.
+    Used on one event loop. Errors are not cached, nor results for which `keep` is False.
     """
 
     def __init__(self, size: int, keep: Callable[[T], bool] = lambda result: True) -> None:
@@ -58,13 +58,13 @@ class Memo(Generic[T]):
         return len(self._results)
 
     async def get(self, key: str, find: Callable[[], Awaitable[T]]) -> T:
-        """The result for the key, found now if it is not known."""
+        """The cached result for the key, or that of `find`."""
         if key in self._results:
             self._results.move_to_end(key)
             return self._results[key]
         if key not in self._coming:
             self._coming[key] = asyncio.create_task(self._found(key, find))
-        # Whoever is cancelled leaves the others their result.
+        # A call that is cancelled must not cancel the computation for the others.
         return await asyncio.shield(self._coming[key])
 
     async def _found(self, key: str, find: Callable[[], Awaitable[T]]) -> T:
@@ -80,11 +80,10 @@ class Memo(Generic[T]):
 
 
 class Grader:
-    """Grades programs in a sandbox. Safe in threads and in any number of event loops.
+    """Grader of programs in a sandbox. Safe in threads and in any number of event loops.
 
-    A verdict is found once per program, tests and limits; one that time ran out is not kept,
-    since the machine may have been busy. A sandbox that fails is tried again, `ATTEMPTS` times
-    in all.
+    A verdict is computed once per program, tests and limits. A timeout is not cached, because the
+    machine may have been busy. A sandbox that fails is tried `ATTEMPTS` times in all.
     """
 
     def __init__(self, sandbox: Sandbox, *, size: int = VERDICTS) -> None:
@@ -101,7 +100,7 @@ class Grader:
         limits: Limits = DEFAULT_LIMITS,
         stop: bool = True,
     ) -> Verdict:
-        """The verdict, waited for; see `grade_async`."""
+        """The verdict of `grade_async`, for callers that cannot await."""
         return run_blocking(self.grade_async(code, tests, limits=limits, stop=stop))
 
     async def grade_async(
@@ -114,9 +113,9 @@ class Grader:
     ) -> Verdict:
         """The verdict on the program.
 
-        stop: after the first test that fails.
-        Raises SandboxError if no attempt came to a verdict, NoSandbox where none ever will, and
-        DataError for tests that cannot be run.
+        stop: do not run further tests after the first failure.
+        Raises SandboxError if all attempts failed, NoSandbox where no sandbox works, and DataError
+        for tests that cannot be run.
         """
         if not code.strip():
             return Verdict(outcome="empty", passed=0, total=0, message="there is no program")
@@ -145,7 +144,7 @@ class Grader:
 
 
 async def insisted(find: Callable[[], Awaitable[T]]) -> T:
-    """What it gives, tried again while the sandbox fails. Raises the last SandboxError."""
+    """The result of `find`, retried while the sandbox fails. Raises the last SandboxError."""
     for attempt in range(ATTEMPTS - 1):
         try:
             return await find()
@@ -173,15 +172,16 @@ async def _run(
 
 def longer(limits: Limits, cpu_s: float) -> Limits:
     """The limits with at least that much CPU time, and wall time in proportion."""
+    # Wall time grows with CPU time, or it would become the limit.
     factor = max(1.0, cpu_s / limits.cpu_s)
     return replace(limits, cpu_s=limits.cpu_s * factor, wall_s=limits.wall_s * factor)
 
 
 def key_of(sandbox: str, code: str, tests: ProgramTests, limits: Limits, stop: bool) -> str:
-    """What a verdict depends on, as a short text: the interpreter too."""
-    told = {field.name: getattr(tests, field.name) for field in fields(tests)}
+    """A hash of all that a verdict depends on, the version of Python included."""
+    parts_of_tests = {field.name: getattr(tests, field.name) for field in fields(tests)}
     bounds = [getattr(limits, field.name) for field in fields(limits)]
-    parts = [sandbox, sys.version, code, type(tests).__name__, told, bounds, stop]
+    parts = [sandbox, sys.version, code, type(tests).__name__, parts_of_tests, bounds, stop]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
@@ -190,9 +190,9 @@ _of_sandboxes: WeakKeyDictionary[Sandbox, Grader] = WeakKeyDictionary()
 
 
 def grader_for(sandbox: str | Sandbox, *, allow_unsafe: bool = False) -> Grader:
-    """The grader that all of this process share for that sandbox, or the sandbox of that name.
+    """The grader that this whole process shares for that sandbox, or the sandbox of that name.
 
-    Raises NoSandbox, which says what to install, and ConfigError for other names.
+    Raises NoSandbox with the packages to install, and ConfigError for other names.
     """
     if not isinstance(sandbox, str):
         return _of_sandboxes.setdefault(sandbox, Grader(sandbox))
@@ -201,7 +201,7 @@ def grader_for(sandbox: str | Sandbox, *, allow_unsafe: bool = False) -> Grader:
 
 
 def _forget() -> None:
-    # What a fork has of them waits on an event loop that only the parent has.
+    # The graders' tasks belong to an event loop that only the parent has.
     _shared.clear()
     _of_sandboxes.clear()
 

@@ -1,4 +1,4 @@
-"""Grading SQL: a query is run in a sandbox, and its rows are compared outside."""
+"""Grading of SQL: a query runs in a sandbox, and its rows are compared outside."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def run_query(sandbox: Sandbox, query: str, tests: RowTests, limits: Limit
 
 
 async def reference_rows(sandbox: Sandbox, tests: QueryTests, limits: Limits) -> RowTests:
-    """The rows that the reference gives. Raises SandboxError, and DataError if it gives none."""
+    """The rows of the reference query. Raises SandboxError, and DataError if it fails."""
     reply = await _answer(sandbox, tests.reference, tests.schema, limits)
     if isinstance(reply, Gone) or reply[0] != "rows":
         raise DataError(f"the reference query {tests.reference!r} gives no rows: {reply}")

@@ -1,4 +1,4 @@
-"""Running tests: what goes into the sandboxes, and what is made of what comes out."""
+"""Test runs: requests to the programs in sandboxes, and verdicts from their replies."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ludic_gym.sandbox.types import Limits, Sandbox
 
 # (number of the case, reply) -> outcome and message.
 Judge = Callable[[int, Sequence[Any]], tuple[Outcome, str]]
-# Tests run as long as the solution may, and start first: it is the solution that is measured.
+# The tests start before the solution and wait for it, so their limits are larger.
 PATIENCE = 4
 PAIR_DEADLINE_S = 600.0
 NO_NAMES: Tree = {"dict": []}
@@ -34,13 +34,13 @@ _STATES: dict[str, Outcome] = {"syntax": "syntax", "error": "raised", "missing":
 
 
 class Tally:
-    """Counts tests and remembers the first that failed."""
+    """Counts of tests, and the first failure."""
 
     def __init__(self, total: int) -> None:
         self._verdict = Verdict(outcome="passed", passed=0, total=total)
 
     def note(self, index: int, outcome: Outcome, message: str = "") -> None:
-        """Test number `index` had that outcome."""
+        """Record the outcome of test number `index`."""
         verdict = self._verdict
         if outcome == "passed":
             self._verdict = replace(verdict, passed=verdict.passed + 1)
@@ -49,7 +49,7 @@ class Tally:
             self._verdict = replace(verdict, outcome=outcome, failed=index, message=text)
 
     async def verdict(self, talk: Talk) -> Verdict:
-        """What became of it, with what it printed."""
+        """The verdict, with the program's output."""
         return replace(self._verdict, printed=await talk.printed())
 
 
@@ -93,7 +93,7 @@ async def run_stdin(
 async def _cases(
     talk: Talk, opening: object, requests: Sequence[object], judge: Judge, *, stop: bool
 ) -> Verdict:
-    """Open the program, then ask for one case after the other, up to a failure if `stop`."""
+    """Open the program, then send one case after the other, up to a failure if `stop`."""
     tally = Tally(len(requests))
     index = -1
     try:
@@ -114,7 +114,7 @@ async def _cases(
 def _judged(judge: Judge, index: int, reply: Sequence[Any]) -> tuple[Outcome, str]:
     try:
         return judge(index, reply)
-    # A program may have replied in the runner's place, with whatever parts.
+    # A program may have written a reply in the runner's place, with too few parts.
     except IndexError:
         return "crashed", NO_REPLY
 
@@ -141,7 +141,7 @@ async def run_asserts(
 ) -> Verdict:
     """The verdict of test programs, which run in a sandbox of their own.
 
-    Raises SandboxError, and DataError for tests that cannot be run like this.
+    Raises SandboxError, and DataError for tests that cannot be run.
     """
     async with _both(sandbox, limits) as (tester, solution):
         tally = Tally(len(tests.tests))
@@ -159,11 +159,12 @@ async def run_asserts(
 async def _relay(
     tester: Talk, solution: Talk, tests: AssertTests, tally: Tally, *, stop: bool
 ) -> None:
-    """Carry calls from the tests to the solution and results back, until all tests have run."""
+    """Pass calls from the tests to the solution and results back, until all tests have run."""
     index = 0
     try:
         parts = ("prelude", "tests", "name", "in_place")
         reply = await tester.ask({part: getattr(tests, part) for part in parts})
+        # The tester replies with a call or with the outcome of a test, until all tests have run.
         while index < len(tests.tests):
             if reply[0] == "broken":
                 raise DataError(f"the tests of {tests.name} cannot be run: {reply[1]}")
@@ -184,7 +185,7 @@ def _tested(reply: Sequence[Any]) -> tuple[Outcome, str]:
 
 
 def _result(reply: Sequence[Any]) -> Sequence[Any]:
-    """What the tests are told of a call."""
+    """The reply to the tests for a call of the solution."""
     if reply[0] == "value" and len(reply) == 3 and isinstance(reply[2], list):
         return reply
     if reply[0] == "raised" and len(reply) == 3:
@@ -194,11 +195,12 @@ def _result(reply: Sequence[Any]) -> Sequence[Any]:
 
 @asynccontextmanager
 async def _both(sandbox: Sandbox, limits: Limits) -> AsyncIterator[tuple[Talk, Talk]]:
-    """A tester and a solution. Raises SandboxError, also where two never run at once."""
+    """A tester and a solution. Raises SandboxError, also for a sandbox with one place only."""
+    # The tests wait for the solution, whose limits must be reached first.
     patient = replace(limits, wall_s=PATIENCE * limits.wall_s, cpu_s=PATIENCE * limits.cpu_s)
     async with AsyncExitStack() as ends:
-        # One pair at a time takes its places: pairs that each hold one place of two would wait
-        # for ever.
+        # Pairs take their places one after the other. Otherwise each of several pairs could hold
+        # one place and wait for ever for its second.
         async with _pairing:
             tester = await ends.enter_async_context(talk_to(sandbox, "tester", patient))
             coming = ends.enter_async_context(talk_to(sandbox, "solution", limits))
@@ -227,12 +229,12 @@ os.register_at_fork(after_in_child=_forget)
 async def resolved(
     sandbox: Sandbox, tests: ReferenceTests, limits: Limits
 ) -> tuple[CallTests, float]:
-    """The calls for which the reference gives a value, with that, and the seconds it took.
+    """The calls for which the reference returns a value, with the values, and its seconds.
 
-    Raises SandboxError, and DataError for a reference that gives nothing.
+    Raises SandboxError, and DataError for a reference without any value.
     """
     kept: list[tuple[tuple[Tree, ...], Tree]] = []
-    asked = CallTests(
+    unresolved = CallTests(
         name=tests.name,
         calls=tests.calls,
         expected=(),
@@ -242,7 +244,7 @@ async def resolved(
     )
     async with talk_to(sandbox, "solution", limits) as talk:
         try:
-            why = str((await talk.ask(_opening(tests.reference, asked)))[-1])
+            why = str((await talk.ask(_opening(tests.reference, unresolved)))[-1])
             for call in tests.calls if not why else ():
                 reply = await talk.ask([list(call), NO_NAMES])
                 kept += [(call, reply[1])] if reply[0] == "value" else []
@@ -252,4 +254,4 @@ async def resolved(
     if not kept:
         raise DataError(f"the reference of {tests.name} gives no value ({why or 'for any call'})")
     calls, expected = zip(*kept, strict=True)
-    return replace(asked, calls=calls, expected=expected), seconds
+    return replace(unresolved, calls=calls, expected=expected), seconds

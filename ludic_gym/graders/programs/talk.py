@@ -1,4 +1,4 @@
-"""Talking to a program in a sandbox: a line of JSON out, a line of JSON in."""
+"""Conversation with a program in a sandbox: a line of JSON out, a line of JSON in."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from ludic_gym.graders.programs.types import MESSAGE_LIMIT, PRINTED_LIMIT, Outco
 from ludic_gym.sandbox.types import MEBIBYTE, ExecResult, Limits, Program, Sandbox, Session
 
 INSIDE = Path(__file__).parent / "inside"
-# All that a program may say of its results; a runner that says more is ended.
+# Output of a runner in all, and of one reply. A runner that writes more is ended.
 OUTPUT_BYTES = 32 * MEBIBYTE
 REPLY_BYTES = 8 * MEBIBYTE
-NO_REPLY = "something else than the runner has replied"
+NO_REPLY = "the reply is not the runner's"
 # Every level of a value takes three of JSON at most: {"dict": [[key, value]]}.
 DEEPEST_REPLY = 3 * DEEPEST + 10
 Runner = Literal["solution", "tester", "cases", "query"]
 
 
 class Gone(Exception):
-    """The program has ended, or says what no runner says; with the outcome that this is."""
+    """The program has ended, or its reply is not a runner's; with the test's outcome."""
 
     def __init__(self, outcome: Outcome, message: str) -> None:
         super().__init__(message)
@@ -41,12 +41,12 @@ class Talk:
         self._result: ExecResult | None = None
 
     async def ask(self, request: object) -> list[Any]:
-        """The reply, which is a list that begins with a text. Raises Gone where none comes."""
+        """Send a request; the reply, a list that begins with a text. Raises Gone if none comes."""
         await self._session.send(json.dumps(request).encode() + b"\n")
         return await self.listen()
 
     async def listen(self) -> list[Any]:
-        """The next reply. Raises Gone where none comes."""
+        """The next reply. Raises Gone if none comes."""
         line = await self._session.receive_line()
         if line is None:
             raise _gone(await self.end())
@@ -61,22 +61,23 @@ class Talk:
         return reply
 
     async def end(self) -> ExecResult:
-        """End the program; what it wrote and how it ended."""
+        """End the program; its result."""
         if self._result is None:
             self._result = await self._session.kill()
         return self._result
 
     async def printed(self) -> str:
-        """End the program; the end of what it printed."""
+        """End the program; the end of its printed output."""
         text = (await self.end()).stderr.decode("utf-8", "replace")
         return text[-PRINTED_LIMIT:]
 
 
 @asynccontextmanager
 async def talk_to(sandbox: Sandbox, runner: Runner, limits: Limits) -> AsyncIterator[Talk]:
-    """A runner that has started, ended when the block ends.
+    """Start a runner, which is ended with the block.
 
-    Raises SandboxError if it does not start: no program that is to be tested has run by then.
+    Raises SandboxError if it does not start. That is no fault of the tested program, which has not
+    been sent yet.
     """
     program = Program(source=_files()[f"{_FOLDER}/{runner}.py"].decode())
     limits = replace(limits, output_bytes=max(limits.output_bytes, OUTPUT_BYTES))
@@ -89,7 +90,8 @@ async def talk_to(sandbox: Sandbox, runner: Runner, limits: Limits) -> AsyncIter
 
 
 def is_shallow(reply: object) -> bool:
-    """Whether it can be shown, compared and sent on without running out of stack."""
+    """True if it can be printed, compared and encoded without a RecursionError."""
+    # Level by level, without recursion, which is what a deep reply must not cause.
     level = [reply]
     for _ in range(DEEPEST_REPLY):
         inner = [part for part in level if isinstance(part, list | dict)]
@@ -105,8 +107,8 @@ async def _greeted(talk: Talk, name: str) -> None:
     except Gone:
         greeting = []
     if greeting != ["started"]:
-        said = await talk.printed()
-        raise SandboxError(f"the runner did not start in the sandbox {name!r}; it said: {said}")
+        printed = await talk.printed()
+        raise SandboxError(f"the runner did not start in the sandbox {name!r}; output: {printed}")
 
 
 def _gone(result: ExecResult) -> Gone:
@@ -123,6 +125,6 @@ _FOLDER = "ludic_gym/graders/programs/inside"
 
 @cache
 def _files() -> Mapping[str, bytes]:
-    """Our files that a runner imports, under the same names: packages without `__init__.py`."""
+    """The files that a runner imports, as namespace packages, without `__init__.py`."""
     names = ("channel", "plain", "solution", "tester", "cases", "query")
     return {f"{_FOLDER}/{name}.py": (INSIDE / f"{name}.py").read_bytes() for name in names}

@@ -1,4 +1,4 @@
-"""What a program is tested by, and what came of it: frozen data."""
+"""Tests of programs, and verdicts on them: frozen data."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Literal
 from ludic_gym.graders.programs.inside.plain import Tree
 
 Outcome = Literal["passed", "wrong", "raised", "timeout", "crashed", "syntax", "missing", "empty"]
-"""`wrong` answer, `raised` an exception (or left with an exit code that is not 0), `timeout` of
-wall or CPU time, `crashed` for want of memory or in any other way, `syntax` error, a function that
-is `missing`, or an `empty` program."""
+"""`wrong` result, `raised` an exception (or exited with a code other than 0), `timeout` of wall or
+CPU time, `crashed` for lack of memory or in any other way, `syntax` error, a function that is
+`missing`, or an `empty` program."""
 
 Compared = Literal["value", "unordered", "truth"]
 Comparator = Literal["exact", "words", "numbers"]
@@ -19,12 +19,12 @@ Comparator = Literal["exact", "words", "numbers"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallTests:
-    """Calls of a function, and what each should give.
+    """Calls of a function, and the expected results.
 
     name: the function. calls: the positional arguments of each, as trees. expected: as trees.
     prelude: a program that is run before the solution, such as imports.
-    atol: how far floats may be off, besides a ten-millionth of their size.
-    compared: "value", "unordered" (as sets), or "truth" (whether both are true or both false).
+    atol: tolerance for floats, besides a ten-millionth of their size.
+    compared: "value", "unordered" (as sets), or "truth" (both true or both false).
     """
 
     name: str
@@ -37,9 +37,9 @@ class CallTests:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReferenceTests:
-    """Calls of a function that should give what they give by the program `reference`.
+    """Calls of a function; the program `reference` computes the expected results.
 
-    Calls for which that raises, or gives no plain data, are left out.
+    Calls for which the reference raises, or returns no plain data, are left out.
     """
 
     name: str
@@ -54,9 +54,9 @@ class ReferenceTests:
 class AssertTests:
     """Test programs that call the function by its name, or as `candidate`, and fail by raising.
 
-    They share one namespace, in which `prelude` has been run, as it is before the solution.
-    in_place: whether they see what the function does to the lists, dicts and sets it is given. A
-    test like `f(xs) == sorted(xs)` is passed by a function that empties `xs`.
+    They share one namespace, in which `prelude` has been run. It is run before the solution too.
+    in_place: True if the tests see the function's changes to lists, dicts and sets among its
+    arguments. A function that empties `xs` then passes a test like `f(xs) == sorted(xs)`.
     """
 
     name: str
@@ -67,11 +67,11 @@ class AssertTests:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StdinTests:
-    """Pairs of what a program reads and what it should write.
+    """Pairs of a program's input and its expected output.
 
-    comparator: "exact" (but for line breaks at the end), "words" (white space does not matter),
-        or "numbers" (words, of which two numbers may differ by `tolerance`, absolute or relative).
-    case_s: seconds for each.
+    comparator: "exact" (except for line breaks at the end), "words" (ignoring white space), or
+        "numbers" (words; numbers may differ by `tolerance`, absolute or relative).
+    case_s: seconds for each pair.
     """
 
     cases: tuple[tuple[str, str], ...]
@@ -82,10 +82,10 @@ class StdinTests:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryTests:
-    """A database, and a query whose rows are right.
+    """A database, and a reference query with the expected rows.
 
-    schema: the SQL that makes it and fills it. reference: the query. ordered: whether the order of
-    the rows counts.
+    schema: the SQL that creates and fills it. reference: the query. ordered: True if the order of
+    rows matters.
     """
 
     schema: str
@@ -95,7 +95,7 @@ class QueryTests:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowTests:
-    """A database, and the rows that a query should give, as trees of tuples."""
+    """A database, and the expected rows of a query, as trees of tuples."""
 
     schema: str
     rows: tuple[Tree, ...]
@@ -107,12 +107,12 @@ ProgramTests = CallTests | ReferenceTests | AssertTests | StdinTests | QueryTest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What the tests say of a program.
+    """Result of the tests of a program.
 
-    passed, total: tests; the ones that were not run any more after a failure have not passed.
-    failed: the number of the first that failed, from 0; -1 where none did or none was run.
-    message: what was wrong, at most `MESSAGE_LIMIT` characters; it tells no expected output.
-    printed: the end of what the program wrote to stderr, and functions to stdout.
+    passed, total: numbers of tests; tests that were skipped after a failure have not passed.
+    failed: index of the first failure; -1 if there was none, or if no test was run.
+    message: the failure, in at most `MESSAGE_LIMIT` characters, without expected results.
+    printed: the end of the program's stderr, for functions of stdout too.
     """
 
     outcome: Outcome
@@ -134,15 +134,15 @@ _THOUGHT = "</think>"
 def program_in(text: str, languages: tuple[str, ...] = ("python", "py", "python3")) -> str:
     """The last fenced block in one of the languages, else the last fenced block, else all of it.
 
-    What comes before the end of a thought (`</think>`) is not looked at.
+    Text before the end of a thought (`</think>`) is ignored.
     """
-    said = text.rpartition(_THOUGHT)[2]
-    blocks = _FENCE.findall(said)
+    reply = text.rpartition(_THOUGHT)[2]
+    blocks = _FENCE.findall(reply)
     fitting = [code for language, code in blocks if language.lower() in languages]
-    code: str = (fitting or [code for _, code in blocks] or [said])[-1]
+    code: str = (fitting or [code for _, code in blocks] or [reply])[-1]
     return code.strip("\n")
 
 
 def is_fenced(text: str) -> bool:
-    """Whether there is a fenced block after the thought."""
+    """True if there is a fenced block after the thought."""
     return _FENCE.search(text.rpartition(_THOUGHT)[2]) is not None

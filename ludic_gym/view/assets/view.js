@@ -3,7 +3,7 @@
 // All text from runs goes through textContent, never through markup.
 
 const ROW = 30; // px, as in the style sheet
-const LONG = 20000; // characters of a text that are shown before somebody asks for the rest
+const LONG = 20000; // characters of a text that are shown before a click shows the rest
 const $ = (id) => document.getElementById(id);
 
 let view = JSON.parse($("data").textContent);
@@ -227,8 +227,8 @@ function turn(step, t) {
   const parts = [head];
   if (step.observation) parts.push(make("p", { class: "label" }, "observation"), text(step.observation));
   for (const completion of step.completions) parts.push(...completionParts(completion));
-  const said = step.completions.at(-1);
-  if (!failed && !(said && said.text === step.action)) {
+  const last = step.completions.at(-1);
+  if (!failed && !(last && last.text === step.action)) {
     parts.push(make("p", { class: "label" }, "action"), text(step.action, "action"));
   }
   if (failed && step.feedback) parts.push(make("p", { class: "label warn" }, "feedback"), text(step.feedback));
@@ -496,7 +496,7 @@ function drawKeys() {
   $("keys").replaceChildren(...lines, close);
 }
 
-// ---- news from a training that goes on
+// ---- updates during a training run
 
 async function refresh() {
   const answer = await fetch("data.json", { cache: "no-cache" }).catch(() => null);

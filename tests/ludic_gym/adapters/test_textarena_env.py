@@ -158,7 +158,7 @@ def test_a_game_that_breaks_is_over_and_costs_who_broke_it(monkeypatch):
 
 
 def test_a_game_that_there_is_not_is_refused_with_those_near_to_it():
-    with pytest.raises(ConfigError, match=r"no game 'Mastermind-v9'; near to it: Mastermind-v0, "):
+    with pytest.raises(ConfigError, match=r"no game 'Mastermind-v9'; similar: Mastermind-v0, "):
         TextArenaEnv("Mastermind-v9")
 
 

@@ -5,7 +5,7 @@ from itertools import permutations
 import pytest
 
 from ludic_gym.bench.result import Score, score
-from ludic_gym.bench.tally import summarise
+from ludic_gym.bench.tally import Tally
 from ludic_gym.types import Completion, Decision, Episode, Rollout, Step, Task
 
 TASK = Task(env_id="ludic/Arithmetic-v0")
@@ -34,8 +34,8 @@ def test_tokens_that_a_server_did_not_tell_are_not_counted_as_none_at_all():
     untold = replace(step(), decision=Decision(action="5", completions=(UNTOLD,)))
     silent, told = score(ended(0, step(ids=(1, 2)), untold)), score(ended(1, step(ids=(1, 2))))
     assert (silent.completion_tokens, told.completion_tokens) == (None, 2)
-    assert summarise([silent, told]).completion_tokens is None
-    assert summarise([told]).completion_tokens == 2
+    assert Tally([silent, told]).result().completion_tokens is None
+    assert Tally([told]).result().completion_tokens == 2
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_results_count_failed_episodes_apart():
     good = ended(0, step(1.0, terminated=True, info={"success": True}))
     bad = ended(1, step(-1.0, terminated=True, info={"success": False}))
     broken = Episode(index=2, task=TASK, error="boom")
-    result = summarise([score(episode) for episode in (good, bad, broken)])
+    result = Tally([score(episode) for episode in (good, bad, broken)]).result()
     assert (result.episodes, result.successes, result.success_rate) == (2, 1, 0.5)
     assert result.mean_reward == 0.0
     assert result.errors == ((2, "boom"),)
@@ -68,7 +68,7 @@ def test_results_count_failed_episodes_apart():
 
 def test_replies_that_hit_the_token_limit_are_counted():
     cut, whole = step(finish="length"), step(terminated=True, info={"success": False})
-    result = summarise([score(ended(0, cut, whole)), score(ended(1, whole))])
+    result = Tally([score(ended(0, cut, whole)), score(ended(1, whole))]).result()
     assert result.cut_off == 1
 
 
@@ -78,12 +78,12 @@ def test_results_do_not_depend_on_the_order_of_completion():
         score(ended(i, step(r, terminated=True, info={"success": True})))
         for i, r in enumerate(rewards)
     ]
-    results = [summarise(order) for order in permutations(scores)]
+    results = [Tally(order).result() for order in permutations(scores)]
     assert all(result == results[0] for result in results)
 
 
 def test_nothing_measured_is_nan_and_no_interval():
-    result = summarise([score(Episode(index=0, task=TASK, error="boom"))])
+    result = Tally([score(Episode(index=0, task=TASK, error="boom"))]).result()
     assert result.episodes == 0
     assert math.isnan(result.success_rate)
     assert math.isnan(result.mean_reward)
@@ -100,29 +100,29 @@ def test_samples_of_a_task_are_known_by_its_seed():
 def test_a_seed_of_any_size_names_a_task():
     task = replace(TASK, seed=(1 << 70) + 3)
     episode = Episode(index=0, task=task, rollouts=(Rollout(task=task, steps=()),))
-    assert summarise([score(episode)]).tasks == 1
+    assert Tally([score(episode)]).result().tasks == 1
 
 
 def test_pass_at_k_is_averaged_over_tasks_up_to_the_fewest_samples():
     # Task 0: 1 of 2; task 1: 2 of 3. pass@1 (1/2 + 2/3) / 2, pass@2 (1 + 1) / 2,
     # pass^2 (0 + 1/3) / 2.
     wins = [(0, True), (0, False), (1, True), (1, True), (1, False)]
-    result = summarise(Score(index=i, task=t, success=w) for i, (t, w) in enumerate(wins))
+    result = Tally(Score(index=i, task=t, success=w) for i, (t, w) in enumerate(wins)).result()
     assert result.pass_at_k == pytest.approx((7 / 12, 1.0))
     assert result.pass_hat_k == pytest.approx((7 / 12, 1 / 6))
     assert (result.tasks, result.episodes) == (2, 5)
 
 
 def test_one_sample_of_a_task_says_nothing_about_more():
-    assert summarise([Score(index=0, task=0, success=True)]).pass_at_k == ()
+    assert Tally([Score(index=0, task=0, success=True)]).result().pass_at_k == ()
 
 
 def test_outcomes_as_frequent_as_each_other_are_in_the_order_of_words():
     scores = [Score(index=i, task=i, outcome=word) for i, word in enumerate("cabab")]
-    assert list(summarise(scores).outcomes.items()) == [("a", 2), ("b", 2), ("c", 1)]
-    assert list(summarise(scores[::-1]).outcomes) == ["a", "b", "c"]
+    assert list(Tally(scores).result().outcomes.items()) == [("a", 2), ("b", 2), ("c", 1)]
+    assert list(Tally(scores[::-1]).result().outcomes) == ["a", "b", "c"]
 
 
 def test_the_rows_that_were_played_are_named_once():
     scores = [Score(index=i, task=i, data=data) for i, data in enumerate(["a@1", "a@1", ""])]
-    assert summarise(scores).data == "a@1"
+    assert Tally(scores).result().data == "a@1"

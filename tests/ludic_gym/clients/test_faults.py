@@ -96,7 +96,10 @@ LASTING = {
     4: (hang, "ClientError: .* did not answer within request_timeout_s=5"),
     5: (drip, "ClientError: .* did not answer within request_timeout_s=5"),
     6: (garble, "ClientError: .* answered no JSON"),
-    7: (changed(token_ids=[3, 4]), "ClientError: the answer has 2 completion ids but 1 log-probs"),
+    7: (
+        changed(token_ids=[3, 4]),
+        "ClientError: the response has 2 completion ids but 1 log-probs",
+    ),
     8: (changed(logprobs={"content": []}), "ClientError: .* 1 completion ids but 0 log-probs"),
 }
 

@@ -67,13 +67,13 @@ def test_env_arguments_and_sampling_reach_the_episodes(tmp_path, capsys):
 
 
 def test_failed_episodes_are_named_and_the_code_is_1(capsys):
-    # Nothing listens on the discard port.
+    # No address has that port: unlike a lost connection, that is not tried again.
     code, screen, _ = bench(
-        capsys, "ludic/Arithmetic-v0", "--episodes", "2", "--policy", "http://127.0.0.1:9/v1",
+        capsys, "ludic/Arithmetic-v0", "--episodes", "2", "--policy", "http://127.0.0.1:99999/v1",
         "--model", "none",
     )  # fmt: skip
     assert code == 1
-    assert "\nludic/Arithmetic-v0, episode 0, 1: ClientError: http://127.0.0.1:9/v1/" in screen
+    assert "\nludic/Arithmetic-v0, episode 0, 1: ClientError: http://127.0.0.1:99999/v1/" in screen
     assert "0/0" in screen
 
 
@@ -167,7 +167,7 @@ def test_a_run_that_was_killed_ends_as_one_that_was_not(tmp_path, sent):
     process.send_signal(sent)
     _, errors = process.communicate()
     assert process.returncode == (130 if sent == signal.SIGINT else -sent)
-    assert (b"the same command goes on from here" in errors) == (sent == signal.SIGINT)
+    assert (b"the same command continues from here" in errors) == (sent == signal.SIGINT)
     assert path.read_bytes().count(b"\n") < 40
     for out in ("killed", "straight"):
         subprocess.run(command_line(out), cwd=tmp_path, check=True, capture_output=True)
@@ -278,7 +278,7 @@ def test_ctrl_c_shows_and_keeps_what_had_ended(tmp_path, capsys, monkeypatch):
     options = ["--policy", "pressing_agents:make", "--concurrency", "1", "--out", "results"]
     code, table, error = bench(capsys, "ludic/Arithmetic-v0", *options)
     assert code == 130
-    assert "interrupted: these are the episodes that had ended; the same command" in error
+    assert "interrupted: these are the finished episodes; the same command" in error
     kept = (tmp_path / "results" / "ludic-Arithmetic-v0.jsonl").read_text().splitlines()
     assert 1 <= len(kept) < 100
     assert f"{len(kept)}/{len(kept)}" in table

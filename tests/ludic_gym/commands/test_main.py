@@ -146,14 +146,14 @@ def test_check_passes_ours_and_fails_an_env_that_breaks_the_contract(tmp_path):
     assert passed == "ok      ludic/Arithmetic-v0: keeps 16 rules"
     assert broken == "FAILED  mine/Broken-v0: keeps 15 rules, breaks 1"
     assert summary == "1 of 2 keep the contract"
-    assert "adds up the reward" in failed
+    assert "sum to the reward" in failed
     assert "0.5, but the reward is 1.0" in failed
 
 
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ([], "`ludic list` shows them"),
+        ([], "see `ludic list`"),
         (["ludic/TicTacTo-v0"], "Did you mean: `TicTacToe`"),
         (["nowhere:mine/Env-v0"], "module 'nowhere', which is neither installed nor in this"),
         (["ludic/TicTacToe-v0", "--env-kwargs", "colour=red"], "colour"),

@@ -52,4 +52,4 @@ def test_players_have_names_of_their_own(players, capsys):
 def test_a_game_for_one_is_refused(capsys):
     words = ["ludic/Arithmetic-v0", "--players", "random", "oracle"]
     code, _, error = tournament(capsys, *words)
-    assert (code, "is no game for two" in error) == (2, True)
+    assert (code, "is no two-player game" in error) == (2, True)

@@ -1,7 +1,5 @@
 """Replies that try to be right without knowing the answer, for every grader and environment."""
 
-import asyncio
-
 import gymnasium as gym
 import pytest
 
@@ -93,17 +91,15 @@ each_truth = pytest.mark.parametrize(("name", "truth"), EACH)
 
 
 @each_truth
-@pytest.mark.parametrize("text", BLIND, ids=ascii)
-def test_what_does_not_know_the_answer_is_not_right(name, truth, text):
-    assert not GRADERS[name][0](text, truth).correct
+def test_what_does_not_know_the_answer_is_not_right(name, truth):
+    assert [text for text in BLIND if GRADERS[name][0](text, truth).correct] == []
 
 
 @each_truth
-@pytest.mark.parametrize("text", HEDGED)
-def test_what_says_more_than_the_answer_is_not_right(name, truth, text):
+def test_what_says_more_than_the_answer_is_not_right(name, truth):
     grade, _, other = GRADERS[name]
-    first = truth.splitlines()[0]
-    assert not grade(text.format(first, other=other), truth).correct
+    texts = [text.format(truth.splitlines()[0], other=other) for text in HEDGED]
+    assert [text for text in texts if grade(text, truth).correct] == []
 
 
 @each_truth
@@ -137,10 +133,11 @@ def test_constraints_are_not_kept_by_accident(text):
     assert not grade_constraints(text, RULES).correct
 
 
-@pytest.mark.parametrize("text", BLIND, ids=ascii)
-def test_no_text_is_a_verdict_for_a_judge_that_repeats_it(text):
+async def test_no_text_is_a_verdict_for_a_judge_that_repeats_it():
     client = ScriptedClient(lambda messages, sampling: messages[1]["content"].split("Answer:")[1])
-    assert not asyncio.run(grade_by_judge(client, Exchange("2 + 2?", text, "4"))).correct
+    for text in BLIND:
+        grade = await grade_by_judge(client, Exchange("2 + 2?", text, "4"))
+        assert not grade.correct, text
 
 
 def plays(env, say):

@@ -195,7 +195,7 @@ async def test_a_match_in_an_env_that_blocks_is_played_on_one_thread_of_its_own(
 
 
 async def test_an_agent_that_is_asked_to_move_needs_a_policy():
-    with pytest.raises(ConfigError, match="'B' is to move"):
+    with pytest.raises(ConfigError, match="'B' has to move"):
         await run_match(RaceEnv(), {"A": ScriptedPolicy("xx")}, TASK)
 
 

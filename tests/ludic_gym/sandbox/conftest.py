@@ -1,26 +1,38 @@
 """Every back end that works here; the others are skipped, and say why."""
 
 import pytest
-import pytest_asyncio
 
 from ludic_gym.sandbox.choice import BACKENDS, open_sandbox, why_not
+from ludic_gym.sandbox.loop import run_blocking
 
 
-@pytest_asyncio.fixture(params=[*BACKENDS, "process"])
-async def any_sandbox(request):
+@pytest.fixture(scope="session")
+def opened():
+    """A function from a name to its sandbox, which is opened once: starting processes takes time.
+
+    Every program has a sandbox of its own anyway, and tests that share one see what is left over.
+    """
+    sandboxes = {}
+
+    def open_once(name):
+        if name in BACKENDS and (reason := why_not(name)):
+            pytest.skip(f"{name} does not work here: {reason}")
+        if name not in sandboxes:
+            sandboxes[name] = open_sandbox(name, allow_unsafe=True, warm=1)
+        return sandboxes[name]
+
+    yield open_once
+    for sandbox in sandboxes.values():
+        run_blocking(sandbox.close())
+
+
+@pytest.fixture(params=[*BACKENDS, "process"])
+def any_sandbox(request, opened):
     """Each sandbox that takes any program, also the one without protection."""
-    if request.param in BACKENDS and (reason := why_not(request.param)):
-        pytest.skip(f"{request.param} does not work here: {reason}")
-    sandbox = open_sandbox(request.param, allow_unsafe=True, warm=1)
-    yield sandbox
-    await sandbox.close()
+    return opened(request.param)
 
 
-@pytest_asyncio.fixture(params=list(BACKENDS))
-async def safe_sandbox(request):
+@pytest.fixture(params=list(BACKENDS))
+def safe_sandbox(request, opened):
     """Each sandbox that protects from any program."""
-    if reason := why_not(request.param):
-        pytest.skip(f"{request.param} does not work here: {reason}")
-    sandbox = open_sandbox(request.param, warm=1)
-    yield sandbox
-    await sandbox.close()
+    return opened(request.param)

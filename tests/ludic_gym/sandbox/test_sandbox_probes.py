@@ -6,7 +6,7 @@ import pytest
 
 from ludic_gym.commands import sandbox as sandbox_command
 from ludic_gym.commands.main import main
-from ludic_gym.commands.sandbox import Finding, remarks, table
+from ludic_gym.commands.sandbox import Finding, remarks, table_rows
 from ludic_gym.sandbox.choice import BACKENDS, open_sandbox, why_not
 from ludic_gym.sandbox.probes import PROBES, cpu_verdict, measured, memory_verdict, witnesses
 from ludic_gym.sandbox.types import ExecResult, Guarantees
@@ -69,10 +69,10 @@ def test_the_table_shows_what_holds_and_the_remarks_say_why_not():
         "bubblewrap": Finding(why_not="bwrap is not installed", broken={}),
         "native": Finding(broken={**EVERYTHING, "disk": "it wrote 9 MiB"}),
     }
-    columns = [list(column.cells) for column in table(findings).columns]
-    assert columns[0] == list(EVERYTHING)
-    assert columns[1] == ["-"] * 6
-    assert columns[2] == ["holds"] * 5 + ["BROKEN"]
+    rows = table_rows(findings)
+    assert [row[0] for row in rows] == list(EVERYTHING)
+    assert [row[1] for row in rows] == ["-"] * 6
+    assert [row[2] for row in rows] == ["holds"] * 5 + ["BROKEN"]
     assert remarks(findings) == [
         "",
         "bubblewrap does not work here: bwrap is not installed",

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from ludic_gym.errors import ConfigError, SandboxError
+from ludic_gym.sandbox.choice import open_sandbox
 from ludic_gym.sandbox.types import Limits, Program
 
 PATIENT = Limits(wall_s=120.0, cpu_s=60.0)
@@ -177,12 +178,13 @@ async def test_a_cancelled_program_gives_its_place_to_the_next(any_sandbox):
 
 
 async def test_a_closed_sandbox_says_so_and_ends_its_programs(any_sandbox):
+    sandbox = open_sandbox(any_sandbox.name, allow_unsafe=True, warm=1)
     program = Program(source="import time; time.sleep(999)")
-    session = await any_sandbox.start(program, limits=PATIENT)
-    await any_sandbox.close()
+    session = await sandbox.start(program, limits=PATIENT)
+    await sandbox.close()
     assert (await session.finish()).ended == "killed"
     with pytest.raises(SandboxError, match="is closed"):
-        await run(any_sandbox, "")
+        await run(sandbox, "")
 
 
 async def test_many_at_once_do_not_mix(any_sandbox):

@@ -28,7 +28,7 @@ def test_verdicts_go_on_after_a_broken_rule(two):
     found = [verdict for verdict in verdicts(two) if verdict.complaint]
     assert [verdict.rule for verdict in found] == [
         "every info key has one type, is never None, never 'episode'",
-        "the last info says success and adds up the reward",
+        "the last info has success, and components that sum to the reward",
     ]
     assert found[1].complaint == "{'reward/part': 0.5} sum to 0.5, but the reward is 1.0"
 

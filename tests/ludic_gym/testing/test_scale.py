@@ -1,3 +1,4 @@
+import os
 import time
 from typing import ClassVar
 
@@ -56,8 +57,6 @@ class KnowsItsProcess(Sound):
     """Shows something else where it was not made first, as in the worker of a vector env."""
 
     def _advance(self, action):
-        import os
-
         return str(os.getpid()), 0.0, True, False, ending(success=False, won=0.0)
 
 
@@ -103,9 +102,26 @@ def test_what_cannot_be_played_elsewhere_is_told_with_the_reason():
     assert "OSError: there is no device here" in found
 
 
+class Exits(Sound):
+    """Ends the process that plays it, if that is another than the one that made it first."""
+
+    def _start(self, options):
+        if not LEAK:
+            os._exit(3)
+        return super()._start(options)
+
+
+def test_a_process_that_ends_is_told_and_the_next_environment_is_played():
+    LEAK.append("a device")
+    found = broken(Exits, "in every process")
+    LEAK.clear()
+    assert "another process cannot play it: it ended with status" in found
+    assert broken(Sound, "in every process") == ""
+
+
 def test_a_state_that_grows_is_found():
     found = broken(Remembers, "no more memory")
-    assert "200 episodes more made its pickle" in found
+    assert "800 episodes more made its pickle" in found
 
 
 def test_a_module_that_remembers_every_episode_is_found_with_its_line():

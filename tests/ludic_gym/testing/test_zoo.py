@@ -81,8 +81,8 @@ def broken(cls, registry, rule):
         (Raises, "aec", "any text is an action of any agent in turn", "raises MemoryError"),
         (RaisesLater, "aec", "any text is an action of any agent in turn", "UnicodeEncodeError"),
         (SharedState, "aec", "the seed alone decides the match", "the match of seed 0"),
-        (CannotBeCopied, "aec", "a copy of a match goes on like the original", "cannot pickle"),
-        (ForgetsWhenCopied, "aec", "a copy of a match goes on like the original", "a deep copy"),
+        (CannotBeCopied, "aec", "a copy of a match continues like the original", "cannot pickle"),
+        (ForgetsWhenCopied, "aec", "a copy of a match continues like the original", "a deep copy"),
         (JointRaises, "parallel", "any text is a joint action", "raises UnicodeEncodeError"),
     ],
 )
@@ -102,6 +102,7 @@ def test_an_id_that_pettingzoo_does_not_know_has_no_such_rules():
 
 
 def test_without_pytest_the_remedy_is_told(monkeypatch):
-    monkeypatch.setitem(sys.modules, "pytest", None)
+    monkeypatch.delattr(pettingzoo, "test", raising=False)
+    monkeypatch.setitem(sys.modules, "pettingzoo.test", None)
     with pytest.raises(ConfigError, match="pip install pytest"):
         list(pettingzoo_rules("ludic/Nim-v0"))

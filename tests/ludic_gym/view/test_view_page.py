@@ -186,13 +186,15 @@ def test_two_benchmarks_are_shown_side_by_side(bench_folder, other_folder):
 
 @pytest.mark.parametrize("count", [0, 3])
 def test_one_or_two_runs_are_shown(count, tmp_path):
-    with pytest.raises(ConfigError, match=f"one run is shown, or two side by side; got {count}"):
+    with pytest.raises(
+        ConfigError, match=f"name one run, or two to show side by side; got {count}"
+    ):
         view_of([tmp_path] * count)
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path, capsys):
     assert main(["view", str(tmp_path)]) == 2
-    assert "no run to look at; name a folder of `ludic train`" in capsys.readouterr().err
+    assert "no run; name a folder of `ludic train`" in capsys.readouterr().err
 
 
 def test_the_file_lies_in_the_run_unless_another_is_named(bench_folder, tmp_path, capsys):

@@ -102,7 +102,7 @@ def test_without_success_there_is_nothing_to_go_by():
     env = Curriculum(gym.make("mute/Mute-v0"), [{}])
     del gym.registry["mute/Mute-v0"]
     env.reset()
-    with pytest.raises(EnvError, match=r'does not tell info\["success"\]'):
+    with pytest.raises(EnvError, match=r'has no info\["success"\]'):
         env.step("")
 
 

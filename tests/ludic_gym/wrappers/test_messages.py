@@ -67,7 +67,7 @@ def test_a_dialog_that_becomes_too_long_is_cut_off():
 
 
 def test_only_text_can_become_messages():
-    with pytest.raises(ConfigError, match="does not show text but Discrete"):
+    with pytest.raises(ConfigError, match="has observations in Discrete"):
         ChatMessages(gym.make("FrozenLake-v1"))
 
 

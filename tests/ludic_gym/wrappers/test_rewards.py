@@ -48,5 +48,5 @@ def test_a_misspelt_name_is_noticed():
 
 
 def test_a_reward_without_components_cannot_be_weighed():
-    with pytest.raises(EnvError, match=r"gave the reward 1.5 without its components"):
+    with pytest.raises(EnvError, match=r"returned the reward 1.5 without components"):
         last_turn(WeighRewards(Parts(), {}, default=1), "mute")

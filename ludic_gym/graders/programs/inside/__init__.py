@@ -1,4 +1,4 @@
-"""What runs inside the sandboxes; only its text goes there, and imports only the standard library.
+"""Runners inside the sandboxes. Only their text goes there; they import the standard library only.
 
-Nothing here knows an expected output.
+No expected result ever enters a sandbox.
 """

@@ -1,4 +1,4 @@
-"""Runs a whole program once per case, each in a process of its own: stdin in, stdout out."""
+"""Runner of a whole program, once per case, in a new process each: stdin in, stdout out."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from ludic_gym.graders.programs.inside.channel import Channel, flush, text_of
 
-# What a case may write; more cannot be right, and is not looked at.
+# Output of a case; more than this is not read, since it cannot be right.
 MOST_BYTES = 2**22
 
 
@@ -72,17 +72,17 @@ def waited(child: int, case_s: float) -> int | None:
 
 
 def too_long(number: int, frame: FrameType | None) -> NoReturn:
-    """What the alarm does."""
+    """Handle the alarm."""
     raise TooLong
 
 
 def run(code: CodeType) -> NoReturn:
-    """Be the program: leave with its exit code."""
+    """Become the program, and exit with its code."""
     os.setpgid(0, 0)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     os.dup2(os.open("stdin", os.O_RDONLY), 0)
     os.dup2(os.open("stdout", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), 1)
-    # The pipes to the outside are the runner's.
+    # The program must not reach the runner's pipes.
     os.closerange(3, 256)
     os._exit(exit_code(code))
 

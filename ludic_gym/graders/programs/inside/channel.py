@@ -1,6 +1,6 @@
-"""A line of JSON in, a line of JSON out, on descriptors that the program's own text cannot mix up.
+"""Channel to the grader: a line of JSON in, a line of JSON out, apart from the program's output.
 
-What is printed goes to stderr, what is read from stdin is empty.
+The program's stdout goes to stderr, and its stdin is empty.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 
 class Channel:
-    """The pipes that the sandbox began with, taken away from stdin and stdout."""
+    """The sandbox's own pipes, moved away from stdin and stdout."""
 
     def __init__(self) -> None:
         self._requests = open(os.dup(0), "rb")  # noqa: SIM115 (open as long as the process)
@@ -23,40 +23,40 @@ class Channel:
         os.dup2(2, 1)
 
     def receive(self) -> Any:  # noqa: ANN401 (JSON)
-        """The next request. Leaves when there is none any more."""
+        """The next request; end the process if there is none any more."""
         line = self._requests.readline()
         if not line:
             leave()
         return json.loads(line)
 
     def send(self, reply: object) -> None:
-        """Write a reply, after what was printed so far."""
+        """Write a reply, after the output so far."""
         flush()
         self._replies.write(json.dumps(reply).encode() + b"\n")
         self._replies.flush()
 
 
 def leave() -> None:
-    """End this process with what was printed; no exit handler of a program runs."""
+    """End this process after its output; no exit handler of a program runs."""
     flush()
     os._exit(0)
 
 
 def flush() -> None:
-    """Write out what was printed, where a program has left something to write it with."""
+    """Flush the output, unless the program has broken sys.stdout or sys.stderr."""
     with suppress(Exception):
         sys.stdout.flush()
         sys.stderr.flush()
 
 
 def text_of(error: BaseException) -> str:
-    """The error in a line, whatever its class does when it is shown."""
+    """The error in a line, even if its class breaks `str`."""
     return f"{type(error).__name__}: {message_of(error)}"
 
 
 def message_of(error: BaseException) -> str:
-    """What the error says, whatever its class does when it is asked."""
+    """The error's message, even if its class breaks `str`."""
     try:
         return str(error)[:500]
     except Exception:
-        return "an error that cannot be shown"
+        return "an error without a message"

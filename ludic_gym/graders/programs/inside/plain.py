@@ -1,7 +1,7 @@
 """Plain data as JSON that keeps the types JSON lacks: `{"tuple": [...]}`, `{"set": [...]}` ...
 
-A program's results leave its sandbox only in this form: no class of its own comes along, and with
-it no comparison of its own.
+A program's results leave its sandbox only in this form, without its classes and so without
+comparisons of its own.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
-# What JSON holds by itself, or an object with one key, which is the name of a type.
+# A JSON value, or an object with one key, which is the name of a type.
 Tree = Any
 Trees = Callable[[Iterable[object]], list[Tree]]
 DEEPEST = 100
@@ -20,7 +20,7 @@ LARGEST_INT = 2**63
 
 
 class NotPlain(TypeError):
-    """A value holds what is not plain data; the text says what."""
+    """A value is not plain data; the message names the part that is not."""
 
 
 def encoded(value: object) -> Tree:
@@ -40,7 +40,7 @@ class _Encoder:
             raise NotPlain(f"a value of more than {MOST_PARTS} parts, or {DEEPEST} levels")
         if value is None or value is True or value is False:
             return value
-        # Subclasses are taken for what they are built on: a namedtuple equals a tuple.
+        # Subclasses count as their base types: a namedtuple equals a tuple.
         for kind, encode in _ENCODERS:
             if isinstance(value, kind):
                 return encode(value, partial(self._trees, depth + 1))
@@ -51,7 +51,7 @@ class _Encoder:
 
 
 def decoded(tree: Tree) -> Any:  # noqa: ANN401 (it may be any plain value)
-    """The value of a tree. Raises NotPlain, and what Python does for unhashable members."""
+    """The value of a tree. Raises NotPlain, and TypeError for unhashable members."""
     if isinstance(tree, list):
         return [decoded(part) for part in tree]
     if not isinstance(tree, dict):

@@ -1,4 +1,4 @@
-"""Answers one SQL query on a database in memory that the query can only read."""
+"""Runner of one SQL query on a database in memory, which the query can only read."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def main() -> None:
 
 
 def permission(action: int, *what: str | None) -> int:
-    """Whether a query may do that: it reads, and nothing else."""
+    """Allow a query to read, and nothing else."""
     return sqlite3.SQLITE_OK if action in _ALLOWED else sqlite3.SQLITE_DENY
 
 
@@ -48,7 +48,8 @@ def answer(database: sqlite3.Connection, query: str) -> list[object]:
         return ["unfit", str(error)]
     except sqlite3.OperationalError as error:
         return ["syntax" if "syntax error" in str(error) else "raised", text_of(error)]
-    except Exception as error:
+    # ValueError: a query with a null character or a lone surrogate.
+    except (sqlite3.Error, sqlite3.Warning, ValueError, MemoryError) as error:
         return ["raised", text_of(error)]
 
 

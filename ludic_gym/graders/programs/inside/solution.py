@@ -1,4 +1,4 @@
-"""Serves the function that a program defines: arguments in, results out, as plain data."""
+"""Runner of a program's function: arguments in, results out, as plain data."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from ludic_gym.graders.programs.inside.plain import NotPlain, decoded, encoded
 
 
 def main() -> None:
-    """Load the program of the first request, then answer calls of its function."""
+    """Load the program of the first request, then call its function once per further request."""
     channel = Channel()
     channel.send(["started"])
     opening = channel.receive()
-    # Where only the truth of a result is asked for, it may be an object of any kind.
-    shown = bool if opening.pop("truth") else same
+    # Where only the truth of a result matters, the result may be an object of any kind.
+    convert = bool if opening.pop("truth") else same
     status, found = loaded(**opening)
     channel.send([status, found if status != "ready" else ""])
     while status == "ready":
-        channel.send(answer(found, shown, *channel.receive()))
+        channel.send(answer(found, convert, *channel.receive()))
 
 
 def same(result: Any) -> Any:  # noqa: ANN401
@@ -29,18 +29,18 @@ def same(result: Any) -> Any:  # noqa: ANN401
 
 
 def loaded(prelude: str, code: str, name: str) -> tuple[str, Any]:
-    """The word ready and the function, or "syntax", "error" or "missing" and what is wrong."""
+    """The state "ready" and the function, or "syntax", "error" or "missing" and a message."""
     try:
         compiled = compile(code, "solution.py", "exec", dont_inherit=True)
     except (SyntaxError, ValueError, MemoryError, RecursionError, OverflowError) as error:
         return "syntax", text_of(error)
-    # Data classes and the like look their module up.
+    # Data classes look their module up in sys.modules.
     module = ModuleType("solution")
     sys.modules["solution"] = module
     space = vars(module)
     try:
         exec(compile(prelude, "prelude.py", "exec", dont_inherit=True), space)
-        # The prelude may hold a stub of it, which is no solution.
+        # A stub of the function in the prelude is no solution.
         space.pop(name, None)
         exec(compiled, space)
     except BaseException as error:
@@ -49,12 +49,12 @@ def loaded(prelude: str, code: str, name: str) -> tuple[str, Any]:
     return ("ready", function) if callable(function) else ("missing", f"no function {name}")
 
 
-def answer(function: Any, shown: Any, positional: Any, named: Any) -> list[Any]:  # noqa: ANN401
+def answer(function: Any, convert: Any, positional: Any, named: Any) -> list[Any]:  # noqa: ANN401
     """["value", result, the arguments after the call], ["raised", type, text], ["unfit", text]."""
     try:
         arguments = decoded(positional)
         result = function(*arguments, **decoded(named))
-        return ["value", encoded(shown(result)), [changed(argument) for argument in arguments]]
+        return ["value", encoded(convert(result)), [changed(argument) for argument in arguments]]
     except NotPlain as error:
         return ["unfit", str(error)]
     except BaseException as error:
@@ -62,7 +62,7 @@ def answer(function: Any, shown: Any, positional: Any, named: Any) -> list[Any]:
 
 
 def changed(argument: object) -> Any:  # noqa: ANN401 (a tree)
-    """The argument as it is now, if it is of a kind that a function can change, else None."""
+    """The argument after the call, if it is of a type that a function can change, else None."""
     return encoded(argument) if isinstance(argument, list | dict | set) else None
 
 

@@ -1,4 +1,4 @@
-"""Runs a test program whose `candidate` is a stand-in: its calls go out, their results come in."""
+"""Runner of test programs, whose `candidate` sends calls out and receives their results."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ludic_gym.graders.programs.inside.plain import NotPlain, decoded, encoded
 
 
 class Broken(BaseException):
-    """The test cannot be run like this; no test may catch that."""
+    """The test cannot be run. No test can catch this by `except Exception`."""
 
 
 def main() -> None:
@@ -35,20 +35,20 @@ def main() -> None:
 
 
 def outcome(test: Any, space: dict[str, Any], calls: list[str]) -> list[str]:  # noqa: ANN401
-    """["passed"], ["failed", why], or ["broken", why] where no function is to blame."""
+    """["passed"], ["failed", why], or ["broken", why] for a fault of the test itself."""
     calls.clear()
     try:
         exec(test, space)
     except AssertionError as error:
         return ["failed", text_of(error)]
     except BaseException as error:
-        # A module that is missing, for instance.
+        # An error before the first call is the test's own, such as a missing module.
         return ["failed" if calls else "broken", text_of(error)]
     return ["passed"]
 
 
 def stand_in(channel: Channel, calls: list[str], in_place: bool) -> Any:  # noqa: ANN401
-    """A function whose calls are noted, and answered from outside."""
+    """A function that sends its calls out and returns the results from outside."""
 
     def candidate(*positional: object, **named: object) -> object:
         try:
@@ -69,7 +69,7 @@ def stand_in(channel: Channel, calls: list[str], in_place: bool) -> Any:  # noqa
 
 
 def replace(argument: Any, now: Any) -> None:  # noqa: ANN401 (any plain value)
-    """Change the argument as the function did; only lists, dicts and sets can be."""
+    """Apply the function's change to a list, dict or set."""
     if isinstance(argument, list):
         argument[:] = now
     elif isinstance(argument, dict | set):
@@ -78,7 +78,7 @@ def replace(argument: Any, now: Any) -> None:  # noqa: ANN401 (any plain value)
 
 
 def raised(name: str, text: str) -> Exception:
-    """The exception that the function raised, if Python itself has such a one."""
+    """The exception that the function raised, if it is one of Python's own."""
     kind = getattr(builtins, name, None)
     if isinstance(kind, type) and issubclass(kind, Exception):
         try:

@@ -1,0 +1,78 @@
+"""Each command loads what it needs and no more: modules in a fresh process."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+# Runs each command in a fork of a process that has only imported the package, and prints a line
+# with the names of the modules that are loaded when it ends.
+PROBE = """
+import contextlib, io, json, os, sys
+import ludic_gym
+for words in json.loads(sys.argv[1]):
+    if os.fork():
+        os.wait()
+        continue
+    from ludic_gym.commands.main import main
+    with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()):
+        words and main(words)
+    print(json.dumps([words, sorted(sys.modules)]), flush=True)
+    os._exit(0)
+"""
+HEAVY = {"torch", "transformers", "datasets", "aiohttp", "matplotlib", "pyarrow", "textarena"}
+HEAVY |= {"reasoning_gym", "mcp", "bm25s", "math_verify", "sympy", "pydantic_monty", "pytest"}
+OURS = {f"ludic_gym.{name}" for name in ("clients", "data", "graders", "sandbox", "tools")}
+PROGRAMS = {f"ludic_gym.{name}" for name in ("clients", "graders.programs", "sandbox", "tools")}
+SUMS = ["bench", "ludic/Arithmetic-v0", "--policy", "random", "--episodes", "2"]
+COMMANDS = [
+    (["--help"], HEAVY | OURS | {"tyro", "rich", "asyncio"}),
+    (["list", "--help"], HEAVY | OURS | {"rich", "ludic_gym.bench", "ludic_gym.envs"}),
+    (["play", "--help"], HEAVY | OURS | {"rich", "ludic_gym.envs"}),
+    (["bench", "--help"], HEAVY | OURS | {"rich"}),
+    (["compare", "--help"], HEAVY | OURS | {"rich", "ludic_gym.envs"}),
+    (["view", "--help"], HEAVY | OURS | {"rich", "ludic_gym.envs"}),
+    (["tournament", "--help"], HEAVY | OURS | {"rich", "ludic_gym.envs"}),
+    (["check", "--help"], HEAVY | OURS | {"rich"}),
+    (["sandbox", "--help"], HEAVY | OURS - {"ludic_gym.sandbox"} | {"rich", "ludic_gym.envs"}),
+    (SUMS, HEAVY | PROGRAMS),
+]
+
+
+@pytest.fixture(scope="module")
+def loaded():
+    """The modules that each command loads, and [] for no command at all, by its words."""
+    commands = [[], *(words for words, _ in COMMANDS)]
+    done = subprocess.run(
+        [sys.executable, "-c", PROBE, json.dumps(commands)], capture_output=True, text=True
+    )
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [words for words, _ in lines] == commands, done.stderr
+    return {tuple(words): modules for words, modules in lines}
+
+
+def of(modules, prefixes):
+    """Those modules that have one of the names, or lie below it."""
+    return {name for name in modules for prefix in prefixes if f"{name}.".startswith(f"{prefix}.")}
+
+
+@pytest.mark.parametrize(
+    ("words", "forbidden"), COMMANDS, ids=[" ".join(words) for words, _ in COMMANDS]
+)
+def test_a_command_loads_nothing_that_it_does_not_need(words, forbidden, loaded):
+    assert of(loaded[tuple(words)], forbidden) == set()
+
+
+def test_importing_the_package_loads_no_module_of_it(loaded):
+    modules = loaded[()]
+    assert of(modules, HEAVY | {"rich", "tyro", "asyncio"}) == set()
+    # The probe itself imports the commands.
+    assert {m.split(".")[1] for m in of(modules, {"ludic_gym"}) - {"ludic_gym"}} == {
+        *("commands", "errors", "plugins")
+    }
+
+
+def test_a_submodule_counts_as_its_package():
+    assert of({"a.b.c", "ab", "a"}, {"a"}) == {"a", "a.b.c"}
+    assert of({"a.b.c", "a.bc"}, {"a.b"}) == {"a.b.c"}
