@@ -2,8 +2,8 @@
 
     python examples/own_env.py [--updates 20]
 
-The task is to answer with an even digit. Nobody shows the model how: out of some 300 tokens it
-finds the five that are rewarded.
+The task is to answer with an even digit. There are no demonstrations: out of some 300 tokens, the
+model finds the five that are rewarded.
 """
 
 from __future__ import annotations
@@ -16,9 +16,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from ludic_gym.envs.core.base import Info, TextEnv, Turn, ending
-from ludic_gym.policies.chat import ChatPolicy
-from ludic_gym.types import Env, Sampling, Task
+import ludic_gym as lg
 from ludic_train.algorithms.presets import make_grpo
 from ludic_train.inference.client import EmbeddedChatClient
 from ludic_train.metrics import Metrics
@@ -29,25 +27,27 @@ from ludic_train.sources.rollouts import RolloutBatchSource
 from ludic_train.trainer.trainer import Trainer, TrainerConfig
 
 
-class EvenDigitEnv(TextEnv):
+class EvenDigitEnv(lg.TextEnv):
     """One question, one answer: reward 1 for an even digit, else 0."""
 
-    def _start(self, options: Mapping[str, Any]) -> tuple[str, Info]:
-        return "An even digit, please.", {"system_prompt": ""}
+    def start(self, options: Mapping[str, Any]) -> tuple[str, str]:
+        """Ask for an even digit."""
+        return "An even digit, please.", ""
 
-    def _advance(self, action: str) -> Turn:
+    def turn(self, action: str) -> lg.Turn:
+        """Reward an even digit."""
         correct = action.strip() in set("02468")
-        return "", float(correct), True, False, ending(success=correct, correct=float(correct))
+        return lg.end(success=correct, reward=float(correct))
 
 
 gym.register("example/EvenDigit-v0", EvenDigitEnv)
 
 
-def tasks() -> Iterator[Task]:
+def tasks() -> Iterator[lg.Task]:
     """The same question for ever, each time with new sampling seeds."""
     for i in count():
-        sampling = Sampling(max_tokens=1, seed=i)
-        yield Task(env_id="example/EvenDigit-v0", seed=i, sampling=sampling)
+        sampling = lg.Sampling(max_tokens=1, seed=i)
+        yield lg.Task(env_id="example/EvenDigit-v0", seed=i, sampling=sampling)
 
 
 async def train(updates: int) -> float:
@@ -56,8 +56,8 @@ async def train(updates: int) -> float:
     model = make_tiny_model(tokenizer)
     client = EmbeddedChatClient(model, tokenizer)
 
-    def make_policy(env: Env) -> ChatPolicy:
-        return ChatPolicy(client)
+    def make_policy(env: lg.Env) -> lg.ChatPolicy:
+        return lg.ChatPolicy(client)
 
     algo = make_grpo()
     source = RolloutBatchSource(tasks(), make_policy, algo, groups_per_batch=16, group_size=16)

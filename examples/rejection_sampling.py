@@ -18,7 +18,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from ludic_gym.envs.core.base import Info, TextEnv, Turn, ending
+from ludic_gym.envs.core.base import TextEnv, Turn, end
 from ludic_gym.policies.chat import ChatPolicy
 from ludic_gym.records import read_rollouts, recorded
 from ludic_gym.rollout.episodes import run_episodes
@@ -40,14 +40,16 @@ BATCH = 8
 class HigherDigitEnv(TextEnv):
     """One question, one answer: reward 1 for a digit above the one in the question, else 0."""
 
-    def _start(self, options: Mapping[str, Any]) -> tuple[str, Info]:
+    def start(self, options: Mapping[str, Any]) -> tuple[str, str]:
+        """Draw a limit and ask for a digit above it."""
         self._limit = int(self.np_random.integers(0, 4))
-        return f"A digit above {self._limit}, please.", {"system_prompt": ""}
+        return f"A digit above {self._limit}, please.", ""
 
-    def _advance(self, action: str) -> Turn:
+    def turn(self, action: str) -> Turn:
+        """Reward a digit above the limit."""
         digit = action.strip()
         correct = digit in set("0123456789") and int(digit) > self._limit
-        return "", float(correct), True, False, ending(success=correct, correct=float(correct))
+        return end(success=correct, reward=float(correct))
 
 
 gym.register(ENV_ID, HigherDigitEnv)

@@ -16,7 +16,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from ludic_gym.envs.core.base import Info, TextEnv, Turn, ending, pick
+from ludic_gym.envs.core.base import TextEnv, Turn, end, pick
 from ludic_gym.policies.chat import ChatPolicy
 from ludic_gym.types import Env, Rollout, Sampling, Task
 from ludic_train.algorithms.presets import make_grpo
@@ -42,14 +42,16 @@ class EchoEnv(TextEnv):
         super().__init__(render_mode)
         self._length = length
 
-    def _start(self, options: Mapping[str, Any]) -> tuple[str, Info]:
+    def start(self, options: Mapping[str, Any]) -> tuple[str, str]:
+        """Draw letters."""
         self._letters = "".join(pick(self.np_random, LETTERS) for _ in range(self._length))
-        return " ".join(self._letters), {"system_prompt": ""}
+        return " ".join(self._letters), ""
 
-    def _advance(self, action: str) -> Turn:
+    def turn(self, action: str) -> Turn:
+        """Reward the share of letters in the right place."""
         said = action.split()
         right = sum(a == b for a, b in zip(said, self._letters, strict=False)) / self._length
-        return "", right, True, False, ending(success=right == 1.0, letters=right)
+        return end(success=right == 1.0, letters=right)
 
 
 gym.register(ENV_ID, EchoEnv)

@@ -17,7 +17,7 @@ from typing import Any
 import gymnasium as gym
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ludic_gym.envs.core.base import Info, TextEnv, Turn, ending
+from ludic_gym.envs.core.base import TextEnv, Turn, end
 from ludic_gym.types import Sampling, Task
 from ludic_train.models.load import save_model
 from ludic_train.models.tiny import make_tiny_model
@@ -29,12 +29,14 @@ QUESTION = "An even digit, please."
 class EvenDigitEnv(TextEnv):
     """One question, one answer: reward 1 for an even digit, else 0."""
 
-    def _start(self, options: Mapping[str, Any]) -> tuple[str, Info]:
-        return QUESTION, {"system_prompt": ""}
+    def start(self, options: Mapping[str, Any]) -> tuple[str, str]:
+        """Ask for an even digit."""
+        return QUESTION, ""
 
-    def _advance(self, action: str) -> Turn:
+    def turn(self, action: str) -> Turn:
+        """Reward an even digit."""
         correct = action.strip() in set("02468")
-        return "", float(correct), True, False, ending(success=correct, correct=float(correct))
+        return end(success=correct, reward=float(correct))
 
 
 gym.register("example/EvenDigitPipeline-v0", EvenDigitEnv)

@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ludic_gym.bench.policies import open_policy
-from ludic_gym.bench.ratings import Game, Rating, bradley_terry
+from ludic_gym.bench.ratings import PlayedGame, Rating, bradley_terry
 from ludic_gym.bench.tournament import Pairings, game_of, round_robin
 from ludic_gym.commands.arguments import env_name, keyword_arguments, option, parse, screen
 from ludic_gym.errors import ConfigError
@@ -136,7 +136,7 @@ async def kept(episodes: AsyncIterator[Episode], out: Path | None, total: int) -
     return ended
 
 
-def ratings_table(ratings: tuple[Rating, ...], games: list[Game]) -> Table:
+def ratings_table(ratings: tuple[Rating, ...], games: list[PlayedGame]) -> Table:
     """One line per player, the strongest first, and what it got from each other."""
     table = Table(title=Text("ratings"), title_justify="left", box=None, padding=(0, 1, 0, 0))
     names = [rating.player for rating in ratings]
@@ -156,7 +156,7 @@ def ratings_table(ratings: tuple[Rating, ...], games: list[Game]) -> Table:
     return table
 
 
-def points_from(games: list[Game], player: str, other: str) -> str:
+def points_from(games: list[PlayedGame], player: str, other: str) -> str:
     """The points that one player took from the other; "" from itself."""
     if player == other:
         return ""

@@ -17,6 +17,7 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
+from gymnasium.vector.utils import CloudpickleWrapper
 
 from ludic_gym.errors import ContractError
 from ludic_gym.testing.playing import (
@@ -42,23 +43,27 @@ ACTIONS = ("5", "A1", "é\n😀 \ud800")
 
 def _same_in_other_processes(make: Make) -> None:
     """With other hashes of strings, too: these decide in which order sets are walked through."""
-    spec = _spec(make).to_json()
-    here = transcripts(spec)
+    make_one = partial(gym.make, _spec(make))
+    here = transcripts(make_one)
+    # Cloudpickle also carries a class that a notebook or a script has defined.
+    pickled = pickle.dumps(CloudpickleWrapper(make_one))
     children = [_child(hash_seed) for hash_seed in HASH_SEEDS]
-    answers = [(*child.communicate(spec), child.returncode) for child in children]
+    answers = [(*child.communicate(pickled), child.returncode) for child in children]
     for hash_seed, (output, errors, code) in zip(HASH_SEEDS, answers, strict=True):
         if code:
-            raise ContractError(f"another process cannot play it: {errors.strip()[-500:]}")
-        for number, (one, other) in enumerate(zip(here, output.split("\f"), strict=True)):
+            found = errors.decode(errors="replace").strip()[-500:]
+            raise ContractError(f"another process cannot play it: {found}")
+        there = output.decode("ascii").split("\f")
+        for number, (one, other) in enumerate(zip(here, there, strict=True)):
             what = f"episode {number} in this process, and in one with PYTHONHASHSEED={hash_seed},"
             insist_same(what, one, other)
 
 
-def transcripts(spec_json: str) -> list[str]:
+def transcripts(make: Make) -> list[str]:
     """Some episodes of an environment as text, all that is seen of them."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        env = gym.make(EnvSpec.from_json(spec_json))
+        env = make()
     return [
         ascii((env.reset(seed=seed), list(turns(env, seed, player(seed)))))
         for player in (legal_or_sampled, oracle_or_sampled)
@@ -67,11 +72,11 @@ def transcripts(spec_json: str) -> list[str]:
 
 
 def play_in_child() -> None:
-    """Print the episodes of the environment whose spec is on standard input."""
-    print("\f".join(transcripts(sys.stdin.read())), end="")
+    """Print the episodes of the environment that the pickle on standard input makes."""
+    print("\f".join(transcripts(pickle.load(sys.stdin.buffer))), end="")
 
 
-def _child(hash_seed: str) -> subprocess.Popen[str]:
+def _child(hash_seed: str) -> subprocess.Popen[bytes]:
     path = os.pathsep.join([*filter(None, sys.path), os.getcwd()])
     return subprocess.Popen(
         [sys.executable, "-c", CHILD],
@@ -79,7 +84,6 @@ def _child(hash_seed: str) -> subprocess.Popen[str]:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        text=True,
     )
 
 
