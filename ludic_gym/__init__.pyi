@@ -4,6 +4,7 @@ from .adapters.skyrl_environment import SkyRLGame as SkyRLGame
 from .adapters.trl_environment import trl_environment as trl_environment
 from .bench.comparison import Comparison as Comparison
 from .bench.comparison import compare as compare
+from .bench.evaluation import evaluate as evaluate
 from .bench.policies import open_policy as open_policy
 from .bench.ratings import PlayedGame as PlayedGame
 from .bench.ratings import Rating as Rating
@@ -123,6 +124,7 @@ from .policies.reference import OraclePolicy as OraclePolicy
 from .policies.reference import RandomPolicy as RandomPolicy
 from .policies.reference import ReplayPolicy as ReplayPolicy
 from .policies.reference import ScriptedPolicy as ScriptedPolicy
+from .policies.served import openai as openai
 from .policies.tool_use import NativeTools as NativeTools
 from .policies.tool_use import ReAct as ReAct
 from .policies.tool_use import TextTools as TextTools

@@ -46,6 +46,8 @@ class ReasoningGymEnv(TextEnv):
     "answer" and "truth". A puzzle is made when it is first asked for and kept: some take a second.
     """
 
+    single_turn = True
+
     def __init__(
         self,
         dataset: str,

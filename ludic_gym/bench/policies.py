@@ -4,35 +4,17 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
 from ludic_gym.clients.openai import OpenAIChatClient
-from ludic_gym.clients.transport import Usage
 from ludic_gym.errors import ConfigError
 from ludic_gym.plugins import find_plugins, imported, load_plugin
-from ludic_gym.policies.chat import ChatPolicy
 from ludic_gym.policies.reference import OraclePolicy, RandomPolicy
-from ludic_gym.types import Env, MakePolicy, Policy
+from ludic_gym.policies.served import ServedPolicy
+from ludic_gym.types import MakePolicy
 
 REFERENCE_POLICIES: dict[str, MakePolicy] = {"oracle": OraclePolicy, "random": RandomPolicy}
-
-
-@dataclass(frozen=True, slots=True)
-class ServedPolicy:
-    """Builds policies that ask a server, and knows what they have asked for so far."""
-
-    client: OpenAIChatClient
-
-    def __call__(self, env: Env) -> Policy:
-        """A policy for one episode."""
-        return ChatPolicy(self.client)
-
-    @property
-    def usage(self) -> Usage:
-        """Requests and tokens so far, as the server counts them."""
-        return self.client.usage
 
 
 @asynccontextmanager

@@ -15,7 +15,7 @@ import tyro
 
 from ludic_gym.bench.folder import open_folder, read_request, write_results
 from ludic_gym.bench.plans import EnvPlan, env_plan, named_envs, rescoring_plans
-from ludic_gym.bench.policies import ServedPolicy, open_policy
+from ludic_gym.bench.policies import open_policy
 from ludic_gym.bench.records import ludic_version
 from ludic_gym.bench.report import (
     bench_progress,
@@ -39,6 +39,7 @@ from ludic_gym.commands.arguments import (
 )
 from ludic_gym.errors import ConfigError
 from ludic_gym.policies.reference import RandomPolicy
+from ludic_gym.policies.served import ServedPolicy
 from ludic_gym.types import MakePolicy, Sampling
 
 EXAMPLES = """\

@@ -59,8 +59,16 @@ def call_sampling(sampling: Sampling, index: int) -> Sampling:
 
 
 def run_blocking(coroutine: Coroutine[Any, Any, T]) -> T:
-    """The coroutine's result, waited for; it runs on a thread that is kept for such calls."""
-    return asyncio.run_coroutine_threadsafe(coroutine, _background_loop()).result()
+    """Run the coroutine on a thread that is kept for such calls, and wait for its result.
+
+    Works inside a running event loop too, which it blocks. Ctrl-C cancels the coroutine.
+    """
+    future = asyncio.run_coroutine_threadsafe(coroutine, _background_loop())
+    try:
+        return future.result()
+    except BaseException:
+        future.cancel()
+        raise
 
 
 @cache

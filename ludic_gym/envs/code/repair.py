@@ -54,6 +54,7 @@ class CodeRepairEnv(CodeEnv):
         "to replace it and run the visible tests, with run to run them, or with submit to hand it "
         "in. Hidden tests decide."
     )
+    single_turn = False
     question: BrokenProgram
 
     def __init__(

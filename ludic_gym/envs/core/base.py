@@ -41,6 +41,7 @@ class TextEnv(gym.Env[str, str], ABC):
 
     num_rows: number of tasks, played by `reset(options={"row": i})`; None if tasks are generated
         from the seed.
+    single_turn: True if an episode is one question and one answer.
     known_options: options of `reset`; any other one is rejected, because it may be misspelt.
     """
 
@@ -49,6 +50,7 @@ class TextEnv(gym.Env[str, str], ABC):
     observation_space = TEXT
     action_space = TEXT
     num_rows: int | None = None
+    single_turn: ClassVar[bool] = False
     known_options: ClassVar[frozenset[str]] = frozenset({"row"})
 
     def __init__(self, render_mode: str | None = None) -> None:

@@ -40,6 +40,7 @@ class QuestionEnv(TextEnv):
     verdict: the answer and its grade, for `picture`; "" until the answer.
     """
 
+    single_turn = True
     prompt: str
     grade: ClassVar[Grader]
     question: Question

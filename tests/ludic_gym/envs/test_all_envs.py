@@ -50,3 +50,8 @@ def test_an_unseeded_environment_does_not_repeat_itself(env_id):
     first.reset()
     second.reset()
     assert first.np_random.random() != second.np_random.random()
+
+
+@pytest.mark.parametrize("entry", CATALOG, ids=IDS)
+def test_an_environment_of_one_turn_says_so(entry):
+    assert gym.make(entry.id).unwrapped.single_turn == ("single-turn" in entry.tags)
