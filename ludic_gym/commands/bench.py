@@ -78,8 +78,8 @@ class BenchArgs:
     """Episodes in flight."""
     timeout_s: Annotated[float | None, option("SECONDS")] = None
     """Seconds after which an episode counts as failed; by default never."""
-    max_turns: int = 1000
-    """Turns after which an episode is cut short; most envs have a limit of their own."""
+    max_turns: Annotated[int | None, option("N")] = None
+    """Turns after which an episode is truncated; by default 1 in single-turn envs, else 1000."""
     temperature: float = 1.0
     """Sampling temperature of a model; 0 is greedy."""
     top_p: float = 1.0
