@@ -20,9 +20,9 @@ __all__ = [
 
 
 def register_envs() -> None:
-    """Make every id of the catalogue known; ids that are known already are left as they are."""
+    """Register all ids of the catalogue and the adapters; leave registered ids as they are."""
     for entry in CATALOG:
-        # TextEnv keeps the order of calls itself, which is cheaper than a wrapper.
+        # TextEnv checks the order of calls itself, which is cheaper than a wrapper.
         if entry.id not in gym.registry:
             kwargs = dict(entry.kwargs)
             gym.register(entry.id, entry.gym, kwargs=kwargs, order_enforce=False)

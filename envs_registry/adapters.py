@@ -1,4 +1,4 @@
-"""The environments of other packages, as data: ids and the places of their adapters."""
+"""The environments of other packages, as data: ids and the entry points of their adapters."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ _TEXTARENA_AEC = "ludic_gym.adapters.textarena_env:TextArenaAECEnv"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdapterEntry:
-    """An environment of another package, which is imported only when it is made.
+    """An environment of another package, which is imported only when the environment is made.
 
-    id: its name in the registries it is in.
-    gym, aec: "module:attribute" of what makes it for Gymnasium and PettingZoo; "" where there is
-        no such view.
-    kwargs: what it is made with.
-    package: what must be installed, and `extra` the extra of Ludic that installs it.
+    id: name in all registries.
+    gym, aec: entry points "module:attribute" for Gymnasium and PettingZoo; "" if there is no such
+        view.
+    kwargs: arguments of the adapter.
+    package: required package.
+    extra: extra of Ludic that installs the package.
     """
 
     id: str
@@ -36,7 +37,7 @@ class AdapterEntry:
 
 
 def adapter_entries() -> Iterator[AdapterEntry]:
-    """All of them, by package and name."""
+    """All entries, by package and name."""
     for name in REASONING_GYM:
         yield AdapterEntry(
             id=f"ludic/rg-{name}-v0",

@@ -39,10 +39,11 @@ class TextEnv(gym.Env[str, str], ABC):
     | `legal_actions` | `allowed_actions()` |
     | `oracle_action` | `best_action()` |
 
-    num_rows: number of tasks, played by `reset(options={"row": i})`; None if tasks are generated
-        from the seed.
-    single_turn: True if an episode is one question and one answer.
-    known_options: options of `reset`; any other one is rejected, because it may be misspelt.
+    Attributes:
+        num_rows: number of tasks, played by `reset(options={"row": i})`; None if tasks are
+            generated from the seed.
+        single_turn: True if an episode is one question and one answer.
+        known_options: options of `reset`; any other one is rejected, because it may be misspelt.
     """
 
     # Gymnasium declares these without ClassVar, and mypy wants the same here.

@@ -44,8 +44,9 @@ class CodeEnv(DatasetEnv):
     If the sandbox fails in all attempts, the episode is truncated with the outcome "error", and
     info["error"] has the reason.
 
-    languages: names of fenced blocks that hold the program; the oracle uses the first.
-    limits: CPU time, wall time and memory of one submission, all tests together.
+    Attributes:
+        languages: names of fenced blocks that hold the program; the oracle uses the first.
+        limits: CPU time, wall time and memory of one submission, all tests together.
 
     Args:
         problems: all rows, parsed.

@@ -18,20 +18,23 @@ S = TypeVar("S", bound=Hashable)
 class Game(Generic[S]):
     """The rules of a two-player game, for the players 0 and 1.
 
-    name: title, from which PettingZoo's name is made.
-    initial: a first state, drawn from the generator.
-    mover: the player to move.
-    legal_actions: legal actions of the mover; () in a state in which any text is legal.
-    play: the state after a legal action.
-    returns: each player's return, from -1 to 1; None before the end.
-    observation: the state as a player sees it.
-    system_prompt: the rules and the reply format for a player.
-    best_actions: actions of perfect play, the one that wins most often against random replies
-        first. Raises NoOracle if they are not known.
-    read: the action in a text, legal or not; by default the text without surrounding white space.
-    verdict: a player's outcome and success at the end; by default "win", "draw" or "loss" by the
-        return, and a win is a success.
-    made_by: function that makes this game, for copies and pickles; None for a constant of a module.
+    Attributes:
+        name: title, from which PettingZoo's name is made.
+        initial: a first state, drawn from the generator.
+        mover: the player to move.
+        legal_actions: legal actions of the mover; () in a state in which any text is legal.
+        play: the state after a legal action.
+        returns: each player's return, from -1 to 1; None before the end.
+        observation: the state as a player sees it.
+        system_prompt: the rules and the reply format for a player.
+        best_actions: actions of perfect play, the one that wins most often against random replies
+            first. Raises NoOracle if they are not known.
+        read: the action in a text, legal or not; by default the text without surrounding white
+            space.
+        verdict: a player's outcome and success at the end; by default "win", "draw" or "loss" by
+            the return, and a win is a success.
+        made_by: function that makes this game, for copies and pickles; None for a constant of a
+            module.
     """
 
     name: str
@@ -70,8 +73,9 @@ class Game(Generic[S]):
 class Solution(Generic[S]):
     """Perfect play of a game.
 
-    value: return of player 0 from a state if both players play perfectly.
-    best_actions: see `Game`.
+    Attributes:
+        value: return of player 0 from a state if both players play perfectly.
+        best_actions: see `Game`.
     """
 
     value: Callable[[S], float]

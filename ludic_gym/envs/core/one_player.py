@@ -31,9 +31,13 @@ class OnePlayerEnv(TextEnv, Generic[S]):
       (component "outcome"), and the `bonuses` of a subclass.
     - Info at the end: "outcome" ("win", "draw", "loss" or "illegal"). A win is a success.
 
-    game: rules of the game.
-    opponents: strategies by name, one of which is drawn for each episode.
-    state: state of the game. seat: the agent's seat, 0 or 1. opponent: the strategy drawn.
+    Attributes:
+        game: rules of the game.
+        opponents: names of opponents, each with its strategies; one of these is drawn for each
+            episode.
+        state: state of the game.
+        seat: the agent's seat, 0 or 1.
+        opponent: the strategy of the present episode.
 
     Args:
         opponent: "random", "perfect" (one of its best actions, uniformly at random), or "mixed"

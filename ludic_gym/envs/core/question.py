@@ -33,11 +33,12 @@ class QuestionEnv(TextEnv):
     - Info at the end: "answer" (extracted from the action, "" if none was found), "rule" (the
       extraction rule that matched) and "truth".
 
-    prompt: system prompt with the reply format.
-    grade: function of an action and the truth that returns the grade.
-    question: the question of the present episode.
-    about: facts of the task, copied into the first and the last info.
-    verdict: the answer and its grade, for `picture`; "" until the answer.
+    Attributes:
+        prompt: system prompt with the reply format.
+        grade: function of an action and the truth that returns the grade.
+        question: the question of the present episode.
+        about: facts of the task, copied into the first and the last info.
+        verdict: the answer and its grade, for `picture`; "" until the answer.
     """
 
     single_turn = True

@@ -19,9 +19,10 @@ PLAYERS = ("player_0", "player_1")
 class GameOver(NamedTuple):
     """Result of a game for seat 0 and seat 1.
 
-    rewards: all that the game pays.
-    outcomes: names of the result, such as "win" or "illegal".
-    successes: True for a seat that solved its task.
+    Attributes:
+        rewards: all that the game pays.
+        outcomes: names of the result, such as "win" or "illegal".
+        successes: True for a seat that solved its task.
     """
 
     rewards: tuple[float, float]
@@ -35,6 +36,9 @@ class TwoAgentAECEnv(AECEnv[str, str, str | None], ABC):
     A subclass writes `deal`, `move`, `view` and `system_prompt`. Only the end of a game pays. An
     agent's info has "system_prompt" until its first action, and at the end "success", "outcome"
     and the reward as the component `component`.
+
+    Attributes:
+        component: name of the reward's component.
 
     Args:
         name: name of the environment, `metadata["name"]`.

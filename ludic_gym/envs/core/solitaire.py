@@ -26,8 +26,9 @@ class SolitaireEnv(TextEnv):
     - Reward: 1 for a win (component "win"), else 0.
     - Info: "illegal" in every step; "outcome" ("win" or "loss") in the last one.
 
-    turns: number of turns of an episode.
-    turns_left: turns that are left; decreases before each `move`.
+    Attributes:
+        turns: number of turns of an episode.
+        turns_left: turns that are left; decreases before each `move`.
     """
 
     def __init__(self, turns: int, render_mode: str | None = None) -> None:

@@ -1,4 +1,4 @@
-"""What holds for every environment of the catalogue, beyond the contract of one environment."""
+"""Properties of all environments of the catalogue, beyond the contract of one environment."""
 
 import random
 
@@ -12,7 +12,7 @@ IDS = [entry.id for entry in CATALOG]
 
 
 def success_rate(env, policy, episodes=100):
-    """How often the policy succeeds; random play is the same every time."""
+    """Success rate of the policy; random play is the same every time."""
     rng = random.Random(0)
     successes = 0
     env.action_space.seed(0)

@@ -33,7 +33,7 @@ def data_set(request, project):
 
 
 def rewards(path, change):
-    """What each problem's own solution earns after the change."""
+    """Rewards of each problem's own solution after the change."""
 
     def played(row):
         env = PythonFunctionsEnv(path, cpu_s=20.0)

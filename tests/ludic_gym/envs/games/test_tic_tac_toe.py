@@ -23,7 +23,7 @@ ID = "ludic/TicTacToe-v0"
 
 
 def outcomes(act, seeds, **kwargs):
-    """How often each outcome happens when `act(env)` plays."""
+    """Number of episodes with each outcome, if `act(env)` plays."""
     env = gym.make(ID, **kwargs)
     counts = Counter()
     for seed in seeds:
