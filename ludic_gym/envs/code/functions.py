@@ -53,4 +53,4 @@ class PythonFunctionsEnv(CodeEnv):
         **options: Any,  # noqa: ANN401 (CodeEnv checks them)
     ) -> None:
         rows = load_rows(data, function_problem, sample=SAMPLE, real=REAL, split=split)
-        super().__init__(rows.items, rows.origin, render_mode=render_mode, **options)
+        super().__init__(rows, render_mode=render_mode, **options)

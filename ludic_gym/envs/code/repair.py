@@ -67,7 +67,7 @@ class CodeRepairEnv(CodeEnv):
         **options: Any,  # noqa: ANN401 (CodeEnv checks them)
     ) -> None:
         rows = load_rows(data, broken_program, sample=SAMPLE, split=split)
-        super().__init__(rows.items, rows.origin, render_mode=render_mode, **options)
+        super().__init__(rows, render_mode=render_mode, **options)
         self._turns = checked_range("turns", turns, 1, 10_000)
         self._turns_left = self._turns
         self._program = ""

@@ -53,7 +53,7 @@ class SQLEnv(CodeEnv):
         **options: Any,  # noqa: ANN401 (CodeEnv checks them)
     ) -> None:
         rows = load_rows(data, question, sample=SAMPLE, split=split)
-        super().__init__(rows.items, rows.origin, render_mode=render_mode, **options)
+        super().__init__(rows, render_mode=render_mode, **options)
 
 
 def question(row: Row) -> Problem:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ludic_gym.data.load import load_rows
+from ludic_gym.data.load import Rows, load_rows
 from ludic_gym.envs.code.rows import stdin_problem
 from ludic_gym.envs.core.code import CodeEnv, Problem
 from ludic_gym.errors import DataError
@@ -65,7 +65,7 @@ class StdinStdoutEnv(CodeEnv):
         problems = tuple(with_case_options(p, comparator, case_s) for p in found.items if p)
         if not problems:
             raise DataError(f"{found.origin}: no row has cases of input and output")
-        super().__init__(problems, found.origin, render_mode=render_mode, **options)
+        super().__init__(Rows(problems, found.origin), render_mode=render_mode, **options)
 
 
 def with_case_options(problem: Problem, comparator: str, case_s: float) -> Problem:

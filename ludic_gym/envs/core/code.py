@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
-from ludic_gym.data.load import Origin
+from ludic_gym.data.load import Rows
 from ludic_gym.envs.core.base import Info, TextEnv, Turn, end
 from ludic_gym.envs.core.question import DatasetEnv, Question
 from ludic_gym.errors import ConfigError, DataError, NoOracle, SandboxError
@@ -27,10 +27,13 @@ class Problem(Question):
     tests: ProgramTests
 
 
+P = TypeVar("P", bound=Problem)
+
+
 class CodeEnv(DatasetEnv):
     """A problem whose answer is a program, run in a sandbox and tested from outside it.
 
-    A subclass sets `prompt` and passes the problems to `__init__`.
+    A subclass sets `prompt` and passes its rows to `__init__`.
 
     - Observation: the problem; "" after the answer.
     - Action: a reply with the program in a fenced block, or the program alone.
@@ -49,8 +52,7 @@ class CodeEnv(DatasetEnv):
         limits: CPU time, wall time and memory of one submission, all tests together.
 
     Args:
-        problems: all rows, parsed.
-        origin: name, split and hash of the rows.
+        rows: the problems and their origin, as `load_rows` returns them.
         sandbox: "auto", the name of a sandbox, or a Sandbox.
         allow_unsafe: run programs without protection if no sandbox works.
         partial_credit: reward the share of tests that pass instead of 0 or 1.
@@ -67,8 +69,7 @@ class CodeEnv(DatasetEnv):
 
     def __init__(
         self,
-        problems: Sequence[Problem],
-        origin: Origin,
+        rows: Rows[P],
         *,
         sandbox: str | Sandbox = "auto",
         allow_unsafe: bool = False,
@@ -78,7 +79,7 @@ class CodeEnv(DatasetEnv):
         memory_mb: int = 512,
         render_mode: str | None = None,
     ) -> None:
-        super().__init__(problems, origin, render_mode)
+        super().__init__(rows, render_mode)
         if penalty < 0:
             raise ConfigError(f"penalty is 0 or more, got {penalty!r}; it is taken from the reward")
         self.limits = Limits(

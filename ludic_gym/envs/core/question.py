@@ -6,9 +6,9 @@ import copy
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
-from ludic_gym.data.load import Origin
+from ludic_gym.data.load import Rows
 from ludic_gym.envs.core.base import Info, TextEnv, Turn, end, pick
 from ludic_gym.graders.extract import Grade
 
@@ -21,6 +21,9 @@ class Question:
 
     text: str
     truth: str
+
+
+Q = TypeVar("Q", bound=Question)
 
 
 class QuestionEnv(TextEnv):
@@ -93,20 +96,17 @@ class DatasetEnv(QuestionEnv):
     name and hash of the rows, such as "openai/gsm8k:main@0123456789abcdef".
 
     Args:
-        questions: all rows, parsed.
-        origin: name, split and hash of the rows.
+        rows: the questions and their origin, as `load_rows` returns them.
         render_mode: "ansi", "html" or None.
     """
 
-    def __init__(
-        self, questions: Sequence[Question], origin: Origin, render_mode: str | None = None
-    ) -> None:
+    def __init__(self, rows: Rows[Q], render_mode: str | None = None) -> None:
         super().__init__(render_mode)
-        self.origin = origin
-        self._questions = questions
-        self._rows = range(len(questions))
-        self.num_rows = len(questions)
-        self.about = {"row": 0, "split": origin.split, "data": str(origin)}
+        self.origin = rows.origin
+        self._questions: Sequence[Question] = rows.items
+        self._rows = range(len(rows))
+        self.num_rows = len(rows)
+        self.about = {"row": 0, "split": rows.origin.split, "data": str(rows.origin)}
 
     def __str__(self) -> str:
         where = self.origin.split if self.origin.split == "sample" else str(self.origin)

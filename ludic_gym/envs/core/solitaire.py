@@ -18,8 +18,8 @@ Outcome = Literal["", "win", "loss", "illegal"]
 class SolitaireEnv(TextEnv):
     """A one-player game that is won within a number of turns.
 
-    A subclass writes `prompt`, `deal`, `move` and `view`, and for random and oracle policies
-    `allowed_actions` and `best_action`.
+    A subclass sets `prompt` and writes `deal`, `move` and `view`, and for random and oracle
+    policies `allowed_actions` and `best_action`.
 
     - Observation: the whole position, so that a policy needs the last one only.
     - Action: one of `legal_actions()`; an illegal one uses up a turn and changes nothing else.
@@ -27,19 +27,17 @@ class SolitaireEnv(TextEnv):
     - Info: "illegal" in every step; "outcome" ("win" or "loss") in the last one.
 
     Attributes:
+        prompt: system prompt with the rules and the reply format.
         turns: number of turns of an episode.
         turns_left: turns that are left; decreases before each `move`.
     """
+
+    prompt: str
 
     def __init__(self, turns: int, render_mode: str | None = None) -> None:
         super().__init__(render_mode)
         self.turns = checked_range("turns", turns, 1, 10_000)
         self.turns_left = self.turns
-
-    @property
-    @abstractmethod
-    def prompt(self) -> str:
-        """System prompt: the rules and the reply format."""
 
     @abstractmethod
     def deal(self, rng: np.random.Generator) -> None:

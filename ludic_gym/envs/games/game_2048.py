@@ -52,11 +52,7 @@ class Game2048Env(SolitaireEnv):
         # A move adds 2.2 to the sum of the tiles on average, so legal play ends before that.
         super().__init__(4 * target, render_mode)
         self._target = target
-
-    @property
-    def prompt(self) -> str:
-        """The rules and the reply format."""
-        return (
+        self.prompt = (
             "Slide the tiles of the board; equal tiles that meet merge into their sum, and a 2 or "
             f"a 4 appears on a free cell (0). Make a tile of {self._target}. Reply with just up, "
             "down, left or right; the move must change the board."

@@ -39,11 +39,7 @@ class GuessTheNumberEnv(SolitaireEnv):
     def __init__(self, high: int = 100, turns: int = 0, render_mode: str | None = None) -> None:
         self._high = checked_range("high", high, 2, LARGEST)
         super().__init__(turns or high.bit_length(), render_mode)
-
-    @property
-    def prompt(self) -> str:
-        """The rules and the reply format."""
-        return (
+        self.prompt = (
             f"Guess a number from 1 to {self._high}. Each guess is answered by whether the number "
             f"is higher or lower. Guesses: {self.turns}. Reply with just the number."
         )

@@ -45,11 +45,7 @@ class HangmanEnv(SolitaireEnv):
 
     def __init__(self, lives: int = 6, render_mode: str | None = None) -> None:
         super().__init__(lives, render_mode)
-
-    @property
-    def prompt(self) -> str:
-        """The rules and the reply format."""
-        return (
+        self.prompt = (
             "Find the hidden English word. Guess one letter at a time; a letter that is not in "
             f"the word costs one of {self.turns} lives. Reply with just the letter."
         )

@@ -53,11 +53,7 @@ class MastermindEnv(SolitaireEnv):
                 f"letters={letters} to the power of length={length} is above {MOST_CODES} codes; "
                 "make one of them smaller"
             )
-
-    @property
-    def prompt(self) -> str:
-        """The rules and the reply format."""
-        return (
+        self.prompt = (
             f"Find the hidden code of {self._length} letters from {self._letters[0]} to "
             f"{self._letters[-1]}; letters may repeat. Each guess is answered by how many letters "
             "are in the right place and how many others are in the code elsewhere. "

@@ -43,11 +43,7 @@ class MazeEnv(SolitaireEnv):
     def __init__(self, size: int = 4, turns: int = 0, render_mode: str | None = None) -> None:
         self._size = checked_range("size", size, 2, 30)
         super().__init__(turns or TURNS_PER_CELL * size**2, render_mode)
-
-    @property
-    def prompt(self) -> str:
-        """The rules and the reply format."""
-        return (
+        self.prompt = (
             "Walk from @ to G; # is a wall. "
             f"Steps: {self.turns}. Reply with just up, down, left or right."
         )

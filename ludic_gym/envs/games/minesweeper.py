@@ -45,6 +45,12 @@ class MinesweeperEnv(SolitaireEnv):
     ```
     """
 
+    prompt = (
+        "Open every cell without a mine. An open cell shows how many of its up to eight "
+        "neighbours hold mines; # is closed. Opening a mine loses. Reply with just the column "
+        "letter and the row number of a closed cell, such as A1."
+    )
+
     def __init__(self, size: int = 6, mines: int = 5, render_mode: str | None = None) -> None:
         super().__init__(checked_range("size", size, 3, 16) ** 2, render_mode)
         self._size, self._count = size, mines
@@ -53,15 +59,6 @@ class MinesweeperEnv(SolitaireEnv):
                 f"mines is from 1 to {size * size // MOST_CELLS_PER_MINE} for size={size}, "
                 f"got {mines!r}"
             )
-
-    @property
-    def prompt(self) -> str:
-        """The rules and the reply format."""
-        return (
-            "Open every cell without a mine. An open cell shows how many of its up to eight "
-            "neighbours hold mines; # is closed. Opening a mine loses. Reply with just the column "
-            "letter and the row number of a closed cell, such as A1."
-        )
 
     def deal(self, rng: np.random.Generator) -> None:
         """Draw boards until one can be won by logic alone."""

@@ -56,11 +56,7 @@ class SokobanEnv(SolitaireEnv):
         super().__init__(turns, render_mode)
         self._size = checked_range("size", size, 5, 10)
         self._count = checked_range("boxes", boxes, 1, 4)
-
-    @property
-    def prompt(self) -> str:
-        """The rules and the reply format."""
-        return (
+        self.prompt = (
             "Push every box ($) onto a goal (.). You are @ (+ on a goal), * is a box on a goal, # "
             f"a wall. Steps: {self.turns}. Reply with just up, down, left or right."
         )

@@ -45,11 +45,7 @@ class TwentyQuestionsEnv(SolitaireEnv):
 
     def __init__(self, questions: int = 20, render_mode: str | None = None) -> None:
         super().__init__(questions, render_mode)
-
-    @property
-    def prompt(self) -> str:
-        """The rules and the reply format."""
-        return (
+        self.prompt = (
             "I think of an everyday thing: an animal, a plant, something to eat, something made by "
             f"people, or a part of nature. Find out which. You have {self.turns} turns: in each "
             "one ask me a short question that yes or no answers, or write 'guess: ' and the name "

@@ -43,11 +43,7 @@ class WordleEnv(SolitaireEnv):
 
     def __init__(self, turns: int = 6, render_mode: str | None = None) -> None:
         super().__init__(turns, render_mode)
-
-    @property
-    def prompt(self) -> str:
-        """The rules and the reply format."""
-        return (
+        self.prompt = (
             "Find the hidden English word of five letters. Each guess is answered by a mark per "
             "letter: G if it is in the right place, Y if it is in the word elsewhere, - if it is "
             f"not in the word. Guesses: {self.turns}. Reply with just a word of five letters."

@@ -48,11 +48,7 @@ class TowerOfHanoiEnv(SolitaireEnv):
         self._disks = checked_range("disks", disks, 1, 10)
         super().__init__(turns or 2 * (2**disks - 1), render_mode)
         self._random = checked_choice("start", start, STARTS) == "random"
-
-    @property
-    def prompt(self) -> str:
-        """The rules and the reply format."""
-        return (
+        self.prompt = (
             "Carry all disks to peg C. Move the top disk (the last number) of one peg to another, "
             f"never onto a smaller number. Moves: {self.turns}. Reply with just the two pegs, "
             "from and to, such as AB."

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from operator import add, floordiv, mod, mul, sub
 from typing import Any, Literal
 
 import numpy as np
@@ -77,7 +78,7 @@ class ArithmeticEnv(QuestionEnv):
                 operation = pick(rng, self._operations)
                 operand = self._operand(rng, operation, total)
             clauses.append(CLAUSES[operation].format(operand))
-            total = applied(total, operation, operand)
+            total = OPERATIONS[operation](total, operand)
         story = ", ".join(clauses[:-1])
         text = f"{pick(rng, NAMES)} {story} and {clauses[-1]}. How many?"
         return Question(text, str(total))
@@ -103,11 +104,14 @@ def between(rng: np.random.Generator, low: int, high: int) -> int:
     return low + int(rng.random() * (high - low + 1))
 
 
-def applied(total: int, operation: str, operand: int) -> int:
-    """The total after the operation."""
-    if operation == "*":
-        return total * operand
-    return total + operand if operation == "+" else total - operand
+# Operations by their symbols in Python.
+OPERATIONS: Mapping[str, Callable[[int, int], int]] = {
+    "+": add,
+    "-": sub,
+    "*": mul,
+    "//": floordiv,
+    "%": mod,
+}
 
 
 def is_held_out(a: int, b: int) -> bool:

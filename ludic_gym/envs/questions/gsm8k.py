@@ -41,8 +41,9 @@ class GSM8KEnv(DatasetEnv):
     def __init__(
         self, data: str | None = None, split: str | None = None, render_mode: str | None = None
     ) -> None:
-        rows = load_rows(data, question, sample=SAMPLE, real=REAL, split=split)
-        super().__init__(rows.items, rows.origin, render_mode)
+        super().__init__(
+            load_rows(data, question, sample=SAMPLE, real=REAL, split=split), render_mode
+        )
 
 
 def question(row: Row) -> Question:

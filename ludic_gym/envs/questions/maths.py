@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from ludic_gym.data.load import Origin, load_rows
+from ludic_gym.data.load import Rows, load_rows
 from ludic_gym.data.row import Row, renamed, text_field
 from ludic_gym.envs.core.question import DatasetEnv, Question
 from ludic_gym.errors import ConfigError, DataError
@@ -67,21 +67,21 @@ class MATHEnv(DatasetEnv):
     ) -> None:
         # Raised here, because no action may raise later.
         require_math_verify()
-        problems, origin = problems_of(data, split)
-        chosen = [p for p in problems if level in (0, p.level) and subject in ("", p.subject)]
+        rows = problems_of(data, split)
+        chosen = tuple(p for p in rows if level in (0, p.level) and subject in ("", p.subject))
         if not chosen:
-            subjects = ", ".join(sorted({p.subject for p in problems}))
+            subjects = ", ".join(sorted({p.subject for p in rows}))
             raise ConfigError(
                 f"no problem has level={level!r} and subject={subject!r}; subjects: {subjects}"
             )
-        super().__init__(chosen, origin, render_mode)
+        super().__init__(Rows(chosen, rows.origin), render_mode)
 
     def best_action(self) -> str:
         """The truth in a box."""
         return f"\\boxed{{{super().best_action()}}}"
 
 
-def problems_of(data: str | None, split: str | None) -> tuple[tuple[Problem, ...], Origin]:
+def problems_of(data: str | None, split: str | None) -> Rows[Problem]:
     """The problems and their origin.
 
     The hub's set of 12,500 problems contains MATH-500, which is for tests: "train" omits these.
@@ -89,9 +89,9 @@ def problems_of(data: str | None, split: str | None) -> tuple[tuple[Problem, ...
     real = ALL if split == "train" else TEST
     rows = load_rows(data, problem, sample=SAMPLE, real=real, split=split)
     if data is not None or split != "train":
-        return rows.items, rows.origin
+        return rows
     test = {p.text for p in load_rows(None, problem, sample=SAMPLE, real=TEST, split="test")}
-    return tuple(p for p in rows if p.text not in test), rows.origin
+    return Rows(tuple(p for p in rows if p.text not in test), rows.origin)
 
 
 def problem(row: Row) -> Problem:

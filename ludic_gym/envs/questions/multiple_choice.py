@@ -69,7 +69,7 @@ class MultipleChoiceEnv(DatasetEnv):
         render_mode: str | None = None,
     ) -> None:
         rows = load_rows(data, choices, sample=SAMPLE, real=REAL, config=config, split=split)
-        super().__init__(rows.items, rows.origin, render_mode)
+        super().__init__(rows, render_mode)
 
     def ask(self, options: Mapping[str, Any]) -> Question:
         """The question of the row, with its options shuffled."""

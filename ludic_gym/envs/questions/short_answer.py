@@ -55,7 +55,7 @@ class ShortAnswerEnv(DatasetEnv):
     ) -> None:
         self._match = checked_choice("match", match, tuple(GRADERS))
         rows = load_rows(data, question, sample=SAMPLE, real=REAL, split=split)
-        super().__init__(rows.items, rows.origin, render_mode)
+        super().__init__(rows, render_mode)
 
     def grade_action(self, action: str) -> Grade:
         """The grade by the chosen match."""

@@ -10,12 +10,11 @@ import numpy as np
 from ludic_gym.envs.core.base import pick
 from ludic_gym.envs.core.question import Question, QuestionEnv
 from ludic_gym.envs.core.solitaire import checked_range
-from ludic_gym.envs.questions.arithmetic import between
+from ludic_gym.envs.questions.arithmetic import OPERATIONS, between
 from ludic_gym.graders.numeric import grade_number
 from ludic_gym.tools.interpreters import calculator_tool
 from ludic_gym.tools.tool import Tool
 
-OPERATORS = ("+", "-", "*", "//", "%")
 # Keeps a chain of products within the digits that the grader accepts.
 MOST_OPERATIONS = 12
 
@@ -70,16 +69,7 @@ def expression(rng: np.random.Generator, operations: int, digits: int) -> tuple[
     value = between(rng, low, high)
     text = str(value)
     for step in range(operations):
-        operator, operand = pick(rng, OPERATORS), between(rng, low, high)
+        operator, operand = pick(rng, tuple(OPERATIONS)), between(rng, low, high)
         inner = f"({text})" if step else text
-        text, value = f"{inner} {operator} {operand}", applied(value, operator, operand)
+        text, value = f"{inner} {operator} {operand}", OPERATIONS[operator](value, operand)
     return text, value
-
-
-def applied(value: int, operator: str, operand: int) -> int:
-    """The value of `value operator operand`."""
-    if operator in ("//", "%"):
-        return divmod(value, operand)[operator == "%"]
-    if operator == "*":
-        return value * operand
-    return value + operand if operator == "+" else value - operand

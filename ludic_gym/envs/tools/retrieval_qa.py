@@ -55,8 +55,7 @@ class RetrievalQAEnv(DatasetEnv):
         split: str | None = None,
         render_mode: str | None = None,
     ) -> None:
-        rows = load_rows(data, question, sample=QUESTIONS, split=split)
-        super().__init__(rows.items, rows.origin, render_mode)
+        super().__init__(load_rows(data, question, sample=QUESTIONS, split=split), render_mode)
         self._documents = documents
 
     def documents(self) -> tuple[Document, ...]:
