@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from contextlib import nullcontext
 from typing import Any
 
@@ -13,6 +13,7 @@ from ludic_gym.bench.tally import Tally
 from ludic_gym.bench.tasks import bench_tasks
 from ludic_gym.errors import ConfigError
 from ludic_gym.policies.base import PlainCall, run_blocking
+from ludic_gym.policies.served import ServedPolicy
 from ludic_gym.types import MakePolicy, Sampling
 
 
@@ -59,4 +60,13 @@ def evaluate(
     bar = bench_progress(env_id, tally, total=len(tasks)) if progress else nullcontext()
     with bar as show:
         playing = run_bench(tasks, policy, concurrency=concurrency, on_episode=show, tally=tally)
-        return run_blocking(playing)
+        return run_blocking(_closing(policy, playing))
+
+
+async def _closing(policy: MakePolicy, playing: Coroutine[Any, Any, BenchResult]) -> BenchResult:
+    """The result; afterwards, no connection to a server stays open."""
+    try:
+        return await playing
+    finally:
+        if isinstance(policy, ServedPolicy):
+            await policy.aclose()

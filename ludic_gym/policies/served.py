@@ -39,6 +39,10 @@ class ServedPolicy:
         """Requests and tokens so far, as the server counts them."""
         return self.client.usage
 
+    async def aclose(self) -> None:
+        """Close all connections; the next request opens new ones."""
+        await self.client.aclose()
+
 
 def openai(
     base_url: str | Sequence[str],
