@@ -20,7 +20,7 @@ __all__ = [
 
 
 def register_envs() -> None:
-    """Register every id of the catalogue; registered ids are left as they are."""
+    """Register all ids of the catalogue and the adapters; leave registered ids as they are."""
     for entry in CATALOG:
         # TextEnv checks the order of calls itself, which is cheaper than a wrapper.
         if entry.id not in gym.registry:

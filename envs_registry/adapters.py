@@ -1,4 +1,4 @@
-"""Environments of other packages as data: ids and entry points of their adapters."""
+"""The environments of other packages, as data: ids and the entry points of their adapters."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ _TEXTARENA_AEC = "ludic_gym.adapters.textarena_env:TextArenaAECEnv"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdapterEntry:
-    """An environment of another package, which is imported only when it is made.
+    """An environment of another package, which is imported only when the environment is made.
 
-    id: its name in all registries.
-    gym, aec: "module:attribute" of its class for Gymnasium and PettingZoo; "" if there is no such
+    id: name in all registries.
+    gym, aec: entry points "module:attribute" for Gymnasium and PettingZoo; "" if there is no such
         view.
-    kwargs: its arguments.
-    package: the package that it requires, and `extra` the extra of Ludic that installs it.
+    kwargs: arguments of the adapter.
+    package: required package.
+    extra: extra of Ludic that installs the package.
     """
 
     id: str

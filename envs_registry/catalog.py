@@ -1,4 +1,4 @@
-"""The catalogue of all environments as data: ids and entry points, without imports."""
+"""The catalogue of environments, as data: ids and entry points, nothing imported."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from types import MappingProxyType
 class EnvEntry:
     """One environment.
 
-    id: its name in all registries.
-    gym, aec, parallel: "module:attribute" of its class or function for Gymnasium, and for
-        PettingZoo's two registries; "" if there is no such view.
+    id: name in all registries.
+    title, description: name and summary for people.
+    gym, aec, parallel: entry points "module:attribute" for Gymnasium and for PettingZoo's two
+        registries; "" if there is no such view.
     kwargs: default arguments of the Gymnasium view.
-    bench_kwargs: further arguments in a suite: the real split of a data set, so that no score of a
-        suite is from the bundled sample.
-    suites: the suites that contain it; the page lists it under the first.
-    tags: keywords.
-    random_success, oracle_success: success rates, with these kwargs, of random legal actions
-        (random texts where any is legal) and of the environment's own oracle.
+    bench_kwargs: further arguments in a suite: the real split of a dataset, so that no score of a
+        suite comes from the bundled sample.
+    suites: benchmarks that contain it; the page lists it under the first.
+    tags: search terms.
+    random_success, oracle_success: success rates with these kwargs of random legal actions
+        (random texts if any text is legal), and of the environment's oracle.
     """
 
     id: str
@@ -81,7 +82,7 @@ CATALOG: tuple[EnvEntry, ...] = (
     EnvEntry(
         id="ludic/Mastermind-v0",
         title="Mastermind",
-        description="A hidden code, found from how many letters of each guess are right.",
+        description="A hidden code, found from the number of right letters in each guess.",
         gym="ludic_gym.envs.games.mastermind:MastermindEnv",
         suites=("games",),
         tags=("game", "one-player", "multi-turn", "procedural", "deduction"),
@@ -125,7 +126,7 @@ CATALOG: tuple[EnvEntry, ...] = (
     EnvEntry(
         id="ludic/Maze-v0",
         title="Maze",
-        description="A walk to the goal on a map.",
+        description="A path through a maze to its goal, on a map.",
         gym="ludic_gym.envs.games.maze:MazeEnv",
         suites=("games",),
         tags=("game", "one-player", "multi-turn", "procedural", "planning"),
@@ -134,7 +135,7 @@ CATALOG: tuple[EnvEntry, ...] = (
     EnvEntry(
         id="ludic/Sokoban-v0",
         title="Sokoban",
-        description="Boxes to be pushed onto goals, in levels that can be solved.",
+        description="Boxes to push onto goals, in levels that can be solved.",
         gym="ludic_gym.envs.games.sokoban:SokobanEnv",
         suites=("games",),
         tags=("game", "one-player", "multi-turn", "procedural", "planning"),
@@ -160,7 +161,7 @@ CATALOG: tuple[EnvEntry, ...] = (
     EnvEntry(
         id="ludic/KnightsAndKnaves-v0",
         title="Knights and Knaves",
-        description="Who tells the truth and who lies, by what they say of each other.",
+        description="Speakers who always lie or never do, found from their statements.",
         gym="ludic_gym.envs.puzzles.knights_and_knaves:KnightsAndKnavesEnv",
         suites=("puzzles",),
         tags=("puzzle", "logic", "single-turn", "procedural"),
@@ -168,7 +169,7 @@ CATALOG: tuple[EnvEntry, ...] = (
     EnvEntry(
         id="ludic/Sudoku-v0",
         title="Sudoku",
-        description="A grid to be filled in the only possible way.",
+        description="A grid to fill that has exactly one solution.",
         gym="ludic_gym.envs.puzzles.sudoku:SudokuEnv",
         suites=("puzzles",),
         tags=("puzzle", "logic", "single-turn", "procedural"),
@@ -187,7 +188,7 @@ CATALOG: tuple[EnvEntry, ...] = (
     EnvEntry(
         id="ludic/Nim-v0",
         title="Nim",
-        description="Stones taken from piles; who takes the last one wins.",
+        description="Stones taken from piles; the last stone wins.",
         gym="ludic_gym.envs.games.nim:NimEnv",
         aec="ludic_gym.envs.games.nim:NimAECEnv",
         parallel="ludic_gym.envs.games.nim:parallel_env",
@@ -199,7 +200,7 @@ CATALOG: tuple[EnvEntry, ...] = (
     EnvEntry(
         id="ludic/KuhnPoker-v0",
         title="Kuhn Poker",
-        description="The smallest game of bluffing, with cards that only their owners see.",
+        description="The smallest poker game with bluffing: three cards and one bet.",
         gym="ludic_gym.envs.games.kuhn_poker:KuhnPokerEnv",
         aec="ludic_gym.envs.games.kuhn_poker:KuhnPokerAECEnv",
         parallel="ludic_gym.envs.games.kuhn_poker:parallel_env",
@@ -211,7 +212,7 @@ CATALOG: tuple[EnvEntry, ...] = (
     EnvEntry(
         id="ludic/RockPaperScissors-v0",
         title="Rock, Paper, Scissors",
-        description="Nine rounds, both at once, against opponents that can be seen through.",
+        description="Nine rounds of simultaneous moves, against opponents with simple strategies.",
         gym="ludic_gym.envs.games.rock_paper_scissors:RockPaperScissorsEnv",
         aec="ludic_gym.envs.games.rock_paper_scissors:RockPaperScissorsAECEnv",
         parallel="ludic_gym.envs.games.rock_paper_scissors:parallel_env",
@@ -222,7 +223,7 @@ CATALOG: tuple[EnvEntry, ...] = (
     EnvEntry(
         id="ludic/IteratedPrisonersDilemma-v0",
         title="Iterated Prisoner's Dilemma",
-        description="Ten rounds, both at once: cooperate or defect.",
+        description="Ten rounds of simultaneous moves: cooperate or defect.",
         gym="ludic_gym.envs.games.prisoners_dilemma:PrisonersDilemmaEnv",
         aec="ludic_gym.envs.games.prisoners_dilemma:PrisonersDilemmaAECEnv",
         parallel="ludic_gym.envs.games.prisoners_dilemma:parallel_env",
@@ -242,7 +243,7 @@ CATALOG: tuple[EnvEntry, ...] = (
     EnvEntry(
         id="ludic/MultipleChoice-v0",
         title="Multiple choice",
-        description="Questions with options that are shuffled by the seed.",
+        description="Questions with options that the seed shuffles.",
         gym="ludic_gym.envs.questions.multiple_choice:MultipleChoiceEnv",
         bench_kwargs=REAL_TEST,
         suites=("questions",),
@@ -251,7 +252,7 @@ CATALOG: tuple[EnvEntry, ...] = (
     EnvEntry(
         id="ludic/ShortAnswer-v0",
         title="Short answer",
-        description="Questions that a few words answer.",
+        description="Questions with answers of a few words.",
         gym="ludic_gym.envs.questions.short_answer:ShortAnswerEnv",
         bench_kwargs=REAL_TEST,
         suites=("questions",),
@@ -260,7 +261,7 @@ CATALOG: tuple[EnvEntry, ...] = (
     EnvEntry(
         id="ludic/InstructionFollowing-v0",
         title="Instruction following",
-        description="A text that keeps instructions which a program can verify.",
+        description="A text to write under constraints that a program can verify.",
         gym="ludic_gym.envs.questions.instruction_following:InstructionFollowingEnv",
         suites=("questions",),
         tags=("writing", "single-turn", "procedural"),
@@ -268,7 +269,7 @@ CATALOG: tuple[EnvEntry, ...] = (
     EnvEntry(
         id="ludic/Negotiation-v0",
         title="Negotiation",
-        description="Items shared out by words and proposals, worth something else to each side.",
+        description="Items to divide by messages and proposals, with other values for each side.",
         gym="ludic_gym.envs.games.negotiation:NegotiationEnv",
         aec="ludic_gym.envs.games.negotiation:NegotiationAECEnv",
         parallel="ludic_gym.envs.games.negotiation:parallel_env",
@@ -278,7 +279,7 @@ CATALOG: tuple[EnvEntry, ...] = (
     EnvEntry(
         id="ludic/TwentyQuestions-v0",
         title="Twenty Questions",
-        description="An everyday thing, found by questions that yes or no answers.",
+        description="A hidden everyday thing, found by yes-or-no questions.",
         gym="ludic_gym.envs.games.twenty_questions:TwentyQuestionsEnv",
         suites=("games",),
         tags=("game", "one-player", "multi-turn", "procedural", "search", "language"),
@@ -286,7 +287,7 @@ CATALOG: tuple[EnvEntry, ...] = (
     EnvEntry(
         id="ludic/PythonFunctions-v0",
         title="Python functions",
-        description="A function to write, tested in a sandbox by calls that are hidden.",
+        description="A function to write, tested in a sandbox by hidden calls.",
         gym="ludic_gym.envs.code.functions:PythonFunctionsEnv",
         bench_kwargs=REAL_TEST,
         suites=("code",),
@@ -294,7 +295,7 @@ CATALOG: tuple[EnvEntry, ...] = (
     ),
     EnvEntry(
         id="ludic/StdinStdout-v0",
-        title="Programs that read and write",
+        title="Programs with input and output",
         description="A whole program to write, run on hidden inputs in a sandbox.",
         gym="ludic_gym.envs.code.stdin_stdout:StdinStdoutEnv",
         bench_kwargs=REAL_TEST,
@@ -312,7 +313,7 @@ CATALOG: tuple[EnvEntry, ...] = (
     EnvEntry(
         id="ludic/SQL-v0",
         title="SQL",
-        description="Questions about a database, answered by a query.",
+        description="Questions about databases, answered by queries.",
         gym="ludic_gym.envs.code.sql:SQLEnv",
         suites=("code",),
         tags=("code", "single-turn", "sandbox"),
@@ -320,7 +321,7 @@ CATALOG: tuple[EnvEntry, ...] = (
     EnvEntry(
         id="ludic/CalculatorQA-v0",
         title="Calculator questions",
-        description="Arithmetic that nobody does in the head, for agents with a calculator.",
+        description="Arithmetic with large integers, for agents with a calculator.",
         gym="ludic_gym.envs.tools.calculator_qa:CalculatorQAEnv",
         suites=("tools",),
         tags=("tools", "maths", "single-turn", "procedural"),
@@ -335,8 +336,8 @@ CATALOG: tuple[EnvEntry, ...] = (
     ),
     EnvEntry(
         id="ludic/RetrievalQA-v0",
-        title="Questions to look up",
-        description="Questions that take two or three documents, for agents that can search.",
+        title="Retrieval questions",
+        description="Questions over two or three documents, for agents that can search.",
         gym="ludic_gym.envs.tools.retrieval_qa:RetrievalQAEnv",
         suites=("tools",),
         tags=("tools", "knowledge", "single-turn"),
@@ -344,7 +345,7 @@ CATALOG: tuple[EnvEntry, ...] = (
     EnvEntry(
         id="ludic/ToolCalls-v0",
         title="Tool calls",
-        description="Errands done by calls to a calendar, a bank and a shop.",
+        description="Errands done by tool calls to a calendar, a bank and a shop.",
         gym="ludic_gym.envs.tools.tool_calls:ToolCallsEnv",
         suites=("tools",),
         tags=("tools", "multi-turn", "procedural"),
@@ -353,7 +354,7 @@ CATALOG: tuple[EnvEntry, ...] = (
 
 _NAMES = sorted({name for entry in CATALOG for name in entry.suites})
 
-# From each suite's name to the ids in it, in the catalogue's order.
+# Name of a suite -> its ids, in the catalogue's order.
 SUITES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {name: tuple(entry.id for entry in CATALOG if name in entry.suites) for name in _NAMES}
 )
@@ -362,5 +363,5 @@ _BENCH_KWARGS = {entry.id: entry.bench_kwargs for entry in CATALOG}
 
 
 def bench_kwargs(suite: str) -> Mapping[str, Mapping[str, str]]:
-    """The ids of a suite, each with what the suite makes it with. Raises KeyError for no suite."""
+    """The ids of a suite, each with its bench_kwargs. Raises KeyError for an unknown suite."""
     return {env_id: _BENCH_KWARGS[env_id] for env_id in SUITES[suite]}

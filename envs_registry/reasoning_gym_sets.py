@@ -1,12 +1,12 @@
-"""The data sets of reasoning-gym, by name: those that are environments, and why others are not."""
+"""The datasets of reasoning-gym: names of those that are environments, and of the others."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
 
-# Measured with reasoning-gym 0.1.25: the data set's own answer scores 1.0 on every puzzle tried,
-# and the puzzles are the same in every process.
+# Measured with reasoning-gym 0.1.25: the dataset's own answer scores 1.0 on all puzzles that were
+# tried, and the puzzles are the same in every process.
 REASONING_GYM: tuple[str, ...] = (
     "ab",
     "acre",
@@ -102,21 +102,22 @@ REASONING_GYM: tuple[str, ...] = (
 _NO_ORACLE = "has no answer of its own that its scorer gives 1.0"
 _HASH_SEED = "is not the same in every process: it depends on Python's hash seed"
 _RUNS_ANSWERS = (
-    "hands answers to sympy's parse_expr, which runs them as Python without a time limit"
+    "passes answers to sympy's parse_expr, which runs them as Python without a time limit"
 )
 
+# Dataset -> the reason for which it is not an environment: it ...
 REASONING_GYM_SKIPPED: Mapping[str, str] = MappingProxyType(
     {
         "boxnet": _NO_ORACLE,
         "codeio": _HASH_SEED,
-        "composite": "is made of other data sets",
-        "game_of_life_halting": "gives 1.0 to any text where the right answer is True",
+        "composite": "consists of other datasets",
+        "game_of_life_halting": "gives 1.0 to any text if the correct answer is True",
         "graph_color": _NO_ORACLE,
         "intermediate_integration": _RUNS_ANSWERS,
         "isomorphic_strings": _HASH_SEED,
         "knight_swap": _HASH_SEED,
         "list_functions": _HASH_SEED,
-        "number_sequence": "takes a quarter of a minute for some of its puzzles",
+        "number_sequence": "needs a quarter of a minute for some of its puzzles",
         "polynomial_multiplication": _RUNS_ANSWERS,
         "propositional_logic": _NO_ORACLE,
         "ransom_note": _HASH_SEED,

@@ -1,4 +1,4 @@
-"""The games of TextArena, by name: those that are environments, and why others are not."""
+"""The games of TextArena: names of those that are environments, and of the others."""
 
 from __future__ import annotations
 
@@ -69,10 +69,11 @@ TEXTARENA_TWO_PLAYER: tuple[str, ...] = (
 
 _DOWNLOADS = "downloads word lists when it is imported"
 _MANY = "may seat more than two players"
-_MODEL = "asks a paid model to referee"
-_SENTENCE = "gives a sentence as the reward of a move it cannot read"
+_MODEL = "needs a paid model as referee"
+_SENTENCE = "returns a sentence as the reward of a move that it cannot parse"
 _SYNTAX = "is not valid Python before 3.12"
 
+# Game -> the reason for which it is not an environment: it ...
 TEXTARENA_SKIPPED: Mapping[str, str] = MappingProxyType(
     {
         "BabyAiText": "needs the packages gym and babyai, which are no longer maintained",

@@ -2,8 +2,8 @@
 
     python examples/own_env.py [--updates 20]
 
-The task is to answer with an even digit. Nobody shows the model how: out of some 300 tokens it
-finds the five that are rewarded.
+The task is to answer with an even digit. There are no demonstrations: out of some 300 tokens, the
+model finds the five that are rewarded.
 """
 
 from __future__ import annotations
@@ -16,56 +16,49 @@ from typing import Any
 
 import gymnasium as gym
 
-from ludic_gym.envs.core.base import Info, TextEnv, Turn, ending
-from ludic_gym.policies.chat import ChatPolicy
-from ludic_gym.types import Env, Sampling, Task
-from ludic_train.algorithms.presets import grpo
-from ludic_train.inference.client import LocalChatClient
-from ludic_train.metrics import Metrics
-from ludic_train.models.tiny import make_tiny_model
-from ludic_train.models.tokenizer import make_tokenizer
-from ludic_train.publishers.base import InProcessPublisher
-from ludic_train.sources.rollouts import RolloutBatchSource
-from ludic_train.trainer.trainer import Trainer, TrainerConfig
+import ludic_gym as lg
+import ludic_train as lt
 
 
-class EvenDigitEnv(TextEnv):
+class EvenDigitEnv(lg.TextEnv):
     """One question, one answer: reward 1 for an even digit, else 0."""
 
-    def _start(self, options: Mapping[str, Any]) -> tuple[str, Info]:
-        return "An even digit, please.", {"system_prompt": ""}
+    def start(self, options: Mapping[str, Any]) -> tuple[str, str]:
+        """Ask for an even digit."""
+        return "An even digit, please.", ""
 
-    def _advance(self, action: str) -> Turn:
+    def turn(self, action: str) -> lg.Turn:
+        """Reward an even digit."""
         correct = action.strip() in set("02468")
-        return "", float(correct), True, False, ending(success=correct, correct=float(correct))
+        return lg.end(success=correct, reward=float(correct))
 
 
 gym.register("example/EvenDigit-v0", EvenDigitEnv)
 
 
-def tasks() -> Iterator[Task]:
+def tasks() -> Iterator[lg.Task]:
     """The same question for ever, each time with new sampling seeds."""
     for i in count():
-        sampling = Sampling(max_tokens=1, seed=i)
-        yield Task(env_id="example/EvenDigit-v0", seed=i, sampling=sampling)
+        sampling = lg.Sampling(max_tokens=1, seed=i)
+        yield lg.Task(env_id="example/EvenDigit-v0", seed=i, sampling=sampling)
 
 
 async def train(updates: int) -> float:
     """The share of even digits among the answers of the last batch."""
-    tokenizer = make_tokenizer(["An even digit, please."])
-    model = make_tiny_model(tokenizer)
-    client = LocalChatClient(model, tokenizer)
+    tokenizer = lt.make_tokenizer(["An even digit, please."])
+    model = lt.make_tiny_model(tokenizer)
+    client = lt.LocalChatClient(model, tokenizer)
 
-    def make_policy(env: Env) -> ChatPolicy:
-        return ChatPolicy(client)
+    def make_policy(env: lg.Env) -> lg.ChatPolicy:
+        return lg.ChatPolicy(client)
 
-    algo = grpo()
-    source = RolloutBatchSource(tasks(), make_policy, algo, groups_per_batch=16, group_size=16)
-    cfg = TrainerConfig(lr=3e-3)
-    trainer = Trainer(model, algo, source, InProcessPublisher(client), cfg)
+    algo = lt.grpo()
+    source = lt.RolloutBatchSource(tasks(), make_policy, groups_per_batch=16, group_size=16)
+    cfg = lt.TrainerConfig(lr=3e-3)
+    trainer = lt.Trainer(model, algo, source, lt.InProcessPublisher(client), cfg)
     rewards = []
 
-    def report(update: int, metrics: Metrics) -> None:
+    def report(update: int, metrics: lt.Metrics) -> None:
         rewards.append(metrics["reward"].value)
         print(f"update {update:3d}  reward {rewards[-1]:.3f}")
 

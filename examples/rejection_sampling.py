@@ -28,14 +28,16 @@ BATCH = 8
 class HigherDigitEnv(lg.TextEnv):
     """One question, one answer: reward 1 for a digit above the one in the question, else 0."""
 
-    def _start(self, options: Mapping[str, Any]) -> tuple[str, lg.Info]:
+    def start(self, options: Mapping[str, Any]) -> tuple[str, str]:
+        """Draw a limit and ask for a digit above it."""
         self._limit = int(self.np_random.integers(0, 4))
-        return f"A digit above {self._limit}, please.", {"system_prompt": ""}
+        return f"A digit above {self._limit}, please.", ""
 
-    def _advance(self, action: str) -> lg.Turn:
+    def turn(self, action: str) -> lg.Turn:
+        """Reward a digit above the limit."""
         digit = action.strip()
         correct = digit in set("0123456789") and int(digit) > self._limit
-        return "", float(correct), True, False, lg.ending(success=correct, correct=float(correct))
+        return lg.end(success=correct, reward=float(correct))
 
 
 gym.register(ENV_ID, HigherDigitEnv)

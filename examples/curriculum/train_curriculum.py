@@ -33,14 +33,16 @@ class EchoEnv(lg.TextEnv):
         super().__init__(render_mode)
         self._length = length
 
-    def _start(self, options: Mapping[str, Any]) -> tuple[str, lg.Info]:
+    def start(self, options: Mapping[str, Any]) -> tuple[str, str]:
+        """Draw letters."""
         self._letters = "".join(lg.pick(self.np_random, LETTERS) for _ in range(self._length))
-        return " ".join(self._letters), {"system_prompt": ""}
+        return " ".join(self._letters), ""
 
-    def _advance(self, action: str) -> lg.Turn:
+    def turn(self, action: str) -> lg.Turn:
+        """Reward the share of letters in the right place."""
         said = action.split()
         right = sum(a == b for a, b in zip(said, self._letters, strict=False)) / self._length
-        return "", right, True, False, lg.ending(success=right == 1.0, letters=right)
+        return lg.end(success=right == 1.0, letters=right)
 
 
 gym.register(ENV_ID, EchoEnv)

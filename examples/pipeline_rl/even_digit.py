@@ -26,12 +26,14 @@ QUESTION = "An even digit, please."
 class EvenDigitEnv(lg.TextEnv):
     """One question, one answer: reward 1 for an even digit, else 0."""
 
-    def _start(self, options: Mapping[str, Any]) -> tuple[str, lg.Info]:
-        return QUESTION, {"system_prompt": ""}
+    def start(self, options: Mapping[str, Any]) -> tuple[str, str]:
+        """Ask for an even digit."""
+        return QUESTION, ""
 
-    def _advance(self, action: str) -> lg.Turn:
+    def turn(self, action: str) -> lg.Turn:
+        """Reward an even digit."""
         correct = action.strip() in set("02468")
-        return "", float(correct), True, False, lg.ending(success=correct, correct=float(correct))
+        return lg.end(success=correct, reward=float(correct))
 
 
 gym.register("example/EvenDigitPipeline-v0", EvenDigitEnv)

@@ -8,10 +8,13 @@ from functools import cache
 from types import MappingProxyType, ModuleType
 from typing import Any
 
+import numpy as np
+
 from ludic_gym.adapters.packages import needed
-from ludic_gym.adapters.two_seats import Ended, TwoSeatsEnv
-from ludic_gym.envs.core.base import Info, TextEnv, Turn, checked_choice, pick
-from ludic_gym.envs.core.seats import PLAYERS
+from ludic_gym.envs.core.base import TextEnv, Turn, checked_choice, end, pick, proceed
+from ludic_gym.envs.core.game import outcome_of
+from ludic_gym.envs.core.seats import PLAYERS, GameOver, TwoAgentAECEnv
+from ludic_gym.envs.core.two_player import lost_by
 
 # Go keeps its board size in variables of its module, so there can be only one size in a process.
 GO_SIZE = 9
@@ -37,7 +40,7 @@ class Board:
     kwargs: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
 
 
-class BoardAECEnv(TwoSeatsEnv):
+class BoardAECEnv(TwoAgentAECEnv):
     """A board game of PettingZoo for two agents in turn. Requires the extra `boards`.
 
     game: "tictactoe", "connect_four", "chess" or "go" (on 9 x 9 points).
@@ -46,6 +49,8 @@ class BoardAECEnv(TwoSeatsEnv):
     win pays 1, a loss -1. An illegal move ends the game, with -1 for its player and 1 for the
     other. The last infos have "outcome": "win", "loss", "draw" or "illegal".
     """
+
+    component = "game"
 
     def __init__(self, game: str, render_mode: str | None = None) -> None:
         super().__init__(checked_choice("game", game, tuple(BOARDS)), render_mode)
@@ -67,14 +72,17 @@ class BoardAECEnv(TwoSeatsEnv):
     def _name(self) -> str:
         return next(name for name, board in BOARDS.items() if board is self._board)
 
-    def _begin(self, seed: int) -> int:
+    def deal(self, rng: np.random.Generator) -> int:
+        """Set up the board."""
         self._raw.reset()
         return 0
 
-    def _prompt(self, seat: int) -> str:
+    def system_prompt(self, seat: int) -> str:
+        """The rules, the side of the seat and the reply format."""
         return self._board.prompt.format(side=self._board.sides[seat])
 
-    def _view(self, seat: int) -> str:
+    def view(self, seat: int) -> str:
+        """The position; the same for both seats."""
         return self._board.picture(self._raw)
 
     def _moves(self) -> dict[str, int]:
@@ -82,19 +90,22 @@ class BoardAECEnv(TwoSeatsEnv):
         board, raw = self._board, self._raw
         return {board.move(raw, int(action)): int(action) for action in board.legal(raw)}
 
-    def _legal(self) -> tuple[str, ...]:
+    def allowed_actions(self) -> tuple[str, ...]:
+        """Legal moves of the selected agent."""
         return tuple(self._moves())
 
-    def _play(self, seat: int, action: str) -> int | Ended:
-        moves = {move.lower(): number for move, number in self._moves().items()}
-        number = moves.get(action.strip().lower())
+    def move(self, seat: int, action: str) -> int | GameOver:
+        """Play the move of the seat."""
+        words = {move.lower(): number for move, number in self._moves().items()}
+        number = words.get(action.strip().lower())
         if number is None:
-            return illegal(seat)
+            return lost_by({seat})
         self._raw.step(number)
         if not any(self._raw.terminations.values()):
             return 1 - seat
         first, second = (float(self._raw.rewards[agent]) for agent in self._raw.possible_agents)
-        return Ended((first, second), (outcome(first), outcome(second)))
+        outcomes = outcome_of(first), outcome_of(second)
+        return GameOver((first, second), outcomes, (first >= 1.0, second >= 1.0))
 
 
 class BoardEnv(TextEnv):
@@ -109,27 +120,24 @@ class BoardEnv(TextEnv):
         self._seat = checked_choice("seat", seat, ("first", "second", "random"))
         self._match = BoardAECEnv(game)
 
-    def _start(self, options: Mapping[str, Any]) -> tuple[str, Info]:
-        self._row(options)
+    def start(self, options: Mapping[str, Any]) -> tuple[str, str]:
+        """Draw the seat and set up the board; the opponent moves first if its seat does."""
         second = self.np_random.random() < 0.5 if self._seat == "random" else self._seat == "second"
         self._agent = PLAYERS[second]
         self._match.reset(seed=0)
         prompt = self._match.infos[self._agent]["system_prompt"]
         self._reply()
-        return str(self._match.observe(self._agent)), {"system_prompt": prompt}
+        return str(self._match.observe(self._agent)), prompt
 
-    def _advance(self, action: str) -> Turn:
+    def turn(self, action: str) -> Turn:
+        """Play the move, then the opponent's."""
         self._match.step(action)
         self._reply()
         text, info = str(self._match.observe(self._agent)), self._match.infos[self._agent]
-        over = self._match.terminations[self._agent]
-        return (
-            text,
-            float(self._match.rewards[self._agent]),
-            over,
-            False,
-            dict(info) if over else {},
-        )
+        if not self._match.terminations[self._agent]:
+            return proceed(text)
+        reward = self._match.rewards[self._agent]
+        return end(text, success=info["success"], info={"outcome": info["outcome"]}, game=reward)
 
     def _reply(self) -> None:
         """Let the opponent move, if it is its turn."""
@@ -137,23 +145,9 @@ class BoardEnv(TextEnv):
         if legal and self._match.agent_selection != self._agent:
             self._match.step(pick(self.np_random, legal))
 
-    def legal_actions(self) -> tuple[str, ...]:
-        """The agent's legal moves; () after the end of the game."""
+    def allowed_actions(self) -> tuple[str, ...]:
+        """Legal moves of the agent."""
         return self._match.legal_actions()
-
-
-def illegal(seat: int) -> Ended:
-    """The end after an illegal move, which loses the game."""
-    return (
-        Ended((-1.0, 1.0), ("illegal", "win"))
-        if seat == 0
-        else Ended((1.0, -1.0), ("win", "illegal"))
-    )
-
-
-def outcome(reward: float) -> str:
-    """The outcome for a final reward."""
-    return "win" if reward > 0 else "loss" if reward < 0 else "draw"
 
 
 def tictactoe_picture(raw: Raw) -> str:

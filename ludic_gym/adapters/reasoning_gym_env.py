@@ -10,8 +10,8 @@ from functools import lru_cache
 from typing import Any
 
 from ludic_gym.adapters.packages import lent_generators, needed, seeded_state
-from ludic_gym.envs.core.base import Info, TextEnv, Turn, checked_choice, ending
-from ludic_gym.errors import ConfigError, NoOracle
+from ludic_gym.envs.core.base import Info, TextEnv, Turn, checked_choice, end
+from ludic_gym.errors import ConfigError
 
 PROMPT = (
     "Answer the question. Give just the answer, in the form that the question asks for, in "
@@ -45,6 +45,8 @@ class ReasoningGymEnv(TextEnv):
     "answer" and "truth". A puzzle is generated at its first use, which may take a second, and kept.
     """
 
+    single_turn = True
+
     def __init__(
         self,
         dataset: str,
@@ -62,20 +64,20 @@ class ReasoningGymEnv(TextEnv):
         # Errors are raised here, because `step` must accept any text.
         puzzles(*self._set)
 
-    def _start(self, options: Mapping[str, Any]) -> tuple[str, Info]:
-        row = self._row(options)
-        size = self._set[3]
+    def start(self, options: Mapping[str, Any]) -> tuple[str, Info]:
+        """Draw a puzzle."""
+        row, size = options.get("row"), self._set[3]
         self._place = int(self.np_random.random() * size) if row is None else row
         question: str = puzzle(self._set, self._place)["question"]
         return question, {"system_prompt": PROMPT, "row": self._place, "dataset": self._dataset}
 
-    def _advance(self, action: str) -> Turn:
+    def turn(self, action: str) -> Turn:
+        """Score the answer and end the episode."""
         answer = answer_of(action)
         score, complaint = self._score(answer)
         reward = score if self._mode == "raw" else float(score >= 1.0)
-        info = ending(success=score >= 1.0, score=reward)
-        info.update(score=score, answer=answer, truth=self._truth(), scorer_error=complaint)
-        return "", reward, True, False, info
+        info = {"score": score, "answer": answer, "truth": self._truth(), "scorer_error": complaint}
+        return end(success=score >= 1.0, info=info, score=reward)
 
     def _score(self, answer: str) -> tuple[float, str]:
         guard = GUARDS.get(self._dataset)
@@ -91,10 +93,8 @@ class ReasoningGymEnv(TextEnv):
     def _truth(self) -> str:
         return str(puzzle(self._set, self._place)["answer"])
 
-    def oracle_action(self) -> str:
-        """The data set's answer. Raises NoOracle when no question is open."""
-        if not self._running:
-            raise NoOracle(f"{self._dataset}: no question is open; call reset() first")
+    def best_action(self) -> str:
+        """The data set's own answer."""
         return f"<answer>{self._truth()}</answer>"
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from ludic_gym.adapters.textarena_game import Match, known_game, new_match
-from ludic_gym.adapters.two_seats import Ended, TwoSeatsEnv
-from ludic_gym.envs.core.base import Info, TextEnv, Turn, ending
+from ludic_gym.envs.core.base import TextEnv, Turn, end, proceed
+from ludic_gym.envs.core.seats import GameOver, TwoAgentAECEnv
 
 PROMPT = (
     "You play a game. Its rules, and in which form it takes your moves, come with the first "
@@ -35,55 +35,69 @@ class TextArenaEnv(TextEnv):
         self._game = game
         new_match(game, 1, seed=0)
 
-    def _start(self, options: Mapping[str, Any]) -> tuple[str, Info]:
-        self._row(options)
+    def start(self, options: Mapping[str, Any]) -> tuple[str, str]:
+        """Set up a new game."""
         self._match = new_match(self._game, 1, drawn_seed(self.np_random))
-        return self._match.read(0), {"system_prompt": PROMPT}
+        return self._match.read(0), PROMPT
 
-    def _advance(self, action: str) -> Turn:
+    def turn(self, action: str) -> Turn:
+        """Play the move."""
         self._match.play(action)
         text = self._match.read(0)
         if not self._match.over:
-            return text, 0.0, False, False, {}
+            return proceed(text)
         reward = -1.0 if self._match.broken else self._match.rewards()[0]
-        info = ending(success=reward >= 1.0, game=reward)
-        info.update(outcome=outcome_of(self._match, 0, reward), game_error=self._match.broken)
-        return text, reward, True, False, info
+        outcome = outcome_of(self._match, 0, reward)
+        info = {"outcome": outcome, "game_error": self._match.broken}
+        return end(text, success=reward >= 1.0, info=info, game=reward)
 
 
-class TextArenaAECEnv(TwoSeatsEnv):
+class TextArenaAECEnv(TwoAgentAECEnv):
     """A two-player game of TextArena for PettingZoo. Requires the extra `adapters`.
 
     Observations, actions, rewards and last infos are as in `TextArenaEnv`, for each player. If the
     game raises an error, the player of the move gets -1.
     """
 
+    component = "game"
+
     def __init__(self, game: str, render_mode: str | None = None) -> None:
-        super().__init__(game, render_mode)
+        super().__init__(game.lower().replace("-", "_"), render_mode)
         known_game(game)
         self._game = game
         new_match(game, 2, seed=0)
 
-    def _begin(self, seed: int) -> int:
-        self._match = new_match(self._game, 2, seed)
-        return self._match.mover
+    def deal(self, rng: np.random.Generator) -> int:
+        """Set up a new game."""
+        self._match = new_match(self._game, 2, drawn_seed(rng))
+        self._views = ["", ""]
+        return self._read_by(self._match.mover)
 
-    def _prompt(self, seat: int) -> str:
-        return PROMPT
-
-    def _view(self, seat: int) -> str:
-        return self._match.read(seat)
-
-    def _play(self, seat: int, action: str) -> int | Ended:
+    def move(self, seat: int, action: str) -> int | GameOver:
+        """Play the move of the seat."""
         match = self._match
         match.play(action)
         if not match.over:
-            return match.mover
+            return self._read_by(match.mover)
+        self._views = [match.read(0), match.read(1)]
         rewards = match.rewards()
         if match.broken:
             rewards[seat] = -1.0
         first, second = (outcome_of(match, player, rewards[player]) for player in (0, 1))
-        return Ended((rewards[0], rewards[1]), (first, second))
+        won = (rewards[0] >= 1.0, rewards[1] >= 1.0)
+        return GameOver((rewards[0], rewards[1]), (first, second), won)
+
+    def view(self, seat: int) -> str:
+        """The messages that the player of the seat got before its turn, or at the end."""
+        return self._views[seat]
+
+    def system_prompt(self, seat: int) -> str:
+        """The reply format; the rules are in the first observation."""
+        return PROMPT
+
+    def _read_by(self, seat: int) -> int:
+        self._views[seat] = self._match.read(seat)
+        return seat
 
 
 def outcome_of(match: Match, player: int, reward: float) -> str:

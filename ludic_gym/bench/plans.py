@@ -49,7 +49,7 @@ def env_plan(
     episodes: int | None,
     seed: int,
     sampling: Sampling,
-    max_turns: int,
+    max_turns: int | None,
     samples: int,
 ) -> EnvPlan:
     """The tasks of `bench_tasks`."""

@@ -4,37 +4,18 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from ludic_gym.errors import ConfigError
 from ludic_gym.plugins import find_plugins, imported, load_plugin
-from ludic_gym.policies.chat import ChatPolicy
 from ludic_gym.policies.reference import OraclePolicy, RandomPolicy
-from ludic_gym.types import Env, MakePolicy, Policy
+from ludic_gym.types import MakePolicy
 
 if TYPE_CHECKING:
-    from ludic_gym.clients.openai import OpenAIChatClient
-    from ludic_gym.clients.transport import Usage
+    pass
 
 REFERENCE_POLICIES: dict[str, MakePolicy] = {"oracle": OraclePolicy, "random": RandomPolicy}
-
-
-@dataclass(frozen=True, slots=True)
-class ServedPolicy:
-    """Builds policies that use a server, and counts their requests and tokens."""
-
-    client: OpenAIChatClient
-
-    def __call__(self, env: Env) -> Policy:
-        """A policy for one episode."""
-        return ChatPolicy(self.client)
-
-    @property
-    def usage(self) -> Usage:
-        """Requests and tokens so far, as the server counts them."""
-        return self.client.usage
 
 
 @asynccontextmanager
@@ -52,6 +33,7 @@ async def open_policy(spec: str, model: str | None = None) -> AsyncIterator[Make
     elif spec.startswith(("http://", "https://")):
         # Imported here: most policies send no requests.
         from ludic_gym.clients.openai import OpenAIChatClient
+        from ludic_gym.policies.served import ServedPolicy
 
         # No token ids are requested: any OpenAI-style server will do, vLLM's included.
         async with OpenAIChatClient(spec, model=model) as client:

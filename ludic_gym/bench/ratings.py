@@ -16,8 +16,8 @@ ELO_PER_NAT = 400 / math.log(10)
 _MOST_STEPS = 100
 
 
-class Game(NamedTuple):
-    """One game. result: the first player's points, 1 for a win, 0.5 for a draw."""
+class PlayedGame(NamedTuple):
+    """One game: `result` is what the first player got of it, 1 for a win, 0.5 for a draw."""
 
     first: str
     second: str
@@ -35,7 +35,7 @@ class Rating:
     points: float
 
 
-def bradley_terry(games: Sequence[Game], *, prior: float = 1.0) -> tuple[Rating, ...]:
+def bradley_terry(games: Sequence[PlayedGame], *, prior: float = 1.0) -> tuple[Rating, ...]:
     """The players' ratings, the strongest first (Bradley and Terry 1952, Biometrika 39, 324-345).
 
     A draw counts as half a win for both. prior: every player gets this many draws against a player
@@ -71,8 +71,8 @@ def bradley_terry(games: Sequence[Game], *, prior: float = 1.0) -> tuple[Rating,
     return tuple(sorted(rated, key=lambda rating: -rating.elo))
 
 
-def _points(games: Sequence[Game], players: Sequence[str]) -> np.ndarray:
-    """Points of the row's player against the column's, [P, P]."""
+def _points(games: Sequence[PlayedGame], players: Sequence[str]) -> np.ndarray:
+    """[P, P]: the points that the row's player took from the column's."""
     where = {player: i for i, player in enumerate(players)}
     points = np.zeros((len(players), len(players)))
     for game in games:

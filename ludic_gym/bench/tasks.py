@@ -15,6 +15,8 @@ from ludic_gym.sampling import check_sampling
 from ludic_gym.types import Sampling, Task
 
 PROCEDURAL_EPISODES = 100
+# Most environments have a lower limit of their own.
+MAX_TURNS = 1000
 
 
 def bench_tasks(
@@ -24,13 +26,15 @@ def bench_tasks(
     episodes: int | None = None,
     seed: int = 0,
     sampling: Sampling | None = None,
-    max_turns: int = 32,
+    max_turns: int | None = None,
     samples: int = 1,
 ) -> tuple[Task, ...]:
     """Tasks that are the same on every call; task i has env seed and sampling seed `seed + i`.
 
-    samples: episodes per task. They follow each other, share the env seed of the task, and have
-        sampling seeds that are derived from the task's.
+    max_turns: turns after which an episode is truncated; None: 1 for a single-turn environment,
+        in which a reply that cannot be parsed is a failure, else 1000.
+    samples: how often each task is played; its samples follow each other, share its env seed and
+        have sampling seeds that are derived from the task's.
 
     An env with rows plays row i modulo their number, by default each once; any other env plays
     100 episodes by default.
@@ -38,12 +42,13 @@ def bench_tasks(
     """
     kwargs, sampling = dict(kwargs or {}), sampling or Sampling()
     check_sampling(sampling)
-    rows = count_rows(env_id, kwargs)
+    rows, is_single_turn = rows_and_turns(env_id, kwargs)
+    limit = max_turns if max_turns is not None else 1 if is_single_turn else MAX_TURNS
     count = episodes if episodes is not None else rows or PROCEDURAL_EPISODES
     for name, value, least in (
         ("episodes", count, 1),
         ("seed", seed, 0),
-        ("max_turns", max_turns, 1),
+        ("max_turns", limit, 1),
         ("samples", samples, 1),
     ):
         if value < least:
@@ -55,17 +60,18 @@ def bench_tasks(
             seed=seed + i,
             options=None if rows is None else {"row": i % rows},
             sampling=replace(sampling, seed=seed + i),
-            max_turns=max_turns,
+            max_turns=limit,
         )
         for i in range(count)
     )
     return tuple(tasks if samples == 1 else grouped(tasks, samples))
 
 
-def count_rows(env_id: str, kwargs: Mapping[str, Any]) -> int | None:
-    """Number of rows of the env; None for an env that generates its episodes."""
+def rows_and_turns(env_id: str, kwargs: Mapping[str, Any]) -> tuple[int | None, bool]:
+    """The number of rows, None for an env without rows, and True for a single-turn env."""
     env = gym.make(env_id, **kwargs)
     try:
-        return env.unwrapped.num_rows if isinstance(env.unwrapped, TextEnv) else None
+        inner = env.unwrapped
+        return (inner.num_rows, inner.single_turn) if isinstance(inner, TextEnv) else (None, False)
     finally:
         env.close()

@@ -7,7 +7,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from itertools import combinations
 
-from ludic_gym.bench.ratings import Game
+from ludic_gym.bench.ratings import PlayedGame
 from ludic_gym.errors import ConfigError
 from ludic_gym.rollout.episodes import MakePlayer, run_matches
 from ludic_gym.sampling import derived_seed
@@ -56,8 +56,8 @@ async def round_robin(
                 yield episode
 
 
-def game_of(episode: Episode) -> Game:
-    """The result of a game: the player with more reward wins, equal rewards are a draw.
+def game_of(episode: Episode) -> PlayedGame:
+    """Who won: the player with more reward; as much is a draw.
 
     Raises ConfigError for an episode that is no finished game of two.
     """
@@ -65,7 +65,7 @@ def game_of(episode: Episode) -> Game:
         raise ConfigError(f"episode {episode.index} is no finished game of two players")
     first, second = sorted(episode.rollouts, key=lambda rollout: rollout.agent)
     gap = first.total_reward - second.total_reward
-    return Game(first.player, second.player, 0.5 if gap == 0 else float(gap > 0))
+    return PlayedGame(first.player, second.player, 0.5 if gap == 0 else float(gap > 0))
 
 
 def _tasks(pairings: Pairings) -> Iterator[Task]:

@@ -15,7 +15,7 @@ import tyro
 
 from ludic_gym.bench.folder import open_folder, read_request, write_results
 from ludic_gym.bench.plans import EnvPlan, env_plan, named_envs, rescoring_plans
-from ludic_gym.bench.policies import ServedPolicy, open_policy
+from ludic_gym.bench.policies import open_policy
 from ludic_gym.bench.records import ludic_version
 from ludic_gym.bench.report import (
     cut_off_lines,
@@ -40,6 +40,7 @@ from ludic_gym.commands.arguments import (
 )
 from ludic_gym.errors import ConfigError
 from ludic_gym.policies.reference import RandomPolicy
+from ludic_gym.policies.served import ServedPolicy
 from ludic_gym.types import MakePolicy, Sampling
 
 EXAMPLES = """\
@@ -78,8 +79,8 @@ class BenchArgs:
     """Episodes in flight."""
     timeout_s: Annotated[float | None, option("SECONDS")] = None
     """Seconds after which an episode counts as failed; by default never."""
-    max_turns: int = 1000
-    """Turns after which an episode is truncated; most envs have a limit of their own."""
+    max_turns: Annotated[int | None, option("N")] = None
+    """Turns after which an episode is truncated; by default 1 in single-turn envs, else 1000."""
     temperature: float = 1.0
     """Sampling temperature of a model; 0 is greedy."""
     top_p: float = 1.0
@@ -158,7 +159,7 @@ async def play_one(
     env_id: str, plan: EnvPlan, play: Play, tally: Tally, spent: Callable[[], str]
 ) -> None:
     """Play the missing episodes of one env, behind a bar."""
-    from ludic_gym.commands.progress import progress_bar
+    from ludic_gym.bench.progress import progress_bar
 
     done = earlier_scores(play.folder, env_id, tally)
 

@@ -13,7 +13,7 @@ import pettingzoo
 import tyro
 
 from ludic_gym.bench.policies import open_policy
-from ludic_gym.bench.ratings import Game, Rating, bradley_terry
+from ludic_gym.bench.ratings import PlayedGame, Rating, bradley_terry
 from ludic_gym.bench.tournament import Pairings, game_of, round_robin
 from ludic_gym.commands.arguments import (
     env_name,
@@ -126,7 +126,7 @@ async def opened(specs: Mapping[str, str]) -> AsyncIterator[Mapping[str, MakePla
 
 async def kept(episodes: AsyncIterator[Episode], out: Path | None, total: int) -> list[Episode]:
     """The games, each counted by the bar and written to the file as it ends."""
-    from ludic_gym.commands.progress import progress_bar
+    from ludic_gym.bench.progress import progress_bar
 
     ended = []
     keep = nullcontext(lambda episode: None) if out is None else open_records(out)
@@ -138,7 +138,7 @@ async def kept(episodes: AsyncIterator[Episode], out: Path | None, total: int) -
     return ended
 
 
-def print_ratings(ratings: tuple[Rating, ...], games: list[Game]) -> None:
+def print_ratings(ratings: tuple[Rating, ...], games: list[PlayedGame]) -> None:
     """Print a line per player, the strongest first, with its points against each other."""
     names = [rating.player for rating in ratings]
     print_table(
@@ -159,7 +159,7 @@ def print_ratings(ratings: tuple[Rating, ...], games: list[Game]) -> None:
     )
 
 
-def points_from(games: list[Game], player: str, other: str) -> str:
+def points_from(games: list[PlayedGame], player: str, other: str) -> str:
     """The points of a player against another; "" against itself."""
     if player == other:
         return ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Coroutine
+from concurrent.futures import Future
 from functools import cache
 from typing import Any, TypeVar
 
@@ -50,8 +51,38 @@ class PolicyWrapper(PlainCall):
 
 
 def run_blocking(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Result of the coroutine, which runs on the event loop of a background thread."""
-    return asyncio.run_coroutine_threadsafe(coroutine, _background_loop()).result()
+    """Run the coroutine on a thread that is kept for such calls, and wait for its result.
+
+    Works inside a running event loop too, which it blocks. Ctrl-C cancels the coroutine.
+    """
+    loop, result = _background_loop(), Future[T]()
+    tasks: list[asyncio.Task[None]] = []
+
+    def begin() -> None:
+        tasks.append(loop.create_task(_settled(coroutine, result)))
+
+    def stop() -> None:
+        for task in tasks:
+            task.cancel()
+
+    # Not run_coroutine_threadsafe: a Ctrl-C between its return and the `try` would leave the
+    # coroutine running. Here the loop calls `stop` after `begin`, whenever Ctrl-C comes.
+    try:
+        loop.call_soon_threadsafe(begin)
+        return result.result()
+    except BaseException:
+        loop.call_soon_threadsafe(stop)
+        raise
+
+
+async def _settled(coroutine: Coroutine[Any, Any, T], result: Future[T]) -> None:
+    try:
+        value = await coroutine
+    # Also errors that would end the loop, such as KeyboardInterrupt: they belong to the caller.
+    except BaseException as error:
+        result.set_exception(error)
+    else:
+        result.set_result(value)
 
 
 @cache

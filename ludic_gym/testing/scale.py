@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import base64
 import contextlib
 import gc
 import io
@@ -22,6 +23,7 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
+from gymnasium.vector.utils import CloudpickleWrapper
 
 from ludic_gym.errors import ContractError
 from ludic_gym.testing.playing import (
@@ -49,14 +51,16 @@ ACTIONS = ("5", "A1", "é\n😀 \ud800")
 
 def _same_in_other_processes(make: Make) -> None:
     """Equal under other string hashes, which decide the order in which sets are iterated."""
-    spec = _spec(make).to_json()
-    request = json.dumps([os.getcwd(), sys.path, dict(os.environ), spec])
+    make_one = partial(gym.make, _spec(make))
+    # Cloudpickle also carries a class that a notebook or a script has defined.
+    pickled = base64.b64encode(pickle.dumps(CloudpickleWrapper(make_one))).decode()
+    request = json.dumps([os.getcwd(), sys.path, dict(os.environ), pickled])
     players = [_player(hash_seed, os.getpid()) for hash_seed in HASH_SEEDS]
     for player in players:
         print(request, file=player.stdin, flush=True)
     # Before anything here can raise: a reply that stays unread would be the next environment's.
     replies = [json.loads(player.stdout.readline()) for player in players if player.stdout]
-    here = transcripts(spec)
+    here = transcripts(make_one)
     for hash_seed, (error, there) in zip(HASH_SEEDS, replies, strict=True):
         if error:
             raise ContractError(f"another process cannot play it: {error.strip()[-500:]}")
@@ -65,11 +69,11 @@ def _same_in_other_processes(make: Make) -> None:
             insist_same(what, one, other)
 
 
-def transcripts(spec_json: str) -> list[str]:
+def transcripts(make: Make) -> list[str]:
     """Some episodes of an environment as text: observations, rewards, ends and infos."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        env = gym.make(EnvSpec.from_json(spec_json))
+        env = make()
     return [
         ascii((env.reset(seed=seed), list(turns(env, seed, player(seed)))))
         for player in (legal_or_sampled, oracle_or_sampled)
@@ -104,7 +108,7 @@ def _end(process: subprocess.Popen[str], owner: int) -> None:
 
 
 def play_in_forks() -> None:
-    """Reply to each line [folder, import path, variables, spec] with [error, transcripts]."""
+    """Reply to lines [folder, import path, variables, pickled maker] with [error, transcripts]."""
     for line in sys.stdin:
         # Windows has no forks: there, this process plays one environment after the other.
         child = os.fork() if hasattr(os, "fork") else None
@@ -119,14 +123,14 @@ def play_in_forks() -> None:
 
 
 def _reply(
-    folder: str, path: list[str], variables: dict[str, str], spec: str
+    folder: str, path: list[str], variables: dict[str, str], pickled: str
 ) -> tuple[str, list[str]]:
     os.chdir(folder)
     sys.path[:] = path
     os.environ.update(variables)
     try:
         with contextlib.redirect_stdout(io.StringIO()):
-            return "", transcripts(spec)
+            return "", transcripts(pickle.loads(base64.b64decode(pickled)))
     # The edge of this process: the parent reports whatever an environment raises.
     except Exception:
         return traceback.format_exc(), []

@@ -2,15 +2,22 @@ from dataclasses import replace
 from pathlib import Path
 
 from envs_registry.catalog import CATALOG
-from envs_registry.page import environments_page, row
+from envs_registry.page import environments_page, reference_page, row
 from envs_registry.speeds import SPEEDS
 
-PAGE = Path(__file__).parents[2] / "docs" / "environments.md"
+DOCS = Path(__file__).parents[2] / "docs"
 
 
 def test_the_page_is_what_the_catalogue_says():
     remedy = "run: python -m envs_registry.page > docs/environments.md"
-    assert PAGE.read_text(encoding="utf-8") == environments_page(), remedy
+    assert (DOCS / "environments.md").read_text(encoding="utf-8") == environments_page(), remedy
+
+
+def test_the_reference_has_the_class_of_every_environment():
+    page = (DOCS / "reference" / "environments.md").read_text(encoding="utf-8")
+    remedy = "run: python -m envs_registry.page --reference > docs/reference/environments.md"
+    assert page == reference_page(), remedy
+    assert "\n::: ludic_gym.envs.games.tic_tac_toe.TicTacToeEnv\n" in page
 
 
 def test_every_environment_is_on_the_page():

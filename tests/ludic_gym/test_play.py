@@ -11,7 +11,7 @@ from pettingzoo import AECEnv, ParallelEnv
 
 from ludic_gym.commands.main import main
 from ludic_gym.commands.play import farewell
-from ludic_gym.envs.core.base import TextEnv, ending
+from ludic_gym.envs.core.base import TextEnv, end
 from ludic_gym.play import play as played
 from ludic_gym.policies.reference import ScriptedPolicy
 from ludic_gym.records import read_episodes
@@ -252,11 +252,11 @@ def test_a_model_plays_the_other_seats(monkeypatch, capsys, my_model):
 class Rude(TextEnv):
     """Tries to clear the screen."""
 
-    def _start(self, options):
-        return "\x1b[2Jhello", {"system_prompt": "\x07"}
+    def start(self, options):
+        return "\x1b[2Jhello", "\x07"
 
-    def _advance(self, action):
-        return action, 1.0, True, False, ending(success=True, said=1.0)
+    def turn(self, action):
+        return end(action, success=True, said=1.0)
 
 
 class Blocking(Rude):

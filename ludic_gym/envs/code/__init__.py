@@ -1,1 +1,1 @@
-"""Environments in which programs are written; they run in a sandbox."""
+"""Environments whose actions are programs, run in a sandbox."""

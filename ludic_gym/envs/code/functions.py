@@ -1,4 +1,4 @@
-"""PythonFunctions: a function is asked for and called (HumanEval, MBPP and the like)."""
+"""PythonFunctions: functions to write, tested by calls (HumanEval, MBPP and similar sets)."""
 
 from __future__ import annotations
 
@@ -7,32 +7,36 @@ from typing import Any
 
 from ludic_gym.data.load import load_rows
 from ludic_gym.envs.code.rows import function_problem
-from ludic_gym.envs.core.base import Turn
 from ludic_gym.envs.core.code import CodeEnv
-from ludic_gym.graders.programs.types import program_in
 
 SAMPLE = Path(__file__).parents[1] / "data" / "python_functions_sample.jsonl"
 REAL = "openai/openai_humaneval"
 
 
 class PythonFunctionsEnv(CodeEnv):
-    """One function to write, tested by calls with hidden results or by hidden assertions.
+    """A Python function to write, tested by hidden calls or hidden assertions.
 
-    split: "test" of HumanEval (Chen et al. 2021, arXiv:2107.03374), from the hub; without it and
-        without `data`, the bundled sample, which was written for this package.
-    data: another source: a file (.jsonl, .jsonl.gz, .parquet), a folder with one for each split,
-        or a hub id. Known are the fields of HumanEval, MBPP and MBPP+ (docs/code.md), and our own:
-        "prompt", "name", "solution", and either "calls" with "expected" or "tests".
-    **options: those of `CodeEnv`.
+    - Observation: the description of the function.
+    - Action: a reply with the program in a ```python block, or the program alone.
+    - Reward and info: see `CodeEnv`.
 
-    Observation: what the function should do. Action: a reply with the program in a ```python block,
-    or nothing but the program. Reward: 1 if all tests pass; see `CodeEnv`.
+    Args:
+        data: path of a .jsonl, .jsonl.gz or .parquet file, of a folder with such a file per split,
+            or a hub id; None for HumanEval. The fields are those of HumanEval, MBPP or MBPP+ (see
+            docs/code.md), or "prompt", "name", "solution" and either "calls" with "expected" or
+            "tests".
+        split: "test" of HumanEval (Chen et al. 2021, arXiv:2107.03374), from the hub. Without
+            `split` and `data`, the bundled sample, written for this package.
+        render_mode: "ansi", "html" or None.
+        **options: see `CodeEnv`, from `sandbox` on.
 
-        Write `def add(a: int, b: int) -> int`, the sum of both.
-    ```python
-    def add(a, b):
-        return a + b
-    ```                                               (reward 1)
+    ~~~text
+    Write `def add(a: int, b: int) -> int`, the sum of both.
+    > ```python
+      def add(a, b):
+          return a + b
+      ```                                       (reward 1)
+    ~~~
     """
 
     prompt = (
@@ -49,7 +53,4 @@ class PythonFunctionsEnv(CodeEnv):
         **options: Any,  # noqa: ANN401 (CodeEnv checks them)
     ) -> None:
         rows = load_rows(data, function_problem, sample=SAMPLE, real=REAL, split=split)
-        super().__init__(rows.items, rows.origin, render_mode=render_mode, **options)
-
-    def _advance(self, action: str) -> Turn:
-        return self._graded(program_in(action))
+        super().__init__(rows, render_mode=render_mode, **options)

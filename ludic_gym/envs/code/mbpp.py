@@ -1,7 +1,7 @@
-"""MBPP+ (Liu et al. 2023, arXiv:2305.01210): inputs, and a program whose results count.
+"""MBPP+ (Liu et al. 2023, arXiv:2305.01210): tests of inputs and a reference program.
 
-Its inputs are JSON, which has no tuples, sets or complex numbers. Where the row's assertions call
-the function with such, the inputs become such again.
+The inputs are JSON, which has no tuples, sets or complex numbers. If the assertions of a row call
+the function with such values, its inputs are converted to the same shapes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ATOL = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What JSON does not say of a value: its kind, and the shape of its parts."""
+    """The type of a value that JSON does not have ("tuple", ...), and the shape of its elements."""
 
     kind: str = ""
     part: Shape | None = None
@@ -35,7 +35,7 @@ PLAIN = Shape()
 def plus_tests(row: Row, reference: str) -> ReferenceTests:
     """The tests of a row of MBPP+, without the few inputs that are nested too deep for a tree.
 
-    Raises DataError if a field is missing or of another kind.
+    Raises DataError if a field is missing or of another type.
     """
     name = text_field(row, "entry_point")
     inputs = [*(row.fields.get("base_input") or ()), *(row.fields.get("plus_input") or ())]
@@ -55,14 +55,14 @@ def plus_tests(row: Row, reference: str) -> ReferenceTests:
 def calls_of(
     inputs: Sequence[Sequence[Any]], shapes: Sequence[Shape]
 ) -> Iterator[tuple[Tree, ...]]:
-    """The arguments of each call as trees, where they can be."""
+    """The arguments of each call as trees, without calls that have none."""
     for call in inputs:
         with suppress(NotPlain):
             yield tuple(shaped(call, shapes))
 
 
 def compared(assertion: str, name: str) -> Compared:
-    """How the assertions look at results: as sets, by their truth, or as they are."""
+    """The comparison that the assertions make: of sets, of truth values, or of values."""
     if re.search(rf"assert set\({name}\(", assertion):
         return "unordered"
     tests = [line for line in assertion.splitlines() if line.startswith("assert ")]
@@ -72,12 +72,12 @@ def compared(assertion: str, name: str) -> Compared:
 
 
 def argument_shapes(assertion: str, name: str, where: str) -> list[Shape]:
-    """The shape of each argument, as the assertions write it."""
+    """The shape of each argument in the assertions."""
     try:
         tree = ast.parse(assertion)
     except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
-        raise DataError(f"{where}: the assertions are no Python ({error})") from error
-    # JSON writes all numbers of such a call as texts.
+        raise DataError(f"{where}: the assertions are not valid Python ({error})") from error
+    # MBPP+ writes all numbers of a call as strings if one of them is complex.
     number = Shape("complex") if any(map(is_complex, ast.walk(tree))) else PLAIN
     shapes: list[Shape] = []
     for node in ast.walk(tree):
@@ -88,12 +88,12 @@ def argument_shapes(assertion: str, name: str, where: str) -> list[Shape]:
 
 
 def is_complex(node: ast.AST) -> bool:
-    """Whether that is a complex number."""
+    """True for a literal complex number."""
     return isinstance(node, ast.Constant) and isinstance(node.value, complex)
 
 
 def shape_of(node: ast.expr, number: Shape) -> Shape:
-    """The shape of a literal; `number` is that of a number."""
+    """The shape of a literal; `number` is the shape of numbers."""
     kinds = {ast.List: "list", ast.Tuple: "tuple", ast.Set: "set"}
     if isinstance(node, ast.List | ast.Tuple | ast.Set):
         part = PLAIN
@@ -105,7 +105,7 @@ def shape_of(node: ast.expr, number: Shape) -> Shape:
 
 
 def merged(a: Shape, b: Shape) -> Shape:
-    """The shape that says more; a list where two disagree."""
+    """The more specific shape; a list if the two disagree."""
     if PLAIN in (a, b):
         return a if b == PLAIN else b
     kind = a.kind if a.kind == b.kind else "list"
@@ -113,13 +113,13 @@ def merged(a: Shape, b: Shape) -> Shape:
 
 
 def shaped(values: Sequence[Any], shapes: Sequence[Shape]) -> list[Tree]:
-    """The arguments as trees, each of its shape where there is one."""
+    """The arguments as trees, each in its shape if there is one."""
     missing = [PLAIN] * (len(values) - len(shapes))
     return [shaped_tree(v, s) for v, s in zip(values, [*shapes, *missing], strict=False)]
 
 
 def shaped_tree(value: Any, shape: Shape) -> Tree:  # noqa: ANN401 (JSON)
-    """One value as a tree of that shape, as far as it can have it."""
+    """A value as a tree of the shape, or as it is if it cannot have that shape."""
     if isinstance(value, list) and shape.kind in ("list", "tuple", "set"):
         parts = [shaped_tree(part, shape.part or PLAIN) for part in value]
         return parts if shape.kind == "list" else {shape.kind: parts}

@@ -1,4 +1,4 @@
-"""CodeRepair: a program with a mistake, some tests that can be run, and hidden ones."""
+"""CodeRepair: a wrong program, visible tests to run, and hidden tests to pass."""
 
 from __future__ import annotations
 
@@ -10,39 +10,43 @@ from typing import Any
 from ludic_gym.data.load import load_rows
 from ludic_gym.data.row import Row, text_field
 from ludic_gym.envs.code.rows import function_problem
-from ludic_gym.envs.core.base import Info, Turn
-from ludic_gym.envs.core.code import CodeEnv, Problem, earned, told
+from ludic_gym.envs.core.base import Info, Turn, proceed
+from ludic_gym.envs.core.code import CodeEnv, Problem
 from ludic_gym.envs.core.solitaire import checked_range
-from ludic_gym.errors import DataError, NoOracle, SandboxError
+from ludic_gym.errors import DataError, SandboxError
 from ludic_gym.graders.programs.types import CallTests, Verdict, is_fenced, program_in
 
 SAMPLE = Path(__file__).parents[1] / "data" / "code_repair_sample.jsonl"
 HELP = "Reply with the whole program in a ```python block, or with run, or with submit."
-SHOWN = 200
+# Characters of messages and output in an observation.
+EXCERPT = 200
 
 
 @dataclass(frozen=True, slots=True)
 class BrokenProgram(Problem):
-    """A problem with a program that does not solve it, and how many tests are shown."""
+    """A problem with a wrong program, and the number of visible tests."""
 
     program: str
     visible: int
 
 
 class CodeRepairEnv(CodeEnv):
-    """A function that is wrong: edit it, run the visible tests, submit it to the hidden ones.
+    """A wrong Python function to repair, with visible tests to run and hidden tests to pass.
 
-    data: "sample" (written for this package), or another source, with the fields of our own
-        functions (see `PythonFunctionsEnv`) by "calls" and "expected", besides "program" (the wrong
-        one) and "visible" (how many of the calls are shown, from the first).
-    split: the split of a hub data set or a folder.
-    turns: how many actions there are; whoever has not submitted by then has failed.
-    **options: those of `CodeEnv`.
+    - Observation: the task, the program and the visible tests; later the results of these tests.
+    - Action: a reply with a ```python block replaces the program and runs the visible tests; "run"
+      runs them on the present program; "submit" ends the episode with all tests.
+    - Reward: see `CodeEnv`; without a submission the episode ends with the outcome "wrong".
+    - Info: see `CodeEnv`; "illegal" in every step is True for any other action.
 
-    Observation: the task, the program and the visible tests; then what they gave. Actions: a
-    reply with a ```python block replaces the program and runs the visible tests; "run" runs them
-    on the program as it is; "submit" ends the episode with all tests. Reward: 1 if all pass; see
-    `CodeEnv`. Every info has "illegal": whether the action was none of these.
+    Args:
+        data: "sample" (written for this package), a path, or a hub id, with the fields "prompt",
+            "name", "solution", "calls" and "expected" of `PythonFunctionsEnv`, "program" (the wrong
+            one) and "visible" (the number of visible calls, from the first).
+        split: split of a hub dataset or a folder.
+        turns: number of actions.
+        render_mode: "ansi", "html" or None.
+        **options: see `CodeEnv`, from `sandbox` on.
     """
 
     prompt = (
@@ -50,7 +54,8 @@ class CodeRepairEnv(CodeEnv):
         "to replace it and run the visible tests, with run to run them, or with submit to hand it "
         "in. Hidden tests decide."
     )
-    _question: BrokenProgram
+    single_turn = False
+    question: BrokenProgram
 
     def __init__(
         self,
@@ -62,66 +67,56 @@ class CodeRepairEnv(CodeEnv):
         **options: Any,  # noqa: ANN401 (CodeEnv checks them)
     ) -> None:
         rows = load_rows(data, broken_program, sample=SAMPLE, split=split)
-        super().__init__(rows.items, rows.origin, render_mode=render_mode, **options)
+        super().__init__(rows, render_mode=render_mode, **options)
         self._turns = checked_range("turns", turns, 1, 10_000)
         self._turns_left = self._turns
         self._program = ""
 
-    def _start(self, options: Mapping[str, Any]) -> tuple[str, Info]:
-        text, info = super()._start(options)
+    def start(self, options: Mapping[str, Any]) -> tuple[str, Info]:
+        """Draw a problem with a wrong program."""
+        text, info = super().start(options)
         self._turns_left = self._turns
-        self._program = self._question.program
-        shown = "\n".join(f"{call} gives {result!r}" for call, result in visible(self._question))
-        return f"{text}\n\n```python\n{self._program}\n```\n\nVisible tests:\n{shown}", info
+        self._program = self.question.program
+        tests = "\n".join(f"{call} gives {result!r}" for call, result in visible(self.question))
+        return f"{text}\n\n```python\n{self._program}\n```\n\nVisible tests:\n{tests}", info
 
-    def _advance(self, action: str) -> Turn:
+    def turn(self, action: str) -> Turn:
+        """Replace the program, run the visible tests, or submit."""
         self._turns_left -= 1
         if is_fenced(action):
             self._program = program_in(action)
         command = action.rpartition("</think>")[2].strip().strip("`.").lower()
         if command == "submit":
-            text, reward, terminated, truncated, info = self._graded(self._program)
-            return text, reward, terminated, truncated, {**info, "illegal": False}
+            return self.submit(self._program, {"illegal": False})
         if command == "run" or is_fenced(action):
-            return self._report()
-        return self._on(f"That is no action. {HELP}", illegal=True)
+            return self._run_visible()
+        return self._proceed(f"That is no action. {HELP}", illegal=True)
 
-    def _report(self) -> Turn:
-        tests = self._question.tests
-        assert isinstance(tests, CallTests), "broken_program takes no others"
-        count = self._question.visible
-        shown = replace(tests, calls=tests.calls[:count], expected=tests.expected[:count])
+    def _run_visible(self) -> Turn:
+        tests = call_tests(self.question)
+        count = self.question.visible
+        first = replace(tests, calls=tests.calls[:count], expected=tests.expected[:count])
         try:
-            verdict = self._grader.grade(self._program, shown, limits=self._limits, stop=False)
+            verdict = self.grader.grade(self._program, first, limits=self.limits, stop=False)
         except (SandboxError, DataError) as error:
-            text, reward, terminated, truncated, info = self._failed(error)
-            return text, reward, terminated, truncated, {**info, "illegal": False}
-        return self._on(reported(verdict, self._question), illegal=False)
+            return self.failed(error, {"illegal": False})
+        return self._proceed(reported(verdict, self.question), illegal=False)
 
-    def _on(self, text: str, *, illegal: bool) -> Turn:
-        """Go on, or end as a failure where that was the last turn."""
+    def _proceed(self, text: str, *, illegal: bool) -> Turn:
+        """Continue, or end as a failure if this was the last turn."""
         if self._turns_left:
-            return (
-                f"{text}\nTurns left: {self._turns_left}",
-                0.0,
-                False,
-                False,
-                {"illegal": illegal},
-            )
-        total = len(getattr(self._question.tests, "calls", ()))
+            return proceed(f"{text}\nTurns left: {self._turns_left}", info={"illegal": illegal})
+        total = len(call_tests(self.question).calls)
         verdict = Verdict(outcome="wrong", passed=0, total=total, message="was not submitted")
-        info = {**self._components(verdict), **told(verdict), **self._about, "illegal": illegal}
-        return text, earned(info), True, False, info
+        return self.judged(verdict, text, {"illegal": illegal})
 
-    def oracle_action(self) -> str:
-        """The right program, then submit. Raises NoOracle when no problem is open."""
-        if not self._running:
-            raise NoOracle(f"{type(self).__name__}: no problem is open; call reset() first")
-        return "submit" if self._program == self._question.truth else super().oracle_action()
+    def best_action(self) -> str:
+        """The right program, then submit."""
+        return "submit" if self._program == self.question.truth else super().best_action()
 
 
 def broken_program(row: Row) -> BrokenProgram:
-    """The problem. Raises DataError if a field is missing or of another kind."""
+    """The problem of a row. Raises DataError if a field is missing or of another type."""
     whole = function_problem(row)
     visible_count = row.fields.get("visible")
     if not isinstance(whole.tests, CallTests) or not isinstance(visible_count, int):
@@ -132,20 +127,25 @@ def broken_program(row: Row) -> BrokenProgram:
     return BrokenProgram(whole.text, whole.truth, whole.tests, program, visible_count)
 
 
+def call_tests(problem: BrokenProgram) -> CallTests:
+    """All tests of the problem."""
+    assert isinstance(problem.tests, CallTests), "broken_program takes no others"
+    return problem.tests
+
+
 def visible(problem: BrokenProgram) -> list[tuple[str, Any]]:
-    """The visible calls as Python writes them, and their results."""
-    tests = problem.tests
-    assert isinstance(tests, CallTests), "broken_program takes no others"
+    """The visible calls in Python's notation, and their results."""
+    tests = call_tests(problem)
     calls = [f"{tests.name}({', '.join(map(repr, call))})" for call in tests.calls]
     return list(zip(calls, tests.expected, strict=True))[: problem.visible]
 
 
 def reported(verdict: Verdict, problem: BrokenProgram) -> str:
-    """What a player is told of the visible tests."""
+    """The observation after a run of the visible tests."""
     text = f"{verdict.passed} of {verdict.total} visible tests pass."
     if verdict.failed >= 0:
         call, result = visible(problem)[verdict.failed]
-        text += f"\n{call} should give {result!r}: {verdict.outcome}, {verdict.message[:SHOWN]}"
+        text += f"\n{call} should give {result!r}: {verdict.outcome}, {verdict.message[:EXCERPT]}"
     elif verdict.outcome != "passed":
-        text += f"\n{verdict.outcome}: {verdict.message[:SHOWN]}"
-    return f"{text}\nPrinted:\n{verdict.printed[-SHOWN:]}" if verdict.printed else text
+        text += f"\n{verdict.outcome}: {verdict.message[:EXCERPT]}"
+    return f"{text}\nPrinted:\n{verdict.printed[-EXCERPT:]}" if verdict.printed else text

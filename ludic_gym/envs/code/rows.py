@@ -1,4 +1,4 @@
-"""Problems from the rows of data sets: what their publishers call things, and what we do."""
+"""Problems from the rows of datasets, in the fields of HumanEval, MBPP, MBPP+, APPS and Ludic."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _COMPARATORS = ("exact", "words", "numbers")
 
 
 def function_problem(row: Row) -> Problem:
-    """A problem that asks for a function. Raises DataError for fields of no known kind."""
+    """The problem of a row that asks for a function. Raises DataError for unknown fields."""
     if "base_input" in row.fields:
         return _mbpp_plus(row)
     if "test_list" in row.fields:
@@ -32,13 +32,13 @@ def function_problem(row: Row) -> Problem:
 def _humaneval(row: Row) -> Problem:
     prompt, name = text_field(row, "prompt"), text_field(row, "entry_point")
     test = f"{text_field(row, 'test')}\ncheck(candidate)\n"
-    # What the prompt holds besides the function, imports and helpers, is there for both sides.
+    # Imports and helpers in the prompt are available to the program and to the tests.
     tests = AssertTests(name=name, tests=(test,), prelude=with_body(prompt))
     return Problem(prompt, prompt + text_field(row, "canonical_solution"), tests)
 
 
 def with_body(prompt: str) -> str:
-    """A prompt that ends in the head of a function, as a whole program."""
+    """A prompt that ends in the head of a function, as a complete program."""
     return f"{prompt}\n    pass\n" if prompt.rstrip().endswith(("'", '"', ":")) else prompt
 
 
@@ -95,7 +95,10 @@ def _asserts(row: Row) -> AssertTests:
 
 
 def stdin_problem(row: Row) -> Problem | None:
-    """A problem that asks for a program; None for a row of APPS that has no such cases."""
+    """The problem of a row that asks for a whole program; None for a row of APPS without cases.
+
+    Raises DataError if a field is missing or of another type.
+    """
     if "input_output" in row.fields:
         return _apps(row)
     cases = row.fields.get("cases")
@@ -110,11 +113,11 @@ def stdin_problem(row: Row) -> Problem | None:
 
 
 def _apps(row: Row) -> Problem | None:
-    told = _json(row, "input_output", {})
-    if not isinstance(told, dict) or told.get("fn_name"):
+    given = _json(row, "input_output", {})
+    if not isinstance(given, dict) or given.get("fn_name"):
         return None
-    cases = list(zip(told.get("inputs", ()), told.get("outputs", ()), strict=False))
-    pairs = [(_joined(given), _joined(wanted)) for given, wanted in cases]
+    cases = list(zip(given.get("inputs", ()), given.get("outputs", ()), strict=False))
+    pairs = [(_joined(text), _joined(wanted)) for text, wanted in cases]
     if not pairs:
         return None
     solutions = _json(row, "solutions", [])
@@ -126,7 +129,7 @@ def _json(row: Row, name: str, empty: object) -> object:
     text = row.fields.get(name)
     try:
         return json.loads(text) if isinstance(text, str) and text.strip() else empty
-    # Some rows of APPS hold numbers of more digits than Python reads.
+    # Some rows of APPS have numbers with more digits than Python's limit for int().
     except (ValueError, RecursionError) as error:
         raise DataError(f"{row.where}: field {name!r} is not JSON ({error})") from error
 

@@ -1,4 +1,4 @@
-"""SQL: a question about a database is answered by a query."""
+"""SQL: questions about databases, answered by queries."""
 
 from __future__ import annotations
 
@@ -7,37 +7,42 @@ from typing import Any
 
 from ludic_gym.data.load import load_rows
 from ludic_gym.data.row import Row, text_field
-from ludic_gym.envs.core.base import Turn
 from ludic_gym.envs.core.code import CodeEnv, Problem
-from ludic_gym.errors import NoOracle
-from ludic_gym.graders.programs.types import QueryTests, program_in
+from ludic_gym.graders.programs.types import QueryTests
 
 SAMPLE = Path(__file__).parents[1] / "data" / "sql_sample.jsonl"
 
 
 class SQLEnv(CodeEnv):
-    """One question about a SQLite database, answered by one query that only reads.
+    """A question about a SQLite database, answered by one query that only reads.
 
-    data: "sample" (thirty questions about three databases, written for this package), or another
-        source, with the fields "question", "schema" (the CREATE statements, which are shown),
-        "data" (the INSERT statements, which are not), "query" (a right one), and perhaps "ordered"
-        (true if the order of the rows counts).
-    split: the split of a hub data set or a folder.
-    **options: those of `CodeEnv`.
+    - Observation: the schema and the question.
+    - Action: a reply with the query in a ```sql block, or the query alone.
+    - Reward: 1 if the query returns the rows of the reference query (see `CodeEnv`). Names of
+      columns do not matter; numbers are compared to nine digits.
+    - Info: see `CodeEnv`.
 
-    Observation: the tables and the question. Action: a reply with the query in a ```sql block, or
-    nothing but the query. Reward: 1 if it gives the rows that the right query gives; columns may be
-    called anything, numbers are compared to nine digits.
+    Args:
+        data: "sample" (thirty questions about three databases, written for this package), a path,
+            or a hub id, with the fields "question", "schema" (CREATE statements, part of the
+            observation), "data" (INSERT statements, which are hidden), "query" (the reference), and
+            optionally "ordered" (true if the order of the rows matters).
+        split: split of a hub dataset or a folder.
+        render_mode: "ansi", "html" or None.
+        **options: see `CodeEnv`, from `sandbox` on.
 
-        CREATE TABLE author (id INTEGER PRIMARY KEY, name TEXT, born INTEGER);
-        Who was born after 1960?
-    SELECT name FROM author WHERE born > 1960              (reward 1)
+    ```text
+    CREATE TABLE author (id INTEGER PRIMARY KEY, name TEXT, born INTEGER);
+    Who was born after 1960?
+    > SELECT name FROM author WHERE born > 1960         (reward 1)
+    ```
     """
 
     prompt = (
         "Answer the question by one SQLite query that only reads. Reply with the query in a ```sql "
         "block."
     )
+    languages = ("sql", "sqlite")
 
     def __init__(
         self,
@@ -48,16 +53,7 @@ class SQLEnv(CodeEnv):
         **options: Any,  # noqa: ANN401 (CodeEnv checks them)
     ) -> None:
         rows = load_rows(data, question, sample=SAMPLE, split=split)
-        super().__init__(rows.items, rows.origin, render_mode=render_mode, **options)
-
-    def _advance(self, action: str) -> Turn:
-        return self._graded(program_in(action, ("sql", "sqlite")))
-
-    def oracle_action(self) -> str:
-        """The right query. Raises NoOracle when no question is open."""
-        if not self._running:
-            raise NoOracle(f"{type(self).__name__}: no question is open; call reset() first")
-        return f"```sql\n{self._question.truth}\n```"
+        super().__init__(rows, render_mode=render_mode, **options)
 
 
 def question(row: Row) -> Problem:

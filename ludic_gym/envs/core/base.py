@@ -1,8 +1,9 @@
-"""TextEnv: what all one-player text environments share, and the helpers of the many-player ones."""
+"""TextEnv, the base class of one-player text environments, and helpers for all environments."""
 
 from __future__ import annotations
 
 import html
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -24,21 +25,33 @@ RENDER_MODES = ("ansi", "html")
 
 
 class TextEnv(gym.Env[str, str], ABC):
-    """An environment that is seen and acted on in text.
+    """A Gymnasium environment with text observations and text actions.
 
-    A subclass says how an episode starts (`_start`) and goes on (`_advance`). This class keeps
-    the order of calls, renders, and checks what the caller asks for.
+    Callers use the methods on the left. They check the order of calls and their arguments, and
+    delegate to the hooks on the right. A subclass writes `start` and `turn`; the other hooks have
+    defaults. Draw all random numbers from `self.np_random`.
 
-    num_rows: how many tasks there are; `reset(options={"row": i})` plays the i-th. None: tasks
-        are made up from the seed.
-    known_options: what `reset` may be asked for; any other option may be misspelt and is refused.
+    | method | hook |
+    |---|---|
+    | `reset` | `start(options)` |
+    | `step` | `turn(action)` |
+    | `render` | `picture()` |
+    | `legal_actions` | `allowed_actions()` |
+    | `oracle_action` | `best_action()` |
+
+    Attributes:
+        num_rows: number of tasks, played by `reset(options={"row": i})`; None if tasks are
+            generated from the seed.
+        single_turn: True if an episode is one question and one answer.
+        known_options: options of `reset`; any other one is rejected, because it may be misspelt.
     """
 
-    # Gymnasium declares it without and so must we.
+    # Gymnasium declares these without ClassVar, and mypy wants the same here.
     metadata: dict[str, Any] = {"render_modes": list(RENDER_MODES), "render_fps": 1}  # noqa: RUF012
     observation_space = TEXT
     action_space = TEXT
     num_rows: int | None = None
+    single_turn: ClassVar[bool] = False
     known_options: ClassVar[frozenset[str]] = frozenset({"row"})
 
     def __init__(self, render_mode: str | None = None) -> None:
@@ -47,42 +60,67 @@ class TextEnv(gym.Env[str, str], ABC):
         self._running = False
 
     @abstractmethod
-    def _start(self, options: Mapping[str, Any]) -> tuple[str, Info]:
-        """Begin an episode: the first observation, and an info that holds "system_prompt"."""
+    def start(self, options: Mapping[str, Any]) -> tuple[str, str | Mapping[str, Any]]:
+        """Begin an episode.
+
+        options: those of `reset`, checked; a "row" is an int from 0 to `num_rows` - 1.
+        Returns the first observation, and the suggested system prompt or an info with the key
+        "system_prompt".
+        """
 
     @abstractmethod
-    def _advance(self, action: str) -> Turn:
-        """Play one turn: Gymnasium's five-tuple; the last info is made with `ending`."""
+    def turn(self, action: str) -> Turn:
+        """Play one turn and return Gymnasium's five-tuple, made by `end` or `proceed`.
 
-    def legal_actions(self) -> tuple[str, ...]:
-        """The actions that are allowed now; none at all where any text is."""
+        action: any text; an illegal one has a defined result and raises nothing.
+        """
+
+    def picture(self) -> str:
+        """The present state as text; by default the last observation. "" before the first reset."""
+        return self._observation or ""
+
+    def allowed_actions(self) -> tuple[str, ...]:
+        """Legal actions in the present state, while an episode runs; () if any text is legal."""
         return ()
 
-    def oracle_action(self) -> str:
-        """A best action for the present state. Raises NoOracle where it is not known."""
+    def best_action(self) -> str:
+        """A best action in the present state, while an episode runs.
+
+        Raises NoOracle if none is known.
+        """
         raise NoOracle(f"{type(self).__name__} does not know its best action")
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[str, Info]:
-        """Start an episode: the first observation, and an info with a "system_prompt".
+        """Start an episode: the first observation, and an info with "system_prompt".
 
-        Raises ConfigError for options that the environment does not know.
+        Raises ConfigError for options that the environment does not have.
         """
-        if options and (unknown := sorted(map(str, options.keys() - self.known_options))):
-            raise ConfigError(
-                f"{type(self).__name__}.reset() knows the options "
-                f"{sorted(self.known_options)}, got {unknown}"
-            )
-        super().reset(seed=seed)
-        self._observation, info = self._start(options or {})
+        if options:
+            self._check_options(options)
+        if seed is not None:
+            super().reset(seed=seed)
+        try:
+            first = self.start(options or {})
+        except TypeError as error:
+            self._check_hook("start", self.start, error)
+            raise
+        try:
+            self._observation, about = first
+            info = {"system_prompt": about} if isinstance(about, str) else dict(about)
+        except (TypeError, ValueError) as error:
+            raise EnvError(
+                f"{type(self).__name__}.start() returned {first!r}; return an observation and a "
+                "system prompt"
+            ) from error
         self._running = True
         return self._observation, info
 
     def step(self, action: str) -> Turn:
-        """Play one turn. Whatever the text, it has a defined outcome.
+        """Play one turn.
 
-        Raises EpisodeOver when no episode is running, EnvError for an action that is no text.
+        Raises EpisodeOver if no episode is running, EnvError if the action is not a str.
         """
         if not self._running:
             raise EpisodeOver(
@@ -91,64 +129,122 @@ class TextEnv(gym.Env[str, str], ABC):
             )
         if not isinstance(action, str):
             raise EnvError(f"an action is a str, got {action!r} of {type(action).__name__}")
-        turn = self._advance(action)
-        self._observation = turn[0]
-        self._running = not (turn[2] or turn[3])
+        try:
+            turn = self.turn(action)
+        except TypeError as error:
+            self._check_hook("turn", self.turn, error)
+            raise
+        try:
+            self._observation, _, terminated, truncated, _ = turn
+        except (TypeError, ValueError) as error:
+            raise EnvError(
+                f"{type(self).__name__}.turn() returned {turn!r}; return end(...) or proceed(...)"
+            ) from error
+        if terminated or truncated:
+            self._running = False
         return turn
 
     def render(self) -> str:
-        """The present state as text, or as an HTML fragment with everything escaped."""
+        """The present state as text, or as an HTML fragment with all characters escaped."""
         if self._observation is None:
             raise EpisodeOver(f"{type(self).__name__}.render() came before the first reset()")
-        return rendered(self._picture(), self.render_mode)
+        return rendered(self.picture(), self.render_mode)
+
+    def legal_actions(self) -> tuple[str, ...]:
+        """Legal actions now; () if any text is legal, or if no episode is running."""
+        return self.allowed_actions() if self._running else ()
+
+    def oracle_action(self) -> str:
+        """A best action now. Raises NoOracle if none is known, or if no episode is running."""
+        if not self._running:
+            raise NoOracle(f"{type(self).__name__}: no episode is running; call reset() first")
+        return self.best_action()
 
     def play(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Rollout:
-        """The episode that somebody plays at the terminal or in a notebook."""
-        # What plays needs all of rollouts, which environments do not.
+        """Play an episode by hand, at a terminal or in a notebook."""
+        # play() needs the rollouts, which import this module.
         from ludic_gym.play import play
 
         return play(self, seed=seed, options=options)
 
-    def picture(self) -> str:
-        """The present state as text, whatever the render mode; "" before the first reset."""
-        return "" if self._observation is None else self._picture()
+    def _check_hook(self, name: str, found: object, error: TypeError) -> None:
+        """Raises EnvError if the subclass has hidden a hook, as in `self.turn = 0`."""
+        if not callable(found):
+            raise EnvError(
+                f"{type(self).__name__} sets self.{name} to {found!r}, which hides its method "
+                f"{name}(); rename the attribute"
+            ) from error
 
-    def _picture(self) -> str:
-        return self._observation or ""
-
-    def _row(self, options: Mapping[str, Any]) -> int | None:
-        """The row that the caller asks for, if any."""
+    def _check_options(self, options: Mapping[str, Any]) -> None:
+        if unknown := sorted(map(str, options.keys() - self.known_options)):
+            raise ConfigError(
+                f"{type(self).__name__}.reset() has the options {sorted(self.known_options)}, "
+                f"got {unknown}"
+            )
         row = options.get("row")
         if row is None:
-            return None
+            return
         if self.num_rows is None:
-            raise ConfigError(f"{type(self).__name__} makes up its tasks: there is no row {row!r}")
+            raise ConfigError(f"{type(self).__name__} generates its tasks: there is no row {row!r}")
         if not isinstance(row, int) or not 0 <= row < self.num_rows:
             raise ConfigError(f"row is an int from 0 to {self.num_rows - 1}, got {row!r}")
-        return row
+
+
+def end(
+    observation: str = "",
+    *,
+    success: bool,
+    reward: float | None = None,
+    truncated: bool = False,
+    info: Mapping[str, Any] | None = None,
+    **components: float,
+) -> Turn:
+    """The last turn of an episode, as Gymnasium's five-tuple.
+
+    success: True if the task was solved.
+    components: parts of the reward, "reward/<name>" in the info; the turn's reward is their sum.
+    reward: the whole reward, if it has no parts: the component "reward/total". 0 without either.
+    truncated: True if the episode was cut short, False if it came to its own end.
+    info: further keys of the info.
+    Raises ConfigError if both are given and `reward` is not the sum of the components.
+    """
+    last: Info = {"success": bool(success)}
+    earned = 0.0
+    for name, part in components.items():
+        last["reward/" + name] = part = float(part)
+        earned += part
+    if not components:
+        last["reward/total"] = earned = float(reward or 0.0)
+    elif reward is not None and not math.isclose(earned, reward, abs_tol=1e-9):
+        raise ConfigError(
+            f"reward={reward!r}, but the components sum to {earned!r}: {components}; leave one out"
+        )
+    if info:
+        last |= info
+    return observation, earned, not truncated, truncated, last
+
+
+def proceed(observation: str, reward: float = 0.0, info: Info | None = None) -> Turn:
+    """A turn after which the episode continues, as Gymnasium's five-tuple."""
+    return observation, float(reward) if reward else 0.0, False, False, info or {}
 
 
 def checked_render_mode(render_mode: str | None) -> str | None:
-    """The mode itself. Raises ConfigError if there is no such mode."""
+    """The mode itself. Raises ConfigError if it is unknown."""
     if render_mode is not None and render_mode not in RENDER_MODES:
         raise ConfigError(f"render_mode is one of {RENDER_MODES} or None, got {render_mode!r}")
     return render_mode
 
 
 def rendered(text: str, render_mode: str | None) -> str:
-    """The text as the mode wants it. Raises EnvError if there is no mode."""
+    """The text in the render mode. Raises EnvError if the mode is None."""
     if render_mode is None:
         raise EnvError('nothing to render to; make the env with render_mode="ansi" or "html"')
     return f"<pre>{html.escape(text)}</pre>" if render_mode == "html" else text
 
 
-def ending(*, success: bool, **components: float) -> Info:
-    """The info that a last step needs; the components sum to the step's reward."""
-    return {"success": success, **{f"reward/{name}": x for name, x in components.items()}}
-
-
 def pick(rng: np.random.Generator, items: Sequence[T]) -> T:
-    """One of the items, each as likely; `rng.choice` is 20 times slower."""
+    """One of the items, uniformly at random; 20 times faster than `rng.choice`."""
     return items[int(rng.random() * len(items))]
 
 
@@ -160,9 +256,9 @@ def checked_choice(name: str, value: str, choices: Sequence[str]) -> str:
 
 
 def one_line(text: str, longest: int) -> str:
-    """The text on one line, cut, and without characters that are not printed.
+    """The text on one line of at most `longest` characters, without unprintable ones.
 
-    For what one player says and another sees: it cannot pass for a line of the environment's.
+    Use it for messages between players, which must not look like lines of the environment.
     """
     printed = "".join(c if c.isprintable() else " " for c in text[: 10 * longest])
     return " ".join(printed.split())[:longest]

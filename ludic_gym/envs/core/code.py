@@ -1,53 +1,75 @@
-"""CodeEnv: what the environments share in which programs are written."""
+"""CodeEnv: problems whose answer is a program."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
-from ludic_gym.data.load import Origin
-from ludic_gym.envs.core.base import Info, TextEnv, Turn, ending
+from ludic_gym.data.load import Rows
+from ludic_gym.envs.core.base import Info, TextEnv, Turn, end
 from ludic_gym.envs.core.question import DatasetEnv, Question
 from ludic_gym.errors import ConfigError, DataError, NoOracle, SandboxError
 from ludic_gym.graders.programs.grader import Grader, grader_for
-from ludic_gym.graders.programs.types import ProgramTests, Verdict
+from ludic_gym.graders.programs.types import ProgramTests, Verdict, program_in
 from ludic_gym.sandbox.types import MEBIBYTE, Guarantees, Limits, Sandbox
 
-# Wall time for each second of CPU time: machines are busy at times.
+# Wall time per second of CPU time; a busy machine gives a program only part of a core.
 PATIENCE = 4.0
+_VERDICT_KEYS = ("outcome", "passed", "total", "message", "printed")
+_NO_INFO: Info = {}
 
 
 @dataclass(frozen=True, slots=True)
 class Problem(Question):
-    """What to write, a program that does it ("" if none is known), and the tests of programs."""
+    """A task in words, a program that solves it ("" if none is known), and its tests."""
 
     tests: ProgramTests
+
+
+P = TypeVar("P", bound=Problem)
 
 
 class CodeEnv(DatasetEnv):
     """A problem whose answer is a program, run in a sandbox and tested from outside it.
 
-    sandbox: "auto", the name of a sandbox, or a Sandbox. allow_unsafe: where none works, run
-        programs without any protection.
-    partial_credit: reward the share of the tests that pass; else all of them earn 1.
-    penalty: what a syntax error, or no program at all, costs.
-    cpu_s, memory_mb: what one submission may use, all its tests together.
+    A subclass sets `prompt` and passes its rows to `__init__`.
 
-    The last info has "success", the components "reward/tests", "reward/syntax" and
-    "reward/empty", the "outcome" ("passed", "wrong", "raised", "timeout", "crashed", "syntax",
-    "missing", "empty"), how many tests "passed" of a "total", a "message" about the first that did
-    not, and the end of what the program "printed". Where the sandbox failed, however often it was
-    tried, the episode is truncated, and info["error"] says how.
+    - Observation: the problem; "" after the answer.
+    - Action: a reply with the program in a fenced block, or the program alone.
+    - Reward: 1 if all tests pass, else 0 (component "tests"), minus `penalty` for a syntax error
+      ("syntax") or an empty program ("empty").
+    - Info: "sandbox" and the keys of `DatasetEnv` in the first and the last info. At the end also
+      "outcome" ("passed", "wrong", "raised", "timeout", "crashed", "syntax", "missing" or "empty"),
+      the number of tests "passed" of the "total", a "message" about the first test that failed,
+      and the end of the output, "printed".
+
+    If the sandbox fails in all attempts, the episode is truncated with the outcome "error", and
+    info["error"] has the reason.
+
+    Attributes:
+        languages: names of fenced blocks that hold the program; the oracle uses the first.
+        limits: CPU time, wall time and memory of one submission, all tests together.
+
+    Args:
+        rows: the problems and their origin, as `load_rows` returns them.
+        sandbox: "auto", the name of a sandbox, or a Sandbox.
+        allow_unsafe: run programs without protection if no sandbox works.
+        partial_credit: reward the share of tests that pass instead of 0 or 1.
+        penalty: subtracted for a syntax error or an empty program.
+        cpu_s: CPU seconds of one submission.
+        memory_mb: memory of one submission, in MiB.
+        render_mode: "ansi", "html" or None.
     """
 
+    # Vector environments run a blocking environment on a thread of its own.
     metadata = {**TextEnv.metadata, "blocking": True}  # noqa: RUF012 (Gymnasium declares it so)
-    _question: Problem
+    languages: ClassVar[tuple[str, ...]] = ("python", "py", "python3")
+    question: Problem
 
     def __init__(
         self,
-        problems: Sequence[Problem],
-        origin: Origin,
+        rows: Rows[P],
         *,
         sandbox: str | Sandbox = "auto",
         allow_unsafe: bool = False,
@@ -57,10 +79,10 @@ class CodeEnv(DatasetEnv):
         memory_mb: int = 512,
         render_mode: str | None = None,
     ) -> None:
-        super().__init__(problems, origin, render_mode)
+        super().__init__(rows, render_mode)
         if penalty < 0:
             raise ConfigError(f"penalty is 0 or more, got {penalty!r}; it is taken from the reward")
-        self._limits = Limits(
+        self.limits = Limits(
             cpu_s=cpu_s, wall_s=PATIENCE * cpu_s, memory_bytes=memory_mb * MEBIBYTE
         )
         self._sandbox = sandbox
@@ -74,68 +96,63 @@ class CodeEnv(DatasetEnv):
         return super().__deepcopy__(memo)
 
     @property
-    def _grader(self) -> Grader:
-        """Raises NoSandbox, which says what to install."""
+    def grader(self) -> Grader:
+        """The grader of the sandbox. Raises NoSandbox, which names the packages to install."""
         return grader_for(self._sandbox, allow_unsafe=self._allow_unsafe)
 
-    def _start(self, options: Mapping[str, Any]) -> tuple[str, Info]:
-        # Asked for here, because no text that a player types may raise later.
-        sandbox = self._grader.sandbox
-        text, info = super()._start(options)
-        said = {"sandbox": described(sandbox.name, sandbox.guarantees)}
-        # The last info has it too, and so the records of a benchmark.
-        self._about = {**self._about, **said}
-        return text, {**info, **said}
+    def start(self, options: Mapping[str, Any]) -> tuple[str, Info]:
+        """Draw a problem. Raises NoSandbox if no sandbox works."""
+        # Raised here, because no action may raise later.
+        sandbox = self.grader.sandbox
+        self.about["sandbox"] = described(sandbox.name, sandbox.guarantees)
+        return super().start(options)
 
-    def _graded(self, code: str) -> Turn:
-        """The last turn: the verdict on the program."""
-        stop = not self._partial_credit
+    def turn(self, action: str) -> Turn:
+        """Submit the program in the action."""
+        return self.submit(program_in(action, self.languages))
+
+    def submit(self, program: str, info: Info = _NO_INFO) -> Turn:
+        """End the episode with the verdict of all tests on the program.
+
+        info: further keys of the last info.
+        """
+        tests, stop = self.question.tests, not self._partial_credit
         try:
-            tests = self._question.tests
-            verdict = self._grader.grade(code, tests, limits=self._limits, stop=stop)
+            verdict = self.grader.grade(program, tests, limits=self.limits, stop=stop)
         except (SandboxError, DataError) as error:
-            return self._failed(error)
-        self._verdict = f"\n\n{code}\n\n{verdict.outcome}"
-        info = {**self._components(verdict), **told(verdict), **self._about}
-        return "", earned(info), True, False, info
+            return self.failed(error, info)
+        self.verdict = f"{program}\n\n{verdict.outcome}"
+        return self.judged(verdict, info=info)
 
-    def _failed(self, error: Exception) -> Turn:
-        """The turn in which nothing could be said of the program."""
-        info = ending(success=False, tests=0.0, syntax=0.0, empty=0.0)
-        about = {"outcome": "error", "error": f"{type(error).__name__}: {error}"}
-        return "", 0.0, False, True, {**info, **about, **self._about}
-
-    def _components(self, verdict: Verdict) -> Info:
+    def judged(self, verdict: Verdict, observation: str = "", info: Info = _NO_INFO) -> Turn:
+        """The last turn for a verdict."""
         success = verdict.outcome == "passed"
         share = verdict.passed / max(verdict.total, 1)
-        tests = share if self._partial_credit else float(success)
-        return ending(
+        found = {name: getattr(verdict, name) for name in _VERDICT_KEYS}
+        return end(
+            observation,
             success=success,
-            tests=tests,
+            info={**found, **self.about, **info},
+            tests=share if self._partial_credit else success,
             syntax=-self._penalty if verdict.outcome == "syntax" else 0.0,
             empty=-self._penalty if verdict.outcome == "empty" else 0.0,
         )
 
-    def oracle_action(self) -> str:
-        """A program that passes. Raises NoOracle when no problem is open, or none is known."""
-        code = super().oracle_action()
-        if not code:
+    def failed(self, error: Exception, info: Info = _NO_INFO) -> Turn:
+        """The last turn of an episode whose sandbox failed: truncated, without a verdict."""
+        found = {"outcome": "error", "error": f"{type(error).__name__}: {error}"}
+        info = {**found, **self.about, **info}
+        return end(success=False, truncated=True, info=info, tests=0.0, syntax=0.0, empty=0.0)
+
+    def best_action(self) -> str:
+        """A program that passes, in a fenced block. Raises NoOracle if none is known."""
+        program = super().best_action()
+        if not program:
             raise NoOracle(f"{type(self).__name__}: no solution of this problem is known")
-        return f"```python\n{code}\n```"
-
-
-def told(verdict: Verdict) -> Info:
-    """What the last info says of a verdict."""
-    names = ("outcome", "passed", "total", "message", "printed")
-    return {name: getattr(verdict, name) for name in names}
-
-
-def earned(info: Info) -> float:
-    """The sum of the reward's components."""
-    return float(sum(value for key, value in info.items() if key.startswith("reward/")))
+        return f"```{self.languages[0]}\n{program}\n```"
 
 
 def described(name: str, guarantees: Guarantees) -> str:
-    """A sandbox in a line: "bubblewrap: network, filesystem ..."."""
+    """A sandbox on one line: "bubblewrap: network, filesystem ..."."""
     held = [one for one in guarantees.__slots__ if getattr(guarantees, one)]
     return f"{name}: {', '.join(held) or 'no protection'}"

@@ -1,4 +1,4 @@
-"""Two-player games as pure functions over an immutable state, and exact play for small ones."""
+"""Rules of two-player games as pure functions of an immutable state; perfect play of small ones."""
 
 from __future__ import annotations
 
@@ -16,21 +16,25 @@ S = TypeVar("S", bound=Hashable)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Game(Generic[S]):
-    """The rules of a game for the players 0 and 1.
+    """The rules of a two-player game, for the players 0 and 1.
 
-    initial: a first state; any chance comes from the generator.
-    mover: whose turn it is.
-    legal_actions: what the mover may do; nothing at all, before the end, where any text is.
-    play: the state after a legal action.
-    returns: what each player has won, from -1 to 1, or None while the game goes on.
-    observation: the state as a player sees it.
-    system_prompt: the rules and the reply format, for a player.
-    best_actions: the actions of perfect play, the one that also does best against a player who
-        moves at random first. Raises NoOracle where they are not known.
-    read: what a text means as an action, legal or not; without white space around it by default.
-    verdict: what the end is called for a player, and whether it is a success; by default "win",
-        "draw" or "loss" by the player's return, of which a win is one.
-    made_by: makes this game, for copies and pickles; None for a game that is a module's constant.
+    Attributes:
+        name: title, from which PettingZoo's name is made.
+        initial: a first state, drawn from the generator.
+        mover: the player to move.
+        legal_actions: legal actions of the mover; () in a state in which any text is legal.
+        play: the state after a legal action.
+        returns: each player's return, from -1 to 1; None before the end.
+        observation: the state as a player sees it.
+        system_prompt: the rules and the reply format for a player.
+        best_actions: actions of perfect play, the one that wins most often against random replies
+            first. Raises NoOracle if they are not known.
+        read: the action in a text, legal or not; by default the text without surrounding white
+            space.
+        verdict: a player's outcome and success at the end; by default "win", "draw" or "loss" by
+            the return, and a win is a success.
+        made_by: function that makes this game, for copies and pickles; None for a constant of a
+            module.
     """
 
     name: str
@@ -51,12 +55,12 @@ class Game(Generic[S]):
         return (self.made_by, ()) if self.made_by else object.__reduce_ex__(self, protocol)
 
     def is_allowed(self, state: S, action: str) -> bool:
-        """Whether the mover may do what was read."""
+        """True if the action, as `read` returns it, is legal for the mover."""
         legal = self.legal_actions(state)
         return not legal or action in legal
 
-    def end(self, state: S, player: int) -> tuple[str, bool]:
-        """What the end is called for the player, and whether it is a success."""
+    def outcome(self, state: S, player: int) -> tuple[str, bool]:
+        """The player's outcome in a final state, and True if it is a success."""
         if self.verdict is not None:
             return self.verdict(state, player)
         result = self.returns(state)
@@ -67,10 +71,11 @@ class Game(Generic[S]):
 
 @dataclass(frozen=True, slots=True)
 class Solution(Generic[S]):
-    """What perfect play comes to.
+    """Perfect play of a game.
 
-    value: what player 0 gets from a state when both play perfectly.
-    best_actions: see `Game`.
+    Attributes:
+        value: return of player 0 from a state if both players play perfectly.
+        best_actions: see `Game`.
     """
 
     value: Callable[[S], float]
@@ -78,22 +83,22 @@ class Solution(Generic[S]):
 
 
 def random_action(game: Game[S], state: S, rng: np.random.Generator) -> str:
-    """Any legal action, each as likely."""
+    """A legal action, uniformly at random."""
     return pick(rng, game.legal_actions(state))
 
 
 def perfect_action(game: Game[S], state: S, rng: np.random.Generator) -> str:
-    """Any action of perfect play, each as likely."""
+    """An action of perfect play, uniformly at random."""
     return pick(rng, game.best_actions(state))
 
 
 def caseless(text: str) -> str:
-    """The text in lower case, without white space around it: how words are read as actions."""
+    """The text in lower case and without surrounding white space; a `read` of a Game."""
     return text.strip().lower()
 
 
 def outcome_of(reward: float) -> str:
-    """What a player's return is called: "win", "draw" or "loss"."""
+    """The outcome of a return: "win", "draw" or "loss"."""
     return "win" if reward > 0 else "loss" if reward < 0 else "draw"
 
 
@@ -104,9 +109,9 @@ def solved(
     play: Callable[[S, str], S],
     returns: Callable[[S], tuple[float, float] | None],
 ) -> Solution[S]:
-    """Perfect play of a zero-sum game that is small enough to be searched to its ends.
+    """Perfect play of a zero-sum game that is small enough for an exhaustive search (minimax).
 
-    Every state is worked out once, when it is first asked for.
+    Each state is computed once, at its first use, and cached.
     """
 
     @cache
@@ -119,7 +124,7 @@ def solved(
 
     @cache
     def chance(state: S, player: int) -> float:
-        """How likely `player` wins by its first best actions against random ones."""
+        """Probability that `player` wins by its first best actions against random ones."""
         result = returns(state)
         if result is not None:
             return float(result[player] > 0)
@@ -134,6 +139,7 @@ def solved(
         after = {action: play(state, action) for action in legal_actions(state)}
         best = (min if player else max)(value(state) for state in after.values())
         perfect = [action for action in after if value(after[action]) == best]
+        # Among equal values, prefer the action after which a random player errs most often.
         return tuple(sorted(perfect, key=lambda action: -chance(after[action], player)))
 
     return Solution(value, best_actions)

@@ -1,4 +1,4 @@
-"""OnePlayerEnv: a two-player game as a Gymnasium environment, with a scripted opponent."""
+"""OnePlayerEnv: a two-player game as a Gymnasium environment, against a scripted opponent."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from typing import Any, ClassVar, Generic, Literal
 
 import numpy as np
 
-from ludic_gym.envs.core.base import Info, TextEnv, Turn, checked_choice, ending, pick
+from ludic_gym.envs.core.base import Info, TextEnv, Turn, checked_choice, end, pick, proceed
 from ludic_gym.envs.core.game import Game, S, perfect_action, random_action
-from ludic_gym.errors import NoOracle
 
-# How a scripted opponent moves; one of several is drawn for every episode.
-Reply = Callable[[Game[Any], Any, np.random.Generator], str]
-OPPONENTS: Mapping[str, tuple[Reply, ...]] = {
+# Strategy of a scripted opponent: its action in a state in which it moves.
+Opponent = Callable[[Game[Any], Any, np.random.Generator], str]
+OPPONENTS: Mapping[str, tuple[Opponent, ...]] = {
     "random": (random_action,),
     "perfect": (perfect_action,),
     "mixed": (random_action, perfect_action),
@@ -22,18 +21,34 @@ _SEATS = {"first": (0,), "second": (1,), "random": (0, 1)}
 
 
 class OnePlayerEnv(TextEnv, Generic[S]):
-    """Play a seat of `game`; a subclass names the game, and its `opponents` if they are others.
+    """One seat of a two-player game, the other taken by a scripted opponent.
 
-    opponent: "random", "perfect" (any of its best moves, each as likely), or "mixed": one of the
-        two, drawn for every episode.
-    seat: whether the agent moves "first" or "second", or "random": drawn for every episode.
-    draw_reward: the reward of a draw; a win earns 1, a loss -1, an illegal action -1 and the end.
+    A subclass sets `game`, and `opponents` if they differ from `OPPONENTS`.
 
-    The last info has "outcome", one of "win", "draw", "loss", "illegal"; success is a win.
+    - Observation: the state as the player of the seat sees it.
+    - Action: one of `legal_actions()`; an illegal one ends the episode.
+    - Reward: at the end 1 for a win, -1 for a loss or an illegal action, `draw_reward` for a draw
+      (component "outcome"), and the `bonuses` of a subclass.
+    - Info at the end: "outcome" ("win", "draw", "loss" or "illegal"). A win is a success.
+
+    Attributes:
+        game: rules of the game.
+        opponents: names of opponents, each with its strategies; one of these is drawn for each
+            episode.
+        state: state of the game.
+        seat: the agent's seat, 0 or 1.
+        opponent: the strategy of the present episode.
+
+    Args:
+        opponent: "random", "perfect" (one of its best actions, uniformly at random), or "mixed"
+            (one of the two, drawn for each episode).
+        seat: "first" or "second" to move, or "random": drawn for each episode.
+        draw_reward: reward of a draw.
+        render_mode: "ansi", "html" or None.
     """
 
     game: Game[S]
-    opponents: ClassVar[Mapping[str, tuple[Reply, ...]]] = OPPONENTS
+    opponents: ClassVar[Mapping[str, tuple[Opponent, ...]]] = OPPONENTS
 
     def __init__(
         self,
@@ -49,50 +64,47 @@ class OnePlayerEnv(TextEnv, Generic[S]):
         self._seats = _SEATS[checked_choice("seat", seat, tuple(_SEATS))]
         self._draw_reward = float(draw_reward)
 
-    def _start(self, options: Mapping[str, Any]) -> tuple[str, Info]:
-        self._row(options)
-        rng = self.np_random
-        self._opponent = pick(rng, self._opponents)
-        self._seat = pick(rng, self._seats)
-        self._state = self._answered(self.game.initial(rng))
-        prompt = self.game.system_prompt(self._seat)
-        return self.game.observation(self._state, self._seat), {"system_prompt": prompt}
-
-    def _advance(self, action: str) -> Turn:
-        action = self.game.read(action)
-        if not self.game.is_allowed(self._state, action):
-            return self._end("illegal", False, -1.0)
-        self._state = self._answered(self.game.play(self._state, action))
-        result = self.game.returns(self._state)
-        if result is None:
-            return self.game.observation(self._state, self._seat), 0.0, False, False, {}
-        outcome, success = self.game.end(self._state, self._seat)
-        return self._end(outcome, success, result[self._seat] or self._draw_reward)
-
-    def _answered(self, state: S) -> S:
-        """The state once it is the agent's turn, or the game is over."""
-        game = self.game
-        while game.returns(state) is None and game.mover(state) != self._seat:
-            state = game.play(state, self._opponent(game, state, self.np_random))
-        return state
-
-    def _end(self, outcome: str, success: bool, value: float) -> Turn:
-        parts = {"outcome": value, **self._extras(outcome)}
-        info = ending(success=success, **parts)
-        info["outcome"] = outcome
-        reward = sum(parts.values())
-        return self.game.observation(self._state, self._seat), reward, True, False, info
-
-    def _extras(self, outcome: str) -> dict[str, float]:
-        """What the end earns besides the game's own return, by name."""
+    def bonuses(self, outcome: str) -> dict[str, float]:
+        """Further components of the reward at the end, by name; none by default."""
         return {}
 
-    def legal_actions(self) -> tuple[str, ...]:
-        """What the agent may do now; nothing once the game is over."""
-        return self.game.legal_actions(self._state) if self._running else ()
+    def start(self, options: Mapping[str, Any]) -> tuple[str, str]:
+        """Draw opponent, seat and first state; the opponent moves first if its seat does."""
+        rng, game = self.np_random, self.game
+        self.opponent = pick(rng, self._opponents)
+        self.seat = pick(rng, self._seats)
+        self.state = self._after_replies(game.initial(rng))
+        return game.observation(self.state, self.seat), game.system_prompt(self.seat)
 
-    def oracle_action(self) -> str:
+    def turn(self, action: str) -> Turn:
+        """Play the action, then the opponent's reply."""
+        game = self.game
+        action = game.read(action)
+        if not game.is_allowed(self.state, action):
+            return self._last_turn("illegal", False, -1.0)
+        self.state = self._after_replies(game.play(self.state, action))
+        result = game.returns(self.state)
+        if result is None:
+            return proceed(game.observation(self.state, self.seat))
+        outcome, success = game.outcome(self.state, self.seat)
+        return self._last_turn(outcome, success, result[self.seat] or self._draw_reward)
+
+    def _after_replies(self, state: S) -> S:
+        """The next state in which the agent moves or the game is over."""
+        game = self.game
+        while game.returns(state) is None and game.mover(state) != self.seat:
+            state = game.play(state, self.opponent(game, state, self.np_random))
+        return state
+
+    def _last_turn(self, outcome: str, success: bool, value: float) -> Turn:
+        text = self.game.observation(self.state, self.seat)
+        bonuses: Info = self.bonuses(outcome)
+        return end(text, success=success, info={"outcome": outcome}, outcome=value, **bonuses)
+
+    def allowed_actions(self) -> tuple[str, ...]:
+        """Legal actions of the agent."""
+        return self.game.legal_actions(self.state)
+
+    def best_action(self) -> str:
         """The action of perfect play that wins most often against random replies."""
-        if not self._running:
-            raise NoOracle(f"{self.game.name}: no game is running; call reset() first")
-        return self.game.best_actions(self._state)[0]
+        return self.game.best_actions(self.state)[0]

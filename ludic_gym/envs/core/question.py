@@ -1,4 +1,4 @@
-"""Environments that ask one question and grade one answer."""
+"""QuestionEnv and DatasetEnv: one question, one graded answer."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import copy
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
-from ludic_gym.data.load import Origin
-from ludic_gym.envs.core.base import Info, TextEnv, Turn, ending, pick
-from ludic_gym.errors import NoOracle
+from ludic_gym.data.load import Rows
+from ludic_gym.envs.core.base import Info, TextEnv, Turn, end, pick
 from ludic_gym.graders.extract import Grade
 
 Grader = Callable[[str, str], Grade]
@@ -18,71 +17,96 @@ Grader = Callable[[str, str], Grade]
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question and the answer that the grader compares with."""
+    """A question, and the correct answer as its grader expects it."""
 
     text: str
     truth: str
 
 
-class QuestionEnv(TextEnv):
-    """Ask a question, grade the answer, end: reward 1 if it is correct, else 0.
+Q = TypeVar("Q", bound=Question)
 
-    The last info has "success", "answer" (what the grader took for it, "" if nothing), "rule" (how
-    the grader found it) and "truth". The last observation is empty.
+
+class QuestionEnv(TextEnv):
+    """Episodes of one turn: a question, an answer, a grade.
+
+    A subclass sets `prompt` and `grade` and writes `ask`.
+
+    - Observation: the question; "" after the answer.
+    - Reward: 1 for a correct answer, else 0 (component "correct").
+    - Info at the end: "answer" (extracted from the action, "" if none was found), "rule" (the
+      extraction rule that matched) and "truth".
+
+    Attributes:
+        prompt: system prompt with the reply format.
+        grade: function of an action and the truth that returns the grade.
+        question: the question of the present episode.
+        about: facts of the task, copied into the first and the last info.
+        verdict: the answer and its grade, for `picture`; "" until the answer.
     """
 
+    single_turn = True
     prompt: str
     grade: ClassVar[Grader]
-    _question: Question
+    question: Question
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        super().__init__(render_mode)
+        self.question = Question("", "")
+        self.about: Info = {}
+        self.verdict = ""
 
     @abstractmethod
-    def _ask(self, options: Mapping[str, Any]) -> tuple[Question, Info]:
-        """The next question, and what the first info says besides the system prompt."""
+    def ask(self, options: Mapping[str, Any]) -> Question:
+        """Draw the question of a new episode.
 
-    def _start(self, options: Mapping[str, Any]) -> tuple[str, Info]:
-        self._question, info = self._ask(options)
-        self._verdict = ""
-        return self._question.text, {"system_prompt": self.prompt, **info}
+        options: see `TextEnv.start`.
+        """
 
-    def _advance(self, action: str) -> Turn:
-        grade = self._grade_of(action)
-        reward = float(grade.correct)
-        info = ending(success=grade.correct, correct=reward)
-        info["answer"] = grade.answer or ""
-        info["rule"] = grade.rule
-        info["truth"] = self._question.truth
-        self._verdict = f"\n\n{action}\n\n{'correct' if grade.correct else 'wrong'}"
-        return "", reward, True, False, info
+    def grade_action(self, action: str) -> Grade:
+        """The grade of the action; by default that of `grade`."""
+        return type(self).grade(action, self.question.truth)
 
-    def _grade_of(self, action: str) -> Grade:
-        return type(self).grade(action, self._question.truth)
+    def start(self, options: Mapping[str, Any]) -> tuple[str, Info]:
+        """Ask the question."""
+        self.question = self.ask(options)
+        self.verdict = ""
+        return self.question.text, {"system_prompt": self.prompt, **self.about}
 
-    def _picture(self) -> str:
-        return self._question.text + self._verdict
+    def turn(self, action: str) -> Turn:
+        """Grade the answer and end the episode."""
+        grade = self.grade_action(action)
+        self.verdict = f"{action}\n\n{'correct' if grade.correct else 'wrong'}"
+        answer, truth = grade.answer or "", self.question.truth
+        info = {"answer": answer, "rule": grade.rule, "truth": truth, **self.about}
+        return end(success=grade.correct, info=info, correct=grade.correct)
 
-    def oracle_action(self) -> str:
-        """The truth. Raises NoOracle when no question is open."""
-        if not self._running:
-            raise NoOracle(f"{type(self).__name__}: no question is open; call reset() first")
-        return self._question.truth
+    def picture(self) -> str:
+        """The question; after the answer, also the answer and its grade."""
+        return f"{self.question.text}\n\n{self.verdict}" if self.verdict else self.question.text
+
+    def best_action(self) -> str:
+        """The truth."""
+        return self.question.truth
 
 
 class DatasetEnv(QuestionEnv):
-    """Questions from the rows of a data set.
+    """Questions from the rows of a dataset, drawn uniformly or named by the option "row".
 
-    Every info says the "row", the "split" ("sample" for the bundled sample) and the "data": the
-    name and the hash of the rows, such as "openai/gsm8k:main@0123456789abcdef".
+    The first and the last info have "row", "split" ("sample" for the bundled sample) and "data":
+    name and hash of the rows, such as "openai/gsm8k:main@0123456789abcdef".
+
+    Args:
+        rows: the questions and their origin, as `load_rows` returns them.
+        render_mode: "ansi", "html" or None.
     """
 
-    def __init__(
-        self, questions: Sequence[Question], origin: Origin, render_mode: str | None = None
-    ) -> None:
+    def __init__(self, rows: Rows[Q], render_mode: str | None = None) -> None:
         super().__init__(render_mode)
-        self.origin = origin
-        self._questions = questions
-        self._rows = range(len(questions))
-        self.num_rows = len(questions)
-        self._about: Info = {"row": 0, "split": origin.split, "data": str(origin)}
+        self.origin = rows.origin
+        self._questions: Sequence[Question] = rows.items
+        self._rows = range(len(rows))
+        self.num_rows = len(rows)
+        self.about = {"row": 0, "split": rows.origin.split, "data": str(rows.origin)}
 
     def __str__(self) -> str:
         where = self.origin.split if self.origin.split == "sample" else str(self.origin)
@@ -91,19 +115,16 @@ class DatasetEnv(QuestionEnv):
     __repr__ = __str__
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        # Copies share the rows, which do not change: thousands of them would take milliseconds.
+        # Copies share the rows, which do not change: to copy thousands takes milliseconds.
         memo[id(self._questions)] = self._questions
         twin = memo[id(self)] = type(self).__new__(type(self))
         vars(twin).update(copy.deepcopy(vars(self), memo))
         return twin
 
-    def _ask(self, options: Mapping[str, Any]) -> tuple[Question, Info]:
-        row = self._row(options)
+    def ask(self, options: Mapping[str, Any]) -> Question:
+        """The question of the row."""
+        row = options.get("row")
         if row is None:
             row = pick(self.np_random, self._rows)
-        self._about["row"] = row
-        return self._questions[row], dict(self._about)
-
-    def _advance(self, action: str) -> Turn:
-        text, reward, terminated, truncated, info = super()._advance(action)
-        return text, reward, terminated, truncated, {**info, **self._about}
+        self.about["row"] = row
+        return self._questions[row]

@@ -1,22 +1,51 @@
-"""What every AEC env of two agents keeps: their names, spaces and tables, and how they retire."""
+"""TwoAgentAECEnv: the base class of PettingZoo AEC environments with two agents."""
 
 from __future__ import annotations
 
-from typing import Any
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from gymnasium.utils import seeding
 from pettingzoo import AECEnv
 
 from ludic_gym.envs.core.base import RENDER_MODES, Info, checked_render_mode, rendered
-from ludic_gym.errors import EpisodeOver
-from ludic_gym.spaces import TEXT, TextSpace, own_copy
+from ludic_gym.errors import EnvError, EpisodeOver, NoOracle
+from ludic_gym.spaces import TEXT, TextObservation, TextSpace, own_copy
 
 PLAYERS = ("player_0", "player_1")
 
 
-class SeatsAECEnv(AECEnv[str, str, str | None]):
-    """Two agents with text to read and to write; a class below it says what they play."""
+class GameOver(NamedTuple):
+    """Result of a game for seat 0 and seat 1.
+
+    Attributes:
+        rewards: all that the game pays.
+        outcomes: names of the result, such as "win" or "illegal".
+        successes: True for a seat that solved its task.
+    """
+
+    rewards: tuple[float, float]
+    outcomes: tuple[str, str]
+    successes: tuple[bool, bool]
+
+
+class TwoAgentAECEnv(AECEnv[str, str, str | None], ABC):
+    """The agents "player_0" and "player_1", in seats 0 and 1, act in the order of the game.
+
+    A subclass writes `deal`, `move`, `view` and `system_prompt`. Only the end of a game pays. An
+    agent's info has "system_prompt" until its first action, and at the end "success", "outcome"
+    and the reward as the component `component`.
+
+    Attributes:
+        component: name of the reward's component.
+
+    Args:
+        name: name of the environment, `metadata["name"]`.
+        render_mode: "ansi", "html" or None.
+    """
+
+    component: ClassVar[str] = "outcome"
 
     def __init__(self, name: str, render_mode: str | None) -> None:
         self.metadata = {
@@ -28,54 +57,132 @@ class SeatsAECEnv(AECEnv[str, str, str | None]):
         self.render_mode = checked_render_mode(render_mode)
         self.possible_agents = list(PLAYERS)
         self.agents: list[str] = []
+        # Kept beside the tables because policies look up legal actions in every turn.
+        self._running = False
         self._rng: np.random.Generator | None = None
         self._action_spaces = {agent: own_copy(TEXT) for agent in PLAYERS}
+
+    @abstractmethod
+    def deal(self, rng: np.random.Generator) -> int:
+        """Set up a new game and return the seat that moves first."""
+
+    @abstractmethod
+    def move(self, seat: int, action: str) -> int | GameOver:
+        """Play for the seat and return the seat that moves next, or the result of the game.
+
+        action: any text; an illegal one has a defined result and raises nothing.
+        """
+
+    @abstractmethod
+    def view(self, seat: int) -> str:
+        """The game as the player of the seat sees it."""
+
+    @abstractmethod
+    def system_prompt(self, seat: int) -> str:
+        """The rules and the reply format."""
+
+    def allowed_actions(self) -> tuple[str, ...]:
+        """Legal actions of the selected agent, while a game runs; () if any text is legal."""
+        return ()
+
+    def best_action(self) -> str:
+        """A best action of the selected agent, while a game runs.
+
+        Raises NoOracle if none is known.
+        """
+        raise NoOracle(f"{type(self).__name__} does not know its best action")
 
     def observation_space(self, agent: str) -> TextSpace:
         """Any text, for each agent."""
         return TEXT
 
     def action_space(self, agent: str) -> TextSpace:
-        """Any text; each agent samples on its own."""
+        """Any text; each agent has a space of its own to sample from."""
         return self._action_spaces[agent]
 
-    def check_open(self) -> None:
-        """Raises EpisodeOver unless a game is running."""
-        if not self.agents:
-            raise EpisodeOver(
-                f"{self._title()}: no game is running, before the first reset() or after its end; "
-                "call reset() first"
-            )
-
-    def close(self) -> None:
-        """Nothing is held open."""
-
-    def render(self) -> str:
-        """What the selected agent sees, as text or as an HTML fragment."""
-        return rendered(str(self.observe(self.agent_selection)), self.render_mode)
-
-    def _title(self) -> str:
-        return str(self.metadata["name"])
-
-    def _drawn(self, seed: int | None) -> np.random.Generator:
-        """What a new game is drawn from: of its own, where a seed is given."""
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
+        """Start a game, drawn from a new generator if a seed is given."""
         if seed is not None or self._rng is None:
             self._rng, _ = seeding.np_random(seed)
-        return self._rng
-
-    def _seat(self, prompts: tuple[str, str]) -> None:
-        """Begin with both agents and nothing won."""
+        mover = self.deal(self._rng)
         self.agents = list(PLAYERS)
         self.rewards = dict.fromkeys(PLAYERS, 0.0)
         self._cumulative_rewards = dict.fromkeys(PLAYERS, 0.0)
         self.terminations = dict.fromkeys(PLAYERS, False)
         self.truncations = dict.fromkeys(PLAYERS, False)
         self.infos: dict[str, Info] = {
-            agent: {"system_prompt": prompt} for agent, prompt in zip(PLAYERS, prompts, strict=True)
+            agent: {"system_prompt": self.system_prompt(seat)} for seat, agent in enumerate(PLAYERS)
         }
+        self.agent_selection = PLAYERS[mover]
+        self._running = True
+
+    def observe(self, agent: str) -> str:
+        """The game as the agent sees it. Raises EpisodeOver before the first reset."""
+        self.check_open()
+        return TextObservation(self.view(PLAYERS.index(agent)))
+
+    def step(self, action: str | None) -> None:
+        """Play for the selected agent; `None` retires it once the game is over.
+
+        Raises EpisodeOver if no game is running or the agent's is over, EnvError if the action is
+        not a str.
+        """
+        self.check_open()
+        agent = self.agent_selection
+        if self.terminations[agent]:
+            self._retire(agent, action)
+            return
+        if not isinstance(action, str):
+            raise EnvError(f"{agent} is to move: an action is a str, got {action!r}")
+        self.infos[agent] = {}
+        after = self.move(PLAYERS.index(agent), action)
+        if isinstance(after, GameOver):
+            self.finish(after)
+        else:
+            self.agent_selection = PLAYERS[after]
+
+    def finish(self, over: GameOver) -> None:
+        """End the game: fill the tables of both agents."""
+        part = f"reward/{self.component}"
+        for agent, reward, outcome, success in zip(PLAYERS, *over, strict=True):
+            final = {"success": success, part: reward, "outcome": outcome}
+            self.infos[agent] = {**self.infos[agent], **final}
+        self.rewards = dict(zip(PLAYERS, over.rewards, strict=True))
+        self._cumulative_rewards = dict(self.rewards)
+        self.terminations = dict.fromkeys(PLAYERS, True)
+        self.agent_selection = other(self.agent_selection)
+        self._running = False
+
+    def legal_actions(self) -> tuple[str, ...]:
+        """Legal actions of the selected agent; () if any text is legal, or no game is running."""
+        return self.allowed_actions() if self._running else ()
+
+    def oracle_action(self) -> str:
+        """A best action of the selected agent.
+
+        Raises NoOracle if none is known, or if no game is running.
+        """
+        if not self._running:
+            raise NoOracle(f"{type(self).__name__}: no game is running; call reset() first")
+        return self.best_action()
+
+    def check_open(self) -> None:
+        """Raises EpisodeOver unless a game is running."""
+        if not self.agents:
+            raise EpisodeOver(
+                f"{type(self).__name__}: no game is running, before the first reset() or after "
+                "its end; call reset() first"
+            )
+
+    def render(self) -> str:
+        """The game as the selected agent sees it, as text or as an HTML fragment."""
+        return rendered(str(self.observe(self.agent_selection)), self.render_mode)
+
+    def close(self) -> None:
+        """Do nothing: no resources are held."""
 
     def _retire(self, agent: str, action: str | None) -> None:
-        """Take an agent whose game is over out of all tables. Raises EpisodeOver if it acts."""
+        """Remove an agent whose game is over from all tables. Raises EpisodeOver if it acts."""
         if action is not None:
             raise EpisodeOver(f"the game is over for {agent}: step(None), got {action!r}")
         self.agents.remove(agent)
@@ -85,10 +192,7 @@ class SeatsAECEnv(AECEnv[str, str, str | None]):
         self.rewards = dict.fromkeys(self.agents, 0.0)
         self.agent_selection = other(agent)
 
-    def _is_running(self) -> bool:
-        return bool(self.agents) and not any(self.terminations.values())
-
 
 def other(agent: str) -> str:
-    """The one that is not `agent`."""
+    """The opponent of the agent."""
     return PLAYERS[1 - PLAYERS.index(agent)]

@@ -1,28 +1,29 @@
-"""A two-player game for PettingZoo: one agent at a time (AEC), or with joint actions (Parallel)."""
+"""Two-player games for PettingZoo: in turn (AEC), or with joint actions (Parallel)."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, Generic
 
+import numpy as np
 from pettingzoo import ParallelEnv
 
-from ludic_gym.envs.core.base import Info, ending
+from ludic_gym.envs.core.base import Info
 from ludic_gym.envs.core.game import Game, S
-from ludic_gym.envs.core.seats import PLAYERS, SeatsAECEnv, other
-from ludic_gym.errors import EnvError, NoOracle
-from ludic_gym.spaces import TextObservation, TextSpace
+from ludic_gym.envs.core.seats import PLAYERS, GameOver, TwoAgentAECEnv
+from ludic_gym.errors import EnvError
+from ludic_gym.spaces import TextSpace
 
 JointTurn = tuple[
     dict[str, str], dict[str, float], dict[str, bool], dict[str, bool], dict[str, Info]
 ]
 
 
-class GameAECEnv(SeatsAECEnv, Generic[S]):
-    """The agents `player_0` (who moves first) and `player_1` take turns at `game`.
+class GameAECEnv(TwoAgentAECEnv, Generic[S]):
+    """A two-player game in turn. A subclass sets `game`.
 
-    An illegal action ends the game: -1 for who made it, +1 for the other. An agent's info has
-    "system_prompt" until its first action, and at the end "success", "outcome" and the reward's
-    components, as in the one-player view.
+    Observations, actions and the infos at the end are those of `OnePlayerEnv`, for each agent. An
+    illegal action ends the game: -1 for its player, 1 for the other.
     """
 
     game: Game[S]
@@ -30,90 +31,74 @@ class GameAECEnv(SeatsAECEnv, Generic[S]):
     def __init__(self, render_mode: str | None = None) -> None:
         super().__init__(f"{self.game.name.lower().replace('-', '_')}_v0", render_mode)
 
-    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
-        """Start a game."""
-        self._state = self.game.initial(self._drawn(seed))
-        self._seat((self.game.system_prompt(0), self.game.system_prompt(1)))
-        self.agent_selection = PLAYERS[self.game.mover(self._state)]
+    def deal(self, rng: np.random.Generator) -> int:
+        """Draw the first state."""
+        self._state = self.game.initial(rng)
+        return self.game.mover(self._state)
 
-    def observe(self, agent: str) -> str:
-        """The state as the agent sees it. Raises EpisodeOver before the first reset."""
-        self.check_open()
-        return TextObservation(self.game.observation(self._state, PLAYERS.index(agent)))
-
-    def step(self, action: str | None) -> None:
-        """Play for the selected agent; `None` retires it once the game is over.
-
-        Raises EpisodeOver when no game is running or the agent's is over, EnvError for an action
-        that is no text.
-        """
-        self.check_open()
-        agent = self.agent_selection
-        if self.terminations[agent]:
-            return self._retire(agent, action)
-        if not isinstance(action, str):
-            raise EnvError(f"{agent} is to move: an action is a str, got {action!r}")
-        self.infos[agent] = {}
-        action = self.game.read(action)
-        if not self.game.is_allowed(self._state, action):
-            return self._end({agent: -1.0, other(agent): 1.0}, illegal=(agent,))
-        self._state = self.game.play(self._state, action)
-        result = self.game.returns(self._state)
-        if result is not None:
-            return self._end(dict(zip(PLAYERS, result, strict=True)))
-        self._cumulative_rewards[agent] = 0.0
-        self.agent_selection = PLAYERS[self.game.mover(self._state)]
-        return None
+    def move(self, seat: int, action: str) -> int | GameOver:
+        """Play the action of the seat."""
+        game = self.game
+        action = game.read(action)
+        if not game.is_allowed(self._state, action):
+            return lost_by({seat})
+        self._state = game.play(self._state, action)
+        result = game.returns(self._state)
+        if result is None:
+            return game.mover(self._state)
+        first, second = (game.outcome(self._state, player) for player in (0, 1))
+        return GameOver(result, (first[0], second[0]), (first[1], second[1]))
 
     def play_jointly(self, actions: list[str]) -> None:
-        """Play an action of each player, in order; illegal ones lose, also both at once."""
-        read = zip(PLAYERS, map(self.game.read, actions), strict=True)
-        wrong = [agent for agent, action in read if not self.game.is_allowed(self._state, action)]
+        """Play one action of each player, in order; players of illegal actions lose, even both."""
+        game = self.game
+        read = enumerate(map(game.read, actions))
+        wrong = {seat for seat, action in read if not game.is_allowed(self._state, action)}
         if wrong:
             self.infos = {agent: {} for agent in PLAYERS}
-            rewards = {agent: -1.0 if agent in wrong else 1.0 for agent in PLAYERS}
-            return self._end(rewards, illegal=tuple(wrong))
+            self.finish(lost_by(wrong))
+            return
         for action in actions:
             self.step(action)
-        return None
 
-    def _end(self, rewards: dict[str, float], illegal: tuple[str, ...] = ()) -> None:
-        self.rewards = rewards
-        self._cumulative_rewards = dict(rewards)
-        self.terminations = dict.fromkeys(PLAYERS, True)
-        for agent, reward in rewards.items():
-            outcome, success = self._verdict(agent, illegal)
-            final = ending(success=success, outcome=reward)
-            self.infos[agent] = {**self.infos[agent], **final, "outcome": outcome}
-        self.agent_selection = other(self.agent_selection)
+    def view(self, seat: int) -> str:
+        """The state as the player of the seat sees it."""
+        return self.game.observation(self._state, seat)
 
-    def _verdict(self, agent: str, illegal: tuple[str, ...]) -> tuple[str, bool]:
-        if illegal:
-            return ("illegal", False) if agent in illegal else ("win", True)
-        return self.game.end(self._state, PLAYERS.index(agent))
+    def system_prompt(self, seat: int) -> str:
+        """The rules and the reply format."""
+        return self.game.system_prompt(seat)
 
-    def legal_actions(self) -> tuple[str, ...]:
-        """What the selected agent may do now; nothing once the game is over."""
-        return self.game.legal_actions(self._state) if self._is_running() else ()
+    def allowed_actions(self) -> tuple[str, ...]:
+        """Legal actions of the selected agent."""
+        return self.game.legal_actions(self._state)
 
-    def oracle_action(self) -> str:
-        """A best action of the selected agent. Raises NoOracle once the game is over."""
-        if not self._is_running():
-            raise NoOracle(f"{self.game.name}: no game is running; call reset() first")
+    def best_action(self) -> str:
+        """An action of perfect play."""
         return self.game.best_actions(self._state)[0]
 
-    def _title(self) -> str:
-        return self.game.name
+
+def lost_by(seats: Collection[int]) -> GameOver:
+    """The result after illegal actions of these seats."""
+    first, second = (0 in seats, 1 in seats)
+    return GameOver(
+        (-1.0 if first else 1.0, -1.0 if second else 1.0),
+        ("illegal" if first else "win", "illegal" if second else "win"),
+        (not first, not second),
+    )
 
 
 class GameParallelEnv(ParallelEnv[str, str, str | None], Generic[S]):
-    """A turn-based game with joint actions: only the action of the agent to move is read.
+    """A turn-based game with joint actions: only the action of the agent to move is played.
 
-    Every agent's info has "active_agent", who moves next, as long as the game goes on.
+    While the game runs, every agent's info has "active_agent", the agent that moves next.
+
+    Args:
+        aec_env: the game in turn.
     """
 
-    # PettingZoo's own conversion returns four values instead of five, instead of an error, when
-    # a finished game is stepped, and says who is to move only after the first step.
+    # PettingZoo's own conversion names the agent to move only after the first step, and a step
+    # after the end returns four values instead of an error.
 
     def __init__(self, aec_env: GameAECEnv[S]) -> None:
         self._aec_env = aec_env
@@ -127,7 +112,7 @@ class GameParallelEnv(ParallelEnv[str, str, str | None], Generic[S]):
         return self._aec_env.observation_space(agent)
 
     def action_space(self, agent: str) -> TextSpace:
-        """Any text; each agent samples on its own."""
+        """Any text; each agent has a space of its own to sample from."""
         return self._aec_env.action_space(agent)
 
     def reset(
@@ -139,21 +124,25 @@ class GameParallelEnv(ParallelEnv[str, str, str | None], Generic[S]):
         return self._observations(), self._infos()
 
     def step(self, actions: dict[str, str | None]) -> JointTurn:
-        """Play the moving agent's action: five dictionaries by agent, as in `ParallelEnv.step`.
+        """Play a joint action: five dictionaries by agent, as in `ParallelEnv.step`.
 
-        Raises EpisodeOver when no game is running, EnvError if the moving agent does not act.
+        Raises EpisodeOver if no game is running, EnvError if an agent to move has no action.
         """
         env = self._aec_env
         env.check_open()
-        if env.agent_selection not in actions:
-            raise EnvError(f"{env.agent_selection} is to move, but acted: {sorted(actions)}")
-        env.step(actions[env.agent_selection])
+        self._play(actions)
         ended = dict(env.terminations)
         turn = (self._observations(), dict(env.rewards), ended, dict(env.truncations))
         infos = {agent: _without_prompt(info) for agent, info in self._infos().items()}
         if any(ended.values()):
             self._retire_all()
         return *turn, infos
+
+    def _play(self, actions: dict[str, str | None]) -> None:
+        agent = self._aec_env.agent_selection
+        if agent not in actions:
+            raise EnvError(f"{agent} is to move, got actions of {sorted(actions)}")
+        self._aec_env.step(actions[agent])
 
     def _observations(self) -> dict[str, str]:
         return {agent: self._aec_env.observe(agent) for agent in self.agents}
@@ -169,35 +158,23 @@ class GameParallelEnv(ParallelEnv[str, str, str | None], Generic[S]):
         self.agents = []
 
     def render(self) -> str:
-        """The state as the agent to move sees it, as text or as an HTML fragment."""
+        """The game as the agent to move sees it, as text or as an HTML fragment."""
         return self._aec_env.render()
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: no resources are held."""
 
 
 class SimultaneousEnv(GameParallelEnv[S]):
-    """A game whose players act at once: every step takes the actions of both.
+    """A game of simultaneous moves: every step takes the actions of both agents.
 
-    The game is one in which the first player's action is hidden until the second has acted.
+    Its `Game` hides the first player's action until the second player has acted.
     """
 
-    def step(self, actions: dict[str, str | None]) -> JointTurn:
-        """Play both actions: five dictionaries by agent, as in `ParallelEnv.step`.
-
-        Raises EpisodeOver when no game is running, EnvError if an agent does not act.
-        """
-        env = self._aec_env
-        env.check_open()
+    def _play(self, actions: dict[str, str | None]) -> None:
         if not all(isinstance(actions.get(agent), str) for agent in PLAYERS):
             raise EnvError(f"both agents act with a str, got {actions!r}")
-        env.play_jointly([actions[agent] or "" for agent in PLAYERS])
-        ended = dict(env.terminations)
-        turn = (self._observations(), dict(env.rewards), ended, dict(env.truncations))
-        infos = self._infos()
-        if any(ended.values()):
-            self._retire_all()
-        return *turn, infos
+        self._aec_env.play_jointly([actions[agent] or "" for agent in PLAYERS])
 
     def _infos(self) -> dict[str, Info]:
         return {agent: dict(self._aec_env.infos[agent]) for agent in self.agents}

@@ -1,1 +1,1 @@
-"""Games: one file each."""
+"""Games for one or two players, one file each."""

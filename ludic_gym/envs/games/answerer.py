@@ -1,4 +1,4 @@
-"""Answers to questions about things: yes, no, or that it is not known."""
+"""Answers to yes-or-no questions about things: a parser of questions over a table of facts."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Literal, NamedTuple
 from ludic_gym.envs.games.things import attributes, things
 
 Answer = Literal["yes", "no", "I don't know"]
-# Longer questions are not read.
+# Longer questions are not parsed.
 LONGEST = 200
-# Words that change nothing in a question: "Would you say that it is usually an animal?"
+# Words without effect on the answer: "Would you say that it is usually an animal?"
 _FILLERS = frozenset(
     (
         "it", "is", "are", "was", "does", "do", "did", "can", "could", "would", "will",
@@ -36,9 +36,10 @@ _WORD = re.compile(r"[a-z0-9]+")
 
 
 class Term(NamedTuple):
-    """A part of a question: whether a fact, or the name itself, is true of the thing.
+    """One condition of a question.
 
-    name: of an attribute, or of a thing.
+    name: an attribute, or a thing if `is_thing`.
+    wanted: False for the negation of the condition.
     """
 
     name: str
@@ -46,24 +47,24 @@ class Term(NamedTuple):
     wanted: bool = True
 
     def holds(self, thing: str) -> bool:
-        """Whether it is true of the thing."""
+        """True if the thing meets the condition."""
         true = thing == self.name if self.is_thing else self.name in things()[thing]
         return true == self.wanted
 
 
 class Query(NamedTuple):
-    """What is asked: whether all of the terms hold, or any of them."""
+    """A parsed question: the conjunction of its terms, or their disjunction if `is_any`."""
 
     terms: tuple[Term, ...]
     is_any: bool
 
     def holds(self, thing: str) -> bool:
-        """Whether it is true of the thing."""
+        """True if the answer for the thing is yes."""
         return (any if self.is_any else all)(term.holds(thing) for term in self.terms)
 
 
 def answer(question: str, thing: str) -> Answer:
-    """The true answer about the thing; "I don't know" where not every word is understood."""
+    """The true answer for the thing; "I don't know" if any word is unknown."""
     query = understood(question)
     if query is None:
         return "I don't know"
@@ -72,10 +73,10 @@ def answer(question: str, thing: str) -> Answer:
 
 @lru_cache(maxsize=2**14)
 def understood(question: str) -> Query | None:
-    """What a question asks that can be answered with yes or no; None if that is not clear.
+    """The parsed question; None if it is not understood.
 
-    Understood are questions on the attributes of `attributes` and on what the thing is, joined by
-    "and" or "or". Negations are not, nor is a word that is not known: it might change the answer.
+    The terms are attributes of `attributes()` and names of things, joined by "and" or "or".
+    Negations and unknown words are rejected, because they may change the answer.
     """
     tokens = tokens_of(question[: LONGEST + 1]) if len(question) <= LONGEST else ()
     if not tokens or tokens[0] not in _OPENINGS:
@@ -88,7 +89,7 @@ def understood(question: str) -> Query | None:
 
 
 def _terms(tokens: tuple[str, ...]) -> Iterator[Term | None]:
-    """The terms in the tokens, the longest phrases first; None for a word that is not known."""
+    """The terms in the tokens, by longest match; None for an unknown word."""
     position, table = 0, phrases()
     while position < len(tokens):
         ends = range(min(position + _longest(), len(tokens)), position, -1)
@@ -101,13 +102,13 @@ def _terms(tokens: tuple[str, ...]) -> Iterator[Term | None]:
 
 
 def tokens_of(text: str) -> tuple[str, ...]:
-    """The words in their singular, without articles."""
-    said = _WORD.findall(text.casefold().replace("'s", ""))
-    return tuple(singular(word) for word in said if word not in _ARTICLES)
+    """The words in the singular, without articles."""
+    found = _WORD.findall(text.casefold().replace("'s", ""))
+    return tuple(singular(word) for word in found if word not in _ARTICLES)
 
 
 def singular(word: str) -> str:
-    """The word without the last letter of a plural or a verb: "legs", "eats", not "this"."""
+    """The word without the final s of a plural or a verb ("legs", "eats", but not "this")."""
     if len(word) <= 3 or word in _FILLERS or not word.endswith("s") or word.endswith("ss"):
         return word
     return word[:-1]
@@ -115,7 +116,7 @@ def singular(word: str) -> str:
 
 @cache
 def phrases() -> Mapping[tuple[str, ...], Term]:
-    """What every phrase that is understood asks for."""
+    """The term of each known phrase."""
     table = {tokens_of(name): Term(name, is_thing=True) for name in things()}
     for name, attribute in attributes().items():
         for phrase in attribute.phrases:

@@ -19,9 +19,9 @@ COLUMNS, ROWS = 7, 6
 HEIGHT = ROWS + 1
 MARKS = "XO"
 FULL = sum(((1 << ROWS) - 1) << HEIGHT * column for column in range(COLUMNS))
-# Up, right, and the two diagonals, as distances between bits.
+# Distances between bits: up, right, and the two diagonals.
 STEPS = (1, HEIGHT, HEIGHT + 1, HEIGHT - 1)
-# Columns near the centre are part of more lines, and so are tried first.
+# Columns near the centre are in more lines, so alpha-beta cuts off sooner if they come first.
 ORDER = (3, 2, 4, 1, 5, 0, 6)
 DEPTH = 4
 PROMPT = (
@@ -32,12 +32,12 @@ State = tuple[int, int]
 
 
 def initial(rng: np.random.Generator) -> State:
-    """The empty board; there is no chance in this game."""
+    """The empty board."""
     return 0, 0
 
 
 def mover(state: State) -> int:
-    """Player 0, who is X, when as many X as O are on the board."""
+    """Player 0, who is X, if there are as many X as O on the board."""
     return state[0].bit_count() - state[1].bit_count()
 
 
@@ -60,7 +60,7 @@ def dropped(taken: int, column: int) -> int:
 
 
 def has_four(discs: int) -> bool:
-    """Whether four of the discs are in a line."""
+    """True if four of the discs are in a line."""
     for step in STEPS:
         pairs = discs & discs >> step
         if pairs & pairs >> 2 * step:
@@ -69,7 +69,7 @@ def has_four(discs: int) -> bool:
 
 
 def returns(state: State) -> tuple[float, float] | None:
-    """1 for four in a line, -1 for the other player, 0 for both on a full board."""
+    """1 for four in a line and -1 for the other player; 0 for both on a full board."""
     if has_four(state[0]):
         return 1.0, -1.0
     if has_four(state[1]):
@@ -78,7 +78,7 @@ def returns(state: State) -> tuple[float, float] | None:
 
 
 def observation(state: State, player: int) -> str:
-    """The board, the top row first, above the columns' numbers; both players see the same."""
+    """The board, the top row first, above the numbers of the columns; the same for both players."""
     rows = (
         " ".join(_symbol(state, 1 << HEIGHT * column + row) for column in range(COLUMNS))
         for row in reversed(range(ROWS))
@@ -97,9 +97,9 @@ def system_prompt(player: int) -> str:
 
 @lru_cache(maxsize=2**14)
 def best_actions(state: State) -> tuple[str, ...]:
-    """The best columns as far as a search of five moves sees, those near the centre first.
+    """The best columns by a search of five moves, those near the centre first.
 
-    This is good play and not perfect play: the whole game is too large to be worked out here.
+    This is strong play, not perfect play: the whole game is too large for an exhaustive search.
     """
     own, other = state if mover(state) == 0 else state[::-1]
     taken = own | other
@@ -112,9 +112,9 @@ def best_actions(state: State) -> tuple[str, ...]:
 
 
 def negamax(own: int, other: int, depth: int, alpha: int, beta: int) -> int:
-    """What the position is worth to its mover: +- 100 and more for a forced end, sooner is more.
+    """Value of the position for its mover: 100 or more in size for a forced end, more if sooner.
 
-    Values outside of alpha to beta are bounds only (Knuth and Moore 1975).
+    Alpha-beta search (Knuth and Moore 1975); values outside of alpha to beta are bounds only.
     """
     if has_four(other):
         return -100 - depth
@@ -145,19 +145,31 @@ CONNECT_FOUR = Game(
 
 
 class ConnectFourEnv(OnePlayerEnv[State]):
-    """Connect Four against a scripted opponent; the action is the number of a column.
+    """Connect Four against a scripted opponent.
 
-    opponent: "random", "search" (looks five moves ahead; any of its best moves, each as likely), or
-        "mixed": one of the two, drawn for every episode.
+    A disc falls to the lowest free cell of its column. Four in a row, column or diagonal win.
 
-        . . . . . . .
-        . . . . . . .
-        . . . . . . .
-        . . . O . . .
-        . . O X O . .
-        . O X X X . .
-        1 2 3 4 5 6 7
-    6                  (X has four in the lowest row: reward 1)
+    - Observation: the board with X, O and . for a free cell, and the numbers of the columns.
+    - Action: the number of a column that is not full.
+    - Reward and info: see `OnePlayerEnv`.
+
+    Args:
+        opponent: "random", "search" (one of the best moves of a search of five moves, uniformly
+            at random), or "mixed" (one of the two, drawn for each episode).
+        seat: see `OnePlayerEnv`.
+        draw_reward: reward of a draw.
+        render_mode: "ansi", "html" or None.
+
+    ```text
+    . . . . . . .
+    . . . . . . .
+    . . . . . . .
+    . . . O . . .
+    . . O X O . .
+    . O X X X . .
+    1 2 3 4 5 6 7
+    > 6                         (X has four in the lowest row: reward 1)
+    ```
     """
 
     game = CONNECT_FOUR
@@ -169,11 +181,11 @@ class ConnectFourEnv(OnePlayerEnv[State]):
 
 
 class ConnectFourAECEnv(GameAECEnv[State]):
-    """Connect Four for two agents in turn."""
+    """Connect Four for two agents in turn (PettingZoo AEC)."""
 
     game = CONNECT_FOUR
 
 
 def parallel_env(render_mode: str | None = None) -> GameParallelEnv[State]:
-    """Connect Four for two agents with joint actions."""
+    """Connect Four for two agents with joint actions (PettingZoo Parallel)."""
     return GameParallelEnv(ConnectFourAECEnv(render_mode))

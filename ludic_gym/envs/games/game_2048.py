@@ -20,40 +20,46 @@ EMPTY_WORTH = 16
 
 
 class Game2048Env(SolitaireEnv):
-    """Slide all tiles; equal ones that meet merge; the game is won with the target tile.
+    """Slide and merge tiles until one of them is the target.
 
-    target: the tile that wins, a power of two from 16 to 2048.
+    All tiles slide in the direction of a move, and equal tiles that meet merge into their sum.
+    Then a 2 (probability 0.9) or a 4 appears on a free cell. A board without a legal move loses.
 
-    After every move a 2 (nine times of ten) or a 4 appears on a free cell. A board on which
-    nothing moves loses. Observation: the board, 0 for a free cell. Action: up, down, left or right,
-    if that moves any tile.
+    - Observation: the board, 0 for a free cell.
+    - Action: up, down, left or right; legal if it moves a tile.
+    - Reward and info: see `SolitaireEnv`.
 
-        0 0 2 2
-        0 0 0 0
-        0 2 0 0
-        0 0 0 0
-    left
-        4 0 0 0
-        0 0 0 2
-        2 0 0 0
-        0 0 0 0
+    Args:
+        target: the tile that wins, a power of two from 16 to 2048.
+        render_mode: "ansi", "html" or None.
+
+    ```text
+    0 0 2 2
+    0 0 0 0
+    0 2 0 0
+    0 0 0 0
+    > left
+    4 0 0 0
+    0 0 0 2
+    2 0 0 0
+    0 0 0 0
+    ```
     """
 
     def __init__(self, target: int = 256, render_mode: str | None = None) -> None:
         if target not in TARGETS:
             raise ConfigError(f"target is one of {TARGETS}, got {target!r}")
-        # Moves make 2.2 on average, so this is never what ends a game that is played.
+        # A move adds 2.2 to the sum of the tiles on average, so legal play ends before that.
         super().__init__(4 * target, render_mode)
         self._target = target
-
-    def _prompt(self) -> str:
-        return (
+        self.prompt = (
             "Slide the tiles of the board; equal tiles that meet merge into their sum, and a 2 or "
             f"a 4 appears on a free cell (0). Make a tile of {self._target}. Reply with just up, "
             "down, left or right; the move must change the board."
         )
 
-    def _deal(self, rng: np.random.Generator) -> None:
+    def deal(self, rng: np.random.Generator) -> None:
+        """Put two tiles on an empty board."""
         self._board: Board = ((0,) * SIDE,) * SIDE
         self._add_tile(rng)
         self._add_tile(rng)
@@ -67,37 +73,40 @@ class Game2048Env(SolitaireEnv):
             for y, row in enumerate(self._board)
         )
 
-    def _play(self, action: str) -> Outcome:
+    def move(self, action: str) -> Outcome:
+        """Slide the tiles, then add one."""
         move = action.lower()
-        if move not in self._legal():
+        if move not in self.allowed_actions():
             return "illegal"
         self._board = moved(self._board, move)
         if max(map(max, self._board)) >= self._target:
             return "win"
         self._add_tile(self.np_random)
-        return "" if self._legal() else "loss"
+        return "" if self.allowed_actions() else "loss"
 
-    def _view(self) -> str:
+    def view(self) -> str:
+        """The board, a line per row."""
         return "\n".join(" ".join(map(str, row)) for row in self._board)
 
-    def _legal(self) -> tuple[str, ...]:
+    def allowed_actions(self) -> tuple[str, ...]:
+        """Directions in which a tile moves."""
         return tuple(move for move in MOVES if moved(self._board, move) != self._board)
 
-    def _best(self) -> str:
-        """The first of the two moves that leave the best board if no tile appeared."""
+    def best_action(self) -> str:
+        """The first of two moves that lead to the best board, if no tile appeared in between."""
 
         def prospect(move: str) -> int:
             board = moved(self._board, move)
             return worth(board) + max(worth(moved(board, after)) for after in MOVES)
 
-        return max(self._legal(), key=prospect)
+        return max(self.allowed_actions(), key=prospect)
 
 
 MOVES = ("left", "up", "right", "down")
 
 
 def moved(board: Board, move: str) -> Board:
-    """The board after the slide; the same where nothing moves."""
+    """The board after a slide; the same board if no tile moves."""
     if move in ("up", "down"):
         return transposed(moved(transposed(board), "left" if move == "up" else "right"))
     if move == "right":
@@ -106,7 +115,7 @@ def moved(board: Board, move: str) -> Board:
 
 
 def transposed(board: Board) -> Board:
-    """Columns as rows."""
+    """The board with columns as rows."""
     return tuple(zip(*board, strict=True))
 
 
@@ -126,7 +135,7 @@ def slid(row: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def worth(board: Board) -> int:
-    """How tidy a board is: large tiles in line, many cells free."""
+    """Heuristic value of a board: high for large tiles in order and many free cells."""
     tiles = [
         (n, w) for row, ws in zip(board, WEIGHTS, strict=True) for n, w in zip(row, ws, strict=True)
     ]

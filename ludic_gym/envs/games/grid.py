@@ -1,4 +1,4 @@
-"""What the games on a map share: directions, and shortest paths."""
+"""Directions and shortest paths, for games on a map."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import TypeVar
 S = TypeVar("S", bound=Hashable)
 Cell = tuple[int, int]
 
-# From the action to the step in rows and columns.
+# Action -> step in rows and columns.
 DIRECTIONS: dict[str, Cell] = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
 
 
 def shifted(cell: Cell, direction: str) -> Cell:
-    """The next cell in the direction."""
+    """The adjacent cell in the direction."""
     dy, dx = DIRECTIONS[direction]
     return cell[0] + dy, cell[1] + dx
 
@@ -22,7 +22,10 @@ def shifted(cell: Cell, direction: str) -> Cell:
 def shortest_path(
     start: S, next_states: Callable[[S], Iterable[tuple[str, S]]], is_goal: Callable[[S], bool]
 ) -> tuple[str, ...] | None:
-    """A shortest list of actions from the state to a goal, found breadth first; None for none."""
+    """The actions on a shortest path from the state to a goal; None if there is no path.
+
+    Breadth-first search, with neighbours in the order of `next_states`.
+    """
     before: dict[S, tuple[S, str] | None] = {start: None}
     queue = deque([start])
     while queue:

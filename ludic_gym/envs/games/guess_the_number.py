@@ -12,38 +12,45 @@ LONGEST_GUESS = 4
 
 
 class GuessTheNumberEnv(SolitaireEnv):
-    """Find a hidden number; every guess is answered by "higher" or "lower".
+    """Find a hidden number by guesses.
 
-    high: the number is from 1 to high.
-    turns: how many guesses there are; 0 for as many as halving the interval needs at most.
+    - Observation: the guesses so far, each with "higher", "lower" or "correct", and the number of
+      guesses left.
+    - Action: a number from 1 to `high`.
+    - Reward and info: see `SolitaireEnv`.
 
-    Observation: the guesses so far with their answers, and how many are left. Action: a number.
+    Args:
+        high: largest number that can be hidden.
+        turns: number of guesses; 0 for the most that a binary search needs.
+        render_mode: "ansi", "html" or None.
 
-        Guesses left: 7
-    50
-        50: lower
-        Guesses left: 6
-    25
-        50: lower
-        25: correct
-        Guesses left: 5        (reward 1)
+    ```text
+    Guesses left: 7
+    > 50
+    50: lower
+    Guesses left: 6
+    > 25
+    50: lower
+    25: correct
+    Guesses left: 5             (reward 1)
+    ```
     """
 
     def __init__(self, high: int = 100, turns: int = 0, render_mode: str | None = None) -> None:
         self._high = checked_range("high", high, 2, LARGEST)
         super().__init__(turns or high.bit_length(), render_mode)
-
-    def _prompt(self) -> str:
-        return (
+        self.prompt = (
             f"Guess a number from 1 to {self._high}. Each guess is answered by whether the number "
-            f"is higher or lower. Guesses: {self._turns}. Reply with just the number."
+            f"is higher or lower. Guesses: {self.turns}. Reply with just the number."
         )
 
-    def _deal(self, rng: np.random.Generator) -> None:
+    def deal(self, rng: np.random.Generator) -> None:
+        """Hide a number."""
         self._number = between(rng, 1, self._high)
         self._guesses: list[int] = []
 
-    def _play(self, action: str) -> Outcome:
+    def move(self, action: str) -> Outcome:
+        """Guess a number."""
         if not (action.isascii() and action.isdecimal() and len(action) <= LONGEST_GUESS):
             return "illegal"
         guess = int(action)
@@ -52,19 +59,22 @@ class GuessTheNumberEnv(SolitaireEnv):
         self._guesses.append(guess)
         return "win" if guess == self._number else ""
 
-    def _view(self) -> str:
-        lines = [f"{guess}: {self._answer(guess)}" for guess in self._guesses]
-        return "\n".join([*lines, f"Guesses left: {self._turns_left}"])
+    def view(self) -> str:
+        """The guesses and their hints."""
+        lines = [f"{guess}: {self._hint(guess)}" for guess in self._guesses]
+        return "\n".join([*lines, f"Guesses left: {self.turns_left}"])
 
-    def _answer(self, guess: int) -> str:
+    def _hint(self, guess: int) -> str:
         if guess == self._number:
             return "correct"
         return "higher" if self._number > guess else "lower"
 
-    def _legal(self) -> tuple[str, ...]:
+    def allowed_actions(self) -> tuple[str, ...]:
+        """All numbers of the range."""
         return tuple(map(str, range(1, self._high + 1)))
 
-    def _best(self) -> str:
+    def best_action(self) -> str:
+        """The middle of the interval that is left (binary search)."""
         low = max((g for g in self._guesses if g < self._number), default=0)
         high = min((g for g in self._guesses if g > self._number), default=self._high + 1)
         return str((low + high) // 2)

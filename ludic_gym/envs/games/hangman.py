@@ -18,64 +18,73 @@ WORDS = Path(__file__).parents[1] / "data" / "hangman_words.txt"
 class HangmanEnv(SolitaireEnv):
     """Find a hidden English word by guessing its letters.
 
-    lives: how many wrong letters lose the game.
+    Only wrong letters and illegal actions cost a life (a turn of `SolitaireEnv`).
 
-    Observation: the word with the letters that are still unknown as _, the wrong letters, and the
-    lives. Action: a letter that was not guessed before; anything else costs a life too.
+    - Observation: the word with _ for unknown letters, the wrong letters, and the lives left.
+    - Action: a letter that was not guessed before, in either case.
+    - Reward and info: see `SolitaireEnv`.
 
-        _ _ _ _ _
-        Wrong:
-        Lives: 6
-    e
-        _ _ _ _ e
-        Wrong:
-        Lives: 6
-    s
-        _ _ _ _ e
-        Wrong: s
-        Lives: 5
+    Args:
+        lives: number of wrong letters that lose the game.
+        render_mode: "ansi", "html" or None.
+
+    ```text
+    _ _ _ _ _
+    Wrong:
+    Lives: 6
+    > e
+    _ _ _ _ e
+    Wrong:
+    Lives: 6
+    > s
+    _ _ _ _ e
+    Wrong: s
+    Lives: 5
+    ```
     """
 
     def __init__(self, lives: int = 6, render_mode: str | None = None) -> None:
         super().__init__(lives, render_mode)
-
-    def _prompt(self) -> str:
-        return (
+        self.prompt = (
             "Find the hidden English word. Guess one letter at a time; a letter that is not in "
-            f"the word costs one of {self._turns} lives. Reply with just the letter."
+            f"the word costs one of {self.turns} lives. Reply with just the letter."
         )
 
-    def _deal(self, rng: np.random.Generator) -> None:
+    def deal(self, rng: np.random.Generator) -> None:
+        """Hide a word."""
         self._word = pick(rng, words(WORDS))
         self._guessed = ""
 
-    def _play(self, action: str) -> Outcome:
+    def move(self, action: str) -> Outcome:
+        """Guess a letter."""
         letter = action.lower()
-        if letter not in self._legal():
+        if letter not in self.allowed_actions():
             return "illegal"
         self._guessed += letter
         if letter not in self._word:
             return ""
-        # Only what is wrong costs a life.
-        self._turns_left += 1
+        # The base class has taken a turn; only a wrong letter costs one.
+        self.turns_left += 1
         return "win" if set(self._word) <= set(self._guessed) else ""
 
-    def _view(self) -> str:
+    def view(self) -> str:
+        """The word with gaps, the wrong letters and the lives."""
         wrong = " ".join(letter for letter in self._guessed if letter not in self._word)
         word = " ".join(masked(self._word, self._guessed))
-        return f"{word}\nWrong: {wrong}".rstrip() + f"\nLives: {self._turns_left}"
+        return f"{word}\nWrong: {wrong}".rstrip() + f"\nLives: {self.turns_left}"
 
-    def _legal(self) -> tuple[str, ...]:
+    def allowed_actions(self) -> tuple[str, ...]:
+        """Letters that were not guessed yet."""
         return tuple(letter for letter in ascii_lowercase if letter not in self._guessed)
 
-    def _best(self) -> str:
-        """The letter that is in most of the bundled words that fit."""
-        shown = masked(self._word, self._guessed)
-        fitting = (word for word in words(WORDS) if masked(word, self._guessed) == shown)
+    def best_action(self) -> str:
+        """The letter that occurs in most of the bundled words that fit."""
+        known = masked(self._word, self._guessed)
+        fitting = (word for word in words(WORDS) if masked(word, self._guessed) == known)
         counts = Counter(letter for word in fitting for letter in sorted(set(word)))
-        return max(self._legal(), key=lambda letter: counts[letter])
+        return max(self.allowed_actions(), key=lambda letter: counts[letter])
 
 
 def masked(word: str, guessed: str) -> str:
-    """The word with _ for every letter that was not guessed."""
+    """The word with _ for each letter that is not in `guessed`."""
     return "".join(letter if letter in guessed else "_" for letter in word)

@@ -15,7 +15,7 @@ from ludic_gym.envs.core.game import Game, caseless
 from ludic_gym.envs.core.one_player import OnePlayerEnv
 from ludic_gym.envs.core.two_player import GameAECEnv, GameParallelEnv
 
-# The higher one wins the showdown.
+# In ascending order: the higher card wins the showdown.
 CARDS = "JQK"
 PROMPT = (
     "You play Kuhn Poker with a deck of J, Q and K. Both players put in one chip and get a card "
@@ -23,7 +23,7 @@ PROMPT = (
     "answered by call or fold. Who folds loses the pot; otherwise the higher card wins it. Reply "
     "with just check, bet, call or fold."
 )
-# Most chips that can be won; returns are in these.
+# The most chips that can be won; returns are multiples of it.
 STAKE = 2
 
 
@@ -35,7 +35,7 @@ class State(NamedTuple):
 
 
 DEALS = tuple(State(a + b) for a, b in permutations(CARDS, 2))
-# From a player's card and the actions so far to how likely it bets or calls.
+# Card of the mover and the actions so far -> probability of a bet or call.
 Strategy = Mapping[tuple[str, tuple[str, ...]], Fraction]
 
 
@@ -50,7 +50,7 @@ def mover(state: State) -> int:
 
 
 def legal_actions(state: State) -> tuple[str, ...]:
-    """Call or fold after a bet, check or bet otherwise."""
+    """Call or fold after a bet, otherwise check or bet."""
     return ("call", "fold") if state.actions[-1:] == ("bet",) else ("check", "bet")
 
 
@@ -61,13 +61,13 @@ def play(state: State, action: str) -> State:
 
 @cache
 def returns(state: State) -> tuple[float, float] | None:
-    """What the players win, one for two chips; None while the game goes on."""
+    """Chips won, divided by `STAKE`; None before the end."""
     chips = won_chips(state)
     return None if chips is None else (chips / STAKE, -chips / STAKE)
 
 
 def won_chips(state: State) -> int | None:
-    """What the first player wins."""
+    """Chips that the first player wins; None before the end."""
     last = state.actions[-1:]
     if last == ("fold",):
         return 1 if mover(state) == 0 else -1
@@ -79,15 +79,15 @@ def won_chips(state: State) -> int | None:
 
 
 def observation(state: State, player: int) -> str:
-    """The player's own card and what was done; both cards once they are shown."""
+    """The player's card and the actions so far; after a showdown, also the other card."""
     actions = ", ".join(state.actions) or "none"
     text = f"Your card: {state.cards[player]}\nActions: {actions}"
-    shown = returns(state) is not None and state.actions[-1] != "fold"
-    return f"{text}\nThe other card: {state.cards[1 - player]}" if shown else text
+    is_showdown = returns(state) is not None and state.actions[-1] != "fold"
+    return f"{text}\nThe other card: {state.cards[1 - player]}" if is_showdown else text
 
 
 def system_prompt(player: int) -> str:
-    """The rules, who begins, and the reply format."""
+    """The rules, the player's order and the reply format."""
     return PROMPT.format(order=("first", "second")[player])
 
 
@@ -109,7 +109,10 @@ EQUILIBRIUM: Strategy = {
 
 
 def best_actions(state: State) -> tuple[str, ...]:
-    """Three actions that, each as likely, are an equilibrium; told from the mover's card alone."""
+    """Three actions, maybe repeated; one of them uniformly at random is an equilibrium strategy.
+
+    They depend on the mover's card and the actions only, not on the other card.
+    """
     bold, timid = bold_and_timid(state)
     bets = int(3 * EQUILIBRIUM[information(state)])
     bold_ones, timid_ones = (bold,) * bets, (timid,) * (3 - bets)
@@ -122,21 +125,21 @@ def bold_and_timid(state: State) -> tuple[str, str]:
 
 
 def information(state: State) -> tuple[str, tuple[str, ...]]:
-    """What the mover knows."""
+    """The information set of the mover: its card and the actions so far."""
     return state.cards[mover(state)], state.actions
 
 
 def exploitability(strategy: Strategy) -> Fraction:
-    """What best responses win against the strategy, in chips per game, averaged over both seats.
+    """Chips per game that a best response wins against the strategy, averaged over both seats.
 
-    strategy: how likely a player bets or calls, for each of the 12 cards and actions so far in
-        `EQUILIBRIUM`. 0 for an equilibrium, 11/24 for playing at random.
+    strategy: probability of a bet or call, for each of the 12 information sets in `EQUILIBRIUM`.
+    The result is 0 for an equilibrium and 11/24 for uniformly random play.
     """
     return sum((_best_response(strategy, seat) for seat in (0, 1)), Fraction(0)) / 2
 
 
 def _best_response(strategy: Strategy, seat: int) -> Fraction:
-    """What the best response of the seat wins per game."""
+    """Chips per game that the best response of the seat wins."""
     even = Fraction(1, len(DEALS))
     own_cards = ([(s, even) for s in DEALS if s.cards[seat] == card] for card in CARDS)
     return sum((_response_value(strategy, seat, beliefs) for beliefs in own_cards), Fraction(0))
@@ -145,7 +148,10 @@ def _best_response(strategy: Strategy, seat: int) -> Fraction:
 def _response_value(
     strategy: Strategy, seat: int, beliefs: list[tuple[State, Fraction]]
 ) -> Fraction:
-    """What the seat wins from states that it cannot tell apart, weighted by how likely they are."""
+    """Chips that the seat wins from the states of one information set.
+
+    beliefs: the states, each with its probability.
+    """
     state = beliefs[0][0]
     ends = [(chips, p) for s, p in beliefs if (chips := won_chips(s)) is not None]
     if ends:
@@ -181,29 +187,44 @@ KUHN_POKER = Game(
 
 
 class KuhnPokerEnv(OnePlayerEnv[State]):
-    """Kuhn Poker against a scripted opponent; "perfect" plays an equilibrium.
+    """Kuhn Poker against a scripted opponent.
 
-    Observation: the player's own card and the actions so far. Action: check, bet, call or fold.
-    Reward: the chips won, a half for each. Even perfect play wins only as the cards fall: against
-    an equilibrium, the first player loses 1/18 chip per game, which is all it can do.
+    Both players put in one chip and get one card of J, Q and K. A player checks or bets one chip;
+    a bet is followed by a call or a fold. A fold loses the pot, otherwise the higher card wins it.
 
-        Your card: K
-        Actions: none
-    bet
-        Your card: K
-        Actions: bet, call
-        The other card: Q             (reward 1)
+    - Observation: the agent's card and the actions so far; the other card after a showdown.
+    - Action: check, bet, call or fold, in either case.
+    - Reward: half of the chips won or lost (component "outcome"); -1 for an illegal action. The
+      cards decide much of it: against an equilibrium, the best first player loses 1/18 chip per
+      game.
+    - Info: see `OnePlayerEnv`.
+
+    Args:
+        opponent: "random", "perfect" (plays an equilibrium), or "mixed" (one of the two, drawn
+            for each episode).
+        seat: see `OnePlayerEnv`.
+        draw_reward: without effect, because there are no draws.
+        render_mode: "ansi", "html" or None.
+
+    ```text
+    Your card: K
+    Actions: none
+    > bet
+    Your card: K
+    Actions: bet, call
+    The other card: Q           (reward 1)
+    ```
     """
 
     game = KUHN_POKER
 
 
 class KuhnPokerAECEnv(GameAECEnv[State]):
-    """Kuhn Poker for two agents in turn; each sees its own card only."""
+    """Kuhn Poker for two agents in turn (PettingZoo AEC); each sees its own card only."""
 
     game = KUHN_POKER
 
 
 def parallel_env(render_mode: str | None = None) -> GameParallelEnv[State]:
-    """Kuhn Poker for two agents with joint actions."""
+    """Kuhn Poker for two agents with joint actions (PettingZoo Parallel)."""
     return GameParallelEnv(KuhnPokerAECEnv(render_mode))

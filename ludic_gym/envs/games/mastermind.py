@@ -1,4 +1,4 @@
-"""Mastermind: find a code from how many letters of each guess are right."""
+"""Mastermind: find a code from the number of right letters in each guess."""
 
 from __future__ import annotations
 
@@ -19,21 +19,27 @@ MOST_CODES = 10_000
 class MastermindEnv(SolitaireEnv):
     """Find a hidden code of letters, which may repeat.
 
-    letters: how many letters there are, from A on.
-    length: how many letters the code has.
-    turns: how many guesses there are.
+    - Observation: the guesses so far, each with the number of letters in the right place and the
+      number of other letters that are elsewhere in the code; the number of guesses left.
+    - Action: a code, in either case.
+    - Reward and info: see `SolitaireEnv`.
 
-    Observation: the guesses so far, each with how many letters are in the right place, and how
-    many others are in the code but elsewhere. Action: a code.
+    Args:
+        letters: size of the alphabet, from A on.
+        length: length of the code.
+        turns: number of guesses.
+        render_mode: "ansi", "html" or None.
 
-        Guesses left: 10
-    AABB
-        AABB: 1 in place, 1 elsewhere
-        Guesses left: 9
-    ACAD
-        AABB: 1 in place, 1 elsewhere
-        ACAD: 4 in place, 0 elsewhere
-        Guesses left: 8        (reward 1)
+    ```text
+    Guesses left: 10
+    > AABB
+    AABB: 1 in place, 1 elsewhere
+    Guesses left: 9
+    > ACAD
+    AABB: 1 in place, 1 elsewhere
+    ACAD: 4 in place, 0 elsewhere
+    Guesses left: 8             (reward 1)
+    ```
     """
 
     def __init__(
@@ -47,52 +53,54 @@ class MastermindEnv(SolitaireEnv):
                 f"letters={letters} to the power of length={length} is above {MOST_CODES} codes; "
                 "make one of them smaller"
             )
-
-    def _prompt(self) -> str:
-        return (
+        self.prompt = (
             f"Find the hidden code of {self._length} letters from {self._letters[0]} to "
             f"{self._letters[-1]}; letters may repeat. Each guess is answered by how many letters "
             "are in the right place and how many others are in the code elsewhere. "
-            f"Guesses: {self._turns}. Reply with just the {self._length} letters."
+            f"Guesses: {self.turns}. Reply with just the {self._length} letters."
         )
 
-    def _deal(self, rng: np.random.Generator) -> None:
+    def deal(self, rng: np.random.Generator) -> None:
+        """Hide a code."""
         self._code = "".join(pick(rng, self._letters) for _ in range(self._length))
-        self._answers: dict[str, tuple[int, int]] = {}
+        self._hints: dict[str, tuple[int, int]] = {}
 
-    def _play(self, action: str) -> Outcome:
+    def move(self, action: str) -> Outcome:
+        """Guess a code."""
         guess = action.upper()
         if len(guess) != self._length or not set(guess) <= set(self._letters):
             return "illegal"
-        self._answers[guess] = answer(guess, self._code)
+        self._hints[guess] = hint(guess, self._code)
         return "win" if guess == self._code else ""
 
-    def _view(self) -> str:
+    def view(self) -> str:
+        """The guesses and their hints."""
         lines = (
             f"{guess}: {places} in place, {elsewhere} elsewhere"
-            for guess, (places, elsewhere) in self._answers.items()
+            for guess, (places, elsewhere) in self._hints.items()
         )
-        return "\n".join([*lines, f"Guesses left: {self._turns_left}"])
+        return "\n".join([*lines, f"Guesses left: {self.turns_left}"])
 
-    def _legal(self) -> tuple[str, ...]:
+    def allowed_actions(self) -> tuple[str, ...]:
+        """All codes."""
         return all_codes(self._letters, self._length)
 
-    def _best(self) -> str:
-        """The first code that fits all answers: at most 9 guesses for 6 letters in 4 places."""
+    def best_action(self) -> str:
+        """The first code that fits all hints: at most 9 guesses for 6 letters in 4 places."""
         return next(
             code
             for code in all_codes(self._letters, self._length)
-            if all(answer(guess, code) == said for guess, said in self._answers.items())
+            if all(hint(guess, code) == given for guess, given in self._hints.items())
         )
 
 
-def answer(guess: str, code: str) -> tuple[int, int]:
-    """How many letters are in the right place, and how many others are in the code."""
+def hint(guess: str, code: str) -> tuple[int, int]:
+    """Number of letters in the right place, and of other letters that are in the code."""
     places = sum(a == b for a, b in zip(guess, code, strict=True))
     return places, (Counter(guess) & Counter(code)).total() - places
 
 
 @cache
 def all_codes(letters: str, length: int) -> tuple[str, ...]:
-    """Every code, in alphabetical order."""
+    """All codes, in alphabetical order."""
     return tuple(map("".join, product(letters, repeat=length)))

@@ -1,4 +1,4 @@
-"""Repeated games in which both players act at once, for a payoff table."""
+"""Repeated games of simultaneous moves with a payoff table."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Pair = tuple[str, str]
 
 
 class Rounds(NamedTuple):
-    """The rounds that were played, and what the first player has already chosen for the next."""
+    """The complete rounds, and the first player's choice in the present one ("" if none)."""
 
     played: tuple[Pair, ...] = ()
     pending: str = ""
@@ -30,10 +30,11 @@ def matrix_game(
     best_actions: Callable[[Rounds], tuple[str, ...]],
     made_by: Callable[[], Game[Rounds]],
 ) -> Game[Rounds]:
-    """A symmetric game of so many rounds.
+    """A symmetric game of `rounds` rounds.
 
-    payoffs: what a player gets in a round for its own action and the other's, from -1 to 1; the
-        return is their mean.
+    payoffs: a player's payoff in a round by its own action and the other's, from -1 to 1; the
+        return is the mean over rounds.
+    prompt, best_actions, made_by: see `Game`.
     """
     return Game(
         name=name,
@@ -51,12 +52,12 @@ def matrix_game(
 
 
 def initial(rng: np.random.Generator) -> Rounds:
-    """No round was played."""
+    """The state before the first round."""
     return Rounds()
 
 
 def mover(state: Rounds) -> int:
-    """The first player chooses first; the second one does not see what."""
+    """The first player chooses first; its choice is hidden from the second."""
     return 1 if state.pending else 0
 
 
@@ -79,12 +80,12 @@ def returns(
 
 
 def observation(rounds: int, state: Rounds, player: int) -> str:
-    """The number of the round and what was chosen so far, never what is chosen now."""
+    """The number of the round and the choices of the complete rounds."""
     lines = [f"{own} - {other}" for own, other in seen_by(state, player)]
     number = min(len(lines) + 1, rounds)
     return "\n".join([f"Round {number} of {rounds}. You - other:", *lines])
 
 
 def seen_by(state: Rounds, player: int) -> list[Pair]:
-    """The player's own choices beside the other's."""
+    """The complete rounds as pairs of the player's own choice and the other's."""
     return [pair if player == 0 else pair[::-1] for pair in state.played]

@@ -16,48 +16,54 @@ TURNS_PER_CELL = 2
 class MazeEnv(SolitaireEnv):
     """Walk to the goal of a maze that has exactly one path between any two places.
 
-    size: cells per side; the map has walls between them.
-    turns: how many steps there are; 0 for two per cell, which is always enough.
+    - Observation: the map with walls (#), the walker (@) and the goal (G).
+    - Action: up, down, left or right; legal if there is no wall.
+    - Reward and info: see `SolitaireEnv`.
 
-    Observation: the map with walls (#), the walker (@) and the goal (G). Action: up, down, left
-    or right, where no wall is.
+    Args:
+        size: cells per side; the map has walls between them.
+        turns: number of steps; 0 for two per cell, which is always enough.
+        render_mode: "ansi", "html" or None.
 
-        #####
-        #@  #
-        ### #
-        #G  #
-        #####
-    right
-        #####
-        # @ #
-        ### #
-        #G  #
-        #####
+    ```text
+    #####
+    #@  #
+    ### #
+    #G  #
+    #####
+    > right
+    #####
+    # @ #
+    ### #
+    #G  #
+    #####
+    ```
     """
 
     def __init__(self, size: int = 4, turns: int = 0, render_mode: str | None = None) -> None:
         self._size = checked_range("size", size, 2, 30)
         super().__init__(turns or TURNS_PER_CELL * size**2, render_mode)
-
-    def _prompt(self) -> str:
-        return (
+        self.prompt = (
             "Walk from @ to G; # is a wall. "
-            f"Steps: {self._turns}. Reply with just up, down, left or right."
+            f"Steps: {self.turns}. Reply with just up, down, left or right."
         )
 
-    def _deal(self, rng: np.random.Generator) -> None:
+    def deal(self, rng: np.random.Generator) -> None:
+        """Carve a maze and stand in its first corner."""
         self._floor = carved(self._size, rng)
         self._at: Cell = (1, 1)
         self._goal: Cell = (2 * self._size - 1, 2 * self._size - 1)
 
-    def _play(self, action: str) -> Outcome:
+    def move(self, action: str) -> Outcome:
+        """Take a step."""
         move = action.lower()
-        if move not in self._legal():
+        if move not in self.allowed_actions():
             return "illegal"
         self._at = shifted(self._at, move)
         return "win" if self._at == self._goal else ""
 
-    def _view(self) -> str:
+    def view(self) -> str:
+        """The map."""
         side = range(2 * self._size + 1)
         return "\n".join("".join(self._symbol((y, x)) for x in side) for y in side)
 
@@ -66,7 +72,8 @@ class MazeEnv(SolitaireEnv):
             return "@"
         return "G" if cell == self._goal else " " if cell in self._floor else "#"
 
-    def _legal(self) -> tuple[str, ...]:
+    def allowed_actions(self) -> tuple[str, ...]:
+        """Directions without a wall."""
         return tuple(move for move, _ in self._steps(self._at))
 
     def _steps(self, cell: Cell) -> Iterator[tuple[str, Cell]]:
@@ -74,7 +81,7 @@ class MazeEnv(SolitaireEnv):
             if (after := shifted(cell, move)) in self._floor:
                 yield move, after
 
-    def _best(self) -> str:
+    def best_action(self) -> str:
         """The first step of the shortest path."""
         path = shortest_path(self._at, self._steps, lambda cell: cell == self._goal)
         assert path, "every place of the maze is connected"
@@ -82,7 +89,10 @@ class MazeEnv(SolitaireEnv):
 
 
 def carved(size: int, rng: np.random.Generator) -> frozenset[Cell]:
-    """The floor of a random maze: cells at odd rows and columns, and the gaps between them."""
+    """The floor of a random maze: cells at odd rows and columns, and the gaps between them.
+
+    Depth-first search with backtracking, so that the floor is a tree.
+    """
     floor, path = {(1, 1)}, [(1, 1)]
     while path:
         y, x = path[-1]

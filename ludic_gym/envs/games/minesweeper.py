@@ -1,4 +1,4 @@
-"""Minesweeper: open every cell that holds no mine; no board needs a guess."""
+"""Minesweeper: open all cells without a mine, on boards that need no guess."""
 
 from __future__ import annotations
 
@@ -15,28 +15,41 @@ MOST_CELLS_PER_MINE = 5
 
 
 class MinesweeperEnv(SolitaireEnv):
-    """Open every cell without a mine; opening a mine loses.
+    """Open all cells without a mine; opening a mine loses.
 
-    size: rows and columns.
-    mines: how many there are, at most one in five cells.
+    The game begins with an open region and can be won from there by logic alone.
 
-    The game begins with an open region, and can be won from there by logic alone. Observation: the
-    board; an open cell shows how many of its up to eight neighbours hold mines, # is closed.
-    Action: column letter and row number of a closed cell.
+    - Observation: the board with # for a closed cell and, for an open one, the number of mines
+      among its up to eight neighbours; the number of mines.
+    - Action: column letter and row number of a closed cell, in either case.
+    - Reward and info: see `SolitaireEnv`.
 
-          A B C
-        1 0 1 #
-        2 0 1 #
-        3 0 1 #
-        Mines: 1
-    C1
-          A B C
-        1 0 1 1
-        2 0 1 #
-        3 0 1 #
-        Mines: 1
-    C3                 (and so C2 is the mine: reward 1)
+    Args:
+        size: rows and columns.
+        mines: number of mines, at most one in five cells.
+        render_mode: "ansi", "html" or None.
+
+    ```text
+      A B C
+    1 0 1 #
+    2 0 1 #
+    3 0 1 #
+    Mines: 1
+    > C1
+      A B C
+    1 0 1 1
+    2 0 1 #
+    3 0 1 #
+    Mines: 1
+    > C3                        (C2 is the mine: reward 1)
+    ```
     """
+
+    prompt = (
+        "Open every cell without a mine. An open cell shows how many of its up to eight "
+        "neighbours hold mines; # is closed. Opening a mine loses. Reply with just the column "
+        "letter and the row number of a closed cell, such as A1."
+    )
 
     def __init__(self, size: int = 6, mines: int = 5, render_mode: str | None = None) -> None:
         super().__init__(checked_range("size", size, 3, 16) ** 2, render_mode)
@@ -47,14 +60,8 @@ class MinesweeperEnv(SolitaireEnv):
                 f"got {mines!r}"
             )
 
-    def _prompt(self) -> str:
-        return (
-            "Open every cell without a mine. An open cell shows how many of its up to eight "
-            "neighbours hold mines; # is closed. Opening a mine loses. Reply with just the column "
-            "letter and the row number of a closed cell, such as A1."
-        )
-
-    def _deal(self, rng: np.random.Generator) -> None:
+    def deal(self, rng: np.random.Generator) -> None:
+        """Draw boards until one can be won by logic alone."""
         self._open: Cells = frozenset()
         cells = self._size**2
         while True:
@@ -68,7 +75,7 @@ class MinesweeperEnv(SolitaireEnv):
         self._open = region
 
     def _is_fair(self, opened: Cells) -> bool:
-        """Whether logic alone gets from there to the end."""
+        """True if logic alone leads from these open cells to the end."""
         while len(opened) + self._count < self._size**2:
             safe = self._safe(opened)
             if not safe:
@@ -77,11 +84,11 @@ class MinesweeperEnv(SolitaireEnv):
         return True
 
     def _number(self, i: int) -> int:
-        """How many neighbours hold mines; -1 for a mine."""
+        """Number of mines among the neighbours; -1 for a mine."""
         return -1 if i in self._mines else len(neighbours(self._size)[i] & self._mines)
 
     def _region(self, start: int) -> Cells:
-        """What opens with the cell: all that is connected to it by zeros."""
+        """The cells that open with a cell: those connected to it by zeros (flood fill)."""
         found, fresh = {start}, [start]
         while fresh:
             i = fresh.pop()
@@ -91,7 +98,7 @@ class MinesweeperEnv(SolitaireEnv):
         return frozenset(found)
 
     def _safe(self, opened: Cells) -> Cells:
-        """The closed cells that the open ones prove to be safe."""
+        """Closed cells that the open ones prove to be safe."""
         clues = {
             (neighbours(self._size)[i] - opened, self._number(i))
             for i in opened
@@ -99,7 +106,8 @@ class MinesweeperEnv(SolitaireEnv):
         }
         return safe_cells(clues)
 
-    def _play(self, action: str) -> Outcome:
+    def move(self, action: str) -> Outcome:
+        """Open a cell and its region."""
         names = names_of_cells(self._size)
         cell = names.get(action.upper())
         if cell is None or cell in self._open:
@@ -109,7 +117,8 @@ class MinesweeperEnv(SolitaireEnv):
             return "loss"
         return "win" if len(self._open) + self._count == self._size**2 else ""
 
-    def _view(self) -> str:
+    def view(self) -> str:
+        """The board with its rows and columns named."""
         letters = " ".join(column(x) for x in range(self._size))
         margin = len(str(self._size))
         lines = [" " * (margin + 1) + letters]
@@ -123,19 +132,22 @@ class MinesweeperEnv(SolitaireEnv):
             return "#"
         return "*" if i in self._mines else str(self._number(i))
 
-    def _legal(self) -> tuple[str, ...]:
+    def allowed_actions(self) -> tuple[str, ...]:
+        """Names of the closed cells."""
         return tuple(n for n, i in names_of_cells(self._size).items() if i not in self._open)
 
-    def _best(self) -> str:
+    def best_action(self) -> str:
         """A cell that is proven safe."""
         safe = self._safe(self._open)
         return next(n for n, i in names_of_cells(self._size).items() if i in safe)
 
 
 def safe_cells(clues: Iterable[tuple[Cells, int]]) -> Cells:
-    """The cells that the clues, each a set of cells and the mines among them, prove to be safe.
+    """Cells that the clues prove to be safe.
 
-    Clues are combined while one's cells are part of another's, until nothing new follows.
+    clues: sets of cells, each with its number of mines.
+    If the cells of one clue are a subset of another's, their difference is a clue too. Such clues
+    are added until no new one follows.
     """
     known, fresh = set(clues), set(clues)
     while fresh:
@@ -154,14 +166,14 @@ def _pairs(
 
 
 def _difference(part: tuple[Cells, int], whole: tuple[Cells, int]) -> Iterator[tuple[Cells, int]]:
-    """What a clue leaves of a larger one; all of it are mines in the end, or none."""
+    """The clue on the cells of `whole` outside `part`, if `part` is a subset."""
     if part[0] < whole[0]:
         yield whole[0] - part[0], whole[1] - part[1]
 
 
 @cache
 def neighbours(size: int) -> tuple[Cells, ...]:
-    """The up to eight cells around every cell."""
+    """The up to eight cells around each cell."""
     return tuple(
         frozenset(
             v * size + u
@@ -175,11 +187,11 @@ def neighbours(size: int) -> tuple[Cells, ...]:
 
 
 def column(x: int) -> str:
-    """A for 0, B for 1, ..."""
+    """The letter of a column: A for 0, B for 1, ..."""
     return chr(ord("A") + x)
 
 
 @cache
 def names_of_cells(size: int) -> dict[str, int]:
-    """From "A1", "B1", ... to the cells, row by row."""
+    """Cells by name, "A1", "B1", ..., row by row."""
     return {f"{column(i % size)}{i // size + 1}": i for i in range(size * size)}

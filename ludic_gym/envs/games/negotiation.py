@@ -1,7 +1,7 @@
-"""Negotiation: two players share out items that are worth something else to each of them.
+"""Negotiation: two players divide items that have different values for each of them.
 
-After the task of Lewis et al. 2017, "Deal or No Deal?" (arXiv:1706.05125); rules, scenarios and
-texts are our own.
+After the task of Lewis et al. 2017, "Deal or No Deal?" (arXiv:1706.05125), with rules, scenarios
+and texts of its own.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from ludic_gym.envs.games.sharing import (
 )
 
 TURNS, MOST_TURNS = 10, 100
-# More of an action is not read, more of a message not shown.
+# Characters of an action that are parsed, and of a message that the other player sees.
 LONGEST_ACTION, LONGEST_MESSAGE = 4_000, 300
 PROMPT = (
     "You and another player share out some items. What each item is worth to you, only you know; "
@@ -48,8 +48,11 @@ PROMPT = (
 _PROPOSAL = re.compile(r"propose\s*:(.*)", re.IGNORECASE)
 
 
-class Said(NamedTuple):
-    """One turn: the message, and the move in words for both players ("" for none)."""
+class Exchange(NamedTuple):
+    """One turn: the player's message and move ("" for none).
+
+    proposal: the share that the player would take, if the move is "propose".
+    """
 
     player: int
     message: str
@@ -58,81 +61,82 @@ class Said(NamedTuple):
 
 
 class State(NamedTuple):
-    """A negotiation so far: what was said, the latest turn last, and how it may end.
+    """The state of a negotiation.
 
-    turns: how many there are in all.
-    offer: the proposal on the table: who made it, and what they would take.
-    deal: what the first player gets, once both agree.
+    turns: number of turns of both players together.
+    history: the turns so far, the latest last.
+    offer: the open proposal: the player who made it, and the share that this player would take.
+    deal: the first player's share, once both players agree.
     """
 
     scenario: Scenario
     turns: int
-    said: tuple[Said, ...] = ()
+    history: tuple[Exchange, ...] = ()
     offer: tuple[int, Share] | None = None
     deal: Share | None = None
 
 
 def initial(turns: int, rng: np.random.Generator) -> State:
-    """Any scenario, and nothing said."""
+    """A random scenario before the first turn."""
     return State(any_scenario(rng), turns)
 
 
 def mover(state: State) -> int:
     """The players alternate."""
-    return len(state.said) % 2
+    return len(state.history) % 2
 
 
 def legal_actions(state: State) -> tuple[str, ...]:
-    """Any text is allowed."""
+    """None in particular: any text is legal."""
     return ()
 
 
 def play(state: State, action: str) -> State:
-    """The state after a text; a move that cannot be made is only a message."""
+    """The state after a text; an impossible move is part of the message."""
     player = mover(state)
     turn = understood(state, action[:LONGEST_ACTION])
     offer = (player, turn.proposal) if turn.proposal else state.offer
     deal = _first_players(state) if turn.move == "accept" else None
     if turn.move == "reject":
         offer = None
-    return state._replace(said=(*state.said, turn), offer=offer, deal=deal)
+    return state._replace(history=(*state.history, turn), offer=offer, deal=deal)
 
 
-def understood(state: State, text: str) -> Said:
-    """The message and the move in the text: the last line that is a move counts."""
+def understood(state: State, text: str) -> Exchange:
+    """The message and the move in the text; of several moves, the last one."""
     player, message = mover(state), []
-    turn = Said(player, "")
+    turn = Exchange(player, "")
     is_offered = state.offer is not None and state.offer[0] != player
     for line in text.splitlines():
         word = line.strip().rstrip(".!").casefold()
         found = _PROPOSAL.fullmatch(line.strip().rstrip(".!"))
         share = parsed_share(found[1], state.scenario.counts) if found else None
         if share is not None:
-            turn = Said(player, "", share, "propose")
+            turn = Exchange(player, "", share, "propose")
         elif word in ("accept", "reject") and is_offered:
-            turn = Said(player, "", None, "accept" if word == "accept" else "reject")
+            turn = Exchange(player, "", None, "accept" if word == "accept" else "reject")
         else:
             message.append(line)
     return turn._replace(message=one_line(" ".join(message), LONGEST_MESSAGE))
 
 
 def _first_players(state: State) -> Share:
-    """What the first player gets of the proposal on the table."""
+    """The first player's share in the open proposal."""
     assert state.offer, "only an open proposal can be accepted"
     player, share = state.offer
     return share if player == 0 else rest_of(state.scenario.counts, share)
 
 
 def returns(state: State) -> tuple[float, float] | None:
-    """A tenth of the points of each; nothing for both if there is no deal after the last turn."""
+    """The value of the deal for each player, divided by `TOTAL`; 0 for both without a deal."""
     if state.deal is not None:
         first, second = points(state.scenario, state.deal)
         return first / TOTAL, second / TOTAL
-    return (0.0, 0.0) if len(state.said) >= state.turns else None
+    return (0.0, 0.0) if len(state.history) >= state.turns else None
 
 
 def verdict(state: State, player: int) -> tuple[str, bool]:
-    """Whether there is a deal; a success is an efficient one worth half or more to the player."""
+    """The outcome; a success is an efficient deal that is worth `FAIR` or more to the player."""
     if state.deal is None:
         return "no deal", False
     enough = points(state.scenario, state.deal)[player] >= FAIR
@@ -140,16 +144,16 @@ def verdict(state: State, player: int) -> tuple[str, bool]:
 
 
 def observation(state: State, player: int) -> str:
-    """The items, what they are worth to the player, and all that was said and proposed."""
+    """The items, the player's own values, and the history."""
     counts, values = state.scenario
     own = ", ".join(f"{item} {v}" for item, v in zip(ITEMS, values[player], strict=True))
     lines = [f"To share: {in_words(counts)}", f"One of each is worth to you: {own}"]
-    for turn in state.said:
-        lines += _told(turn, counts, player)
+    for turn in state.history:
+        lines += _lines(turn, counts, player)
     return "\n".join([*lines, _standing(state, player)])
 
 
-def _told(turn: Said, counts: Share, player: int) -> list[str]:
+def _lines(turn: Exchange, counts: Share, player: int) -> list[str]:
     """A turn as the player sees it."""
     who = "You" if turn.player == player else "They"
     lines = [f"{who} said: {turn.message}"] if turn.message else []
@@ -164,17 +168,20 @@ def _told(turn: Said, counts: Share, player: int) -> list[str]:
 
 
 def _standing(state: State, player: int) -> str:
-    """Where the negotiation stands."""
+    """The deal, or the number of turns left."""
     if state.deal is not None:
         mine = state.deal if player == 0 else rest_of(state.scenario.counts, state.deal)
         got = points(state.scenario, state.deal)[player]
         return f"Deal: you get {in_words(mine)}, worth {got} of {TOTAL} to you"
-    left = state.turns - len(state.said)
+    left = state.turns - len(state.history)
     return f"Turns left: {left}" if left else "No deal"
 
 
 def best_actions(state: State) -> tuple[str, ...]:
-    """Proposes the fairest efficient deal, from the values of both; accepts it and better ones."""
+    """Propose the fair share; accept an efficient deal that is worth as much or more.
+
+    The strategy knows the values of both players.
+    """
     player = mover(state)
     fair = fair_share(state.scenario)
     if state.offer and state.offer[0] != player:
@@ -191,13 +198,14 @@ def best_actions(state: State) -> tuple[str, ...]:
 def conceding(
     first: int, last: int, game: Game[Any], state: State, rng: np.random.Generator
 ) -> str:
-    """Wants so many points at first and so many in its last turn, evenly fewer in between.
+    """Demand `first` points in the first turn, `last` in the last one, linearly fewer in between.
 
-    It knows its own values only, and offers what leaves the other player the most items.
+    The strategy knows its own values only. Of the shares that are worth the demand, it proposes
+    one that leaves the other player the most items.
     """
     player, (counts, values) = mover(state), state.scenario
     own = values[player]
-    wanted = demand(first, last, len(state.said), state.turns)
+    wanted = demand(first, last, len(state.history), state.turns)
     if state.offer and state.offer[0] != player:
         got = worth(rest_of(counts, state.offer[1]), own)
         if got >= wanted:
@@ -209,7 +217,7 @@ def conceding(
 
 
 def demand(first: int, last: int, turn: int, turns: int) -> int:
-    """What a conceding player wants in a turn, rounded up; turns count from 0."""
+    """Points that a conceding player demands in a turn, rounded up; turns count from 0."""
     own_turns = max((turns - 1 - turn % 2) // 2, 1)
     done = min(turn // 2, own_turns)
     return first - (first - last) * done // own_turns
@@ -217,7 +225,7 @@ def demand(first: int, last: int, turn: int, turns: int) -> int:
 
 @cache
 def negotiation(turns: int = TURNS) -> Game[State]:
-    """A negotiation of so many turns in all. Raises ConfigError unless they are 2 to 100."""
+    """The game of `turns` turns in all. Raises ConfigError unless these are 2 to 100."""
     checked_range("turns", turns, 2, MOST_TURNS)
     return Game(
         name="Negotiation",
@@ -235,35 +243,42 @@ def negotiation(turns: int = TURNS) -> Game[State]:
 
 
 class NegotiationEnv(OnePlayerEnv[State]):
-    """Share out books, hats and balls with a scripted player, by words and proposals.
+    """Divide books, hats and balls with a scripted player, by messages and proposals.
 
-    opponent: what it wants at first and in its last turn, of 10 points: "soft" 7 and 2, "fair" 8
-        and 4, "hard" 9 and 6, or "mixed": one of the three, drawn for every episode. It reads
-        proposals, not messages.
-    seat: see `OnePlayerEnv`.
-    turns: how many there are for both together.
-    efficiency_bonus: what a deal earns on top, as "reward/efficiency", if no other deal would be
-        better for one and no worse for the other player. Nothing unless given.
+    All items together are worth 10 points to each player, but single items have different values
+    for them. A player knows its own values only; the oracle knows both.
 
-    Observation: the items, what each is worth to the agent alone, and all that was said. Action:
-    any text; a line "propose: ...", "accept" or "reject" in it is a move, and the rest is said to
-    the other player, on one line and cut to 300 characters. A move that is not possible is a
-    message. Reward: a tenth of the points of the deal, 0 without one. Outcome: "deal" or "no
-    deal". Success: an efficient deal that is worth at least 5 points. The oracle knows both sides'
-    values.
+    - Observation: the items, the agent's values, and the messages and moves so far.
+    - Action: any text. A line "propose: ...", "accept" or "reject" is a move; the other lines are
+      the message, on one line and cut to 300 characters. An impossible move is part of the message.
+    - Reward: a tenth of the agent's points in the deal, 0 without a deal (component "outcome").
+    - Info at the end: "outcome" ("deal" or "no deal"). A success is an efficient deal (none is
+      better for one player and no worse for the other) of at least 5 points.
 
-        To share: 1 book, 2 hats, 3 balls
-        One of each is worth to you: book 1, hat 3, ball 1
-        Turns left: 10
-    The hats matter to me.
-    propose: 2 hats
-        To share: 1 book, 2 hats, 3 balls
-        One of each is worth to you: book 1, hat 3, ball 1
-        You said: The hats matter to me.
-        You proposed: you get 2 hats; they get 1 book, 3 balls
-        They said: That suits me.
-        They accepted the proposal
-        Deal: you get 2 hats, worth 6 of 10 to you             (reward 0.6)
+    Args:
+        opponent: its demands in its first and last turn, in points: "soft" 7 and 2, "fair" 8 and 4,
+            "hard" 9 and 6, or "mixed" (one of the three, drawn for each episode). It ignores
+            messages.
+        seat: see `OnePlayerEnv`.
+        turns: number of turns of both players together.
+        efficiency_bonus: added to the reward of an efficient deal (component "efficiency"). With 0
+            there is no such component.
+        render_mode: "ansi", "html" or None.
+
+    ```text
+    To share: 1 book, 2 hats, 3 balls
+    One of each is worth to you: book 1, hat 3, ball 1
+    Turns left: 10
+    > The hats matter to me.
+      propose: 2 hats
+    To share: 1 book, 2 hats, 3 balls
+    One of each is worth to you: book 1, hat 3, ball 1
+    You said: The hats matter to me.
+    You proposed: you get 2 hats; they get 1 book, 3 balls
+    They said: That suits me.
+    They accepted the proposal
+    Deal: you get 2 hats, worth 6 of 10 to you             (reward 0.6)
+    ```
     """
 
     opponents = {  # noqa: RUF012 (as the base class has it)
@@ -285,16 +300,17 @@ class NegotiationEnv(OnePlayerEnv[State]):
         self.game = negotiation(turns)
         self._efficiency_bonus = float(efficiency_bonus)
 
-    def _extras(self, outcome: str) -> dict[str, float]:
+    def bonuses(self, outcome: str) -> dict[str, float]:
+        """The bonus for an efficient deal."""
         if not self._efficiency_bonus:
             return {}
-        deal, scenario = self._state.deal, self._state.scenario
+        deal, scenario = self.state.deal, self.state.scenario
         is_earned = deal is not None and is_efficient(scenario, deal)
         return {"efficiency": self._efficiency_bonus if is_earned else 0.0}
 
 
 class NegotiationAECEnv(GameAECEnv[State]):
-    """Negotiation for two agents in turn; each sees its own values only."""
+    """Negotiation for two agents in turn (PettingZoo AEC); each sees its own values only."""
 
     def __init__(self, turns: int = TURNS, render_mode: str | None = None) -> None:
         self.game = negotiation(turns)
@@ -302,5 +318,5 @@ class NegotiationAECEnv(GameAECEnv[State]):
 
 
 def parallel_env(turns: int = TURNS, render_mode: str | None = None) -> GameParallelEnv[State]:
-    """Negotiation for two agents with joint actions: only who is to move is heard."""
+    """Negotiation for two agents with joint actions (PettingZoo Parallel)."""
     return GameParallelEnv(NegotiationAECEnv(turns, render_mode))

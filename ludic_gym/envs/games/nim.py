@@ -1,4 +1,4 @@
-"""Nim: take from piles; who takes the last one wins (C. L. Bouton, 1901)."""
+"""Nim: take stones from piles; the last stone wins (C. L. Bouton, 1901)."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ PROMPT = (
     "pile. Who takes the last stone of all wins. Reply with just the number of the pile and the "
     "number of stones, such as 1 3 for three stones from the first pile."
 )
-# The piles, and who is to move.
+# The piles, and the player to move.
 State = tuple[tuple[int, ...], int]
 
 
 def initial(piles: int, largest: int, rng: np.random.Generator) -> State:
-    """So many piles of up to so many stones, at least one."""
+    """Piles of 1 to `largest` stones."""
     return tuple(between(rng, 1, largest) for _ in range(piles)), 0
 
 
@@ -37,26 +37,26 @@ def mover(state: State) -> int:
 
 @lru_cache(maxsize=2**16)
 def legal_actions(state: State) -> tuple[str, ...]:
-    """Every pile with every number of its stones: "1 3" is three from the first."""
+    """Each pile with each number of its stones; "1 3" is three stones from the first pile."""
     return tuple(f"{i} {n}" for i, pile in enumerate(state[0], 1) for n in range(1, pile + 1))
 
 
 def play(state: State, action: str) -> State:
-    """The piles without the stones."""
+    """The piles without the stones taken."""
     piles, player = state
     i, n = map(int, action.split())
     return (*piles[: i - 1], piles[i - 1] - n, *piles[i:]), 1 - player
 
 
 def returns(state: State) -> tuple[float, float] | None:
-    """Who is to move without any stone has lost."""
+    """-1 for the player to move if no stone is left."""
     if any(state[0]):
         return None
     return (-1.0, 1.0) if state[1] == 0 else (1.0, -1.0)
 
 
 def observation(state: State, player: int) -> str:
-    """One line per pile; both players see the same."""
+    """One line per pile; the same for both players."""
     return "\n".join(f"Pile {i}: {pile}" for i, pile in enumerate(state[0], 1))
 
 
@@ -67,25 +67,25 @@ def system_prompt(player: int) -> str:
 
 @lru_cache(maxsize=2**16)
 def best_actions(state: State) -> tuple[str, ...]:
-    """What leaves piles whose exclusive or is zero; where nothing does, one stone of the most."""
+    """Actions that leave a nim-sum of 0; if there are none, one stone of a largest pile."""
     best = tuple(action for action in legal_actions(state) if not nim_sum(play(state, action)))
-    # A single stone leaves a random opponent the most ways to go wrong.
+    # In a lost position, a single stone leaves a random opponent the most ways to err.
     return best or (f"{state[0].index(max(state[0])) + 1} 1",)
 
 
 def spaced(text: str) -> str:
-    """The text with single blanks."""
+    """The text with single spaces between words."""
     return " ".join(text.split())
 
 
 def nim_sum(state: State) -> int:
-    """The exclusive or of the piles; zero means that who is to move loses."""
+    """The exclusive or of the piles; 0 is a lost position for the mover."""
     return reduce(xor, state[0])
 
 
 @cache
 def nim(piles: int = PILES, largest: int = LARGEST) -> Game[State]:
-    """Nim from so many piles of one to so many stones; ConfigError for none or too many."""
+    """Nim with piles of 1 to `largest` stones. Raises ConfigError for counts out of range."""
     checked_range("piles", piles, 1, MOST_PILES)
     checked_range("largest", largest, 1, MOST_STONES)
     return Game(
@@ -106,21 +106,30 @@ def nim(piles: int = PILES, largest: int = LARGEST) -> Game[State]:
 class NimEnv(OnePlayerEnv[State]):
     """Nim against a scripted opponent.
 
-    opponent, seat: see `OnePlayerEnv`; there are no draws.
-    piles: how many, 1 to 9.
-    largest: how many stones a pile has at most, 1 to 99; at least one.
+    A player takes at least one stone from one pile. The last stone wins. The piles decide which
+    of the two players can force a win. There are no draws.
 
-    Action: the number of a pile, and how many stones to take from it. Whether the first or the
-    second player can force a win depends on the piles.
+    - Observation: the piles.
+    - Action: the number of a pile and the number of stones to take.
+    - Reward and info: see `OnePlayerEnv`.
 
-        Pile 1: 3
-        Pile 2: 4
-        Pile 3: 0
-    2 1                 (leaves 3 and 3; the opponent takes all of pile 1)
-        Pile 1: 0
-        Pile 2: 3
-        Pile 3: 0
-    2 3                 (reward 1)
+    Args:
+        opponent: see `OnePlayerEnv`.
+        seat: see `OnePlayerEnv`.
+        piles: number of piles, 1 to 9.
+        largest: largest number of stones in a pile, 1 to 99.
+        render_mode: "ansi", "html" or None.
+
+    ```text
+    Pile 1: 3
+    Pile 2: 4
+    Pile 3: 0
+    > 2 1                       (leaves 3 and 3; the opponent takes all of pile 1)
+    Pile 1: 0
+    Pile 2: 3
+    Pile 3: 0
+    > 2 3                       (reward 1)
+    ```
     """
 
     def __init__(
@@ -136,7 +145,7 @@ class NimEnv(OnePlayerEnv[State]):
 
 
 class NimAECEnv(GameAECEnv[State]):
-    """Nim for two agents in turn; `piles` and `largest` as in `NimEnv`."""
+    """Nim for two agents in turn (PettingZoo AEC); arguments as in `NimEnv`."""
 
     def __init__(
         self, piles: int = PILES, largest: int = LARGEST, render_mode: str | None = None
@@ -148,5 +157,5 @@ class NimAECEnv(GameAECEnv[State]):
 def parallel_env(
     piles: int = PILES, largest: int = LARGEST, render_mode: str | None = None
 ) -> GameParallelEnv[State]:
-    """Nim for two agents with joint actions."""
+    """Nim for two agents with joint actions (PettingZoo Parallel)."""
     return GameParallelEnv(NimAECEnv(piles, largest, render_mode))

@@ -12,7 +12,6 @@ from ludic_gym.envs.core.one_player import OnePlayerEnv
 from ludic_gym.envs.core.solitaire import checked_range
 from ludic_gym.envs.core.two_player import GameAECEnv, SimultaneousEnv
 from ludic_gym.envs.games.matrix_game import Rounds, matrix_game, mover, seen_by
-from ludic_gym.errors import NoOracle
 
 ROUNDS, MOST_ROUNDS = 10, 1000
 COOPERATE, DEFECT = ACTIONS = ("cooperate", "defect")
@@ -22,7 +21,7 @@ POINTS = {
     (DEFECT, COOPERATE): 5,
     (DEFECT, DEFECT): 1,
 }
-# Zero is what lasting cooperation earns.
+# Shifted so that permanent cooperation pays 0.
 PAYOFFS = {pair: (points - 3) / 3 for pair, points in POINTS.items()}
 PROMPT = (
     "You play {rounds} rounds of the Prisoner's Dilemma; both players choose at once. If both "
@@ -33,7 +32,7 @@ PROMPT = (
 
 @cache
 def prisoners_dilemma(rounds: int = ROUNDS) -> Game[Rounds]:
-    """So many rounds of it. Raises ConfigError unless they are 1 to 1,000."""
+    """The game of `rounds` rounds. Raises ConfigError unless these are 1 to 1,000."""
     checked_range("rounds", rounds, 1, MOST_ROUNDS)
     return matrix_game(
         name="Prisoners Dilemma",
@@ -41,48 +40,59 @@ def prisoners_dilemma(rounds: int = ROUNDS) -> Game[Rounds]:
         actions=ACTIONS,
         payoffs=PAYOFFS,
         prompt=PROMPT.format(rounds=rounds),
-        # The only equilibrium of a known number of rounds, by induction from the last.
+        # The only equilibrium of a known number of rounds, by backward induction.
         best_actions=lambda state: (DEFECT,),
         made_by=partial(prisoners_dilemma, rounds),
     )
 
 
 def tit_for_tat(game: Game[Any], state: Rounds, rng: np.random.Generator) -> str:
-    """Cooperates first, then does what the other player did last."""
+    """Cooperate first, then repeat the other player's last choice."""
     rounds = seen_by(state, mover(state))
     return rounds[-1][1] if rounds else COOPERATE
 
 
 def grim(game: Game[Any], state: Rounds, rng: np.random.Generator) -> str:
-    """Cooperates until the other player has defected once."""
+    """Cooperate until the other player defects, then defect for ever."""
     rounds = seen_by(state, mover(state))
     return DEFECT if any(other == DEFECT for _, other in rounds) else COOPERATE
 
 
 def always_cooperate(game: Game[Any], state: Rounds, rng: np.random.Generator) -> str:
-    """Cooperates."""
+    """Cooperate in every round."""
     return COOPERATE
 
 
 def always_defect(game: Game[Any], state: Rounds, rng: np.random.Generator) -> str:
-    """Defects."""
+    """Defect in every round."""
     return DEFECT
 
 
 class PrisonersDilemmaEnv(OnePlayerEnv[Rounds]):
-    """Some rounds of the Prisoner's Dilemma against a scripted opponent.
+    """The iterated Prisoner's Dilemma against a scripted opponent.
 
-    rounds: how many; both players know.
-    opponent: "tit_for_tat", "grim", "always_cooperate", "always_defect", "random", or "mixed":
-        tit for tat or always defecting, drawn for every episode.
+    In a round, both cooperate for 3 points each, or both defect for 1; a defector gets 5 points
+    from a cooperator, who gets 0. Both players know the number of rounds.
 
-    Observation: all choices so far. Reward: (p - 3) / 3 for p points per round, so that a win is
-    more than lasting cooperation earns. Nobody can win against "always_defect".
+    - Observation: the number of the round and the choices so far.
+    - Action: cooperate or defect, in either case.
+    - Reward: (p - 3) / 3 for a mean of p points per round (component "outcome"), -1 for an illegal
+      action. A success is more than permanent cooperation pays, which "always_defect" prevents.
+    - Info: see `OnePlayerEnv`.
 
-        Round 1 of 10. You - other:
-    defect
-        Round 2 of 10. You - other:
-        defect - cooperate
+    Args:
+        opponent: "tit_for_tat", "grim", "always_cooperate", "always_defect", "random", or "mixed"
+            ("tit_for_tat" or "always_defect", drawn for each episode).
+        seat: see `OnePlayerEnv`; neither player sees the other's present choice.
+        rounds: number of rounds.
+        render_mode: "ansi", "html" or None.
+
+    ```text
+    Round 1 of 10. You - other:
+    > defect
+    Round 2 of 10. You - other:
+    defect - cooperate
+    ```
     """
 
     opponents = {  # noqa: RUF012 (as the base class has it)
@@ -105,19 +115,17 @@ class PrisonersDilemmaEnv(OnePlayerEnv[Rounds]):
         self.game = prisoners_dilemma(rounds)
         self._rounds = rounds
 
-    def oracle_action(self) -> str:
-        """The best reply to the opponent's rule: those who retaliate are betrayed at the end."""
-        if not self._running:
-            raise NoOracle(f"{self.game.name}: no game is running; call reset() first")
-        rounds = seen_by(self._state, self._seat)
+    def best_action(self) -> str:
+        """The best response to the opponent's strategy: defect, or only at the end."""
+        rounds = seen_by(self.state, self.seat)
         is_last = len(rounds) == self._rounds - 1
-        if self._opponent is grim and any(own == DEFECT for own, _ in rounds):
+        if self.opponent is grim and any(own == DEFECT for own, _ in rounds):
             return DEFECT
-        return COOPERATE if self._opponent in (tit_for_tat, grim) and not is_last else DEFECT
+        return COOPERATE if self.opponent in (tit_for_tat, grim) and not is_last else DEFECT
 
 
 class PrisonersDilemmaAECEnv(GameAECEnv[Rounds]):
-    """The Prisoner's Dilemma for two agents in turn; the second does not see the first's choice."""
+    """The Prisoner's Dilemma for two agents in turn (AEC); the first's choice is hidden."""
 
     def __init__(self, rounds: int = ROUNDS, render_mode: str | None = None) -> None:
         self.game = prisoners_dilemma(rounds)
@@ -125,5 +133,5 @@ class PrisonersDilemmaAECEnv(GameAECEnv[Rounds]):
 
 
 def parallel_env(rounds: int = ROUNDS, render_mode: str | None = None) -> SimultaneousEnv[Rounds]:
-    """The Prisoner's Dilemma for two agents at once."""
+    """The Prisoner's Dilemma for two agents at once (PettingZoo Parallel)."""
     return SimultaneousEnv(PrisonersDilemmaAECEnv(rounds, render_mode))

@@ -1,4 +1,4 @@
-"""Rock, Paper, Scissors: repeated, and both players choose at once."""
+"""Rock, Paper, Scissors in several rounds of simultaneous moves."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from ludic_gym.envs.core.one_player import OnePlayerEnv
 from ludic_gym.envs.core.solitaire import checked_range
 from ludic_gym.envs.core.two_player import GameAECEnv, SimultaneousEnv
 from ludic_gym.envs.games.matrix_game import Rounds, matrix_game, mover, seen_by
-from ludic_gym.errors import NoOracle
 
 ROUNDS, MOST_ROUNDS = 9, 1000
 ACTIONS = ("rock", "paper", "scissors")
@@ -29,7 +28,7 @@ PROMPT = (
 
 @cache
 def rock_paper_scissors(rounds: int = ROUNDS) -> Game[Rounds]:
-    """So many rounds of it. Raises ConfigError unless they are 1 to 1,000."""
+    """The game of `rounds` rounds. Raises ConfigError unless these are 1 to 1,000."""
     checked_range("rounds", rounds, 1, MOST_ROUNDS)
     return matrix_game(
         name="Rock Paper Scissors",
@@ -37,37 +36,47 @@ def rock_paper_scissors(rounds: int = ROUNDS) -> Game[Rounds]:
         actions=ACTIONS,
         payoffs=PAYOFFS,
         prompt=PROMPT.format(rounds=rounds),
-        # Each as likely: the only equilibrium.
+        # Uniformly at random: the only equilibrium.
         best_actions=lambda state: ACTIONS,
         made_by=partial(rock_paper_scissors, rounds),
     )
 
 
 def cycling(game: Game[Any], state: Rounds, rng: np.random.Generator) -> str:
-    """What beats its own last choice; any at first."""
+    """Play the action that beats its own last one; at first any, uniformly at random."""
     own = [mine for mine, _ in seen_by(state, mover(state))]
     return BEATEN_BY[own[-1]] if own else pick(rng, ACTIONS)
 
 
 def copying(game: Game[Any], state: Rounds, rng: np.random.Generator) -> str:
-    """The other player's last choice; any at first."""
+    """Repeat the other player's last choice; at first any, uniformly at random."""
     others = [theirs for _, theirs in seen_by(state, mover(state))]
     return others[-1] if others else pick(rng, ACTIONS)
 
 
 class RockPaperScissorsEnv(OnePlayerEnv[Rounds]):
-    """Some rounds against an opponent that may be seen through.
+    """Rounds of Rock, Paper, Scissors against an opponent whose strategy can be inferred.
 
-    rounds: how many.
-    opponent: "cycle" (rock, paper, scissors, rock, ...), "copy" (the agent's last choice), each
-        with any first choice, "random", or "mixed": one of the three, drawn for every episode.
+    - Observation: the number of the round and the choices so far.
+    - Action: rock, paper or scissors, in either case.
+    - Reward: rounds won minus rounds lost, divided by all rounds (component "outcome"); -1 for an
+      illegal action.
+    - Info: see `OnePlayerEnv`.
 
-    Observation: all choices so far. Reward: rounds won less rounds lost, divided by all of them.
+    Args:
+        opponent: "cycle" (rock, paper, scissors, rock, ...), "copy" (the agent's last choice),
+            both with a random first choice, "random", or "mixed" (one of the three, drawn for each
+            episode).
+        seat: see `OnePlayerEnv`; neither player sees the other's present choice.
+        rounds: number of rounds.
+        render_mode: "ansi", "html" or None.
 
-        Round 1 of 9. You - other:
-    paper
-        Round 2 of 9. You - other:
-        paper - rock
+    ```text
+    Round 1 of 9. You - other:
+    > paper
+    Round 2 of 9. You - other:
+    paper - rock
+    ```
     """
 
     opponents = {  # noqa: RUF012 (as the base class has it)
@@ -87,19 +96,17 @@ class RockPaperScissorsEnv(OnePlayerEnv[Rounds]):
         super().__init__(opponent, seat, render_mode=render_mode)
         self.game = rock_paper_scissors(rounds)
 
-    def oracle_action(self) -> str:
-        """What beats the choice that follows from the opponent's rule, if one does."""
-        if not self._running:
-            raise NoOracle(f"{self.game.name}: no game is running; call reset() first")
-        rounds = seen_by(self._state, self._seat)
-        if not rounds or self._opponent is random_action:
+    def best_action(self) -> str:
+        """The action that beats the opponent's next one, if its strategy determines it."""
+        rounds = seen_by(self.state, self.seat)
+        if not rounds or self.opponent is random_action:
             return ACTIONS[0]
         own, other = rounds[-1]
-        return BEATEN_BY[BEATEN_BY[other] if self._opponent is cycling else own]
+        return BEATEN_BY[BEATEN_BY[other] if self.opponent is cycling else own]
 
 
 class RockPaperScissorsAECEnv(GameAECEnv[Rounds]):
-    """Rock, Paper, Scissors for two agents in turn; the second does not see the first's choice."""
+    """Rock, Paper, Scissors for two agents in turn (AEC); the first's choice is hidden."""
 
     def __init__(self, rounds: int = ROUNDS, render_mode: str | None = None) -> None:
         self.game = rock_paper_scissors(rounds)
@@ -107,5 +114,5 @@ class RockPaperScissorsAECEnv(GameAECEnv[Rounds]):
 
 
 def parallel_env(rounds: int = ROUNDS, render_mode: str | None = None) -> SimultaneousEnv[Rounds]:
-    """Rock, Paper, Scissors for two agents at once."""
+    """Rock, Paper, Scissors for two agents at once (PettingZoo Parallel)."""
     return SimultaneousEnv(RockPaperScissorsAECEnv(rounds, render_mode))

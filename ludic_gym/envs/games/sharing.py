@@ -1,4 +1,4 @@
-"""Sharing out items: what they are worth, which shares there are, and which are good for both."""
+"""Division of items between two players: values, shares, and efficient and fair shares."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import numpy as np
 from ludic_gym.envs.core.base import pick
 
 ITEMS = ("book", "hat", "ball")
-# What all items together are worth to each player.
+# Value of all items together, for each player.
 TOTAL = 10
-# Half of it: what a good deal is worth at least.
+# Least value of a good deal.
 FAIR = 5
-# How many of each item.
+# Number of each item.
 Share = tuple[int, ...]
 _COUNTS = tuple(c for c in product(range(1, 5), repeat=len(ITEMS)) if 5 <= sum(c) <= 7)
 _PIECE = re.compile(r"(\d{1,2})\s*([a-z]+)")
@@ -24,17 +24,14 @@ _NUMBERS = re.compile(r"\s*(\d{1,2})[\s,]+(\d{1,2})[\s,]+(\d{1,2})\s*")
 
 
 class Scenario(NamedTuple):
-    """How many items there are, and what one of each is worth to each player."""
+    """The number of each item, and each player's value of one of each."""
 
     counts: Share
     values: tuple[Share, Share]
 
 
 def any_scenario(rng: np.random.Generator) -> Scenario:
-    """Five to seven items, worth the same in all to both, with a deal that is fair to both.
-
-    No item is useless to both, and the two do not value all items alike.
-    """
+    """A random scenario of five to seven items that is worth negotiating (`is_interesting`)."""
     while True:
         counts = pick(rng, _COUNTS)
         values = pick(rng, values_of(counts)), pick(rng, values_of(counts))
@@ -45,7 +42,7 @@ def any_scenario(rng: np.random.Generator) -> Scenario:
 
 @lru_cache(maxsize=2**14)
 def is_interesting(scenario: Scenario) -> bool:
-    """Whether there is something to negotiate, and a deal that gives each half of all or more."""
+    """True if the values differ, no item is worthless to both, and a deal gives `FAIR` to each."""
     first, second = scenario.values
     if first == second or not all(a or b for a, b in zip(first, second, strict=True)):
         return False
@@ -54,31 +51,31 @@ def is_interesting(scenario: Scenario) -> bool:
 
 @cache
 def values_of(counts: Share) -> tuple[Share, ...]:
-    """Everything that one of each may be worth, so that all of them are worth the total."""
+    """All values of single items for which the items are worth `TOTAL` together."""
     each = product(*(range(TOTAL // count + 1) for count in counts))
     return tuple(values for values in each if worth(counts, values) == TOTAL)
 
 
 def worth(share: Share, values: Share) -> int:
-    """What the share is worth."""
+    """The value of the share."""
     return sum(n * value for n, value in zip(share, values, strict=True))
 
 
 def points(scenario: Scenario, share: Share) -> tuple[int, int]:
-    """What both get if the first player takes the share."""
+    """The values for both players if the first one takes the share."""
     first, second = scenario.values
     return worth(share, first), worth(rest_of(scenario.counts, share), second)
 
 
 @cache
 def shares(counts: Share) -> tuple[Share, ...]:
-    """Everything that can be taken of so many items."""
+    """All shares of these items."""
     return tuple(product(*(range(count + 1) for count in counts)))
 
 
 @lru_cache(maxsize=2**14)
 def is_efficient(scenario: Scenario, share: Share) -> bool:
-    """Whether no other deal is better for one player and no worse for the other (Pareto)."""
+    """True if no other deal is better for one player and no worse for the other (Pareto)."""
     own = points(scenario, share)
     others = (points(scenario, other) for other in shares(scenario.counts))
     return not any(a >= own[0] and b >= own[1] and (a, b) != own for a, b in others)
@@ -86,7 +83,7 @@ def is_efficient(scenario: Scenario, share: Share) -> bool:
 
 @lru_cache(maxsize=2**14)
 def fair_share(scenario: Scenario) -> Share:
-    """What the first player gets in the efficient deal that is best for who gets less."""
+    """The first player's share in the efficient deal with the highest minimum of both values."""
 
     def rank(share: Share) -> tuple[int, int]:
         both = points(scenario, share)
@@ -96,7 +93,7 @@ def fair_share(scenario: Scenario) -> Share:
 
 
 def parsed_share(text: str, counts: Share) -> Share | None:
-    """The share in "1 book, 2 hats" or "1 2 0"; None if there is none, or not that many items."""
+    """The share in "1 book, 2 hats" or "1 2 0"; None if there is none or it exceeds the items."""
     if numbers := _NUMBERS.fullmatch(text):
         share = tuple(int(n) for n in numbers.groups())
     else:
@@ -109,7 +106,7 @@ def parsed_share(text: str, counts: Share) -> Share | None:
 
 
 def rest_of(counts: Share, share: Share) -> Share:
-    """What is left of the items."""
+    """The items that are left."""
     return tuple(n - k for n, k in zip(counts, share, strict=True))
 
 

@@ -1,4 +1,4 @@
-"""Sokoban: push boxes onto goals; every level can be solved."""
+"""Sokoban: push boxes onto goals, in levels that can be solved."""
 
 from __future__ import annotations
 
@@ -14,33 +14,40 @@ from ludic_gym.errors import NoOracle
 
 Cells = frozenset[Cell]
 OPPOSITE = {"up": "down", "down": "up", "left": "right", "right": "left"}
-# One cell of the inside in eight is a wall.
+# One inner cell in eight is a wall.
 CELLS_PER_WALL = 8
-# So long is the backward walk that makes a level, and so no level takes more.
+# Steps of the backward walk that makes a level, which is a solution read from its end: no level
+# needs more.
 WALK = 40
 
 
 class SokobanEnv(SolitaireEnv):
-    """Push every box onto a goal. Boxes cannot be pulled, nor two pushed at once.
+    """Push all boxes onto goals. Boxes cannot be pulled, and only one is pushed at a time.
 
-    size: rows and columns, the outer wall included.
-    boxes: how many there are, and goals.
-    turns: how many steps there are; no level needs more than 40.
+    - Observation: the map with walls (#), the player (@, or + on a goal), boxes ($, or * on a
+      goal) and goals (.).
+    - Action: up, down, left or right; legal if there is neither a wall nor a blocked box.
+    - Reward and info: see `SolitaireEnv`.
 
-    Observation: the map with walls (#), the player (@, or + on a goal), boxes ($, or * on a goal)
-    and goals (.). Action: up, down, left or right, where no wall and no stuck box is.
+    Args:
+        size: rows and columns, with the outer wall.
+        boxes: number of boxes and of goals.
+        turns: number of steps; no level needs more than 40.
+        render_mode: "ansi", "html" or None.
 
-        #####
-        #@$.#
-        #   #
-        #   #
-        #####
-    right
-        #####
-        # @*#
-        #   #
-        #   #
-        #####                  (reward 1)
+    ```text
+    #####
+    #@$.#
+    #   #
+    #   #
+    #####
+    > right
+    #####
+    # @*#
+    #   #
+    #   #
+    #####                       (reward 1)
+    ```
     """
 
     def __init__(
@@ -49,14 +56,13 @@ class SokobanEnv(SolitaireEnv):
         super().__init__(turns, render_mode)
         self._size = checked_range("size", size, 5, 10)
         self._count = checked_range("boxes", boxes, 1, 4)
-
-    def _prompt(self) -> str:
-        return (
+        self.prompt = (
             "Push every box ($) onto a goal (.). You are @ (+ on a goal), * is a box on a goal, # "
-            f"a wall. Steps: {self._turns}. Reply with just up, down, left or right."
+            f"a wall. Steps: {self.turns}. Reply with just up, down, left or right."
         )
 
-    def _deal(self, rng: np.random.Generator) -> None:
+    def deal(self, rng: np.random.Generator) -> None:
+        """Draw levels until one has no box on a goal."""
         while True:
             self._floor = random_floor(self._size, rng)
             cells = sorted(self._floor)
@@ -66,14 +72,16 @@ class SokobanEnv(SolitaireEnv):
             if not self._boxes & self._goals:
                 return
 
-    def _play(self, action: str) -> Outcome:
+    def move(self, action: str) -> Outcome:
+        """Take a step, which may push a box."""
         after = dict(pushes(self._floor, (self._at, self._boxes))).get(action.lower())
         if after is None:
             return "illegal"
         self._at, self._boxes = after
         return "win" if self._boxes == self._goals else ""
 
-    def _view(self) -> str:
+    def view(self) -> str:
+        """The map."""
         side = range(self._size)
         return "\n".join("".join(self._symbol((y, x)) for x in side) for y in side)
 
@@ -83,19 +91,20 @@ class SokobanEnv(SolitaireEnv):
         plain, on_goal = "@+" if cell == self._at else "$*" if cell in self._boxes else " ."
         return on_goal if cell in self._goals else plain
 
-    def _legal(self) -> tuple[str, ...]:
+    def allowed_actions(self) -> tuple[str, ...]:
+        """Directions in which the player can step."""
         return tuple(action for action, _ in pushes(self._floor, (self._at, self._boxes)))
 
-    def _best(self) -> str:
-        """The first step of a shortest solution. Raises NoOracle where there is none any more."""
+    def best_action(self) -> str:
+        """The first step of a shortest solution. Raises NoOracle if there is none any more."""
         path = solution(self._floor, self._goals, self._at, self._boxes)
         if path is None:
-            raise NoOracle(f"a box is stuck for good:\n{self._view()}")
+            raise NoOracle(f"a box is stuck for good:\n{self.view()}")
         return path[0]
 
 
 def random_floor(size: int, rng: np.random.Generator) -> Cells:
-    """The inside of the outer wall, less some cells."""
+    """The cells inside the outer wall, without some at random."""
     inside = [(y, x) for y in range(1, size - 1) for x in range(1, size - 1)]
     walls = rng.permutation(len(inside))[: len(inside) // CELLS_PER_WALL]
     return frozenset(inside) - {inside[int(i)] for i in walls}
@@ -104,13 +113,13 @@ def random_floor(size: int, rng: np.random.Generator) -> Cells:
 def walked_back(
     floor: Cells, at: Cell, boxes: Cells, rng: np.random.Generator
 ) -> tuple[Cell, Cells]:
-    """Where player and boxes are after a random walk that pulls a box whenever it can."""
+    """Player and boxes after a random walk that pulls boxes, which is a solution backwards."""
     for _ in range(WALK):
         moves = [move for move in DIRECTIONS if shifted(at, move) in floor - boxes]
         if not moves:
             break
         pulls = [move for move in moves if shifted(at, OPPOSITE[move]) in boxes]
-        # Going to and fro with one box would leave the others where they are.
+        # A walk that always pulls moves one box to and fro and leaves the others on their goals.
         move = pick(rng, pulls if pulls and rng.random() < 0.5 else moves)
         behind = shifted(at, OPPOSITE[move])
         if behind in boxes:
@@ -120,7 +129,7 @@ def walked_back(
 
 
 def pushes(floor: Cells, state: tuple[Cell, Cells]) -> Iterator[tuple[str, tuple[Cell, Cells]]]:
-    """Every possible step, and where it leaves player and boxes."""
+    """Legal steps, each with the player and the boxes after it."""
     at, boxes = state
     for move in DIRECTIONS:
         ahead = shifted(at, move)
@@ -134,6 +143,6 @@ def pushes(floor: Cells, state: tuple[Cell, Cells]) -> Iterator[tuple[str, tuple
 
 @lru_cache(maxsize=2**8)
 def solution(floor: Cells, goals: Cells, at: Cell, boxes: Cells) -> tuple[str, ...] | None:
-    """A shortest solution, None if there is none."""
+    """The actions of a shortest solution; None if there is no solution."""
     start = (at, boxes)
     return shortest_path(start, lambda state: pushes(floor, state), lambda s: s[1] == goals)

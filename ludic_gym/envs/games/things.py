@@ -1,4 +1,4 @@
-"""A table of things with what is true of them, and the words in which one asks about it."""
+"""A table of things and their attributes, and the phrases of questions about attributes."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ THINGS, ATTRIBUTES = DATA / "twenty_questions.txt", DATA / "twenty_questions_att
 
 
 class Attribute(NamedTuple):
-    """A question about a thing, and the phrases by which others ask the same.
+    """A question about a thing, and the phrases that other wordings of it contain.
 
-    A phrase that begins with "!" asks for the opposite.
+    A phrase that begins with "!" means the opposite.
     """
 
     question: str
     phrases: tuple[str, ...]
 
 
-# What follows from what.
+# Attribute -> the attributes that it implies.
 IMPLIES: Mapping[str, tuple[str, ...]] = {
     "mammal": ("vertebrate", "warm_blooded"),
     "bird": ("vertebrate", "warm_blooded", "wings"),
@@ -50,35 +50,35 @@ IMPLIES: Mapping[str, tuple[str, ...]] = {
 
 @cache
 def things() -> Mapping[str, frozenset[str]]:
-    """Every thing by its name, with all that is true of it."""
-    return {name: facts_from(said.split()) for name, said in _table(THINGS)}
+    """The attributes of each thing, by name."""
+    return {name: facts_from(facts.split()) for name, facts in _table(THINGS)}
 
 
 @cache
 def attributes() -> Mapping[str, Attribute]:
-    """What can be asked, by name."""
+    """All attributes, by name."""
     table = {}
-    for name, said in _table(ATTRIBUTES):
-        question, mark, phrases = said.partition("?")
+    for name, line in _table(ATTRIBUTES):
+        question, mark, phrases = line.partition("?")
         table[name] = Attribute(question + mark, tuple(map(str.strip, phrases.split("|"))))
     return table
 
 
 def _table(path: Path) -> Iterator[tuple[str, str]]:
-    """The names, and what is said of them, one a line."""
+    """The names in a file, each with the rest of its line."""
     for line in path.read_text(encoding="utf-8").splitlines():
-        name, _, said = line.partition(": ")
+        name, _, rest = line.partition(": ")
         if not line.startswith("#"):
-            yield name, said
+            yield name, rest
 
 
-def facts_from(said: list[str]) -> frozenset[str]:
-    """What is said, and what follows from it."""
+def facts_from(given: list[str]) -> frozenset[str]:
+    """The given attributes and all that they imply; empties the list."""
     facts: set[str] = set()
-    while said:
-        fact = said.pop()
+    while given:
+        fact = given.pop()
         facts.add(fact)
-        said += IMPLIES.get(fact, ())
+        given += IMPLIES.get(fact, ())
     if "natural" not in facts:
         facts.add("made")
     if "animal" in facts and "mammal" not in facts:

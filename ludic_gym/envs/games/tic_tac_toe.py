@@ -1,4 +1,4 @@
-"""Tic-Tac-Toe: the rules, and the game for one player, two in turn, and two jointly.
+"""Tic-Tac-Toe: the rules, and environments for one agent, two in turn, and two jointly.
 
 A state is the board as a string of nine characters, left to right and top to bottom: X, O, or a
 dot for a free cell ("X...O....").
@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ludic_gym.envs.core.base import Info, Turn
+from ludic_gym.envs.core.base import Turn
 from ludic_gym.envs.core.game import Game, solved
 from ludic_gym.envs.core.one_player import OnePlayerEnv
 from ludic_gym.envs.core.two_player import GameAECEnv, GameParallelEnv
@@ -29,7 +29,7 @@ PROMPT = (
 
 
 def initial(rng: np.random.Generator) -> str:
-    """The empty board; there is no chance in this game."""
+    """The empty board."""
     return FREE * len(CELLS)
 
 
@@ -41,7 +41,7 @@ def legal_actions(state: str) -> tuple[str, ...]:
 
 @cache
 def mover(state: str) -> int:
-    """Player 0, who is X, when as many X as O are on the board."""
+    """Player 0, who is X, if there are as many X as O on the board."""
     return state.count("X") - state.count("O")
 
 
@@ -54,7 +54,7 @@ def play(state: str, action: str) -> str:
 
 @cache
 def returns(state: str) -> tuple[float, float] | None:
-    """1 for three in a line, -1 for the other player, 0 for both on a full board."""
+    """1 for three in a line and -1 for the other player; 0 for both on a full board."""
     for i, j, k in LINES:
         if state[i] == state[j] == state[k] != FREE:
             return (1.0, -1.0) if state[i] == "X" else (-1.0, 1.0)
@@ -63,9 +63,9 @@ def returns(state: str) -> tuple[float, float] | None:
 
 @cache
 def observation(state: str, player: int) -> str:
-    """The board in three lines; both players see the same."""
-    shown = [cell if mark == FREE else mark for cell, mark in zip(CELLS, state, strict=True)]
-    return "\n".join(" ".join(shown[i : i + 3]) for i in (0, 3, 6))
+    """The board in three lines; the same for both players."""
+    cells = [cell if mark == FREE else mark for cell, mark in zip(CELLS, state, strict=True)]
+    return "\n".join(" ".join(cells[i : i + 3]) for i in (0, 3, 6))
 
 
 def system_prompt(player: int) -> str:
@@ -74,7 +74,7 @@ def system_prompt(player: int) -> str:
 
 
 def cell_name(text: str) -> str:
-    """The text in capitals and without white space: " b 2" is "B2"."""
+    """The text in upper case and without white space: " b 2" is "B2"."""
     return "".join(text.split()).upper()
 
 
@@ -96,23 +96,29 @@ TIC_TAC_TOE = Game(
 class TicTacToeEnv(OnePlayerEnv[str]):
     """Tic-Tac-Toe against a scripted opponent.
 
-    opponent, seat, draw_reward: see `OnePlayerEnv`.
-    forced_draw_bonus: what a draw earns on top, as "reward/forced_draw", if it is the best result
-        that perfect play allowed: in no position before a move of the agent could it have forced
-        a win. A draw against perfect play always is; one after a mistake of the opponent's that
-        went unpunished is not. Nothing unless given.
+    - Observation: the board with X, O and the names of the free cells, A1 to C3.
+    - Action: the name of a free cell, in either case.
+    - Reward and info: see `OnePlayerEnv`.
 
-    Observation: the board, in which a free cell shows its name, A1 to C3; who moves second sees
-    the opening move. Action: the name of a free cell, in either case. Reward: 1 for a win, -1 for
-    a loss and for anything that names no free cell, which ends the game.
+    Args:
+        opponent: see `OnePlayerEnv`.
+        seat: see `OnePlayerEnv`.
+        draw_reward: reward of a draw.
+        forced_draw_bonus: added to the reward of a draw (component "forced_draw") if the agent
+            could not have forced a win before any of its moves. Every draw against perfect play
+            is such a draw; a draw after an unpunished mistake of the opponent is not. With 0 there
+            is no such component.
+        render_mode: "ansi", "html" or None.
 
-        A1 A2 A3
-        B1 B2 B3
-        C1 C2 C3
-    B2                  (the opponent takes A2)
-        A1 O A3
-        B1 X B3
-        C1 C2 C3
+    ```text
+    A1 A2 A3
+    B1 B2 B3
+    C1 C2 C3
+    > B2                        (the opponent takes A2)
+    A1 O A3
+    B1 X B3
+    C1 C2 C3
+    ```
     """
 
     game = TIC_TAC_TOE
@@ -129,16 +135,19 @@ class TicTacToeEnv(OnePlayerEnv[str]):
         self._forced_draw_bonus = float(forced_draw_bonus)
         self._could_win = False
 
-    def _start(self, options: Mapping[str, Any]) -> tuple[str, Info]:
+    def start(self, options: Mapping[str, Any]) -> tuple[str, str]:
+        """Start on an empty board."""
         self._could_win = False
-        return super()._start(options)
+        return super().start(options)
 
-    def _advance(self, action: str) -> Turn:
+    def turn(self, action: str) -> Turn:
+        """Play the action; record if the agent could have forced a win."""
         if self._forced_draw_bonus:
-            self._could_win |= SOLUTION.value(self._state) == (1.0, -1.0)[self._seat]
-        return super()._advance(action)
+            self._could_win |= SOLUTION.value(self.state) == (1.0, -1.0)[self.seat]
+        return super().turn(action)
 
-    def _extras(self, outcome: str) -> dict[str, float]:
+    def bonuses(self, outcome: str) -> dict[str, float]:
+        """The bonus for a forced draw."""
         if not self._forced_draw_bonus:
             return {}
         is_forced = outcome == "draw" and not self._could_win
@@ -146,11 +155,11 @@ class TicTacToeEnv(OnePlayerEnv[str]):
 
 
 class TicTacToeAECEnv(GameAECEnv[str]):
-    """Tic-Tac-Toe for two agents in turn."""
+    """Tic-Tac-Toe for two agents in turn (PettingZoo AEC)."""
 
     game = TIC_TAC_TOE
 
 
 def parallel_env(render_mode: str | None = None) -> GameParallelEnv[str]:
-    """Tic-Tac-Toe for two agents with joint actions."""
+    """Tic-Tac-Toe for two agents with joint actions (PettingZoo Parallel)."""
     return GameParallelEnv(TicTacToeAECEnv(render_mode))

@@ -1,4 +1,4 @@
-"""Twenty Questions: find out by questions what somebody thinks of."""
+"""Twenty Questions: find a hidden thing by yes-or-no questions."""
 
 from __future__ import annotations
 
@@ -12,76 +12,81 @@ from ludic_gym.envs.core.solitaire import Outcome, SolitaireEnv
 from ludic_gym.envs.games.answerer import Answer, answer, tokens_of
 from ludic_gym.envs.games.things import attributes, things
 
-# More of a question is not shown.
-LONGEST_SHOWN = 200
+# Characters of a question in the observation.
+LONGEST_QUESTION = 200
 _GUESS = re.compile(
     r"\s*(?:(?:my|final)\s+)*(?:guess|answer)(?:\s+is)?\s*:?(?P<name>\s.*)", re.DOTALL
 )
 
 
 class TwentyQuestionsEnv(SolitaireEnv):
-    """Find out which of 262 everyday things is meant, by questions with yes or no for an answer.
+    """Find a hidden thing, one of 262 everyday things, by yes-or-no questions.
 
-    questions: how many turns there are, the guess included.
+    The thing is an animal, a plant, a food, an artefact or a part of nature. A parser of about 80
+    attributes, each in many wordings, gives the answers. A question that it does not understand
+    gets "I don't know" and uses up a turn; so do negations, and comparisons except with a person.
 
-    The thing is an animal, a plant, something to eat, something made by people or a part of
-    nature. Observation: what was asked so far, with the answers. Action: a question, such as "Is
-    it alive?", "Does it have wheels?", "Is it made of wood or metal?" or "Is it a cat?"; or "guess:
-    cat", which ends the game. Some 80 attributes are understood in many wordings; what is not
-    understood gets "I don't know" and takes a turn too, and so does a question with "not" or a
-    comparison with anything but a person. Reward: 1 for the right guess, else 0.
+    - Observation: the questions so far with their answers, and the number of turns left.
+    - Action: a question, such as "Is it alive?", "Does it have wheels?", "Is it made of wood or
+      metal?" or "Is it a cat?"; or "guess: cat", which ends the game.
+    - Reward and info: see `SolitaireEnv`.
 
-        1. Is it alive? yes
-        2. Does it have feathers? no
-        Turns left: 18
-    guess: dog             (reward 1)
+    Args:
+        questions: number of turns, the guess included.
+        render_mode: "ansi", "html" or None.
+
+    ```text
+    1. Is it alive? yes
+    2. Does it have feathers? no
+    Turns left: 18
+    > guess: dog                (reward 1)
+    ```
     """
 
     def __init__(self, questions: int = 20, render_mode: str | None = None) -> None:
         super().__init__(questions, render_mode)
-
-    def _prompt(self) -> str:
-        return (
+        self.prompt = (
             "I think of an everyday thing: an animal, a plant, something to eat, something made by "
-            f"people, or a part of nature. Find out which. You have {self._turns} turns: in each "
+            f"people, or a part of nature. Find out which. You have {self.turns} turns: in each "
             "one ask me a short question that yes or no answers, or write 'guess: ' and the name "
             "of the thing. A guess ends the game."
         )
 
-    def _deal(self, rng: np.random.Generator) -> None:
+    def deal(self, rng: np.random.Generator) -> None:
+        """Hide a thing."""
         self._thing = pick(rng, tuple(things()))
-        self._asked: tuple[tuple[str, Answer], ...] = ()
+        self._answers: tuple[tuple[str, Answer], ...] = ()
         self._guess = ""
 
-    def _play(self, action: str) -> Outcome:
+    def move(self, action: str) -> Outcome:
+        """Answer the question, or compare the guess."""
         if (name := guessed(action)) is not None:
-            self._guess = one_line(name, LONGEST_SHOWN)
+            self._guess = one_line(name, LONGEST_QUESTION)
             return "win" if tokens_of(name) == tokens_of(self._thing) else "loss"
-        shown = one_line(action, LONGEST_SHOWN)
-        self._asked = (*self._asked, (shown, answer(action, self._thing)))
+        question = one_line(action, LONGEST_QUESTION)
+        self._answers = (*self._answers, (question, answer(action, self._thing)))
         return ""
 
-    def _view(self) -> str:
-        lines = [
-            f"{number}. {question} {said}" for number, (question, said) in enumerate(self._asked, 1)
-        ]
-        if self._guess or not self._turns_left:
+    def view(self) -> str:
+        """The questions and their answers; the thing at the end."""
+        lines = [f"{i}. {question} {reply}" for i, (question, reply) in enumerate(self._answers, 1)]
+        if self._guess or not self.turns_left:
             return "\n".join([*lines, f"It was: {self._thing}"])
-        return "\n".join([*lines, f"Turns left: {self._turns_left}"])
+        return "\n".join([*lines, f"Turns left: {self.turns_left}"])
 
-    def _legal(self) -> tuple[str, ...]:
-        return ()
-
-    def _best(self) -> str:
-        """The question that halves the things that fit best; a guess where only one fits."""
-        told = tuple(pair for pair in self._asked if pair[1] != "I don't know")
-        return best_action(told, is_last=self._turns_left == 1)
+    def best_action(self) -> str:
+        """The question that best halves the fitting things; a guess if only one fits."""
+        clear = tuple(pair for pair in self._answers if pair[1] != "I don't know")
+        return best_question(clear, is_last=self.turns_left == 1)
 
 
 @lru_cache(maxsize=2**14)
-def best_action(told: tuple[tuple[str, Answer], ...], *, is_last: bool) -> str:
-    """What to say after these answers: the most telling question, or a guess."""
-    fitting = [n for n in things() if all(answer(question, n) == said for question, said in told)]
+def best_question(answers: tuple[tuple[str, Answer], ...], *, is_last: bool) -> str:
+    """The most informative question after these answers, or a guess.
+
+    answers: pairs of a question and its answer.
+    """
+    fitting = [n for n in things() if all(answer(question, n) == a for question, a in answers)]
     if len(fitting) == 1 or is_last:
         return f"guess: {fitting[0]}"
     facts = [things()[name] for name in fitting]
@@ -93,5 +98,5 @@ def best_action(told: tuple[tuple[str, Answer], ...], *, is_last: bool) -> str:
 
 def guessed(text: str) -> str | None:
     """The name in "guess: a cat" or "my guess is a cat"; None for a question."""
-    match = _GUESS.fullmatch(text.casefold()[: 2 * LONGEST_SHOWN])
+    match = _GUESS.fullmatch(text.casefold()[: 2 * LONGEST_QUESTION])
     return match["name"].strip() if match else None

@@ -1,4 +1,4 @@
-"""Wordle: find a word of five letters from the colours of each guess."""
+"""Wordle: find a word of five letters from the marks of each guess."""
 
 from __future__ import annotations
 
@@ -19,70 +19,81 @@ RIGHT, ELSEWHERE, ABSENT = "GY-"
 class WordleEnv(SolitaireEnv):
     """Find a hidden English word of five letters.
 
-    turns: how many guesses there are.
+    - Observation: the guesses so far, each with one mark per letter: G for the right place, Y for
+      a letter elsewhere in the word, - for one that is not in the word. A letter has no more
+      marks than the word has of it. Then the number of guesses left.
+    - Action: any five letters, in either case; `legal_actions()` has the bundled words.
+    - Reward and info: see `SolitaireEnv`.
 
-    Observation: the guesses so far, each with one mark per letter: G for the right place, Y for
-    a letter that is in the word elsewhere, - for one that is not. A letter is marked no more
-    often than the word has it. Action: any five letters, of the bundled words or not.
+    Args:
+        turns: number of guesses.
+        render_mode: "ansi", "html" or None.
 
-        Guesses left: 6
-    crane
-        crane -YG--
-        Guesses left: 5
-    roads
-        crane -YG--
-        roads GGGGG
-        Guesses left: 4        (reward 1)
+    ```text
+    Guesses left: 6
+    > crane
+    crane -YG--
+    Guesses left: 5
+    > roads
+    crane -YG--
+    roads GGGGG
+    Guesses left: 4             (reward 1)
+    ```
     """
 
     def __init__(self, turns: int = 6, render_mode: str | None = None) -> None:
         super().__init__(turns, render_mode)
-
-    def _prompt(self) -> str:
-        return (
+        self.prompt = (
             "Find the hidden English word of five letters. Each guess is answered by a mark per "
             "letter: G if it is in the right place, Y if it is in the word elsewhere, - if it is "
-            f"not in the word. Guesses: {self._turns}. Reply with just a word of five letters."
+            f"not in the word. Guesses: {self.turns}. Reply with just a word of five letters."
         )
 
-    def _deal(self, rng: np.random.Generator) -> None:
+    def deal(self, rng: np.random.Generator) -> None:
+        """Hide a word."""
         self._word = pick(rng, words(WORDS))
         self._marks: dict[str, str] = {}
 
-    def _play(self, action: str) -> Outcome:
+    def move(self, action: str) -> Outcome:
+        """Guess a word."""
         guess = action.lower()
         if len(guess) != LENGTH or not (guess.isascii() and guess.isalpha()):
             return "illegal"
         self._marks[guess] = marks(guess, self._word)
         return "win" if guess == self._word else ""
 
-    def _view(self) -> str:
-        lines = (f"{guess} {said}" for guess, said in self._marks.items())
-        return "\n".join([*lines, f"Guesses left: {self._turns_left}"])
+    def view(self) -> str:
+        """The guesses and their marks."""
+        lines = (f"{guess} {given}" for guess, given in self._marks.items())
+        return "\n".join([*lines, f"Guesses left: {self.turns_left}"])
 
-    def _legal(self) -> tuple[str, ...]:
+    def allowed_actions(self) -> tuple[str, ...]:
+        """The bundled words."""
         return words(WORDS)
 
-    def _best(self) -> str:
-        """Of the words that fit, the one that tells most of them apart."""
+    def best_action(self) -> str:
+        """The fitting word whose marks distinguish most of the fitting words."""
         return best_guess(tuple(self._marks.items()))
 
 
 def marks(guess: str, word: str) -> str:
-    """One mark per letter of the guess; a letter of the word pays for one mark only."""
-    said = [RIGHT if a == b else ABSENT for a, b in zip(guess, word, strict=True)]
+    """One mark per letter of the guess; each letter of the word gives one mark only."""
+    given = [RIGHT if a == b else ABSENT for a, b in zip(guess, word, strict=True)]
     rest = [b for a, b in zip(guess, word, strict=True) if a != b]
     for i, letter in enumerate(guess):
-        if said[i] == ABSENT and letter in rest:
-            said[i] = ELSEWHERE
+        if given[i] == ABSENT and letter in rest:
+            given[i] = ELSEWHERE
             rest.remove(letter)
-    return "".join(said)
+    return "".join(given)
 
 
 @lru_cache(maxsize=2**10)
-def best_guess(said: tuple[tuple[str, str], ...]) -> str:
-    """Of the words that fit what was said, the first that splits them into most groups."""
+def best_guess(guesses: tuple[tuple[str, str], ...]) -> str:
+    """The first of the fitting words whose marks split them into most groups.
+
+    guesses: pairs of a guess and its marks.
+    """
     fitting = [
-        word for word in words(WORDS) if all(marks(guess, word) == given for guess, given in said)
+        word for word in words(WORDS) if all(marks(guess, word) == m for guess, m in guesses)
     ]
     return max(fitting, key=lambda guess: len({marks(guess, word) for word in fitting}))

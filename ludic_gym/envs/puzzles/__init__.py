@@ -1,1 +1,1 @@
-"""Puzzles: one file each."""
+"""Environments of one puzzle each, and a tower of several moves."""

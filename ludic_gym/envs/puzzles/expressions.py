@@ -1,4 +1,11 @@
-"""Sums as players write them: read by a grammar of five rules, worked out exactly."""
+"""Arithmetic expressions: a recursive-descent parser with exact evaluation.
+
+Grammar:
+
+- sum = product {("+" | "-") product}
+- product = atom {("*" | "/") atom}
+- atom = number | "-" atom | "(" sum ")"
+"""
 
 from __future__ import annotations
 
@@ -9,7 +16,7 @@ from fractions import Fraction
 from operator import add, mul, sub, truediv
 
 LONGEST = 200
-# Reading goes as deep as the parentheses do.
+# Bounds the depth of the recursion.
 MOST_PARENTHESES = 20
 _TOKEN = re.compile(r"\s*(?:(\d{1,9})(?!\d)|([-+*/()]))")
 _SIGNS = str.maketrans("×·∙÷−–", "***/--")
@@ -22,28 +29,28 @@ _OPERATORS: dict[str, Callable[[Fraction, Fraction], Fraction]] = {
 
 
 class BadExpression(ValueError):
-    """The text is no expression, or divides by zero."""
+    """The text is not an expression, or divides by zero."""
 
 
 @dataclass(frozen=True, slots=True)
-class Worked:
-    """The exact value of an expression, and the numbers in it from left to right."""
+class Evaluated:
+    """The exact value of an expression, and its numbers from left to right."""
 
     value: Fraction
     numbers: tuple[int, ...]
 
 
-def worked_out(text: str) -> Worked:
-    """What an expression of whole numbers, + - * / and parentheses comes to.
+def evaluated(text: str) -> Evaluated:
+    """The value of an expression of integers, + - * / and parentheses.
 
-    Raises BadExpression for anything else, for division by zero, and beyond 200 characters or
-    20 pairs of parentheses.
+    Raises BadExpression for any other text, for division by zero, and for more than 200
+    characters or 20 pairs of parentheses.
     """
     tokens = _tokens(text)
     value, rest = _sum(tokens, 0)
     if rest != len(tokens):
-        raise BadExpression(f"nothing fits {tokens[rest]!r} after token {rest}")
-    return Worked(value, tuple(int(token) for token in tokens if token.isdigit()))
+        raise BadExpression(f"{tokens[rest]!r} cannot follow token {rest}")
+    return Evaluated(value, tuple(int(token) for token in tokens if token.isdigit()))
 
 
 def _tokens(text: str) -> list[str]:
@@ -54,7 +61,7 @@ def _tokens(text: str) -> list[str]:
     while at < len(text):
         match = _TOKEN.match(text, at)
         if match is None or not match[0].isascii():
-            raise BadExpression(f"no number and no operator: {text[at:]!r}")
+            raise BadExpression(f"neither a number nor an operator: {text[at:]!r}")
         tokens.append(match[1] or match[2])
         at = match.end()
     if tokens.count("(") > MOST_PARENTHESES:
@@ -76,7 +83,7 @@ def _chain(
     operators: str,
     operand: Callable[[list[str], int], tuple[Fraction, int]],
 ) -> tuple[Fraction, int]:
-    """Operands joined by the operators, from left to right."""
+    """Value of operands joined by the operators, from left to right, and the next position."""
     value, at = operand(tokens, at)
     while at < len(tokens) and tokens[at] in operators:
         right, after = operand(tokens, at + 1)
@@ -88,7 +95,7 @@ def _chain(
 
 def _atom(tokens: list[str], at: int) -> tuple[Fraction, int]:
     if at == len(tokens):
-        raise BadExpression("the expression is not complete")
+        raise BadExpression("the expression is incomplete")
     if tokens[at].isdigit():
         return Fraction(int(tokens[at])), at + 1
     if tokens[at] == "-":

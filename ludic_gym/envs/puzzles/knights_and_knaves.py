@@ -1,4 +1,4 @@
-"""Knights and Knaves: who tells the truth (R. Smullyan, 1978)."""
+"""Knights and Knaves: speakers who always tell the truth or always lie (R. Smullyan, 1978)."""
 
 from __future__ import annotations
 
@@ -8,24 +8,25 @@ from functools import cache
 from itertools import product
 from typing import Any
 
-from ludic_gym.envs.core.base import Info, pick
+from ludic_gym.envs.core.base import pick
 from ludic_gym.envs.core.question import Question, QuestionEnv
 from ludic_gym.envs.core.solitaire import checked_range
 from ludic_gym.graders.extract import Grade, extract
 
 NAMES = ("Ann", "Bob", "Cy", "Dee", "Eve", "Fay")
 KNIGHT, KNAVE = "knight", "knave"
-# Whether each person is a knight.
+# True for each speaker who is a knight.
 Kinds = tuple[bool, ...]
+# A sentence, and the function that evaluates it.
 Claim = tuple[str, Callable[[Kinds], bool]]
 
 _KIND = re.compile(r"\b(knights?|knaves?)\b", re.IGNORECASE)
 
 
 def grade_kinds(text: str, truth: str) -> Grade:
-    """Whether the answer in `text` names the kinds of `truth` ("knight, knave") in this order.
+    """Grade a list of kinds: they must be those of `truth` ("knight, knave"), in this order.
 
-    Whatever else the answer says ("Ann is a") does not matter.
+    Other words of the answer ("Ann is a") are ignored.
     """
     answer, rule = extract(text)
     if answer is None:
@@ -35,16 +36,24 @@ def grade_kinds(text: str, truth: str) -> Grade:
 
 
 class KnightsAndKnavesEnv(QuestionEnv):
-    """Find out who is a knight, who always tells the truth, and who a knave, who always lies.
+    """Find the knights, who always tell the truth, and the knaves, who always lie.
 
-    people: how many there are; each says one thing. There is exactly one solution.
+    Each person makes one statement. There is exactly one solution.
 
-    Observation: what they say. Action: their kinds in order, in <answer></answer> tags.
+    - Observation: the statements.
+    - Action: the kinds in the order of the speakers, in <answer></answer> tags.
+    - Reward and info: see `QuestionEnv`.
 
-        Ann says: "Bob is a knave."
-        Bob says: "Ann and Cy are of the same kind."
-        Cy says: "Ann is a knight."
-    <answer>knave, knight, knave</answer>             (reward 1)
+    Args:
+        people: number of people, 2 to 6.
+        render_mode: "ansi", "html" or None.
+
+    ```text
+    Ann says: "Bob is a knave."
+    Bob says: "Ann and Cy are of the same kind."
+    Cy says: "Ann is a knight."
+    > <answer>knave, knight, knave</answer>     (reward 1)
+    ```
     """
 
     prompt = (
@@ -58,29 +67,32 @@ class KnightsAndKnavesEnv(QuestionEnv):
         super().__init__(render_mode)
         self._people = checked_range("people", people, 2, len(NAMES))
 
-    def _ask(self, options: Mapping[str, Any]) -> tuple[Question, Info]:
-        self._row(options)
+    def ask(self, options: Mapping[str, Any]) -> Question:
+        """Draw claims until they have exactly one solution."""
         while True:
-            said = [pick(self.np_random, claims(self._people, i)) for i in range(self._people)]
-            if len(found := solutions(said)) == 1:
+            made = [pick(self.np_random, claims(self._people, i)) for i in range(self._people)]
+            if len(found := solutions(made)) == 1:
                 break
-        lines = (f'{name} says: "{text}."' for name, (text, _) in zip(NAMES, said, strict=False))
+        lines = (f'{name} says: "{text}."' for name, (text, _) in zip(NAMES, made, strict=False))
         truth = ", ".join(KNIGHT if knight else KNAVE for knight in found[0])
-        return Question("\n".join(lines), truth), {}
+        return Question("\n".join(lines), truth)
 
 
-def solutions(said: list[Claim]) -> list[Kinds]:
-    """Who may be what, if knights say what is true and knaves what is false."""
+def solutions(made: list[Claim]) -> list[Kinds]:
+    """All assignments of kinds for which knights' claims are true and knaves' claims false.
+
+    made: the claim of each speaker.
+    """
     return [
         kinds
-        for kinds in product((True, False), repeat=len(said))
-        if all(is_true(kinds) == kind for (_, is_true), kind in zip(said, kinds, strict=True))
+        for kinds in product((True, False), repeat=len(made))
+        if all(is_true(kinds) == kind for (_, is_true), kind in zip(made, kinds, strict=True))
     ]
 
 
 @cache
 def claims(people: int, speaker: int) -> tuple[Claim, ...]:
-    """All that one of so many people may say."""
+    """All claims that the speaker can make about `people` people."""
     others = [i for i in range(people) if i != speaker]
     pairs = [(i, j) for i in others for j in range(people) if i != j and (j == speaker or i < j)]
     return (
@@ -91,7 +103,7 @@ def claims(people: int, speaker: int) -> tuple[Claim, ...]:
 
 
 def about_one(i: int) -> tuple[Claim, ...]:
-    """What may be said about one person."""
+    """Claims about one person."""
     return (
         (f"{NAMES[i]} is a knight", lambda kinds: kinds[i]),
         (f"{NAMES[i]} is a knave", lambda kinds: not kinds[i]),
@@ -99,7 +111,7 @@ def about_one(i: int) -> tuple[Claim, ...]:
 
 
 def about_two(i: int, j: int) -> tuple[Claim, ...]:
-    """What may be said about two."""
+    """Claims about two people."""
     a, b = NAMES[i], NAMES[j]
     return (
         (f"{a} and {b} are of the same kind", lambda kinds: kinds[i] == kinds[j]),
@@ -109,7 +121,7 @@ def about_two(i: int, j: int) -> tuple[Claim, ...]:
 
 
 def about_all(people: int) -> tuple[Claim, ...]:
-    """What may be said about all."""
+    """Claims about all people."""
     return tuple(
         (f"Of all of us, the number of knights is {n}", lambda kinds, n=n: sum(kinds) == n)
         for n in range(people)

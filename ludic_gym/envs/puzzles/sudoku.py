@@ -1,4 +1,4 @@
-"""Sudoku: fill a grid; every puzzle has exactly one solution."""
+"""Sudoku: fill a grid that has exactly one solution."""
 
 from __future__ import annotations
 
@@ -10,19 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from ludic_gym.envs.core.base import Info
 from ludic_gym.envs.core.question import Question, QuestionEnv
 from ludic_gym.errors import ConfigError
 from ludic_gym.graders.extract import Grade, extract
 
 FREE = "."
-# Fewest clues that are asked for, and most, by side.
+# Side of the grid -> lowest and highest number of clues.
 CLUES = {4: (4, 15), 9: (24, 80)}
 USUAL_CLUES = {4: 8, 9: 40}
 
 
 def grade_grid(text: str, truth: str) -> Grade:
-    """Whether the answer in `text` is the grid of `truth`, white space and lines | - + aside."""
+    """Grade a grid: its cells must be those of `truth`; white space and | - + are ignored."""
     answer, rule = extract(text)
     if answer is None:
         return Grade(False, None, rule)
@@ -34,22 +33,28 @@ def _cells(text: str) -> str:
 
 
 class SudokuEnv(QuestionEnv):
-    """Fill the grid so that every row, column and box has every number once.
+    """Fill the grid so that each row, column and box has each number once.
 
-    size: 9, or 4 for the small one.
-    clues: how many numbers are given; 0 for 40 of 81, or 8 of 16. Where taking away one more
-        would allow a second solution, more are given.
+    - Observation: the grid, . for a free cell.
+    - Action: the whole grid in <answer></answer> tags.
+    - Reward and info: see `QuestionEnv`.
 
-    Observation: the grid, . for a free cell. Action: the whole grid in <answer></answer> tags.
+    Args:
+        size: side of the grid, 9 or 4.
+        clues: number of given numbers; 0 for 40 of 81, or 8 of 16. There are more if the solution
+            would not be unique otherwise.
+        render_mode: "ansi", "html" or None.
 
-        1 . 3 4
-        . 4 . 2
-        2 . 4 .
-        4 3 . 1
-    <answer>1 2 3 4
-    3 4 1 2
-    2 1 4 3
-    4 3 2 1</answer>             (reward 1)
+    ```text
+    1 . 3 4
+    . 4 . 2
+    2 . 4 .
+    4 3 . 1
+    > <answer>1 2 3 4
+      3 4 1 2
+      2 1 4 3
+      4 3 2 1</answer>          (reward 1)
+    ```
     """
 
     grade = grade_grid
@@ -68,21 +73,21 @@ class SudokuEnv(QuestionEnv):
             f"number from 1 to {size} once. Give the whole grid in <answer></answer> tags."
         )
 
-    def _ask(self, options: Mapping[str, Any]) -> tuple[Question, Info]:
-        self._row(options)
+    def ask(self, options: Mapping[str, Any]) -> Question:
+        """Draw a full grid, and remove numbers in random order."""
         solved = shuffled(self._size, self.np_random)
         order = [int(i) for i in self.np_random.permutation(self._size**2)]
-        return Question(as_text(thinned(solved, order, self._clues)), as_text(solved)), {}
+        return Question(as_text(thinned(solved, order, self._clues)), as_text(solved))
 
 
 def as_text(grid: str) -> str:
-    """One line per row."""
+    """The grid with one line per row."""
     size = isqrt(len(grid))
     return "\n".join(" ".join(grid[i : i + size]) for i in range(0, len(grid), size))
 
 
 def shuffled(size: int, rng: np.random.Generator) -> str:
-    """A full grid: a regular one with numbers, rows and columns changed among their kind."""
+    """A full grid: a regular one with its numbers, and rows and columns within bands, permuted."""
     box = isqrt(size)
 
     def order() -> list[int]:
@@ -96,7 +101,10 @@ def shuffled(size: int, rng: np.random.Generator) -> str:
 
 
 def thinned(grid: str, order: list[int], clues: int) -> str:
-    """The grid without what can be left out in that order, down to the number of clues."""
+    """The grid without the cells, taken in that order, that leave the solution unique.
+
+    clues: number of cells at which to stop.
+    """
     given = len(grid)
     for i in order:
         if given == clues:
@@ -108,12 +116,12 @@ def thinned(grid: str, order: list[int], clues: int) -> str:
 
 
 def is_unique(grid: str) -> bool:
-    """Whether there is exactly one solution."""
+    """True if there is exactly one solution."""
     return len(list(islice(solutions(grid), 2))) == 1
 
 
 def solutions(grid: str) -> Iterator[str]:
-    """Every solution, by filling the cell with the fewest choices first."""
+    """All solutions: backtracking on the free cell with the fewest choices."""
     cell, choices = -1, ""
     for i, character in enumerate(grid):
         if character != FREE:

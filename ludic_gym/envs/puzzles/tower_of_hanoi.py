@@ -17,19 +17,25 @@ STARTS = ("tower", "random")
 class TowerOfHanoiEnv(SolitaireEnv):
     """Carry all disks to peg C, one at a time, never a larger one onto a smaller one.
 
-    disks: how many there are, 1 the smallest.
-    start: "tower" for all disks on A, or "random" for any other legal position, by the seed.
-    turns: how many moves there are; 0 for twice as many as the tower needs.
+    - Observation: the disks of each peg, the lowest first; disk 1 is the smallest.
+    - Action: two pegs, from and to, in either case.
+    - Reward and info: see `SolitaireEnv`.
 
-    Observation: the disks of each peg, the lowest first. Action: two pegs, from and to.
+    Args:
+        disks: number of disks.
+        start: "tower" for all disks on A, or "random" for any legal position but the goal.
+        turns: number of moves; 0 for twice as many as the tower needs.
+        render_mode: "ansi", "html" or None.
 
-        A: 2 1
-        B:
-        C:
-    AB
-        A: 2
-        B: 1
-        C:
+    ```text
+    A: 2 1
+    B:
+    C:
+    > AB
+    A: 2
+    B: 1
+    C:
+    ```
     """
 
     def __init__(
@@ -42,50 +48,52 @@ class TowerOfHanoiEnv(SolitaireEnv):
         self._disks = checked_range("disks", disks, 1, 10)
         super().__init__(turns or 2 * (2**disks - 1), render_mode)
         self._random = checked_choice("start", start, STARTS) == "random"
-
-    def _prompt(self) -> str:
-        return (
+        self.prompt = (
             "Carry all disks to peg C. Move the top disk (the last number) of one peg to another, "
-            f"never onto a smaller number. Moves: {self._turns}. Reply with just the two pegs, "
+            f"never onto a smaller number. Moves: {self.turns}. Reply with just the two pegs, "
             "from and to, such as AB."
         )
 
-    def _deal(self, rng: np.random.Generator) -> None:
-        """The peg of every disk, the smallest disk first; each choice of pegs is legal."""
+    def deal(self, rng: np.random.Generator) -> None:
+        """Choose the peg of each disk."""
+        # The smallest disk first; any assignment of pegs is a legal position.
         self._pegs = "A" * self._disks
         while self._random:
             self._pegs = "".join(pick(rng, PEGS) for _ in range(self._disks))
             if self._pegs != GOAL * self._disks:
                 return
 
-    def _play(self, action: str) -> Outcome:
+    def move(self, action: str) -> Outcome:
+        """Move a disk."""
         move = action.upper()
-        if move not in self._legal():
+        if move not in self.allowed_actions():
             return "illegal"
         disk = self._pegs.index(move[0])
         self._pegs = self._pegs[:disk] + move[1] + self._pegs[disk + 1 :]
         return "win" if self._pegs == GOAL * self._disks else ""
 
-    def _view(self) -> str:
+    def view(self) -> str:
+        """The pegs and their disks."""
         return "\n".join(f"{peg}: {self._stack(peg)}".rstrip() for peg in PEGS)
 
     def _stack(self, peg: str) -> str:
         disks = (str(i + 1) for i in reversed(range(self._disks)) if self._pegs[i] == peg)
         return " ".join(disks)
 
-    def _legal(self) -> tuple[str, ...]:
-        # An empty peg holds as if a disk larger than all lay there.
+    def allowed_actions(self) -> tuple[str, ...]:
+        """Pairs of pegs between which a disk can move."""
+        # An empty peg counts as one with a disk larger than all.
         top = {peg: (self._pegs + peg).index(peg) for peg in PEGS}
         pairs = ((a, b) for a in PEGS for b in PEGS)
         return tuple(a + b for a, b in pairs if top[a] < top[b])
 
-    def _best(self) -> str:
-        """The first move of the shortest way."""
+    def best_action(self) -> str:
+        """The first move of the shortest solution."""
         goal, move = GOAL, ""
         for disk in reversed(range(self._disks)):
             peg = self._pegs[disk]
             if peg != goal:
                 move = peg + goal
-                # All smaller disks have to be out of its way first.
+                # All smaller disks have to be on the third peg first.
                 goal = next(other for other in PEGS if other not in (peg, goal))
         return move

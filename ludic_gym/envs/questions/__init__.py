@@ -1,1 +1,1 @@
-"""Environments that ask one question."""
+"""Environments with one question per episode."""

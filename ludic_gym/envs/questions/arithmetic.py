@@ -1,14 +1,15 @@
-"""Arithmetic: procedural word problems, from one-digit sums to long chains."""
+"""Arithmetic: generated word problems, from one-digit sums to long chains."""
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from operator import add, floordiv, mod, mul, sub
 from typing import Any, Literal
 
 import numpy as np
 
-from ludic_gym.envs.core.base import Info, checked_choice, pick
+from ludic_gym.envs.core.base import checked_choice, pick
 from ludic_gym.envs.core.question import Question, QuestionEnv
 from ludic_gym.errors import ConfigError
 from ludic_gym.graders.numeric import grade_number
@@ -19,18 +20,30 @@ CLAUSES = {"+": "gets {}", "-": "loses {}", "*": "multiplies them by {}"}
 SPLITS = ("all", "train", "test")
 # np_random.random() has 53 bits: enough for 15 digits.
 MOST_DIGITS = 15
-# One pair in five is held out.
+# One pair in five is in the split "test".
 HELD_OUT_EVERY = 5
 
 
 class ArithmeticEnv(QuestionEnv):
-    """A short word problem: "Ann has 47 pens and gets 38. How many?".
+    """A short generated word problem: sums, differences and products.
 
-    digits: how many digits every operand has; a subtrahend has fewer where nothing else is left.
-    operations: which of "+", "-" and "*" may occur, each as likely.
-    steps: how many operations follow one another.
-    split: "train" and "test" ask about different pairs of first operands, whatever their order;
-        one pair in five is in "test". "all" asks about any.
+    - Observation: the problem.
+    - Action: a text with the number, best in <answer></answer> tags.
+    - Reward and info: see `QuestionEnv`.
+
+    Args:
+        digits: number of digits of each operand; a subtrahend has fewer if it had to exceed the
+            minuend otherwise.
+        operations: the operations that can occur, some of "+-*", uniformly at random.
+        steps: number of operations in a row.
+        split: "train" and "test" have different pairs of first operands, in either order; one
+            pair in five is in "test". "all" has both.
+        render_mode: "ansi", "html" or None.
+
+    ```text
+    Ann has 47 pens and gets 38. How many?
+    > <answer>85</answer>                       (reward 1)
+    ```
     """
 
     prompt = "Give the number in <answer></answer> tags."
@@ -55,8 +68,8 @@ class ArithmeticEnv(QuestionEnv):
         self._operations, self._steps = operations, steps
         self._split = checked_choice("split", split, SPLITS)
 
-    def _ask(self, options: Mapping[str, Any]) -> tuple[Question, Info]:
-        self._row(options)
+    def ask(self, options: Mapping[str, Any]) -> Question:
+        """Draw operands and operations, and tell a story with them."""
         rng = self.np_random
         start, operation, operand = self._first(rng)
         clauses, total = [f"has {start} {pick(rng, THINGS)}"], start
@@ -65,13 +78,13 @@ class ArithmeticEnv(QuestionEnv):
                 operation = pick(rng, self._operations)
                 operand = self._operand(rng, operation, total)
             clauses.append(CLAUSES[operation].format(operand))
-            total = applied(total, operation, operand)
+            total = OPERATIONS[operation](total, operand)
         story = ", ".join(clauses[:-1])
         text = f"{pick(rng, NAMES)} {story} and {clauses[-1]}. How many?"
-        return Question(text, str(total)), {}
+        return Question(text, str(total))
 
     def _first(self, rng: np.random.Generator) -> tuple[int, str, int]:
-        """A number, an operation and its operand, from the split."""
+        """A number, an operation and its operand, of the split."""
         while True:
             start = between(rng, self._low, self._high)
             operation = pick(rng, self._operations)
@@ -80,25 +93,28 @@ class ArithmeticEnv(QuestionEnv):
                 return start, operation, operand
 
     def _operand(self, rng: np.random.Generator, operation: str, total: int) -> int:
-        """A number that leaves no less than nothing."""
+        """An operand that does not make the total negative."""
         if operation == "-":
             return between(rng, min(self._low, total), min(self._high, total))
         return between(rng, self._low, self._high)
 
 
 def between(rng: np.random.Generator, low: int, high: int) -> int:
-    """Any of low, ..., high, each as likely."""
+    """An integer from low to high, both included, uniformly at random."""
     return low + int(rng.random() * (high - low + 1))
 
 
-def applied(total: int, operation: str, operand: int) -> int:
-    """The total after the operation."""
-    if operation == "*":
-        return total * operand
-    return total + operand if operation == "+" else total - operand
+# Operations by their symbols in Python.
+OPERATIONS: Mapping[str, Callable[[int, int], int]] = {
+    "+": add,
+    "-": sub,
+    "*": mul,
+    "//": floordiv,
+    "%": mod,
+}
 
 
 def is_held_out(a: int, b: int) -> bool:
-    """Whether the pair, in either order, belongs to the split "test": always the same."""
+    """True if the pair, in either order, is in the split "test"; the same in every process."""
     low, high = sorted((a, b))
     return zlib.crc32(f"{low},{high}".encode()) % HELD_OUT_EVERY == 0

@@ -15,18 +15,24 @@ REAL = "openai/gsm8k"
 
 
 class GSM8KEnv(DatasetEnv):
-    """One word problem, answered by a number.
+    """A grade-school word problem of two to eight steps.
 
-    split: "train" or "test" of the original, from the hub; without it and without `data`, the
-        bundled sample of problems in the same style, which were written for this package.
-    data: another source: the path of a .jsonl, .jsonl.gz or .parquet file with the fields
-        "question" and "answer", of a folder with such a file for each split, or a hub id.
+    - Observation: the problem.
+    - Action: a text with the number, best in <answer></answer> tags.
+    - Reward and info: see `QuestionEnv` and `DatasetEnv`.
 
-    Observation: the problem. Action: a text with the number. Reward: 1 if it is right.
+    Args:
+        data: path of a .jsonl, .jsonl.gz or .parquet file with the fields "question" and "answer",
+            of a folder with such a file per split, or a hub id; None for the original.
+        split: "train" or "test" of the original, from the hub. Without `split` and `data`, the
+            bundled sample of problems in the same style, written for this package.
+        render_mode: "ansi", "html" or None.
 
-        A carpenter cuts 12 pieces of 24 centimetres from a board of 3 metres. How many
-        centimetres are left over?
-    The board has 300 cm and 300 - 12 * 24 = 12. <answer>12</answer>             (reward 1)
+    ```text
+    A carpenter cuts 12 pieces of 24 centimetres from a board of 3 metres. How many centimetres are
+    left over?
+    > The board has 300 cm and 300 - 12 * 24 = 12. <answer>12</answer>          (reward 1)
+    ```
     """
 
     prompt = "Solve the problem step by step, then give the final number in <answer></answer> tags."
@@ -35,12 +41,13 @@ class GSM8KEnv(DatasetEnv):
     def __init__(
         self, data: str | None = None, split: str | None = None, render_mode: str | None = None
     ) -> None:
-        rows = load_rows(data, question, sample=SAMPLE, real=REAL, split=split)
-        super().__init__(rows.items, rows.origin, render_mode)
+        super().__init__(
+            load_rows(data, question, sample=SAMPLE, real=REAL, split=split), render_mode
+        )
 
 
 def question(row: Row) -> Question:
-    """The problem, and the number after the solution's `####`. Raises DataError without one."""
+    """The problem, and the number after `####` in its solution. Raises DataError without one."""
     truth = text_field(row, "answer").rpartition("####")[2].strip()
     if parse_number(truth) is None:
         raise DataError(

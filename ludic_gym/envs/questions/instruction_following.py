@@ -1,4 +1,4 @@
-"""InstructionFollowing: write a text that keeps instructions which a program can verify."""
+"""InstructionFollowing: texts under constraints that a program can verify."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ludic_gym.envs.core.base import Info, Turn, checked_choice, ending, pick
+from ludic_gym.envs.core.base import Info, Turn, checked_choice, end, pick
 from ludic_gym.envs.core.question import Question, QuestionEnv
 from ludic_gym.envs.core.solitaire import checked_range
 from ludic_gym.envs.questions.arithmetic import between
 from ludic_gym.envs.questions.model_text import STARTS, model_text
-from ludic_gym.errors import NoOracle
 from ludic_gym.graders.constraints import (
     KINDS,
     Constraint,
@@ -37,14 +36,14 @@ TOPICS = (
     "a telescope on the roof", "sharing a kitchen", "a bridge that is closed for repairs",
     "planting a hedge",
 )  # fmt: skip
-# Words to use or to leave out; none is in the texts of `model_text`.
+# Words to use or to avoid; `model_text` contains none of them.
 WORDS = (
     "window", "garden", "silver", "engine", "forest", "bottle", "winter", "market", "letter",
     "yellow", "copper", "island", "basket", "candle", "thunder", "pocket", "ladder", "feather",
 )  # fmt: skip
 ENDS = ("That is all for now.", "We will see you there.", "Nothing more is needed.")
 LETTERS = ("t", "o", "s", "e")
-# The lowest and the highest count that is asked for.
+# Kind of constraint -> lowest and highest count.
 COUNTS: Mapping[str, tuple[int, int]] = {
     "words_at_least": (30, 120),
     "words_at_most": (80, 150),
@@ -59,7 +58,7 @@ COUNTS: Mapping[str, tuple[int, int]] = {
 }
 _SHAPES = ("bullets", "title", "placeholders", "postscript", "quoted", "sections", "no_commas")
 _LENGTHS = ("sentences_at_least", "sentences_exactly", "paragraphs")
-# Which kinds cannot, or not sensibly, be kept together.
+# Pairs of kinds that contradict each other, or make no sense together.
 CLASHES: tuple[frozenset[str], ...] = tuple(
     map(
         frozenset,
@@ -78,23 +77,31 @@ CLASHES: tuple[frozenset[str], ...] = tuple(
 
 
 class InstructionFollowingEnv(QuestionEnv):
-    """Write a short text that keeps a list of instructions (Zhou et al. 2023, arXiv:2311.07911).
+    """Write a short text under verifiable constraints (Zhou et al. 2023, arXiv:2311.07911).
 
-    constraints: how many instructions there are, 1 to 6.
-    reward: "all": 1 if all of them are kept, else 0. "fraction": the share of them that is kept,
-        each as a component of its own, "reward/<kind>".
-    loose: whether a text also counts without its first line, its last line and its asterisks.
+    The constraints are drawn from 21 kinds that can be met together: counts of words, sentences
+    and paragraphs, words to use or to avoid, case, commas, beginnings and ends, JSON, bullet
+    points, titles, placeholders, postscripts, quotation marks and sections.
 
-    The instructions are drawn by the seed from 21 kinds, and can always be kept together: counts of
-    words, sentences and paragraphs, words to use or to leave out, case, commas, beginnings and
-    ends, JSON, bullet points, titles, gaps, postscripts, quotation marks and sections.
-    Observation: a topic and the instructions. Action: the text. Success: all are kept. The last
-    info's "rule" names those that are not. A reply that repeats an instruction earns nothing.
+    - Observation: a topic and the constraints.
+    - Action: the text. A text that repeats a constraint earns nothing.
+    - Reward: 1 if all constraints are met, else 0 (component "kept"); or see `reward`.
+    - Info at the end: see `QuestionEnv`; "rule" names the constraints that are not met. A success
+      meets all of them.
 
-        Write a note about baking bread.
-        - Use at most 84 words.
-        - Do without any commas.
-    Mix flour and water. Wait for a day. Bake it until it sounds hollow.             (reward 1)
+    Args:
+        constraints: number of constraints, 1 to 6.
+        reward: "all", or "fraction" for the share of constraints met, one component per kind.
+        loose: also accept a text that meets them without its first line, its last line or its
+            asterisks.
+        render_mode: "ansi", "html" or None.
+
+    ```text
+    Write a note about baking bread.
+    - Use at most 84 words.
+    - Do without any commas.
+    > Mix flour and water. Wait for a day. Bake it until it sounds hollow.      (reward 1)
+    ```
     """
 
     prompt = "Write the text that is asked for. Keep every rule. Reply with nothing but the text."
@@ -111,36 +118,35 @@ class InstructionFollowingEnv(QuestionEnv):
         self._is_shared = checked_choice("reward", reward, ("all", "fraction")) == "fraction"
         self._loose = loose
 
-    def _ask(self, options: Mapping[str, Any]) -> tuple[Question, Info]:
-        self._row(options)
+    def ask(self, options: Mapping[str, Any]) -> Question:
+        """Draw a topic and constraints."""
         rng = self.np_random
         constraints = drawn(rng, self._count)
         rules = "\n".join(f"- {wording(constraint)}" for constraint in constraints)
         text = f"Write {pick(rng, FORMS)} about {pick(rng, TOPICS)}.\n{rules}"
-        return Question(text, written(constraints)), {}
+        return Question(text, written(constraints))
 
-    def _advance(self, action: str) -> Turn:
-        constraints = read(self._question.truth)
-        grade = grade_constraints(action, self._question.truth, loose=self._loose)
-        parts = {"kept": float(grade.correct)}
+    def turn(self, action: str) -> Turn:
+        """Grade the text and end the episode."""
+        truth = self.question.truth
+        constraints = read(truth)
+        grade = grade_constraints(action, truth, loose=self._loose)
+        parts: Info = {"kept": grade.correct}
         if self._is_shared:
             given = grade.answer if grade.answer and grade.rule != "echo" else ""
             held = kept(given, constraints, loose=self._loose)
             parts = {c.kind: h / len(held) for c, h in zip(constraints, held, strict=True)}
-        info = ending(success=grade.correct, **parts)
-        info |= {"answer": grade.answer or "", "rule": grade.rule, "truth": self._question.truth}
-        self._verdict = f"\n\n{action}\n\n{grade.rule}"
-        return "", sum(parts.values()), True, False, info
+        self.verdict = f"{action}\n\n{grade.rule}"
+        info = {"answer": grade.answer or "", "rule": grade.rule, "truth": truth}
+        return end(success=grade.correct, info=info, **parts)
 
-    def oracle_action(self) -> str:
-        """A text that keeps all of them. Raises NoOracle when nothing is asked for."""
-        if not self._running:
-            raise NoOracle(f"{type(self).__name__}: nothing is asked for; call reset() first")
-        return model_text(read(self._question.truth))
+    def best_action(self) -> str:
+        """A text that meets all constraints."""
+        return model_text(read(self.question.truth))
 
 
 def drawn(rng: np.random.Generator, count: int) -> list[Constraint]:
-    """So many constraints of different kinds that can be kept together."""
+    """`count` constraints of different kinds that can be met together."""
     kinds: list[str] = []
     names = tuple(KINDS)
     for i in rng.permutation(len(names)):
@@ -151,7 +157,7 @@ def drawn(rng: np.random.Generator, count: int) -> list[Constraint]:
 
 
 def specific(rng: np.random.Generator, kind: str, unused: list[str]) -> Constraint:
-    """A constraint of the kind; words that it names are taken from `unused`."""
+    """A constraint of the kind; its words are removed from `unused`."""
     count = between(rng, *COUNTS[kind]) if kind in COUNTS else 0
     texts: tuple[str, ...] = ()
     if kind in ("keywords", "forbidden"):

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from ludic_gym.data.load import Origin, load_rows
+from ludic_gym.data.load import Rows, load_rows
 from ludic_gym.data.row import Row, renamed, text_field
 from ludic_gym.envs.core.question import DatasetEnv, Question
 from ludic_gym.errors import ConfigError, DataError
@@ -24,27 +24,34 @@ _LEVEL = re.compile(r"(?:Level )?([1-5?])")
 
 @dataclass(frozen=True, slots=True)
 class Problem(Question):
-    """A problem with its level, 1 to 5, or 0 where its author gave none, and its subject."""
+    """A problem with its level, 1 to 5, or 0 if its author gave none, and its subject."""
 
     level: int
     subject: str
 
 
 class MATHEnv(DatasetEnv):
-    r"""One problem, answered by an expression. Needs the extra `math`.
+    r"""A competition problem whose answer is an expression. Requires the extra `math`.
 
-    split: "test" for MATH-500, "train" for the 12,000 other problems of MATH, both from the hub;
-        without it and without `data`, the bundled sample, which was written for this package.
-    data: another source: the path of a .jsonl, .jsonl.gz or .parquet file, of a folder with such a
-        file for each split, or a hub id. Its fields are "problem", "answer" (or a "solution" with
-        the answer in a box), "level" (1 to 5 or "Level 1" ...) and "subject" (or "type").
-    level, subject: only problems of that level or subject; 0 and "" for all.
+    - Observation: the problem.
+    - Action: the answer in \boxed{}, as LaTeX or plain text.
+    - Reward: 1 if the answer is mathematically equal to the truth, else 0 (component "correct").
+    - Info: see `QuestionEnv` and `DatasetEnv`; "rule" also names the comparison that decided.
 
-    Observation: the problem. Action: the answer in a box, LaTeX or plain. Reward: 1 if it is worth
-    the same as the truth; the rule in the last info says how that was found.
+    Args:
+        data: path of a .jsonl, .jsonl.gz or .parquet file, of a folder with such a file per split,
+            or a hub id; None for the original. The fields are "problem", "answer" (or a "solution"
+            with the answer in a box), "level" (1 to 5 or "Level 1" ...) and "subject" (or "type").
+        split: "test" for MATH-500, "train" for the 12,000 other problems of MATH, both from the
+            hub. Without `split` and `data`, the bundled sample, written for this package.
+        level: only problems of this level; 0 for all.
+        subject: only problems of this subject; "" for all.
+        render_mode: "ansi", "html" or None.
 
-        What is the value of $\frac{3}{4} + \frac{5}{6}$?
-    It is \boxed{\frac{19}{12}}.             (reward 1)
+    ```text
+    What is the value of $\frac{3}{4} + \frac{5}{6}$?
+    > It is \boxed{\frac{19}{12}}.              (reward 1)
+    ```
     """
 
     prompt = "Solve the problem step by step, then give the final answer in \\boxed{}."
@@ -58,38 +65,37 @@ class MATHEnv(DatasetEnv):
         subject: str = "",
         render_mode: str | None = None,
     ) -> None:
-        # Said here, because no text that a player types may raise later.
+        # Raised here, because no action may raise later.
         require_math_verify()
-        problems, origin = problems_of(data, split)
-        chosen = [p for p in problems if level in (0, p.level) and subject in ("", p.subject)]
+        rows = problems_of(data, split)
+        chosen = tuple(p for p in rows if level in (0, p.level) and subject in ("", p.subject))
         if not chosen:
-            subjects = ", ".join(sorted({p.subject for p in problems}))
+            subjects = ", ".join(sorted({p.subject for p in rows}))
             raise ConfigError(
                 f"no problem has level={level!r} and subject={subject!r}; subjects: {subjects}"
             )
-        super().__init__(chosen, origin, render_mode)
+        super().__init__(Rows(chosen, rows.origin), render_mode)
 
-    def oracle_action(self) -> str:
-        """The truth in a box. Raises NoOracle when no problem is open."""
-        return f"\\boxed{{{super().oracle_action()}}}"
+    def best_action(self) -> str:
+        """The truth in a box."""
+        return f"\\boxed{{{super().best_action()}}}"
 
 
-def problems_of(data: str | None, split: str | None) -> tuple[tuple[Problem, ...], Origin]:
-    """The problems and where they are from.
+def problems_of(data: str | None, split: str | None) -> Rows[Problem]:
+    """The problems and their origin.
 
-    What the hub has as one set of 12,500 problems holds those of MATH-500, on which nobody may
-    train: they are left out of "train".
+    The hub's set of 12,500 problems contains MATH-500, which is for tests: "train" omits these.
     """
     real = ALL if split == "train" else TEST
     rows = load_rows(data, problem, sample=SAMPLE, real=real, split=split)
     if data is not None or split != "train":
-        return rows.items, rows.origin
+        return rows
     test = {p.text for p in load_rows(None, problem, sample=SAMPLE, real=TEST, split="test")}
-    return tuple(p for p in rows if p.text not in test), rows.origin
+    return Rows(tuple(p for p in rows if p.text not in test), rows.origin)
 
 
 def problem(row: Row) -> Problem:
-    """The problem. Raises DataError if a field is missing, or no answer is marked."""
+    """The problem of a row. Raises DataError if a field is missing, or no answer is marked."""
     row = renamed(row, {"type": "subject"})
     level = _LEVEL.fullmatch(str(row.fields.get("level")))
     if level is None:

@@ -1,4 +1,4 @@
-"""A text that keeps given constraints, put together from plain pieces."""
+"""A text that meets given constraints, assembled from fixed pieces."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FILLER = (
     "a", "little", "patience", "so", "we", "start", "soon", "then", "look", "at", "what", "comes",
     "next", "to", "see", "how", "the", "rest", "turns", "out",
 )  # fmt: skip
-# How many sentences the text has at most, and how many words each of them.
+# Numbers of filler sentences to try, and numbers of words in each.
 SENTENCES = range(13)
 LENGTHS = (3, 5, 7, 9, 11, 13, 16, 20, 28, 40, 60)
 
@@ -23,17 +23,20 @@ By = Mapping[str, Constraint]
 
 
 def model_text(constraints: Sequence[Constraint]) -> str:
-    """The first text that keeps all, from short to long. Raises NoOracle if none does."""
+    """The first text, from short to long, that meets all constraints.
+
+    Raises NoOracle if none does.
+    """
     by = {constraint.kind: constraint for constraint in constraints}
     for count, length in product(SENTENCES, LENGTHS):
         text = assembled(by, count, length)
         if all(kept(text, constraints)):
             return text
-    raise NoOracle(f"no text is known that keeps all of {constraints}")
+    raise NoOracle(f"no text is known that meets all of {constraints}")
 
 
 def assembled(by: By, count: int, length: int) -> str:
-    """What the constraints ask for, and so many sentences of so many words."""
+    """The pieces that the constraints need, and `count` sentences of `length` words."""
     loose_lines = [*openings(by), *wanted_words(by)]
     sentences = [f"{' '.join(islice(cycle(FILLER), i, i + length))}." for i in range(count)]
     lines = [*loose_lines, *sentences, *closings(by)]
@@ -48,7 +51,7 @@ def assembled(by: By, count: int, length: int) -> str:
 
 
 def openings(by: By) -> list[str]:
-    """What comes first."""
+    """The pieces at the beginning."""
     lines = [by["starts_with"].texts[0]] if "starts_with" in by else []
     if "title" in by:
         lines.append("<<plain words>>")
@@ -60,7 +63,7 @@ def openings(by: By) -> list[str]:
 
 
 def wanted_words(by: By) -> list[str]:
-    """The words that must occur, and the gaps."""
+    """The words that must occur, and the placeholders."""
     lines = [" ".join(by["keywords"].texts)] if "keywords" in by else []
     if "frequency" in by:
         lines.append(" ".join(by["frequency"].texts * by["frequency"].count))
@@ -70,14 +73,14 @@ def wanted_words(by: By) -> list[str]:
 
 
 def closings(by: By) -> list[str]:
-    """What comes last."""
+    """The pieces at the end."""
     if "postscript" in by:
         return ["P.S. take care"]
     return [by["ends_with"].texts[0]] if "ends_with" in by else []
 
 
 def in_paragraphs(lines: Sequence[str], count: int) -> str:
-    """The lines in so many paragraphs; lines that are missing are made up."""
+    """The lines in `count` paragraphs, with filler if there are too few lines."""
     lines = [*["and so"] * (count - len(lines)), *lines]
     head, tail = lines[: count - 1], lines[count - 1 :]
     return "\n\n".join([*head, "\n".join(tail)])

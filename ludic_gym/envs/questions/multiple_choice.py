@@ -1,4 +1,4 @@
-"""MultipleChoice: questions with options that are shuffled by the seed."""
+"""MultipleChoice: questions whose options are shuffled by the seed."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from string import ascii_uppercase
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
 from ludic_gym.data.load import load_rows
 from ludic_gym.data.row import Row, text_field
-from ludic_gym.envs.core.base import Info
 from ludic_gym.envs.core.question import DatasetEnv, Question
 from ludic_gym.errors import DataError
 from ludic_gym.graders.text import grade_choice
@@ -23,33 +22,40 @@ REAL = "cais/mmlu"
 
 @dataclass(frozen=True, slots=True)
 class Choices(Question):
-    """A question whose truth is one of the options."""
+    """A question, its options, and the correct one as truth."""
 
     options: tuple[str, ...]
 
 
 class MultipleChoiceEnv(DatasetEnv):
-    """One question with up to 26 options, answered by a letter.
+    """A question with 2 to 26 options.
 
-    split: "test" or "train" of MMLU (Hendrycks et al. 2021, arXiv:2009.03300), from the hub;
-        without it and without `data`, the bundled sample, which was written for this package.
-    config: the part of a hub data set, such as a subject of MMLU.
-    data: another source: the path of a .jsonl, .jsonl.gz or .parquet file, of a folder with such a
-        file for each split, or a hub id, "Idavidrein/gpqa" for instance. Its fields are "question",
-        "choices" (a list of texts) and "answer" (the number of the right one, from 0, or its
-        letter), or those of GPQA (Rein et al. 2023, arXiv:2311.12022): "Question", "Correct
-        Answer" and "Incorrect Answer 1" to 3.
+    The seed shuffles the options, so that a constant letter scores no more than chance. A row that
+    is named by the option "row" has the same order for all seeds.
 
-    The options are in another order for every seed, so a favourite letter earns no more than
-    chance; a row that is asked for has the same order for every seed. Observation: the question
-    and the options. Reward: 1 for the right letter.
+    - Observation: the question and the options, with letters from A on.
+    - Action: a letter, best in <answer></answer> tags.
+    - Reward and info: see `QuestionEnv` and `DatasetEnv`.
 
-        Which planet is closest to the Sun?
-        A. Venus
-        B. Mercury
-        C. Mars
-        D. Earth
-    <answer>B</answer>             (reward 1)
+    Args:
+        data: path of a .jsonl, .jsonl.gz or .parquet file, of a folder with such a file per split,
+            or a hub id such as "Idavidrein/gpqa"; None for MMLU. The fields are "question",
+            "choices" (a list of texts) and "answer" (the index of the correct one, from 0, or its
+            letter), or those of GPQA (Rein et al. 2023, arXiv:2311.12022): "Question", "Correct
+            Answer" and "Incorrect Answer 1" to 3.
+        config: config of a hub dataset, such as a subject of MMLU.
+        split: "test" or "train" of MMLU (Hendrycks et al. 2021, arXiv:2009.03300), from the hub.
+            Without `split` and `data`, the bundled sample, written for this package.
+        render_mode: "ansi", "html" or None.
+
+    ```text
+    Which planet is closest to the Sun?
+    A. Venus
+    B. Mercury
+    C. Mars
+    D. Earth
+    > <answer>B</answer>                        (reward 1)
+    ```
     """
 
     prompt = "Choose the right option and give just its letter in <answer></answer> tags."
@@ -63,27 +69,23 @@ class MultipleChoiceEnv(DatasetEnv):
         render_mode: str | None = None,
     ) -> None:
         rows = load_rows(data, choices, sample=SAMPLE, real=REAL, config=config, split=split)
-        self._choices = rows.items
-        super().__init__(rows.items, rows.origin, render_mode)
+        super().__init__(rows, render_mode)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        memo[id(self._choices)] = self._choices
-        return super().__deepcopy__(memo)
-
-    def _ask(self, options: Mapping[str, Any]) -> tuple[Question, Info]:
-        _, info = super()._ask(options)
-        row = self._choices[info["row"]]
-        # A row that is asked for is the same task for every seed.
-        asked = options.get("row") is not None
-        rng = np.random.default_rng(info["row"]) if asked else self.np_random
+    def ask(self, options: Mapping[str, Any]) -> Question:
+        """The question of the row, with its options shuffled."""
+        row = super().ask(options)
+        assert isinstance(row, Choices), "choices() parses all rows"
+        # A row that is named is the same task for every seed.
+        is_named = options.get("row") is not None
+        rng = np.random.default_rng(self.about["row"]) if is_named else self.np_random
         order = [row.options[int(i)] for i in rng.permutation(len(row.options))]
         lines = (f"{letter}. {text}" for letter, text in zip(ascii_uppercase, order, strict=False))
         truth = ascii_uppercase[order.index(row.truth)]
-        return Question("\n".join([row.text, *lines]), truth), info
+        return Question("\n".join([row.text, *lines]), truth)
 
 
 def choices(row: Row) -> Choices:
-    """The question and its options. Raises DataError unless one of them is marked as right."""
+    """The question and its options. Raises DataError unless one of them is marked as correct."""
     if "Correct Answer" in row.fields:
         row = _from_gpqa(row)
     options, answer = row.fields.get("choices"), row.fields.get("answer")
@@ -98,7 +100,7 @@ def choices(row: Row) -> Choices:
             f"{row.where}: field 'answer' must be from 0 to {len(options) - 1} or a letter from A "
             f"to {letters[-1]}, got {answer!r}"
         )
-    # Some published rows say an option twice; either is the same choice.
+    # Some published rows repeat an option; both are the same choice.
     distinct = tuple(dict.fromkeys(options))
     return Choices(text_field(row, "question"), options[place], distinct)
 

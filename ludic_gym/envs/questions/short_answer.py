@@ -1,4 +1,4 @@
-"""ShortAnswer: questions that a few words answer."""
+"""ShortAnswer: questions with answers of a few words."""
 
 from __future__ import annotations
 
@@ -19,22 +19,28 @@ REAL = "google-research-datasets/nq_open"
 
 
 class ShortAnswerEnv(DatasetEnv):
-    """One question, answered by the words of one of the accepted answers.
+    """A question with a list of accepted short answers.
 
-    split: "test" or "train" of Natural Questions (Kwiatkowski et al. 2019; the open version of Lee
-        et al. 2019, arXiv:1906.00300), from the hub; without it and without `data`, the bundled
-        sample, which was written for this package.
-    data: another source: the path of a .jsonl, .jsonl.gz or .parquet file with the fields
-        "question" and "answers" (a list of texts; "answer" will do), of a folder with such a file
-        for each split, or a hub id.
-    match: "exact": the answer has the words of an accepted one. "f1": it shares enough of them, F1
-        of 0.8 or more, and does not hedge.
+    - Observation: the question.
+    - Action: the answer, best in <answer></answer> tags. Case, punctuation and articles do not
+      matter.
+    - Reward and info: see `QuestionEnv` and `DatasetEnv`; "truth" has one accepted answer per line.
 
-    Case, punctuation and articles do not matter. Reward: 1 for an accepted answer. The truth of the
-    last info has the accepted answers, one a line.
+    Args:
+        data: path of a .jsonl, .jsonl.gz or .parquet file with the fields "question" and "answers"
+            (a list of texts; or "answer"), of a folder with such a file per split, or a hub id;
+            None for Natural Questions.
+        split: "test" or "train" of Natural Questions (Kwiatkowski et al. 2019; open version of Lee
+            et al. 2019, arXiv:1906.00300), from the hub. Without `split` and `data`, the bundled
+            sample, written for this package.
+        match: "exact" for all words of an accepted answer; "f1" for a token F1 of 0.8 or more
+            without hedging.
+        render_mode: "ansi", "html" or None.
 
-        Which river flows through Cairo?
-    <answer>the Nile</answer>             (reward 1)
+    ```text
+    Which river flows through Cairo?
+    > <answer>the Nile</answer>                 (reward 1)
+    ```
     """
 
     prompt = "Answer in a few words in <answer></answer> tags."
@@ -49,18 +55,19 @@ class ShortAnswerEnv(DatasetEnv):
     ) -> None:
         self._match = checked_choice("match", match, tuple(GRADERS))
         rows = load_rows(data, question, sample=SAMPLE, real=REAL, split=split)
-        super().__init__(rows.items, rows.origin, render_mode)
+        super().__init__(rows, render_mode)
 
-    def _grade_of(self, action: str) -> Grade:
-        return GRADERS[self._match](action, self._question.truth)
+    def grade_action(self, action: str) -> Grade:
+        """The grade by the chosen match."""
+        return GRADERS[self._match](action, self.question.truth)
 
-    def oracle_action(self) -> str:
-        """The first accepted answer. Raises NoOracle when no question is open."""
-        return super().oracle_action().splitlines()[0]
+    def best_action(self) -> str:
+        """The first accepted answer."""
+        return self.question.truth.splitlines()[0]
 
 
 def question(row: Row) -> Question:
-    """The question and its accepted answers. Raises DataError where one has no word."""
+    """The question and its accepted answers. Raises DataError if one of them has no word."""
     row = renamed(row, {"answer": "answers"})
     answers = row.fields.get("answers")
     if not isinstance(answers, list) or not answers:

@@ -1,1 +1,1 @@
-"""Environments that are played with tools: a policy's own, or those of the environment."""
+"""Environments for policies with tools: the policy's own, or those of the environment."""

@@ -1,4 +1,4 @@
-"""CalculatorQA: arithmetic that nobody does in the head."""
+"""CalculatorQA: arithmetic with large integers, for policies with a calculator."""
 
 from __future__ import annotations
 
@@ -7,30 +7,37 @@ from typing import Any
 
 import numpy as np
 
-from ludic_gym.envs.core.base import Info, pick
+from ludic_gym.envs.core.base import pick
 from ludic_gym.envs.core.question import Question, QuestionEnv
 from ludic_gym.envs.core.solitaire import checked_range
-from ludic_gym.envs.questions.arithmetic import between
+from ludic_gym.envs.questions.arithmetic import OPERATIONS, between
 from ludic_gym.graders.numeric import grade_number
 from ludic_gym.tools.interpreters import calculator_tool
 from ludic_gym.tools.tool import Tool
 
-OPERATORS = ("+", "-", "*", "//", "%")
-# A chain of products stays a number that a grader reads.
+# Keeps a chain of products within the digits that the grader accepts.
 MOST_OPERATIONS = 12
 
 
 class CalculatorQAEnv(QuestionEnv):
-    """One expression of large integers, to be worked out with a calculator.
+    """An expression of large integers, to be evaluated with a calculator.
 
-    operations: how many there are in it. digits: how many digits every number has.
+    `tools()` returns the calculator for a policy with tools; the environment does not use it.
 
-    Observation: the expression in Python's notation (// and % are the quotient rounded down and
-    the remainder). Action: a text with the value. Reward: 1 if it is right. `tools()` gives the
-    calculator, for a policy that uses tools; the environment itself needs none.
+    - Observation: the expression in Python's notation (// is the quotient rounded down, % the
+      remainder).
+    - Action: a text with the value, best in <answer></answer> tags.
+    - Reward and info: see `QuestionEnv`.
 
-        What is ((8813 * 4409) % 1277) - 90?
-    <answer>1148</answer>             (reward 1)
+    Args:
+        operations: number of operations, 1 to 12.
+        digits: number of digits of each operand, 1 to 12.
+        render_mode: "ansi", "html" or None.
+
+    ```text
+    What is ((8813 * 4409) % 1277) - 90?
+    > <answer>1148</answer>                     (reward 1)
+    ```
     """
 
     prompt = (
@@ -50,28 +57,19 @@ class CalculatorQAEnv(QuestionEnv):
         """The calculator. Raises NoSandbox without the extra `tools`."""
         return (calculator_tool(),)
 
-    def _ask(self, options: Mapping[str, Any]) -> tuple[Question, Info]:
-        self._row(options)
+    def ask(self, options: Mapping[str, Any]) -> Question:
+        """Draw an expression."""
         text, value = expression(self.np_random, self._operations, self._digits)
-        return Question(f"What is {text}?", str(value)), {}
+        return Question(f"What is {text}?", str(value))
 
 
 def expression(rng: np.random.Generator, operations: int, digits: int) -> tuple[str, int]:
-    """An expression with that many operations, and its value."""
+    """A random expression, nested to the left, and its value."""
     low, high = 10 ** (digits - 1), 10**digits - 1
     value = between(rng, low, high)
     text = str(value)
     for step in range(operations):
-        operator, operand = pick(rng, OPERATORS), between(rng, low, high)
+        operator, operand = pick(rng, tuple(OPERATIONS)), between(rng, low, high)
         inner = f"({text})" if step else text
-        text, value = f"{inner} {operator} {operand}", applied(value, operator, operand)
+        text, value = f"{inner} {operator} {operand}", OPERATIONS[operator](value, operand)
     return text, value
-
-
-def applied(value: int, operator: str, operand: int) -> int:
-    """The value of `value operator operand`."""
-    if operator in ("//", "%"):
-        return divmod(value, operand)[operator == "%"]
-    if operator == "*":
-        return value * operand
-    return value + operand if operator == "+" else value - operand

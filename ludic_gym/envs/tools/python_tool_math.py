@@ -1,4 +1,4 @@
-"""PythonToolMath: questions about numbers that a short program answers."""
+"""PythonToolMath: questions about numbers, for policies that run short programs."""
 
 from __future__ import annotations
 
@@ -16,20 +16,30 @@ from ludic_gym.sandbox.types import Sandbox
 from ludic_gym.tools.interpreters import python_tool
 from ludic_gym.tools.tool import Tool
 
-Asked = tuple[str, int]
+# A question, and its answer.
+Item = tuple[str, int]
 
 
 class PythonToolMathEnv(QuestionEnv):
-    """One question about numbers, of a kind that takes a program rather than a pencil.
+    """A question about numbers that is hard by hand and easy with a short program.
 
-    kinds: which kinds may occur, separated by spaces; "" for all of `KINDS`.
-    sandbox, allow_unsafe: where the programs of `tools()` run.
+    `tools()` returns the tool `python` for a policy with tools; the environment does not use it.
 
-    Observation: the question. Action: a text with the number. Reward: 1 if it is right. `tools()`
-    gives the tool `python`, for a policy that uses tools; the environment itself needs none.
+    - Observation: the question.
+    - Action: a text with the number, best in <answer></answer> tags.
+    - Reward: see `QuestionEnv`.
+    - Info: see `QuestionEnv`; "kind" in the first info.
 
-        What is the sum of all prime numbers below 97?
-    <answer>963</answer>             (reward 1)
+    Args:
+        kinds: kinds of questions, separated by spaces; "" for all of `KINDS`.
+        sandbox: sandbox of the tool: "auto", a name, or a Sandbox.
+        allow_unsafe: run the tool without protection if no sandbox works.
+        render_mode: "ansi", "html" or None.
+
+    ```text
+    What is the sum of all prime numbers below 97?
+    > <answer>963</answer>                      (reward 1)
+    ```
     """
 
     prompt = (
@@ -54,17 +64,22 @@ class PythonToolMathEnv(QuestionEnv):
         self._allow_unsafe = allow_unsafe
 
     def tools(self) -> tuple[Tool, ...]:
-        """The tool `python`. Raises NoSandbox, which says what to install."""
+        """The tool `python`. Raises NoSandbox, which names the packages to install."""
         return (python_tool(self._sandbox, allow_unsafe=self._allow_unsafe),)
 
-    def _ask(self, options: Mapping[str, Any]) -> tuple[Question, Info]:
-        self._row(options)
-        kind = pick(self.np_random, self._kinds)
-        text, value = KINDS[kind](self.np_random)
-        return Question(text, str(value)), {"kind": kind}
+    def ask(self, options: Mapping[str, Any]) -> Question:
+        """Draw a kind and a question of it."""
+        self._kind = pick(self.np_random, self._kinds)
+        text, value = KINDS[self._kind](self.np_random)
+        return Question(text, str(value))
+
+    def start(self, options: Mapping[str, Any]) -> tuple[str, Info]:
+        """Ask the question, and name its kind."""
+        text, info = super().start(options)
+        return text, {**info, "kind": self._kind}
 
 
-def primes(rng: np.random.Generator) -> Asked:
+def primes(rng: np.random.Generator) -> Item:
     """A sum of primes."""
     limit = between(rng, 500, 5000)
     sieve = np.ones(limit, dtype=bool)
@@ -74,14 +89,14 @@ def primes(rng: np.random.Generator) -> Asked:
     return f"What is the sum of all prime numbers below {limit}?", int(np.flatnonzero(sieve).sum())
 
 
-def power(rng: np.random.Generator) -> Asked:
+def power(rng: np.random.Generator) -> Item:
     """The sum of the digits of a power."""
     base, exponent = between(rng, 3, 99), between(rng, 50, 400)
     digits = sum(map(int, str(base**exponent)))
     return f"What is the sum of the decimal digits of {base} to the power of {exponent}?", digits
 
 
-def recurrence(rng: np.random.Generator) -> Asked:
+def recurrence(rng: np.random.Generator) -> Item:
     """A term of a recurrence."""
     a, b, n = between(rng, 2, 9), between(rng, 2, 9), between(rng, 100, 2000)
     modulus = between(rng, 1000, 99_999)
@@ -96,8 +111,8 @@ def recurrence(rng: np.random.Generator) -> Asked:
     return text, y % modulus
 
 
-def change(rng: np.random.Generator) -> Asked:
-    """Ways to make change."""
+def change(rng: np.random.Generator) -> Item:
+    """The number of ways to make change."""
     coins = sorted({1 + int(coin) for coin in rng.integers(1, 50, size=5)})
     amount = between(rng, 100, 400)
     ways = [1] + [0] * amount
@@ -109,8 +124,8 @@ def change(rng: np.random.Generator) -> Asked:
     return f"{text} The order of the coins does not matter.", ways[amount]
 
 
-def divisible(rng: np.random.Generator) -> Asked:
-    """How many numbers of a range are divisible."""
+def divisible(rng: np.random.Generator) -> Item:
+    """The number of divisible integers in a range."""
     p, q, r = (between(rng, 2, 30) for _ in range(3))
     low = between(rng, 1, 1000)
     high = low + between(rng, 1000, 9000)
@@ -119,8 +134,8 @@ def divisible(rng: np.random.Generator) -> Asked:
     return text, count
 
 
-def collatz(rng: np.random.Generator) -> Asked:
-    """The longest Collatz sequence of a range."""
+def collatz(rng: np.random.Generator) -> Item:
+    """The longest Collatz sequence in a range."""
     low = between(rng, 2, 2000)
     high = low + between(rng, 50, 300)
     lengths = [collatz_length(n) for n in range(low, high + 1)]
@@ -132,7 +147,7 @@ def collatz(rng: np.random.Generator) -> Asked:
 
 
 def collatz_length(n: int) -> int:
-    """How many terms a Collatz sequence has."""
+    """Number of terms of a Collatz sequence."""
     length = 1
     while n != 1:
         n = n // 2 if n % 2 == 0 else 3 * n + 1
@@ -140,7 +155,7 @@ def collatz_length(n: int) -> int:
     return length
 
 
-KINDS: Mapping[str, Callable[[np.random.Generator], Asked]] = {
+KINDS: Mapping[str, Callable[[np.random.Generator], Item]] = {
     "primes": primes,
     "power": power,
     "recurrence": recurrence,

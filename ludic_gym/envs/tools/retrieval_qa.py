@@ -1,4 +1,4 @@
-"""RetrievalQA: questions whose answers are spread over several documents."""
+"""RetrievalQA: multi-hop questions over several documents, for policies that search."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from ludic_gym.data.load import load_rows
 from ludic_gym.data.row import Row, text_field
 from ludic_gym.envs.core.question import DatasetEnv
 from ludic_gym.envs.questions.short_answer import question
-from ludic_gym.errors import NoOracle
 from ludic_gym.graders.text import grade_exact
 from ludic_gym.tools.search import Document, search_tools
 from ludic_gym.tools.tool import Tool
@@ -19,20 +18,28 @@ DOCUMENTS = FOLDER / "retrieval_documents.jsonl"
 
 
 class RetrievalQAEnv(DatasetEnv):
-    """One question about an invented country, which takes two or three documents to answer.
+    """A question about a fictional country that needs two or three documents.
 
-    data: "sample" (questions written for this package), or another source with the fields
-        "question" and "answers" (a list of texts).
-    documents: "sample" (the documents that go with them), or another source with the fields
-        "title" and "text".
-    split: the split of a hub data set or a folder of questions.
+    `tools()` returns `search` and `read` over the documents for a policy with tools; the
+    environment does not use them. All facts in the documents are fictional.
 
-    Observation: the question. Action: a text with the answer. Reward: 1 for an accepted one; case,
-    punctuation and articles do not matter. `tools()` gives `search` and `read` over the documents,
-    for a policy that uses tools. Nothing in the documents is true anywhere else.
+    - Observation: the question.
+    - Action: the answer, best in <answer></answer> tags. Case, punctuation and articles do not
+      matter.
+    - Reward and info: see `QuestionEnv` and `DatasetEnv`; "truth" has one accepted answer per line.
 
-        In which town was the founder of the Sorn Lantern Works born?
-    <answer>Kell</answer>             (reward 1)
+    Args:
+        data: "sample" (written for this package), a path, or a hub id, with the fields "question"
+            and "answers" (a list of texts).
+        documents: "sample" (the documents of these questions), a path, or a hub id, with the
+            fields "title" and "text".
+        split: split of a hub dataset or a folder of questions.
+        render_mode: "ansi", "html" or None.
+
+    ```text
+    In which town was the founder of the Sorn Lantern Works born?
+    > <answer>Kell</answer>                     (reward 1)
+    ```
     """
 
     prompt = (
@@ -48,25 +55,22 @@ class RetrievalQAEnv(DatasetEnv):
         split: str | None = None,
         render_mode: str | None = None,
     ) -> None:
-        rows = load_rows(data, question, sample=QUESTIONS, split=split)
-        super().__init__(rows.items, rows.origin, render_mode)
+        super().__init__(load_rows(data, question, sample=QUESTIONS, split=split), render_mode)
         self._documents = documents
 
     def documents(self) -> tuple[Document, ...]:
-        """What can be searched."""
+        """All documents."""
         return load_rows(self._documents, document, sample=DOCUMENTS).items
 
     def tools(self) -> tuple[Tool, ...]:
         """The tools `search` and `read`. Raises ConfigError without the extra `tools`."""
         return search_tools(self.documents())
 
-    def oracle_action(self) -> str:
-        """The first accepted answer. Raises NoOracle when no question is open."""
-        if not self._running:
-            raise NoOracle(f"{type(self).__name__}: no question is open; call reset() first")
-        return self._question.truth.splitlines()[0]
+    def best_action(self) -> str:
+        """The first accepted answer."""
+        return self.question.truth.splitlines()[0]
 
 
 def document(row: Row) -> Document:
-    """The document. Raises DataError if a field is missing."""
+    """The document of a row. Raises DataError if a field is missing."""
     return Document(text_field(row, "title"), text_field(row, "text"))

@@ -1,4 +1,4 @@
-"""ToolCalls: errands done by calls that change a calendar, a bank and a shop."""
+"""ToolCalls: errands done by tool calls that change a calendar, a bank and a shop."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from ludic_gym.envs.core.base import Info, TextEnv, Turn, ending
+from ludic_gym.envs.core.base import TextEnv, Turn, end, proceed
 from ludic_gym.envs.core.solitaire import checked_range
 from ludic_gym.envs.tools.world import PURPOSES, SCHEMAS, World
 from ludic_gym.envs.worlds.errands import KINDS, Errand, new_world
-from ludic_gym.errors import NoOracle
 from ludic_gym.tools.schema import problem_of
 
 FINISH = "finish"
@@ -23,23 +22,33 @@ _PARTS = ("calendar", "balances", "cart", "orders")
 
 
 class ToolCallsEnv(TextEnv):
-    """Errands in a simulated week, done by tool calls; the state they leave decides.
+    """Errands in a simulated week, done by tool calls and graded by the final state.
 
-    errands: how many there are, of different kinds: calendar, bank, shop.
-    turns: how many calls there are; whoever has not finished by then has failed.
-
-    Observation: the errands, then what each call returns. Action: a tool call as JSON,
-    {"name": ..., "arguments": {...}}, by itself or in <tool_call> tags; `finish` ends the episode.
     These tools change the environment, so they are its actions; a policy's own tools (`ToolUse`)
-    change nothing. Reward: 1 if calendar, accounts, cart and orders are as they should be, and
-    nothing else has changed. Every info after a call has "illegal"; the last one says what is
-    "different".
+    do not change it.
 
-        Cancel the lunch with Ana on day 3.
-    {"name": "list_events", "arguments": {"day": 3}}
-        7: 12:00 lunch with Ana
-    {"name": "cancel_event", "arguments": {"number": 7}}
-    {"name": "finish", "arguments": {}}             (reward 1)
+    - Observation: the errands, then the result of each call.
+    - Action: a tool call as JSON, {"name": ..., "arguments": {...}}, alone or in <tool_call> tags;
+      `finish` ends the episode. An episode without `finish` fails.
+    - Reward: 1 if calendar, accounts, cart and orders are in the required state, with no other
+      change, else 0 (component "state").
+    - Info: "illegal" in every step; "different" in the last one names the parts that differ.
+
+    Args:
+        errands: number of errands, each of another kind: calendar, bank, shop.
+        turns: number of calls.
+        render_mode: "ansi", "html" or None.
+
+    ```text
+    Cancel the lunch with Ana on day 3.
+    > {"name": "list_events", "arguments": {"day": 3}}
+    7: 12:00 lunch with Ana
+    Calls left: 15
+    > {"name": "cancel_event", "arguments": {"number": 7}}
+    cancelled appointment 7
+    Calls left: 14
+    > {"name": "finish", "arguments": {}}       (reward 1)
+    ```
     """
 
     def __init__(self, errands: int = 2, turns: int = 16, render_mode: str | None = None) -> None:
@@ -51,17 +60,18 @@ class ToolCallsEnv(TextEnv):
         self._world = World()
         self._goal = World()
 
-    def _start(self, options: Mapping[str, Any]) -> tuple[str, Info]:
-        self._row(options)
+    def start(self, options: Mapping[str, Any]) -> tuple[str, str]:
+        """Draw a world and errands; the goal is the state after the oracle's calls."""
         self._seed = int(self.np_random.integers(2**31))
         self._turns_left = self._turns
         self._world, errands = task(self._seed, self._count)
         self._goal = copy.deepcopy(self._world)
         while call := next_call(errands, self._goal):
             getattr(self._goal, call[0])(**call[1])
-        return "\n".join(errand.text for errand in errands), {"system_prompt": system_prompt()}
+        return "\n".join(errand.text for errand in errands), system_prompt()
 
-    def _advance(self, action: str) -> Turn:
+    def turn(self, action: str) -> Turn:
+        """Execute the call."""
         self._turns_left -= 1
         name, arguments, problem = call_in(action)
         if name == FINISH and not problem:
@@ -69,8 +79,7 @@ class ToolCallsEnv(TextEnv):
         text = f"Error: {problem}" if problem else self._called(name, arguments)
         if not self._turns_left:
             return self._ended(illegal=bool(problem), finished=False)
-        text = f"{text}\nCalls left: {self._turns_left}"
-        return text, 0.0, False, False, {"illegal": bool(problem)}
+        return proceed(f"{text}\nCalls left: {self._turns_left}", info={"illegal": bool(problem)})
 
     def _called(self, name: str, arguments: Mapping[str, Any]) -> str:
         try:
@@ -84,14 +93,11 @@ class ToolCallsEnv(TextEnv):
         if not finished:
             different.append("not finished")
         success = not different
-        info = {**ending(success=success, state=float(success)), "illegal": illegal}
-        info["different"] = ", ".join(different)
-        return "", float(success), True, False, info
+        info = {"illegal": illegal, "different": ", ".join(different)}
+        return end(success=success, info=info, state=success)
 
-    def oracle_action(self) -> str:
-        """The next call that the errands take. Raises NoOracle when no episode is running."""
-        if not self._running:
-            raise NoOracle(f"{type(self).__name__}: no errands are open; call reset() first")
+    def best_action(self) -> str:
+        """The next call that the errands need."""
         _, errands = task(self._seed, self._count)
         name, arguments = next_call(errands, self._world) or (FINISH, {})
         return json.dumps({"name": name, "arguments": arguments})
@@ -99,8 +105,7 @@ class ToolCallsEnv(TextEnv):
 
 def task(seed: int, count: int) -> tuple[World, list[Errand]]:
     """The world and the errands of a seed."""
-    # An errand holds functions, which an env could neither pickle nor copy: it is made anew.
-
+    # Errands hold local functions, which cannot be pickled: an env stores the seed instead.
     rng = np.random.default_rng(seed)
     world = new_world(rng)
     kinds = [str(kind) for kind in rng.permutation(list(KINDS))[:count]]
@@ -108,17 +113,17 @@ def task(seed: int, count: int) -> tuple[World, list[Errand]]:
 
 
 def next_call(errands: list[Errand], world: World) -> tuple[str, dict[str, Any]] | None:
-    """The next call that the first errand takes which is not done; None if all are."""
+    """The next call of the first errand that is not done; None if all are done."""
     calls = (errand.next_call(world) for errand in errands)
     return next((call for call in calls if call), None)
 
 
 def call_in(action: str) -> tuple[str, dict[str, Any], str]:
-    """The name and arguments of the call in a text, and what is wrong with it, "" if nothing."""
-    said = action.rpartition("</think>")[2]
-    tagged = _TAGGED.findall(said)
+    """Name and arguments of the call in a text, and its error ("" for a valid call)."""
+    text = action.rpartition("</think>")[2]
+    tagged = _TAGGED.findall(text)
     try:
-        call = json.loads(tagged[-1] if tagged else said)
+        call = json.loads(tagged[-1] if tagged else text)
     except (ValueError, RecursionError) as error:
         return "", {}, f"that is no tool call: not JSON ({error})"
     if not isinstance(call, dict) or not isinstance(call.get("name"), str):

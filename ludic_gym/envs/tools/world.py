@@ -1,4 +1,8 @@
-"""The state that ToolCalls is about, and the calls that show and change it."""
+"""The state of ToolCalls, and the calls that read and change it.
+
+The docstrings of the calls are the tool descriptions that models see: they are part of the
+benchmark.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from ludic_gym.tools.schema import JSONSchema, described, parameters_schema
 
 HOURS = range(8, 18)
 DAYS = range(1, 8)
-# Name -> kind and price.
+# Name of an item -> its kind and price.
 ITEMS: Mapping[str, tuple[str, int]] = MappingProxyType(
     {
         "blue pen": ("pen", 2),
@@ -29,10 +33,12 @@ ITEMS: Mapping[str, tuple[str, int]] = MappingProxyType(
 
 
 class World:
-    """A week of appointments, some bank accounts, and a shop.
+    """A week of appointments, bank accounts, and a shop.
 
-    events: number -> [day, hour, title]. balances: account -> amount. cart: item -> quantity.
-    orders: [item, quantity] of what was bought.
+    events: number -> [day, hour, title].
+    balances: account -> amount.
+    cart: item -> quantity.
+    orders: [item, quantity] of each purchase.
     """
 
     def __init__(self) -> None:
@@ -42,7 +48,7 @@ class World:
         self.orders: list[list[str | int]] = []
 
     def state(self) -> tuple[object, ...]:
-        """What two equal worlds share; the numbers of events are no part of it."""
+        """The parts that are compared: events without their numbers, balances, cart, orders."""
         events = sorted(self.events.values(), key=str)
         return events, self.balances, self.cart, sorted(self.orders, key=str)
 
@@ -160,7 +166,7 @@ CALLS = (
     "put_in_cart",
     "check_out",
 )
-# The parameters and the purpose of every call.
+# Parameters and description of each call.
 SCHEMAS: Mapping[str, JSONSchema] = MappingProxyType(
     {name: parameters_schema(getattr(World(), name)) for name in CALLS}
 )

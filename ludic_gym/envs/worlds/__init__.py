@@ -1,1 +1,1 @@
-"""Environments with a state that tools show and change."""
+"""Tasks of environments whose state is read and changed by tools."""

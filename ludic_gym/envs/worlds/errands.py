@@ -1,4 +1,4 @@
-"""Errands: what ToolCalls asks for, and the calls that do it."""
+"""Errands: the tasks of ToolCalls, and the calls that do them."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ ACCOUNTS = ("daily", "savings", "rent", "travel")
 
 @dataclass(frozen=True, slots=True)
 class Errand:
-    """A wish in words, and the call that it takes next; None once it is done."""
+    """A task in words, and the function that returns its next call; None once it is done."""
 
     text: str
     next_call: Callable[[World], Call | None]
 
 
 def new_world(rng: np.random.Generator) -> World:
-    """A week with appointments at different times, and accounts with something in them."""
+    """A world with two appointments a day, and money in all accounts."""
     world = World()
     titles = [f"{occasion} {person}" for occasion in OCCASIONS for person in PEOPLE]
-    # Two of the first hours of every day, so that the first free one must be looked for.
+    # Two of the first four hours of each day, so that the first free hour has to be looked up.
     times = [(day, int(hour)) for day in DAYS for hour in rng.permutation(HOURS[:4])[:2]]
     for number, title in enumerate(rng.permutation(titles)[: len(times)], 1):
         day, hour = times[number - 1]
@@ -40,7 +40,7 @@ def new_world(rng: np.random.Generator) -> World:
 
 
 def cancel(rng: np.random.Generator, world: World) -> Errand:
-    """One appointment is off."""
+    """Cancel one appointment."""
     number = pick(rng, tuple(world.events))
     day, _, title = world.events[number]
 
@@ -51,7 +51,7 @@ def cancel(rng: np.random.Generator, world: World) -> Errand:
 
 
 def move(rng: np.random.Generator, world: World) -> Errand:
-    """One appointment goes to the first free hour of another day."""
+    """Move one appointment to the first free hour of another day."""
     number = pick(rng, tuple(world.events))
     old_day, _, title = world.events[number]
     day = pick(rng, tuple(one for one in DAYS if one != old_day))
@@ -67,7 +67,7 @@ def move(rng: np.random.Generator, world: World) -> Errand:
 
 
 def add(rng: np.random.Generator, world: World) -> Errand:
-    """A new appointment at the first free hour of a day."""
+    """Make a new appointment at the first free hour of a day."""
     day, title = pick(rng, tuple(DAYS)), f"visit to {pick(rng, PEOPLE)}"
     hour = first_free(world, day)
 
@@ -81,7 +81,7 @@ def add(rng: np.random.Generator, world: World) -> Errand:
 
 
 def transfer(rng: np.random.Generator, world: World) -> Errand:
-    """Money is moved until an account holds a sum."""
+    """Transfer money until an account holds a sum."""
     source, target = (str(name) for name in rng.permutation(ACCOUNTS)[:2])
     amount = between(rng, 1, world.balances[source])
     goal = world.balances[target] + amount
@@ -96,7 +96,7 @@ def transfer(rng: np.random.Generator, world: World) -> Errand:
 
 
 def buy(rng: np.random.Generator, world: World) -> Errand:
-    """Some of the cheapest or the dearest item of a kind are bought."""
+    """Buy some of the cheapest or the most expensive item of a kind."""
     kind = pick(rng, sorted({kind for kind, _ in ITEMS.values()}))
     choose, word = pick(rng, ((min, "cheapest"), (max, "dearest")))
     of_kind = {name: price for name, (other, price) in ITEMS.items() if other == kind}
@@ -113,12 +113,12 @@ def buy(rng: np.random.Generator, world: World) -> Errand:
 
 
 def first_free(world: World, day: int) -> int:
-    """The first hour of a day without an appointment; a new world has two a day."""
+    """The first hour of a day without an appointment."""
     taken = {event[1] for event in world.events.values() if event[0] == day}
     return next(hour for hour in HOURS if hour not in taken)
 
 
-# One errand of a kind at most: two may stand in each other's way.
+# An episode has at most one errand per kind, because two of one kind may conflict.
 KINDS: Mapping[str, tuple[Callable[[np.random.Generator, World], Errand], ...]] = {
     "calendar": (cancel, move, add),
     "bank": (transfer,),

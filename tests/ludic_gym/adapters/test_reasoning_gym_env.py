@@ -111,7 +111,7 @@ def test_what_cannot_be_made_is_refused_when_it_is_made(kwargs, complaint):
 
 
 def test_there_is_no_oracle_without_a_question():
-    with pytest.raises(NoOracle, match="no question is open"):
+    with pytest.raises(NoOracle, match="no episode is running"):
         ReasoningGymEnv("chain_sum").oracle_action()
 
 

@@ -45,6 +45,20 @@ def test_every_episode_samples_with_its_own_seed_and_the_callers_settings():
 
 
 @pytest.mark.parametrize(
+    ("env_id", "max_turns", "expected"),
+    [
+        ("ludic/Arithmetic-v0", None, 1),
+        ("ludic/Arithmetic-v0", 3, 3),
+        ("ludic/CodeRepair-v0", None, 1000),
+        ("ludic/Nim-v0", None, 1000),
+    ],
+)
+def test_one_question_has_one_attempt_unless_more_are_given(env_id, max_turns, expected):
+    (task,) = bench_tasks(env_id, episodes=1, max_turns=max_turns)
+    assert task.max_turns == expected
+
+
+@pytest.mark.parametrize(
     ("name", "value"), [("episodes", 0), ("episodes", -1), ("seed", -1), ("max_turns", 0)]
 )
 def test_numbers_that_cannot_be_played_are_refused(name, value):

@@ -66,6 +66,13 @@ def test_env_arguments_and_sampling_reach_the_episodes(tmp_path, capsys):
     assert (task["sampling"]["temperature"], task["max_turns"], task["seed"]) == (0.5, 4, 9)
 
 
+@pytest.mark.parametrize(("env_id", "turns"), [("ludic/Arithmetic-v0", 1), ("ludic/Nim-v0", 1000)])
+def test_a_single_turn_environment_has_one_turn(tmp_path, capsys, env_id, turns):
+    bench(capsys, env_id, "--episodes", "1", "--out", str(tmp_path))
+    (path,) = tmp_path.glob("ludic-*.jsonl")
+    assert json.loads(path.read_text())["task"]["max_turns"] == turns
+
+
 def test_failed_episodes_are_named_and_the_code_is_1(capsys):
     # No address has that port: unlike a lost connection, that is not tried again.
     code, screen, _ = bench(

@@ -93,14 +93,14 @@ def test_a_plugin_that_is_broken_is_not_mistaken_for_a_missing_library():
 
 BROKEN_ENV = """
     import gymnasium as gym
-    from ludic_gym.envs.core.base import TextEnv, ending
+    from ludic_gym.envs.core.base import TextEnv
 
     class Broken(TextEnv):
-        def _start(self, options):
-            return "?", {"system_prompt": ""}
+        def start(self, options):
+            return "?", ""
 
-        def _advance(self, action):
-            return "", 1.0, True, False, ending(success=True, part=0.5)
+        def turn(self, action):
+            return "", 1.0, True, False, {"success": True, "reward/part": 0.5}
 
     gym.register("mine/Broken-v0", "broken_envs:Broken", order_enforce=False)
 """

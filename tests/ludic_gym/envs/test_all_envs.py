@@ -1,4 +1,4 @@
-"""What holds for every environment of the catalogue, beyond the contract of one environment."""
+"""Properties of all environments of the catalogue, beyond the contract of one environment."""
 
 import random
 
@@ -12,7 +12,7 @@ IDS = [entry.id for entry in CATALOG]
 
 
 def success_rate(env, policy, episodes=100):
-    """How often the policy succeeds; random play is the same every time."""
+    """Success rate of the policy; random play is the same every time."""
     rng = random.Random(0)
     successes = 0
     env.action_space.seed(0)
@@ -50,3 +50,8 @@ def test_an_unseeded_environment_does_not_repeat_itself(env_id):
     first.reset()
     second.reset()
     assert first.np_random.random() != second.np_random.random()
+
+
+@pytest.mark.parametrize("entry", CATALOG, ids=IDS)
+def test_an_environment_of_one_turn_says_so(entry):
+    assert gym.make(entry.id).unwrapped.single_turn == ("single-turn" in entry.tags)

@@ -2,7 +2,7 @@ import gymnasium as gym
 import pytest
 
 import ludic_gym  # noqa: F401 (registers the ids)
-from ludic_gym.envs.core.base import TextEnv, ending
+from ludic_gym.envs.core.base import TextEnv
 from ludic_gym.errors import ContractError
 from ludic_gym.testing.check import Verdict, check_text_env, complaint_about, verdicts
 
@@ -10,11 +10,11 @@ from ludic_gym.testing.check import Verdict, check_text_env, complaint_about, ve
 class Two(TextEnv):
     """Breaks two rules: a key that is None, and components that are not the reward."""
 
-    def _start(self, options):
-        return "?", {"system_prompt": ""}
+    def start(self, options):
+        return "?", ""
 
-    def _advance(self, action):
-        return "", 1.0, True, False, ending(success=True, part=0.5) | {"hint": None}
+    def turn(self, action):
+        return "", 1.0, True, False, {"success": True, "reward/part": 0.5, "hint": None}
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pettingzoo
 import pytest
 
 import ludic_gym  # noqa: F401 (registers the ids)
-from ludic_gym.envs.core.base import TextEnv, ending
+from ludic_gym.envs.core.base import TextEnv, end, proceed
 from ludic_gym.envs.games.tic_tac_toe import TicTacToeAECEnv
 from ludic_gym.errors import ContractError
 from ludic_gym.testing.check import check_text_env
@@ -18,23 +18,25 @@ from ludic_gym.testing.check import check_text_env
 class Sound(TextEnv):
     """Two turns; right is a digit that the seed decides."""
 
-    def _start(self, options):
-        self.turn = 0
+    def start(self, options):
+        self.turns = 0
         self.right = str(int(self.np_random.random() * 10))
         return f"Not {self.right}.", {"system_prompt": "Say something."}
 
-    def _advance(self, action):
-        self.turn += 1
-        reward = float(self.turn == 2 and action != self.right)
-        last = ending(success=reward == 1, other=reward) if self.turn == 2 else {}
-        return f"turn {self.turn}", reward, self.turn == 2, False, {"turn": self.turn, **last}
+    def turn(self, action):
+        self.turns += 1
+        text, info = f"turn {self.turns}", {"turn": self.turns}
+        if self.turns < 2:
+            return proceed(text, info=info)
+        right = action != self.right
+        return end(text, success=right, info=info, other=float(right))
 
 
 def changed(**changes):
     """A Sound whose step's result is changed: text, reward, terminated, truncated, or info."""
 
     def advance(self, action):
-        text, reward, terminated, truncated, info = Sound._advance(self, action)
+        text, reward, terminated, truncated, info = Sound.turn(self, action)
         turn = {"text": text, "reward": reward, "terminated": terminated, "truncated": truncated}
         turn["info"] = info
         for name, change in changes.items():
@@ -49,99 +51,102 @@ def with_info(**values):
     return changed(
         info=lambda self, turn: (
             turn["info"]
-            | {key: value(self.turn) if callable(value) else value for key, value in values.items()}
+            | {
+                key: value(self.turns) if callable(value) else value
+                for key, value in values.items()
+            }
         )
     )
 
 
 class NoneInInfo(Sound):
-    _advance = with_info(hint=None)
+    turn = with_info(hint=None)
 
 
 class EpisodeInInfo(Sound):
-    _advance = with_info(episode=1)
+    turn = with_info(episode=1)
 
 
 class TypeChanges(Sound):
-    _advance = with_info(score=lambda turn: 1 if turn == 1 else 0.5)
+    turn = with_info(score=lambda turn: 1 if turn == 1 else 0.5)
 
 
 class TypeChangesAfterReset(Sound):
-    _advance = with_info(system_prompt=3)
+    turn = with_info(system_prompt=3)
 
 
 class CutOffAtOnce(Sound):
-    _advance = changed(
+    turn = changed(
         truncated=lambda self, turn: True,
         terminated=lambda self, turn: False,
-        info=lambda self, turn: ending(success=False, other=turn["reward"]),
+        info=lambda self, turn: end(success=False, other=turn["reward"])[-1],
     )
 
 
 class NeitherSum(Sound):
-    _advance = changed(
-        info=lambda self, turn: turn["info"] | ({"reward/bonus": 0.5} if self.turn == 2 else {})
+    turn = changed(
+        info=lambda self, turn: turn["info"] | ({"reward/bonus": 0.5} if self.turns == 2 else {})
     )
 
 
 class NoSuccess(Sound):
-    _advance = changed(
+    turn = changed(
         info=lambda self, turn: {k: v for k, v in turn["info"].items() if k != "success"}
     )
 
 
 class NoComponents(Sound):
-    _advance = changed(
+    turn = changed(
         info=lambda self, turn: {k: v for k, v in turn["info"].items() if k != "reward/other"}
     )
 
 
 class IntReward(Sound):
-    _advance = changed(reward=lambda self, turn: int(turn["reward"]))
+    turn = changed(reward=lambda self, turn: int(turn["reward"]))
 
 
 class NanReward(Sound):
-    _advance = changed(reward=lambda self, turn: float("nan") if self.turn == 2 else 0.0)
+    turn = changed(reward=lambda self, turn: float("nan") if self.turns == 2 else 0.0)
 
 
 class BothEnds(Sound):
-    _advance = changed(truncated=lambda self, turn: turn["terminated"])
+    turn = changed(truncated=lambda self, turn: turn["terminated"])
 
 
 class TooLong(Sound):
-    _advance = changed(text=lambda self, turn: "x" * 100_000)
+    turn = changed(text=lambda self, turn: "x" * 100_000)
 
 
 class Raises(Sound):
-    def _advance(self, action):
+    def turn(self, action):
         int(action)
-        return Sound._advance(self, action)
+        return Sound.turn(self, action)
 
 
 class OwnRandomness(Sound):
-    def _start(self, options):
-        text, info = Sound._start(self, options)
+    def start(self, options):
+        text, info = Sound.start(self, options)
         return text + str(random.random()), info
 
 
 class NumpyRandomness(Sound):
-    def _advance(self, action):
-        text, *rest = Sound._advance(self, action)
-        return (text if self.turn == 1 else text + str(np.random.random()), *rest)
+    def turn(self, action):
+        text, *rest = Sound.turn(self, action)
+        return (text if self.turns == 1 else text + str(np.random.random()), *rest)
 
 
 class SharedState(Sound):
     played = 0
 
-    def _advance(self, action):
+    def turn(self, action):
         type(self).played += 1
-        text, *rest = Sound._advance(self, action)
-        return (text if self.turn == 1 else text + str(self.played), *rest)
+        text, *rest = Sound.turn(self, action)
+        return (text if self.turns == 1 else text + str(self.played), *rest)
 
 
 class NoPrompt(Sound):
-    def _start(self, options):
-        return Sound._start(self, options)[0], {}
+    def start(self, options):
+        return Sound.start(self, options)[0], {}
 
 
 class NoHtml(Sound):
@@ -154,14 +159,14 @@ class RendersBytes(Sound):
 
 
 class CannotBeCopied(Sound):
-    def _start(self, options):
+    def start(self, options):
         self.lock = threading.Lock()
-        return Sound._start(self, options)
+        return Sound.start(self, options)
 
 
 class ForgetsWhenCopied(Sound):
     def __getstate__(self):
-        return vars(self) | {"right": "none", "turn": 0}
+        return vars(self) | {"right": "none", "turns": 0}
 
 
 class RowsIgnored(Sound):
@@ -257,9 +262,9 @@ def test_options_that_are_not_json_break_the_spec():
 class StingyAECEnv(TicTacToeAECEnv):
     """Tells no rewards."""
 
-    def _end(self, rewards, illegal=""):
-        super()._end(rewards, illegal)
-        self._cumulative_rewards = dict.fromkeys(rewards, 0.0)
+    def finish(self, over):
+        super().finish(over)
+        self._cumulative_rewards = dict.fromkeys(self.agents, 0.0)
 
 
 def test_an_aec_view_must_pass_pettingzoos_tests():

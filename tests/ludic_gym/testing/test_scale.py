@@ -5,7 +5,7 @@ from typing import ClassVar
 import gymnasium as gym
 import pytest
 
-from ludic_gym.envs.core.base import TextEnv, ending
+from ludic_gym.envs.core.base import TextEnv, end
 from ludic_gym.errors import ContractError
 from ludic_gym.testing.scale import SCALE_RULES
 
@@ -15,37 +15,37 @@ LEAK = []
 class Sound(TextEnv):
     """One turn; what it shows is up to the seed."""
 
-    def _start(self, options):
+    def start(self, options):
         return str(self.np_random.integers(100)), {"system_prompt": ""}
 
-    def _advance(self, action):
-        return action, 0.0, True, False, ending(success=False, won=0.0)
+    def turn(self, action):
+        return end(action, success=False)
 
 
 class OrderOfASet(Sound):
-    def _start(self, options):
+    def start(self, options):
         return " ".join({"ace", "king", "queen", "jack", "ten"}), {"system_prompt": ""}
 
 
 class Remembers(Sound):
     past = ()
 
-    def _start(self, options):
+    def start(self, options):
         self.past = (*self.past, str(len(self.past)))
-        return super()._start(options)
+        return super().start(options)
 
 
 class Leaks(Sound):
-    def _start(self, options):
+    def start(self, options):
         LEAK.append("x" * 2000 + str(len(LEAK)))
-        return super()._start(options)
+        return super().start(options)
 
 
 class Caches(Sound):
     """Keeps something for every question, but there are only so many questions."""
 
-    def _start(self, options):
-        text, info = super()._start(options)
+    def start(self, options):
+        text, info = super().start(options)
         CACHE.setdefault(text, "x" * 5000 + text)
         return text, info
 
@@ -56,8 +56,8 @@ CACHE = {}
 class KnowsItsProcess(Sound):
     """Shows something else where it was not made first, as in the worker of a vector env."""
 
-    def _advance(self, action):
-        return str(os.getpid()), 0.0, True, False, ending(success=False, won=0.0)
+    def turn(self, action):
+        return end(str(os.getpid()), success=False)
 
 
 class OnlyHere(Sound):
@@ -105,10 +105,10 @@ def test_what_cannot_be_played_elsewhere_is_told_with_the_reason():
 class Exits(Sound):
     """Ends the process that plays it, if that is another than the one that made it first."""
 
-    def _start(self, options):
+    def start(self, options):
         if not LEAK:
             os._exit(3)
-        return super()._start(options)
+        return super().start(options)
 
 
 def test_a_process_that_ends_is_told_and_the_next_environment_is_played():
@@ -136,10 +136,10 @@ class Slow(Sound):
 
     episodes: ClassVar = []
 
-    def _start(self, options):
+    def start(self, options):
         self.episodes.append(1)
         time.sleep(0.025)
-        return super()._start(options)
+        return super().start(options)
 
 
 def test_of_slow_environments_fewer_episodes_are_played():

@@ -12,7 +12,7 @@ from gymnasium.wrappers.vector import RecordEpisodeStatistics as RecordAllStatis
 
 import ludic_gym  # noqa: F401 (registers the ids)
 from envs_registry.catalog import CATALOG
-from ludic_gym.envs.core.base import TextEnv, ending
+from ludic_gym.envs.core.base import TextEnv, end, proceed
 from ludic_gym.errors import ConfigError, EnvError
 from ludic_gym.spaces import TEXT
 from ludic_gym.vector.ragged import RaggedVectorEnv, make_ragged
@@ -25,19 +25,19 @@ GAME = "ludic/TicTacToe-v0"
 class Echo(TextEnv):
     """Says what it is told, until it is told "end"; fails at what is named after "raise"."""
 
-    def _start(self, options):
+    def start(self, options):
         self.said = 0
-        return "hello", {"system_prompt": "Say something."}
+        return "hello", "Say something."
 
-    def _advance(self, action):
+    def turn(self, action):
         self.said += 1
         if action.startswith("raise"):
             raise RuntimeError(action[6:])
         if action == "int":
-            return action, 0.0, False, False, {"said": "once"}
-        done = action == "end"
-        last = ending(success=True, ended=1.0) if done else {}
-        return action, float(done), done, False, {"said": self.said, **last}
+            return proceed(action, info={"said": "once"})
+        if action == "end":
+            return end(action, success=True, info={"said": self.said}, ended=1.0)
+        return proceed(action, info={"said": self.said})
 
 
 class Slow(Echo):
@@ -50,11 +50,11 @@ class Slow(Echo):
         self.let_go = threading.Event()
         self.threads = set()
 
-    def _advance(self, action):
+    def turn(self, action):
         self.threads.add(threading.get_ident())
         if action == "wait":
             self.let_go.wait(60)
-        return super()._advance(action)
+        return super().turn(action)
 
 
 def played(vector, turns=30):
@@ -216,7 +216,7 @@ def test_an_info_that_changes_a_type_is_a_failure_of_its_environment():
 
 def test_the_first_reset_may_fail():
     class Closed(Echo):
-        def _start(self, options):
+        def start(self, options):
             raise OSError("closed today")
 
     shown, infos = RaggedVectorEnv([Echo, Closed]).reset()

@@ -90,10 +90,10 @@ def test_every_environment_of_a_vector_has_its_own():
 
 
 class Mute(TextEnv):
-    def _start(self, options):
-        return "?", {"system_prompt": ""}
+    def start(self, options):
+        return "?", ""
 
-    def _advance(self, action):
+    def turn(self, action):
         return "", 0.0, True, False, {}
 
 

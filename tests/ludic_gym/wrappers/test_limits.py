@@ -1,6 +1,6 @@
 import pytest
 
-from ludic_gym.envs.core.base import TextEnv, ending
+from ludic_gym.envs.core.base import TextEnv, end, proceed
 from ludic_gym.errors import ConfigError
 from ludic_gym.wrappers.limits import TurnLimit, cut_short
 
@@ -8,13 +8,13 @@ from ludic_gym.wrappers.limits import TurnLimit, cut_short
 class Walk(TextEnv):
     """A quarter for every step; "stop" ends it."""
 
-    def _start(self, options):
-        return "go", {"system_prompt": ""}
+    def start(self, options):
+        return "go", ""
 
-    def _advance(self, action):
+    def turn(self, action):
         if action == "stop":
-            return "home", 1.0, True, False, ending(success=True, home=1.0)
-        return "on", 0.25, False, False, {}
+            return end("home", success=True, home=1.0)
+        return proceed("on", 0.25)
 
 
 def test_the_last_turn_that_is_allowed_is_truncated_and_says_why():

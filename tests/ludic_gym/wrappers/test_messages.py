@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ludic_gym.envs.core.base import TextEnv, ending
+from ludic_gym.envs.core.base import TextEnv, end, proceed
 from ludic_gym.errors import ConfigError
 from ludic_gym.wrappers.messages import MESSAGES, ChatMessages, MessagesSpace, decoded, encoded
 
@@ -19,13 +19,12 @@ messages = st.lists(
 
 
 class Echo(TextEnv):
-    def _start(self, options):
-        return "hello", {"system_prompt": "Say something."}
+    def start(self, options):
+        return "hello", "Say something."
 
-    def _advance(self, action):
-        done = action == "bye"
-        last = ending(success=True, done=1.0) if done else {}
-        return action.upper(), float(done), done, False, last
+    def turn(self, action):
+        text = action.upper()
+        return end(text, success=True, done=1.0) if action == "bye" else proceed(text)
 
 
 def test_the_dialog_grows_turn_by_turn():

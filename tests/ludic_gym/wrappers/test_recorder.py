@@ -5,7 +5,7 @@ import gymnasium as gym
 import pytest
 
 import ludic_gym  # noqa: F401 (registers the ids)
-from ludic_gym.envs.core.base import TextEnv, ending
+from ludic_gym.envs.core.base import TextEnv, end, proceed
 from ludic_gym.errors import ConfigError
 from ludic_gym.wrappers.messages import ChatMessages
 from ludic_gym.wrappers.recorder import RecordText
@@ -14,13 +14,13 @@ HOSTILE = "</pre><script>alert(1)</script>\x1b[2J\x9b\u202e\ud800"
 
 
 class Echo(TextEnv):
-    def _start(self, options):
-        return "say <it>", {"system_prompt": "Say & go."}
+    def start(self, options):
+        return "say <it>", "Say & go."
 
-    def _advance(self, action):
-        done = action == "end"
-        last = ending(success=True, said=1.0) | {"word": "<b>"} if done else {}
-        return action, float(done), done, False, last
+    def turn(self, action):
+        if action != "end":
+            return proceed(action)
+        return end(action, success=True, info={"word": "<b>"}, said=1.0)
 
 
 def play(env, *actions, seed=None):

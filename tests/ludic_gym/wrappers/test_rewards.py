@@ -1,6 +1,6 @@
 import pytest
 
-from ludic_gym.envs.core.base import TextEnv, ending
+from ludic_gym.envs.core.base import TextEnv, end, proceed
 from ludic_gym.errors import ConfigError, EnvError
 from ludic_gym.wrappers.rewards import WeighRewards
 
@@ -8,14 +8,15 @@ from ludic_gym.wrappers.rewards import WeighRewards
 class Parts(TextEnv):
     """Half for style, one for being right; "mute" earns something without saying for what."""
 
-    def _start(self, options):
-        return "?", {"system_prompt": ""}
+    def start(self, options):
+        return "?", ""
 
-    def _advance(self, action):
+    def turn(self, action):
         if action == "on":
-            return "?", 0.0, False, False, {}
-        info = {} if action == "mute" else ending(success=True, style=0.5, right=1.0)
-        return "", 1.5, True, False, info
+            return proceed("?")
+        if action == "mute":
+            return "", 1.5, True, False, {}
+        return end(success=True, style=0.5, right=1.0)
 
 
 def last_turn(env, action="right"):

@@ -42,9 +42,9 @@ async def play(count):
     tasks, right = [], {}
     for i in range(count):
         env.reset(seed=0, options={"row": i % env.num_rows})
-        solution = env._question.truth
+        solution = env.question.truth
         right[i] = i % 2 == 0
-        code = solution if right[i] else f"{solution}\n{env._question.tests.name} = lambda *a: 1j"
+        code = solution if right[i] else f"{solution}\n{env.question.tests.name} = lambda *a: 1j"
         action = f"{code}\n# {i}"
         task = Task(env_id="test/Crashing-v0", seed=0, options={"row": i % env.num_rows})
         tasks.append((task, lambda env, action=action: ScriptedPolicy([action])))

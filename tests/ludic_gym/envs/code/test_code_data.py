@@ -33,12 +33,12 @@ def data_set(request, project):
 
 
 def rewards(path, change):
-    """What each problem's own solution earns after the change."""
+    """Rewards of each problem's own solution after the change."""
 
     def played(row):
         env = PythonFunctionsEnv(path, cpu_s=20.0)
         env.reset(seed=0, options={"row": row})
-        solution = env._question.truth + change.format(name=env._question.tests.name)
+        solution = env.question.truth + change.format(name=env.question.tests.name)
         _, reward, terminated, _, info = env.step(solution)
         assert terminated, info
         return reward

@@ -226,7 +226,7 @@ def test_rows_as_others_publish_them_can_be_played(rows, row):
         ({**ADD, "calls": []}, "'calls' and 'expected' must be lists"),
         ({**ADD, "compared": "roughly"}, "field 'compared' is one of"),
         ({**MBPP, "test_list": ["assert triple(1)"]}, "no test calls a function"),
-        ({**MBPP_PLUS, "assertion": "assert ("}, "the assertions are no Python"),
+        ({**MBPP_PLUS, "assertion": "assert ("}, "the assertions are not valid Python"),
         ({**MBPP_PLUS, "base_input": [1]}, "'base_input' must be lists of arguments"),
     ],
 )

@@ -1,25 +1,49 @@
 import copy
 import pickle
 
+import gymnasium as gym
 import numpy as np
 import pytest
 
-from ludic_gym.envs.core.base import TextEnv, checked_choice, ending, pick, rendered
+import ludic_gym as lg
+from ludic_gym.envs.core.base import TextEnv, checked_choice, end, pick, proceed, rendered
 from ludic_gym.errors import ConfigError, EnvError, EpisodeOver, NoOracle
 
 
 class Countdown(TextEnv):
     """Any text counts down from 2."""
 
-    def _start(self, options):
-        self._row(options)
+    def start(self, options):
         self.left = 2
-        return "<2>", {"system_prompt": "Say anything."}
+        return "<2>", "Say anything."
 
-    def _advance(self, action):
+    def turn(self, action):
         self.left -= 1
-        done = self.left == 0
-        return f"<{self.left}>", float(done), done, False, ending(success=True) if done else {}
+        text = f"<{self.left}>"
+        return proceed(text) if self.left else end(text, success=True, reward=1.0)
+
+
+class Dice(lg.TextEnv):
+    def start(self, options):
+        return "Say a number.", "Reply with a digit."
+
+    def turn(self, action):
+        return lg.end(reward=float(action == "6"), success=action == "6")
+
+
+@pytest.fixture
+def dice():
+    gym.register("me/Dice-v0", Dice)
+    yield "me/Dice-v0"
+    del gym.registry["me/Dice-v0"]
+
+
+def test_two_methods_make_an_environment_that_keeps_the_contract(dice):
+    lg.check_text_env(dice)
+    env = gym.make(dice)
+    assert env.reset() == ("Say a number.", {"system_prompt": "Reply with a digit."})
+    info = {"success": True, "reward/total": 1.0}
+    assert env.step("6") == ("", 1.0, True, False, info)
 
 
 def test_a_step_needs_a_running_episode():
@@ -66,8 +90,35 @@ def test_an_env_knows_no_actions_and_no_oracle_unless_it_says_so():
         env.oracle_action()
 
 
+def test_legal_and_best_actions_are_those_of_a_running_episode():
+    class Knows(Countdown):
+        def allowed_actions(self):
+            return ("x", "y")
+
+        def best_action(self):
+            return "y"
+
+    env = Knows()
+    for _ in range(2):
+        assert env.legal_actions() == ()
+        with pytest.raises(NoOracle, match="no episode is running"):
+            env.oracle_action()
+        env.reset()
+        assert (env.legal_actions(), env.oracle_action()) == (("x", "y"), "y")
+        env.step("x")
+        env.step("x")
+
+
+def test_the_picture_is_the_last_observation_and_empty_before_the_first():
+    env = Countdown()
+    assert env.picture() == ""
+    env.reset()
+    env.step("x")
+    assert env.picture() == "<1>"
+
+
 def test_an_env_without_rows_refuses_a_row():
-    with pytest.raises(ConfigError, match="no row 3"):
+    with pytest.raises(ConfigError, match="generates its tasks: there is no row 3"):
         Countdown().reset(options={"row": 3})
 
 
@@ -90,12 +141,97 @@ def test_a_copy_in_mid_episode_goes_on_by_itself(copied):
     assert twin.np_random.random() == env.np_random.random()
 
 
-def test_an_ending_names_its_components():
-    assert ending(success=False, shape=0.5, cost=-1.0) == {
-        "success": False,
-        "reward/shape": 0.5,
-        "reward/cost": -1.0,
-    }
+def test_a_start_may_return_an_info_instead_of_a_system_prompt():
+    class Informed(Countdown):
+        def start(self, options):
+            return "<2>", {"system_prompt": "Say anything.", "row": 3}
+
+    assert Informed().reset() == ("<2>", {"system_prompt": "Say anything.", "row": 3})
+
+
+@pytest.mark.parametrize("value", ["Say a number.", None, ("a", "b", "c"), ("a", None)])
+def test_a_start_that_returns_something_else_is_explained(value):
+    class Wrong(Countdown):
+        def start(self, options):
+            return value
+
+    with pytest.raises(EnvError, match=r"Wrong\.start\(\) returned .*; return an observation and"):
+        Wrong().reset()
+
+
+@pytest.mark.parametrize("value", [None, "text", ("text", 1.0, True, False)])
+def test_a_turn_that_returns_something_else_is_explained(value):
+    class Wrong(Countdown):
+        def turn(self, action):
+            return value
+
+    env = Wrong()
+    env.reset()
+    with pytest.raises(EnvError, match=r"Wrong\.turn\(\) returned .*; return end\(\.\.\.\) or"):
+        env.step("x")
+
+
+def test_an_attribute_that_hides_a_hook_is_explained():
+    class Hides(Countdown):
+        def start(self, options):
+            self.turn = 0
+            return super().start(options)
+
+    env = Hides()
+    env.reset()
+    with pytest.raises(EnvError, match=r"Hides sets self\.turn to 0, which hides its method turn"):
+        env.step("x")
+    env.start = "tower"
+    with pytest.raises(EnvError, match=r"sets self\.start to 'tower'"):
+        env.reset()
+
+
+def test_errors_of_a_hook_come_through():
+    class Fails(Countdown):
+        def turn(self, action):
+            return len(None)
+
+    env = Fails()
+    env.reset()
+    with pytest.raises(TypeError, match="NoneType"):
+        env.step("x")
+
+
+def test_an_episode_that_continues_earns_nothing_unless_it_is_given():
+    assert proceed("on") == ("on", 0.0, False, False, {})
+    turn = proceed("on", 1, {"turn": 2})
+    assert turn == ("on", 1.0, False, False, {"turn": 2})
+    assert type(turn[1]) is float
+
+
+def test_the_components_of_an_end_sum_to_its_reward():
+    info = {"success": False, "reward/shape": 0.5, "reward/cost": -2.0, "why": "lost"}
+    turn = end("done", success=False, info={"why": "lost"}, shape=0.5, cost=-2)
+    assert turn == ("done", -1.5, True, False, info)
+    assert end("done", success=False, reward=-1.5, info={"why": "lost"}, shape=0.5, cost=-2) == turn
+
+
+def test_a_reward_without_components_is_one_component():
+    assert end(success=True, reward=2) == (
+        "", 2.0, True, False, {"success": True, "reward/total": 2.0},
+    )  # fmt: skip
+    assert end(success=True)[1] == 0.0
+
+
+def test_an_end_may_be_a_truncation():
+    assert end(success=False, truncated=True)[2:4] == (False, True)
+
+
+def test_an_end_takes_values_of_numpy():
+    _, reward, _, _, info = end(success=np.bool_(True), part=np.float32(0.5))
+    assert (type(reward), type(info["success"])) == (float, bool)
+    assert type(info["reward/part"]) is float
+
+
+def test_a_reward_that_is_not_the_sum_of_its_components_is_refused():
+    message = r"reward=1\.0, but the components sum to 0\.75: \{'shape': 0\.5, 'style': 0\.25\}"
+    with pytest.raises(ConfigError, match=message):
+        end(success=True, reward=1.0, shape=0.5, style=0.25)
 
 
 def test_pick_takes_each_item_about_as_often():
@@ -112,5 +248,5 @@ def test_a_choice_outside_the_choices_shows_them():
 
 
 def test_a_misspelt_option_is_refused():
-    with pytest.raises(ConfigError, match=r"knows the options \['row'\], got \['rwo'\]"):
+    with pytest.raises(ConfigError, match=r"has the options \['row'\], got \['rwo'\]"):
         Countdown().reset(options={"rwo": 3})

@@ -34,7 +34,7 @@ def test_what_is_no_number_of_the_range_is_illegal(action):
 def test_halving_finds_every_number_within_the_turns(high, turns):
     for number in range(1, high + 1, max(high // 50, 1)):
         env = hidden(number, high=high)
-        assert env.unwrapped._turns_left == turns
+        assert env.unwrapped.turns_left == turns
         over = False
         while not over:
             _, reward, over, _, _ = env.step(env.unwrapped.oracle_action())

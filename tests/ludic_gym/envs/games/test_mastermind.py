@@ -2,7 +2,7 @@ import gymnasium as gym
 import pytest
 
 import ludic_gym  # noqa: F401 (registers the ids)
-from ludic_gym.envs.games.mastermind import all_codes, answer
+from ludic_gym.envs.games.mastermind import all_codes, hint
 from ludic_gym.errors import ConfigError
 
 ID = "ludic/Mastermind-v0"
@@ -20,7 +20,7 @@ ID = "ludic/Mastermind-v0"
     ],
 )
 def test_letters_are_counted_once(guess, code, expected):
-    assert answer(guess, code) == expected
+    assert hint(guess, code) == expected
 
 
 def test_a_game_step_by_step():

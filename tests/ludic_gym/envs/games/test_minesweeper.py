@@ -27,7 +27,7 @@ def test_a_corner_has_three_neighbours_and_the_centre_eight():
 
 
 def test_the_board_shows_numbers_and_closed_cells():
-    assert corner().unwrapped._view() == "  A B C\n1 0 1 #\n2 0 1 #\n3 0 1 #\nMines: 1"
+    assert corner().unwrapped.view() == "  A B C\n1 0 1 #\n2 0 1 #\n3 0 1 #\nMines: 1"
 
 
 def test_opening_all_safe_cells_wins():

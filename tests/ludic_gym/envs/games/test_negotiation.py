@@ -127,7 +127,7 @@ def end(*actions, **kwargs):
     """The last reward and info of an episode from START against the fair player."""
     env = gym.make(ID, turns=4, **kwargs).unwrapped
     env.reset(seed=0)
-    env._state = START
+    env.state = START
     for action in actions:
         _, reward, terminated, _, info = env.step(action)
     assert terminated

@@ -62,7 +62,7 @@ def test_games_begin_with_three_piles_of_one_to_seven():
     seen = set()
     for seed in range(100):
         env.reset(seed=seed)
-        seen |= set(env.unwrapped._state[0])
+        seen |= set(env.unwrapped.state[0])
     assert seen == set(range(1, 8))
 
 

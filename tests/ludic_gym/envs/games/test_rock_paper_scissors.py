@@ -18,7 +18,7 @@ def test_paper_beats_rock_beats_scissors_beats_paper():
 
 
 def choices(opponent, actions):
-    """What the opponent chose in answer to the actions."""
+    """Choices of the opponent in the rounds of these actions."""
     env = gym.make(ID, opponent=opponent)
     env.reset(seed=0)
     for action in actions:

@@ -20,7 +20,7 @@ def level(at, boxes, goals):
 
 def test_one_push_solves_the_level_of_the_docstring():
     env = level((1, 1), [(1, 2)], [(1, 3)])
-    assert env.unwrapped._view() == "#####\n#@$.#\n#   #\n#   #\n#####"
+    assert env.unwrapped.view() == "#####\n#@$.#\n#   #\n#   #\n#####"
     text, reward, terminated, _, info = env.step("right")
     assert text == "#####\n# @*#\n#   #\n#   #\n#####"
     assert (reward, terminated, info["outcome"]) == (1.0, True, "win")

@@ -23,7 +23,7 @@ ID = "ludic/TicTacToe-v0"
 
 
 def outcomes(act, seeds, **kwargs):
-    """How often each outcome happens when `act(env)` plays."""
+    """Number of episodes with each outcome, if `act(env)` plays."""
     env = gym.make(ID, **kwargs)
     counts = Counter()
     for seed in seeds:
@@ -186,7 +186,7 @@ def finished(seat, boards_and_actions):
     env = gym.make(ID, seat=seat, forced_draw_bonus=0.5).unwrapped
     env.reset(seed=0)
     for board, action in boards_and_actions:
-        env._state = board
+        env.state = board
         turn = env.step(action)
     return turn[1], turn[4]
 
@@ -221,7 +221,7 @@ def test_a_win_that_was_missed_is_forgotten_in_the_next_game():
     env = gym.make(ID, forced_draw_bonus=0.5).unwrapped
     for board, action in [("XX.OO....", "?"), FIRST]:
         env.reset(seed=0)
-        env._state = board
+        env.state = board
         reward = env.step(action)[1]
     assert reward == 0.5
 
@@ -252,7 +252,7 @@ def test_nothing_is_legal_once_the_game_is_over():
     assert env.legal_actions() == CELLS
     env.step("illegal")
     assert env.legal_actions() == ()
-    with pytest.raises(NoOracle, match="no game is running"):
+    with pytest.raises(NoOracle, match="is running"):
         env.oracle_action()
 
 
@@ -332,7 +332,7 @@ def test_agents_know_their_actions_and_the_oracle_in_turn():
     assert env.oracle_action() in env.legal_actions()
     env.step("x")
     assert env.legal_actions() == ()
-    with pytest.raises(NoOracle, match="no game is running"):
+    with pytest.raises(NoOracle, match="is running"):
         env.oracle_action()
 
 
@@ -393,5 +393,5 @@ def test_a_joint_game_ends_for_both_and_then_refuses_steps():
 def test_jointly_the_agent_to_move_must_act():
     env = pettingzoo.make("parallel", ID)
     env.reset(seed=0)
-    with pytest.raises(EnvError, match=r"player_0 is to move, but acted: \['player_1'\]"):
+    with pytest.raises(EnvError, match=r"player_0 is to move, got actions of \['player_1'\]"):
         env.step({"player_1": "A1"})

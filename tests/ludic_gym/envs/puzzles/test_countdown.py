@@ -5,7 +5,7 @@ import pytest
 
 import ludic_gym  # noqa: F401 (registers the ids)
 from ludic_gym.envs.puzzles.countdown import grade_countdown, joins
-from ludic_gym.envs.puzzles.expressions import worked_out
+from ludic_gym.envs.puzzles.expressions import evaluated
 from ludic_gym.errors import ConfigError, NoOracle
 
 ID = "ludic/Countdown-v0"
@@ -45,9 +45,9 @@ def test_every_puzzle_has_the_solution_that_the_oracle_tells(kwargs):
         text, _ = env.reset(seed=seed)
         given, target = (line.partition(": ")[2] for line in text.splitlines())
         solution = env.unwrapped.oracle_action()
-        worked = worked_out(solution.removeprefix("<answer>").removesuffix("</answer>"))
-        assert worked.value == int(target) > 0
-        assert Counter(worked.numbers) == Counter(map(int, given.split()))
+        found = evaluated(solution.removeprefix("<answer>").removesuffix("</answer>"))
+        assert found.value == int(target) > 0
+        assert Counter(found.numbers) == Counter(map(int, given.split()))
         assert env.step(solution)[1] == 1.0
 
 
@@ -63,7 +63,7 @@ def test_two_numbers_join_into_positive_whole_numbers():
 
 
 def test_there_is_no_oracle_without_a_puzzle():
-    with pytest.raises(NoOracle, match="no puzzle is open"):
+    with pytest.raises(NoOracle, match="no episode is running"):
         gym.make(ID).unwrapped.oracle_action()
 
 

@@ -2,7 +2,7 @@ from fractions import Fraction
 
 import pytest
 
-from ludic_gym.envs.puzzles.expressions import BadExpression, worked_out
+from ludic_gym.envs.puzzles.expressions import BadExpression, evaluated
 
 
 @pytest.mark.parametrize(
@@ -18,11 +18,11 @@ from ludic_gym.envs.puzzles.expressions import BadExpression, worked_out
     ],
 )
 def test_values_are_exact(text, value):
-    assert worked_out(text).value == value
+    assert evaluated(text).value == value
 
 
 def test_the_numbers_are_told_in_order():
-    assert worked_out("25 * (5 - 3)").numbers == (25, 5, 3)
+    assert evaluated("25 * (5 - 3)").numbers == (25, 5, 3)
 
 
 @pytest.mark.parametrize(
@@ -52,4 +52,4 @@ def test_the_numbers_are_told_in_order():
 )
 def test_anything_else_is_no_expression(text):
     with pytest.raises(BadExpression):
-        worked_out(text)
+        evaluated(text)

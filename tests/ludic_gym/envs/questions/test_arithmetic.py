@@ -105,7 +105,7 @@ def test_the_last_info_says_what_was_graded():
         "reward/correct": 0.0,
         "answer": "7",
         "rule": "hashes",
-        "truth": env.unwrapped._question.truth,
+        "truth": env.unwrapped.question.truth,
     }
 
 
@@ -118,7 +118,7 @@ def test_the_picture_shows_question_answer_and_verdict():
 
 
 def test_there_is_no_oracle_without_a_question():
-    with pytest.raises(NoOracle, match="no question is open"):
+    with pytest.raises(NoOracle, match="no episode is running"):
         gym.make(ID).unwrapped.oracle_action()
 
 

@@ -33,7 +33,7 @@ def asked(**kwargs):
     env = gym.make(ID, **kwargs).unwrapped
     for seed in range(1000):
         text, _ = env.reset(seed=seed)
-        if {c.kind for c in read(env._question.truth)} == {"no_commas", "title"}:
+        if {c.kind for c in read(env.question.truth)} == {"no_commas", "title"}:
             return env, text
     raise AssertionError("no such episode")
 

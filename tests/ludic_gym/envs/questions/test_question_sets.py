@@ -188,7 +188,7 @@ def test_short_answers_may_share_most_of_their_words():
         env = gym.make("ludic/ShortAnswer-v0", match=match).unwrapped
         env.reset(seed=0)
         # Five words of which four are right: 2 * 4 / 9.
-        env._question = replace(env._question, truth="one two three four")
+        env.question = replace(env.question, truth="one two three four")
         assert env.step("one two three four five")[1] == reward
     with pytest.raises(ConfigError, match="match is one of exact, f1"):
         gym.make("ludic/ShortAnswer-v0", match="close")

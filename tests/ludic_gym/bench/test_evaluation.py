@@ -1,0 +1,186 @@
+import asyncio
+import json
+import re
+import signal
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+import ludic_gym as lg
+
+GSM8K = "ludic/GSM8K-v0"
+
+
+class ModelServer(ThreadingHTTPServer):
+    """Speaks the OpenAI format; `reply` makes the text for the messages of a request."""
+
+    daemon_threads = True
+
+    def __init__(self, reply):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.reply = reply
+        self.requests = []
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.server_port}/v1"
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self):
+        self.respond({"data": [{"id": "tiny"}]})
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.requests.append((self.headers.get("Authorization"), body))
+        message = {"role": "assistant", "content": self.server.reply(body["messages"])}
+        usage = {"prompt_tokens": 7, "completion_tokens": 3}
+        self.respond({"choices": [{"message": message, "finish_reason": "stop"}], "usage": usage})
+
+    def respond(self, value):
+        body = json.dumps(value).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture
+def serve():
+    servers = []
+
+    def start(reply):
+        server = ModelServer(reply)
+        servers.append(server)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        return server
+
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.fixture
+def sums(tmp_path):
+    """A folder with a split "test" of twelve sums."""
+    lines = [{"question": f"{i} + {i}?", "answer": f"#### {2 * i}"} for i in range(12)]
+    (tmp_path / "test.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    return {"data": str(tmp_path)}
+
+
+def added(messages):
+    return f"<answer>{sum(map(int, re.findall(r'[0-9]+', messages[-1]['content'])))}</answer>"
+
+
+def test_a_served_model_is_evaluated_on_a_split(serve, sums):
+    server = serve(added)
+    policy = lg.openai(server.url, parser=lg.xml_tag_parser("answer"))
+    result = lg.evaluate(GSM8K, policy, split="test", env_kwargs=sums)
+    assert (result.episodes, result.successes, result.errors) == (12, 12, ())
+    # The environment's 1 and the parser's 0.1.
+    assert result.mean_reward == pytest.approx(1.1)
+    assert policy.usage.completion_tokens == 36
+    assert {body["model"] for _, body in server.requests} == {"tiny"}
+
+
+async def test_it_works_inside_a_running_event_loop(serve, sums):
+    policy = lg.openai(serve(added).url, parser=lg.xml_tag_parser("answer"))
+    assert lg.evaluate(GSM8K, policy, split="test", env_kwargs=sums).successes == 12
+
+
+def test_a_reply_without_an_answer_is_a_failure_and_has_no_second_attempt(serve, sums):
+    server = serve(lambda messages: "I think it is 4.")
+    policy = lg.openai(server.url, "tiny", parser=lg.xml_tag_parser("answer"))
+    result = lg.evaluate(GSM8K, policy, split="test", env_kwargs=sums)
+    assert (result.episodes, result.successes, result.outcomes) == (12, 0, {"truncated": 12})
+    assert len(server.requests) == 12
+
+
+def test_prompt_context_key_and_sampling_reach_the_server(serve, monkeypatch):
+    server = serve(lambda messages: "50")
+    monkeypatch.setenv("MY_KEY", "secret")
+    policy = lg.openai(
+        server.url,
+        "tiny",
+        system_prompt="Guess.",
+        context=lg.LatestObservation,
+        api_key_env="MY_KEY",
+        extra_body={"top_k": 5},
+    )
+    sampling = lg.Sampling(temperature=0.5, max_tokens=9)
+    game = "ludic/GuessTheNumber-v0"
+    lg.evaluate(game, policy, episodes=1, env_kwargs={"turns": 3}, sampling=sampling)
+    assert len(server.requests) == 3
+    for key, body in server.requests:
+        assert key == "Bearer secret"
+        assert [m["role"] for m in body["messages"]] == ["system", "user"]
+        assert body["messages"][0]["content"] == "Guess."
+        assert (body["temperature"], body["max_tokens"], body["top_k"]) == (0.5, 9, 5)
+
+
+def test_reference_policies_play_the_tasks_of_a_benchmark():
+    tasks = lg.bench_tasks("ludic/TicTacToe-v0", episodes=30, seed=5)
+    expected = asyncio.run(lg.run_bench(tasks, lg.RandomPolicy))
+    result = lg.evaluate("ludic/TicTacToe-v0", lg.RandomPolicy, episodes=30, seed=5, concurrency=3)
+    assert result == expected
+    assert lg.evaluate(GSM8K, lg.OraclePolicy).success_rate == 1.0
+
+
+def test_a_bar_shows_the_progress_unless_it_is_switched_off(capsys):
+    lg.evaluate(GSM8K, lg.OraclePolicy, episodes=3)
+    assert "3/3" in capsys.readouterr().err
+    lg.evaluate(GSM8K, lg.OraclePolicy, episodes=3, progress=False)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_dead_server_is_an_error_of_every_episode():
+    options = lg.HttpOptions(max_retries=0)
+    policy = lg.openai("http://127.0.0.1:9/v1", "tiny", options=options)
+    result = lg.evaluate(GSM8K, policy, episodes=2)
+    assert result.episodes == 0
+    assert [index for index, _ in result.errors] == [0, 1]
+
+
+def test_two_splits_are_refused():
+    with pytest.raises(lg.ConfigError, match="split='test', but env_kwargs has split='train'"):
+        lg.evaluate(GSM8K, lg.OraclePolicy, split="test", env_kwargs={"split": "train"})
+
+
+def test_a_policy_of_one_episode_is_refused():
+    with pytest.raises(lg.ConfigError, match="policy is a ScriptedPolicy, which plays one episode"):
+        lg.evaluate(GSM8K, lg.ScriptedPolicy(["4"]))
+
+
+class Waits(lg.PolicyWrapper):
+    """Waits for ever, and notes that it was cancelled."""
+
+    began, cancelled = threading.Event(), threading.Event()
+
+    async def act(self, sampling):
+        self.began.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.cancelled.set()
+
+
+def test_an_interrupt_cancels_the_episodes_in_flight():
+    def interrupt():
+        Waits.began.wait(10)
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    threading.Thread(target=interrupt).start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            lg.evaluate(GSM8K, lambda env: Waits(lg.OraclePolicy(env)), episodes=1)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert Waits.cancelled.wait(10)
