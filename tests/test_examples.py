@@ -1,11 +1,9 @@
 """Every example runs, as small as it can be: a new one is tested by being there."""
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
+import forked
 import pytest
 
 pytest.importorskip("torch", reason="the examples train")
@@ -33,15 +31,7 @@ def options(program):
 @pytest.mark.parametrize("program", EXAMPLES, ids=lambda path: path.name)
 def test_an_example_runs(program, tmp_path):
     words = options(program)
-    done = subprocess.run(
-        [sys.executable, str(program), *words],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    done = forked.run([str(program), *words], cwd=tmp_path, timeout=300)
     assert done.returncode == 0, done.stderr
     assert ("update   2  " in done.stdout) == ("--updates" in words)
     assert done.stdout

@@ -1,14 +1,13 @@
 """What needs a CUDA device (`pytest -m gpu`), and that the programs for it go at all."""
 
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
+import forked
 import pytest
 import torch
-from two_ranks.launch import ENVIRONMENT, run_on_ranks
+from two_ranks.launch import run_on_ranks
 from two_ranks.learning import gradient_of, random_rows, settings
 from two_ranks.on_gpu import alone
 
@@ -19,15 +18,7 @@ needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is 
 
 
 def run(*command):
-    environment = {**os.environ, **ENVIRONMENT}
-    return subprocess.run(
-        [sys.executable, *map(str, command)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
+    return forked.run(command, timeout=600)
 
 
 def test_the_benchmark_goes_on_a_cpu_with_a_tiny_model():

@@ -1,14 +1,13 @@
 import json
 import math
-import os
 import random
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
+import forked
 import numpy as np
 import pytest
 import torch
@@ -256,13 +255,7 @@ for step in range(manager.steps()[-1] + 1 if manager.steps() else 1, 10**6):
 
 def saved_until_killed(directory, after_s):
     """The last step that the child knew to be saved when it was killed."""
-    child = subprocess.Popen(
-        [sys.executable, "-c", SAVES_FOREVER, str(directory)],
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    assert child.stdout is not None
+    child = forked.Python(["-c", SAVES_FOREVER, str(directory)], stdout=subprocess.PIPE)
     first = child.stdout.readline()
     time.sleep(after_s)
     child.send_signal(signal.SIGKILL)

@@ -5,11 +5,11 @@ import os
 import random
 import socket
 import subprocess
-import sys
 import time
 from dataclasses import replace
 from functools import partial
 
+import forked
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -39,11 +39,10 @@ def start(kind, out, ranks, updates=UPDATES):
         address = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(port), "WORLD_SIZE": str(ranks)}
         environment |= address
     return [
-        subprocess.Popen(
-            [sys.executable, "-m", "two_ranks.resume", kind, str(out), str(updates)],
+        forked.Python(
+            ["-m", "two_ranks.resume", kind, str(out), str(updates)],
             env=environment | ({"RANK": str(rank)} if ranks > 1 else {}),
             stderr=subprocess.PIPE,
-            text=True,
         )
         for rank in range(ranks)
     ]

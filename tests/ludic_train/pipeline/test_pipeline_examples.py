@@ -1,13 +1,12 @@
 """The two example programs find each other, and learn."""
 
-import os
 import re
 import signal
 import subprocess
-import sys
 from itertools import count
 from pathlib import Path
 
+import forked
 import pytest
 from redis_server import free_port, needs_redis
 
@@ -16,13 +15,11 @@ FOLDER = Path(__file__).parents[3] / "examples" / "pipeline_rl"
 
 
 def start(program, *words, tmp_path):
-    return subprocess.Popen(
-        [sys.executable, str(FOLDER / program), *words],
+    return forked.Python(
+        [str(FOLDER / program), *words],
         cwd=tmp_path,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        text=True,
     )
 
 
@@ -71,13 +68,8 @@ def test_an_actor_can_ask_a_server_that_the_trainer_publishes_to(tmp_path, ends)
     )
     url = f"http://127.0.0.1:{free_port()}"
     words = ["serve", "start", "--engine", "local", "--port", url.rpartition(":")[2]]
-    with subprocess.Popen(
-        [sys.executable, "-m", "ludic_gym", *words],
-        cwd=tmp_path,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as server:
+    command = ["-m", "ludic_gym", *words]
+    with forked.Python(command, cwd=tmp_path, stdout=subprocess.PIPE) as server:
         try:
             assert server.stdout.readline().startswith(f"ready  {url}")
             actor = ends("run_actor.py", "--servers", url)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from two_ranks.launch import run_on_ranks, torchrun
+from two_ranks.launch import ends_of_ranks, run_on_ranks, torchrun
 from two_ranks.learning import relative_error
 from two_ranks.pipeline import GROUPS, UPDATES, push, trained_params
 
@@ -32,12 +32,15 @@ async def test_two_ranks_learn_from_a_queue_what_one_process_does(tmp_path, happ
     await queue.aclose()
 
 
-@pytest.mark.parametrize(
-    ("happens", "said"),
-    [("killed", "Signal 9 (SIGKILL) received"), ("superseded", "rank 0 failed: Superseded")],
-)
-def test_no_rank_outlives_the_one_that_reads(tmp_path, happens, said):
-    done = torchrun("two_ranks.pipeline", tmp_path, happens)
+def test_torchrun_ends_the_other_rank_when_the_one_that_reads_was_killed(tmp_path):
+    done = torchrun("two_ranks.pipeline", tmp_path, "killed")
     assert done.returncode != 0
-    assert said in done.stderr
+    assert "Signal 9 (SIGKILL) received" in done.stderr
+    assert not list(tmp_path.glob("*.json"))
+
+
+def test_the_other_rank_fails_with_the_one_that_reads(tmp_path):
+    ends = ends_of_ranks("two_ranks.pipeline", tmp_path, "superseded")
+    assert all(code for code, _ in ends)
+    assert "rank 0 failed: Superseded" in ends[1][1]
     assert not list(tmp_path.glob("*.json"))

@@ -4,12 +4,10 @@ The server is a process of its own; trainer and actor are here.
 """
 
 import asyncio
-import os
 import signal
-import subprocess
-import sys
 from contextlib import asynccontextmanager
 
+import forked
 import pytest
 from redis_server import free_port
 from served_run import served_run, start_model
@@ -32,12 +30,7 @@ class Server:
     def start(self):
         words = ["serve", str(self.folder), "--engine", "local", "--port", str(self.port)]
         with (self.folder / "log").open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "ludic_gym", *words],
-                stdout=log,
-                stderr=log,
-                env={**os.environ, "OMP_NUM_THREADS": "1"},
-            )
+            self.process = forked.Python(["-m", "ludic_gym", *words], stdout=log, stderr=log)
 
     def signal(self, signum):
         self.process.send_signal(signum)

@@ -1,14 +1,13 @@
 """Runs of `ludic train` in processes of their own: stopped, killed, gone on with."""
 
 import json
-import os
 import signal
 import subprocess
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
 
+import forked
 import pytest
 
 from ludic_train.recipes.tic_tac_toe import TIC_TAC_TOE
@@ -18,23 +17,21 @@ SMALL = ["tic-tac-toe", "--demonstrations", "300", "--sft-updates", "60"]
 SMALL += ["--updates", "24", "--groups", "8", "--eval-every", "10", "--eval-episodes", "20"]
 
 
-def start(out: Path, *options: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "ludic_gym", "train", *SMALL, "--out", str(out), *options],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+def start(out: Path, *options: str) -> forked.Python:
+    return forked.Python(
+        ["-m", "ludic_gym", "train", *SMALL, "--out", str(out), *options],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        text=True,
     )
 
 
-def finish(process: subprocess.Popen[str]) -> str:
+def finish(process: forked.Python) -> str:
     output, _ = process.communicate(timeout=240)
     assert process.returncode == 0, output
     return output
 
 
-def wait_for_update(out: Path, update: int, process: subprocess.Popen[str]) -> None:
+def wait_for_update(out: Path, update: int, process: forked.Python) -> None:
     for _ in range(2400):
         if process.poll() is not None:
             pytest.fail(f"ended before update {update}: {process.communicate()[0]}")

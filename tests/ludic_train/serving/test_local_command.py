@@ -2,14 +2,13 @@
 
 import asyncio
 import json
-import os
 import signal
 import socket
 import subprocess
-import sys
 from contextlib import contextmanager
 from urllib.request import Request, urlopen
 
+import forked
 import pytest
 
 from ludic_gym.clients.transport import HttpOptions
@@ -37,13 +36,9 @@ def folder(tmp_path, model, tokenizer):
 @contextmanager
 def ludic_serve(folder, *words):
     """The process, and its address."""
-    command = [sys.executable, "-m", "ludic_gym", "serve", str(folder), "--engine", "local"]
-    child = subprocess.Popen(
-        [*command, "--port", "0", *words],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    command = ["-m", "ludic_gym", "serve", str(folder), "--engine", "local"]
+    child = forked.Python(
+        [*command, "--port", "0", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     try:
         line = child.stdout.readline()

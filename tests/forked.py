@@ -1,0 +1,262 @@
+"""Python programs in real processes that are forked from one that has imported torch.
+
+`Python` and `run` take the place of `subprocess.Popen` and `subprocess.run`: a program starts
+without the five seconds that importing torch and transformers takes. It gets its own environment,
+folder, output and signals, and ends through the exit of the interpreter.
+"""
+
+import atexit
+import json
+import os
+import runpy
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from contextlib import suppress
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+
+TESTS = Path(__file__).parent
+IMPORTS = (
+    "torch.optim.adamw",
+    "torch.distributed.fsdp",
+    "peft",
+    "transformers.models.llama.modeling_llama",
+    "transformers.models.qwen3.modeling_qwen3",
+    "transformers.tokenization_utils_fast",
+    "ludic_gym",
+    "ludic_train.checkpoints.training_state",
+    "ludic_train.commands.train",
+    "ludic_train.runs.train",
+    "ludic_train.trainer.trainer",
+    "starlette.applications",
+    "uvicorn",
+)
+
+
+class Python:
+    """A running Python program; has what the tests use of `subprocess.Popen`."""
+
+    def __init__(self, arguments, *, env=None, cwd=None, stdout=None, stderr=None):
+        """arguments: [script, ...], ["-m", module, ...] or ["-c", program, ...].
+
+        Outputs are as in `subprocess`.
+        """
+        self.args, self.returncode, self.stdout, self.stderr = list(arguments), None, None, None
+        files = []
+        for name, target in (("stdout", stdout), ("stderr", stderr)):
+            if target == subprocess.PIPE:
+                ours, theirs = os.pipe()
+                setattr(self, name, os.fdopen(ours, encoding="utf-8", errors="replace"))
+            elif target == subprocess.STDOUT:
+                theirs = os.dup(files[0])
+            elif target in (None, subprocess.DEVNULL):
+                theirs = os.open(os.devnull, os.O_WRONLY)
+            else:
+                theirs = os.dup(target if isinstance(target, int) else target.fileno())
+            files.append(theirs)
+        order = {
+            "arguments": list(map(str, arguments)),
+            "env": {**os.environ} if env is None else dict(env),
+            "cwd": str(cwd or os.getcwd()),
+        }
+        self._status = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._status.connect(_server(os.getpid()))
+        socket.send_fds(self._status, [json.dumps(order).encode()], files)
+        for file in files:
+            os.close(file)
+        self.pid = int(self._status.recv(64))
+
+    def poll(self):
+        return self._ended(0)
+
+    def wait(self, timeout=None):
+        if self._ended(timeout) is None:
+            raise subprocess.TimeoutExpired(self.args, timeout)
+        return self.returncode
+
+    def communicate(self, timeout=None):
+        texts = {}
+
+        def read(name):
+            stream = getattr(self, name)
+            texts[name] = None if stream is None or stream.closed else stream.read()
+
+        threads = [
+            threading.Thread(target=read, args=(n,), daemon=True) for n in ("stdout", "stderr")
+        ]
+        for thread in threads:
+            thread.start()
+        self.wait(timeout)
+        for thread in threads:
+            thread.join()
+        for stream in filter(None, (self.stdout, self.stderr)):
+            stream.close()
+        return texts["stdout"], texts["stderr"]
+
+    def send_signal(self, signum):
+        if self.poll() is None:
+            os.kill(self.pid, signum)
+
+    def terminate(self):
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self):
+        self.send_signal(signal.SIGKILL)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for stream in filter(None, (self.stdout, self.stderr)):
+            stream.close()
+        self.wait()
+
+    def _ended(self, timeout):
+        if self.returncode is None:
+            self._status.settimeout(timeout)
+            try:
+                self.returncode = int(self._status.recv(64))
+            except (BlockingIOError, TimeoutError):
+                return None
+            self._status.close()
+        return self.returncode
+
+
+def run(arguments, *, timeout=None, **options):
+    """The program to its end, with its outputs; as `subprocess.run(..., capture_output=True)`."""
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
+    program = Python(arguments, **options)
+    try:
+        out, err = program.communicate(timeout)
+    except subprocess.TimeoutExpired:
+        program.kill()
+        raise
+    return subprocess.CompletedProcess(arguments, program.returncode, out, err)
+
+
+@cache
+def _server(owner):
+    """The address of the process to fork from, which ends with this one, its `owner`."""
+    address = str(Path(tempfile.mkdtemp(prefix="forks")) / "socket")
+    ready, theirs = os.pipe()
+    alive, ours = os.pipe()
+    path = f"{TESTS}{os.pathsep}{TESTS.parent}"
+    process = subprocess.Popen(
+        [sys.executable, __file__, address, str(theirs), str(alive)],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path},
+        stdin=subprocess.DEVNULL,
+        pass_fds=(theirs, alive),
+        start_new_session=True,
+    )
+    os.close(theirs)
+    os.close(alive)
+    assert os.read(ready, 1) == b"1", "the process to fork from could not import torch"
+    os.close(ready)
+    atexit.register(_end, process, ours, owner)
+    return address
+
+
+def _end(process, alive, owner):
+    if os.getpid() == owner:
+        os.close(alive)
+        process.wait()
+
+
+def serve(address, ready, alive):
+    """Fork for each order; return the order, in the child alone."""
+    for name in IMPORTS:
+        import_module(name)
+    _warm_up()
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    listener.bind(address)
+    listener.listen(64)
+    os.write(ready, b"1")
+    os.close(ready)
+    selector = selectors.DefaultSelector()
+    selector.register(listener, selectors.EVENT_READ, None)
+    selector.register(alive, selectors.EVENT_READ, None)
+    children = {}
+    while True:
+        for key, _ in selector.select():
+            if key.fileobj is listener:
+                client, _ = listener.accept()
+                data, files, _, _ = socket.recv_fds(client, 2**20, 2)
+                pid = os.fork()
+                if pid == 0:
+                    for each in [*children, alive, selector.fileno()]:
+                        os.close(each)
+                    for each in [listener, client, *(c for _, c in children.values())]:
+                        each.close()
+                    return json.loads(data), files
+                for file in files:
+                    os.close(file)
+                client.send(str(pid).encode())
+                child = os.pidfd_open(pid)
+                children[child] = pid, client
+                selector.register(child, selectors.EVENT_READ, None)
+            elif key.fileobj == alive:
+                for pid, _ in children.values():
+                    os.kill(pid, signal.SIGKILL)
+                os._exit(0)
+            else:
+                pid, client = children.pop(key.fileobj)
+                selector.unregister(key.fileobj)
+                os.close(key.fileobj)
+                code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+                with suppress(BrokenPipeError):
+                    client.send(str(code).encode())
+                client.close()
+
+
+def _warm_up():
+    """Import what torch imports at its first step."""
+    import torch
+
+    param = torch.nn.Parameter(torch.zeros(1))
+    param.grad = torch.ones(1)
+    torch.optim.AdamW([param], fused=True).step()
+
+
+def execute(order, files):
+    """Be the program of the order."""
+    for file, standard in zip(files, (1, 2), strict=True):
+        os.dup2(file, standard)
+        os.close(file)
+    interrupted = []
+    atexit.register(_interrupt_if, interrupted)
+    os.environ.clear()
+    os.environ.update(order["env"])
+    os.chdir(order["cwd"])
+    first, *others = order["arguments"]
+    try:
+        if first == "-m":
+            sys.argv, sys.path[0] = ["", *others[1:]], order["cwd"]
+            runpy.run_module(others[0], run_name="__main__", alter_sys=True)
+        elif first == "-c":
+            sys.argv, sys.path[0] = ["-c", *others[1:]], ""
+            exec(compile(others[0], "<string>", "exec"), {"__name__": "__main__"})
+        else:
+            sys.argv, sys.path[0] = [first, *others], str(Path(first).parent)
+            runpy.run_path(first, run_name="__main__")
+    except KeyboardInterrupt:
+        interrupted.append(True)
+        raise
+
+
+def _interrupt_if(interrupted):
+    """End by SIGINT, as after a KeyboardInterrupt; the first hook to be registered runs last."""
+    if interrupted:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+if __name__ == "__main__":
+    execute(*serve(sys.argv[1], *map(int, sys.argv[2:])))
