@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from ludic_gym.adapters.packages import needed
 from ludic_gym.envs.core.base import TextEnv, Turn, checked_choice, end, pick, proceed
 from ludic_gym.envs.core.game import outcome_of
 from ludic_gym.envs.core.seats import PLAYERS, GameOver, TwoAgentAECEnv
 from ludic_gym.envs.core.two_player import lost_by
+from ludic_gym.extras import optional
 
 # Go keeps its board size in variables of its module, so there can be only one size in a process.
 GO_SIZE = 9
@@ -55,9 +55,7 @@ class BoardAECEnv(TwoAgentAECEnv):
     def __init__(self, game: str, render_mode: str | None = None) -> None:
         super().__init__(checked_choice("game", game, tuple(BOARDS)), render_mode)
         self._board = BOARDS[game]
-        self._raw = needed(self._board.module, install="ludic-gym[boards]").raw_env(
-            **self._board.kwargs
-        )
+        self._raw = optional(self._board.module, "ludic-gym[boards]").raw_env(**self._board.kwargs)
 
     def __getstate__(self) -> dict[str, Any]:
         # PettingZoo pickles only constructor arguments, so the game's state is added.
@@ -208,7 +206,7 @@ def chess_move(raw: Raw, action: int) -> str:
 
 @cache
 def _chess_utils() -> ModuleType:
-    return needed("pettingzoo.classic.chess.chess_utils", install="ludic-gym[boards]")
+    return optional("pettingzoo.classic.chess.chess_utils", "ludic-gym[boards]")
 
 
 def go_picture(raw: Raw) -> str:

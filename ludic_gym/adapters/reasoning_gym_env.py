@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from ludic_gym.adapters.packages import lent_generators, needed, seeded_state
+from ludic_gym.adapters.packages import lent_generators, seeded_state
 from ludic_gym.envs.core.base import Info, TextEnv, Turn, checked_choice, end
 from ludic_gym.errors import ConfigError
+from ludic_gym.extras import optional
 
 PROMPT = (
     "Answer the question. Give just the answer, in the form that the question asks for, in "
@@ -111,7 +112,7 @@ def answer_of(text: str) -> str:
 @lru_cache(maxsize=128)
 def puzzles(name: str, config: str, data_seed: int, size: int) -> Any:  # noqa: ANN401 (not typed)
     """The data set. Raises ConfigError if it is unknown or rejects its settings."""
-    package = needed("reasoning_gym", install="ludic-gym[adapters]")
+    package = optional("reasoning_gym", "ludic-gym[adapters]")
     try:
         # Some data sets leave files open.
         with warnings.catch_warnings():

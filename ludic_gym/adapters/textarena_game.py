@@ -7,8 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from ludic_gym.adapters.packages import State, lent_generators, needed, seeded_state
+from ludic_gym.adapters.packages import State, lent_generators, seeded_state
 from ludic_gym.errors import ConfigError
+from ludic_gym.extras import optional
 
 # Observations of TextArena repeat all earlier messages, and would exceed the space.
 LONGEST = 2**16
@@ -105,7 +106,7 @@ def new_match(game: str, players: int, seed: int) -> Match:
 
 def known_game(game: str) -> Any:  # noqa: ANN401 (not typed)
     """TextArena's registration. Raises ConfigError without the package or the game."""
-    registry = needed("textarena.envs.registration", install="ludic-gym[adapters]").ENV_REGISTRY
+    registry = optional("textarena.envs.registration", "ludic-gym[adapters]").ENV_REGISTRY
     with contextlib.suppress(KeyError):
         return registry[game]
     near = sorted(name for name in registry if name.partition("-")[0] == game.partition("-")[0])
@@ -116,7 +117,7 @@ def bare_game(game: str) -> Any:  # noqa: ANN401 (not typed)
     """A new game without TextArena's wrappers, whose observations grow without bound."""
     spec = known_game(game)
     module, _, name = spec.entry_point.partition(":")
-    return getattr(needed(module, install="ludic-gym[adapters]"), name)(**spec.kwargs)
+    return getattr(optional(module, "ludic-gym[adapters]"), name)(**spec.kwargs)
 
 
 def takes_brackets(game: str) -> bool:
