@@ -9,11 +9,7 @@ import pettingzoo
 import pytest
 
 import ludic_gym  # noqa: F401 (registers the ids)
-from envs_registry.textarena_games import (
-    TEXTARENA_ONE_PLAYER,
-    TEXTARENA_SKIPPED,
-    TEXTARENA_TWO_PLAYER,
-)
+from envs_registry.adapters import ADAPTERS, SKIPPED
 from ludic_gym.adapters.textarena_env import TextArenaAECEnv, TextArenaEnv
 from ludic_gym.adapters.textarena_game import new_match
 from ludic_gym.errors import ConfigError, EnvError, EpisodeOver
@@ -22,6 +18,8 @@ from ludic_gym.testing.rules import RULES
 pytest.importorskip("textarena", reason="needs the extra `adapters`")
 # What PettingZoo advises about texts.
 pytestmark = pytest.mark.filterwarnings("ignore:Observation|Action space:UserWarning")
+# Game -> its number of players.
+PLAYERS = {e.kwargs["game"]: 2 if e.aec else 1 for e in ADAPTERS if e.package == "textarena"}
 
 
 @pytest.mark.parametrize(("rule", "check"), RULES, ids=[rule for rule, _ in RULES])
@@ -170,16 +168,11 @@ def test_a_game_for_another_number_of_players_is_refused():
 def test_every_game_of_one_or_two_players_is_an_environment_or_has_a_reason_not_to_be():
     from textarena.envs.registration import ENV_REGISTRY
 
-    listed = {*TEXTARENA_ONE_PLAYER, *TEXTARENA_TWO_PLAYER, *TEXTARENA_SKIPPED}
-    there = {name.removesuffix("-v0") for name in ENV_REGISTRY if name.endswith("-v0")}
-    assert listed == there
-    assert len(listed) == sum(
-        map(len, (TEXTARENA_ONE_PLAYER, TEXTARENA_TWO_PLAYER, TEXTARENA_SKIPPED))
-    )
+    listed = sorted([*PLAYERS, *(f"{game}-v0" for game in SKIPPED["textarena"])])
+    assert listed == sorted(name for name in ENV_REGISTRY if name.endswith("-v0"))
 
 
-@pytest.mark.parametrize("game", sorted({*TEXTARENA_ONE_PLAYER, *TEXTARENA_TWO_PLAYER}))
-def test_every_game_begins_alike_for_the_same_seed(game):
-    players = 1 if game in TEXTARENA_ONE_PLAYER else 2
-    first, again = (new_match(f"{game}-v0", players, seed=7) for _ in range(2))
+@pytest.mark.parametrize("game", PLAYERS)
+def test_every_game_begins_the_same_for_the_same_seed(game):
+    first, again = (new_match(game, PLAYERS[game], seed=7) for _ in range(2))
     assert first.read(0) == again.read(0) != ""
