@@ -5,7 +5,7 @@ import threading
 import numpy as np
 import pytest
 
-from ludic_gym.adapters.packages import lent_generators, seeded_state
+from ludic_gym.adapters.generators import lent_generators, seeded_state
 from ludic_gym.adapters.reasoning_gym_env import ReasoningGymEnv, puzzles
 from ludic_gym.adapters.textarena_env import TextArenaEnv
 from ludic_gym.errors import MissingPackage
