@@ -17,7 +17,9 @@ from ludic_gym.testing.rules import RULES
 
 pytest.importorskip("textarena", reason="needs the extra `adapters`")
 # What PettingZoo advises about texts.
-pytestmark = pytest.mark.filterwarnings("ignore:Observation|Action space:UserWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:Observation|Action space:UserWarning", "ignore:The old environment:DeprecationWarning"
+)
 # Game -> its number of players.
 PLAYERS = {e.kwargs["game"]: 2 if e.aec else 1 for e in ADAPTERS if e.package == "textarena"}
 
