@@ -8,7 +8,8 @@ from itertools import product
 
 import numpy as np
 
-from ludic_gym.envs.core.solitaire import Outcome, SolitaireEnv, checked_range
+from ludic_gym.envs.core.base import checked_range
+from ludic_gym.envs.core.solitaire import Outcome, SolitaireEnv
 from ludic_gym.errors import ConfigError
 
 Cells = frozenset[int]
