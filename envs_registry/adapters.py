@@ -1,19 +1,12 @@
-"""The environments of other packages, as data: ids and the entry points of their adapters."""
+"""The environments of other packages, read from `adapters.toml`: ids and entry points."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
-
-from envs_registry.reasoning_gym_sets import REASONING_GYM
-from envs_registry.textarena_games import TEXTARENA_ONE_PLAYER, TEXTARENA_TWO_PLAYER
-
-_REASONING = "ludic_gym.adapters.reasoning_gym_env:ReasoningGymEnv"
-_TEXTARENA = "ludic_gym.adapters.textarena_env:TextArenaEnv"
-_BOARD = "ludic_gym.adapters.board_env:BoardEnv"
-_BOARD_AEC = "ludic_gym.adapters.board_env:BoardAECEnv"
-_BOARDS = ("chess", "connect_four", "go", "tictactoe")
-_TEXTARENA_AEC = "ludic_gym.adapters.textarena_env:TextArenaAECEnv"
+from pathlib import Path
+from types import MappingProxyType
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,38 +29,22 @@ class AdapterEntry:
     extra: str = "adapters"
 
 
-def adapter_entries() -> Iterator[AdapterEntry]:
-    """All entries, by package and name."""
-    for name in REASONING_GYM:
-        yield AdapterEntry(
-            id=f"ludic/rg-{name}-v0",
-            gym=_REASONING,
-            kwargs={"dataset": name},
-            package="reasoning-gym",
-        )
-    for name in TEXTARENA_ONE_PLAYER:
-        yield AdapterEntry(
-            id=f"ludic/ta-{name}-v0",
-            gym=_TEXTARENA,
-            kwargs={"game": f"{name}-v0"},
-            package="textarena",
-        )
-    for name in TEXTARENA_TWO_PLAYER:
-        yield AdapterEntry(
-            id=f"ludic/ta-{name}-v0",
-            aec=_TEXTARENA_AEC,
-            kwargs={"game": f"{name}-v0"},
-            package="textarena",
-        )
-    for name in _BOARDS:
-        yield AdapterEntry(
-            id=f"ludic/pz-{name}-v0",
-            gym=_BOARD,
-            aec=_BOARD_AEC,
-            kwargs={"game": name},
-            package="pygame-ce",
-            extra="boards",
-        )
+_TABLE = tomllib.loads(Path(__file__).with_name("adapters.toml").read_text(encoding="utf-8"))
 
+ADAPTERS: tuple[AdapterEntry, ...] = tuple(
+    AdapterEntry(
+        id=f"ludic/{group['prefix']}-{name}-v0",
+        kwargs={key: value.format(name) for key, value in group["kwargs"].items()},
+        **{key: group[key] for key in group.keys() & {"gym", "aec", "package", "extra"}},
+    )
+    for group in _TABLE["group"]
+    for name in group["names"].split()
+)
 
-ADAPTERS: tuple[AdapterEntry, ...] = tuple(adapter_entries())
+# Package -> its datasets or games that are not environments, each with the reason: it ...
+SKIPPED: Mapping[str, Mapping[str, str]] = MappingProxyType(
+    {
+        package: {name: reason for reason, names in reasons.items() for name in names.split()}
+        for package, reasons in _TABLE["skipped"].items()
+    }
+)

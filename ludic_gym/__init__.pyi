@@ -75,6 +75,7 @@ from .errors import EnvError as EnvError
 from .errors import EpisodeError as EpisodeError
 from .errors import EpisodeOver as EpisodeOver
 from .errors import LudicError as LudicError
+from .errors import MissingPackage as MissingPackage
 from .errors import NoAction as NoAction
 from .errors import NoOracle as NoOracle
 from .errors import NoSandbox as NoSandbox
@@ -139,7 +140,6 @@ from .rollout.episodes import run_matches as run_matches
 from .rollout.groups import by_group as by_group
 from .rollout.groups import grouped as grouped
 from .rollout.match import run_match as run_match
-from .rollout.stream import Progress as Progress
 from .sandbox.choice import open_sandbox as open_sandbox
 from .sandbox.choice import sandbox_names as sandbox_names
 from .sandbox.choice import shared_sandbox as shared_sandbox

@@ -6,13 +6,41 @@ import asyncio
 import threading
 import weakref
 from collections.abc import Callable, Coroutine, Iterable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 _Calls = SimpleQueue[Callable[[], object] | None]
+
+
+class Caught(AbstractContextManager["Caught"]):
+    """Block that keeps an error of these kinds in `error`, instead of raising it.
+
+    For code of a user (an env, a policy, a tool), which may raise anything, and whose error is a
+    result that others read.
+    """
+
+    def __init__(self, *kinds: type[BaseException]) -> None:
+        self.error: BaseException | None = None
+        self._kinds = kinds
+
+    @property
+    def text(self) -> str:
+        """The class and the message of the error; "" without one."""
+        return "" if self.error is None else f"{type(self.error).__name__}: {self.error}"
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        self.error = error if isinstance(error, self._kinds) else None
+        return self.error is not None
+
+
+def closing_error(close: Callable[[], object]) -> str:
+    """Close an env after a failure; a description of a further error, "" for none."""
+    with Caught(Exception) as failure:
+        close()
+    return failure.text and f"; closing its env raised {failure.text}"
 
 
 async def gathered(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
@@ -71,16 +99,17 @@ def _serve(calls: _Calls) -> None:
 
 
 def _call_for(result: asyncio.Future[T], function: Callable[[], T]) -> None:
-    settle: Callable[[], None]
-    try:
-        settle = partial(result.set_result, function())
-    # The future raises it in the caller.
-    except BaseException as error:
-        settle = partial(result.set_exception, _settable(error))
+    # Every error, KeyboardInterrupt too, belongs to the caller: the future raises it there.
+    with Caught(BaseException) as failure:
+        value = function()
 
     def deliver() -> None:
-        if not result.done():
-            settle()
+        if result.done():
+            return
+        if failure.error is None:
+            result.set_result(value)
+        else:
+            result.set_exception(_settable(failure.error))
 
     # The caller may have been cancelled and its loop closed in the meantime.
     with suppress(RuntimeError):

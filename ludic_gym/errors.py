@@ -2,6 +2,7 @@
 
 LudicError
 ├── ConfigError        an argument or option has a value that cannot work
+│   └── MissingPackage  a package of an optional extra cannot be imported
 ├── EnvError           an environment was used against its contract
 │   ├── ContractError  an environment breaks a rule that all text environments keep
 │   ├── EpisodeOver    step() after the end, or before the first reset()
@@ -22,6 +23,10 @@ class LudicError(Exception):
 
 class ConfigError(LudicError, ValueError):
     """An argument or option has a value that cannot work; the message names valid ones."""
+
+
+class MissingPackage(ConfigError):
+    """A package of an optional extra cannot be imported; the message says how to install it."""
 
 
 class EnvError(LudicError):

@@ -9,7 +9,7 @@ from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
 from typing import Any
 
-from ludic_gym.errors import ConfigError
+from ludic_gym.errors import ConfigError, MissingPackage
 
 OWN_PACKAGES = ("envs_registry", "ludic_gym", "ludic_train")
 
@@ -22,7 +22,7 @@ def find_plugins(group: str) -> dict[str, EntryPoint]:
 def load_plugin(point: EntryPoint) -> Any:  # noqa: ANN401 - the group says what it is
     """The object behind an entry point.
 
-    Raises ConfigError with the command that installs a missing package.
+    Raises MissingPackage with the command that installs a missing package.
     """
     try:
         return point.load()
@@ -30,7 +30,7 @@ def load_plugin(point: EntryPoint) -> Any:  # noqa: ANN401 - the group says what
         missing = (error.name or "").split(".")[0]
         if missing in OWN_PACKAGES:
             raise
-        raise ConfigError(
+        raise MissingPackage(
             f"{point.name!r} needs {missing}, which is not installed: "
             "pip install 'ludic-gym[train]'"
         ) from error

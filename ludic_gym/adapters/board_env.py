@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from ludic_gym.adapters.packages import needed
 from ludic_gym.envs.core.base import TextEnv, Turn, checked_choice, end, pick, proceed
 from ludic_gym.envs.core.game import outcome_of
 from ludic_gym.envs.core.seats import PLAYERS, GameOver, TwoAgentAECEnv
 from ludic_gym.envs.core.two_player import lost_by
+from ludic_gym.extras import optional
 
 # Go keeps its board size in variables of its module, so there can be only one size in a process.
 GO_SIZE = 9
@@ -26,18 +26,17 @@ Raw = Any
 class Board:
     """Texts of one game.
 
-    module: its module in PettingZoo. kwargs: arguments of its `raw_env`.
     prompt: the rules, with a placeholder for the seat's `side`.
     picture: the position. legal: the legal actions. move: the text of an action.
+    kwargs: arguments of PettingZoo's `raw_env`.
     """
 
-    module: str
     prompt: str
-    sides: tuple[str, str]
+    sides: tuple[str, str] = ("X", "O")
     picture: Callable[[Raw], str]
     legal: Callable[[Raw], Iterable[int]]
     move: Callable[[Raw, int], str]
-    kwargs: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    kwargs: Mapping[str, int] = field(default_factory=dict)
 
 
 class BoardAECEnv(TwoAgentAECEnv):
@@ -54,23 +53,16 @@ class BoardAECEnv(TwoAgentAECEnv):
 
     def __init__(self, game: str, render_mode: str | None = None) -> None:
         super().__init__(checked_choice("game", game, tuple(BOARDS)), render_mode)
-        self._board = BOARDS[game]
-        self._raw = needed(self._board.module, install="ludic-gym[boards]").raw_env(
-            **self._board.kwargs
-        )
+        self._game = game
+        self._raw = raw_env(game)
 
     def __getstate__(self) -> dict[str, Any]:
         # PettingZoo pickles only constructor arguments, so the game's state is added.
-        return {**vars(self), "_raw": (type(self._raw), vars(self._raw)), "_board": self._name()}
+        return {**vars(self), "_raw": vars(self._raw)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        kind, held = state["_raw"]
-        self._board, self._raw = BOARDS[state["_board"]], kind(**BOARDS[state["_board"]].kwargs)
-        vars(self._raw).update(held)
-
-    def _name(self) -> str:
-        return next(name for name, board in BOARDS.items() if board is self._board)
+        vars(self).update(state, _raw=raw_env(state["_game"]))
+        vars(self._raw).update(state["_raw"])
 
     def deal(self, rng: np.random.Generator) -> int:
         """Set up the board."""
@@ -79,15 +71,16 @@ class BoardAECEnv(TwoAgentAECEnv):
 
     def system_prompt(self, seat: int) -> str:
         """The rules, the side of the seat and the reply format."""
-        return self._board.prompt.format(side=self._board.sides[seat])
+        board = BOARDS[self._game]
+        return board.prompt.format(side=board.sides[seat])
 
     def view(self, seat: int) -> str:
         """The position; the same for both seats."""
-        return self._board.picture(self._raw)
+        return BOARDS[self._game].picture(self._raw)
 
     def _moves(self) -> dict[str, int]:
         """The legal actions of the current player, by their texts."""
-        board, raw = self._board, self._raw
+        board, raw = BOARDS[self._game], self._raw
         return {board.move(raw, int(action)): int(action) for action in board.legal(raw)}
 
     def allowed_actions(self) -> tuple[str, ...]:
@@ -150,41 +143,28 @@ class BoardEnv(TextEnv):
         return self._match.legal_actions()
 
 
+def raw_env(game: str) -> Raw:
+    """PettingZoo's environment of a game. Raises MissingPackage without the extra `boards`."""
+    return _module(game).raw_env(**BOARDS[game].kwargs)
+
+
+@cache
+def _module(game: str, file: str = "") -> ModuleType:
+    return optional(f"pettingzoo.classic.{game}.{file or game}", "ludic-gym[boards]")
+
+
 def tictactoe_picture(raw: Raw) -> str:
     """Three lines; a free cell has its number."""
-    cells = [str(i + 1) if mark == 0 else "XO"[mark - 1] for i, mark in enumerate(_by_row(raw))]
+    # PettingZoo counts the cells along the columns.
+    by_row = (raw.board.squares[3 * (i % 3) + i // 3] for i in range(9))
+    cells = [str(i) if mark == 0 else "XO"[mark - 1] for i, mark in enumerate(by_row, 1)]
     return "\n".join(" ".join(cells[i : i + 3]) for i in (0, 3, 6))
-
-
-def tictactoe_legal(raw: Raw) -> Iterable[int]:
-    """The free cells."""
-    actions: list[int] = raw.board.legal_moves()
-    return actions
-
-
-def tictactoe_move(raw: Raw, action: int) -> str:
-    """The number of a cell, counted along the rows; PettingZoo counts along the columns."""
-    return str(3 * (action % 3) + action // 3 + 1)
-
-
-def _by_row(raw: Raw) -> list[int]:
-    return [raw.board.squares[3 * (i % 3) + i // 3] for i in range(9)]
 
 
 def connect_four_picture(raw: Raw) -> str:
     """Six rows from the top, and the numbers of the columns."""
     rows = [" ".join(".XO"[mark] for mark in raw.board[i : i + 7]) for i in range(0, 42, 7)]
     return "\n".join([*rows, " ".join("1234567")])
-
-
-def connect_four_legal(raw: Raw) -> Iterable[int]:
-    """The columns whose top is free."""
-    return (column for column in range(7) if raw.board[column] == 0)
-
-
-def connect_four_move(raw: Raw, action: int) -> str:
-    """The number of a column, from 1."""
-    return str(action + 1)
 
 
 def chess_picture(raw: Raw) -> str:
@@ -194,21 +174,11 @@ def chess_picture(raw: Raw) -> str:
     return "\n".join([*lines, "  a b c d e f g h", f"FEN: {raw.board.fen()}"])
 
 
-def chess_legal(raw: Raw) -> Iterable[int]:
-    """The legal moves, in PettingZoo's numbering."""
-    actions: list[int] = _chess_utils().legal_moves(raw.board)
-    return actions
-
-
 def chess_move(raw: Raw, action: int) -> str:
     """Long algebraic notation: from, to, and the piece of a promotion: "e2e4", "e7e8q"."""
     player = raw.possible_agents.index(raw.agent_selection)
-    return str(_chess_utils().action_to_move(raw.board, action, player).uci())
-
-
-@cache
-def _chess_utils() -> ModuleType:
-    return needed("pettingzoo.classic.chess.chess_utils", install="ludic-gym[boards]")
+    utils = _module("chess", "chess_utils")
+    return str(utils.action_to_move(raw.board, action, player).uci())
 
 
 def go_picture(raw: Raw) -> str:
@@ -216,12 +186,6 @@ def go_picture(raw: Raw) -> str:
     rows = [" ".join(".XO"[int(stone)] for stone in row) for row in raw._go.board]
     lines = [f"{GO_SIZE - i} {row}" for i, row in enumerate(rows)]
     return "\n".join([*lines, "  " + " ".join(GO_COLUMNS)])
-
-
-def go_legal(raw: Raw) -> Iterable[int]:
-    """The legal points, and the pass."""
-    actions: Iterable[int] = raw.next_legal_moves
-    return actions
 
 
 def go_move(raw: Raw, action: int) -> str:
@@ -233,43 +197,37 @@ def go_move(raw: Raw, action: int) -> str:
 BOARDS: Mapping[str, Board] = MappingProxyType(
     {
         "tictactoe": Board(
-            module="pettingzoo.classic.tictactoe.tictactoe",
             prompt="You play Tic-Tac-Toe as {side}; X moves first. Three marks in a row, column or "
             "diagonal win. Reply with just the number of a free cell.",
-            sides=("X", "O"),
             picture=tictactoe_picture,
-            legal=tictactoe_legal,
-            move=tictactoe_move,
+            legal=lambda raw: raw.board.legal_moves(),
+            move=lambda raw, action: str(3 * (action % 3) + action // 3 + 1),
         ),
         "connect_four": Board(
-            module="pettingzoo.classic.connect_four.connect_four",
             prompt="You play Connect Four as {side}; X moves first. A disc falls to the lowest "
             "free place of its column; four in a line win. Reply with just the number of a column.",
-            sides=("X", "O"),
             picture=connect_four_picture,
-            legal=connect_four_legal,
-            move=connect_four_move,
+            legal=lambda raw: (column for column in range(7) if raw.board[column] == 0),
+            move=lambda raw, action: str(action + 1),
         ),
         "chess": Board(
-            module="pettingzoo.classic.chess.chess",
             prompt="You play chess as {side}; capital letters are White's pieces. Reply with just "
             "your move: from square, to square, and the letter of the piece that a pawn becomes: "
             "e2e4, e1g1 (castling), e7e8q.",
             sides=("White", "Black"),
             picture=chess_picture,
-            legal=chess_legal,
+            legal=lambda raw: _module("chess", "chess_utils").legal_moves(raw.board),
             move=chess_move,
         ),
         "go": Board(
-            module="pettingzoo.classic.go.go",
             prompt="You play Go on 9 x 9 points as {side}; X is Black, who moves first, O is "
             "White, who gets 7.5 points. Area is counted after two passes. Reply with just a "
             "point, such as D4, or pass.",
-            sides=("X", "O"),
             picture=go_picture,
-            legal=go_legal,
+            # The points, and the pass.
+            legal=lambda raw: raw.next_legal_moves,
             move=go_move,
-            kwargs=MappingProxyType({"board_size": GO_SIZE}),
+            kwargs={"board_size": GO_SIZE},
         ),
     }
 )

@@ -9,9 +9,11 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from ludic_gym.adapters.packages import lent_generators, needed, seeded_state
+from ludic_gym.adapters.generators import lent_generators, seeded_state
+from ludic_gym.concurrency import Caught
 from ludic_gym.envs.core.base import Info, TextEnv, Turn, checked_choice, end
 from ludic_gym.errors import ConfigError
+from ludic_gym.extras import optional
 
 PROMPT = (
     "Answer the question. Give just the answer, in the form that the question asks for, in "
@@ -83,12 +85,12 @@ class ReasoningGymEnv(TextEnv):
         guard = GUARDS.get(self._dataset)
         if guard is not None and not guard.fullmatch(answer):
             return 0.0, "refused: this scorer runs answers as Python"
-        try:
-            entry = puzzle(self._set, self._place)
-            return min(max(float(puzzles(*self._set).score_answer(answer, entry)), 0.0), 1.0), ""
+        score = 0.0
         # Scorers assume a well-formed answer, and raise any error for others.
-        except Exception as error:
-            return 0.0, repr(error)
+        with Caught(Exception) as failure:
+            entry = puzzle(self._set, self._place)
+            score = min(max(float(puzzles(*self._set).score_answer(answer, entry)), 0.0), 1.0)
+        return score, repr(failure.error) if failure.error else ""
 
     def _truth(self) -> str:
         return str(puzzle(self._set, self._place)["answer"])
@@ -111,7 +113,7 @@ def answer_of(text: str) -> str:
 @lru_cache(maxsize=128)
 def puzzles(name: str, config: str, data_seed: int, size: int) -> Any:  # noqa: ANN401 (not typed)
     """The data set. Raises ConfigError if it is unknown or rejects its settings."""
-    package = needed("reasoning_gym", install="ludic-gym[adapters]")
+    package = optional("reasoning_gym", "ludic-gym[adapters]")
     try:
         # Some data sets leave files open.
         with warnings.catch_warnings():

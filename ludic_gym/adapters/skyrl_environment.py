@@ -7,8 +7,8 @@ from typing import Any
 
 import gymnasium as gym
 
-from ludic_gym.adapters.packages import needed
 from ludic_gym.errors import ConfigError
+from ludic_gym.extras import optional
 from ludic_gym.types import Message
 
 
@@ -73,5 +73,5 @@ def skyrl_env(env_config: object = None, extras: Mapping[str, Any] | None = None
     `skyrl_gym.register("ludic", entry_point="ludic_gym.adapters.skyrl_environment:skyrl_env")`.
     Raises ConfigError without the package skyrl-gym.
     """
-    base = needed("skyrl_gym.envs.base_text_env", install="skyrl-gym").BaseTextEnv
+    base = optional("skyrl_gym.envs.base_text_env", "skyrl-gym").BaseTextEnv
     return type("LudicEnv", (SkyRLGame, base), {})(env_config, extras)

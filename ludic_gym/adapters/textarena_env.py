@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ludic_gym.adapters.textarena_game import Match, known_game, new_match
+from ludic_gym.adapters.textarena_game import Match
 from ludic_gym.envs.core.base import TextEnv, Turn, end, proceed
 from ludic_gym.envs.core.seats import GameOver, TwoAgentAECEnv
 
@@ -31,13 +31,13 @@ class TextArenaEnv(TextEnv):
 
     def __init__(self, game: str, render_mode: str | None = None) -> None:
         super().__init__(render_mode)
-        known_game(game)
         self._game = game
-        new_match(game, 1, seed=0)
+        # A game that cannot be set up fails here and not in the first episode.
+        Match(game, 1, seed=0)
 
     def start(self, options: Mapping[str, Any]) -> tuple[str, str]:
         """Set up a new game."""
-        self._match = new_match(self._game, 1, drawn_seed(self.np_random))
+        self._match = Match(self._game, 1, drawn_seed(self.np_random))
         return self._match.read(0), PROMPT
 
     def turn(self, action: str) -> Turn:
@@ -63,13 +63,12 @@ class TextArenaAECEnv(TwoAgentAECEnv):
 
     def __init__(self, game: str, render_mode: str | None = None) -> None:
         super().__init__(game.lower().replace("-", "_"), render_mode)
-        known_game(game)
         self._game = game
-        new_match(game, 2, seed=0)
+        Match(game, 2, seed=0)
 
     def deal(self, rng: np.random.Generator) -> int:
         """Set up a new game."""
-        self._match = new_match(self._game, 2, drawn_seed(rng))
+        self._match = Match(self._game, 2, drawn_seed(rng))
         self._views = ["", ""]
         return self._read_by(self._match.mover)
 

@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from functools import cache
 from typing import Any, TypeVar
 
+from ludic_gym.concurrency import Caught
 from ludic_gym.errors import NoAction
 from ludic_gym.types import Decision, Policy, Sampling
 
@@ -76,13 +77,11 @@ def run_blocking(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 async def _settled(coroutine: Coroutine[Any, Any, T], result: Future[T]) -> None:
-    try:
-        value = await coroutine
     # Also errors that would end the loop, such as KeyboardInterrupt: they belong to the caller.
-    except BaseException as error:
-        result.set_exception(error)
-    else:
-        result.set_result(value)
+    with Caught(BaseException) as failure:
+        result.set_result(await coroutine)
+    if failure.error is not None:
+        result.set_exception(failure.error)
 
 
 @cache

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
-from typing import Literal, TypeVar
+from typing import Literal
 
 import gymnasium as gym
 import pettingzoo
@@ -16,11 +15,8 @@ from ludic_gym.rollout.episode import run_episode
 from ludic_gym.rollout.joint import JointEnv
 from ludic_gym.rollout.match import TurnEnv, run_match
 from ludic_gym.rollout.pool import EnvPool
-from ludic_gym.rollout.stream import EpisodeStream, OnProgress, Play, StreamOptions
-from ludic_gym.rollout.threads import Closable
+from ludic_gym.rollout.stream import EpisodeStream, Play
 from ludic_gym.types import Env, Episode, MakePolicy, Policy, Rollout, Task
-
-E = TypeVar("E", bound=Closable)
 
 MatchEnv = TurnEnv | JointEnv
 MakePlayer = Callable[[MatchEnv], Policy]
@@ -35,7 +31,6 @@ def run_episodes(
     *,
     concurrency: int = 64,
     timeout_s: float | None = None,
-    on_progress: OnProgress | None = None,
     envs: EnvPool[Env] | None = None,
 ) -> AsyncGenerator[Episode, None]:
     """Play every task once; the episodes in order of completion.
@@ -51,16 +46,19 @@ def run_episodes(
     `tasks` itself ends the stream. Closing the generator cancels all running episodes and waits for
     them.
     """
-    options = StreamOptions(concurrency=concurrency, timeout_s=timeout_s, on_progress=on_progress)
 
     def jobs() -> Iterator[tuple[Task, Play[Env]]]:
         for item in tasks:
             task, make = _task_and_maker(item, make_policy)
             yield task, partial(_play_alone, make)
 
-    if envs is not None:
-        return EpisodeStream(jobs(), envs, options).episodes()
-    return _closing(jobs(), env_pool(max_idle=concurrency), options)
+    return EpisodeStream(
+        jobs(),
+        envs or env_pool(max_idle=concurrency),
+        concurrency=concurrency,
+        timeout_s=timeout_s,
+        closes_envs=envs is None,
+    ).episodes()
 
 
 def _task_and_maker(item: object, make_policy: MakePolicy) -> tuple[Task, MakePolicy]:
@@ -115,7 +113,6 @@ def run_matches(
     first_game: int = 0,
     concurrency: int = 64,
     timeout_s: float | None = None,
-    on_progress: OnProgress | None = None,
     envs: EnvPool[MatchEnv] | None = None,
 ) -> AsyncGenerator[Episode, None]:
     """Play every task once as a match; as `run_episodes`, with a rollout for each player.
@@ -127,27 +124,18 @@ def run_matches(
     envs: a pool of `match_pool` to play in, which stays open; without it, envs are closed at the
         end.
     """
-    options = StreamOptions(concurrency=concurrency, timeout_s=timeout_s, on_progress=on_progress)
 
     def jobs() -> Iterator[tuple[Task, Play[MatchEnv]]]:
         for game, task in _numbered_games(tasks, first_game):
             yield task, partial(_play_match, players, seating, game)
 
-    if envs is not None:
-        return EpisodeStream(jobs(), envs, options).episodes()
-    return _closing(jobs(), match_pool(view, max_idle=concurrency), options)
-
-
-async def _closing(
-    jobs: Iterator[tuple[Task, Play[E]]], envs: EnvPool[E], options: StreamOptions
-) -> AsyncGenerator[Episode, None]:
-    """The episodes of a stream whose envs are closed at its end."""
-    try:
-        async with aclosing(EpisodeStream(jobs, envs, options).episodes()) as episodes:
-            async for episode in episodes:
-                yield episode
-    finally:
-        envs.close()
+    return EpisodeStream(
+        jobs(),
+        envs or match_pool(view, max_idle=concurrency),
+        concurrency=concurrency,
+        timeout_s=timeout_s,
+        closes_envs=envs is None,
+    ).episodes()
 
 
 def _made_env(task: Task) -> Env:

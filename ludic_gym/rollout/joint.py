@@ -8,13 +8,8 @@ from typing import Any
 from pettingzoo import ParallelEnv
 
 from ludic_gym.concurrency import gathered
-from ludic_gym.rollout.episode import (
-    MAX_TURNS,
-    copied_options,
-    text_of,
-    truncated_info,
-)
-from ludic_gym.rollout.seat import Seat
+from ludic_gym.rollout.episode import MAX_TURNS, copied_options, text_of
+from ludic_gym.rollout.seat import Ending, Seat
 from ludic_gym.rollout.threads import call
 from ludic_gym.sampling import turn_sampling
 from ludic_gym.types import Decision, Sampling, Task
@@ -55,11 +50,10 @@ async def _step(
     result = await call(env, env.step, actions) if actions else _unchanged(seats)
     observations, rewards, terminations, truncations, infos = result
     for agent, seat in seats.items():
-        ended, cut, info = terminations[agent], truncations[agent], infos[agent]
-        if reason and not (ended or cut):
-            cut, info = True, truncated_info(info, reason)
-        seat.settle(rewards[agent], terminated=ended, truncated=cut, info=info)
-        if ended or cut:
+        ending = Ending(terminations[agent], truncations[agent], infos[agent])
+        ending = ending.cut(reason) if reason else ending
+        seat.settle(rewards[agent], ending)
+        if ending.terminated or ending.truncated:
             seat.show_end(_observed(seat, observations.get(agent), env))
     return observations
 

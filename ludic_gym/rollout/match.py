@@ -8,14 +8,9 @@ from typing import Any
 from pettingzoo import AECEnv, ParallelEnv
 
 from ludic_gym.errors import ConfigError
-from ludic_gym.rollout.episode import (
-    MAX_TURNS,
-    copied_options,
-    text_of,
-    truncated_info,
-)
+from ludic_gym.rollout.episode import MAX_TURNS, copied_options, text_of
 from ludic_gym.rollout.joint import JointEnv, play_jointly
-from ludic_gym.rollout.seat import Seat
+from ludic_gym.rollout.seat import Ending, Seat
 from ludic_gym.rollout.threads import call
 from ludic_gym.sampling import turn_sampling
 from ludic_gym.types import Policy, Rollout, Sampling, Task
@@ -70,7 +65,7 @@ async def _move(env: TurnEnv, seats: Mapping[str, Seat], sampling: Sampling) -> 
     seat = _seat_of(env.agent_selection, seats)
     if seat.feedback is None:
         observation, reward, _, _, info = await call(env, env.last)
-        seat.settle(reward, info=info)
+        seat.settle(reward, Ending(info=info))
         seat.observe(text_of(observation, env))
     else:
         # The env was not stepped since the failed decision, so there is nothing new to observe.
@@ -85,9 +80,9 @@ async def _move(env: TurnEnv, seats: Mapping[str, Seat], sampling: Sampling) -> 
 
 async def _retire(env: TurnEnv, seats: Mapping[str, Seat]) -> None:
     agent = env.agent_selection
-    observation, reward, terminated, truncated, info = await call(env, env.last)
+    observation, reward, *ending = await call(env, env.last)
     if agent in seats:
-        seats[agent].finish(reward, terminated=terminated, truncated=truncated, info=info)
+        seats[agent].finish(reward, Ending(*ending))
         # Some envs have no observation for an agent that has left.
         seats[agent].show_end("" if observation is None else text_of(observation, env))
     await call(env, env.step, None)
@@ -97,11 +92,9 @@ async def _cut_short(env: TurnEnv, seats: Mapping[str, Seat], reason: str) -> No
     for agent, seat in seats.items():
         if agent not in env.agents:
             continue
-        ended = env.terminations[agent]
-        info = dict(env.infos[agent]) if ended else truncated_info(env.infos[agent], reason)
+        ending = Ending(env.terminations[agent], env.truncations[agent], env.infos[agent])
         # `last` returns the reward of the selected agent only; for the others there is this.
-        reward = env._cumulative_rewards[agent]
-        seat.finish(reward, terminated=ended, truncated=not ended, info=info)
+        seat.finish(env._cumulative_rewards[agent], ending.cut(reason))
         observation = await call(env, env.observe, agent)
         seat.show_end(text_of(observation, env) if seat.feedback is None else seat.feedback)
 

@@ -18,17 +18,17 @@ class EnvPool(Generic[E]):
     def __init__(self, make: Callable[[Task], E], max_idle: int) -> None:
         self._make = make
         self._max_idle = max_idle
-        # By the time of their return, oldest first: dicts keep the order of insertion.
-        self._idle: dict[Hashable, list[E]] = {}
-        self._idle_count = 0
+        # In the order of their return.
+        self._idle: list[tuple[Hashable, E]] = []
 
     def lend(self, task: Task) -> E:
         """An env for the task that is not in use."""
-        idle = self._idle.get(_key(task))
-        if not idle:
-            return self._make(task)
-        self._idle_count -= 1
-        return idle.pop()
+        key = _key(task)
+        # From the end, because tasks that follow each other are mostly for the same env.
+        for place in reversed(range(len(self._idle))):
+            if self._idle[place][0] == key:
+                return self._idle.pop(place)[1]
+        return self._make(task)
 
     def give_back(self, task: Task, env: E) -> None:
         """Return an env that can be used again."""
@@ -36,26 +36,16 @@ class EnvPool(Generic[E]):
         if key is None:
             close(env)
             return
-        self._idle.setdefault(key, []).append(env)
-        self._idle_count += 1
-        if self._idle_count > self._max_idle:
-            self._close_oldest()
+        self._idle.append((key, env))
+        if len(self._idle) > self._max_idle:
+            close(self._idle.pop(0)[1])
 
     def close(self) -> None:
         """Close all envs that are not lent."""
+        # An error of one env must not leave the others open.
         with ExitStack() as closing:
-            for envs in self._idle.values():
-                for env in envs:
-                    closing.callback(close, env)
-        self._idle.clear()
-        self._idle_count = 0
-
-    def _close_oldest(self) -> None:
-        key, envs = next(iter(self._idle.items()))
-        close(envs.pop(0))
-        self._idle_count -= 1
-        if not envs:
-            del self._idle[key]
+            while self._idle:
+                closing.callback(close, self._idle.pop()[1])
 
 
 def _key(task: Task) -> Hashable:

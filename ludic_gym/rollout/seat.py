@@ -4,12 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
-from ludic_gym.rollout.episode import finite_reward
+from ludic_gym.rollout.episode import finite_reward, truncated_info
 from ludic_gym.types import Decision, Policy, Rollout, Sampling, Step, Task
 
-_NOTHING: Mapping[str, Any] = {}
+
+class Ending(NamedTuple):
+    """The part of a step that tells if the match has ended for the agent."""
+
+    terminated: bool = False
+    truncated: bool = False
+    info: Mapping[str, Any] = {}
+
+    def cut(self, reason: str) -> Ending:
+        """The same if the match has ended, else truncated for the reason."""
+        if self.terminated or self.truncated:
+            return self
+        return Ending(False, True, truncated_info(self.info, reason))
+
+
+GOES_ON = Ending()
 
 
 class Seat:
@@ -37,65 +52,44 @@ class Seat:
         self.feedback = self._pending.feedback if self._pending.action is None else None
         return self._pending
 
-    def settle(
-        self,
-        reward: float,
-        *,
-        terminated: bool = False,
-        truncated: bool = False,
-        info: Mapping[str, Any] = _NOTHING,
-    ) -> None:
+    def settle(self, reward: float, ending: Ending = GOES_ON) -> None:
         """Close the open turn with its reward; a reward before the first turn is added to that."""
         if self._pending is None:
             self._early_reward += float(reward)
             return
         failed = {"parse_error": True} if self._pending.action is None else {}
-        self._append(self._pending, reward, terminated, truncated, {**info, **failed})
+        info = {**ending.info, **failed}
+        self._append(self._pending, reward, ending._replace(info=info))
         self._pending = None
 
-    def finish(
-        self,
-        reward: float,
-        *,
-        terminated: bool = False,
-        truncated: bool = False,
-        info: Mapping[str, Any] = _NOTHING,
-    ) -> None:
+    def finish(self, reward: float, ending: Ending) -> None:
         """End the match for this agent, perhaps between two of its turns.
 
         If no turn is open, the reward has been settled, and the last step gets the other values.
         An agent without any turn gets a step that only holds the reward.
         """
         if self._pending is not None:
-            self.settle(reward, terminated=terminated, truncated=truncated, info=info)
+            self.settle(reward, ending)
         elif self._steps:
-            last = self._steps[-1]
-            self._steps[-1] = replace(
-                last, terminated=terminated, truncated=truncated, info={**last.info, **info}
-            )
+            info = {**self._steps[-1].info, **ending.info}
+            self._steps[-1] = replace(self._steps[-1], **ending._replace(info=info)._asdict())
         else:
-            self._append(Decision(action=None), reward, terminated, truncated, info)
+            self._append(Decision(action=None), reward, ending)
 
     def show_end(self, text: str) -> None:
         """Set the final observation."""
         self._seen = text
 
-    def _append(
-        self,
-        decision: Decision,
-        reward: float,
-        terminated: bool,
-        truncated: bool,
-        info: Mapping[str, Any],
-    ) -> None:
+    def _append(self, decision: Decision, reward: float, ending: Ending) -> None:
         step = Step(
             observation=self._seen,
             decision=decision,
             # An early reward arrived before the first turn, for a move of another agent.
             reward=finite_reward(float(reward) + decision.reward + self._early_reward),
-            terminated=terminated,
-            truncated=truncated,
-            info=dict(info),
+            terminated=ending.terminated,
+            truncated=ending.truncated,
+            # The env may change its own dict later.
+            info=dict(ending.info),
         )
         self._steps.append(step)
         self._early_reward = 0.0

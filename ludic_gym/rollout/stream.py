@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
-from dataclasses import dataclass
+from functools import partial
 from typing import Generic, TypeVar
 
-from ludic_gym.concurrency import cancelled
+from ludic_gym.concurrency import Caught, cancelled, closing_error
 from ludic_gym.errors import ConfigError, EpisodeError
 from ludic_gym.rollout.pool import EnvPool
 from ludic_gym.rollout.threads import Closable, close
@@ -19,38 +19,13 @@ T = TypeVar("T")
 Play = Callable[[E, Task], Awaitable[tuple[Rollout, ...]]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
-    """Counts of a stream of episodes; the `finished` ones include the `failed` ones."""
+class EpisodeStream(Generic[E]):
+    """Workers that take one task after the other from a shared iterator.
 
-    started: int
-    finished: int
-    failed: int
-
-
-OnProgress = Callable[[Progress], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StreamOptions:
-    """Number of episodes at once, time limit of each, and a callback for progress.
-
+    concurrency: number of workers. timeout_s: time limit of an episode, None for no limit.
+    closes_envs: close the pool at the end of the stream.
     Raises ConfigError for a concurrency below 1 or a time limit that is not positive.
     """
-
-    concurrency: int = 64
-    timeout_s: float | None = None
-    on_progress: OnProgress | None = None
-
-    def __post_init__(self) -> None:
-        if self.concurrency < 1:
-            raise ConfigError(f"concurrency is at least 1, got {self.concurrency}")
-        if self.timeout_s is not None and self.timeout_s <= 0:
-            raise ConfigError(f"timeout_s is positive or None, got {self.timeout_s}")
-
-
-class EpisodeStream(Generic[E]):
-    """Workers that take one task after the other from a shared iterator."""
 
     # A worker per slot instead of an asyncio task per episode, whose start costs as much as a short
     # episode. The iterator is read without a lock: `next` does not await.
@@ -59,70 +34,63 @@ class EpisodeStream(Generic[E]):
         self,
         jobs: Iterable[tuple[Task, Play[E]]],
         envs: EnvPool[E],
-        options: StreamOptions,
+        *,
+        concurrency: int,
+        timeout_s: float | None,
+        closes_envs: bool,
     ) -> None:
+        if concurrency < 1:
+            raise ConfigError(f"concurrency is at least 1, got {concurrency}")
+        if timeout_s is not None and timeout_s <= 0:
+            raise ConfigError(f"timeout_s is positive or None, got {timeout_s}")
         self._jobs: Iterator[tuple[int, tuple[Task, Play[E]]]] = enumerate(jobs)
         self._envs = envs
-        self._options = options
-        self._started = self._finished = self._failed = 0
+        self._concurrency = concurrency
+        self._timeout_s = timeout_s
+        self._closes_envs = closes_envs
         # Episodes, and at a worker's end None, or the error from reading the tasks. The queue is
         # bounded: a slow consumer holds the workers back, so that finished episodes do not pile up.
-        self._results: asyncio.Queue[Episode | Exception | None] = asyncio.Queue(
-            options.concurrency
-        )
+        self._results: asyncio.Queue[Episode | BaseException | None] = asyncio.Queue(concurrency)
 
     async def episodes(self) -> AsyncGenerator[Episode, None]:
         """All episodes; closing the generator cancels all workers and waits for them."""
-        workers = [asyncio.create_task(self._work()) for _ in range(self._options.concurrency)]
+        workers = [asyncio.create_task(self._work()) for _ in range(self._concurrency)]
         try:
             working = len(workers)
             while working:
                 result = await self._results.get()
-                if isinstance(result, Exception):
+                if isinstance(result, BaseException):
                     raise result
                 if result is None:
                     working -= 1
                 else:
-                    self._report(result)
                     yield result
         finally:
             # Also after an error of a worker or of the consumer: no episode may outlive the stream.
             await cancelled(workers)
+            if self._closes_envs:
+                self._envs.close()
 
     async def _work(self) -> None:
-        end: Exception | None = None
-        try:
+        # `_episode` raises nothing: an error here is one of the tasks' iterator.
+        with Caught(Exception) as failure:
             for index, (task, play) in self._jobs:
-                self._started += 1
                 await self._results.put(await self._episode(index, task, play))
-        # `_episode` raises nothing: this is an error of the tasks' iterator. `episodes` raises it.
-        except Exception as error:
-            end = error
-        await self._results.put(end)
+        await self._results.put(failure.error)
 
     async def _episode(self, index: int, task: Task, play: Play[E]) -> Episode:
         env: E | None = None
-        try:
-            env = self._envs.lend(task)
-            rollouts = await _in_time(play(env, task), self._options.timeout_s)
-            self._envs.give_back(task, env)
         # Any error of the env, the policy or a client is the result of this episode only.
-        except (Exception, asyncio.CancelledError) as error:
-            # A failed env may be in any state: it does not go back to the pool.
-            trouble = "" if env is None else _discarded(env)
-            if isinstance(error, asyncio.CancelledError) and _is_cancelled():
-                raise
-            text = f"{type(error).__name__}: {error}{trouble}"
-            return Episode(index=index, task=task, error=text)
-        return Episode(index=index, task=task, rollouts=rollouts)
-
-    def _report(self, episode: Episode) -> None:
-        self._finished += 1
-        self._failed += episode.error is not None
-        if self._options.on_progress is not None:
-            self._options.on_progress(
-                Progress(started=self._started, finished=self._finished, failed=self._failed)
-            )
+        with Caught(Exception, asyncio.CancelledError) as failure:
+            env = self._envs.lend(task)
+            rollouts = await _in_time(play(env, task), self._timeout_s)
+            self._envs.give_back(task, env)
+            return Episode(index=index, task=task, rollouts=rollouts)
+        # A failed env may be in any state: it does not go back to the pool.
+        trouble = "" if env is None else closing_error(partial(close, env))
+        if isinstance(failure.error, asyncio.CancelledError) and _is_cancelled():
+            raise failure.error
+        return Episode(index=index, task=task, error=failure.text + trouble)
 
 
 async def _in_time(awaitable: Awaitable[T], timeout_s: float | None) -> T:
@@ -142,12 +110,3 @@ def _is_cancelled() -> bool:
     """True if this worker is cancelled, False if a policy cancelled something it waited for."""
     worker = asyncio.current_task()
     return worker is not None and worker.cancelling() > 0
-
-
-def _discarded(env: Closable) -> str:
-    """Close an env after a failure; a description of a further error, "" for none."""
-    try:
-        close(env)
-    except Exception as error:
-        return f"; closing its env raised {type(error).__name__}: {error}"
-    return ""

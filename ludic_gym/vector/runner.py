@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 from gymnasium.vector import AutoresetMode
 
+from ludic_gym.concurrency import Caught, closing_error
+
 Info = dict[str, Any]
 AnyEnv = gym.Env[Any, Any]
 
@@ -57,25 +59,24 @@ class Runner:
     def reset(self, seed: int | None = None, options: Info | None = None) -> Arrival:
         """Start an episode."""
         self.started = True
-        try:
+        # Any error of an environment ends its own episode and no other.
+        with Caught(Exception) as failure:
             if self.env is None:
                 self.env = self._make()
             self._seen, info = self.env.reset(seed=seed, options=options)
-        # Any error of an environment ends its own episode and no other.
-        except Exception as error:
-            return self.failure(described(error))
-        self.over = False
-        return Arrival(self.env_id, self._seen, 0.0, False, False, info)
+            self.over = False
+            return Arrival(self.env_id, self._seen, 0.0, False, False, info)
+        return self.failure(failure.text)
 
     def step(self, action: object) -> Arrival:
         """Play a turn; after the end of an episode reset instead, ignoring the action."""
         if self.over or self.env is None:
             return self.reset()
-        try:
+        with Caught(Exception) as failure:
             observation, reward, terminated, truncated, info = self.env.step(action)
             arrival = Arrival(self.env_id, observation, float(reward), terminated, truncated, info)
-        except Exception as error:
-            return self.failure(described(error))
+        if failure.error is not None:
+            return self.failure(failure.text)
         self._seen = observation
         if not (terminated or truncated):
             return arrival
@@ -86,7 +87,7 @@ class Runner:
         """The end of an episode that failed; the environment is not used again."""
         env, self.env, self.over, self.started = self.env, None, True, True
         if env is not None:
-            error += closing_trouble(env)
+            error += closing_error(env.close)
         info = {"error": error, "success": False}
         seen, self._seen = self._seen, self._blank
         return Arrival(self.env_id, seen, 0.0, False, True, info)
@@ -96,17 +97,3 @@ class Runner:
         final = {"final_obs": last.observation, "final_info": last.info}
         first = self.reset()
         return last._replace(observation=first.observation, info={**final, **first.info})
-
-
-def described(error: BaseException) -> str:
-    """An error as one line of text."""
-    return f"{type(error).__name__}: {error}"
-
-
-def closing_trouble(env: AnyEnv) -> str:
-    """Close an environment after a failure; a description of a further error, "" for none."""
-    try:
-        env.close()
-    except Exception as error:
-        return f"; closing it raised {described(error)}"
-    return ""

@@ -10,9 +10,8 @@ from typing import Any
 from ludic_gym.data.load import load_rows
 from ludic_gym.data.row import Row, text_field
 from ludic_gym.envs.code.rows import function_problem
-from ludic_gym.envs.core.base import Info, Turn, proceed
+from ludic_gym.envs.core.base import Info, Turn, checked_range, proceed
 from ludic_gym.envs.core.code import CodeEnv, Problem
-from ludic_gym.envs.core.solitaire import checked_range
 from ludic_gym.errors import DataError, SandboxError
 from ludic_gym.graders.programs.types import CallTests, Verdict, is_fenced, program_in
 

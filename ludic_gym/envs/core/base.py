@@ -248,10 +248,22 @@ def pick(rng: np.random.Generator, items: Sequence[T]) -> T:
     return items[int(rng.random() * len(items))]
 
 
+def between(rng: np.random.Generator, low: int, high: int) -> int:
+    """An integer from low to high, both included, uniformly at random."""
+    return low + int(rng.random() * (high - low + 1))
+
+
 def checked_choice(name: str, value: str, choices: Sequence[str]) -> str:
     """The value itself. Raises ConfigError if it is not one of the choices."""
     if value not in choices:
         raise ConfigError(f"{name} is one of {', '.join(choices)}, got {value!r}")
+    return value
+
+
+def checked_range(name: str, value: int, low: int, high: int) -> int:
+    """The value itself. Raises ConfigError unless it is an int from low to high."""
+    if not isinstance(value, int) or not low <= value <= high:
+        raise ConfigError(f"{name} is an int from {low} to {high}, got {value!r}")
     return value
 
 

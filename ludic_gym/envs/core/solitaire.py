@@ -8,8 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ludic_gym.envs.core.base import TextEnv, Turn, end, proceed
-from ludic_gym.errors import ConfigError
+from ludic_gym.envs.core.base import TextEnv, Turn, checked_range, end, proceed
 
 # Result of a move; "" if the game continues.
 Outcome = Literal["", "win", "loss", "illegal"]
@@ -68,10 +67,3 @@ class SolitaireEnv(TextEnv):
         won = outcome == "win"
         info = {"illegal": illegal, "outcome": "win" if won else "loss"}
         return end(text, success=won, info=info, win=won)
-
-
-def checked_range(name: str, value: int, low: int, high: int) -> int:
-    """The value itself. Raises ConfigError unless it is an int from low to high."""
-    if not isinstance(value, int) or not low <= value <= high:
-        raise ConfigError(f"{name} is an int from {low} to {high}, got {value!r}")
-    return value

@@ -7,27 +7,13 @@ from collections.abc import Iterator, Mapping
 from functools import cache, lru_cache
 from typing import Literal, NamedTuple
 
-from ludic_gym.envs.games.things import attributes, things
+from ludic_gym.data.row import words
+from ludic_gym.envs.games.things import DATA, attributes, things
 
 Answer = Literal["yes", "no", "I don't know"]
+FILLERS = DATA / "twenty_questions_fillers.txt"
 # Longer questions are not parsed.
 LONGEST = 200
-# Words without effect on the answer: "Would you say that it is usually an animal?"
-_FILLERS = frozenset(
-    (
-        "it", "is", "are", "was", "does", "do", "did", "can", "could", "would", "will",
-        "has", "have", "had", "be", "that", "this", "thing", "something", "object", "item",
-        "one", "you", "i", "we", "people", "person", "someone", "somebody", "they",
-        "usually", "normally", "typically", "often", "mostly", "generally", "mainly",
-        "commonly", "ever", "kind", "type", "sort", "of", "used", "use", "made", "make",
-        "found", "find", "kept", "keep", "to", "for", "in", "on", "at", "with", "by",
-        "from", "as", "any", "some", "which", "considered", "say", "think", "called", "and",
-        "or", "also", "please", "so", "then", "well", "ok", "okay", "right", "really",
-        "actually", "color", "colour", "shape", "able", "primarily", "largely", "form",
-        "mode", "thinking", "re", "average", "adult", "native", "touch", "enough",
-        "require", "operate", "work",
-    )
-)  # fmt: skip
 _ARTICLES = frozenset(("a", "an", "the", "my", "your", "its", "their", "most"))
 _OPENINGS = frozenset(
     ("is", "are", "was", "does", "do", "did", "can", "could", "would", "will", "has", "have")
@@ -96,7 +82,7 @@ def _terms(tokens: tuple[str, ...]) -> Iterator[Term | None]:
         end = next((end for end in ends if tokens[position:end] in table), 0)
         if end:
             yield table[tokens[position:end]]
-        elif tokens[position] not in _FILLERS:
+        elif tokens[position] not in fillers():
             yield None
         position = end or position + 1
 
@@ -109,9 +95,15 @@ def tokens_of(text: str) -> tuple[str, ...]:
 
 def singular(word: str) -> str:
     """The word without the final s of a plural or a verb ("legs", "eats", but not "this")."""
-    if len(word) <= 3 or word in _FILLERS or not word.endswith("s") or word.endswith("ss"):
+    if len(word) <= 3 or word in fillers() or not word.endswith("s") or word.endswith("ss"):
         return word
     return word[:-1]
+
+
+@cache
+def fillers() -> frozenset[str]:
+    """Words without effect on the answer: "Would you say that it is usually an animal?"."""
+    return frozenset(words(FILLERS))
 
 
 @cache

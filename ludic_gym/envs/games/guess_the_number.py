@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ludic_gym.envs.core.solitaire import Outcome, SolitaireEnv, checked_range
-from ludic_gym.envs.questions.arithmetic import between
+from ludic_gym.envs.core.base import between, checked_range
+from ludic_gym.envs.core.solitaire import Outcome, SolitaireEnv
 
 LARGEST = 9999
 LONGEST_GUESS = 4

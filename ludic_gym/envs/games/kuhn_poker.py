@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from fractions import Fraction
 from functools import cache
 from itertools import permutations
 from typing import NamedTuple
@@ -35,8 +34,6 @@ class State(NamedTuple):
 
 
 DEALS = tuple(State(a + b) for a, b in permutations(CARDS, 2))
-# Card of the mover and the actions so far -> probability of a bet or call.
-Strategy = Mapping[tuple[str, tuple[str, ...]], Fraction]
 
 
 def initial(rng: np.random.Generator) -> State:
@@ -91,20 +88,13 @@ def system_prompt(player: int) -> str:
     return PROMPT.format(order=("first", "second")[player])
 
 
-# The equilibrium in which the first player never bets first (Kuhn's alpha = 0).
-EQUILIBRIUM: Strategy = {
-    ("J", ()): Fraction(0),
-    ("Q", ()): Fraction(0),
-    ("K", ()): Fraction(0),
-    ("J", ("check", "bet")): Fraction(0),
-    ("Q", ("check", "bet")): Fraction(1, 3),
-    ("K", ("check", "bet")): Fraction(1),
-    ("J", ("check",)): Fraction(1, 3),
-    ("Q", ("check",)): Fraction(0),
-    ("K", ("check",)): Fraction(1),
-    ("J", ("bet",)): Fraction(0),
-    ("Q", ("bet",)): Fraction(1, 3),
-    ("K", ("bet",)): Fraction(1),
+# The equilibrium in which the first player never bets first (Kuhn's alpha = 0). Actions so far ->
+# probabilities, in thirds, of a bet or call with J, Q and K.
+EQUILIBRIUM: Mapping[tuple[str, ...], tuple[int, int, int]] = {
+    (): (0, 0, 0),
+    ("check", "bet"): (0, 1, 3),
+    ("check",): (1, 0, 3),
+    ("bet",): (0, 1, 3),
 }
 
 
@@ -113,63 +103,11 @@ def best_actions(state: State) -> tuple[str, ...]:
 
     They depend on the mover's card and the actions only, not on the other card.
     """
-    bold, timid = bold_and_timid(state)
-    bets = int(3 * EQUILIBRIUM[information(state)])
+    bold, timid = ("call", "fold") if "bet" in state.actions else ("bet", "check")
+    bets = EQUILIBRIUM[state.actions][CARDS.index(state.cards[mover(state)])]
     bold_ones, timid_ones = (bold,) * bets, (timid,) * (3 - bets)
+    # An oracle plays the first one, so the likelier action comes first.
     return bold_ones + timid_ones if bets > 1 else timid_ones + bold_ones
-
-
-def bold_and_timid(state: State) -> tuple[str, str]:
-    """The action that puts in a chip, and the other one."""
-    return ("call", "fold") if "bet" in state.actions else ("bet", "check")
-
-
-def information(state: State) -> tuple[str, tuple[str, ...]]:
-    """The information set of the mover: its card and the actions so far."""
-    return state.cards[mover(state)], state.actions
-
-
-def exploitability(strategy: Strategy) -> Fraction:
-    """Chips per game that a best response wins against the strategy, averaged over both seats.
-
-    strategy: probability of a bet or call, for each of the 12 information sets in `EQUILIBRIUM`.
-    The result is 0 for an equilibrium and 11/24 for uniformly random play.
-    """
-    return sum((_best_response(strategy, seat) for seat in (0, 1)), Fraction(0)) / 2
-
-
-def _best_response(strategy: Strategy, seat: int) -> Fraction:
-    """Chips per game that the best response of the seat wins."""
-    even = Fraction(1, len(DEALS))
-    own_cards = ([(s, even) for s in DEALS if s.cards[seat] == card] for card in CARDS)
-    return sum((_response_value(strategy, seat, beliefs) for beliefs in own_cards), Fraction(0))
-
-
-def _response_value(
-    strategy: Strategy, seat: int, beliefs: list[tuple[State, Fraction]]
-) -> Fraction:
-    """Chips that the seat wins from the states of one information set.
-
-    beliefs: the states, each with its probability.
-    """
-    state = beliefs[0][0]
-    ends = [(chips, p) for s, p in beliefs if (chips := won_chips(s)) is not None]
-    if ends:
-        return sum((p * chips for chips, p in ends), Fraction(0)) * (1 if seat == 0 else -1)
-    actions = bold_and_timid(state)
-    if mover(state) == seat:
-        after = [[(play(s, action), p) for s, p in beliefs] for action in actions]
-        return max(_response_value(strategy, seat, states) for states in after)
-    after = [
-        [(play(s, action), p * _likelihood(strategy, s, bold)) for s, p in beliefs]
-        for action, bold in zip(actions, (True, False), strict=True)
-    ]
-    return sum((_response_value(strategy, seat, states) for states in after), Fraction(0))
-
-
-def _likelihood(strategy: Strategy, state: State, bold: bool) -> Fraction:
-    p = strategy[information(state)]
-    return p if bold else 1 - p
 
 
 KUHN_POKER = Game(

@@ -9,8 +9,8 @@ from string import ascii_uppercase
 
 import numpy as np
 
-from ludic_gym.envs.core.base import pick
-from ludic_gym.envs.core.solitaire import Outcome, SolitaireEnv, checked_range
+from ludic_gym.envs.core.base import checked_range, pick
+from ludic_gym.envs.core.solitaire import Outcome, SolitaireEnv
 from ludic_gym.errors import ConfigError
 
 MOST_CODES = 10_000

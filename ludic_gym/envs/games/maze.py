@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ludic_gym.envs.core.base import pick
-from ludic_gym.envs.core.solitaire import Outcome, SolitaireEnv, checked_range
+from ludic_gym.envs.core.base import checked_range, pick
+from ludic_gym.envs.core.solitaire import Outcome, SolitaireEnv
 from ludic_gym.envs.games.grid import DIRECTIONS, Cell, shifted, shortest_path
 
 TURNS_PER_CELL = 2

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import cache
+from itertools import product
 
 import numpy as np
 
-from ludic_gym.envs.core.solitaire import Outcome, SolitaireEnv, checked_range
+from ludic_gym.envs.core.base import checked_range
+from ludic_gym.envs.core.solitaire import Outcome, SolitaireEnv
 from ludic_gym.errors import ConfigError
 
 Cells = frozenset[int]
@@ -151,24 +153,15 @@ def safe_cells(clues: Iterable[tuple[Cells, int]]) -> Cells:
     """
     known, fresh = set(clues), set(clues)
     while fresh:
-        fresh = {new for pair in _pairs(known, fresh) for new in _difference(*pair)} - known
+        # Two known clues were compared before: only pairs with a fresh one can give a new one.
+        pairs = (pair for a, b in product(known, fresh) for pair in ((a, b), (b, a)))
+        fresh = {
+            (whole - part, in_whole - in_part)
+            for (part, in_part), (whole, in_whole) in pairs
+            if part < whole
+        } - known
         known |= fresh
     return frozenset(i for cells, count in known if count == 0 for i in cells)
-
-
-def _pairs(
-    known: set[tuple[Cells, int]], fresh: set[tuple[Cells, int]]
-) -> Iterator[tuple[tuple[Cells, int], tuple[Cells, int]]]:
-    for a in known:
-        for b in fresh:
-            yield a, b
-            yield b, a
-
-
-def _difference(part: tuple[Cells, int], whole: tuple[Cells, int]) -> Iterator[tuple[Cells, int]]:
-    """The clue on the cells of `whole` outside `part`, if `part` is a subset."""
-    if part[0] < whole[0]:
-        yield whole[0] - part[0], whole[1] - part[1]
 
 
 @cache

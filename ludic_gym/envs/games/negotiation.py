@@ -12,10 +12,9 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from ludic_gym.envs.core.base import one_line, pick
+from ludic_gym.envs.core.base import checked_range, one_line, pick
 from ludic_gym.envs.core.game import Game
 from ludic_gym.envs.core.one_player import OnePlayerEnv
-from ludic_gym.envs.core.solitaire import checked_range
 from ludic_gym.envs.core.two_player import GameAECEnv, GameParallelEnv
 from ludic_gym.envs.games.sharing import (
     FAIR,

@@ -8,11 +8,10 @@ from typing import Literal
 
 import numpy as np
 
+from ludic_gym.envs.core.base import between, checked_range
 from ludic_gym.envs.core.game import Game
 from ludic_gym.envs.core.one_player import OnePlayerEnv
-from ludic_gym.envs.core.solitaire import checked_range
 from ludic_gym.envs.core.two_player import GameAECEnv, GameParallelEnv
-from ludic_gym.envs.questions.arithmetic import between
 
 PILES, MOST_PILES = 3, 9
 LARGEST, MOST_STONES = 7, 99

@@ -7,10 +7,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ludic_gym.envs.core.base import pick
+from ludic_gym.envs.core.base import checked_range, pick
 from ludic_gym.envs.core.game import Game, random_action
 from ludic_gym.envs.core.one_player import OnePlayerEnv
-from ludic_gym.envs.core.solitaire import checked_range
 from ludic_gym.envs.core.two_player import GameAECEnv, SimultaneousEnv
 from ludic_gym.envs.games.matrix_game import Rounds, matrix_game, mover, seen_by
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 DATA = Path(__file__).parents[1] / "data"
 THINGS, ATTRIBUTES = DATA / "twenty_questions.txt", DATA / "twenty_questions_attributes.txt"
+IMPLIED = DATA / "twenty_questions_implied.txt"
 
 
 class Attribute(NamedTuple):
@@ -19,33 +20,6 @@ class Attribute(NamedTuple):
 
     question: str
     phrases: tuple[str, ...]
-
-
-# Attribute -> the attributes that it implies.
-IMPLIES: Mapping[str, tuple[str, ...]] = {
-    "mammal": ("vertebrate", "warm_blooded"),
-    "bird": ("vertebrate", "warm_blooded", "wings"),
-    "fish": ("vertebrate", "water"),
-    "insect": ("animal", "hand", "wild"),
-    "reptile": ("vertebrate",),
-    "vertebrate": ("animal",),
-    "animal": ("alive", "natural"),
-    "plant": ("alive", "natural", "outdoors"),
-    "fruit": ("food", "natural"),
-    "vegetable": ("food", "natural"),
-    "food": ("eaten",),
-    "furniture": ("indoors",),
-    "kitchen": ("indoors",),
-    "bathroom": ("indoors",),
-    "device": ("electric", "indoors"),
-    "clothing": ("worn",),
-    "vehicle": ("ridden", "outdoors"),
-    "building": ("big", "outdoors"),
-    "wild": ("outdoors",),
-    "farm": ("outdoors",),
-    "sky": ("outdoors",),
-    "sea": ("water",),
-}
 
 
 @cache
@@ -64,6 +38,12 @@ def attributes() -> Mapping[str, Attribute]:
     return table
 
 
+@cache
+def implied() -> Mapping[str, tuple[str, ...]]:
+    """The attributes that follow from an attribute, by name."""
+    return {name: tuple(facts.split()) for name, facts in _table(IMPLIED)}
+
+
 def _table(path: Path) -> Iterator[tuple[str, str]]:
     """The names in a file, each with the rest of its line."""
     for line in path.read_text(encoding="utf-8").splitlines():
@@ -78,7 +58,7 @@ def facts_from(given: list[str]) -> frozenset[str]:
     while given:
         fact = given.pop()
         facts.add(fact)
-        given += IMPLIES.get(fact, ())
+        given += implied().get(fact, ())
     if "natural" not in facts:
         facts.add("made")
     if "animal" in facts and "mammal" not in facts:

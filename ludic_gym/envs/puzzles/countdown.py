@@ -8,11 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ludic_gym.envs.core.base import pick
+from ludic_gym.envs.core.base import between, checked_range, pick
 from ludic_gym.envs.core.question import Question, QuestionEnv
-from ludic_gym.envs.core.solitaire import checked_range
 from ludic_gym.envs.puzzles.expressions import BadExpression, evaluated
-from ludic_gym.envs.questions.arithmetic import between
 from ludic_gym.graders.extract import Grade, extract
 
 Term = tuple[int, str]

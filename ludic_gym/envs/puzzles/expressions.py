@@ -1,16 +1,10 @@
-"""Arithmetic expressions: a recursive-descent parser with exact evaluation.
-
-Grammar:
-
-- sum = product {("+" | "-") product}
-- product = atom {("*" | "/") atom}
-- atom = number | "-" atom | "(" sum ")"
-"""
+"""Arithmetic expressions: numbers, + - * / and parentheses, with exact evaluation."""
 
 from __future__ import annotations
 
+import ast
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from operator import add, mul, sub, truediv
@@ -20,11 +14,11 @@ LONGEST = 200
 MOST_PARENTHESES = 20
 _TOKEN = re.compile(r"\s*(?:(\d{1,9})(?!\d)|([-+*/()]))")
 _SIGNS = str.maketrans("×·∙÷−–", "***/--")
-_OPERATORS: dict[str, Callable[[Fraction, Fraction], Fraction]] = {
-    "+": add,
-    "-": sub,
-    "*": mul,
-    "/": truediv,
+_OPERATORS: Mapping[type[ast.operator], Callable[[Fraction, Fraction], Fraction]] = {
+    ast.Add: add,
+    ast.Sub: sub,
+    ast.Mult: mul,
+    ast.Div: truediv,
 }
 
 
@@ -47,9 +41,12 @@ def evaluated(text: str) -> Evaluated:
     characters or 20 pairs of parentheses.
     """
     tokens = _tokens(text)
-    value, rest = _sum(tokens, 0)
-    if rest != len(tokens):
-        raise BadExpression(f"{tokens[rest]!r} cannot follow token {rest}")
+    try:
+        # The spaces keep "//" and "**" apart, which are operators of Python but not of ours.
+        tree = ast.parse(" ".join(tokens), mode="eval")
+        value = _value(tree.body)
+    except (SyntaxError, ZeroDivisionError) as error:
+        raise BadExpression(f"{text!r}: {error}") from error
     return Evaluated(value, tuple(int(token) for token in tokens if token.isdigit()))
 
 
@@ -62,48 +59,21 @@ def _tokens(text: str) -> list[str]:
         match = _TOKEN.match(text, at)
         if match is None or not match[0].isascii():
             raise BadExpression(f"neither a number nor an operator: {text[at:]!r}")
-        tokens.append(match[1] or match[2])
+        # Python rejects leading zeros.
+        tokens.append(str(int(match[1])) if match[1] else match[2])
         at = match.end()
     if tokens.count("(") > MOST_PARENTHESES:
         raise BadExpression(f"more than {MOST_PARENTHESES} parentheses")
     return tokens
 
 
-def _sum(tokens: list[str], at: int) -> tuple[Fraction, int]:
-    return _chain(tokens, at, "+-", _product)
-
-
-def _product(tokens: list[str], at: int) -> tuple[Fraction, int]:
-    return _chain(tokens, at, "*/", _atom)
-
-
-def _chain(
-    tokens: list[str],
-    at: int,
-    operators: str,
-    operand: Callable[[list[str], int], tuple[Fraction, int]],
-) -> tuple[Fraction, int]:
-    """Value of operands joined by the operators, from left to right, and the next position."""
-    value, at = operand(tokens, at)
-    while at < len(tokens) and tokens[at] in operators:
-        right, after = operand(tokens, at + 1)
-        if tokens[at] == "/" and not right:
-            raise BadExpression("division by zero")
-        value, at = _OPERATORS[tokens[at]](value, right), after
-    return value, at
-
-
-def _atom(tokens: list[str], at: int) -> tuple[Fraction, int]:
-    if at == len(tokens):
-        raise BadExpression("the expression is incomplete")
-    if tokens[at].isdigit():
-        return Fraction(int(tokens[at])), at + 1
-    if tokens[at] == "-":
-        value, at = _atom(tokens, at + 1)
-        return -value, at
-    if tokens[at] != "(":
-        raise BadExpression(f"no number at {tokens[at]!r}")
-    value, at = _sum(tokens, at + 1)
-    if at == len(tokens) or tokens[at] != ")":
-        raise BadExpression("a parenthesis is not closed")
-    return value, at + 1
+def _value(node: ast.expr) -> Fraction:
+    match node:
+        case ast.Constant(value=int(number)):
+            return Fraction(number)
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return -_value(operand)
+        case ast.BinOp(left=left, op=operator, right=right):
+            return _OPERATORS[type(operator)](_value(left), _value(right))
+    # Python also reads "+1", "()" and "2 (3)".
+    raise BadExpression(f"neither a number nor an operation: {ast.unparse(node)!r}")

@@ -8,9 +8,8 @@ from functools import cache
 from itertools import product
 from typing import Any
 
-from ludic_gym.envs.core.base import pick
+from ludic_gym.envs.core.base import checked_range, pick
 from ludic_gym.envs.core.question import Question, QuestionEnv
-from ludic_gym.envs.core.solitaire import checked_range
 from ludic_gym.graders.extract import Grade, extract
 
 NAMES = ("Ann", "Bob", "Cy", "Dee", "Eve", "Fay")

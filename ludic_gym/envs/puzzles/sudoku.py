@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from itertools import islice
 from math import isqrt
+from operator import eq
 from typing import Any
 
 import numpy as np
@@ -148,9 +149,5 @@ def peers(size: int) -> tuple[tuple[int, ...], ...]:
         return y, x, (y // box, x // box)
 
     return tuple(
-        tuple(j for j in cells if j != i and any(map(_same, units(i), units(j)))) for i in cells
+        tuple(j for j in cells if j != i and any(map(eq, units(i), units(j)))) for i in cells
     )
-
-
-def _same(a: object, b: object) -> bool:
-    return a == b

@@ -6,8 +6,8 @@ from typing import Literal
 
 import numpy as np
 
-from ludic_gym.envs.core.base import checked_choice, pick
-from ludic_gym.envs.core.solitaire import Outcome, SolitaireEnv, checked_range
+from ludic_gym.envs.core.base import checked_choice, checked_range, pick
+from ludic_gym.envs.core.solitaire import Outcome, SolitaireEnv
 
 PEGS = "ABC"
 GOAL = "C"

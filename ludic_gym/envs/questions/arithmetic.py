@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ludic_gym.envs.core.base import checked_choice, pick
+from ludic_gym.envs.core.base import between, checked_choice, pick
 from ludic_gym.envs.core.question import Question, QuestionEnv
 from ludic_gym.errors import ConfigError
 from ludic_gym.graders.numeric import grade_number
@@ -97,11 +97,6 @@ class ArithmeticEnv(QuestionEnv):
         if operation == "-":
             return between(rng, min(self._low, total), min(self._high, total))
         return between(rng, self._low, self._high)
-
-
-def between(rng: np.random.Generator, low: int, high: int) -> int:
-    """An integer from low to high, both included, uniformly at random."""
-    return low + int(rng.random() * (high - low + 1))
 
 
 # Operations by their symbols in Python.

@@ -7,10 +7,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ludic_gym.envs.core.base import Info, Turn, checked_choice, end, pick
+from ludic_gym.envs.core.base import Info, Turn, between, checked_choice, checked_range, end, pick
 from ludic_gym.envs.core.question import Question, QuestionEnv
-from ludic_gym.envs.core.solitaire import checked_range
-from ludic_gym.envs.questions.arithmetic import between
 from ludic_gym.envs.questions.model_text import STARTS, model_text
 from ludic_gym.graders.constraints import (
     KINDS,
@@ -59,20 +57,15 @@ COUNTS: Mapping[str, tuple[int, int]] = {
 _SHAPES = ("bullets", "title", "placeholders", "postscript", "quoted", "sections", "no_commas")
 _LENGTHS = ("sentences_at_least", "sentences_exactly", "paragraphs")
 # Pairs of kinds that contradict each other, or make no sense together.
-CLASHES: tuple[frozenset[str], ...] = tuple(
-    map(
-        frozenset,
-        (
-            ("words_at_least", "words_at_most"),
-            ("sentences_at_least", "sentences_exactly"),
-            ("lower_case", "upper_case"),
-            ("lower_case", "postscript"),
-            ("ends_with", "postscript"),
-            *((case, "sections") for case in ("lower_case", "upper_case")),
-            *(("quoted", other) for other in ("starts_with", "ends_with", "sections", "bullets")),
-            *(("json", other) for other in (*_SHAPES, *_LENGTHS, "starts_with", "ends_with")),
-        ),
-    )
+CLASHES: tuple[set[str], ...] = (
+    {"words_at_least", "words_at_most"},
+    {"sentences_at_least", "sentences_exactly"},
+    {"lower_case", "upper_case"},
+    {"lower_case", "postscript"},
+    {"ends_with", "postscript"},
+    *({case, "sections"} for case in ("lower_case", "upper_case")),
+    *({"quoted", other} for other in ("starts_with", "ends_with", "sections", "bullets")),
+    *({"json", other} for other in (*_SHAPES, *_LENGTHS, "starts_with", "ends_with")),
 )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import cycle, islice, product
 
 from ludic_gym.errors import NoOracle
@@ -20,6 +20,21 @@ SENTENCES = range(13)
 LENGTHS = (3, 5, 7, 9, 11, 13, 16, 20, 28, 40, 60)
 
 By = Mapping[str, Constraint]
+Lines = Mapping[str, Callable[[Constraint], Sequence[str]]]
+# Kind -> the lines that meet a constraint, in the order of the text.
+OPENINGS: Lines = {
+    "starts_with": lambda c: c.texts[:1],
+    "title": lambda c: ["<<plain words>>"],
+    "sections": lambda c: [f"Section {i + 1}" for i in range(c.count)],
+    "bullets": lambda c: ["* one more thing"] * c.count,
+    "keywords": lambda c: [" ".join(c.texts)],
+    "frequency": lambda c: [" ".join(c.texts * c.count)],
+    "placeholders": lambda c: [" ".join(["[name]"] * c.count)],
+}
+CLOSINGS: Lines = {
+    "postscript": lambda c: ["P.S. take care"],
+    "ends_with": lambda c: c.texts[:1],
+}
 
 
 def model_text(constraints: Sequence[Constraint]) -> str:
@@ -37,9 +52,8 @@ def model_text(constraints: Sequence[Constraint]) -> str:
 
 def assembled(by: By, count: int, length: int) -> str:
     """The pieces that the constraints need, and `count` sentences of `length` words."""
-    loose_lines = [*openings(by), *wanted_words(by)]
     sentences = [f"{' '.join(islice(cycle(FILLER), i, i + length))}." for i in range(count)]
-    lines = [*loose_lines, *sentences, *closings(by)]
+    lines = [*pieces(OPENINGS, by), *sentences, *pieces(CLOSINGS, by)]
     if "json" in by:
         text = json.dumps({"text": " ".join(lines)})
     else:
@@ -50,33 +64,11 @@ def assembled(by: By, count: int, length: int) -> str:
     return text.upper() if "upper_case" in by else text
 
 
-def openings(by: By) -> list[str]:
-    """The pieces at the beginning."""
-    lines = [by["starts_with"].texts[0]] if "starts_with" in by else []
-    if "title" in by:
-        lines.append("<<plain words>>")
-    if "sections" in by:
-        lines += [f"Section {i + 1}" for i in range(by["sections"].count)]
-    if "bullets" in by:
-        lines += ["* one more thing"] * by["bullets"].count
-    return lines
-
-
-def wanted_words(by: By) -> list[str]:
-    """The words that must occur, and the placeholders."""
-    lines = [" ".join(by["keywords"].texts)] if "keywords" in by else []
-    if "frequency" in by:
-        lines.append(" ".join(by["frequency"].texts * by["frequency"].count))
-    if "placeholders" in by:
-        lines.append(" ".join(["[name]"] * by["placeholders"].count))
-    return lines
-
-
-def closings(by: By) -> list[str]:
-    """The pieces at the end."""
-    if "postscript" in by:
-        return ["P.S. take care"]
-    return [by["ends_with"].texts[0]] if "ends_with" in by else []
+def pieces(lines: Lines, by: By) -> Iterator[str]:
+    """The lines of the kinds that are wanted."""
+    for kind, made in lines.items():
+        if kind in by:
+            yield from made(by[kind])
 
 
 def in_paragraphs(lines: Sequence[str], count: int) -> str:

@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ludic_gym.envs.core.base import pick
+from ludic_gym.envs.core.base import between, checked_range, pick
 from ludic_gym.envs.core.question import Question, QuestionEnv
-from ludic_gym.envs.core.solitaire import checked_range
-from ludic_gym.envs.questions.arithmetic import OPERATIONS, between
+from ludic_gym.envs.questions.arithmetic import OPERATIONS
 from ludic_gym.graders.numeric import grade_number
 from ludic_gym.tools.interpreters import calculator_tool
 from ludic_gym.tools.tool import Tool

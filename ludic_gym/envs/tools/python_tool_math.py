@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ludic_gym.envs.core.base import Info, pick
+from ludic_gym.envs.core.base import Info, between, pick
 from ludic_gym.envs.core.question import Question, QuestionEnv
-from ludic_gym.envs.questions.arithmetic import between
 from ludic_gym.errors import ConfigError
 from ludic_gym.graders.numeric import grade_number
 from ludic_gym.sandbox.types import Sandbox
@@ -156,10 +155,5 @@ def collatz_length(n: int) -> int:
 
 
 KINDS: Mapping[str, Callable[[np.random.Generator], Item]] = {
-    "primes": primes,
-    "power": power,
-    "recurrence": recurrence,
-    "change": change,
-    "divisible": divisible,
-    "collatz": collatz,
+    kind.__name__: kind for kind in (primes, power, recurrence, change, divisible, collatz)
 }

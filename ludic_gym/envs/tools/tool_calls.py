@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ludic_gym.envs.core.base import TextEnv, Turn, end, proceed
-from ludic_gym.envs.core.solitaire import checked_range
+from ludic_gym.envs.core.base import TextEnv, Turn, checked_range, end, proceed
 from ludic_gym.envs.tools.world import PURPOSES, SCHEMAS, World
 from ludic_gym.envs.worlds.errands import KINDS, Errand, new_world
 from ludic_gym.tools.schema import problem_of

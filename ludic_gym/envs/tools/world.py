@@ -13,22 +13,15 @@ from ludic_gym.tools.schema import JSONSchema, described, parameters_schema
 
 HOURS = range(8, 18)
 DAYS = range(1, 8)
+_PRICES = {
+    "blue pen": 2, "gel pen": 3, "fountain pen": 19,
+    "ruled notebook": 5, "plain notebook": 4, "leather notebook": 25,
+    "desk lamp": 30, "clip lamp": 12, "floor lamp": 55,
+    "tin mug": 7, "glass mug": 9, "stone mug": 14,
+}  # fmt: skip
 # Name of an item -> its kind and price.
 ITEMS: Mapping[str, tuple[str, int]] = MappingProxyType(
-    {
-        "blue pen": ("pen", 2),
-        "gel pen": ("pen", 3),
-        "fountain pen": ("pen", 19),
-        "ruled notebook": ("notebook", 5),
-        "plain notebook": ("notebook", 4),
-        "leather notebook": ("notebook", 25),
-        "desk lamp": ("lamp", 30),
-        "clip lamp": ("lamp", 12),
-        "floor lamp": ("lamp", 55),
-        "tin mug": ("mug", 7),
-        "glass mug": ("mug", 9),
-        "stone mug": ("mug", 14),
-    }
+    {name: (name.split()[-1], price) for name, price in _PRICES.items()}
 )
 
 
@@ -155,17 +148,8 @@ class World:
             raise ValueError(f"day {day}, {hour}:00 is taken by {taken[0]}")
 
 
-CALLS = (
-    "list_events",
-    "add_event",
-    "move_event",
-    "cancel_event",
-    "list_accounts",
-    "transfer",
-    "find_items",
-    "put_in_cart",
-    "check_out",
-)
+# The methods in their order, which is that of the tools in the prompt.
+CALLS = tuple(name for name in vars(World) if name[0] != "_" and name != "state")
 # Parameters and description of each call.
 SCHEMAS: Mapping[str, JSONSchema] = MappingProxyType(
     {name: parameters_schema(getattr(World(), name)) for name in CALLS}

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ludic_gym.envs.core.base import pick
-from ludic_gym.envs.questions.arithmetic import between
+from ludic_gym.envs.core.base import between, pick
 from ludic_gym.envs.tools.world import DAYS, HOURS, ITEMS, World
 
 Call = tuple[str, dict[str, Any]]

@@ -7,7 +7,7 @@ import gymnasium as gym
 import pytest
 
 import ludic_gym  # noqa: F401 (registers the ids)
-from envs_registry.reasoning_gym_sets import REASONING_GYM, REASONING_GYM_SKIPPED
+from envs_registry.adapters import ADAPTERS, SKIPPED
 from ludic_gym.adapters.reasoning_gym_env import GUARDS, ReasoningGymEnv, answer_of
 from ludic_gym.errors import ConfigError, NoOracle
 from ludic_gym.testing.check import check_text_env
@@ -134,8 +134,9 @@ def test_the_answer_is_in_tags_or_all_there_is(text, answer):
 def test_every_data_set_is_an_environment_or_has_a_reason_not_to_be():
     from reasoning_gym.factory import DATASETS
 
-    assert set(REASONING_GYM) | set(REASONING_GYM_SKIPPED) == set(DATASETS)
-    assert not set(REASONING_GYM) & set(REASONING_GYM_SKIPPED)
+    ours = {entry.kwargs["dataset"] for entry in ADAPTERS if entry.package == "reasoning-gym"}
+    assert ours | SKIPPED["reasoning-gym"].keys() == set(DATASETS)
+    assert not ours & SKIPPED["reasoning-gym"].keys()
 
 
 ASKED = """

@@ -9,19 +9,19 @@ import pettingzoo
 import pytest
 
 import ludic_gym  # noqa: F401 (registers the ids)
-from envs_registry.textarena_games import (
-    TEXTARENA_ONE_PLAYER,
-    TEXTARENA_SKIPPED,
-    TEXTARENA_TWO_PLAYER,
-)
+from envs_registry.adapters import ADAPTERS, SKIPPED
 from ludic_gym.adapters.textarena_env import TextArenaAECEnv, TextArenaEnv
-from ludic_gym.adapters.textarena_game import new_match
+from ludic_gym.adapters.textarena_game import Match
 from ludic_gym.errors import ConfigError, EnvError, EpisodeOver
 from ludic_gym.testing.rules import RULES
 
 pytest.importorskip("textarena", reason="needs the extra `adapters`")
 # What PettingZoo advises about texts.
-pytestmark = pytest.mark.filterwarnings("ignore:Observation|Action space:UserWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:Observation|Action space:UserWarning", "ignore:The old environment:DeprecationWarning"
+)
+# Game -> its number of players.
+PLAYERS = {e.kwargs["game"]: 2 if e.aec else 1 for e in ADAPTERS if e.package == "textarena"}
 
 
 @pytest.mark.parametrize(("rule", "check"), RULES, ids=[rule for rule, _ in RULES])
@@ -96,14 +96,14 @@ def test_matches_of_one_process_do_not_share_a_generator():
 
 
 def test_a_match_goes_on_drawing_where_it_left_off():
-    match = new_match("PigDice-v0", 2, seed=1)
+    match = Match("PigDice-v0", 2, seed=1)
     rolls = []
     for _ in range(12):
         mover = match.mover
-        match.unread[mover] = ""
+        match.read(mover)
         match.play("[roll]")
-        rolls += re.findall(r"'(\d)'\nAvailable", match.unread[mover])
-    # One die would fall alike every time if each turn began with the same generators.
+        rolls += re.findall(r"'(\d)'\nAvailable", match.read(mover))
+    # One die would fall the same every time if each turn began with the same generators.
     assert len(set(rolls)) >= 3
 
 
@@ -150,8 +150,8 @@ def test_an_aec_game_keeps_the_order_of_calls():
 def test_a_game_that_breaks_is_over_and_costs_who_broke_it(monkeypatch):
     env = TextArenaEnv("GuessTheNumber-v0")
     env.reset(seed=0)
-    env._match.env.max_turns = None
-    env._match.env.state.game_state = None
+    env._match._env.max_turns = None
+    env._match._env.state.game_state = None
     _, reward, over, _, info = env.step("7")
     assert (reward, over, info["outcome"], info["success"]) == (-1.0, True, "broken", False)
     assert "Error: " in info["game_error"]
@@ -164,22 +164,17 @@ def test_a_game_that_there_is_not_is_refused_with_those_near_to_it():
 
 def test_a_game_for_another_number_of_players_is_refused():
     with pytest.raises(ConfigError, match="TextArena cannot set up 'TicTacToe-v0'"):
-        new_match("TicTacToe-v0", 5, seed=0)
+        Match("TicTacToe-v0", 5, seed=0)
 
 
 def test_every_game_of_one_or_two_players_is_an_environment_or_has_a_reason_not_to_be():
     from textarena.envs.registration import ENV_REGISTRY
 
-    listed = {*TEXTARENA_ONE_PLAYER, *TEXTARENA_TWO_PLAYER, *TEXTARENA_SKIPPED}
-    there = {name.removesuffix("-v0") for name in ENV_REGISTRY if name.endswith("-v0")}
-    assert listed == there
-    assert len(listed) == sum(
-        map(len, (TEXTARENA_ONE_PLAYER, TEXTARENA_TWO_PLAYER, TEXTARENA_SKIPPED))
-    )
+    listed = sorted([*PLAYERS, *(f"{game}-v0" for game in SKIPPED["textarena"])])
+    assert listed == sorted(name for name in ENV_REGISTRY if name.endswith("-v0"))
 
 
-@pytest.mark.parametrize("game", sorted({*TEXTARENA_ONE_PLAYER, *TEXTARENA_TWO_PLAYER}))
-def test_every_game_begins_alike_for_the_same_seed(game):
-    players = 1 if game in TEXTARENA_ONE_PLAYER else 2
-    first, again = (new_match(f"{game}-v0", players, seed=7) for _ in range(2))
+@pytest.mark.parametrize("game", PLAYERS)
+def test_every_game_begins_the_same_for_the_same_seed(game):
+    first, again = (Match(game, PLAYERS[game], seed=7) for _ in range(2))
     assert first.read(0) == again.read(0) != ""

@@ -12,7 +12,6 @@ from ludic_gym.errors import ConfigError
 from ludic_gym.policies.chat import ChatPolicy
 from ludic_gym.policies.reference import ScriptedPolicy
 from ludic_gym.rollout.episodes import env_pool, run_episodes
-from ludic_gym.rollout.stream import Progress
 from ludic_gym.types import Sampling, Task
 
 
@@ -299,18 +298,6 @@ async def test_an_error_in_the_tasks_themselves_ends_the_stream():
 
     with pytest.raises(ValueError, match="no more rows"):
         await collect(broken(), lambda env: ScriptedPolicy(["x"]))
-
-
-async def test_progress_is_reported_after_every_episode():
-    reports: list[Progress] = []
-    pairs = [(tasks(1)[0], lambda env: ScriptedPolicy(["boom"])), *tasks(3)[1:]]
-
-    await collect(
-        pairs, lambda env: ScriptedPolicy(["x"]), concurrency=1, on_progress=reports.append
-    )
-
-    assert [(r.finished, r.failed) for r in reports] == [(1, 1), (2, 1), (3, 1)]
-    assert reports[-1].started == 3
 
 
 @pytest.mark.parametrize("wrong", [{"concurrency": 0}, {"timeout_s": 0.0}])

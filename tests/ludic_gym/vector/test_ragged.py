@@ -201,7 +201,7 @@ def test_trouble_with_closing_is_told_too():
     vector = RaggedVectorEnv([Stuck])
     vector.reset()
     infos = vector.step(["raise it"])[4]
-    assert infos["error"][0] == "RuntimeError: it; closing it raised OSError: jammed"
+    assert infos["error"][0] == "RuntimeError: it; closing its env raised OSError: jammed"
 
 
 def test_an_info_that_changes_a_type_is_a_failure_of_its_environment():

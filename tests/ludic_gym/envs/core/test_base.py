@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 
 import ludic_gym as lg
-from ludic_gym.envs.core.base import TextEnv, checked_choice, end, pick, proceed, rendered
+from ludic_gym.envs.core.base import (
+    TextEnv,
+    checked_choice,
+    checked_range,
+    end,
+    pick,
+    proceed,
+    rendered,
+)
 from ludic_gym.errors import ConfigError, EnvError, EpisodeOver, NoOracle
 
 
@@ -250,3 +258,9 @@ def test_a_choice_outside_the_choices_shows_them():
 def test_a_misspelt_option_is_refused():
     with pytest.raises(ConfigError, match=r"has the options \['row'\], got \['rwo'\]"):
         Countdown().reset(options={"rwo": 3})
+
+
+@pytest.mark.parametrize("value", [0, 4, 2.0, "2"])
+def test_a_number_outside_its_range_is_refused(value):
+    with pytest.raises(ConfigError, match=f"size is an int from 1 to 3, got {value!r}"):
+        checked_range("size", value, 1, 3)

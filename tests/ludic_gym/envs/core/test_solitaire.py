@@ -2,8 +2,7 @@ import gymnasium as gym
 import pytest
 
 import ludic_gym  # noqa: F401 (registers the ids)
-from ludic_gym.envs.core.solitaire import checked_range
-from ludic_gym.errors import ConfigError, NoOracle
+from ludic_gym.errors import NoOracle
 
 ID = "ludic/GuessTheNumber-v0"
 
@@ -39,9 +38,3 @@ def test_nothing_is_legal_or_best_once_the_game_is_over():
     assert env.legal_actions() == ()
     with pytest.raises(NoOracle, match="call reset"):
         env.oracle_action()
-
-
-@pytest.mark.parametrize("value", [0, 4, 2.0, "2"])
-def test_a_number_outside_its_range_is_refused(value):
-    with pytest.raises(ConfigError, match=f"size is an int from 1 to 3, got {value!r}"):
-        checked_range("size", value, 1, 3)

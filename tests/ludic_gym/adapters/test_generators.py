@@ -5,21 +5,10 @@ import threading
 import numpy as np
 import pytest
 
-from ludic_gym.adapters.packages import lent_generators, needed, seeded_state
+from ludic_gym.adapters.generators import lent_generators, seeded_state
 from ludic_gym.adapters.reasoning_gym_env import ReasoningGymEnv, puzzles
 from ludic_gym.adapters.textarena_env import TextArenaEnv
-from ludic_gym.errors import ConfigError
-
-
-def test_a_module_that_is_there_is_given():
-    assert needed("json", install="ludic-gym[adapters]").loads("1") == 1
-
-
-def test_a_package_that_is_missing_is_named_with_its_extra():
-    with pytest.raises(
-        ConfigError, match=r"needs no_such_package: pip install 'ludic-gym\[data\]'"
-    ):
-        needed("no_such_package.part", install="ludic-gym[data]")
+from ludic_gym.errors import MissingPackage
 
 
 @pytest.mark.parametrize(
@@ -32,7 +21,7 @@ def test_a_package_that_is_missing_is_named_with_its_extra():
 def test_an_environment_says_when_it_is_made_what_it_needs(module, make, monkeypatch):
     monkeypatch.setitem(sys.modules, module, None)
     puzzles.cache_clear()
-    with pytest.raises(ConfigError, match=r"pip install 'ludic-gym\[adapters\]'"):
+    with pytest.raises(MissingPackage, match=r"pip install 'ludic-gym\[adapters\]'"):
         make()
 
 
