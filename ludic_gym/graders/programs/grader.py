@@ -15,15 +15,18 @@ from typing import Generic, TypeVar
 from weakref import WeakKeyDictionary
 
 from ludic_gym.errors import NoSandbox, SandboxError
-from ludic_gym.graders.programs.query import reference_rows, run_query
-from ludic_gym.graders.programs.run import resolved, run_asserts, run_calls, run_stdin
+from ludic_gym.graders.programs.run import (
+    resolved,
+    run_asserts,
+    run_calls,
+    run_query,
+    run_stdin,
+)
 from ludic_gym.graders.programs.types import (
     AssertTests,
     CallTests,
     ProgramTests,
     QueryTests,
-    ReferenceTests,
-    RowTests,
     StdinTests,
     Verdict,
 )
@@ -89,27 +92,16 @@ class Grader:
     def __init__(self, sandbox: Sandbox, *, size: int = VERDICTS) -> None:
         self.sandbox = sandbox
         self._verdicts: Memo[Verdict] = Memo(size, keep=lambda v: v.outcome != "timeout")
-        self._references: Memo[tuple[CallTests, float]] = Memo(REFERENCES)
-        self._tables: Memo[RowTests] = Memo(REFERENCES)
+        self._references: Memo[tuple[CallTests | QueryTests, float]] = Memo(REFERENCES)
 
     def grade(
-        self,
-        code: str,
-        tests: ProgramTests,
-        *,
-        limits: Limits = DEFAULT_LIMITS,
-        stop: bool = True,
+        self, code: str, tests: ProgramTests, *, limits: Limits = DEFAULT_LIMITS, stop: bool = True
     ) -> Verdict:
         """The verdict of `grade_async`, for callers that cannot await."""
         return run_blocking(self.grade_async(code, tests, limits=limits, stop=stop))
 
     async def grade_async(
-        self,
-        code: str,
-        tests: ProgramTests,
-        *,
-        limits: Limits = DEFAULT_LIMITS,
-        stop: bool = True,
+        self, code: str, tests: ProgramTests, *, limits: Limits = DEFAULT_LIMITS, stop: bool = True
     ) -> Verdict:
         """The verdict on the program.
 
@@ -122,25 +114,15 @@ class Grader:
         return await on_sandbox_loop(self._graded(code, tests, limits, stop))
 
     async def _graded(self, code: str, tests: ProgramTests, limits: Limits, stop: bool) -> Verdict:
-        if isinstance(tests, ReferenceTests):
-            tests, limits = await self._resolved(tests, limits)
-        elif isinstance(tests, QueryTests):
-            tests = await self._rows(tests, limits)
+        if isinstance(tests, CallTests | QueryTests) and tests.reference:
+            generous = longer(limits, REFERENCE_FACTOR * limits.cpu_s)
+            key = key_of(self.sandbox.name, "", tests, generous, False)
+            resolve = partial(resolved, self.sandbox, tests, generous)
+            tests, seconds = await self._references.get(key, partial(insisted, resolve))
+            limits = longer(limits, SOLUTION_FACTOR * seconds)
         key = key_of(self.sandbox.name, code, tests, limits, stop)
         find = partial(_run, self.sandbox, code, tests, limits, stop)
         return await self._verdicts.get(key, partial(insisted, find))
-
-    async def _resolved(self, tests: ReferenceTests, limits: Limits) -> tuple[CallTests, Limits]:
-        generous = longer(limits, REFERENCE_FACTOR * limits.cpu_s)
-        find = partial(resolved, self.sandbox, tests, generous)
-        key = key_of(self.sandbox.name, "", tests, generous, False)
-        calls, seconds = await self._references.get(key, partial(insisted, find))
-        return calls, longer(limits, SOLUTION_FACTOR * seconds)
-
-    async def _rows(self, tests: QueryTests, limits: Limits) -> RowTests:
-        find = partial(reference_rows, self.sandbox, tests, limits)
-        key = key_of(self.sandbox.name, "", tests, limits, False)
-        return await self._tables.get(key, partial(insisted, find))
 
 
 async def insisted(find: Callable[[], Awaitable[T]]) -> T:
@@ -163,11 +145,10 @@ async def _run(
             return await run_asserts(sandbox, code, tests, limits, stop=stop)
         case StdinTests():
             return await run_stdin(sandbox, code, tests, limits, stop=stop)
-        case RowTests():
-            return await run_query(sandbox, code, tests, limits)
+        case QueryTests():
+            return await run_query(sandbox, code, tests, limits, stop=stop)
         case CallTests():
             return await run_calls(sandbox, code, tests, limits, stop=stop)
-    raise TypeError(f"no tests of a program: {tests!r}")
 
 
 def longer(limits: Limits, cpu_s: float) -> Limits:

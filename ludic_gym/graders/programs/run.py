@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from ludic_gym.errors import DataError, SandboxError
-from ludic_gym.graders.programs.compare import is_same, is_same_text
+from ludic_gym.graders.programs.compare import is_same, is_same_table, is_same_text
 from ludic_gym.graders.programs.inside.plain import Tree
 from ludic_gym.graders.programs.talk import NO_REPLY, Gone, Talk, talk_to
 from ludic_gym.graders.programs.types import (
@@ -18,7 +18,7 @@ from ludic_gym.graders.programs.types import (
     AssertTests,
     CallTests,
     Outcome,
-    ReferenceTests,
+    QueryTests,
     StdinTests,
     Verdict,
 )
@@ -34,19 +34,20 @@ _STATES: dict[str, Outcome] = {"syntax": "syntax", "error": "raised", "missing":
 
 
 class Tally:
-    """Counts of tests, and the first failure."""
+    """Counts of tests, and the first failure. index: of the current test, -1 before the first."""
 
     def __init__(self, total: int) -> None:
+        self.index = -1
         self._verdict = Verdict(outcome="passed", passed=0, total=total)
 
-    def note(self, index: int, outcome: Outcome, message: str = "") -> None:
-        """Record the outcome of test number `index`."""
+    def note(self, outcome: Outcome, message: str = "") -> None:
+        """Record the outcome of the current test."""
         verdict = self._verdict
         if outcome == "passed":
             self._verdict = replace(verdict, passed=verdict.passed + 1)
         elif verdict.outcome == "passed":
             text = message[:MESSAGE_LIMIT]
-            self._verdict = replace(verdict, outcome=outcome, failed=index, message=text)
+            self._verdict = replace(verdict, outcome=outcome, failed=self.index, message=text)
 
     async def verdict(self, talk: Talk) -> Verdict:
         """The verdict, with the program's output."""
@@ -59,8 +60,10 @@ async def run_calls(
     """The verdict on a function. Raises SandboxError."""
 
     def judge(index: int, reply: Sequence[Any]) -> tuple[Outcome, str]:
+        if reply[0] == "raised":
+            return "raised", f"{reply[1]}: {reply[2]}"
         if reply[0] != "value":
-            return _failure(reply)
+            return "wrong", f"gave {reply[-1]}"
         expected = tests.expected[index]
         same = is_same(reply[1], expected, atol=tests.atol, compared=tests.compared)
         return ("passed", "") if same else ("wrong", f"gave {str(reply[1])[:200]}")
@@ -90,50 +93,59 @@ async def run_stdin(
         return await _cases(talk, opening, requests, judge, stop=stop)
 
 
-async def _cases(
-    talk: Talk, opening: object, requests: Sequence[object], judge: Judge, *, stop: bool
+async def run_query(
+    sandbox: Sandbox, query: str, tests: QueryTests, limits: Limits, *, stop: bool
 ) -> Verdict:
-    """Open the program, then send one case after the other, up to a failure if `stop`."""
-    tally = Tally(len(requests))
-    index = -1
-    try:
-        failure = _unopened(await talk.ask(opening))
-        if failure:
-            tally.note(-1, *failure)
-            return await tally.verdict(talk)
-        for index, request in enumerate(requests):
-            outcome, message = _judged(judge, index, await talk.ask(request))
-            tally.note(index, outcome, message)
-            if outcome != "passed" and stop:
-                break
-    except Gone as gone:
-        tally.note(index, gone.outcome, str(gone))
-    return await tally.verdict(talk)
+    """The verdict on a query: one test, its rows. Raises SandboxError, DataError."""
 
+    def judge(index: int, reply: Sequence[Any]) -> tuple[Outcome, str]:
+        kind, content = reply[0], reply[-1]
+        if kind == "broken":
+            raise DataError(f"the database cannot be made: {content}")
+        if kind in ("syntax", "raised"):
+            return "syntax" if kind == "syntax" else "raised", str(content)
+        if kind == "rows" and is_same_table(content, tests.rows, ordered=tests.ordered):
+            return "passed", ""
+        gave = f"{len(content)} rows" if isinstance(content, list) else str(content)
+        return "wrong", f"gave {gave}"
 
-def _judged(judge: Judge, index: int, reply: Sequence[Any]) -> tuple[Outcome, str]:
-    try:
-        return judge(index, reply)
-    # A program may have written a reply in the runner's place, with too few parts.
-    except IndexError:
-        return "crashed", NO_REPLY
-
-
-def _unopened(reply: Sequence[Any]) -> tuple[Outcome, str] | None:
-    if reply[0] == "ready":
-        return None
-    return _STATES.get(reply[0], "crashed"), str(reply[-1])
-
-
-def _failure(reply: Sequence[Any]) -> tuple[Outcome, str]:
-    if reply[0] == "raised":
-        return "raised", f"{reply[1]}: {reply[2]}"
-    return "wrong", f"gave {reply[-1]}"
+    async with talk_to(sandbox, "query", limits) as talk:
+        return await _cases(talk, tests.schema, [query], judge, stop=stop)
 
 
 def _opening(code: str, tests: CallTests | AssertTests) -> dict[str, object]:
     truth = isinstance(tests, CallTests) and tests.compared == "truth"
     return {"prelude": tests.prelude, "code": code, "name": tests.name, "truth": truth}
+
+
+async def _cases(
+    talk: Talk, opening: object, requests: Sequence[object], judge: Judge, *, stop: bool
+) -> Verdict:
+    """Open the program, then send one case after the other, up to a failure if `stop`."""
+    tally = Tally(len(requests))
+    try:
+        if await _opened(talk, opening, tally):
+            for index, request in enumerate(requests):
+                tally.index = index
+                outcome, message = judge(index, await talk.ask(request))
+                tally.note(outcome, message)
+                if outcome != "passed" and stop:
+                    break
+    except Gone as gone:
+        tally.note(gone.outcome, str(gone))
+    # A program may have written a reply in the runner's place, with too few parts.
+    except IndexError:
+        tally.note("crashed", NO_REPLY)
+    return await tally.verdict(talk)
+
+
+async def _opened(talk: Talk, opening: object, tally: Tally) -> bool:
+    """Open the program; True if it is ready, else its failure is noted."""
+    reply = await talk.ask(opening)
+    ready: bool = reply[0] == "ready"
+    if not ready:
+        tally.note(_STATES.get(reply[0], "crashed"), str(reply[-1]))
+    return ready
 
 
 async def run_asserts(
@@ -146,13 +158,11 @@ async def run_asserts(
     async with _both(sandbox, limits) as (tester, solution):
         tally = Tally(len(tests.tests))
         try:
-            failure = _unopened(await solution.ask(_opening(code, tests)))
+            # The tests do not start without a solution, whose errors are none of theirs.
+            if await _opened(solution, _opening(code, tests), tally):
+                await _relay(tester, solution, tests, tally, stop=stop)
         except Gone as gone:
-            failure = gone.outcome, str(gone)
-        if failure:
-            tally.note(-1, *failure)
-        else:
-            await _relay(tester, solution, tests, tally, stop=stop)
+            tally.note(gone.outcome, str(gone))
         return await tally.verdict(solution)
 
 
@@ -160,28 +170,22 @@ async def _relay(
     tester: Talk, solution: Talk, tests: AssertTests, tally: Tally, *, stop: bool
 ) -> None:
     """Pass calls from the tests to the solution and results back, until all tests have run."""
-    index = 0
-    try:
-        parts = ("prelude", "tests", "name", "in_place")
-        reply = await tester.ask({part: getattr(tests, part) for part in parts})
-        # The tester replies with a call or with the outcome of a test, until all tests have run.
-        while index < len(tests.tests):
-            if reply[0] == "broken":
-                raise DataError(f"the tests of {tests.name} cannot be run: {reply[1]}")
-            if reply[0] == "call":
-                reply = await tester.ask(_result(await solution.ask(reply[1:])))
-                continue
-            tally.note(index, *_tested(reply))
-            if reply[0] != "passed" and stop:
-                return
-            index += 1
-            reply = await tester.ask("on")
-    except Gone as gone:
-        tally.note(index, gone.outcome, str(gone))
-
-
-def _tested(reply: Sequence[Any]) -> tuple[Outcome, str]:
-    return ("passed", "") if reply[0] == "passed" else ("wrong", str(reply[-1]))
+    tally.index = 0
+    parts = ("prelude", "tests", "name", "in_place")
+    reply = await tester.ask({part: getattr(tests, part) for part in parts})
+    # The tester replies with a call or with the outcome of a test, until all tests have run.
+    while tally.index < len(tests.tests):
+        if reply[0] == "broken":
+            raise DataError(f"the tests of {tests.name} cannot be run: {reply[1]}")
+        if reply[0] == "call":
+            reply = await tester.ask(_result(await solution.ask(reply[1:])))
+            continue
+        passed = reply[0] == "passed"
+        tally.note("passed" if passed else "wrong", str(reply[-1]))
+        if stop and not passed:
+            return
+        tally.index += 1
+        reply = await tester.ask("on")
 
 
 def _result(reply: Sequence[Any]) -> Sequence[Any]:
@@ -227,24 +231,33 @@ os.register_at_fork(after_in_child=_forget)
 
 
 async def resolved(
-    sandbox: Sandbox, tests: ReferenceTests, limits: Limits
-) -> tuple[CallTests, float]:
-    """The calls for which the reference returns a value, with the values, and its seconds.
+    sandbox: Sandbox, tests: CallTests | QueryTests, limits: Limits
+) -> tuple[CallTests | QueryTests, float]:
+    """The tests with the results of their reference, without it, and its seconds.
 
-    Raises SandboxError, and DataError for a reference without any value.
+    Raises SandboxError, and DataError for a reference without any result.
     """
+    if isinstance(tests, CallTests):
+        return await _with_values(sandbox, tests, limits)
+    async with talk_to(sandbox, "query", limits) as talk:
+        try:
+            await talk.ask(tests.schema)
+            reply = await talk.ask(tests.reference)
+        except Gone as gone:
+            reply = [str(gone)]
+        seconds = (await talk.end()).wall_s
+    if reply[0] != "rows":
+        raise DataError(f"the reference query {tests.reference!r} gives no rows: {reply}")
+    return replace(tests, rows=tuple(reply[1]), reference=""), seconds
+
+
+async def _with_values(
+    sandbox: Sandbox, tests: CallTests, limits: Limits
+) -> tuple[CallTests, float]:
     kept: list[tuple[tuple[Tree, ...], Tree]] = []
-    unresolved = CallTests(
-        name=tests.name,
-        calls=tests.calls,
-        expected=(),
-        prelude=tests.prelude,
-        atol=tests.atol,
-        compared=tests.compared,
-    )
     async with talk_to(sandbox, "solution", limits) as talk:
         try:
-            why = str((await talk.ask(_opening(tests.reference, unresolved)))[-1])
+            why = str((await talk.ask(_opening(tests.reference, tests)))[-1])
             for call in tests.calls if not why else ():
                 reply = await talk.ask([list(call), NO_NAMES])
                 kept += [(call, reply[1])] if reply[0] == "value" else []
@@ -254,4 +267,4 @@ async def resolved(
     if not kept:
         raise DataError(f"the reference of {tests.name} gives no value ({why or 'for any call'})")
     calls, expected = zip(*kept, strict=True)
-    return replace(unresolved, calls=calls, expected=expected), seconds
+    return replace(tests, calls=calls, expected=expected, reference=""), seconds
