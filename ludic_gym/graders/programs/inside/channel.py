@@ -9,7 +9,6 @@ import json
 import os
 import sys
 from contextlib import AbstractContextManager
-from types import TracebackType
 from typing import Any
 
 
@@ -60,12 +59,7 @@ class Caught(AbstractContextManager["Caught"]):
 
     error: BaseException | None = None
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> bool:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
         self.error = error
         return True
 
