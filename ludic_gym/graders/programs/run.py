@@ -7,6 +7,7 @@ import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from ludic_gym.errors import DataError, SandboxError
@@ -18,6 +19,7 @@ from ludic_gym.graders.programs.types import (
     AssertTests,
     CallTests,
     Outcome,
+    ProgramTests,
     QueryTests,
     StdinTests,
     Verdict,
@@ -54,63 +56,60 @@ class Tally:
         return replace(self._verdict, printed=await talk.printed())
 
 
-async def run_calls(
-    sandbox: Sandbox, code: str, tests: CallTests, limits: Limits, *, stop: bool
+async def run(
+    sandbox: Sandbox, code: str, tests: ProgramTests, limits: Limits, stop: bool
 ) -> Verdict:
-    """The verdict on a function. Raises SandboxError."""
+    """The verdict on a program, whose tests have no reference.
 
-    def judge(index: int, reply: Sequence[Any]) -> tuple[Outcome, str]:
-        if reply[0] == "raised":
-            return "raised", f"{reply[1]}: {reply[2]}"
-        if reply[0] != "value":
-            return "wrong", f"gave {reply[-1]}"
-        expected = tests.expected[index]
-        same = is_same(reply[1], expected, atol=tests.atol, compared=tests.compared)
-        return ("passed", "") if same else ("wrong", f"gave {str(reply[1])[:200]}")
-
-    requests = [[list(call), NO_NAMES] for call in tests.calls]
-    async with talk_to(sandbox, "solution", limits) as talk:
-        return await _cases(talk, _opening(code, tests), requests, judge, stop=stop)
-
-
-async def run_stdin(
-    sandbox: Sandbox, code: str, tests: StdinTests, limits: Limits, *, stop: bool
-) -> Verdict:
-    """The verdict on a program that reads and writes. Raises SandboxError."""
-
-    def judge(index: int, reply: Sequence[Any]) -> tuple[Outcome, str]:
-        if reply[0] == "timeout":
-            return "timeout", f"took longer than {tests.case_s:g} s"
-        if reply[0] != "exited" or reply[2] != 0:
-            return "raised", f"exit code {reply[-1]}"
-        expected = tests.cases[index][1]
-        same = is_same_text(str(reply[1]), expected, tests.comparator, tests.tolerance)
-        return ("passed", "") if same else ("wrong", f"wrote {str(reply[1])[:200]!r}")
-
-    requests = [stdin for stdin, _ in tests.cases]
-    opening = {"code": code, "case_s": tests.case_s}
-    async with talk_to(sandbox, "cases", limits) as talk:
-        return await _cases(talk, opening, requests, judge, stop=stop)
+    Raises SandboxError, and DataError for tests that cannot be run.
+    """
+    match tests:
+        case AssertTests():
+            return await _run_asserts(sandbox, code, tests, limits, stop)
+        case CallTests():
+            calls = [[list(call), NO_NAMES] for call in tests.calls]
+            async with talk_to(sandbox, "solution", limits) as talk:
+                judge = partial(_judged_call, tests)
+                return await _cases(talk, _opening(code, tests), calls, judge, stop)
+        case StdinTests():
+            opening = {"code": code, "case_s": tests.case_s}
+            inputs = [stdin for stdin, _ in tests.cases]
+            async with talk_to(sandbox, "cases", limits) as talk:
+                return await _cases(talk, opening, inputs, partial(_judged_output, tests), stop)
+        case QueryTests():
+            async with talk_to(sandbox, "query", limits) as talk:
+                return await _cases(talk, tests.schema, [code], partial(_judged_rows, tests), stop)
 
 
-async def run_query(
-    sandbox: Sandbox, query: str, tests: QueryTests, limits: Limits, *, stop: bool
-) -> Verdict:
-    """The verdict on a query: one test, its rows. Raises SandboxError, DataError."""
+def _judged_call(tests: CallTests, index: int, reply: Sequence[Any]) -> tuple[Outcome, str]:
+    if reply[0] == "raised":
+        return "raised", f"{reply[1]}: {reply[2]}"
+    if reply[0] != "value":
+        return "wrong", f"gave {reply[-1]}"
+    same = is_same(reply[1], tests.expected[index], atol=tests.atol, compared=tests.compared)
+    return ("passed", "") if same else ("wrong", f"gave {str(reply[1])[:200]}")
 
-    def judge(index: int, reply: Sequence[Any]) -> tuple[Outcome, str]:
-        kind, content = reply[0], reply[-1]
-        if kind == "broken":
-            raise DataError(f"the database cannot be made: {content}")
-        if kind in ("syntax", "raised"):
-            return "syntax" if kind == "syntax" else "raised", str(content)
-        if kind == "rows" and is_same_table(content, tests.rows, ordered=tests.ordered):
-            return "passed", ""
-        gave = f"{len(content)} rows" if isinstance(content, list) else str(content)
-        return "wrong", f"gave {gave}"
 
-    async with talk_to(sandbox, "query", limits) as talk:
-        return await _cases(talk, tests.schema, [query], judge, stop=stop)
+def _judged_output(tests: StdinTests, index: int, reply: Sequence[Any]) -> tuple[Outcome, str]:
+    if reply[0] == "timeout":
+        return "timeout", f"took longer than {tests.case_s:g} s"
+    if reply[0] != "exited" or reply[2] != 0:
+        return "raised", f"exit code {reply[-1]}"
+    expected = tests.cases[index][1]
+    same = is_same_text(str(reply[1]), expected, tests.comparator, tests.tolerance)
+    return ("passed", "") if same else ("wrong", f"wrote {str(reply[1])[:200]!r}")
+
+
+def _judged_rows(tests: QueryTests, index: int, reply: Sequence[Any]) -> tuple[Outcome, str]:
+    kind, content = reply[0], reply[-1]
+    if kind == "broken":
+        raise DataError(f"the database cannot be made: {content}")
+    if kind in ("syntax", "raised"):
+        return "syntax" if kind == "syntax" else "raised", str(content)
+    if kind == "rows" and is_same_table(content, tests.rows, ordered=tests.ordered):
+        return "passed", ""
+    gave = f"{len(content)} rows" if isinstance(content, list) else str(content)
+    return "wrong", f"gave {gave}"
 
 
 def _opening(code: str, tests: CallTests | AssertTests) -> dict[str, object]:
@@ -119,7 +118,7 @@ def _opening(code: str, tests: CallTests | AssertTests) -> dict[str, object]:
 
 
 async def _cases(
-    talk: Talk, opening: object, requests: Sequence[object], judge: Judge, *, stop: bool
+    talk: Talk, opening: object, requests: Sequence[object], judge: Judge, stop: bool
 ) -> Verdict:
     """Open the program, then send one case after the other, up to a failure if `stop`."""
     tally = Tally(len(requests))
@@ -148,26 +147,23 @@ async def _opened(talk: Talk, opening: object, tally: Tally) -> bool:
     return ready
 
 
-async def run_asserts(
-    sandbox: Sandbox, code: str, tests: AssertTests, limits: Limits, *, stop: bool
+async def _run_asserts(
+    sandbox: Sandbox, code: str, tests: AssertTests, limits: Limits, stop: bool
 ) -> Verdict:
-    """The verdict of test programs, which run in a sandbox of their own.
-
-    Raises SandboxError, and DataError for tests that cannot be run.
-    """
+    """The verdict of test programs, which run in a sandbox of their own."""
     async with _both(sandbox, limits) as (tester, solution):
         tally = Tally(len(tests.tests))
         try:
             # The tests do not start without a solution, whose errors are none of theirs.
             if await _opened(solution, _opening(code, tests), tally):
-                await _relay(tester, solution, tests, tally, stop=stop)
+                await _relay(tester, solution, tests, tally, stop)
         except Gone as gone:
             tally.note(gone.outcome, str(gone))
         return await tally.verdict(solution)
 
 
 async def _relay(
-    tester: Talk, solution: Talk, tests: AssertTests, tally: Tally, *, stop: bool
+    tester: Talk, solution: Talk, tests: AssertTests, tally: Tally, stop: bool
 ) -> None:
     """Pass calls from the tests to the solution and results back, until all tests have run."""
     tally.index = 0
