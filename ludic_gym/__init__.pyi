@@ -146,7 +146,6 @@ from .sandbox.choice import shared_sandbox as shared_sandbox
 from .sandbox.loop import run_blocking as run_blocking
 from .sandbox.types import DEFAULT_LIMITS as DEFAULT_LIMITS
 from .sandbox.types import MEBIBYTE as MEBIBYTE
-from .sandbox.types import NO_FILES as NO_FILES
 from .sandbox.types import Ended as Ended
 from .sandbox.types import ExecResult as ExecResult
 from .sandbox.types import Guarantees as Guarantees

@@ -12,7 +12,8 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies
 
 from ludic_gym.data.row import Row
-from ludic_gym.errors import ConfigError, DataError
+from ludic_gym.errors import DataError
+from ludic_gym.extras import optional
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,15 +45,10 @@ class HubData:
 HUB_SETS: Mapping[str, HubSet] = MappingProxyType(
     {
         "openai/gsm8k": HubSet(config="main"),
-        "HuggingFaceH4/MATH-500": HubSet(),
-        "qwedsacf/competition_math": HubSet(),
         "cais/mmlu": HubSet(config="all", splits={"train": "auxiliary_train"}),
         "Idavidrein/gpqa": HubSet(config="gpqa_diamond", splits={"test": "train"}),
         "google-research-datasets/nq_open": HubSet(splits={"test": "validation"}),
-        "openai/openai_humaneval": HubSet(),
-        "evalplus/humanevalplus": HubSet(),
         "google-research-datasets/mbpp": HubSet(config="sanitized"),
-        "evalplus/mbppplus": HubSet(),
         "codeparrot/apps": HubSet(files="hf://datasets/codeparrot/apps/{split}.jsonl"),
     }
 )
@@ -67,16 +63,10 @@ def hub_data(id: str, *, config: str | None = None, split: str | None = None) ->
 def hub_rows(data: HubData) -> Iterator[Row]:
     """The rows of the split; without network, those of an earlier download.
 
-    Raises ConfigError without the package `datasets`, DataError, naming two other ways to get rows,
-    if the split cannot be loaded.
+    Raises MissingPackage without the package `datasets`, DataError, naming two other ways to get
+    rows, if the split cannot be loaded.
     """
-    try:
-        import datasets
-    except ImportError as error:
-        raise ConfigError(
-            f"{data.id} needs datasets: pip install 'ludic-gym[data]', or name a file (data="
-            "'rows.jsonl', .jsonl.gz or .parquet)"
-        ) from error
+    datasets = optional("datasets", "ludic-gym[data]")
     try:
         with _no_retries_without_network(datasets.config):
             rows = _download(data, datasets)
@@ -87,15 +77,16 @@ def hub_rows(data: HubData) -> Iterator[Row]:
 
 
 def _download(data: HubData, datasets: ModuleType) -> Iterable[dict[str, Any]]:
-    files = HUB_SETS.get(data.id, HubSet()).files
-    if files and datasets.config.HF_HUB_OFFLINE:
-        raise ConnectionError(f"no connection to {datasets.config.HF_ENDPOINT}")
     rows: Iterable[dict[str, Any]]
-    if files:
-        address = files.format(split=data.split)
-        rows = datasets.load_dataset("json", data_files=address, split="train")
-    else:
+    files = HUB_SETS.get(data.id, HubSet()).files
+    if not files:
         rows = datasets.load_dataset(data.id, data.config, split=data.split)
+        return rows
+    # The library resolves addresses over the network, even of files that it has downloaded before.
+    if datasets.config.HF_HUB_OFFLINE:
+        raise ConnectionError(f"no connection to {datasets.config.HF_ENDPOINT}")
+    address = files.format(split=data.split)
+    rows = datasets.load_dataset("json", data_files=address, split="train")
     return rows
 
 

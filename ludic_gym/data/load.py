@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Generic, TypeVar, overload
 
-from ludic_gym.data.files import ENDINGS, file_rows
 from ludic_gym.data.hub import HubData, hub_data, hub_rows
-from ludic_gym.data.row import Row
+from ludic_gym.data.row import ENDINGS, Row, file_rows
 from ludic_gym.errors import ConfigError, DataError
 
 T = TypeVar("T")
@@ -105,18 +104,16 @@ def locate(
         if split is not None:
             raise ConfigError(f"a file has no splits: data={name!r} goes without split={split!r}")
         return _file(sample, "sample") if name == "sample" else _file(Path(name), "file")
-    if Path(name).is_dir() and _is_folder_of_splits(Path(name)):
-        return _file_of_split(Path(name), split or "test")
+    folder = Path(name)
+    # A folder without rows may be a data set's own, which its id names: the hub's library reads it.
+    if folder.is_dir() and any(path.name.endswith(ENDINGS) for path in folder.iterdir()):
+        return _file_of_split(folder, split or "test")
     if "/" not in name:
         raise ConfigError(
             f'data is "sample", the path of a .jsonl, .jsonl.gz or .parquet file or of a folder of '
             f'them, or a hub id like "openai/gsm8k", got {name!r}'
         )
     return hub_data(name, config=config, split=split)
-
-
-def _is_folder_of_splits(folder: Path) -> bool:
-    return any(path.name.endswith(ENDINGS) for path in folder.iterdir())
 
 
 def _file_of_split(folder: Path, split: str) -> File:
@@ -140,18 +137,16 @@ def _file(path: Path, split: str) -> File:
 @lru_cache(maxsize=16)
 def _load(origin: File | HubData, parse: Callable[[Row], T]) -> Rows[T]:
     digest, items = hashlib.sha256(), []
-    for row in _rows(origin):
+    rows = hub_rows(origin) if isinstance(origin, HubData) else file_rows(origin.path)
+    for row in rows:
         items.append(parse(row))
+        # Sorted, so that equal rows of any file format have one hash.
         digest.update(json.dumps(dict(row.fields), sort_keys=True, default=str).encode())
     if not items:
         raise DataError(f"{_name(origin)}: there are no rows")
     hash = digest.hexdigest()[:HASH_DIGITS]
     split = origin.requested if isinstance(origin, HubData) else origin.split
     return Rows(tuple(items), Origin(_name(origin), split, hash))
-
-
-def _rows(origin: File | HubData) -> Iterator[Row]:
-    return hub_rows(origin) if isinstance(origin, HubData) else file_rows(origin.path)
 
 
 def _name(origin: File | HubData) -> str:

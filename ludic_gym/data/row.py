@@ -1,14 +1,21 @@
-"""Row: one row of a data set, and checks of its fields."""
+"""Row: one row of a data set, checks of its fields, and the rows of a local file."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import gzip
+import json
+import zlib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from ludic_gym.errors import DataError
+from ludic_gym.extras import optional
+
+# JSON lines, plain or gzipped, or parquet.
+ENDINGS = (".jsonl", ".jsonl.gz", ".parquet")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,3 +48,45 @@ def text_field(row: Row, name: str) -> str:
 def words(path: Path) -> tuple[str, ...]:
     """The words of a bundled list, one or several per line, read once per process."""
     return tuple(path.read_text(encoding="utf-8").split())
+
+
+def file_rows(path: Path) -> Iterator[Row]:
+    """The rows of a file with one of the `ENDINGS`, without blank lines.
+
+    Raises DataError with the number of a line that cannot be read, MissingPackage where pyarrow is
+    needed and missing.
+    """
+    return _parquet_rows(path) if path.suffix == ".parquet" else _json_lines(path)
+
+
+def _json_lines(path: Path) -> Iterator[Row]:
+    try:
+        data = path.read_bytes()
+        # Not `splitlines`: a text in JSON may hold U+2028, which would split its line.
+        lines = (gzip.decompress(data) if path.suffix == ".gz" else data).decode().split("\n")
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        kind = "gzipped UTF-8 text" if path.suffix == ".gz" else "UTF-8 text"
+        raise DataError(f"{path}: cannot be read as {kind} ({error})") from error
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            yield _json_row(line, f"{path} line {number}")
+
+
+def _json_row(line: str, where: str) -> Row:
+    try:
+        fields = json.loads(line)
+    except ValueError as error:
+        raise DataError(f"{where}: not JSON ({error}): {line[:80]!r}") from error
+    if not isinstance(fields, dict):
+        raise DataError(f"{where}: a row is a JSON object, got {line[:80]!r}")
+    return Row(where, fields)
+
+
+def _parquet_rows(path: Path) -> Iterator[Row]:
+    parquet = optional("pyarrow.parquet", "ludic-gym[data]")
+    arrow = optional("pyarrow", "ludic-gym[data]")
+    try:
+        rows = parquet.read_table(path).to_pylist()
+    except (arrow.ArrowException, OSError) as error:
+        raise DataError(f"{path}: cannot be read as parquet ({error})") from error
+    return (Row(f"{path} row {i}", fields) for i, fields in enumerate(rows))

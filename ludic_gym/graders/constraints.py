@@ -15,6 +15,7 @@ from ludic_gym.graders.extract import Grade, after_thought
 
 _WORD = re.compile(r"\w+(?:['\u2019-]\w+)*")
 _PART = re.compile(r"\w+")
+# A full stop inside a number or an address ends no sentence: white space must follow.
 _SENTENCE_END = re.compile(r"[.!?]+[\"'\u201d\u2019)\]]*(?:\s|$)")
 _TITLE = re.compile(r"<<[^\n<>]*\w[^\n<>]*>>")
 _GAP = re.compile(r"\[[^\[\]\n]*\w[^\[\]\n]*\]")
@@ -38,17 +39,20 @@ class Constraint:
     texts: tuple[str, ...] = ()
 
 
+Test = Callable[[str, Constraint], bool]
+
+
 @dataclass(frozen=True, slots=True)
 class Kind:
     """Wording of an instruction, and a test of texts that are not blank."""
 
     wording: str
-    holds: Callable[[str, Constraint], bool]
+    holds: Test
 
 
-def words(text: str) -> list[str]:
-    """The words; "it's" and "well-known" are one each."""
-    return _WORD.findall(text)
+def word_count(text: str) -> int:
+    """Number of words; "it's" and "well-known" are one each."""
+    return len(_WORD.findall(text))
 
 
 def sentences(text: str) -> int:
@@ -68,19 +72,20 @@ def occurrences(text: str, word: str) -> int:
     return _PART.findall(text.casefold()).count(word.casefold())
 
 
-def is_json_object(text: str) -> bool:
+def is_json_object(text: str, constraint: Constraint) -> bool:
     """True if the text, or its fenced block, is one JSON object that is not empty."""
     fenced = _FENCED.fullmatch(text.strip())
     try:
         value = json.loads(fenced[1] if fenced else text)
+    # RecursionError: ten thousand open brackets.
     except (ValueError, RecursionError):
         return False
     return isinstance(value, dict) and bool(value)
 
 
-def is_in_case(text: str, changed: Callable[[str], str]) -> bool:
-    """True if the text has letters, and `changed` leaves all of them as they are."""
-    return text == changed(text) and text.lower() != text.upper()
+def in_case(changed: Callable[[str], str]) -> Test:
+    """Test of a text that has letters, all of which `changed` leaves as they are."""
+    return lambda text, c: text == changed(text) and text.lower() != text.upper()
 
 
 def sections(text: str) -> list[str]:
@@ -94,27 +99,40 @@ def bullets(text: str) -> int:
     return sum(1 for line in text.splitlines() if _BULLET.match(line))
 
 
-def is_quoted(text: str) -> bool:
+def is_quoted(text: str, constraint: Constraint) -> bool:
     """True if the whole text is in double quotation marks."""
     return len(text) > 2 and text[0] in '"\u201c' and text[-1] in '"\u201d'
 
 
+def at_least(size: Callable[[str], int]) -> Test:
+    """Test of a size that is the constraint's count or more."""
+    return lambda text, c: size(text) >= c.count
+
+
+def exactly(size: Callable[[str], int]) -> Test:
+    """Test of a size that is the constraint's count."""
+    return lambda text, c: size(text) == c.count
+
+
+def at_edge(has: Callable[[str, str], bool]) -> Test:
+    """Test of `str.startswith` or `str.endswith` with the constraint's text, in any case."""
+    return lambda text, c: has(text.casefold(), c.texts[0].casefold())
+
+
+def contains(pattern: re.Pattern[str]) -> Test:
+    """Test of a match anywhere in the text."""
+    return lambda text, c: pattern.search(text) is not None
+
+
 KINDS: Mapping[str, Kind] = {
-    "words_at_least": Kind(
-        "Use at least {count} words.", lambda text, c: len(words(text)) >= c.count
-    ),
+    "words_at_least": Kind("Use at least {count} words.", at_least(word_count)),
     "words_at_most": Kind(
-        "Use at most {count} words.", lambda text, c: len(words(text)) <= c.count
+        "Use at most {count} words.", lambda text, c: word_count(text) <= c.count
     ),
-    "sentences_at_least": Kind(
-        "Write at least {count} sentences.", lambda text, c: sentences(text) >= c.count
-    ),
-    "sentences_exactly": Kind(
-        "Write exactly {count} sentences.", lambda text, c: sentences(text) == c.count
-    ),
+    "sentences_at_least": Kind("Write at least {count} sentences.", at_least(sentences)),
+    "sentences_exactly": Kind("Write exactly {count} sentences.", exactly(sentences)),
     "paragraphs": Kind(
-        "Write exactly {count} paragraphs, with a blank line between them.",
-        lambda text, c: paragraphs(text) == c.count,
+        "Write exactly {count} paragraphs, with a blank line between them.", exactly(paragraphs)
     ),
     "keywords": Kind(
         "Use all of these words: {texts}.",
@@ -132,43 +150,28 @@ KINDS: Mapping[str, Kind] = {
         "Use the letter {texts} at least {count} times.",
         lambda text, c: text.casefold().count(c.texts[0]) >= c.count,
     ),
-    "lower_case": Kind(
-        "Write everything in lower case letters.", lambda text, c: is_in_case(text, str.lower)
-    ),
-    "upper_case": Kind(
-        "Write everything in capital letters.", lambda text, c: is_in_case(text, str.upper)
-    ),
+    "lower_case": Kind("Write everything in lower case letters.", in_case(str.lower)),
+    "upper_case": Kind("Write everything in capital letters.", in_case(str.upper)),
     "no_commas": Kind("Do without any commas.", lambda text, c: "," not in text),
-    "starts_with": Kind(
-        "Begin with exactly these words: {texts}.",
-        lambda text, c: text.casefold().startswith(c.texts[0].casefold()),
-    ),
+    "starts_with": Kind("Begin with exactly these words: {texts}.", at_edge(str.startswith)),
     "ends_with": Kind(
-        "End with exactly these words, and nothing after them: {texts}",
-        lambda text, c: text.casefold().endswith(c.texts[0].casefold()),
+        "End with exactly these words, and nothing after them: {texts}", at_edge(str.endswith)
     ),
-    "json": Kind(
-        "Give all of the answer as one JSON object.", lambda text, c: is_json_object(text)
-    ),
+    "json": Kind("Give all of the answer as one JSON object.", is_json_object),
     "bullets": Kind(
-        'Make exactly {count} bullet points: lines that begin with "* ".',
-        lambda text, c: bullets(text) == c.count,
+        'Make exactly {count} bullet points: lines that begin with "* ".', exactly(bullets)
     ),
     "title": Kind(
-        "Give it a title in double angle brackets, such as <<my day>>.",
-        lambda text, c: _TITLE.search(text) is not None,
+        "Give it a title in double angle brackets, such as <<my day>>.", contains(_TITLE)
     ),
     "placeholders": Kind(
         "Leave at least {count} gaps to be filled in, in square brackets, such as [name].",
-        lambda text, c: len(_GAP.findall(text)) >= c.count,
+        at_least(lambda text: len(_GAP.findall(text))),
     ),
     "postscript": Kind(
-        "Add a postscript at the end, on a line that begins with P.S.",
-        lambda text, c: _POSTSCRIPT.search(text) is not None,
+        "Add a postscript at the end, on a line that begins with P.S.", contains(_POSTSCRIPT)
     ),
-    "quoted": Kind(
-        "Put double quotation marks around all of the answer.", lambda text, c: is_quoted(text)
-    ),
+    "quoted": Kind("Put double quotation marks around all of the answer.", is_quoted),
     "sections": Kind(
         'Divide it into {count} sections, which the lines "Section 1", "Section 2" ... begin.',
         lambda text, c: sections(text) == [str(i + 1) for i in range(c.count)],
@@ -224,6 +227,7 @@ def _constraint(fields: Mapping[str, Any]) -> Constraint:
     """The constraint of one object. Raises KeyError for a kind that does not exist."""
     texts = tuple(map(str, fields.get("texts", ())))
     constraint = Constraint(fields["kind"], int(fields.get("count", 0)), texts)
+    # An empty text is in every text, and a reply to it would be correct whatever it says.
     if "{texts}" in KINDS[constraint.kind].wording and not all(texts or [""]):
         raise ValueError(f"{constraint.kind} needs texts, got {texts!r}")
     return constraint

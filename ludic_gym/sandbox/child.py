@@ -30,6 +30,7 @@ class Tap:
     def read(self) -> bool:
         """Read available bytes; False if there are none for now, or none any more."""
         try:
+            # Not the file object: its buffer would hold bytes that the loop does not see.
             part = os.read(self.descriptor, CHUNK_BYTES)
         except BlockingIOError:
             return False
@@ -52,13 +53,13 @@ class Child:
         self._loop = asyncio.get_running_loop()
         self._waiting: list[asyncio.Future[None]] = []
         self._process = process = spawned(launch)
-        assert process.stdin, "it is a pipe"
-        assert process.stdout, "it is a pipe"
-        assert process.stderr, "it is a pipe"
         self.pid, self.weighed = process.pid, launch.weighed
-        self._stdin: int | None = process.stdin.fileno()
-        os.set_blocking(self._stdin, False)
-        self.stdout, self.stderr = Tap(process.stdout.fileno()), Tap(process.stderr.fileno())
+        self._pipes = [pipe for pipe in (process.stdin, process.stdout, process.stderr) if pipe]
+        stdin, stdout, stderr = (pipe.fileno() for pipe in self._pipes)
+        os.set_blocking(stdin, False)
+        self._stdin: int | None = stdin
+        self.stdout, self.stderr = Tap(stdout), Tap(stderr)
+        self._taken = 0
         self.exit_code: int | None = None
         self.watch: Callable[[], None] = lambda: None
         for tap in (self.stdout, self.stderr):
@@ -69,6 +70,7 @@ class Child:
     def _readable(self, tap: Tap) -> None:
         tap.read()
         if tap.cut or not tap.open:
+            # A pipe at its end stays readable, and would keep the loop busy.
             self._loop.remove_reader(tap.descriptor)
         self._wake()
 
@@ -122,17 +124,17 @@ class Child:
             await self.changed()
         return self.exit_code
 
-    async def line(self, start: int) -> bytes | None:
-        """The line of its stdout from byte `start` on, with its line break; None if none comes."""
-        seen = start
-        while True:
-            end = self.stdout.data.find(b"\n", seen)
-            if end >= 0:
-                return bytes(self.stdout.data[start : end + 1])
+    async def line(self) -> bytes | None:
+        """The next line of its stdout, with its line break; None if none comes."""
+        seen = start = self._taken
+        while (end := self.stdout.data.find(b"\n", seen)) < 0:
             if self.exit_code is not None or self.stdout.cut or not self.stdout.open:
                 return None
+            # Searching from the start again would take quadratic time on a long line.
             seen = len(self.stdout.data)
             await self.changed()
+        self._taken = end + 1
+        return bytes(self.stdout.data[start : end + 1])
 
     async def write(self, data: bytes) -> None:
         """Write to its stdin; return early if it has closed its stdin."""
@@ -158,9 +160,7 @@ class Child:
         if self._stdin is not None:
             self._loop.remove_writer(self._stdin)
             self._stdin = None
-            stdin = self._process.stdin
-            assert stdin, "it is a pipe"
-            stdin.close()
+            self._pipes[0].close()
 
     def kill(self) -> None:
         """Kill it and the processes of its session."""
@@ -170,13 +170,13 @@ class Child:
                 os.killpg(self._process.pid, signal.SIGKILL)
 
     def _close_pipes(self) -> None:
-        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
-            if pipe:
-                pipe.close()
+        for pipe in self._pipes:
+            pipe.close()
 
     def release(self) -> None:
         """Drop it in a fork, where it is not a child process."""
         self._close_pipes()
+        # Else Popen would wait for it when it is collected, and warn.
         self._process.returncode = 0
 
 

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import cache, partial
+from collections.abc import Mapping
+from functools import cache
 
 from ludic_gym.errors import ConfigError, NoSandbox, SandboxError
-from ludic_gym.sandbox.bubblewrap import Bubblewrap
-from ludic_gym.sandbox.container import Container
-from ludic_gym.sandbox.launch import Backend
+from ludic_gym.extras import optional
+from ludic_gym.sandbox.container import container
+from ludic_gym.sandbox.launch import PLAIN, Backend
+from ludic_gym.sandbox.linux import BUBBLEWRAP, NATIVE
 from ludic_gym.sandbox.local import LocalSandbox
 from ludic_gym.sandbox.loop import run_blocking
-from ludic_gym.sandbox.native import Native
-from ludic_gym.sandbox.process import PlainProcess
 from ludic_gym.sandbox.types import Limits, Program, Sandbox
 
 # The strongest first.
-BACKENDS: Mapping[str, Callable[[], Backend]] = {
-    "bubblewrap": Bubblewrap,
-    "native": Native,
-    "docker": partial(Container, "docker"),
-    "podman": partial(Container, "podman"),
+BACKENDS: Mapping[str, Backend] = {
+    backend.name: backend
+    for backend in (BUBBLEWRAP, NATIVE, container("docker"), container("podman"))
 }
 MONTY = "monty"
-UNSAFE = "process"
+UNSAFE = PLAIN.name
 TRIAL = Program(source="print('works')")
 TRIAL_LIMITS = Limits(wall_s=60.0)
 REMEDY = (
@@ -46,20 +43,15 @@ def open_sandbox(
     permit "process", a plain subprocess without any protection, also as the last resort of "auto".
     warm, concurrency: processes in reserve, and programs at a time; by default the number of CPUs
     (8 at most), and twice that. "monty" ignores both.
-    Raises NoSandbox with the packages to install, and ConfigError for other names.
+    Raises NoSandbox with the packages to install, MissingPackage for "monty" without its package,
+    and ConfigError for other names.
     """
     chosen = chosen_name(name, allow_unsafe=allow_unsafe)
     if chosen == MONTY:
-        return _monty()
-    return LocalSandbox(_backend(chosen), warm=warm, concurrency=concurrency)
-
-
-def _monty() -> Sandbox:
-    try:
-        from ludic_gym.sandbox.monty import MontySandbox
-    except ModuleNotFoundError as error:
-        raise NoSandbox("monty needs pydantic-monty: pip install 'ludic-gym[tools]'") from error
-    return MontySandbox()
+        monty: Sandbox = optional("ludic_gym.sandbox.monty", "ludic-gym[tools]").MontySandbox()
+        return monty
+    backend = PLAIN if chosen == UNSAFE else BACKENDS[chosen]
+    return LocalSandbox(backend, warm=warm, concurrency=concurrency)
 
 
 def chosen_name(name: str, *, allow_unsafe: bool) -> str:
@@ -89,7 +81,7 @@ def sandbox_names() -> tuple[str, ...]:
 @cache
 def why_not(name: str) -> str:
     """Reason why that sandbox does not work here, "" if it does; tested with a program."""
-    return run_blocking(_trial(LocalSandbox(_backend(name), warm=0)))
+    return run_blocking(_trial(LocalSandbox(BACKENDS[name], warm=0)))
 
 
 async def _trial(sandbox: Sandbox) -> str:
@@ -100,10 +92,6 @@ async def _trial(sandbox: Sandbox) -> str:
     finally:
         await sandbox.close()
     return "" if result.stdout == b"works\n" else f"its trial ended like this: {result}"
-
-
-def _backend(name: str) -> Backend:
-    return PlainProcess() if name == UNSAFE else BACKENDS[name]()
 
 
 _shared: dict[str, Sandbox] = {}

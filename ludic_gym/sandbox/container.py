@@ -7,19 +7,20 @@ container starts in about half a second, which the reserve of workers hides.
 from __future__ import annotations
 
 import os
-import platform
 import secrets
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache, partial
+from operator import attrgetter
 
 from ludic_gym.errors import NoSandbox
-from ludic_gym.sandbox.launch import ENVIRONMENT, Launch, worker_command
+from ludic_gym.sandbox.launch import ENVIRONMENT, Backend, Launch, worker_command
 from ludic_gym.sandbox.linux import file_system_sizes
-from ludic_gym.sandbox.types import Guarantees, Limits
+from ludic_gym.sandbox.types import Limits
 
+IMAGE = "python:{}.{}-slim".format(*sys.version_info)
 # The engines' exit code for a failure of their own.
 ENGINE_CODE = 125
 # `--init` adds one process to the program's.
@@ -30,50 +31,40 @@ INSPECT_S = 30.0
 REMOVE = '"$0" rm --force "$1" >/dev/null 2>&1 &'
 
 
-@dataclass(frozen=True, slots=True)
-class Container:
-    """The back end. image: has Python 3.11 or newer; it is never downloaded."""
-
-    name: str = "docker"
-    image: str = "python:{}-slim".format(".".join(platform.python_version_tuple()[:2]))
-
-    @property
-    def guarantees(self) -> Guarantees:
-        """See Backend."""
-        return Guarantees(
-            network=True, filesystem=True, processes=True, memory=True, cpu=True, disk=True
-        )
-
-    def fixed(self, limits: Limits) -> tuple[int, ...]:
-        """See Backend: the engine sets the limits of a container at its start."""
-        return (limits.memory_bytes, limits.processes, limits.disk_bytes)
-
-    def launch(self, limits: Limits) -> Launch:
-        """See Backend. Raises NoSandbox without the engine or the image."""
-        engine = shutil.which(self.name)
-        if engine is None:
-            raise NoSandbox(f"{self.name} is not installed")
-        require_image(engine, self.image)
-        container = f"ludic-{secrets.token_hex(8)}"
-        options = tuple(container_options(container, limits))
-        return Launch(
-            command=(engine, "run", *options, self.image, *worker_command("python3")),
-            # The command finds its engine by these variables; the container gets none of them.
-            environment=os.environ,
-            weighed=False,
-            end=partial(remove, engine, container),
-        )
-
-    def failed(self, exit_code: int) -> bool:
-        """See Backend."""
-        return exit_code < 0 or exit_code == ENGINE_CODE
+def container(engine: str, image: str = IMAGE) -> Backend:
+    """Back end of an engine ("docker"). image: has Python 3.11 or newer; it is never downloaded."""
+    return Backend(
+        name=engine,
+        launch=partial(launch_container, engine, image),
+        # The engine sets the limits of a container at its start.
+        fixed=attrgetter("memory_bytes", "processes", "disk_bytes"),
+        failed=lambda exit_code: exit_code < 0 or exit_code == ENGINE_CODE,
+    )
 
 
-def container_options(container: str, limits: Limits) -> Iterator[str]:
+def launch_container(engine: str, image: str, limits: Limits) -> Launch:
+    """Launch of a worker in a container. Raises NoSandbox without the engine or the image."""
+    path = shutil.which(engine)
+    if path is None:
+        raise NoSandbox(f"{engine} is not installed")
+    require_image(path, image)
+    name = f"ludic-{secrets.token_hex(8)}"
+    options = container_options(name, limits)
+    return Launch(
+        command=(path, "run", *options, image, *worker_command("python3")),
+        # The command finds its engine by these variables; the container gets none of them.
+        environment=os.environ,
+        # The program is a descendant of the engine's service, which limits its memory.
+        weighed=False,
+        end=partial(remove, path, name),
+    )
+
+
+def container_options(name: str, limits: Limits) -> Iterator[str]:
     """Options of `run` for a container without network and with these limits."""
     own, shared = file_system_sizes(limits.disk_bytes)
     user = secrets.choice(USERS)
-    yield from ("--name", container, "--rm", "--interactive", "--init", "--pull", "never")
+    yield from ("--name", name, "--rm", "--interactive", "--init", "--pull", "never")
     yield from ("--network", "none", "--hostname", "sandbox")
     yield from ("--read-only", "--tmpfs", f"/tmp:rw,exec,size={own},mode=1777")
     yield from ("--shm-size", str(shared), "--workdir", "/tmp")
@@ -83,8 +74,8 @@ def container_options(container: str, limits: Limits) -> Iterator[str]:
     yield from ("--memory", str(limits.memory_bytes), "--memory-swap", str(limits.memory_bytes))
     # An engine would write all output to the host's disk.
     yield from ("--log-driver", "none")
-    for name, value in ENVIRONMENT.items():
-        yield from ("--env", f"{name}={value}")
+    for variable, value in ENVIRONMENT.items():
+        yield from ("--env", f"{variable}={value}")
 
 
 @cache
@@ -103,7 +94,7 @@ def require_image(engine: str, image: str) -> None:
     raise NoSandbox(f"{error_line} (start the engine, then: {engine} pull {image})")
 
 
-def remove(engine: str, container: str) -> None:
+def remove(engine: str, name: str) -> None:
     """Remove the container, in the background."""
     # The engine keeps a container whose command line was killed. Waiting would block the loop.
-    subprocess.run(["sh", "-c", REMOVE, engine, container], check=True)
+    subprocess.run(["sh", "-c", REMOVE, engine, name], check=True)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-import signal
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
-from typing import Protocol
 
 from ludic_gym.errors import SandboxError
-from ludic_gym.sandbox.types import Guarantees, Limits
+from ludic_gym.sandbox.types import ALL_GUARANTEES, Guarantees, Limits
 
 # Not -I, which would ignore PYTHONHASHSEED. Equal programs must see equal orders of sets of
 # strings. The environment holds only the names below, so that ignoring it is not needed.
@@ -43,28 +43,25 @@ class Launch:
     end: Callable[[], None] = lambda: None
 
 
-class Backend(Protocol):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backend:
     """One way to make a sandbox from a process.
 
-    Workers start before their programs are known: `launch` may only use the limits in `fixed`.
+    name: for `open_sandbox`.
+    launch: makes the command that starts a worker. Raises NoSandbox if this machine cannot run it.
+    guarantees: of the sandbox.
+    fixed: the limits that a worker has from its start. Workers start before their programs are
+        known: `launch` may only use these limits, and the program must have equal ones.
+    failed: True for an exit code with which only the sandbox itself can end, not its program.
     """
 
-    @property
-    def name(self) -> str:
-        """Its name for `open_sandbox`."""
-
-    @property
-    def guarantees(self) -> Guarantees:
-        """Its guarantees."""
-
-    def fixed(self, limits: Limits) -> tuple[int, ...]:
-        """The limits that a worker has from its start; its program must have equal ones."""
-
-    def launch(self, limits: Limits) -> Launch:
-        """A command that starts a worker. Raises NoSandbox if this machine cannot run it."""
-
-    def failed(self, exit_code: int) -> bool:
-        """True for an exit code with which only the sandbox itself can end, not its program."""
+    name: str
+    launch: Callable[[Limits], Launch]
+    guarantees: Guarantees = ALL_GUARANTEES
+    fixed: Callable[[Limits], tuple[int, ...]] = lambda limits: ()
+    # Popen's negative code: a program in a process namespace cannot send signals to the process
+    # outside that keeps it, so a signal ended the sandbox.
+    failed: Callable[[int], bool] = lambda exit_code: exit_code < 0
 
 
 def spawned(launch: Launch) -> subprocess.Popen[bytes]:
@@ -88,22 +85,6 @@ def spawned(launch: Launch) -> subprocess.Popen[bytes]:
             os.close(descriptor)
 
 
-def killed_by_a_signal(exit_code: int) -> bool:
-    """True for Popen's negative codes.
-
-    A program in a process namespace cannot send signals to the process outside that keeps it.
-    """
-    return exit_code < 0
-
-
-def shell_code(exit_code: int) -> int:
-    """Popen's -9 as a shell's 137."""
-    return 128 - exit_code if exit_code < 0 else exit_code
-
-
-CPU_CODE = 128 + signal.SIGXCPU
-
-
 @cache
 def worker_source() -> str:
     """Source text of the worker, without the call of `main`."""
@@ -119,3 +100,26 @@ def worker_command(python: str, uid: int = 0) -> tuple[str, ...]:
 def interpreter() -> tuple[str, str]:
     """Path of the Python below any virtual environment, and the folder of its files."""
     return os.path.realpath(sys.executable), os.path.realpath(sys.base_prefix)
+
+
+def launch_plainly(limits: Limits) -> Launch:
+    """Launch of a worker in a folder of its own, without any protection."""
+    folder = tempfile.mkdtemp(prefix="ludic-")
+    return Launch(
+        command=worker_command(interpreter()[0]),
+        environment={**ENVIRONMENT, "HOME": folder},
+        folder=folder,
+        end=partial(shutil.rmtree, folder, ignore_errors=True),
+    )
+
+
+PLAIN = Backend(
+    name="process",
+    launch=launch_plainly,
+    guarantees=Guarantees(
+        network=False, filesystem=False, processes=False, memory=False, cpu=False, disk=False
+    ),
+    # Any exit code may be the program's own.
+    failed=lambda exit_code: False,
+)
+"""Back end with resource limits only, for trusted programs."""

@@ -5,16 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import weakref
-from collections.abc import Mapping
 
 from ludic_gym.errors import NoSandbox, SandboxError
 from ludic_gym.sandbox.launch import Backend
 from ludic_gym.sandbox.loop import existing_loop, hold, on_sandbox_loop
 from ludic_gym.sandbox.pool import Pool
-from ludic_gym.sandbox.session import BridgedSession, Running, finished, job
+from ludic_gym.sandbox.session import Running, job
 from ludic_gym.sandbox.types import (
     DEFAULT_LIMITS,
-    NO_FILES,
     ExecResult,
     Guarantees,
     Limits,
@@ -57,29 +55,19 @@ class LocalSandbox(Sandbox):
         return self._backend.guarantees
 
     async def run(
-        self,
-        program: Program,
-        *,
-        stdin: bytes = b"",
-        files: Mapping[str, bytes] = NO_FILES,
-        limits: Limits = DEFAULT_LIMITS,
+        self, program: Program, *, stdin: bytes = b"", limits: Limits = DEFAULT_LIMITS
     ) -> ExecResult:
         """See Sandbox."""
-        return await on_sandbox_loop(self._run(job(program, files, limits), stdin, limits))
+        # One call of the loop: between two, a cancelled caller would leave the program running.
+        return await on_sandbox_loop(self._run(job(program, limits), stdin, limits))
 
     async def _run(self, work: bytes, stdin: bytes, limits: Limits) -> ExecResult:
-        return await finished(await self._begun(work, limits), stdin)
+        running = await self._begun(work, limits)
+        return await running.finish(stdin)
 
-    async def start(
-        self,
-        program: Program,
-        *,
-        files: Mapping[str, bytes] = NO_FILES,
-        limits: Limits = DEFAULT_LIMITS,
-    ) -> Session:
+    async def start(self, program: Program, *, limits: Limits = DEFAULT_LIMITS) -> Session:
         """See Sandbox."""
-        work = job(program, files, limits)
-        return BridgedSession(await on_sandbox_loop(self._begun(work, limits)))
+        return await on_sandbox_loop(self._begun(job(program, limits), limits))
 
     async def _begun(self, work: bytes, limits: Limits) -> Running:
         state = self._state
@@ -102,14 +90,13 @@ class LocalSandbox(Sandbox):
                 break
             try:
                 running = Running(await self._state.pool.take(limits), self._backend, limits)
+                await running.begin(work)
             except NoSandbox:
                 raise
             except SandboxError as error:
                 failure = error
-                continue
-            if await running.begin(work):
+            else:
                 return running
-            failure = SandboxError(running.complaint("broke before the program began"))
         raise failure
 
     async def close(self) -> None:

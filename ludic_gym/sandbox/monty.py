@@ -8,20 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict
 
 from pydantic_monty import CollectStreams, Monty, MontyCrashedError, MontyError, ResourceLimits
 
 from ludic_gym.errors import ConfigError, SandboxError
 from ludic_gym.sandbox.loop import hold, on_sandbox_loop
 from ludic_gym.sandbox.types import (
+    ALL_GUARANTEES,
     DEFAULT_LIMITS,
-    NO_FILES,
     Ended,
     ExecResult,
-    Guarantees,
     Limits,
     Program,
     Sandbox,
@@ -39,9 +37,7 @@ class MontySandbox(Sandbox):
     """
 
     name = "monty"
-    guarantees = Guarantees(
-        network=True, filesystem=True, processes=True, memory=True, cpu=True, disk=True
-    )
+    guarantees = ALL_GUARANTEES
 
     def __init__(self) -> None:
         self._begin()
@@ -59,40 +55,21 @@ class MontySandbox(Sandbox):
         self._begin()
 
     async def run(
-        self,
-        program: Program,
-        *,
-        stdin: bytes = b"",
-        files: Mapping[str, bytes] = NO_FILES,
-        limits: Limits = DEFAULT_LIMITS,
+        self, program: Program, *, stdin: bytes = b"", limits: Limits = DEFAULT_LIMITS
     ) -> ExecResult:
         """See Sandbox."""
-        for what, given in (
-            ("stdin", stdin),
-            ("files", files),
-            ("arguments", program.arguments),
-            ("interpreter", program.interpreter),
-        ):
-            if given:
-                raise ConfigError(f"monty has no {what}; give such programs to another sandbox")
+        given = {**asdict(program), "source": "", "stdin": stdin}
+        unfit = [what for what, value in given.items() if value]
+        if unfit:
+            raise ConfigError(f"monty has no {unfit[0]}; give such programs to another sandbox")
         return await on_sandbox_loop(self._run(program.source, limits))
 
-    async def start(
-        self,
-        program: Program,
-        *,
-        files: Mapping[str, bytes] = NO_FILES,
-        limits: Limits = DEFAULT_LIMITS,
-    ) -> Session:
+    async def start(self, program: Program, *, limits: Limits = DEFAULT_LIMITS) -> Session:
         """Raise ConfigError: there are no sessions."""
         raise ConfigError("monty has no sessions; use another sandbox")
 
     async def _run(self, source: str, limits: Limits) -> ExecResult:
-        pool = await self._opened()
-        written = CollectStreams(max_bytes=limits.output_bytes)
-        began = time.monotonic()
-        end = await asyncio.to_thread(_fed, pool, source, limits, written)
-        return _result(end, written, limits, time.monotonic() - began)
+        return await asyncio.to_thread(_fed, await self._opened(), source, limits)
 
     async def _opened(self) -> Monty:
         if _ABANDONED:
@@ -111,36 +88,47 @@ class MontySandbox(Sandbox):
         await on_sandbox_loop(self._close())
 
 
-@dataclass(frozen=True, slots=True)
-class _End:
-    """Reason for a program's end, its last value as text, and its error message."""
+def _fed(pool: Monty, source: str, limits: Limits) -> ExecResult:
+    began = time.monotonic()
+    written = CollectStreams(max_bytes=limits.output_bytes)
+    # The binding rejects lone surrogates before the interpreter can report them.
+    text = source.encode("utf-8", "replace").decode()
+    ended: Ended = "exited"
+    last = complaint = ""
+    try:
+        with pool.checkout(limits=_bounds(limits)) as session:
+            value = session.feed_run(text, print_callback=written)
+            last = "" if value is None else f"{value!r}\n"
+    except MontyCrashedError as error:
+        if not error.timed_out:
+            what = "the sandbox 'monty' broke while a program ran in it"
+            raise SandboxError(f"{what}: {error}") from error
+        ended = "cpu"
+    except MontyError as error:
+        ended, complaint = _how(str(error), limits), f"{error}\n"
+    streams = {"stdout": b"", "stderr": b""}
+    for stream, part in written.output:
+        streams[stream] += part.encode()
+    stdout, stderr = streams["stdout"] + last.encode(), streams["stderr"] + complaint.encode()
+    room = limits.output_bytes
+    return ExecResult(
+        stdout=stdout[:room],
+        stderr=stderr[:room],
+        exit_code=int(bool(complaint)) if ended in ("exited", "memory") else None,
+        ended=ended,
+        wall_s=time.monotonic() - began,
+        stdout_cut=len(stdout) > room or ended == "output",
+        stderr_cut=len(stderr) > room,
+    )
 
-    ended: Ended
-    value: str = ""
-    complaint: str = ""
 
-
-def _fed(pool: Monty, source: str, limits: Limits, written: CollectStreams) -> _End:
-    bounds = ResourceLimits(
+def _bounds(limits: Limits) -> ResourceLimits:
+    return ResourceLimits(
         max_feed_duration_secs=min(limits.cpu_s, limits.wall_s),
         max_total_sleep_secs=limits.wall_s,
         max_memory=limits.memory_bytes,
         max_recursion_depth=DEEPEST,
     )
-    # The binding rejects lone surrogates before the interpreter can report them.
-    text = source.encode("utf-8", "replace").decode()
-    try:
-        with pool.checkout(limits=bounds) as session:
-            value = session.feed_run(text, print_callback=written)
-    except MontyCrashedError as error:
-        if error.timed_out:
-            return _End("cpu")
-        raise SandboxError(
-            f"the sandbox 'monty' broke while a program ran in it: {error}"
-        ) from error
-    except MontyError as error:
-        return _End(_how(str(error), limits), complaint=f"{error}\n")
-    return _End("exited", value="" if value is None else f"{value!r}\n")
 
 
 def _how(message: str, limits: Limits) -> Ended:
@@ -152,25 +140,6 @@ def _how(message: str, limits: Limits) -> Ended:
         # Output beyond its limit counts as memory, and the message shows the limit that was broken.
         return "output" if message.endswith(f"> {limits.output_bytes} bytes") else "memory"
     return "exited"
-
-
-def _result(end: _End, written: CollectStreams, limits: Limits, wall_s: float) -> ExecResult:
-    streams = {"stdout": b"", "stderr": b""}
-    for stream, text in written.output:
-        streams[stream] += text.encode()
-    stdout = streams["stdout"] + end.value.encode()
-    stderr = streams["stderr"] + end.complaint.encode()
-    room = limits.output_bytes
-    failed = end.complaint or end.ended != "exited"
-    return ExecResult(
-        stdout=stdout[:room],
-        stderr=stderr[:room],
-        exit_code=None if end.ended not in ("exited", "memory") else int(bool(failed)),
-        ended=end.ended,
-        wall_s=wall_s,
-        stdout_cut=len(stdout) > room or end.ended == "output",
-        stderr_cut=len(stderr) > room,
-    )
 
 
 _ABANDONED: list[ExitStack] = []

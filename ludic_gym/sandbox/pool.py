@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-from ludic_gym.errors import SandboxError
 from ludic_gym.sandbox.child import Child
 from ludic_gym.sandbox.launch import Backend
-from ludic_gym.sandbox.session import READY, SETUP_S, complaint
+from ludic_gym.sandbox.session import READY, expect
 from ludic_gym.sandbox.types import Limits
 
 
@@ -80,16 +79,5 @@ def _kill(coming: asyncio.Task[Child]) -> None:
 async def started(backend: Backend, limits: Limits) -> Child:
     """Start a worker and wait until it is ready. Raises SandboxError if it does not start."""
     child = Child(backend.launch(limits))
-    try:
-        if await asyncio.wait_for(child.line(0), SETUP_S) == READY:
-            return child
-        why = "does not start"
-    except TimeoutError:
-        why = f"took more than {SETUP_S:g} s to start"
-    except asyncio.CancelledError:
-        child.kill()
-        await child.ended()
-        raise
-    child.kill()
-    await child.ended()
-    raise SandboxError(complaint(backend, child, why))
+    await expect(child, READY, f"the sandbox {backend.name!r} does not start")
+    return child

@@ -15,19 +15,16 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from ludic_gym.errors import SandboxError
-from ludic_gym.sandbox.types import MEBIBYTE, ExecResult, Guarantees, Limits, Program, Sandbox
+from ludic_gym.sandbox.types import MEBIBYTE, ExecResult, Limits, Program, Sandbox
 
 WALL_S = 60.0
+MEMORY_BYTES, DISK_BYTES = 256 * MEBIBYTE, 16 * MEBIBYTE
 LIMITS = Limits(
-    wall_s=WALL_S,
-    cpu_s=WALL_S,
-    memory_bytes=256 * MEBIBYTE,
-    processes=24,
-    disk_bytes=16 * MEBIBYTE,
+    wall_s=WALL_S, cpu_s=WALL_S, memory_bytes=MEMORY_BYTES, processes=24, disk_bytes=DISK_BYTES
 )
 GRACE_S = 10.0
 SHARE_BYTES = 64 * MEBIBYTE
@@ -111,14 +108,9 @@ async def measured(sandbox: Sandbox) -> dict[str, str]:
 
     Takes a few seconds of CPU time. Raises SandboxError if the sandbox does not work at all.
     """
-    promised = [field.name for field in fields(Guarantees) if _promises(sandbox, field.name)]
+    promised = [name for name, kept in asdict(sandbox.guarantees).items() if kept]
     with witnesses() as witness:
         return {name: await _broken(sandbox, name, witness) for name in promised}
-
-
-def _promises(sandbox: Sandbox, guarantee: str) -> bool:
-    promised: bool = getattr(sandbox.guarantees, guarantee)
-    return promised
 
 
 async def _broken(sandbox: Sandbox, guarantee: str, witness: Witness) -> str:
@@ -205,8 +197,9 @@ def processes_verdict(result: ExecResult, witness: Witness) -> str:
 def memory_verdict(result: ExecResult, witness: Witness) -> str:
     """Description of memory beyond the limit, "" if the program was stopped in time."""
     size = result.stdout.count(b"got") * SHARE_BYTES
-    if size > 2 * LIMITS.memory_bytes:
-        return f"a program of {LIMITS.memory_bytes >> 20} MiB got {size >> 20} MiB"
+    # Twice, because memory is measured ten times a second, not at each allocation.
+    if size > 2 * MEMORY_BYTES:
+        return f"a program of {MEMORY_BYTES >> 20} MiB got {size >> 20} MiB"
     return "" if result.ended != "timeout" else "a program was not stopped"
 
 
@@ -220,8 +213,8 @@ def disk_verdict(result: ExecResult, witness: Witness) -> str:
     if not result.stdout.startswith(b"wrote "):
         return _odd(result)
     size = int(result.stdout.split()[1])
-    if size > LIMITS.disk_bytes:
-        return f"a program of {LIMITS.disk_bytes >> 20} MiB of files wrote {size >> 20} MiB"
+    if size > DISK_BYTES:
+        return f"a program of {DISK_BYTES >> 20} MiB of files wrote {size >> 20} MiB"
     return ""
 
 

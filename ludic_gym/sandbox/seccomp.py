@@ -28,66 +28,38 @@ NEW_NAMESPACES = 0x7E020080  # CLONE_NEW{TIME,NS,CGROUP,UTS,IPC,USER,PID,NET}
 FAMILIES = (1, 2, 10)  # AF_UNIX, AF_INET, AF_INET6
 PUSH_INPUT, LINUX_INPUT = 0x5412, 0x541C  # TIOCSTI, TIOCLINUX: type on a terminal of the host
 
-
 # These fail with ENOSYS, as on an old kernel: libraries then use older calls. clone3 takes its
 # flags in memory, which a filter cannot read; libc falls back to clone.
 ABSENT: Mapping[str, int] = {
     "clone3": 435,
-    "io_uring_setup": 425,
-    "io_uring_enter": 426,
-    "io_uring_register": 427,
+    **{"io_uring_setup": 425, "io_uring_enter": 426, "io_uring_register": 427},
 }
 # These fail with EPERM. Numbers on x86_64 and on aarch64.
 REFUSED: Mapping[str, tuple[int, int]] = {
-    "acct": (163, 89),
-    "add_key": (248, 217),
-    "bpf": (321, 280),
-    "chroot": (161, 51),
-    "delete_module": (176, 106),
-    "fanotify_init": (300, 262),
-    "finit_module": (313, 273),
-    "init_module": (175, 105),
-    "kcmp": (312, 272),
-    "kexec_file_load": (320, 294),
-    "kexec_load": (246, 104),
-    "keyctl": (250, 219),
-    "lookup_dcookie": (212, 18),
-    "mount": (165, 40),
-    "move_pages": (279, 239),
-    "name_to_handle_at": (303, 264),
-    "open_by_handle_at": (304, 265),
-    "perf_event_open": (298, 241),
-    "personality": (135, 92),
-    "pivot_root": (155, 41),
-    "process_vm_readv": (310, 270),
-    "process_vm_writev": (311, 271),
-    "ptrace": (101, 117),
-    "quotactl": (179, 60),
-    "reboot": (169, 142),
-    "request_key": (249, 218),
-    "setns": (308, 268),
-    "settimeofday": (164, 170),
-    "swapoff": (168, 225),
-    "swapon": (167, 224),
-    "syslog": (103, 116),
-    "umount2": (166, 39),
-    "unshare": (272, 97),
-    "userfaultfd": (323, 282),
-    "vhangup": (153, 58),
+    # Other namespaces, mounts and roots, and handles of files outside them.
+    **{"unshare": (272, 97), "setns": (308, 268), "mount": (165, 40), "umount2": (166, 39)},
+    **{"pivot_root": (155, 41), "chroot": (161, 51), "fanotify_init": (300, 262)},
+    **{"name_to_handle_at": (303, 264), "open_by_handle_at": (304, 265)},
+    # Memory and descriptors of other processes.
+    **{"ptrace": (101, 117), "kcmp": (312, 272), "move_pages": (279, 239)},
+    **{"process_vm_readv": (310, 270), "process_vm_writev": (311, 271)},
+    # Code in the kernel, or another kernel.
+    **{"init_module": (175, 105), "finit_module": (313, 273), "delete_module": (176, 106)},
+    **{"bpf": (321, 280), "kexec_load": (246, 104), "kexec_file_load": (320, 294)},
+    # Keys, which no namespace separates.
+    **{"add_key": (248, 217), "request_key": (249, 218), "keyctl": (250, 219)},
+    # Settings of the machine.
+    **{"acct": (163, 89), "quotactl": (179, 60), "reboot": (169, 142), "settimeofday": (164, 170)},
+    **{"swapon": (167, 224), "swapoff": (168, 225), "syslog": (103, 116), "vhangup": (153, 58)},
+    # Frequent parts of exploits, which programs hardly use.
+    **{"perf_event_open": (298, 241), "personality": (135, 92), "userfaultfd": (323, 282)},
+    **{"lookup_dcookie": (212, 18)},
 }
 # Since 5.1 every architecture gives new calls the same numbers.
 SHARED: Mapping[str, int] = {
-    "open_tree": 428,
-    "move_mount": 429,
-    "fsopen": 430,
-    "fsconfig": 431,
-    "fsmount": 432,
-    "fspick": 433,
-    "pidfd_getfd": 438,
-    "process_madvise": 440,
-    "mount_setattr": 442,
-    "quotactl_fd": 443,
-    "memfd_secret": 447,
+    **{"open_tree": 428, "move_mount": 429, "fsopen": 430, "fsconfig": 431, "fsmount": 432},
+    **{"fspick": 433, "mount_setattr": 442, "quotactl_fd": 443, "memfd_secret": 447},
+    **{"pidfd_getfd": 438, "process_madvise": 440},
 }
 
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from ludic_gym.errors import ConfigError
 
 MEBIBYTE = 2**20
-NO_FILES: Mapping[str, bytes] = MappingProxyType({})
 
 Ended = Literal["exited", "signal", "timeout", "cpu", "memory", "output", "killed"]
 """Reason for the end of a program: it exited, or it was ended by a signal, the wall clock, its CPU
@@ -63,18 +61,26 @@ class Guarantees:
     disk: bool
 
 
+ALL_GUARANTEES = Guarantees(
+    network=True, filesystem=True, processes=True, memory=True, cpu=True, disk=True
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
     """Source text, run by the sandbox's own Python unless an `interpreter` is named.
 
+    arguments: sys.argv[1:].
     interpreter: a command inside the sandbox, such as ("/bin/sh",); the name of the file with the
-    source is its argument. arguments: sys.argv[1:]. The text need not be valid: an interpreter's
-    complaint about it is part of the result.
+        source is its argument. The text need not be valid: an interpreter's complaint about it is
+        part of the result.
+    files: contents by relative name, written to the program's working directory.
     """
 
     source: str
     arguments: tuple[str, ...] = ()
     interpreter: tuple[str, ...] = ()
+    files: Mapping[str, bytes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,9 +128,8 @@ class Session(Protocol):
 class Sandbox(Protocol):
     """Runner of untrusted programs; every program gets a fresh sandbox, used once.
 
-    Safe in threads and in any number of event loops. `files` are relative names and their contents,
-    written to the program's working directory. A failure of the infrastructure raises SandboxError;
-    a failure of the program is a result.
+    Safe in threads and in any number of event loops. A failure of the infrastructure raises
+    SandboxError; a failure of the program is a result.
     """
 
     @property
@@ -136,22 +141,11 @@ class Sandbox(Protocol):
         """Its guarantees, which `ludic sandbox doctor` tests."""
 
     async def run(
-        self,
-        program: Program,
-        *,
-        stdin: bytes = b"",
-        files: Mapping[str, bytes] = NO_FILES,
-        limits: Limits = DEFAULT_LIMITS,
+        self, program: Program, *, stdin: bytes = b"", limits: Limits = DEFAULT_LIMITS
     ) -> ExecResult:
         """Run the program with that stdin to its end."""
 
-    async def start(
-        self,
-        program: Program,
-        *,
-        files: Mapping[str, bytes] = NO_FILES,
-        limits: Limits = DEFAULT_LIMITS,
-    ) -> Session:
+    async def start(self, program: Program, *, limits: Limits = DEFAULT_LIMITS) -> Session:
         """Start the program; end it with `finish` or `kill`."""
 
     async def close(self) -> None:

@@ -12,8 +12,7 @@ from typing import Any
 import gymnasium as gym
 
 from ludic_gym.errors import ContractError
-from ludic_gym.testing.playing import Make
-from ludic_gym.testing.rules import RULES
+from ludic_gym.testing.rules import RULES, Make
 from ludic_gym.testing.scale import SCALE_RULES
 from ludic_gym.testing.zoo import pettingzoo_rules
 
@@ -22,10 +21,14 @@ Check = Callable[[], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """Result for one rule. complaint: "" if it is kept, else the values that break it."""
+    """Result for one rule.
+
+    complaint: "" if it is kept, else the values that break it. cause: the error that found them.
+    """
 
     rule: str
-    complaint: str
+    complaint: str = ""
+    cause: Exception | None = None
 
 
 def check_text_env(env_id: str, **kwargs: Any) -> None:  # noqa: ANN401 (as gymnasium.make)
@@ -35,16 +38,20 @@ def check_text_env(env_id: str, **kwargs: Any) -> None:  # noqa: ANN401 (as gymn
         must pass PettingZoo's own tests too.
     Raises ContractError with the first broken rule and the values that break it.
     """
-    for rule, check in named_checks(env_id, **kwargs):
-        error = _broken(check)
-        if error is not None:
-            raise ContractError(complaint_about(env_id, _verdict(rule, error))) from error
+    for verdict in verdicts(env_id, **kwargs):
+        if verdict.complaint:
+            raise ContractError(complaint_about(env_id, verdict)) from verdict.cause
 
 
 def verdicts(env_id: str, **kwargs: Any) -> Iterator[Verdict]:  # noqa: ANN401 (as gymnasium.make)
     """The verdicts on all rules, one after the other, in the order of `check_text_env`."""
     for rule, check in named_checks(env_id, **kwargs):
-        yield _verdict(rule, _broken(check))
+        verdict = Verdict(rule=rule)
+        try:
+            _insist(check)
+        except ContractError as error:
+            verdict = Verdict(rule=rule, complaint=str(error), cause=error)
+        yield verdict
 
 
 def complaint_about(env_id: str, verdict: Verdict) -> str:
@@ -61,19 +68,13 @@ def named_checks(env_id: str, **kwargs: Any) -> Iterator[tuple[str, Check]]:  # 
     yield from pettingzoo_rules(env_id)
 
 
-def _broken(check: Check) -> Exception | None:
+def _insist(check: Check) -> None:
+    """Run the check. Raises ContractError for whatever error the environment raises."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             check()
-    # An environment under test may raise any error, which is the result of the check.
+    except ContractError:
+        raise
     except Exception as error:
-        return error
-    return None
-
-
-def _verdict(rule: str, error: Exception | None) -> Verdict:
-    if error is None:
-        return Verdict(rule=rule, complaint="")
-    found = str(error) if isinstance(error, ContractError) else repr(error)
-    return Verdict(rule=rule, complaint=found)
+        raise ContractError(repr(error)) from error

@@ -1,4 +1,4 @@
-"""Rules for one environment, each a function that raises where it is broken."""
+"""Rules for one environment, each a function that raises where it is broken; and their players."""
 
 from __future__ import annotations
 
@@ -6,31 +6,152 @@ import copy
 import math
 import pickle
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any, SupportsFloat, TypeVar
 
 import gymnasium as gym
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils.env_checker import check_env
 
-from ludic_gym.envs.core.base import RENDER_MODES
+from ludic_gym.envs.core.base import RENDER_MODES, Info, TextEnv
 from ludic_gym.errors import ConfigError, ContractError, EpisodeOver, NoOracle
-from ludic_gym.testing.playing import (
-    HOSTILE_TEXTS,
-    SEEDS,
-    AnyTurn,
-    Make,
-    ended,
-    episodes,
-    infos,
-    insist_same,
-    legal_or_sampled,
-    own,
-    rest,
-    turns,
-)
 from ludic_gym.types import Env
+
+T = TypeVar("T")
+Make = Callable[[], Env]
+Act = Callable[[Env], str]
+AnyTurn = tuple[str, SupportsFloat, bool, bool, dict[str, Any]]
+
+SEEDS = range(8)
+MOST_TURNS = 200
+HOSTILE_TEXTS = (
+    "",
+    " \n",
+    "\0",
+    "\ud800",
+    "é 你好 😀\n",
+    "\x1b[2J\x1b]0;title\x07",
+    "x" * 100_000,
+    "<answer>" * 1000,
+    "\\boxed{" * 1000,
+    "9**9**9",
+    "__import__('os')",
+)
+
+
+def own(env: Env) -> TextEnv | None:
+    """The environment below all wrappers, if it is a TextEnv with legal and best actions."""
+    inner = env.unwrapped
+    return inner if isinstance(inner, TextEnv) else None
+
+
+def oracle_or_sampled(seed: int) -> Act:
+    """A player like the oracle, or a random one where there is none."""
+    otherwise = legal_or_sampled(seed)
+
+    def act(env: Env) -> str:
+        inner = own(env)
+        try:
+            return otherwise(env) if inner is None else inner.oracle_action()
+        except NoOracle:
+            return otherwise(env)
+
+    return act
+
+
+def legal_or_sampled(seed: int) -> Act:
+    """A random player of mostly legal actions, determined by the seed."""
+    rng = random.Random(seed)
+
+    def act(env: Env) -> str:
+        inner = own(env)
+        return drawn(rng, () if inner is None else inner.legal_actions())
+
+    return act
+
+
+def drawn(rng: random.Random, legal: tuple[str, ...]) -> str:
+    """A legal action, or in one of ten cases any eight characters."""
+    if legal and rng.random() < 0.9:
+        return rng.choice(legal)
+    return "".join(map(chr, rng.choices(range(32, 127), k=8)))
+
+
+def turns(env: Env, seed: int, act: Act) -> Iterator[AnyTurn]:
+    """The turns of the episode of that seed."""
+    env.reset(seed=seed)
+    return rest(env, act)
+
+
+def rest(env: Env, act: Act) -> Iterator[AnyTurn]:
+    """The turns up to the end of the episode that is running, or up to `MOST_TURNS`."""
+    for _ in range(MOST_TURNS):
+        turn = env.step(act(env))
+        yield turn
+        if ended(turn):
+            return
+
+
+def ended(turn: AnyTurn) -> bool:
+    """True if the turn ends the episode."""
+    return turn[2] or turn[3]
+
+
+def episodes(make: Make) -> Iterator[list[AnyTurn]]:
+    """Some episodes, each of at most `MOST_TURNS` turns."""
+    env = make()
+    for seed in SEEDS:
+        yield list(turns(env, seed, legal_or_sampled(seed)))
+        yield list(turns(env, seed, oracle_or_sampled(seed)))
+
+
+def infos(make: Make) -> Iterator[Info]:
+    """The infos of some resets and episodes."""
+    for seed in SEEDS:
+        yield make().reset(seed=seed)[1]
+    for record in episodes(make):
+        yield from (turn[4] for turn in record)
+
+
+@contextmanager
+def taking(action: str) -> Iterator[None]:
+    """A block that plays the action. Raises ContractError instead of any other error."""
+    try:
+        yield
+    except Exception as error:
+        raise ContractError(f"the action {action[:20]!r} raises {error!r}") from error
+
+
+def beside(turns: Iterator[T], others: Iterator[object]) -> list[T]:
+    """The turns of an episode, while another environment plays its own in between."""
+    record = []
+    for turn in turns:
+        record.append(turn)
+        next(others, None)
+    return record
+
+
+def insist_copies_continue(env: T, play: Callable[[T], Iterator[object]]) -> None:
+    """Raise ContractError unless copies of the environment play the same turns as itself."""
+    # Copies first: the original must not change them by playing on.
+    twins = {"a deep copy": copy.deepcopy(env), "a pickle": pickle.loads(pickle.dumps(env))}
+    original = list(play(env))
+    for name, twin in twins.items():
+        insist_same(f"{name} made in mid-episode", original, list(play(twin)))
+
+
+def insist_same(what: str, first: object, second: object) -> None:
+    """Raise ContractError unless both are equal."""
+    if first != second:
+        raise ContractError(f"{what} is {_short(first)} at one time, {_short(second)} at another")
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 300 else f"{text[:300]}..."
 
 
 def _passes_gymnasium(make: Make) -> None:
@@ -70,10 +191,8 @@ def _takes_any_text(make: Make) -> None:
     env = make()
     for seed, text in enumerate(HOSTILE_TEXTS):
         env.reset(seed=seed)
-        try:
+        with taking(text):
             env.step(text)
-        except Exception as error:
-            raise ContractError(f"the action {text[:20]!r} raises {error!r}") from error
 
 
 def _infos_can_be_merged(make: Make) -> None:
@@ -142,21 +261,13 @@ def _depends_on_seed_alone(make: Make) -> None:
             alone = list(turns(make(), seed, legal_or_sampled(seed)))
             random.seed(seed + 1)
             np.random.seed(seed + 1)
-            insist_same(f"the episode of seed {seed}", alone, _played_beside_another(make, seed))
+            # Another environment shows state that is shared by all of a class.
+            other = turns(make(), seed + 1, legal_or_sampled(seed + 1))
+            together = beside(turns(make(), seed, legal_or_sampled(seed)), other)
+            insist_same(f"the episode of seed {seed}", alone, together)
     finally:
         random.setstate(state)
         np.random.set_state(old)
-
-
-def _played_beside_another(make: Make, seed: int) -> list[AnyTurn]:
-    """The episode of the seed, while another environment plays in between."""
-    env, other = make(), make()
-    record = []
-    beside = turns(other, seed + 1, legal_or_sampled(seed + 1))
-    for turn in turns(env, seed, legal_or_sampled(seed)):
-        record.append(turn)
-        next(beside, None)
-    return record
 
 
 def _continues_as_copy(make: Make) -> None:
@@ -167,11 +278,11 @@ def _continues_as_copy(make: Make) -> None:
         # One turn, so that the copy is made in mid-episode where an episode has several.
         if ended(env.step(act(env))):
             env.reset()
-        twins = {"a deep copy": copy.deepcopy(env), "a pickle": pickle.loads(pickle.dumps(env))}
-        original = list(rest(env, legal_or_sampled(seed)))
-        for name, twin in twins.items():
-            again = list(rest(twin, legal_or_sampled(seed)))
-            insist_same(f"{name} made in mid-episode", original, again)
+
+        def play(one: Env, seed: int = seed) -> Iterator[AnyTurn]:
+            return rest(one, legal_or_sampled(seed))
+
+        insist_copies_continue(env, play)
 
 
 def _plays_rows(make: Make) -> None:

@@ -12,13 +12,13 @@ import os
 import pickle
 import subprocess
 import sys
+import tempfile
 import time
-import traceback
 import tracemalloc
 import warnings
 from functools import cache, partial
 from itertools import islice
-from typing import Any
+from typing import IO, Any
 
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
@@ -26,7 +26,7 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
 from gymnasium.vector.utils import CloudpickleWrapper
 
 from ludic_gym.errors import ContractError
-from ludic_gym.testing.playing import (
+from ludic_gym.testing.rules import (
     SEEDS,
     Make,
     insist_same,
@@ -56,15 +56,20 @@ def _same_in_other_processes(make: Make) -> None:
     pickled = base64.b64encode(pickle.dumps(CloudpickleWrapper(make_one))).decode()
     request = json.dumps([os.getcwd(), sys.path, dict(os.environ), pickled])
     players = [_player(hash_seed, os.getpid()) for hash_seed in HASH_SEEDS]
-    for player in players:
-        print(request, file=player.stdin, flush=True)
+    for process, _ in players:
+        print(request, file=process.stdin, flush=True)
     # Before anything here can raise: a reply that stays unread would be the next environment's.
-    replies = [json.loads(player.stdout.readline()) for player in players if player.stdout]
+    replies = [process.stdout.readline() for process, _ in players if process.stdout]
     here = transcripts(make_one)
-    for hash_seed, (error, there) in zip(HASH_SEEDS, replies, strict=True):
-        if error:
-            raise ContractError(f"another process cannot play it: {error.strip()[-500:]}")
-        for number, (one, other) in enumerate(zip(here, there, strict=True)):
+    for hash_seed, (process, errors), reply in zip(HASH_SEEDS, players, replies, strict=True):
+        if not reply:
+            # The next environment gets new processes.
+            _player.cache_clear()
+            raise ContractError(
+                f"another process cannot play it: it ended with status {process.wait()}; "
+                f"{tail_of(errors)}"
+            )
+        for number, (one, other) in enumerate(zip(here, json.loads(reply), strict=True)):
             what = f"episode {number} in this process, and in one with PYTHONHASHSEED={hash_seed},"
             insist_same(what, one, other)
 
@@ -82,58 +87,62 @@ def transcripts(make: Make) -> list[str]:
 
 
 @cache
-def _player(hash_seed: str, owner: int) -> subprocess.Popen[str]:
-    """A process with these string hashes that plays each environment in a fork of itself.
+def _player(hash_seed: str, owner: int) -> tuple[subprocess.Popen[str], IO[bytes]]:
+    """A process with these string hashes, and the file of its errors.
 
+    It plays each environment in a fork of itself, and ends at the first that it cannot play.
     owner: this process's id. A fork of this process must not read another's replies.
     """
     # Starting Python takes longer than playing most environments. A fork of a process that has
     # imported no environment is as good as a new process.
     path = os.pathsep.join([*filter(None, sys.path), os.getcwd()])
+    # Not a pipe, which would block a process that writes a lot.
+    errors = tempfile.TemporaryFile()  # noqa: SIM115 (open as long as the process)
     process = subprocess.Popen(
         [sys.executable, "-c", CHILD],
         env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": path},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
+        stderr=errors,
         text=True,
     )
-    atexit.register(_end, process, owner)
-    return process
+    atexit.register(_end, process, errors, owner)
+    return process, errors
 
 
-def _end(process: subprocess.Popen[str], owner: int) -> None:
+def tail_of(errors: IO[bytes]) -> str:
+    """The end of a file of errors."""
+    errors.seek(0)
+    return errors.read().decode(errors="replace").strip()[-500:]
+
+
+def _end(process: subprocess.Popen[str], errors: IO[bytes], owner: int) -> None:
     if os.getpid() == owner:
         process.communicate()
+        errors.close()
 
 
 def play_in_forks() -> None:
-    """Reply to lines [folder, import path, variables, pickled maker] with [error, transcripts]."""
+    """Reply to lines [folder, import path, variables, pickled maker] with transcripts."""
     for line in sys.stdin:
         # Windows has no forks: there, this process plays one environment after the other.
-        child = os.fork() if hasattr(os, "fork") else None
+        child = os.fork() if hasattr(os, "fork") else 0
         if child:
-            _, status = os.waitpid(child, 0)
+            status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
             if status:
-                print(json.dumps([f"it ended with status {status}", []]), flush=True)
+                sys.exit(status)
             continue
-        print(json.dumps(_reply(*json.loads(line))), flush=True)
-        if child == 0:
-            os._exit(0)
+        print(json.dumps(_played(*json.loads(line))), flush=True)
+        if hasattr(os, "fork"):
+            sys.exit()
 
 
-def _reply(
-    folder: str, path: list[str], variables: dict[str, str], pickled: str
-) -> tuple[str, list[str]]:
+def _played(folder: str, path: list[str], variables: dict[str, str], pickled: str) -> list[str]:
     os.chdir(folder)
     sys.path[:] = path
     os.environ.update(variables)
-    try:
-        with contextlib.redirect_stdout(io.StringIO()):
-            return "", transcripts(pickle.loads(base64.b64decode(pickled)))
-    # The edge of this process: the parent reports whatever an environment raises.
-    except Exception:
-        return traceback.format_exc(), []
+    with contextlib.redirect_stdout(io.StringIO()):
+        return transcripts(pickle.loads(base64.b64decode(pickled)))
 
 
 def _same_in_vectors(make: Make) -> None:

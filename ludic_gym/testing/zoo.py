@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import io
-import pickle
 import random
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from types import ModuleType
 from typing import Any, cast
 
 import pettingzoo
 from pettingzoo import AECEnv, ParallelEnv
 
-from ludic_gym.errors import ConfigError, ContractError
+from ludic_gym.extras import optional
 from ludic_gym.policies.reference import KnowsLegalActions
-from ludic_gym.testing.playing import HOSTILE_TEXTS, MOST_TURNS, SEEDS, drawn, insist_same
+from ludic_gym.testing.rules import (
+    HOSTILE_TEXTS,
+    MOST_TURNS,
+    SEEDS,
+    beside,
+    drawn,
+    insist_copies_continue,
+    insist_same,
+    taking,
+)
 
 TurnEnv = AECEnv[str, Any, Any]
 JointEnv = ParallelEnv[str, Any, Any]
@@ -49,26 +57,15 @@ def _aec_rules(make: Callable[[], TurnEnv]) -> Iterator[tuple[str, Callable[[], 
 
 def _parallel_rules(make: Callable[[], JointEnv]) -> Iterator[tuple[str, Callable[[], None]]]:
     suite = _pettingzoo_tests()
-    yield (
-        "it passes PettingZoo's parallel_api_test",
-        lambda: _quietly(suite.parallel_api_test, make()),
-    )
-    yield (
-        "it passes PettingZoo's parallel_seed_test",
-        lambda: _quietly(suite.parallel_seed_test, make),
-    )
+    api_test, seed_test = suite.parallel_api_test, suite.parallel_seed_test
+    yield "it passes PettingZoo's parallel_api_test", lambda: _quietly(api_test, make())
+    yield "it passes PettingZoo's parallel_seed_test", lambda: _quietly(seed_test, make)
     yield "any text is a joint action", lambda: _takes_any_joint_text(make())
 
 
 def _pettingzoo_tests() -> ModuleType:
-    """PettingZoo's own tests. Raises ConfigError without pytest, which they import."""
-    try:
-        from pettingzoo import test
-    except ImportError as error:
-        raise ConfigError(
-            "PettingZoo's own tests are written for pytest: pip install pytest"
-        ) from error
-    return test
+    """PettingZoo's own tests. Raises MissingPackage without pytest, which they import."""
+    return optional("pettingzoo.test", "pytest")
 
 
 def _quietly(test: Callable[[Any], None], subject: object) -> None:
@@ -82,10 +79,8 @@ def _quietly(test: Callable[[Any], None], subject: object) -> None:
 def _takes_any_text(env: TurnEnv) -> None:
     for seed, text in enumerate(HOSTILE_TEXTS):
         for legal_turns in range(3):
-            try:
+            with taking(text):
                 _step_after(env, seed, legal_turns, text)
-            except Exception as error:
-                raise ContractError(f"the action {text[:20]!r} raises {error!r}") from error
 
 
 def _step_after(env: TurnEnv, seed: int, legal_turns: int, text: str) -> None:
@@ -100,22 +95,16 @@ def _step_after(env: TurnEnv, seed: int, legal_turns: int, text: str) -> None:
 def _takes_any_joint_text(env: JointEnv) -> None:
     for seed, text in enumerate(HOSTILE_TEXTS):
         env.reset(seed=seed)
-        try:
+        with taking(text):
             for _ in range(10):
                 if env.agents:
                     env.step(dict.fromkeys(env.agents, text))
-        except Exception as error:
-            raise ContractError(f"the joint action {text[:20]!r} raises {error!r}") from error
 
 
 def _depends_on_seed_alone(make: Callable[[], TurnEnv]) -> None:
     for seed in SEEDS:
         alone = list(_turns(make(), seed))
-        beside = _turns(make(), seed + 1)
-        together = []
-        for turn in _turns(make(), seed):
-            together.append(turn)
-            next(beside, None)
+        together = beside(_turns(make(), seed), _turns(make(), seed + 1))
         insist_same(f"the match of seed {seed}", alone, together)
 
 
@@ -124,10 +113,7 @@ def _continues_as_copy(make: Callable[[], TurnEnv]) -> None:
         env = make()
         env.reset(seed=seed)
         env.step(_drawn_for(env, random.Random(seed)))
-        twins = {"a deep copy": copy.deepcopy(env), "a pickle": pickle.loads(pickle.dumps(env))}
-        rest = list(_rest(env, seed))
-        for name, twin in twins.items():
-            insist_same(f"{name} made in mid-match", rest, list(_rest(twin, seed)))
+        insist_copies_continue(env, partial(_rest, seed=seed))
 
 
 def _turns(env: TurnEnv, seed: int) -> Iterator[object]:

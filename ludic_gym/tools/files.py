@@ -23,14 +23,8 @@ class SimulatedFiles:
 
     def tools(self) -> tuple[Tool, ...]:
         """All tools."""
-        functions: tuple[Callable[..., str], ...] = (
-            self.list_files,
-            self.read_file,
-            self.find_text,
-            self.write_file,
-            self.move_file,
-            self.remove_file,
-        )
+        functions: list[Callable[..., str]] = [self.list_files, self.read_file, self.find_text]
+        functions += [self.write_file, self.move_file, self.remove_file]
         return tuple(as_tool(function) for function in functions)
 
     def list_files(self, folder: str = "/") -> str:
@@ -38,8 +32,7 @@ class SimulatedFiles:
 
         folder: its path
         """
-        start = _normal(folder).rstrip("/") + "/"
-        return "\n".join(sorted(p for p in self.contents if p.startswith(start))) or "no files"
+        return "\n".join(self._below(folder)) or "no files"
 
     def read_file(self, path: str) -> str:
         """Read a file.
@@ -92,14 +85,17 @@ class SimulatedFiles:
         text: what to look for, exactly
         folder: where to look
         """
-        start = _normal(folder).rstrip("/") + "/"
         found = [
             f"{path}:{number}: {line}"
-            for path in sorted(p for p in self.contents if p.startswith(start))
+            for path in self._below(folder)
             for number, line in enumerate(self.contents[path].splitlines(), 1)
             if text in line
         ]
         return "\n".join(found) or "no line"
+
+    def _below(self, folder: str) -> list[str]:
+        start = _normal(folder).rstrip("/") + "/"
+        return sorted(path for path in self.contents if path.startswith(start))
 
     def _existing(self, path: str) -> str:
         normal = _normal(path)

@@ -48,7 +48,7 @@ def output_of(result: ExecResult) -> str:
 
 @cache
 def calculator_tool() -> Tool:
-    """The tool `calculator(expression)`. Raises NoSandbox without the extra `tools`."""
+    """The tool `calculator(expression)`. Raises MissingPackage without the extra `tools`."""
     sandbox = open_sandbox("monty")
 
     async def calculator(expression: str) -> str:

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ludic_gym.errors import ConfigError
+from ludic_gym.extras import optional
 from ludic_gym.tools.tool import OUTPUT_LIMIT, TIMEOUT_S, Tool, tool_schema
 
 if TYPE_CHECKING:
@@ -41,24 +42,20 @@ async def mcp_tools(
         listed = await _listed(client)
         yield tuple(_as_tool(client, one, timeout_s, output_limit) for one in listed)
     finally:
+        # Not `async with`: given the block's error, the SDK would raise it inside a group.
         await client.__aexit__(None, None, None)
 
 
 async def _connected(server: str | Sequence[str], environment: Mapping[str, str] | None) -> Client:
-    try:
-        from mcp import Client, StdioServerParameters
-    except ImportError as error:
-        raise ConfigError("MCP servers need mcp: pip install 'ludic-gym[mcp]'") from error
-    target: str | StdioServerParameters
-    if isinstance(server, str):
-        target = server
-    elif server:
+    mcp = optional("mcp", "ludic-gym[mcp]")
+    if not server:
+        raise ConfigError(f"a server is an address or a command, got {server!r}")
+    if not isinstance(server, str):
         # None of our own variables, which may hold secrets.
         program, *arguments = server
-        target = StdioServerParameters(command=program, args=arguments, env=dict(environment or {}))
-    else:
-        raise ConfigError(f"a server is an address or a command, got {server!r}")
-    client = Client(target, read_timeout_seconds=START_S)
+        variables = dict(environment or {})
+        server = mcp.StdioServerParameters(command=program, args=arguments, env=variables)
+    client: Client = mcp.Client(server, read_timeout_seconds=START_S)
     try:
         await client.__aenter__()
     # A server may fail in any way at its start; the SDK raises a group of errors.
@@ -70,6 +67,7 @@ async def _connected(server: str | Sequence[str], environment: Mapping[str, str]
 async def _listed(client: Client) -> list[ServerTool]:
     page = await client.list_tools()
     listed = list(page.tools)
+    # Servers may send their list in pages.
     while page.next_cursor:
         page = await client.list_tools(cursor=page.next_cursor)
         listed += page.tools

@@ -41,6 +41,7 @@ def parameters_schema(function: Callable[..., object]) -> JSONSchema:
         "type": "object",
         "properties": properties,
         "required": [p.name for p in parameters.values() if p.default is p.empty],
+        # A misspelled argument becomes an error for the model, instead of a default.
         "additionalProperties": False,
     }
 
@@ -89,7 +90,7 @@ def problem_of(value: object, schema: JSONSchema, where: str) -> str:
 
 
 def _is_a(value: object, kind: str) -> bool:
-    # In Python, but not in JSON, True and False are integers.
+    # In Python, but not in JSON, True and False are integers, so `isinstance` is not enough.
     return isinstance(value, bool) == (kind == "boolean") and isinstance(value, _PYTHON_TYPES[kind])
 
 
@@ -97,11 +98,8 @@ def _inner_problems(value: object, schema: JSONSchema, where: str) -> Iterator[s
     if isinstance(value, list):
         items = schema.get("items", {})
         yield from (problem_of(v, items, f"{where}[{i}]") for i, v in enumerate(value))
-    if isinstance(value, dict):
-        yield from _object_problems(value, schema, where)
-
-
-def _object_problems(value: dict[str, Any], schema: JSONSchema, where: str) -> Iterator[str]:
+    if not isinstance(value, dict):
+        return
     missing = [name for name in schema.get("required", ()) if name not in value]
     if missing:
         yield f"{where} lack {', '.join(missing)}"
@@ -129,7 +127,7 @@ def schema_of(hint: object, where: str) -> JSONSchema:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if hint is Any:
         return {}
-    if hint in (None, types.NoneType):
+    if hint is types.NoneType:
         return {"type": "null"}
     if isinstance(hint, type) and hint in _SIMPLE_TYPES:
         return {"type": _SIMPLE_TYPES[hint]}

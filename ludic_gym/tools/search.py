@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
 from ludic_gym.errors import ConfigError
+from ludic_gym.extras import optional
 from ludic_gym.tools.tool import Tool, as_tool
 
 MOST_RESULTS = 10
@@ -27,12 +27,12 @@ def search_tools(documents: Sequence[Document]) -> tuple[Tool, Tool]:
 
     Raises ConfigError without the extra `tools`, and for titles that are not all different.
     """
-    if importlib.util.find_spec("bm25s") is None:
-        raise ConfigError("search needs bm25s: pip install 'ludic-gym[tools]'")
     texts = {document.title: document.text for document in documents}
     if not documents or len(texts) < len(documents):
         raise ConfigError(f"{len(documents)} documents have {len(texts)} different titles")
     kept = tuple(documents)
+    # Not at the first search, so that a missing package is an error here, not text for a model.
+    _scorer(kept)
 
     def search(query: str, limit: int = 3) -> str:
         """Find documents by words. Gives titles and beginnings, the best first.
@@ -66,10 +66,9 @@ def best(documents: tuple[Document, ...], query: str, limit: int) -> list[Docume
 @lru_cache(maxsize=8)
 def _scorer(documents: tuple[Document, ...]) -> Callable[[str], Sequence[float]]:
     """A function from a query to a score per document; to nothing for a query without words."""
-    from bm25s import BM25, tokenize
-
-    words = partial(tokenize, return_ids=False, show_progress=False)
-    index = BM25()
+    bm25s = optional("bm25s", "ludic-gym[tools]")
+    words = partial(bm25s.tokenize, return_ids=False, show_progress=False)
+    index = bm25s.BM25()
     index.index(words([f"{one.title} {one.text}" for one in documents]), show_progress=False)
 
     def scores(query: str) -> Sequence[float]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from ludic_gym.concurrency import WorkerThread
@@ -76,11 +75,15 @@ async def call_tool(tools: Mapping[str, Tool], call: ToolCall) -> str:
     problem = problem_of(arguments, tool.schema["function"]["parameters"], "the arguments")
     if problem:
         return shortened(f"Error: {problem}", tool.output_limit)
+    # A tool may raise anything: `gather` returns the error as a value, which the model can read.
+    outcome = asyncio.gather(_outcome(tool.function, arguments), return_exceptions=True)
     try:
-        text = await asyncio.wait_for(_result(tool.function, arguments), tool.timeout_s)
+        (result,) = await asyncio.wait_for(outcome, tool.timeout_s)
     except TimeoutError:
         return f"Error: {call.name} took longer than {tool.timeout_s:g} s"
-    return shortened(text, tool.output_limit)
+    if isinstance(result, BaseException):
+        result = f"Error: {type(result).__name__}: {result}"
+    return shortened(result, tool.output_limit)
 
 
 def shortened(text: str, limit: int) -> str:
@@ -91,30 +94,18 @@ def shortened(text: str, limit: int) -> str:
     return f"{head}\n[{len(text) - limit} characters left out]\n{tail}"
 
 
-async def _result(function: Callable[..., object], arguments: Mapping[str, Any]) -> str:
-    if inspect.iscoroutinefunction(function):
-        return await _text_of_awaited(function(**arguments))
-    return await WorkerThread("ludic-tool").run(partial(_text_of_call, function, arguments))
-
-
-# Any error of a tool is a text for the model. SystemExit too: it would end the whole program.
-async def _text_of_awaited(awaitable: Awaitable[object]) -> str:
+async def _outcome(
+    function: Callable[..., object], arguments: Mapping[str, Any]
+) -> str | SystemExit:
+    """The result as text; an exit as a value, because a task would end the program with it."""
     try:
-        return _as_text(await awaitable)
-    except (Exception, SystemExit) as error:
-        return _as_error(error)
-
-
-def _text_of_call(function: Callable[..., object], arguments: Mapping[str, Any]) -> str:
-    try:
-        return _as_text(function(**arguments))
-    except (Exception, SystemExit) as error:
-        return _as_error(error)
+        if inspect.iscoroutinefunction(function):
+            return _as_text(await function(**arguments))
+        # Not the default executor, whose threads a call that never returns would use up.
+        return await WorkerThread("ludic-tool").run(lambda: _as_text(function(**arguments)))
+    except SystemExit as error:
+        return error
 
 
 def _as_text(result: object) -> str:
     return result if isinstance(result, str) else json.dumps(result, default=str)
-
-
-def _as_error(error: BaseException) -> str:
-    return f"Error: {type(error).__name__}: {error}"

@@ -16,7 +16,7 @@ from typing import Any
 from ludic_gym.data.row import Row, text_field
 from ludic_gym.errors import DataError
 from ludic_gym.graders.programs.inside.plain import NotPlain, Tree, encoded
-from ludic_gym.graders.programs.types import Compared, ReferenceTests
+from ludic_gym.graders.programs.types import CallTests, Compared
 
 ATOL = 1e-6
 
@@ -32,7 +32,7 @@ class Shape:
 PLAIN = Shape()
 
 
-def plus_tests(row: Row, reference: str) -> ReferenceTests:
+def plus_tests(row: Row, reference: str) -> CallTests:
     """The tests of a row of MBPP+, without the few inputs that are nested too deep for a tree.
 
     Raises DataError if a field is missing or of another type.
@@ -43,7 +43,7 @@ def plus_tests(row: Row, reference: str) -> ReferenceTests:
         raise DataError(f"{row.where}: 'base_input' must be lists of arguments, got {inputs!r:.80}")
     assertion = str(row.fields.get("assertion", ""))
     shapes = argument_shapes(assertion, name, row.where)
-    return ReferenceTests(
+    return CallTests(
         name=name,
         calls=tuple(calls_of(inputs, shapes)),
         reference=reference,

@@ -118,7 +118,9 @@ def broken_program(row: Row) -> BrokenProgram:
     """The problem of a row. Raises DataError if a field is missing or of another type."""
     whole = function_problem(row)
     visible_count = row.fields.get("visible")
-    if not isinstance(whole.tests, CallTests) or not isinstance(visible_count, int):
+    tests = whole.tests
+    called = isinstance(tests, CallTests) and not tests.reference
+    if not called or not isinstance(visible_count, int):
         raise DataError(
             f"{row.where}: needs 'calls', 'expected' and a number 'visible', got {visible_count!r}"
         )

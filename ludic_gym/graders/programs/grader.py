@@ -8,25 +8,15 @@ import json
 import os
 import sys
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import fields, replace
 from functools import partial
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
 from ludic_gym.errors import NoSandbox, SandboxError
-from ludic_gym.graders.programs.query import reference_rows, run_query
-from ludic_gym.graders.programs.run import resolved, run_asserts, run_calls, run_stdin
-from ludic_gym.graders.programs.types import (
-    AssertTests,
-    CallTests,
-    ProgramTests,
-    QueryTests,
-    ReferenceTests,
-    RowTests,
-    StdinTests,
-    Verdict,
-)
+from ludic_gym.graders.programs.run import resolved, run
+from ludic_gym.graders.programs.types import CallTests, ProgramTests, QueryTests, Verdict
 from ludic_gym.sandbox.choice import shared_sandbox
 from ludic_gym.sandbox.loop import on_sandbox_loop, run_blocking
 from ludic_gym.sandbox.types import Limits, Sandbox
@@ -51,32 +41,26 @@ class Memo(Generic[T]):
     def __init__(self, size: int, keep: Callable[[T], bool] = lambda result: True) -> None:
         self._size = size
         self._keep = keep
-        self._results: OrderedDict[str, T] = OrderedDict()
-        self._coming: dict[str, asyncio.Task[T]] = {}
+        self._tasks: OrderedDict[str, asyncio.Task[T]] = OrderedDict()
 
     def __len__(self) -> int:
-        return len(self._results)
+        return len(self._tasks)
 
-    async def get(self, key: str, find: Callable[[], Awaitable[T]]) -> T:
+    async def get(self, key: str, find: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """The cached result for the key, or that of `find`."""
-        if key in self._results:
-            self._results.move_to_end(key)
-            return self._results[key]
-        if key not in self._coming:
-            self._coming[key] = asyncio.create_task(self._found(key, find))
+        if key not in self._tasks:
+            self._tasks[key] = asyncio.create_task(find())
+            self._tasks[key].add_done_callback(partial(self._found, key))
+        self._tasks.move_to_end(key)
         # A call that is cancelled must not cancel the computation for the others.
-        return await asyncio.shield(self._coming[key])
+        return await asyncio.shield(self._tasks[key])
 
-    async def _found(self, key: str, find: Callable[[], Awaitable[T]]) -> T:
-        try:
-            result = await find()
-        finally:
-            del self._coming[key]
-        if self._keep(result):
-            self._results[key] = result
-            if len(self._results) > self._size:
-                self._results.popitem(last=False)
-        return result
+    def _found(self, key: str, task: asyncio.Task[T]) -> None:
+        if task.cancelled() or task.exception() or not self._keep(task.result()):
+            self._tasks.pop(key, None)
+        # Not before the end: a computation that is under way is shared, however many there are.
+        while len(self._tasks) > self._size and next(iter(self._tasks.values())).done():
+            self._tasks.popitem(last=False)
 
 
 class Grader:
@@ -89,27 +73,16 @@ class Grader:
     def __init__(self, sandbox: Sandbox, *, size: int = VERDICTS) -> None:
         self.sandbox = sandbox
         self._verdicts: Memo[Verdict] = Memo(size, keep=lambda v: v.outcome != "timeout")
-        self._references: Memo[tuple[CallTests, float]] = Memo(REFERENCES)
-        self._tables: Memo[RowTests] = Memo(REFERENCES)
+        self._references: Memo[tuple[CallTests | QueryTests, float]] = Memo(REFERENCES)
 
     def grade(
-        self,
-        code: str,
-        tests: ProgramTests,
-        *,
-        limits: Limits = DEFAULT_LIMITS,
-        stop: bool = True,
+        self, code: str, tests: ProgramTests, *, limits: Limits = DEFAULT_LIMITS, stop: bool = True
     ) -> Verdict:
         """The verdict of `grade_async`, for callers that cannot await."""
         return run_blocking(self.grade_async(code, tests, limits=limits, stop=stop))
 
     async def grade_async(
-        self,
-        code: str,
-        tests: ProgramTests,
-        *,
-        limits: Limits = DEFAULT_LIMITS,
-        stop: bool = True,
+        self, code: str, tests: ProgramTests, *, limits: Limits = DEFAULT_LIMITS, stop: bool = True
     ) -> Verdict:
         """The verdict on the program.
 
@@ -122,25 +95,15 @@ class Grader:
         return await on_sandbox_loop(self._graded(code, tests, limits, stop))
 
     async def _graded(self, code: str, tests: ProgramTests, limits: Limits, stop: bool) -> Verdict:
-        if isinstance(tests, ReferenceTests):
-            tests, limits = await self._resolved(tests, limits)
-        elif isinstance(tests, QueryTests):
-            tests = await self._rows(tests, limits)
+        if isinstance(tests, CallTests | QueryTests) and tests.reference:
+            generous = longer(limits, REFERENCE_FACTOR * limits.cpu_s)
+            key = key_of(self.sandbox.name, "", tests, generous, False)
+            resolve = partial(resolved, self.sandbox, tests, generous)
+            tests, seconds = await self._references.get(key, partial(insisted, resolve))
+            limits = longer(limits, SOLUTION_FACTOR * seconds)
         key = key_of(self.sandbox.name, code, tests, limits, stop)
-        find = partial(_run, self.sandbox, code, tests, limits, stop)
+        find = partial(run, self.sandbox, code, tests, limits, stop)
         return await self._verdicts.get(key, partial(insisted, find))
-
-    async def _resolved(self, tests: ReferenceTests, limits: Limits) -> tuple[CallTests, Limits]:
-        generous = longer(limits, REFERENCE_FACTOR * limits.cpu_s)
-        find = partial(resolved, self.sandbox, tests, generous)
-        key = key_of(self.sandbox.name, "", tests, generous, False)
-        calls, seconds = await self._references.get(key, partial(insisted, find))
-        return calls, longer(limits, SOLUTION_FACTOR * seconds)
-
-    async def _rows(self, tests: QueryTests, limits: Limits) -> RowTests:
-        find = partial(reference_rows, self.sandbox, tests, limits)
-        key = key_of(self.sandbox.name, "", tests, limits, False)
-        return await self._tables.get(key, partial(insisted, find))
 
 
 async def insisted(find: Callable[[], Awaitable[T]]) -> T:
@@ -153,21 +116,6 @@ async def insisted(find: Callable[[], Awaitable[T]]) -> T:
         except SandboxError:
             await asyncio.sleep(PAUSE_S * 2**attempt)
     return await find()
-
-
-async def _run(
-    sandbox: Sandbox, code: str, tests: ProgramTests, limits: Limits, stop: bool
-) -> Verdict:
-    match tests:
-        case AssertTests():
-            return await run_asserts(sandbox, code, tests, limits, stop=stop)
-        case StdinTests():
-            return await run_stdin(sandbox, code, tests, limits, stop=stop)
-        case RowTests():
-            return await run_query(sandbox, code, tests, limits)
-        case CallTests():
-            return await run_calls(sandbox, code, tests, limits, stop=stop)
-    raise TypeError(f"no tests of a program: {tests!r}")
 
 
 def longer(limits: Limits, cpu_s: float) -> Limits:

@@ -7,10 +7,11 @@ import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from ludic_gym.errors import DataError, SandboxError
-from ludic_gym.graders.programs.compare import is_same, is_same_text
+from ludic_gym.graders.programs.compare import is_same, is_same_table, is_same_text
 from ludic_gym.graders.programs.inside.plain import Tree
 from ludic_gym.graders.programs.talk import NO_REPLY, Gone, Talk, talk_to
 from ludic_gym.graders.programs.types import (
@@ -18,7 +19,8 @@ from ludic_gym.graders.programs.types import (
     AssertTests,
     CallTests,
     Outcome,
-    ReferenceTests,
+    ProgramTests,
+    QueryTests,
     StdinTests,
     Verdict,
 )
@@ -34,101 +36,80 @@ _STATES: dict[str, Outcome] = {"syntax": "syntax", "error": "raised", "missing":
 
 
 class Tally:
-    """Counts of tests, and the first failure."""
+    """Counts of tests, and the first failure. index: of the current test, -1 before the first."""
 
     def __init__(self, total: int) -> None:
+        self.index = -1
         self._verdict = Verdict(outcome="passed", passed=0, total=total)
 
-    def note(self, index: int, outcome: Outcome, message: str = "") -> None:
-        """Record the outcome of test number `index`."""
+    def note(self, outcome: Outcome, message: str = "") -> None:
+        """Record the outcome of the current test."""
         verdict = self._verdict
         if outcome == "passed":
             self._verdict = replace(verdict, passed=verdict.passed + 1)
         elif verdict.outcome == "passed":
             text = message[:MESSAGE_LIMIT]
-            self._verdict = replace(verdict, outcome=outcome, failed=index, message=text)
+            self._verdict = replace(verdict, outcome=outcome, failed=self.index, message=text)
 
     async def verdict(self, talk: Talk) -> Verdict:
         """The verdict, with the program's output."""
         return replace(self._verdict, printed=await talk.printed())
 
 
-async def run_calls(
-    sandbox: Sandbox, code: str, tests: CallTests, limits: Limits, *, stop: bool
+async def run(
+    sandbox: Sandbox, code: str, tests: ProgramTests, limits: Limits, stop: bool
 ) -> Verdict:
-    """The verdict on a function. Raises SandboxError."""
+    """The verdict on a program, whose tests have no reference.
 
-    def judge(index: int, reply: Sequence[Any]) -> tuple[Outcome, str]:
-        if reply[0] != "value":
-            return _failure(reply)
-        expected = tests.expected[index]
-        same = is_same(reply[1], expected, atol=tests.atol, compared=tests.compared)
-        return ("passed", "") if same else ("wrong", f"gave {str(reply[1])[:200]}")
-
-    requests = [[list(call), NO_NAMES] for call in tests.calls]
-    async with talk_to(sandbox, "solution", limits) as talk:
-        return await _cases(talk, _opening(code, tests), requests, judge, stop=stop)
-
-
-async def run_stdin(
-    sandbox: Sandbox, code: str, tests: StdinTests, limits: Limits, *, stop: bool
-) -> Verdict:
-    """The verdict on a program that reads and writes. Raises SandboxError."""
-
-    def judge(index: int, reply: Sequence[Any]) -> tuple[Outcome, str]:
-        if reply[0] == "timeout":
-            return "timeout", f"took longer than {tests.case_s:g} s"
-        if reply[0] != "exited" or reply[2] != 0:
-            return "raised", f"exit code {reply[-1]}"
-        expected = tests.cases[index][1]
-        same = is_same_text(str(reply[1]), expected, tests.comparator, tests.tolerance)
-        return ("passed", "") if same else ("wrong", f"wrote {str(reply[1])[:200]!r}")
-
-    requests = [stdin for stdin, _ in tests.cases]
-    opening = {"code": code, "case_s": tests.case_s}
-    async with talk_to(sandbox, "cases", limits) as talk:
-        return await _cases(talk, opening, requests, judge, stop=stop)
+    Raises SandboxError, and DataError for tests that cannot be run.
+    """
+    match tests:
+        case AssertTests():
+            return await _run_asserts(sandbox, code, tests, limits, stop)
+        case CallTests():
+            calls = [[list(call), NO_NAMES] for call in tests.calls]
+            async with talk_to(sandbox, "solution", limits) as talk:
+                judge = partial(_judged_call, tests)
+                return await _cases(talk, _opening(code, tests), calls, judge, stop)
+        case StdinTests():
+            opening = {"code": code, "case_s": tests.case_s}
+            inputs = [stdin for stdin, _ in tests.cases]
+            async with talk_to(sandbox, "cases", limits) as talk:
+                return await _cases(talk, opening, inputs, partial(_judged_output, tests), stop)
+        case QueryTests():
+            async with talk_to(sandbox, "query", limits) as talk:
+                return await _cases(talk, tests.schema, [code], partial(_judged_rows, tests), stop)
 
 
-async def _cases(
-    talk: Talk, opening: object, requests: Sequence[object], judge: Judge, *, stop: bool
-) -> Verdict:
-    """Open the program, then send one case after the other, up to a failure if `stop`."""
-    tally = Tally(len(requests))
-    index = -1
-    try:
-        failure = _unopened(await talk.ask(opening))
-        if failure:
-            tally.note(-1, *failure)
-            return await tally.verdict(talk)
-        for index, request in enumerate(requests):
-            outcome, message = _judged(judge, index, await talk.ask(request))
-            tally.note(index, outcome, message)
-            if outcome != "passed" and stop:
-                break
-    except Gone as gone:
-        tally.note(index, gone.outcome, str(gone))
-    return await tally.verdict(talk)
-
-
-def _judged(judge: Judge, index: int, reply: Sequence[Any]) -> tuple[Outcome, str]:
-    try:
-        return judge(index, reply)
-    # A program may have written a reply in the runner's place, with too few parts.
-    except IndexError:
-        return "crashed", NO_REPLY
-
-
-def _unopened(reply: Sequence[Any]) -> tuple[Outcome, str] | None:
-    if reply[0] == "ready":
-        return None
-    return _STATES.get(reply[0], "crashed"), str(reply[-1])
-
-
-def _failure(reply: Sequence[Any]) -> tuple[Outcome, str]:
+def _judged_call(tests: CallTests, index: int, reply: Sequence[Any]) -> tuple[Outcome, str]:
     if reply[0] == "raised":
         return "raised", f"{reply[1]}: {reply[2]}"
-    return "wrong", f"gave {reply[-1]}"
+    if reply[0] != "value":
+        return "wrong", f"gave {reply[-1]}"
+    same = is_same(reply[1], tests.expected[index], atol=tests.atol, compared=tests.compared)
+    return ("passed", "") if same else ("wrong", f"gave {str(reply[1])[:200]}")
+
+
+def _judged_output(tests: StdinTests, index: int, reply: Sequence[Any]) -> tuple[Outcome, str]:
+    if reply[0] == "timeout":
+        return "timeout", f"took longer than {tests.case_s:g} s"
+    if reply[0] != "exited" or reply[2] != 0:
+        return "raised", f"exit code {reply[-1]}"
+    expected = tests.cases[index][1]
+    same = is_same_text(str(reply[1]), expected, tests.comparator, tests.tolerance)
+    return ("passed", "") if same else ("wrong", f"wrote {str(reply[1])[:200]!r}")
+
+
+def _judged_rows(tests: QueryTests, index: int, reply: Sequence[Any]) -> tuple[Outcome, str]:
+    kind, content = reply[0], reply[-1]
+    if kind == "broken":
+        raise DataError(f"the database cannot be made: {content}")
+    if kind in ("syntax", "raised"):
+        return "syntax" if kind == "syntax" else "raised", str(content)
+    if kind == "rows" and is_same_table(content, tests.rows, ordered=tests.ordered):
+        return "passed", ""
+    gave = f"{len(content)} rows" if isinstance(content, list) else str(content)
+    return "wrong", f"gave {gave}"
 
 
 def _opening(code: str, tests: CallTests | AssertTests) -> dict[str, object]:
@@ -136,52 +117,71 @@ def _opening(code: str, tests: CallTests | AssertTests) -> dict[str, object]:
     return {"prelude": tests.prelude, "code": code, "name": tests.name, "truth": truth}
 
 
-async def run_asserts(
-    sandbox: Sandbox, code: str, tests: AssertTests, limits: Limits, *, stop: bool
+async def _cases(
+    talk: Talk, opening: object, requests: Sequence[object], judge: Judge, stop: bool
 ) -> Verdict:
-    """The verdict of test programs, which run in a sandbox of their own.
+    """Open the program, then send one case after the other, up to a failure if `stop`."""
+    tally = Tally(len(requests))
+    try:
+        if await _opened(talk, opening, tally):
+            for index, request in enumerate(requests):
+                tally.index = index
+                outcome, message = judge(index, await talk.ask(request))
+                tally.note(outcome, message)
+                if outcome != "passed" and stop:
+                    break
+    except Gone as gone:
+        tally.note(gone.outcome, str(gone))
+    # A program may have written a reply in the runner's place, with too few parts.
+    except IndexError:
+        tally.note("crashed", NO_REPLY)
+    return await tally.verdict(talk)
 
-    Raises SandboxError, and DataError for tests that cannot be run.
-    """
+
+async def _opened(talk: Talk, opening: object, tally: Tally) -> bool:
+    """Open the program; True if it is ready, else its failure is noted."""
+    reply = await talk.ask(opening)
+    ready: bool = reply[0] == "ready"
+    if not ready:
+        tally.note(_STATES.get(reply[0], "crashed"), str(reply[-1]))
+    return ready
+
+
+async def _run_asserts(
+    sandbox: Sandbox, code: str, tests: AssertTests, limits: Limits, stop: bool
+) -> Verdict:
+    """The verdict of test programs, which run in a sandbox of their own."""
     async with _both(sandbox, limits) as (tester, solution):
         tally = Tally(len(tests.tests))
         try:
-            failure = _unopened(await solution.ask(_opening(code, tests)))
+            # The tests do not start without a solution, whose errors are none of theirs.
+            if await _opened(solution, _opening(code, tests), tally):
+                await _relay(tester, solution, tests, tally, stop)
         except Gone as gone:
-            failure = gone.outcome, str(gone)
-        if failure:
-            tally.note(-1, *failure)
-        else:
-            await _relay(tester, solution, tests, tally, stop=stop)
+            tally.note(gone.outcome, str(gone))
         return await tally.verdict(solution)
 
 
 async def _relay(
-    tester: Talk, solution: Talk, tests: AssertTests, tally: Tally, *, stop: bool
+    tester: Talk, solution: Talk, tests: AssertTests, tally: Tally, stop: bool
 ) -> None:
     """Pass calls from the tests to the solution and results back, until all tests have run."""
-    index = 0
-    try:
-        parts = ("prelude", "tests", "name", "in_place")
-        reply = await tester.ask({part: getattr(tests, part) for part in parts})
-        # The tester replies with a call or with the outcome of a test, until all tests have run.
-        while index < len(tests.tests):
-            if reply[0] == "broken":
-                raise DataError(f"the tests of {tests.name} cannot be run: {reply[1]}")
-            if reply[0] == "call":
-                reply = await tester.ask(_result(await solution.ask(reply[1:])))
-                continue
-            tally.note(index, *_tested(reply))
-            if reply[0] != "passed" and stop:
-                return
-            index += 1
-            reply = await tester.ask("on")
-    except Gone as gone:
-        tally.note(index, gone.outcome, str(gone))
-
-
-def _tested(reply: Sequence[Any]) -> tuple[Outcome, str]:
-    return ("passed", "") if reply[0] == "passed" else ("wrong", str(reply[-1]))
+    tally.index = 0
+    parts = ("prelude", "tests", "name", "in_place")
+    reply = await tester.ask({part: getattr(tests, part) for part in parts})
+    # The tester replies with a call or with the outcome of a test, until all tests have run.
+    while tally.index < len(tests.tests):
+        if reply[0] == "broken":
+            raise DataError(f"the tests of {tests.name} cannot be run: {reply[1]}")
+        if reply[0] == "call":
+            reply = await tester.ask(_result(await solution.ask(reply[1:])))
+            continue
+        passed = reply[0] == "passed"
+        tally.note("passed" if passed else "wrong", str(reply[-1]))
+        if stop and not passed:
+            return
+        tally.index += 1
+        reply = await tester.ask("on")
 
 
 def _result(reply: Sequence[Any]) -> Sequence[Any]:
@@ -227,24 +227,33 @@ os.register_at_fork(after_in_child=_forget)
 
 
 async def resolved(
-    sandbox: Sandbox, tests: ReferenceTests, limits: Limits
-) -> tuple[CallTests, float]:
-    """The calls for which the reference returns a value, with the values, and its seconds.
+    sandbox: Sandbox, tests: CallTests | QueryTests, limits: Limits
+) -> tuple[CallTests | QueryTests, float]:
+    """The tests with the results of their reference, without it, and its seconds.
 
-    Raises SandboxError, and DataError for a reference without any value.
+    Raises SandboxError, and DataError for a reference without any result.
     """
+    if isinstance(tests, CallTests):
+        return await _with_values(sandbox, tests, limits)
+    async with talk_to(sandbox, "query", limits) as talk:
+        try:
+            await talk.ask(tests.schema)
+            reply = await talk.ask(tests.reference)
+        except Gone as gone:
+            reply = [str(gone)]
+        seconds = (await talk.end()).wall_s
+    if reply[0] != "rows":
+        raise DataError(f"the reference query {tests.reference!r} gives no rows: {reply}")
+    return replace(tests, rows=tuple(reply[1]), reference=""), seconds
+
+
+async def _with_values(
+    sandbox: Sandbox, tests: CallTests, limits: Limits
+) -> tuple[CallTests, float]:
     kept: list[tuple[tuple[Tree, ...], Tree]] = []
-    unresolved = CallTests(
-        name=tests.name,
-        calls=tests.calls,
-        expected=(),
-        prelude=tests.prelude,
-        atol=tests.atol,
-        compared=tests.compared,
-    )
     async with talk_to(sandbox, "solution", limits) as talk:
         try:
-            why = str((await talk.ask(_opening(tests.reference, unresolved)))[-1])
+            why = str((await talk.ask(_opening(tests.reference, tests)))[-1])
             for call in tests.calls if not why else ():
                 reply = await talk.ask([list(call), NO_NAMES])
                 kept += [(call, reply[1])] if reply[0] == "value" else []
@@ -254,4 +263,4 @@ async def resolved(
     if not kept:
         raise DataError(f"the reference of {tests.name} gives no value ({why or 'for any call'})")
     calls, expected = zip(*kept, strict=True)
-    return replace(unresolved, calls=calls, expected=expected), seconds
+    return replace(tests, calls=calls, expected=expected, reference=""), seconds

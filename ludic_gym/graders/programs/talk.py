@@ -79,9 +79,9 @@ async def talk_to(sandbox: Sandbox, runner: Runner, limits: Limits) -> AsyncIter
     Raises SandboxError if it does not start. That is no fault of the tested program, which has not
     been sent yet.
     """
-    program = Program(source=_files()[f"{_FOLDER}/{runner}.py"].decode())
+    program = Program(source=_files()[f"{_FOLDER}/{runner}.py"].decode(), files=_files())
     limits = replace(limits, output_bytes=max(limits.output_bytes, OUTPUT_BYTES))
-    talk = Talk(await sandbox.start(program, files=_files(), limits=limits))
+    talk = Talk(await sandbox.start(program, limits=limits))
     try:
         await _greeted(talk, sandbox.name)
         yield talk

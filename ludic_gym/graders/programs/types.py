@@ -22,6 +22,8 @@ class CallTests:
     """Calls of a function, and the expected results.
 
     name: the function. calls: the positional arguments of each, as trees. expected: as trees.
+    reference: instead of `expected`, a program that computes the results. Calls for which it
+        raises, or returns no plain data, are left out.
     prelude: a program that is run before the solution, such as imports.
     atol: tolerance for floats, besides a ten-millionth of their size.
     compared: "value", "unordered" (as sets), or "truth" (both true or both false).
@@ -29,22 +31,8 @@ class CallTests:
 
     name: str
     calls: tuple[tuple[Tree, ...], ...]
-    expected: tuple[Tree, ...]
-    prelude: str = ""
-    atol: float = 1e-6
-    compared: Compared = "value"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReferenceTests:
-    """Calls of a function; the program `reference` computes the expected results.
-
-    Calls for which the reference raises, or returns no plain data, are left out.
-    """
-
-    name: str
-    calls: tuple[tuple[Tree, ...], ...]
-    reference: str
+    expected: tuple[Tree, ...] = ()
+    reference: str = ""
     prelude: str = ""
     atol: float = 1e-6
     compared: Compared = "value"
@@ -82,27 +70,20 @@ class StdinTests:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryTests:
-    """A database, and a reference query with the expected rows.
+    """A database, and the expected rows of a query.
 
-    schema: the SQL that creates and fills it. reference: the query. ordered: True if the order of
-    rows matters.
+    schema: the SQL that creates and fills the database. rows: as trees of tuples.
+    reference: instead of `rows`, a query that finds them.
+    ordered: True if the order of rows matters.
     """
 
     schema: str
-    reference: str
+    rows: tuple[Tree, ...] = ()
+    reference: str = ""
     ordered: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RowTests:
-    """A database, and the expected rows of a query, as trees of tuples."""
-
-    schema: str
-    rows: tuple[Tree, ...]
-    ordered: bool = False
-
-
-ProgramTests = CallTests | ReferenceTests | AssertTests | StdinTests | QueryTests | RowTests
+ProgramTests = CallTests | AssertTests | StdinTests | QueryTests
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,9 +106,8 @@ class Verdict:
 
 MESSAGE_LIMIT = 500
 PRINTED_LIMIT = 2000
-
+# A reply that was cut off may lack the closing fence.
 _FENCE = re.compile(r"^[ \t]*```[ \t]*([\w+.-]*)[^\n]*\n(.*?)(?:^[ \t]*```[ \t]*$|\Z)", re.M | re.S)
-
 _THOUGHT = "</think>"
 
 

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from ludic_gym.errors import NoSandbox
-from ludic_gym.sandbox.container import Container, require_image
+from ludic_gym.sandbox.container import container, require_image
 from ludic_gym.sandbox.types import MEBIBYTE, Limits
 
 LIMITS = Limits(memory_bytes=300 * MEBIBYTE, processes=20, disk_bytes=10 * MEBIBYTE)
@@ -49,13 +49,13 @@ def asked(tmp_path, monkeypatch):
     ],
 )
 def test_a_container_is_told_to(option, asked):
-    launch = Container("docker", "here").launch(LIMITS)
+    launch = container("docker", "here").launch(LIMITS)
     options = launch.command[: launch.command.index("here")]
     assert f" {option} " in " ".join(options) + " "
 
 
 def test_containers_have_names_and_users_of_their_own(asked):
-    first, second = [Container("docker", "here").launch(LIMITS).command for _ in range(2)]
+    first, second = [container("docker", "here").launch(LIMITS).command for _ in range(2)]
     for option in ("--name", "--user"):
         at = first.index(option) + 1
         assert first[at] != second[at]
@@ -63,7 +63,7 @@ def test_containers_have_names_and_users_of_their_own(asked):
 
 
 def test_the_engine_is_asked_for_the_image_once_and_to_remove_what_is_left(asked):
-    backend = Container("docker", "here")
+    backend = container("docker", "here")
     launch = [backend.launch(LIMITS) for _ in range(2)][1]
     launch.end()
     name = launch.command[launch.command.index("--name") + 1]
@@ -74,17 +74,17 @@ def test_the_engine_is_asked_for_the_image_once_and_to_remove_what_is_left(asked
 
 def test_an_image_that_is_missing_is_told_with_the_remedy(asked):
     with pytest.raises(NoSandbox, match=r"no such image: gone \(.*docker pull gone\)"):
-        Container("docker", "gone").launch(LIMITS)
+        container("docker", "gone").launch(LIMITS)
 
 
 def test_an_engine_that_is_missing_is_told(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(NoSandbox, match="podman is not installed"):
-        Container("podman").launch(LIMITS)
+        container("podman").launch(LIMITS)
 
 
 def test_workers_wait_for_programs_of_their_limits_alone():
-    backend = Container()
+    backend = container("docker")
     assert backend.fixed(LIMITS) == (300 * MEBIBYTE, 20, 10 * MEBIBYTE)
     assert backend.failed(125)
     assert not backend.failed(137)

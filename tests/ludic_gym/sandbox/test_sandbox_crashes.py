@@ -5,17 +5,16 @@ import os
 import random
 import signal
 import tempfile
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from ludic_gym.errors import SandboxError
-from ludic_gym.sandbox.bubblewrap import Bubblewrap
 from ludic_gym.sandbox.choice import BACKENDS, why_not
-from ludic_gym.sandbox.launch import Launch
+from ludic_gym.sandbox.launch import PLAIN, Launch
+from ludic_gym.sandbox.linux import BUBBLEWRAP
 from ludic_gym.sandbox.local import LocalSandbox
-from ludic_gym.sandbox.process import PlainProcess
 from ludic_gym.sandbox.types import Limits, Program
 
 PATIENT = Limits(wall_s=120.0)
@@ -24,30 +23,24 @@ SEED = 7
 KILLER = '(sleep "$1"; kill -9 $$) & shift; exec "$@"'
 
 
-@dataclass(frozen=True)
-class Crashing:
+def crashing(backend, dice, share):
     """A back end some of whose processes are killed from outside, soon after they started."""
 
-    inner: object
-    dice: random.Random
-    share: float
-
-    def __getattr__(self, name):
-        return getattr(self.inner, name)
-
-    def launch(self, limits):
-        launch = self.inner.launch(limits)
-        if self.dice.random() >= self.share:
+    def launch(limits):
+        launch = backend.launch(limits)
+        if dice.random() >= share:
             return launch
-        killer = ("sh", "-c", KILLER, "sh", f"{self.dice.uniform(0.1, 0.5):.3f}")
+        killer = ("sh", "-c", KILLER, "sh", f"{dice.uniform(0.1, 0.5):.3f}")
         return replace(launch, command=(*killer, *launch.command))
+
+    return replace(backend, launch=launch)
 
 
 @pytest.fixture(params=list(BACKENDS))
 def backend(request):
     if reason := why_not(request.param):
         pytest.skip(f"{request.param} does not work here: {reason}")
-    return BACKENDS[request.param]()
+    return BACKENDS[request.param]
 
 
 def descriptors():
@@ -97,7 +90,7 @@ async def answer(sandbox, number, crashes):
 
 async def submit(backend, count, *, share):
     crashes = []
-    sandbox = LocalSandbox(Crashing(backend, random.Random(SEED), share), warm=4, concurrency=16)
+    sandbox = LocalSandbox(crashing(backend, random.Random(SEED), share), warm=4, concurrency=16)
     before = await quiet()
     results = await asyncio.gather(*(answer(sandbox, i, crashes) for i in range(count)))
     await sandbox.close()
@@ -140,17 +133,15 @@ async def test_one_that_died_while_it_waited_is_replaced(backend):
     await sandbox.close()
 
 
-class Lingering(PlainProcess):
-    """A back end whose keeper ends half a second after the program, as on a busy machine."""
-
-    def launch(self, limits):
-        launch = super().launch(limits)
-        shell = '"$@"; code=$?; exec 0<&- 1>&- 2>&-; sleep 0.5; exit $code'
-        return replace(launch, command=("sh", "-c", shell, "sh", *launch.command))
+def lingering(limits):
+    """Launch of a keeper that ends half a second after the program, as on a busy machine."""
+    launch = PLAIN.launch(limits)
+    shell = '"$@"; code=$?; exec 0<&- 1>&- 2>&-; sleep 0.5; exit $code'
+    return replace(launch, command=("sh", "-c", shell, "sh", *launch.command))
 
 
 async def test_a_program_that_has_ended_is_not_said_to_be_killed():
-    sandbox = LocalSandbox(Lingering(), warm=0)
+    sandbox = LocalSandbox(replace(PLAIN, launch=lingering), warm=0)
     session = await sandbox.start(Program(source="import os; os._exit(3)"), limits=PATIENT)
     assert await session.receive_line() is None
     result = await session.kill()
@@ -158,15 +149,13 @@ async def test_a_program_that_has_ended_is_not_said_to_be_killed():
     await sandbox.close()
 
 
-class Failing(PlainProcess):
-    """A back end whose workers cannot start."""
-
-    def launch(self, limits):
-        return Launch(command=("sh", "-c", "echo out of order >&2; exit 3"))
+def failing(limits):
+    """Launch of a worker that cannot start."""
+    return Launch(command=("sh", "-c", "echo out of order >&2; exit 3"))
 
 
 async def test_workers_that_do_not_start_are_an_error_that_shows_why():
-    sandbox = LocalSandbox(Failing(), warm=1)
+    sandbox = LocalSandbox(replace(PLAIN, launch=failing), warm=1)
     with pytest.raises(SandboxError, match="does not start; exit code 3, stderr: out of order"):
         await sandbox.run(Program(source=""))
     await sandbox.close()
@@ -174,7 +163,7 @@ async def test_workers_that_do_not_start_are_an_error_that_shows_why():
 
 async def test_plain_processes_leave_no_folder():
     before = (await quiet())[2]
-    sandbox = LocalSandbox(PlainProcess(), warm=2)
+    sandbox = LocalSandbox(PLAIN, warm=2)
     await sandbox.run(Program(source="open('x', 'w').close()"), limits=PATIENT)
     made = left()[2] - before
     assert made
@@ -183,5 +172,5 @@ async def test_plain_processes_leave_no_folder():
 
 
 def test_bubblewrap_does_not_take_a_programs_signal_for_its_own():
-    assert not Bubblewrap().failed(137)
-    assert Bubblewrap().failed(-9)
+    assert not BUBBLEWRAP.failed(137)
+    assert BUBBLEWRAP.failed(-9)

@@ -6,17 +6,26 @@ import platform
 import pytest
 
 from ludic_gym.errors import NoSandbox, SandboxError
-from ludic_gym.sandbox import bubblewrap, linux, native
-from ludic_gym.sandbox.launch import Launch, shell_code, spawned
+from ludic_gym.sandbox import linux
+from ludic_gym.sandbox.launch import Launch, spawned
 from ludic_gym.sandbox.types import MEBIBYTE, Limits
 
 LIMITS = Limits(disk_bytes=64 * MEBIBYTE)
 
 
 @pytest.fixture
-def command():
-    """Of a user, by bubblewrap."""
-    launch = bubblewrap.launch_as("/usr/bin/bwrap", 1000, LIMITS)
+def a_user(monkeypatch, tmp_path):
+    """This process passes for a user other than root, with bwrap installed."""
+    bwrap = tmp_path / "bwrap"
+    bwrap.touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+
+
+@pytest.fixture
+def command(a_user):
+    """The options of bubblewrap for a user."""
+    launch = linux.launch_bubblewrap(LIMITS)
     for descriptor in launch.descriptors:
         os.close(descriptor)
     return " ".join(launch.command[: launch.command.index("--")])
@@ -50,12 +59,21 @@ def test_what_bubblewrap_makes_read_only_is_made_so_last(command):
     assert command.index("--remount-ro / ") > command.index("--tmpfs /dev/shm")
 
 
-@pytest.mark.parametrize("launch", [bubblewrap.launch_as, native.launch_as])
-def test_an_old_kernel_is_refused_to_users_alone(launch, monkeypatch):
+@pytest.mark.parametrize("launch", [linux.launch_bubblewrap, linux.launch_native])
+def test_an_old_kernel_is_refused_to_users_alone(launch, a_user, monkeypatch):
     monkeypatch.setattr(platform, "release", lambda: "5.10.0-28-amd64")
-    arguments = ("/usr/bin/bwrap", 1000) if launch is bubblewrap.launch_as else (1000,)
     with pytest.raises(NoSandbox, match=r"Linux 5\.10\.0-28-amd64 does not count processes"):
-        launch(*arguments, LIMITS)
+        launch(LIMITS)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(linux, "uid_ranges", lambda: ((0, 65536),))
+    for descriptor in launch(LIMITS).descriptors:
+        os.close(descriptor)
+
+
+def test_a_root_whose_namespace_has_no_other_user_is_a_user(a_user, monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(linux, "uid_ranges", lambda: ((0, 1),))
+    assert linux.program_uid() == 0
 
 
 @pytest.mark.parametrize(
@@ -83,11 +101,6 @@ def test_a_fresh_user_is_from_the_upper_half_of_those_there_are(ranges, low, hig
     uids = {linux.fresh_uid() for _ in range(50)}
     assert low <= min(uids) <= max(uids) <= high
     assert len(uids) > 40
-
-
-@pytest.mark.parametrize(("code", "as_shell"), [(0, 0), (3, 3), (-9, 137), (-24, 152)])
-def test_signals_are_counted_as_shells_do(code, as_shell):
-    assert shell_code(code) == as_shell
 
 
 def test_a_command_that_is_missing_is_cleaned_up_after():

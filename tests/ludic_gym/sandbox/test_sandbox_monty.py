@@ -101,7 +101,7 @@ async def test_many_run_at_once(monty):
     ("program", "given", "what"),
     [
         (Program(source=""), {"stdin": b"x"}, "stdin"),
-        (Program(source=""), {"files": {"a": b""}}, "files"),
+        (Program(source="", files={"a": b""}), {}, "files"),
         (Program(source="", arguments=("x",)), {}, "arguments"),
         (Program(source="", interpreter=("sh",)), {}, "interpreter"),
     ],

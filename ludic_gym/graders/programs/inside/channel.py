@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from contextlib import suppress
+from contextlib import AbstractContextManager
 from typing import Any
 
 
@@ -16,11 +16,13 @@ class Channel:
     """The sandbox's own pipes, moved away from stdin and stdout."""
 
     def __init__(self) -> None:
+        """Move the pipes away, and tell the grader that the runner has started."""
         self._requests = open(os.dup(0), "rb")  # noqa: SIM115 (open as long as the process)
         self._replies = open(os.dup(1), "wb")  # noqa: SIM115
         nothing = os.open(os.devnull, os.O_RDONLY)
         os.dup2(nothing, 0)
         os.dup2(2, 1)
+        self.send(["started"])
 
     def receive(self) -> Any:  # noqa: ANN401 (JSON)
         """The next request; end the process if there is none any more."""
@@ -44,19 +46,31 @@ def leave() -> None:
 
 def flush() -> None:
     """Flush the output, unless the program has broken sys.stdout or sys.stderr."""
-    with suppress(Exception):
+    with Caught():
         sys.stdout.flush()
         sys.stderr.flush()
 
 
-def text_of(error: BaseException) -> str:
+class Caught(AbstractContextManager["Caught"]):
+    """A block that runs untrusted code: holds what it raises, an exit or an interrupt too.
+
+    Nothing that a program raises may end its runner, which reports it.
+    """
+
+    error: BaseException | None = None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        self.error = error
+        return True
+
+
+def text_of(error: BaseException | None) -> str:
     """The error in a line, even if its class breaks `str`."""
     return f"{type(error).__name__}: {message_of(error)}"
 
 
-def message_of(error: BaseException) -> str:
+def message_of(error: BaseException | None) -> str:
     """The error's message, even if its class breaks `str`."""
-    try:
+    with Caught():
         return str(error)[:500]
-    except Exception:
-        return "an error without a message"
+    return "an error without a message"

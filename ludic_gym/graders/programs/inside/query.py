@@ -1,4 +1,7 @@
-"""Runner of one SQL query on a database in memory, which the query can only read."""
+"""Runner of one SQL query on a database in memory, which the query can only read.
+
+The first request is the SQL that makes the database, the second the query.
+"""
 
 from __future__ import annotations
 
@@ -19,17 +22,19 @@ _ALLOWED = {
 def main() -> None:
     """Make the database of the request, then run its query."""
     channel = Channel()
-    channel.send(["started"])
-    request = channel.receive()
+    schema = channel.receive()
+    channel.send(["ready", ""])
+    query = channel.receive()
     with sqlite3.connect(":memory:") as database:
         try:
-            database.executescript(request["schema"])
+            database.executescript(schema)
         except sqlite3.Error as error:
             channel.send(["broken", text_of(error)])
             return
         database.text_factory = lambda text: text.decode("utf-8", "replace")
+        # Only now: the schema creates and fills tables, which a query may not.
         database.set_authorizer(permission)
-        channel.send(answer(database, request["query"]))
+        channel.send(answer(database, query))
 
 
 def permission(action: int, *what: str | None) -> int:

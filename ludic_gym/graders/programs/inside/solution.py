@@ -6,26 +6,20 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from ludic_gym.graders.programs.inside.channel import Channel, message_of, text_of
+from ludic_gym.graders.programs.inside.channel import Caught, Channel, message_of, text_of
 from ludic_gym.graders.programs.inside.plain import NotPlain, decoded, encoded
 
 
 def main() -> None:
     """Load the program of the first request, then call its function once per further request."""
     channel = Channel()
-    channel.send(["started"])
     opening = channel.receive()
     # Where only the truth of a result matters, the result may be an object of any kind.
-    convert = bool if opening.pop("truth") else same
+    convert = bool if opening.pop("truth") else encoded
     status, found = loaded(**opening)
     channel.send([status, found if status != "ready" else ""])
     while status == "ready":
         channel.send(answer(found, convert, *channel.receive()))
-
-
-def same(result: Any) -> Any:  # noqa: ANN401
-    """The result itself."""
-    return result
 
 
 def loaded(prelude: str, code: str, name: str) -> tuple[str, Any]:
@@ -38,27 +32,26 @@ def loaded(prelude: str, code: str, name: str) -> tuple[str, Any]:
     module = ModuleType("solution")
     sys.modules["solution"] = module
     space = vars(module)
-    try:
+    with Caught() as caught:
         exec(compile(prelude, "prelude.py", "exec", dont_inherit=True), space)
         # A stub of the function in the prelude is no solution.
         space.pop(name, None)
         exec(compiled, space)
-    except BaseException as error:
-        return "error", text_of(error)
+    if caught.error:
+        return "error", text_of(caught.error)
     function = space.get(name)
     return ("ready", function) if callable(function) else ("missing", f"no function {name}")
 
 
 def answer(function: Any, convert: Any, positional: Any, named: Any) -> list[Any]:  # noqa: ANN401
     """["value", result, the arguments after the call], ["raised", type, text], ["unfit", text]."""
-    try:
+    with Caught() as caught:
         arguments = decoded(positional)
         result = function(*arguments, **decoded(named))
-        return ["value", encoded(convert(result)), [changed(argument) for argument in arguments]]
-    except NotPlain as error:
-        return ["unfit", str(error)]
-    except BaseException as error:
-        return ["raised", type(error).__name__, message_of(error)]
+        return ["value", convert(result), [changed(argument) for argument in arguments]]
+    if isinstance(caught.error, NotPlain):
+        return ["unfit", str(caught.error)]
+    return ["raised", type(caught.error).__name__, message_of(caught.error)]
 
 
 def changed(argument: object) -> Any:  # noqa: ANN401 (a tree)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 from typing import Any
 
-from ludic_gym.graders.programs.inside.channel import Channel, text_of
+from ludic_gym.graders.programs.inside.channel import Caught, Channel, text_of
 from ludic_gym.graders.programs.inside.plain import NotPlain, decoded, encoded
 
 
@@ -16,14 +16,13 @@ class Broken(BaseException):
 def main() -> None:
     """Run the tests of the first request, one after the other, and report each."""
     channel = Channel()
-    channel.send(["started"])
     request = channel.receive()
     space: dict[str, Any] = {"__name__": "tests"}
-    try:
+    with Caught() as caught:
         exec(compile(request["prelude"], "prelude.py", "exec", dont_inherit=True), space)
         tests = [compile(t, "tests.py", "exec", dont_inherit=True) for t in request["tests"]]
-    except BaseException as error:
-        channel.send(["broken", text_of(error)])
+    if caught.error:
+        channel.send(["broken", text_of(caught.error)])
         return
     calls: list[str] = []
     space["candidate"] = space[request["name"]] = stand_in(channel, calls, request["in_place"])
@@ -37,14 +36,12 @@ def main() -> None:
 def outcome(test: Any, space: dict[str, Any], calls: list[str]) -> list[str]:  # noqa: ANN401
     """["passed"], ["failed", why], or ["broken", why] for a fault of the test itself."""
     calls.clear()
-    try:
+    with Caught() as caught:
         exec(test, space)
-    except AssertionError as error:
-        return ["failed", text_of(error)]
-    except BaseException as error:
-        # An error before the first call is the test's own, such as a missing module.
-        return ["failed" if calls else "broken", text_of(error)]
-    return ["passed"]
+        return ["passed"]
+    # An error before the first call is the test's own, such as a missing module.
+    failed = calls or isinstance(caught.error, AssertionError)
+    return ["failed" if failed else "broken", text_of(caught.error)]
 
 
 def stand_in(channel: Channel, calls: list[str], in_place: bool) -> Any:  # noqa: ANN401

@@ -5,7 +5,7 @@ import pytest
 
 from ludic_gym.errors import DataError, NoSandbox, SandboxError
 from ludic_gym.graders.programs.grader import Grader, Memo, key_of
-from ludic_gym.graders.programs.types import AssertTests, CallTests, ReferenceTests, StdinTests
+from ludic_gym.graders.programs.types import AssertTests, CallTests, StdinTests
 from ludic_gym.sandbox.loop import run_blocking
 from ludic_gym.sandbox.types import Limits
 
@@ -13,6 +13,9 @@ QUICK = Limits(cpu_s=3.0, wall_s=30.0)
 # For programs without an end.
 ONE_SECOND = Limits(cpu_s=1.0, wall_s=30.0)
 SQUARES = CallTests(name="f", calls=((1,), (2,), (3,)), expected=(1, 4, 9))
+# Its output comes from a thread that it does not wait for.
+THREADED = """import threading
+threading.Thread(target=lambda: print(sum(map(int, input().split())))).start()"""
 SUMS = StdinTests(cases=(("1 2\n", "3\n"), ("4 5\n", "9\n")), case_s=20.0)
 CHECK = AssertTests(
     name="add",
@@ -55,6 +58,7 @@ def test_a_function_is_judged_by_what_it_gives(grader, code, outcome, passed, fa
     [
         ("print(sum(map(int, input().split())))", "passed", ""),
         ("import sys\nprint(sum(map(int, sys.stdin.read().split())), end='')", "passed", ""),
+        (THREADED, "passed", ""),
         ("print(3)", "wrong", "wrote '3\\n'"),
         ("print(3); raise SystemExit(2)", "raised", "exit code 2"),
         ("print(3); import sys; sys.exit('bad')", "raised", "exit code 1"),
@@ -67,6 +71,13 @@ def test_a_program_is_judged_by_what_it_writes(grader, code, outcome, message):
     verdict = grader.grade(code, SUMS, limits=QUICK)
     assert (verdict.outcome, verdict.total) == (outcome, 2)
     assert verdict.message.startswith(message)
+
+
+def test_a_traceback_has_only_the_frames_of_the_program(grader):
+    verdict = grader.grade("def f():\n    1 / 0\nf()", SUMS, limits=QUICK)
+    files = [line.split('"')[1] for line in verdict.printed.splitlines() if "File" in line]
+    assert files == ["solution.py"] * 2
+    assert verdict.printed.endswith("ZeroDivisionError: division by zero\n")
 
 
 def test_every_case_begins_anew(grader):
@@ -186,9 +197,7 @@ def test_tests_that_cannot_be_run_are_no_fault_of_the_solution(grader, tests):
 
 
 def test_a_reference_says_what_is_right_for_the_calls_it_answers(grader):
-    tests = ReferenceTests(
-        name="f", calls=((4,), ("a",), (0,)), reference="def f(x): return 8 // x"
-    )
+    tests = CallTests(name="f", calls=((4,), ("a",), (0,)), reference="def f(x): return 8 // x")
     assert grader.grade("def f(x): return 2", tests, limits=QUICK).total == 1
     assert grader.grade("def f(x): return 2", tests, limits=QUICK).outcome == "passed"
     assert grader.grade("def f(x): return 8", tests, limits=QUICK).outcome == "wrong"
@@ -196,7 +205,7 @@ def test_a_reference_says_what_is_right_for_the_calls_it_answers(grader):
 
 @pytest.mark.parametrize("reference", ["def f(x): 1 / 0", "def f(x) 1", "import os; os._exit(0)"])
 def test_a_reference_that_says_nothing_is_an_error_of_the_data(grader, reference):
-    tests = ReferenceTests(name="f", calls=((4,),), reference=reference)
+    tests = CallTests(name="f", calls=((4,),), reference=reference)
     with pytest.raises(DataError, match="the reference of f"):
         grader.grade("def f(x): return 2", tests, limits=QUICK)
 
