@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -23,22 +23,27 @@ from ludic_gym.types import Completion, Decision, Episode, Rollout, Sampling, St
 SCHEMA = "ludic.episode"
 VERSION = 1
 JSON = Any
+T = TypeVar("T")
 TRACES = ("prompt_ids", "completion_ids", "logprobs", "versions")
 _ARRAY_KINDS = "biufU"
 
 
 @contextmanager
-def open_records(path: Path | str) -> Iterator[Callable[[Episode], None]]:
+def open_records(
+    path: Path | str, to_json: Callable[[Episode], JSON] | None = None
+) -> Iterator[Callable[[Episode], None]]:
     """A function that appends an episode to the file, as one line and at once.
 
+    to_json: the record of an episode; `episode_to_json` by default.
     It raises DataError for an episode with a value that could not be read back.
     """
+    to_json = to_json or episode_to_json
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a", encoding="ascii") as file:
 
         def append(episode: Episode) -> None:
-            file.write(json.dumps(episode_to_json(episode)) + "\n")
+            file.write(json.dumps(to_json(episode)) + "\n")
             file.flush()
 
         yield append
@@ -65,13 +70,18 @@ def read_episodes(path: Path | str) -> Iterator[Episode]:
     Raises DataError, with the number of the line, for one that is no record or has an unknown
     version.
     """
+    return read_lines(path, episode_from_json)
+
+
+def read_lines(path: Path | str, convert: Callable[[JSON], T]) -> Iterator[T]:
+    """The converted JSON of each line. Raises DataError for a line that cannot be converted."""
     with Path(path).open(encoding="ascii") as file:
         for number, line in enumerate(file, 1):
             try:
-                yield episode_from_json(json.loads(line))
+                yield convert(json.loads(line))
             except (ValueError, KeyError, TypeError, RecursionError, DataError) as error:
                 raise DataError(
-                    f"{path}, line {number}: {type(error).__name__}: {error}"
+                    f"{path}, line {number}, is no such record: {type(error).__name__}: {error}"
                 ) from error
 
 

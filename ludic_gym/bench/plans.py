@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -12,21 +12,20 @@ from envs_registry.catalog import SUITES, bench_kwargs
 from ludic_gym.bench.folder import read_request, transcript_path
 from ludic_gym.bench.records import read_scores
 from ludic_gym.bench.runner import Job
-from ludic_gym.bench.tasks import bench_tasks
 from ludic_gym.policies.reference import ReplayPolicy
 from ludic_gym.records import read_episodes
-from ludic_gym.types import Env, Policy, Rollout, Sampling
+from ludic_gym.types import Env, Policy, Rollout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnvPlan:
     """The jobs of one env.
 
-    jobs: returns a new iterator over the same jobs at every call. count: their number.
+    jobs: to be iterated over once. count: their number.
     kwargs: arguments of the env.
     """
 
-    jobs: Callable[[], Iterator[Job]]
+    jobs: Iterable[Job]
     count: int
     kwargs: Mapping[str, Any]
 
@@ -42,47 +41,20 @@ def named_envs(names: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
     return named
 
 
-def env_plan(
-    env_id: str,
-    *,
-    kwargs: Mapping[str, Any],
-    episodes: int | None,
-    seed: int,
-    sampling: Sampling,
-    max_turns: int | None,
-    samples: int,
-) -> EnvPlan:
-    """The tasks of `bench_tasks`."""
-    tasks = bench_tasks(
-        env_id,
-        kwargs=kwargs,
-        episodes=episodes,
-        seed=seed,
-        sampling=sampling,
-        max_turns=max_turns,
-        samples=samples,
-    )
-    return EnvPlan(jobs=lambda: iter(tasks), count=len(tasks), kwargs=kwargs)
-
-
 def rescoring_plans(folder: Path, kwargs: Mapping[str, Any]) -> dict[str, EnvPlan]:
     """Plans that repeat the decisions of a benchmark's folder in its envs with these kwargs too.
 
     Failed episodes are left out. An episode fails if its observations differ from the record.
     """
-    envs = read_request(folder)["envs"]
-    return {
-        env_id: _rescoring_plan(transcript_path(folder, env_id), env["kwargs"], kwargs)
-        for env_id, env in envs.items()
-    }
-
-
-def _rescoring_plan(path: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> EnvPlan:
-    return EnvPlan(
-        jobs=lambda: _recorded_jobs(path, now),
-        count=sum(score.error is None for score in read_scores(path)),
-        kwargs={**before, **now},
-    )
+    plans = {}
+    for env_id, env in read_request(folder)["envs"].items():
+        path = transcript_path(folder, env_id)
+        plans[env_id] = EnvPlan(
+            jobs=_recorded_jobs(path, kwargs),
+            count=sum(score.error is None for score in read_scores(path)),
+            kwargs={**env["kwargs"], **kwargs},
+        )
+    return plans
 
 
 def _recorded_jobs(path: Path, kwargs: Mapping[str, Any]) -> Iterator[Job]:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from ludic_gym.bench.folder import TIMES, transcript_path
+from ludic_gym.bench.plans import EnvPlan
+from ludic_gym.bench.progress import progress_bar
 from ludic_gym.bench.records import keep_finished, open_transcripts, put_in_order, read_scores
-from ludic_gym.bench.runner import Job, run_bench
+from ludic_gym.bench.runner import run_bench
 from ludic_gym.bench.tally import Tally
 from ludic_gym.types import Episode, MakePolicy
 
@@ -32,7 +34,36 @@ class Play:
     timeout_s: float | None = None
 
 
-def earlier_scores(folder: Path | None, env_id: str, tally: Tally) -> set[int]:
+async def play_env(
+    env_id: str, plan: EnvPlan, play: Play, *, tally: Tally, note: Callable[[], str]
+) -> None:
+    """Play the env's tasks that its file lacks, behind a bar, then sort the file by task.
+
+    tally: receives all scores, those in the file first. note: the text behind the bar.
+    """
+    done = _earlier_indices(play.folder, env_id, tally)
+    bar = progress_bar(env_id, total=plan.count, done=len(done), note=note)
+    with bar as show, _kept(env_id, play) as (record, time):
+
+        def ended(episode: Episode) -> None:
+            record(episode)
+            show(episode)
+
+        await run_bench(
+            plan.jobs,
+            play.make_policy,
+            concurrency=play.concurrency,
+            timeout_s=play.timeout_s,
+            on_episode=ended,
+            on_time=time,
+            skip=done,
+            tally=tally,
+        )
+    if play.folder is not None:
+        put_in_order(transcript_path(play.folder, env_id))
+
+
+def _earlier_indices(folder: Path | None, env_id: str, tally: Tally) -> set[int]:
     """Add the env's finished episodes in the folder to the tally; their indices.
 
     Unfinished ones are removed from the file, to be played again.
@@ -46,36 +77,6 @@ def earlier_scores(folder: Path | None, env_id: str, tally: Tally) -> set[int]:
         tally.add(score)
         indices.add(score.index)
     return indices
-
-
-async def play_env(
-    env_id: str,
-    jobs: Iterable[Job],
-    play: Play,
-    *,
-    tally: Tally,
-    skip: set[int],
-    on_episode: OnEpisode,
-) -> None:
-    """Play the env's tasks except those in `skip`, then sort its file by task."""
-    with _kept(env_id, play) as (record, time):
-
-        def ended(episode: Episode) -> None:
-            record(episode)
-            on_episode(episode)
-
-        await run_bench(
-            jobs,
-            play.make_policy,
-            concurrency=play.concurrency,
-            timeout_s=play.timeout_s,
-            on_episode=ended,
-            on_time=time,
-            skip=skip,
-            tally=tally,
-        )
-    if play.folder is not None:
-        put_in_order(transcript_path(play.folder, env_id))
 
 
 @contextmanager

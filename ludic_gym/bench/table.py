@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import fields
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from ludic_gym.bench.folder import read_request, transcript_path
 from ludic_gym.bench.result import Score
-from ludic_gym.errors import ConfigError
+from ludic_gym.extras import optional
 
 PARQUET = "episodes.parquet"
 # Rows that are converted at a time, to bound the memory.
@@ -21,20 +22,20 @@ def write_parquet(folder: Path) -> Path:
     """Write the folder's episodes.parquet, a row per episode; its path.
 
     Columns: env, kwargs (JSON), policy, ludic, seed, the fields of `Score`, and record, the whole
-    line of the transcripts. Raises ConfigError without pyarrow, or for a folder of another kind.
+    line of the transcripts.
+    Raises MissingPackage without pyarrow, ConfigError for a folder of another kind.
     """
-    try:
-        from pyarrow import Table, bool_, float64, int64, parquet, schema, string
-    except ModuleNotFoundError as error:
-        raise ConfigError("Parquet needs pyarrow: pip install 'ludic-gym[data]'") from error
-    kinds = {"int": int64(), "bool": bool_(), "float": float64(), "str": string()}
+    arrow = optional("pyarrow", "ludic-gym[data]")
+    parquet = optional("pyarrow.parquet", "ludic-gym[data]")
+    text = arrow.string()
+    kinds = {"str": text, "int": arrow.int64(), "bool": arrow.bool_(), "float": arrow.float64()}
     scores = [(f.name, kinds[str(f.type).removesuffix(" | None")]) for f in fields(Score)]
-    texts = [(name, string()) for name in ("env", "kwargs", "policy", "ludic", "seed")]
-    columns = schema([*texts, *scores, ("record", string())])
-    path = folder / PARQUET
+    texts = [(name, text) for name in ("env", "kwargs", "policy", "ludic", "seed")]
+    columns = arrow.schema([*texts, *scores, ("record", text)])
+    path, rows = folder / PARQUET, _rows(folder)
     with parquet.ParquetWriter(path, columns) as writer:
-        for rows in _pieces(_rows(folder)):
-            writer.write_table(Table.from_pylist(rows, columns))
+        while piece := list(islice(rows, ROWS_AT_ONCE)):
+            writer.write_table(arrow.Table.from_pylist(piece, columns))
     return path
 
 
@@ -53,14 +54,3 @@ def _rows(folder: Path) -> Iterator[dict[str, Any]]:
                     **record["score"],
                     "record": line.rstrip("\n"),
                 }
-
-
-def _pieces(rows: Iterator[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    piece: list[dict[str, Any]] = []
-    for row in rows:
-        piece.append(row)
-        if len(piece) == ROWS_AT_ONCE:
-            yield piece
-            piece = []
-    if piece:
-        yield piece

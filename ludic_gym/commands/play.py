@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, cast
@@ -78,8 +75,7 @@ def main(argv: list[str]) -> int:
         sampling=Sampling(seed=args.seed),
     )
     try:
-        with interrupted_at_once():
-            rollouts = asyncio.run(played(task, args))
+        rollouts = asyncio.run(played(task, args))
     except EOFError:
         print("\nleft before the end")
         return 0
@@ -89,22 +85,6 @@ def main(argv: list[str]) -> int:
             append(Episode(index=0, task=task, rollouts=rollouts))
         print(f"saved to {args.save}")
     return 0
-
-
-@contextmanager
-def interrupted_at_once() -> Iterator[None]:
-    """Let Ctrl-C end the program at once."""
-
-    def interrupt(signum: int, frame: object) -> None:
-        raise KeyboardInterrupt
-
-    # asyncio.run replaces Python's own handler by one that waits for the loop, which waits for the
-    # human's input. It leaves other handlers in place.
-    previous = signal.signal(signal.SIGINT, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, previous)
 
 
 async def played(task: Task, args: PlayArgs) -> tuple[Rollout, ...]:

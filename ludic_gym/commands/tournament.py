@@ -13,8 +13,9 @@ import pettingzoo
 import tyro
 
 from ludic_gym.bench.policies import open_policy
+from ludic_gym.bench.progress import progress_bar
 from ludic_gym.bench.ratings import PlayedGame, Rating, bradley_terry
-from ludic_gym.bench.tournament import Pairings, game_of, round_robin
+from ludic_gym.bench.tournament import game_of, round_robin
 from ludic_gym.commands.arguments import (
     env_name,
     keyword_arguments,
@@ -102,15 +103,16 @@ async def played(args: TournamentArgs, specs: Mapping[str, str]) -> list[Episode
         sampling=Sampling(temperature=args.temperature, max_tokens=args.max_tokens),
         max_turns=args.max_turns,
     )
-    pairings = Pairings(
-        task=task,
-        games=args.games,
-        concurrency=args.concurrency,
-        timeout_s=args.timeout_s,
-    )
     total = args.games * len(specs) * (len(specs) - 1)
     async with opened(specs) as players:
-        return await kept(round_robin(players, pairings), args.out, total)
+        games = round_robin(
+            players,
+            task,
+            games=args.games,
+            concurrency=args.concurrency,
+            timeout_s=args.timeout_s,
+        )
+        return await kept(games, args.out, total)
 
 
 @asynccontextmanager
@@ -126,8 +128,6 @@ async def opened(specs: Mapping[str, str]) -> AsyncIterator[Mapping[str, MakePla
 
 async def kept(episodes: AsyncIterator[Episode], out: Path | None, total: int) -> list[Episode]:
     """The games, each counted by the bar and written to the file as it ends."""
-    from ludic_gym.bench.progress import progress_bar
-
     ended = []
     keep = nullcontext(lambda episode: None) if out is None else open_records(out)
     with keep as record, progress_bar("games", total=total) as show:

@@ -152,9 +152,9 @@ def test_rollouts_can_be_written_without_an_episode(tmp_path):
 @pytest.mark.parametrize(
     ("line", "complaint"),
     [
-        ('{"schema": "ludic.episode", "version": 1, "ind', "line 2: JSONDecodeError"),
-        ("[]", "line 2: TypeError"),
-        ("{}", "line 2: KeyError: 'schema'"),
+        ('{"schema": "ludic.episode", "version": 1, "ind', "line 2, .*: JSONDecodeError"),
+        ("[]", "line 2, is no such record: TypeError"),
+        ("{}", "line 2, is no such record: KeyError: 'schema'"),
         ('{"schema": "ludic.bench", "version": 1}', "'ludic.bench' version 1; this code reads"),
         ('{"schema": "ludic.episode", "version": 2}', "'ludic.episode' version 2; this code reads"),
     ],
