@@ -36,7 +36,7 @@ def result_table(results: Mapping[str, BenchResult]) -> list[tuple[str, ...]]:
     random: success rate of random play in the catalogue, with the env's default kwargs.
     """
     random = {entry.id: entry.random_success for entry in CATALOG}
-    rows = [(*HEADINGS, "failed")]
+    rows: list[tuple[str, ...]] = [(*HEADINGS, "failed")]
     for label, result in results.items():
         # Scores on the bundled sample are marked: it is not the data set itself.
         mark = " (sample)" if "sample@" in result.data else ""

@@ -80,9 +80,9 @@ async def _move(env: TurnEnv, seats: Mapping[str, Seat], sampling: Sampling) -> 
 
 async def _retire(env: TurnEnv, seats: Mapping[str, Seat]) -> None:
     agent = env.agent_selection
-    observation, reward, *ending = await call(env, env.last)
+    observation, reward, terminated, truncated, info = await call(env, env.last)
     if agent in seats:
-        seats[agent].finish(reward, Ending(*ending))
+        seats[agent].finish(reward, Ending(terminated, truncated, info))
         # Some envs have no observation for an agent that has left.
         seats[agent].show_end("" if observation is None else text_of(observation, env))
     await call(env, env.step, None)
