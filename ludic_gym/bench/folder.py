@@ -41,7 +41,7 @@ def open_folder(folder: Path, request: Mapping[str, JSON]) -> Iterator[bool]:
         yield known
 
 
-def read_request(folder: Path) -> Mapping[str, JSON]:
+def read_request(folder: Path) -> dict[str, JSON]:
     """The request of the folder. Raises ConfigError if it is no folder of `ludic bench`."""
     path = folder / REQUEST
     if not path.exists():
@@ -83,7 +83,7 @@ def finite(value: JSON) -> JSON:
 
 
 def _refuse_another(folder: Path, request: Mapping[str, JSON]) -> None:
-    before, now = dict(read_request(folder)), json.loads(json.dumps(request))
+    before, now = read_request(folder), json.loads(json.dumps(request))
     differ = sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key))
     if differ:
         changes = "; ".join(f"{key}: {before.get(key)!r}, now {now.get(key)!r}" for key in differ)
