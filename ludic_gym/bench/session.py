@@ -1,20 +1,76 @@
-"""One environment of a benchmark: play, keep and count the episodes that its folder lacks."""
+"""Environments of a benchmark: the jobs of each, and the play of those that its folder lacks."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-from ludic_gym.bench.folder import TIMES, transcript_path
-from ludic_gym.bench.plans import EnvPlan
+from envs_registry.catalog import SUITES, bench_kwargs
+from ludic_gym.bench.folder import TIMES, read_request, transcript_path
 from ludic_gym.bench.progress import progress_bar
 from ludic_gym.bench.records import keep_finished, open_transcripts, put_in_order, read_scores
-from ludic_gym.bench.runner import run_bench
+from ludic_gym.bench.runner import Job, run_bench
 from ludic_gym.bench.tally import Tally
-from ludic_gym.types import Episode, MakePolicy
+from ludic_gym.policies.reference import ReplayPolicy
+from ludic_gym.records import read_episodes
+from ludic_gym.types import Env, Episode, MakePolicy, Policy, Rollout
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvPlan:
+    """The jobs of one env.
+
+    jobs: to be iterated over once. count: their number.
+    kwargs: arguments of the env.
+    """
+
+    jobs: Iterable[Job]
+    count: int
+    kwargs: Mapping[str, Any]
+
+
+def named_envs(names: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
+    """The named ids and the ids of the named suites, each once, with their kwargs.
+
+    A suite names a real split for its data sets; an id that is named directly has no kwargs.
+    """
+    named: dict[str, Mapping[str, Any]] = {}
+    for name in names:
+        named.update(bench_kwargs(name) if name in SUITES else {name: {}})
+    return named
+
+
+def rescoring_plans(folder: Path, kwargs: Mapping[str, Any]) -> dict[str, EnvPlan]:
+    """Plans that repeat the decisions of a benchmark's folder in its envs with these kwargs too.
+
+    Failed episodes are left out. An episode fails if its observations differ from the record.
+    """
+    plans = {}
+    for env_id, env in read_request(folder)["envs"].items():
+        path = transcript_path(folder, env_id)
+        plans[env_id] = EnvPlan(
+            jobs=_recorded_jobs(path, kwargs),
+            count=sum(score.error is None for score in read_scores(path)),
+            kwargs={**env["kwargs"], **kwargs},
+        )
+    return plans
+
+
+def _recorded_jobs(path: Path, kwargs: Mapping[str, Any]) -> Iterator[Job]:
+    for episode in read_episodes(path):
+        for rollout in episode.rollouts:
+            task = replace(episode.task, kwargs={**episode.task.kwargs, **kwargs})
+            yield task, partial(_replayed, rollout)
+
+
+def _replayed(rollout: Rollout, env: Env) -> Policy:
+    return ReplayPolicy(rollout)
+
 
 OnEpisode = Callable[[Episode], None]
 

@@ -13,8 +13,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from ludic_gym.bench.folder import open_folder, read_request, write_results
-from ludic_gym.bench.plans import EnvPlan, named_envs, rescoring_plans
+from ludic_gym.bench.folder import open_folder, read_request, write_parquet, write_results
 from ludic_gym.bench.policies import open_policy
 from ludic_gym.bench.records import ludic_version
 from ludic_gym.bench.report import (
@@ -26,8 +25,7 @@ from ludic_gym.bench.report import (
     spent_text,
 )
 from ludic_gym.bench.result import BenchResult
-from ludic_gym.bench.session import Play, play_env
-from ludic_gym.bench.table import write_parquet
+from ludic_gym.bench.session import EnvPlan, Play, named_envs, play_env, rescoring_plans
 from ludic_gym.bench.tally import Tally
 from ludic_gym.bench.tasks import bench_tasks
 from ludic_gym.commands.arguments import (

@@ -14,9 +14,8 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
 
-from ludic_gym.concurrency import WorkerThread
+from ludic_gym.concurrency import Inbox, WorkerThread
 from ludic_gym.errors import ConfigError, EnvError
-from ludic_gym.vector.inbox import Inbox
 from ludic_gym.vector.infos import Kind, columns_of, kind_conflicts, merged
 from ludic_gym.vector.runner import AnyEnv, Arrival, Info, Runner
 
