@@ -125,9 +125,6 @@ def _settable(error: BaseException) -> BaseException:
     return wrapped
 
 
-T = TypeVar("T")
-
-
 class Inbox(Generic[T]):
     """Items in the order in which they were put; any thread may put and take."""
 

@@ -165,16 +165,13 @@ def policy_name(args: BenchArgs) -> str:
 def request(args: BenchArgs, plans: Mapping[str, EnvPlan]) -> Mapping[str, Any]:
     """All settings that determine the episodes."""
     return {
+        **{name: getattr(args, name) for name in ("model", "seed", "samples", "max_turns")},
         "ludic": ludic_version(),
         "policy": policy_name(args),
-        "model": args.model,
         "rescored": None if args.rescore is None else str(args.rescore),
         "envs": {
             name: {"kwargs": plan.kwargs, "episodes": plan.count} for name, plan in plans.items()
         },
-        "seed": args.seed,
-        "samples": args.samples,
-        "max_turns": args.max_turns,
         "sampling": {key: getattr(args, key) for key in ("temperature", "top_p", "max_tokens")},
     }
 

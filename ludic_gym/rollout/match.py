@@ -118,19 +118,16 @@ async def _play_jointly(env: JointEnv, seats: Mapping[str, Seat], task: Task) ->
     while not reason and (acting := {a: seats[a] for a in env.agents if a in seats}):
         for agent, seat in acting.items():
             seat.observe(_observed(seat, observations.get(agent), env))
-        decisions = await _decisions(acting, turn_sampling(task.sampling, turn))
+        sampling = turn_sampling(task.sampling, turn)
+        # All at the same time, each with its own sampling seed.
+        decided = await gathered(
+            seat.decide(turn_sampling(sampling, i)) for i, seat in enumerate(acting.values())
+        )
+        decisions = dict(zip(acting, decided, strict=True))
         turn += 1
         last = MAX_TURNS if turn == task.max_turns else ""
         reason = next((d.give_up for d in decisions.values() if d.give_up), last)
         observations = await _step(env, acting, decisions, reason)
-
-
-async def _decisions(seats: Mapping[str, Seat], sampling: Sampling) -> dict[str, Decision]:
-    """All decisions, made at the same time, each with its own sampling seed."""
-    decided = await gathered(
-        seat.decide(turn_sampling(sampling, index)) for index, seat in enumerate(seats.values())
-    )
-    return dict(zip(seats, decided, strict=True))
 
 
 async def _step(
