@@ -46,33 +46,20 @@ class FullDialog:
         return list(self._stored)
 
 
-class LatestObservation:
+class LatestObservation(FullDialog):
     """Context with the system message and the dialog since the newest observation.
 
     For games whose observation has the whole state: prompts stay short in long episodes.
     """
 
-    def __init__(self) -> None:
-        self._system: list[Message] = []
-        self._turn: list[Message] = []
-
-    def reset(self, system_prompt: str) -> None:
-        """Forget the dialog."""
-        self._system = stored_system_prompt(system_prompt)
-        self._turn = []
-
     def add(self, message: Message) -> None:
         """Store a message; an observation starts a new turn and removes the previous one."""
         if is_observation(message):
-            self._turn = []
-        self._turn.append(message)
-
-    def messages(self) -> list[Message]:
-        """The system message and the messages of this turn."""
-        return self._system + self._turn
+            self._stored = [m for m in self._stored[:1] if m["role"] == "system"]
+        super().add(message)
 
 
-class TruncatedThinkingContext:
+class TruncatedThinkingContext(FullDialog):
     """Context with the thinking of the current turn only; stored messages keep theirs.
 
     placeholder: replaces a `<think>...</think>` block of an earlier turn. Without one, the white
@@ -82,20 +69,12 @@ class TruncatedThinkingContext:
     """
 
     def __init__(self, placeholder: str = "") -> None:
+        super().__init__()
         self._placeholder = placeholder
-        self._stored: list[Message] = []
-
-    def reset(self, system_prompt: str) -> None:
-        """Forget the dialog."""
-        self._stored = stored_system_prompt(system_prompt)
-
-    def add(self, message: Message) -> None:
-        """Store a message, thinking included."""
-        self._stored.append(message)
 
     def messages(self) -> list[Message]:
         """All messages, without the thinking in replies before the newest observation."""
-        turn_start = _last_turn_start(self._stored)
+        turn_start = max(_turn_starts(self._stored), default=0)
         return [self._shortened(m) for m in self._stored[:turn_start]] + self._stored[turn_start:]
 
     def _shortened(self, message: Message) -> Message:
@@ -172,10 +151,6 @@ def without_thinking(text: str, placeholder: str = "") -> str:
 def _turn_starts(messages: Sequence[Message]) -> list[int]:
     """Indices of the first messages of turns; the first turn includes all before it."""
     return [i for i, message in enumerate(messages) if is_observation(message) or i == 0]
-
-
-def _last_turn_start(messages: Sequence[Message]) -> int:
-    return max(_turn_starts(messages), default=0)
 
 
 def _text_of(message: Message) -> str:

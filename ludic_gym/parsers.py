@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from ludic_gym.errors import ConfigError
@@ -41,16 +42,9 @@ def xml_tag_parser(
         raise ConfigError(f"a tag is a letter followed by letters or digits, got {tag!r}")
     opening = re.compile(rf"<\s*{re.escape(tag)}\s*>", re.IGNORECASE)
     closing = re.compile(rf"<\s*/\s*{re.escape(tag)}\s*>", re.IGNORECASE)
-    alone = " and nothing else" if exact else ""
-    failure = ParseResult(None, error_reward, f"Reply with <{tag}>...</{tag}>{alone}.")
-
-    def parse(text: str) -> ParseResult:
-        content = (
-            _exact_span(text, opening, closing) if exact else _last_span(text, opening, closing)
-        )
-        return ParseResult(content, success_reward) if content else failure
-
-    return parse
+    find = partial(_exact_span if exact else _last_span, opening=opening, closing=closing)
+    feedback = f"Reply with <{tag}>...</{tag}>{' and nothing else' if exact else ''}."
+    return _parser(find, feedback, success_reward, error_reward)
 
 
 def think_prefix_parser(
@@ -60,29 +54,24 @@ def think_prefix_parser(
 
     opened: the chat template has written `<think>`, so the text may start inside the block.
     """
-    failure = ParseResult(None, error_reward, "Start with <think>...</think>, then answer.")
 
-    def parse(text: str) -> ParseResult:
-        thought, closing, rest = text.partition("</think>")
-        starts_right = opened or thought.lstrip().startswith("<think>")
-        answer = rest.strip()
-        if not (closing and starts_right and answer):
-            return failure
-        return ParseResult(answer, success_reward)
+    def find(text: str) -> str:
+        thought, _, answer = text.partition("</think>")
+        return answer.strip() if opened or thought.lstrip().startswith("<think>") else ""
 
-    return parse
+    feedback = "Start with <think>...</think>, then answer."
+    return _parser(find, feedback, success_reward, error_reward)
 
 
 def boxed_parser(*, success_reward: float = 0.1, error_reward: float = -0.5) -> Parser:
     r"""A parser for the content of the last `\boxed{...}`, braces balanced; it must be closed."""
-    failure = ParseResult(None, error_reward, r"Reply with your answer in \boxed{...}.")
 
-    def parse(text: str) -> ParseResult:
+    def find(text: str) -> str:
         boxes = list(re.finditer(r"\\boxed\s*\{", text))
-        content = _balanced(text, boxes[-1].end()) if boxes else ""
-        return ParseResult(content, success_reward) if content else failure
+        return _balanced(text, boxes[-1].end()) if boxes else ""
 
-    return parse
+    feedback = r"Reply with your answer in \boxed{...}."
+    return _parser(find, feedback, success_reward, error_reward)
 
 
 def json_parser(
@@ -97,18 +86,16 @@ def json_parser(
     The action is the value if that is a string, else its JSON text.
     exact: the whole text must be the object.
     """
-    expected = "a JSON object" if key is None else f"a JSON object with the key {key!r}"
-    failure = ParseResult(None, error_reward, f"Reply with {expected}.")
 
-    def parse(text: str) -> ParseResult:
+    def find(text: str) -> str:
         found = list(_whole_object(text) if exact else _objects(text))
         if not found or (key is not None and key not in found[-1]):
-            return failure
+            return ""
         value = found[-1] if key is None else found[-1][key]
-        action = value.strip() if isinstance(value, str) else json.dumps(value)
-        return ParseResult(action, success_reward) if action else failure
+        return value.strip() if isinstance(value, str) else json.dumps(value)
 
-    return parse
+    expected = "" if key is None else f" with the key {key!r}"
+    return _parser(find, f"Reply with a JSON object{expected}.", success_reward, error_reward)
 
 
 def regex_parser(
@@ -124,16 +111,13 @@ def regex_parser(
     except re.error as error:
         raise ConfigError(f"{pattern!r} is not a regular expression: {error}") from error
     group = min(compiled.groups, 1)
-    failure = ParseResult(
-        None, error_reward, feedback or f"Reply with text that matches {pattern}."
-    )
 
-    def parse(text: str) -> ParseResult:
+    def find(text: str) -> str:
         matches = [match[group] for match in compiled.finditer(text)]
-        content = (matches[-1] or "").strip() if matches else ""
-        return ParseResult(content, success_reward) if content else failure
+        return (matches[-1] or "").strip() if matches else ""
 
-    return parse
+    feedback = feedback or f"Reply with text that matches {pattern}."
+    return _parser(find, feedback, success_reward, error_reward)
 
 
 def compose_parsers(*parsers: Parser) -> Parser:
@@ -153,6 +137,19 @@ def compose_parsers(*parsers: Parser) -> Parser:
                 return ParseResult(None, reward, result.feedback)
             text = result.action
         return ParseResult(text, reward)
+
+    return parse
+
+
+def _parser(
+    find: Callable[[str], str], feedback: str, success_reward: float, error_reward: float
+) -> Parser:
+    """A parser whose action is the text that `find` returns; "" is a failure."""
+    failure = ParseResult(None, error_reward, feedback)
+
+    def parse(text: str) -> ParseResult:
+        content = find(text)
+        return ParseResult(content, success_reward) if content else failure
 
     return parse
 

@@ -8,11 +8,10 @@ row only if each prompt begins with the previous prompt and completion.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Any, Self, cast
 
-from ludic_gym.types import Completion, Message, Rollout
+from ludic_gym.types import Completion, Message
 
 # (messages, True if the assistant's reply comes next) -> token ids of the chat template. With True,
 # a last message of the assistant is continued.
@@ -107,37 +106,6 @@ class ExactPrompts:
         head = tuple(self._render(messages[:-1], True))
         rendered = tuple(self._render([*messages[:-1], added], True))
         return rendered[len(head) :] if rendered[: len(head)] == head else None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RowCount:
-    """Numbers of model calls and of training rows.
-
-    splits: calls that do not continue the previous call of their rollout.
-    """
-
-    calls: int
-    rows: int
-    splits: int
-
-
-def count_rows(rollouts: Iterable[Rollout]) -> RowCount:
-    """Calls, rows and splits of the rollouts' calls that have token ids."""
-    calls = rows = splits = 0
-    for rollout in rollouts:
-        traced = [c for s in rollout.steps for c in s.decision.completions if c.prompt_ids]
-        breaks = sum(not extends(after, before) for before, after in itertools.pairwise(traced))
-        calls += len(traced)
-        rows += breaks + bool(traced)
-        splits += breaks
-    return RowCount(calls=calls, rows=rows, splits=splits)
-
-
-def extends(completion: Completion, before: Completion) -> bool:
-    """True if the prompt begins with the tokens of the previous prompt and completion."""
-    so_far = (before.prompt_ids or ()) + (before.completion_ids or ())
-    prompt = completion.prompt_ids or ()
-    return len(prompt) > len(so_far) and prompt[: len(so_far)] == so_far
 
 
 def _newest_sampled(messages: Sequence[Message]) -> int | None:

@@ -11,9 +11,9 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -23,22 +23,36 @@ from ludic_gym.types import Completion, Decision, Episode, Rollout, Sampling, St
 SCHEMA = "ludic.episode"
 VERSION = 1
 JSON = Any
-TRACES = ("prompt_ids", "completion_ids", "logprobs", "versions")
+T = TypeVar("T")
+Data = Episode | Task | Rollout | Step | Decision | Completion | Sampling | ToolCall
+# Fields by their content: anything, data, tuples of data. All others are JSON or tuples of it.
+OPEN = {"kwargs", "options", "info"}
+NESTED: Mapping[str, type[Data]] = {"task": Task, "sampling": Sampling, "decision": Decision}
+SEQUENCES: Mapping[str, type[Data]] = {
+    "rollouts": Rollout,
+    "steps": Step,
+    "completions": Completion,
+    "tool_calls": ToolCall,
+}
 _ARRAY_KINDS = "biufU"
 
 
 @contextmanager
-def open_records(path: Path | str) -> Iterator[Callable[[Episode], None]]:
+def open_records(
+    path: Path | str, to_json: Callable[[Episode], JSON] | None = None
+) -> Iterator[Callable[[Episode], None]]:
     """A function that appends an episode to the file, as one line and at once.
 
+    to_json: the record of an episode; `episode_to_json` by default.
     It raises DataError for an episode with a value that could not be read back.
     """
+    to_json = to_json or episode_to_json
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a", encoding="ascii") as file:
 
         def append(episode: Episode) -> None:
-            file.write(json.dumps(episode_to_json(episode)) + "\n")
+            file.write(json.dumps(to_json(episode)) + "\n")
             file.flush()
 
         yield append
@@ -65,13 +79,18 @@ def read_episodes(path: Path | str) -> Iterator[Episode]:
     Raises DataError, with the number of the line, for one that is no record or has an unknown
     version.
     """
+    return read_lines(path, episode_from_json)
+
+
+def read_lines(path: Path | str, convert: Callable[[JSON], T]) -> Iterator[T]:
+    """The converted JSON of each line. Raises DataError for a line that cannot be converted."""
     with Path(path).open(encoding="ascii") as file:
         for number, line in enumerate(file, 1):
             try:
-                yield episode_from_json(json.loads(line))
+                yield convert(json.loads(line))
             except (ValueError, KeyError, TypeError, RecursionError, DataError) as error:
                 raise DataError(
-                    f"{path}, line {number}: {type(error).__name__}: {error}"
+                    f"{path}, line {number}, is no such record: {type(error).__name__}: {error}"
                 ) from error
 
 
@@ -83,14 +102,13 @@ def read_rollouts(path: Path | str) -> Iterator[Rollout]:
 
 def episode_to_json(episode: Episode) -> dict[str, JSON]:
     """The episode as a JSON object. Raises DataError for a value that could not be read back."""
-    return {
-        "schema": SCHEMA,
-        "version": VERSION,
-        "index": episode.index,
-        "task": _task_to_json(episode.task),
-        "error": episode.error,
-        "rollouts": [_rollout_to_json(rollout, episode.task) for rollout in episode.rollouts],
-    }
+    for rollout in episode.rollouts:
+        if rollout.task != episode.task:
+            raise DataError(f"the rollout of {rollout.agent!r} has another task than its episode")
+    record = to_json(episode)
+    for rollout in record["rollouts"]:
+        del rollout["task"]
+    return {"schema": SCHEMA, "version": VERSION, **record}
 
 
 def episode_from_json(record: Mapping[str, JSON]) -> Episode:
@@ -100,74 +118,39 @@ def episode_from_json(record: Mapping[str, JSON]) -> Episode:
             f"a record of {record['schema']!r} version {record['version']!r}; "
             f"this code reads {SCHEMA!r} version {VERSION}"
         )
-    task = _task_from_json(record["task"])
-    rollouts = tuple(_rollout_from_json(rollout, task) for rollout in record["rollouts"])
+    task = from_json(Task, record["task"])
+    rollouts = tuple(from_json(Rollout, item, task=task) for item in record["rollouts"])
     return Episode(index=record["index"], task=task, rollouts=rollouts, error=record["error"])
 
 
-def completion_to_json(completion: Completion) -> dict[str, JSON]:
-    """The completion as a JSON object."""
-    calls = [_shallow(call) for call in completion.tool_calls]
-    return {**_shallow(completion), "sampling": _shallow(completion.sampling), "tool_calls": calls}
+def to_json(data: Data) -> dict[str, JSON]:
+    """The fields as a JSON object. Raises DataError for a value that could not be read back."""
+    record: dict[str, JSON] = {}
+    for field in fields(data):
+        value = getattr(data, field.name)
+        if field.name in OPEN:
+            value = _marked(value)
+        elif field.name in NESTED:
+            value = to_json(value)
+        elif field.name in SEQUENCES:
+            value = [to_json(item) for item in value]
+        record[field.name] = value
+    return record
 
 
-def completion_from_json(record: Mapping[str, JSON]) -> Completion:
-    """The completion of a record of `completion_to_json`."""
-    traces = {name: _tuple(record.get(name)) for name in TRACES}
-    calls = tuple(ToolCall(**call) for call in record["tool_calls"])
-    sampling = _sampling_from_json(record["sampling"])
-    return Completion(**{**record, **traces, "sampling": sampling, "tool_calls": calls})
-
-
-def _rollout_to_json(rollout: Rollout, task: Task) -> dict[str, JSON]:
-    if rollout.task != task:
-        raise DataError(f"the rollout of {rollout.agent!r} has another task than its episode")
-    steps = [_step_to_json(step) for step in rollout.steps]
-    return {
-        "agent": rollout.agent,
-        "player": rollout.player,
-        "steps": steps,
-        "final_observation": rollout.final_observation,
-    }
-
-
-def _rollout_from_json(record: Mapping[str, JSON], task: Task) -> Rollout:
-    steps = tuple(_step_from_json(step) for step in record["steps"])
-    return Rollout(**{**record, "task": task, "steps": steps})
-
-
-def _step_to_json(step: Step) -> dict[str, JSON]:
-    completions = [completion_to_json(c) for c in step.decision.completions]
-    decision = {**_shallow(step.decision), "completions": completions}
-    return {**_shallow(step), "decision": decision, "info": _marked(step.info)}
-
-
-def _step_from_json(record: Mapping[str, JSON]) -> Step:
-    completions = tuple(completion_from_json(c) for c in record["decision"]["completions"])
-    decision = Decision(**{**record["decision"], "completions": completions})
-    return Step(**{**record, "decision": decision, "info": _unmarked(record["info"])})
-
-
-def _task_to_json(task: Task) -> dict[str, JSON]:
-    odd = {"kwargs": _marked(task.kwargs), "options": _marked(task.options)}
-    return {**_shallow(task), **odd, "sampling": _shallow(task.sampling)}
-
-
-def _task_from_json(record: Mapping[str, JSON]) -> Task:
-    odd = {"kwargs": _unmarked(record["kwargs"]), "options": _unmarked(record["options"])}
-    return Task(**{**record, **odd, "sampling": _sampling_from_json(record["sampling"])})
-
-
-def _sampling_from_json(record: Mapping[str, JSON]) -> Sampling:
-    return replace(Sampling(**record), stop=tuple(record["stop"]))
-
-
-def _shallow(data: Sampling | Completion | Decision | Step | Task | ToolCall) -> dict[str, JSON]:
-    return {field.name: getattr(data, field.name) for field in fields(data)}
-
-
-def _tuple(values: list[Any] | None) -> tuple[Any, ...] | None:
-    return None if values is None else tuple(values)
+def from_json(kind: Callable[..., T], record: Mapping[str, JSON], **given: object) -> T:
+    """The data of a record of `to_json`. given: fields that the record lacks."""
+    values: dict[str, object] = {}
+    for name, value in record.items():
+        if name in OPEN:
+            values[name] = _unmarked(value)
+        elif name in NESTED:
+            values[name] = from_json(NESTED[name], value)
+        elif name in SEQUENCES:
+            values[name] = tuple(from_json(SEQUENCES[name], item) for item in value)
+        else:
+            values[name] = tuple(value) if isinstance(value, list) else value
+    return kind(**values, **given)
 
 
 def _marked(value: object) -> JSON:

@@ -25,7 +25,27 @@ _CHARACTER_BYTES = 4
 SharedBytes: TypeAlias = "SynchronizedArray[ctypes.c_uint8]"
 
 
-class TextSpace(Text):
+class ByLength:
+    """Mixin of spaces that are equal if their `max_length` is, and have no fixed size."""
+
+    max_length: int
+
+    @property
+    def is_np_flattenable(self) -> bool:
+        """False: there is no array of fixed size."""
+        return False
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.max_length})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ByLength) and repr(other) == repr(self)
+
+    def __hash__(self) -> int:
+        return hash(repr(self))
+
+
+class TextSpace(ByLength, Text):
     """Every Unicode string of at most `max_length` characters, the empty one included.
 
     A `gymnasium.spaces.Text` whose character set is used by `sample` only: 1 to 32 printable ASCII
@@ -49,20 +69,6 @@ class TextSpace(Text):
         length = int(self.np_random.integers(1, min(_LONGEST_SAMPLE, self.max_length) + 1))
         codes = self.np_random.integers(32, 127, size=length, dtype=np.uint8)
         return codes.tobytes().decode("ascii")
-
-    @property
-    def is_np_flattenable(self) -> bool:
-        """False: texts have no array of fixed size."""
-        return False
-
-    def __repr__(self) -> str:
-        return f"TextSpace({self.max_length})"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, TextSpace) and other.max_length == self.max_length
-
-    def __hash__(self) -> int:
-        return hash((TextSpace, self.max_length))
 
 
 # Vector environments reject sub-environments with different spaces, so all of ours share this one.

@@ -2,7 +2,8 @@
 
 bench.json holds the request, before anything is played; an equal request continues where the folder
 ends. ENV.jsonl has a line per episode, results.json the results, times.jsonl the durations. Except
-for times.jsonl, equal requests with a deterministic policy write equal files.
+for times.jsonl, equal requests with a deterministic policy write equal files. episodes.parquet has
+the episodes as one table, for pandas, polars or a database.
 """
 
 from __future__ import annotations
@@ -12,14 +13,19 @@ import math
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, fields
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from ludic_gym.bench.result import BenchResult
+from ludic_gym.bench.result import BenchResult, Score
 from ludic_gym.errors import ConfigError, DataError
+from ludic_gym.extras import optional
 
 REQUEST, RESULTS, TIMES = "bench.json", "results.json", "times.jsonl"
+PARQUET = "episodes.parquet"
+# Rows that are converted at a time, to bound the memory.
+ROWS_AT_ONCE = 1_000
 SCHEMA, VERSION = "ludic.bench", 1
 JSON = Any
 
@@ -41,7 +47,7 @@ def open_folder(folder: Path, request: Mapping[str, JSON]) -> Iterator[bool]:
         yield known
 
 
-def read_request(folder: Path) -> Mapping[str, JSON]:
+def read_request(folder: Path) -> dict[str, JSON]:
     """The request of the folder. Raises ConfigError if it is no folder of `ludic bench`."""
     path = folder / REQUEST
     if not path.exists():
@@ -83,7 +89,7 @@ def finite(value: JSON) -> JSON:
 
 
 def _refuse_another(folder: Path, request: Mapping[str, JSON]) -> None:
-    before, now = dict(read_request(folder)), json.loads(json.dumps(request))
+    before, now = read_request(folder), json.loads(json.dumps(request))
     differ = sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key))
     if differ:
         changes = "; ".join(f"{key}: {before.get(key)!r}, now {now.get(key)!r}" for key in differ)
@@ -105,3 +111,41 @@ def _claimed(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def write_parquet(folder: Path) -> Path:
+    """Write the folder's episodes.parquet, a row per episode; its path.
+
+    Columns: env, kwargs (JSON), policy, ludic, seed, the fields of `Score`, and record, the whole
+    line of the transcripts.
+    Raises MissingPackage without pyarrow, ConfigError for a folder of another kind.
+    """
+    arrow = optional("pyarrow", "ludic-gym[data]")
+    parquet = optional("pyarrow.parquet", "ludic-gym[data]")
+    text = arrow.string()
+    kinds = {"str": text, "int": arrow.int64(), "bool": arrow.bool_(), "float": arrow.float64()}
+    scores = [(f.name, kinds[str(f.type).removesuffix(" | None")]) for f in fields(Score)]
+    texts = [(name, text) for name in ("env", "kwargs", "policy", "ludic", "seed")]
+    columns = arrow.schema([*texts, *scores, ("record", text)])
+    path, rows = folder / PARQUET, _rows(folder)
+    with parquet.ParquetWriter(path, columns) as writer:
+        while piece := list(islice(rows, ROWS_AT_ONCE)):
+            writer.write_table(arrow.Table.from_pylist(piece, columns))
+    return path
+
+
+def _rows(folder: Path) -> Iterator[dict[str, Any]]:
+    for env_id in read_request(folder)["envs"]:
+        with transcript_path(folder, env_id).open(encoding="ascii") as file:
+            for line in file:
+                record = json.loads(line)
+                yield {
+                    "env": env_id,
+                    "kwargs": json.dumps(record["task"]["kwargs"]),
+                    "policy": record["policy"],
+                    "ludic": record["ludic"],
+                    # Seeds have any size.
+                    "seed": str(record["task"]["seed"]),
+                    **record["score"],
+                    "record": line.rstrip("\n"),
+                }

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from ludic_gym.errors import ConfigError
 from ludic_gym.plugins import find_plugins, imported, load_plugin
 from ludic_gym.policies.reference import OraclePolicy, RandomPolicy
+from ludic_gym.policies.served import openai
 from ludic_gym.types import MakePolicy
-
-if TYPE_CHECKING:
-    pass
 
 REFERENCE_POLICIES: dict[str, MakePolicy] = {"oracle": OraclePolicy, "random": RandomPolicy}
 
@@ -31,13 +29,9 @@ async def open_policy(spec: str, model: str | None = None) -> AsyncIterator[Make
     if spec in REFERENCE_POLICIES:
         yield REFERENCE_POLICIES[spec]
     elif spec.startswith(("http://", "https://")):
-        # Imported here: most policies send no requests.
-        from ludic_gym.clients.openai import OpenAIChatClient
-        from ludic_gym.policies.served import ServedPolicy
-
         # No token ids are requested: any OpenAI-style server will do, vLLM's included.
-        async with OpenAIChatClient(spec, model=model) as client:
-            yield ServedPolicy(client)
+        async with aclosing(openai(spec, model)) as served:
+            yield served
     elif ":" in spec and not Path(spec).exists():
         yield policy_from_function(spec)
     else:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from ludic_gym.bench.result import Score, score
-from ludic_gym.errors import DataError
-from ludic_gym.records import episode_to_json
+from ludic_gym.records import episode_to_json, open_records, read_lines
 from ludic_gym.types import Episode
 
 
@@ -24,17 +23,11 @@ def open_transcripts(path: Path, *, policy: str) -> Iterator[Callable[[Episode],
 
     policy: its name on the command line. An empty file is removed at the end.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a", encoding="ascii") as file:
-
-        def append(episode: Episode) -> None:
-            file.write(json.dumps(bench_record(episode, policy=policy)) + "\n")
-            file.flush()
-
+    with open_records(path, partial(bench_record, policy=policy)) as append:
         try:
             yield append
         finally:
-            if file.tell() == 0:
+            if path.stat().st_size == 0:
                 path.unlink()
 
 
@@ -49,16 +42,8 @@ def read_scores(path: Path) -> Iterator[Score]:
 
     Raises DataError, with its number, for a line that is no record of a benchmark.
     """
-    if not path.exists():
-        return
-    with path.open(encoding="ascii") as file:
-        for number, line in enumerate(file, 1):
-            try:
-                yield Score(**json.loads(line)["score"])
-            except (ValueError, KeyError, TypeError) as error:
-                raise DataError(
-                    f"{path}, line {number}, is no record of `ludic bench`: {error!r}"
-                ) from error
+    if path.exists():
+        yield from read_lines(path, lambda record: Score(**record["score"]))
 
 
 def keep_finished(path: Path) -> None:
@@ -67,7 +52,8 @@ def keep_finished(path: Path) -> None:
     Only the last line can be cut, and then it has no line end. A missing file stays missing.
     """
     if path.exists():
-        _rewrite(path, lambda lines: (line for line in lines if _is_finished(line)))
+        with path.open("rb") as file:
+            _rewrite(path, filter(_is_finished, file))
 
 
 def put_in_order(path: Path) -> None:
@@ -75,31 +61,30 @@ def put_in_order(path: Path) -> None:
     if not path.exists():
         return
     # Only the positions of the lines are kept in memory: transcripts may be long.
-    places = []
+    places, start = [], 0
     with path.open("rb") as file:
-        start = 0
         for line in file:
             places.append((json.loads(line)["index"], start))
             start += len(line)
-
-        def in_order(_: Iterator[bytes]) -> Iterator[bytes]:
-            for _, place in sorted(places):
-                file.seek(place)
-                yield file.readline()
-
-        _rewrite(path, in_order)
+        _rewrite(path, (_line_at(file, start) for _, start in sorted(places)))
 
 
 def _is_finished(line: bytes) -> bool:
     return line.endswith(b"\n") and json.loads(line)["error"] is None
 
 
-def _rewrite(path: Path, change: Callable[[Iterator[bytes]], Iterator[bytes]]) -> None:
-    """Replace the file by its changed lines, atomically."""
+def _line_at(file: BinaryIO, start: int) -> bytes:
+    file.seek(start)
+    return file.readline()
+
+
+def _rewrite(path: Path, lines: Iterable[bytes]) -> None:
+    """Replace the file by the lines, atomically."""
     new = path.with_suffix(".new")
-    with path.open("rb") as old, new.open("wb") as file:
-        file.writelines(change(iter(old)))
+    with new.open("wb") as file:
+        file.writelines(lines)
         file.flush()
+        # Otherwise a crash of the machine could leave the new name with no content.
         os.fsync(file.fileno())
     os.replace(new, path)
 

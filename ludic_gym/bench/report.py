@@ -18,7 +18,7 @@ MAX_INDICES = 5
 HEADINGS = ("env", "successes", "rate", "95%", "reward", "95%", "random")
 
 
-def spent_words(usage: Usage, price: tuple[float, float] | None) -> str:
+def spent_text(usage: Usage, price: tuple[float, float] | None) -> str:
     """The tokens that a server has counted, and their cost.
 
     price: of a million tokens of prompts, and of completions.
@@ -31,21 +31,21 @@ def spent_words(usage: Usage, price: tuple[float, float] | None) -> str:
 
 
 def result_table(results: Mapping[str, BenchResult]) -> list[tuple[str, ...]]:
-    """The headings, then a row per env; with a column of failures if there are any."""
-    failed = any(result.errors for result in results.values())
-    rows = [
-        (label + sample_mark(result), *cells(result), random_cell(label), str(len(result.errors)))
-        for label, result in results.items()
-    ]
-    return [row if failed else row[:-1] for row in [(*HEADINGS, "failed"), *rows]]
+    """The headings, then a row per env; with a column of failures if there are any.
+
+    random: success rate of random play in the catalogue, with the env's default kwargs.
+    """
+    random = {entry.id: entry.random_success for entry in CATALOG}
+    rows: list[tuple[str, ...]] = [(*HEADINGS, "failed")]
+    for label, result in results.items():
+        # Scores on the bundled sample are marked: it is not the data set itself.
+        mark = " (sample)" if "sample@" in result.data else ""
+        by_chance = percent(random.get(label, math.nan))
+        rows.append((label + mark, *_cells(result), by_chance, str(len(result.errors))))
+    return rows if any(result.errors for result in results.values()) else [r[:-1] for r in rows]
 
 
-def sample_mark(result: BenchResult) -> str:
-    """A mark for scores on the bundled sample, which is not the data set itself."""
-    return " (sample)" if "sample@" in result.data else ""
-
-
-def cells(result: BenchResult) -> tuple[str, ...]:
+def _cells(result: BenchResult) -> tuple[str, ...]:
     """The cells of a result; "-" where nothing was measured."""
     measured = result.episodes > 0
     return (
@@ -55,12 +55,6 @@ def cells(result: BenchResult) -> tuple[str, ...]:
         f"{result.mean_reward:.2f}" if measured else "-",
         _interval(result.reward_interval, scale=1, digits=2) if result.reward_interval else "-",
     )
-
-
-def random_cell(env_id: str) -> str:
-    """Success rate of random play in the catalogue, with the env's default kwargs."""
-    known = {entry.id: entry.random_success for entry in CATALOG}
-    return percent(known.get(env_id, math.nan))
 
 
 def pass_lines(results: Mapping[str, BenchResult]) -> list[str]:

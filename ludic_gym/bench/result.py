@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from ludic_gym.bench.statistics import Interval
-from ludic_gym.types import Completion, Episode, Rollout
+from ludic_gym.types import Episode, Rollout
 
 _SEED_BITS = (1 << 63) - 1
 
@@ -80,6 +81,8 @@ def score(episode: Episode) -> Score:
     if episode.error is not None:
         return Score(index=episode.index, task=task, error=episode.error)
     (rollout,) = episode.rollouts
+    calls = [call for step in rollout.steps for call in step.decision.completions]
+    sampled = [len(call.completion_ids) for call in calls if call.completion_ids is not None]
     return Score(
         index=episode.index,
         task=task,
@@ -87,20 +90,21 @@ def score(episode: Episode) -> Score:
         reward=rollout.total_reward,
         outcome=outcome(rollout),
         turns=len(rollout.steps),
-        completion_tokens=_sum([_sampled_tokens(c) for c in completions(rollout)]),
-        cut_off=sum(c.finish_reason == "length" for c in completions(rollout)),
-        data=data_of(rollout),
+        # A sum without the tokens that a server did not return would look like a short reply.
+        completion_tokens=sum(sampled) if len(sampled) == len(calls) else None,
+        cut_off=sum(call.finish_reason == "length" for call in calls),
+        data=str(_last_info(rollout).get("data", "")),
     )
 
 
 def succeeded(rollout: Rollout) -> bool:
     """True if the env calls the end a success; a truncated episode is none."""
-    return bool(rollout.steps) and rollout.steps[-1].info.get("success") is True
+    return _last_info(rollout).get("success") is True
 
 
 def outcome(rollout: Rollout) -> str:
     """The env's name for the end, else "truncated", "success" or "failure"."""
-    name = rollout.steps[-1].info.get("outcome") if rollout.steps else None
+    name = _last_info(rollout).get("outcome")
     if isinstance(name, str):
         return name
     if succeeded(rollout):
@@ -108,21 +112,5 @@ def outcome(rollout: Rollout) -> str:
     return "truncated" if rollout.steps and rollout.steps[-1].truncated else "failure"
 
 
-def data_of(rollout: Rollout) -> str:
-    """The env's name for its rows, "" where it has none."""
-    return str(rollout.steps[-1].info.get("data", "")) if rollout.steps else ""
-
-
-def completions(rollout: Rollout) -> tuple[Completion, ...]:
-    """Every model call of the rollout."""
-    return tuple(c for step in rollout.steps for c in step.decision.completions)
-
-
-def _sampled_tokens(completion: Completion) -> int | None:
-    return None if completion.completion_ids is None else len(completion.completion_ids)
-
-
-def _sum(counts: Sequence[int | None]) -> int | None:
-    """The sum; None as soon as one count is not known."""
-    known = [count for count in counts if count is not None]
-    return sum(known) if len(known) == len(counts) else None
+def _last_info(rollout: Rollout) -> Mapping[str, Any]:
+    return rollout.steps[-1].info if rollout.steps else {}

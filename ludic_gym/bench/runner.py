@@ -37,15 +37,13 @@ async def run_bench(
     tally: receives the scores; it may hold earlier ones, and can be read during the run.
     """
     tally = Tally() if tally is None else tally
-    indices: dict[int, int] = {}
+    indices: list[int] = []
     starts: dict[int, float] = {}
 
     def wanted() -> Iterator[tuple[Task, MakePolicy]]:
-        position = 0
         for index, job in enumerate(tasks):
             if index not in skip:
-                indices[position] = index
-                position += 1
+                indices.append(index)
                 task, make = job if isinstance(job, tuple) else (job, make_policy)
                 yield task, _starting(make, index, starts)
 
@@ -53,7 +51,7 @@ async def run_bench(
     # If `on_episode` raises, the stream is closed at once, with all episodes in flight.
     async with aclosing(stream) as episodes:
         async for played in episodes:
-            episode = replace(played, index=indices.pop(played.index))
+            episode = replace(played, index=indices[played.index])
             started = starts.pop(episode.index, None)
             if on_time is not None and started is not None:
                 on_time(episode.index, time.perf_counter() - started)

@@ -1,18 +1,76 @@
-"""One environment of a benchmark: play, keep and count the episodes that its folder lacks."""
+"""Environments of a benchmark: the jobs of each, and the play of those that its folder lacks."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-from ludic_gym.bench.folder import TIMES, transcript_path
+from envs_registry.catalog import SUITES, bench_kwargs
+from ludic_gym.bench.folder import TIMES, read_request, transcript_path
+from ludic_gym.bench.progress import progress_bar
 from ludic_gym.bench.records import keep_finished, open_transcripts, put_in_order, read_scores
 from ludic_gym.bench.runner import Job, run_bench
 from ludic_gym.bench.tally import Tally
-from ludic_gym.types import Episode, MakePolicy
+from ludic_gym.policies.reference import ReplayPolicy
+from ludic_gym.records import read_episodes
+from ludic_gym.types import Env, Episode, MakePolicy, Policy, Rollout
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvPlan:
+    """The jobs of one env.
+
+    jobs: to be iterated over once. count: their number.
+    kwargs: arguments of the env.
+    """
+
+    jobs: Iterable[Job]
+    count: int
+    kwargs: Mapping[str, Any]
+
+
+def named_envs(names: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
+    """The named ids and the ids of the named suites, each once, with their kwargs.
+
+    A suite names a real split for its data sets; an id that is named directly has no kwargs.
+    """
+    named: dict[str, Mapping[str, Any]] = {}
+    for name in names:
+        named.update(bench_kwargs(name) if name in SUITES else {name: {}})
+    return named
+
+
+def rescoring_plans(folder: Path, kwargs: Mapping[str, Any]) -> dict[str, EnvPlan]:
+    """Plans that repeat the decisions of a benchmark's folder in its envs with these kwargs too.
+
+    Failed episodes are left out. An episode fails if its observations differ from the record.
+    """
+    plans = {}
+    for env_id, env in read_request(folder)["envs"].items():
+        path = transcript_path(folder, env_id)
+        plans[env_id] = EnvPlan(
+            jobs=_recorded_jobs(path, kwargs),
+            count=sum(score.error is None for score in read_scores(path)),
+            kwargs={**env["kwargs"], **kwargs},
+        )
+    return plans
+
+
+def _recorded_jobs(path: Path, kwargs: Mapping[str, Any]) -> Iterator[Job]:
+    for episode in read_episodes(path):
+        for rollout in episode.rollouts:
+            task = replace(episode.task, kwargs={**episode.task.kwargs, **kwargs})
+            yield task, partial(_replayed, rollout)
+
+
+def _replayed(rollout: Rollout, env: Env) -> Policy:
+    return ReplayPolicy(rollout)
+
 
 OnEpisode = Callable[[Episode], None]
 
@@ -32,7 +90,36 @@ class Play:
     timeout_s: float | None = None
 
 
-def earlier_scores(folder: Path | None, env_id: str, tally: Tally) -> set[int]:
+async def play_env(
+    env_id: str, plan: EnvPlan, play: Play, *, tally: Tally, note: Callable[[], str]
+) -> None:
+    """Play the env's tasks that its file lacks, behind a bar, then sort the file by task.
+
+    tally: receives all scores, those in the file first. note: the text behind the bar.
+    """
+    done = _earlier_indices(play.folder, env_id, tally)
+    bar = progress_bar(env_id, total=plan.count, done=len(done), note=note)
+    with bar as show, _kept(env_id, play) as (record, time):
+
+        def ended(episode: Episode) -> None:
+            record(episode)
+            show(episode)
+
+        await run_bench(
+            plan.jobs,
+            play.make_policy,
+            concurrency=play.concurrency,
+            timeout_s=play.timeout_s,
+            on_episode=ended,
+            on_time=time,
+            skip=done,
+            tally=tally,
+        )
+    if play.folder is not None:
+        put_in_order(transcript_path(play.folder, env_id))
+
+
+def _earlier_indices(folder: Path | None, env_id: str, tally: Tally) -> set[int]:
     """Add the env's finished episodes in the folder to the tally; their indices.
 
     Unfinished ones are removed from the file, to be played again.
@@ -46,36 +133,6 @@ def earlier_scores(folder: Path | None, env_id: str, tally: Tally) -> set[int]:
         tally.add(score)
         indices.add(score.index)
     return indices
-
-
-async def play_env(
-    env_id: str,
-    jobs: Iterable[Job],
-    play: Play,
-    *,
-    tally: Tally,
-    skip: set[int],
-    on_episode: OnEpisode,
-) -> None:
-    """Play the env's tasks except those in `skip`, then sort its file by task."""
-    with _kept(env_id, play) as (record, time):
-
-        def ended(episode: Episode) -> None:
-            record(episode)
-            on_episode(episode)
-
-        await run_bench(
-            jobs,
-            play.make_policy,
-            concurrency=play.concurrency,
-            timeout_s=play.timeout_s,
-            on_episode=ended,
-            on_time=time,
-            skip=skip,
-            tally=tally,
-        )
-    if play.folder is not None:
-        put_in_order(transcript_path(play.folder, env_id))
 
 
 @contextmanager

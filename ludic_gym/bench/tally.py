@@ -1,14 +1,12 @@
-"""Tally: running totals of scores, with a few bytes per episode."""
+"""Tally: the scores of a benchmark while it runs, and their totals."""
 
 from __future__ import annotations
 
 import math
-from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable
+from itertools import groupby
 from statistics import fmean
-
-import numpy as np
 
 from ludic_gym.bench.result import BenchResult, Score
 from ludic_gym.bench.statistics import (
@@ -20,16 +18,11 @@ from ludic_gym.bench.statistics import (
 
 
 class Tally:
-    """Totals of scores, which may be added in any order and are not kept."""
+    """Scores so far, added in any order; failed episodes count as errors only."""
 
     def __init__(self, scores: Iterable[Score] = ()) -> None:
-        # Arrays of machine numbers take 25 bytes per episode, Score objects ten times as much.
-        self._index, self._task = array("q"), array("q")
-        self._success, self._reward = array("b"), array("d")
-        self._outcomes: Counter[str] = Counter()
-        self._data: set[str] = set()
-        self._turns = self._cut_off = self._successes = 0
-        self._tokens: int | None = 0
+        self._scores: list[Score] = []
+        self._successes = 0
         self._errors: list[tuple[int, str]] = []
         for score in scores:
             self.add(score)
@@ -38,56 +31,41 @@ class Tally:
         """Count one more episode."""
         if score.error is not None:
             self._errors.append((score.index, score.error))
-            return
-        self._index.append(score.index)
-        self._task.append(score.task)
-        self._success.append(score.success)
-        self._reward.append(score.reward)
-        self._successes += score.success
-        self._outcomes[score.outcome] += 1
-        self._data.add(score.data)
-        self._turns += score.turns
-        self._cut_off += score.cut_off
-        if self._tokens is not None:
-            tokens = score.completion_tokens
-            self._tokens = None if tokens is None else self._tokens + tokens
+        else:
+            self._scores.append(score)
+            self._successes += score.success
 
     @property
     def success_rate(self) -> float:
         """The share of successes so far, nan before the first episode."""
-        return self._successes / len(self._index) if self._index else math.nan
+        return self._successes / len(self._scores) if self._scores else math.nan
 
     def result(self) -> BenchResult:
         """The result, independent of the order of the scores."""
-        rewards, wins, trials, totals = self._by_task()
+        scores = sorted(self._scores, key=lambda score: (score.task, score.index))
+        tasks = [list(group) for _, group in groupby(scores, key=lambda score: score.task)]
+        wins = [sum(score.success for score in task) for task in tasks]
+        trials = [len(task) for task in tasks]
+        totals = [math.fsum(score.reward for score in task) for task in tasks]
+        outcomes = Counter(score.outcome for score in scores)
+        tokens = [s.completion_tokens for s in scores if s.completion_tokens is not None]
         return BenchResult(
-            episodes=len(self._index),
+            episodes=len(scores),
             successes=self._successes,
             success_rate=self.success_rate,
             success_interval=clustered_wilson_interval(wins, trials),
-            mean_reward=fmean(rewards) if rewards else math.nan,
+            mean_reward=fmean(score.reward for score in scores) if scores else math.nan,
             reward_interval=bootstrap_interval(totals, trials) if len(trials) > 1 else None,
             tasks=len(trials),
             pass_at_k=_over_tasks(pass_at_k, wins, trials),
             pass_hat_k=_over_tasks(pass_hat_k, wins, trials),
-            outcomes=dict(sorted(self._outcomes.items(), key=lambda item: (-item[1], item[0]))),
-            turns=self._turns,
-            completion_tokens=self._tokens,
-            cut_off=self._cut_off,
-            data=", ".join(sorted(filter(None, self._data))),
+            outcomes=dict(sorted(outcomes.items(), key=lambda item: (-item[1], item[0]))),
+            turns=sum(score.turns for score in scores),
+            completion_tokens=sum(tokens) if len(tokens) == len(scores) else None,
+            cut_off=sum(score.cut_off for score in scores),
+            data=", ".join(sorted({score.data for score in scores} - {""})),
             errors=tuple(sorted(self._errors)),
         )
-
-    def _by_task(self) -> tuple[list[float], list[int], list[int], list[float]]:
-        """Every reward; for every task its successes, its episodes and the sum of its rewards."""
-        # Sums of floats depend on the order, and episodes finish in any order.
-        order = np.argsort(np.array(self._index), kind="stable")
-        rewards, success = np.array(self._reward)[order], np.array(self._success)[order]
-        _, task = np.unique(np.array(self._task)[order], return_inverse=True)
-        trials = np.bincount(task)
-        wins = np.bincount(task, weights=success).astype(int)
-        totals = np.bincount(task, weights=rewards)
-        return rewards.tolist(), wins.tolist(), trials.tolist(), totals.tolist()
 
 
 def _over_tasks(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations
 
 from ludic_gym.bench.ratings import PlayedGame
@@ -14,42 +14,33 @@ from ludic_gym.sampling import derived_seed
 from ludic_gym.types import Episode, Task
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pairings:
-    """Games of each pair of players: `games` pairs of games with swapped seats.
-
-    task: the first game; game i has env seed task.seed + i, and sampling seeds derived from it.
-    concurrency, timeout_s: as in `run_matches`.
-    Raises ConfigError for less than one game, or a task without a seed.
-    """
-
-    task: Task
-    games: int = 20
-    concurrency: int = 64
-    timeout_s: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.games < 1:
-            raise ConfigError(f"games is at least 1, got {self.games}")
-        if self.task.seed is None:
-            raise ConfigError("both seats play the same games: give the task a seed")
-
-
 async def round_robin(
-    players: Mapping[str, MakePlayer], pairings: Pairings
+    players: Mapping[str, MakePlayer],
+    task: Task,
+    *,
+    games: int = 20,
+    concurrency: int = 64,
+    timeout_s: float | None = None,
 ) -> AsyncIterator[Episode]:
     """The games of all pairs, pair by pair, in order of completion; failed ones have an error.
 
-    Raises ConfigError for fewer than two players.
+    task: the first game; game i has env seed task.seed + i, and sampling seeds derived from it.
+    games: pairs of games with swapped seats, for every pair of players.
+    concurrency, timeout_s: as in `run_matches`.
+    Raises ConfigError for fewer than two players or one game, or for a task without a seed.
     """
     if len(players) < 2:
         raise ConfigError(f"a tournament needs at least 2 players, got {list(players)}")
+    if games < 1:
+        raise ConfigError(f"games is at least 1, got {games}")
+    if task.seed is None:
+        raise ConfigError("both seats play the same games: give the task a seed")
     for pair in combinations(players, 2):
         matches = run_matches(
-            _tasks(pairings),
+            _games(task, task.seed, games),
             {name: players[name] for name in pair},
-            concurrency=pairings.concurrency,
-            timeout_s=pairings.timeout_s,
+            concurrency=concurrency,
+            timeout_s=timeout_s,
         )
         async with aclosing(matches) as episodes:
             async for episode in episodes:
@@ -68,10 +59,8 @@ def game_of(episode: Episode) -> PlayedGame:
     return PlayedGame(first.player, second.player, 0.5 if gap == 0 else float(gap > 0))
 
 
-def _tasks(pairings: Pairings) -> Iterator[Task]:
-    seed = pairings.task.seed
-    assert seed is not None
-    for i in range(pairings.games):
-        sampling = replace(pairings.task.sampling, seed=derived_seed(seed, i))
-        # The seats rotate from one task to the next.
-        yield from [replace(pairings.task, seed=seed + i, sampling=sampling)] * 2
+def _games(task: Task, seed: int, games: int) -> Iterator[Task]:
+    for i in range(games):
+        sampling = replace(task.sampling, seed=derived_seed(seed, i))
+        # Twice, because the seats rotate from one task to the next.
+        yield from [replace(task, seed=seed + i, sampling=sampling)] * 2

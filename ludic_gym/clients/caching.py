@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 
 from ludic_gym.errors import ConfigError, DataError
-from ludic_gym.records import completion_from_json, completion_to_json
+from ludic_gym.records import from_json, to_json
 from ludic_gym.types import ChatClient, Completion, Message, Sampling, ToolSchema
 
 
@@ -61,7 +61,7 @@ class CachingClient:
 
 def _read(path: Path) -> Completion:
     try:
-        return completion_from_json(json.loads(path.read_text(encoding="ascii")))
+        return from_json(Completion, json.loads(path.read_text(encoding="ascii")))
     except (ValueError, KeyError, TypeError) as error:
         raise DataError(f"{path} holds no completion: {error!r}; delete it") from error
 
@@ -70,5 +70,5 @@ def _write(path: Path, completion: Completion) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     # Renamed when it is complete, because other processes may read the folder.
     with NamedTemporaryFile("w", encoding="ascii", dir=path.parent, delete=False) as file:
-        json.dump(completion_to_json(completion), file)
+        json.dump(to_json(completion), file)
     os.replace(file.name, path)

@@ -5,42 +5,29 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from dataclasses import asdict
+from typing import Any, TypeVar, cast, get_args
 
 from ludic_gym.clients.transport import excerpt
 from ludic_gym.errors import ClientError
 from ludic_gym.types import Completion, FinishReason, Message, Sampling, ToolCall, ToolSchema
 
 T = TypeVar("T")
-_FINISH_REASONS: dict[str, FinishReason] = {
-    "stop": "stop",
-    "length": "length",
-    "tool_calls": "tool_calls",
-}
 
 
 def sampling_fields(sampling: Sampling) -> dict[str, Any]:
     """The sampling parameters, as in the chat and the completions route."""
-    fields: dict[str, Any] = {
-        "temperature": sampling.temperature,
-        "top_p": sampling.top_p,
-        "max_tokens": sampling.max_tokens,
-    }
-    if sampling.stop:
-        fields["stop"] = list(sampling.stop)
-    if sampling.seed is not None:
-        fields["seed"] = sampling.seed
-    return fields
+    fields = {**asdict(sampling), "stop": list(sampling.stop)}
+    # Some servers reject an empty list or null.
+    return {name: value for name, value in fields.items() if value not in ([], None)}
 
 
 def chat_body(
     model: str, messages: Sequence[Message], sampling: Sampling, tools: Sequence[ToolSchema]
 ) -> dict[str, Any]:
     """A chat request for any OpenAI-style server."""
-    body = {"model": model, "messages": list(messages), **sampling_fields(sampling)}
-    if tools:
-        body["tools"] = list(tools)
-    return body
+    offer = {"tools": list(tools)} if tools else {}
+    return {"model": model, "messages": list(messages), **sampling_fields(sampling), **offer}
 
 
 def plain_completion(response: Mapping[str, Any], sampling: Sampling) -> Completion:
@@ -85,11 +72,10 @@ def first_choice(response: Mapping[str, Any]) -> dict[str, Any]:
 def finish_reason(choice: Mapping[str, Any]) -> FinishReason:
     """The reason for the choice's end. Raises ClientError for reasons that make it unusable."""
     reason = needed(choice, "finish_reason", str)
-    if reason not in _FINISH_REASONS:
-        raise ClientError(
-            f"finish_reason is {reason!r}; only {', '.join(_FINISH_REASONS)} can be used"
-        )
-    return _FINISH_REASONS[reason]
+    if reason not in get_args(FinishReason):
+        usable = ", ".join(get_args(FinishReason))
+        raise ClientError(f"finish_reason is {reason!r}; only {usable} can be used")
+    return cast(FinishReason, reason)
 
 
 def needed(response: Mapping[str, Any], key: str, kind: type[T]) -> T:

@@ -28,14 +28,12 @@ class HttpClient:
         base_url: str | Sequence[str],
         model: str | None = None,
         *,
-        api_key_env: str,
+        api_key_env: str = "OPENAI_API_KEY",
         options: HttpOptions | None = None,
         extra_body: Mapping[str, Any] | None = None,
     ) -> None:
         urls = [base_url] if isinstance(base_url, str) else list(base_url)
-        self._http = HttpTransport(
-            list(map(root_address, urls)), api_key_env, options or HttpOptions()
-        )
+        self._http = HttpTransport(list(map(root_address, urls)), api_key_env, options)
         self._model = model
         self._extra_body = dict(extra_body or {})
 
@@ -56,7 +54,7 @@ class HttpClient:
             self._model = needed(models[0], "id", str)
         return self._model
 
-    async def asked(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    async def request(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Send a request and count its tokens. Raises ClientError if there is no response."""
         response = await self._http.post(path, {**body, **self._extra_body})
         prompt_tokens, completion_tokens = count_usage(response)
@@ -81,19 +79,6 @@ class OpenAIChatClient(HttpClient):
     Its completions have no token ids: usable for benchmarks, rejected by the trainer.
     """
 
-    def __init__(
-        self,
-        base_url: str | Sequence[str],
-        model: str | None = None,
-        *,
-        api_key_env: str = "OPENAI_API_KEY",
-        options: HttpOptions | None = None,
-        extra_body: Mapping[str, Any] | None = None,
-    ) -> None:
-        super().__init__(
-            base_url, model, api_key_env=api_key_env, options=options, extra_body=extra_body
-        )
-
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, tools: Sequence[ToolSchema] = ()
     ) -> Completion:
@@ -101,7 +86,7 @@ class OpenAIChatClient(HttpClient):
         if messages and messages[-1]["role"] == "assistant":
             raise ClientError("this route cannot continue an assistant message; use VLLMChatClient")
         body = chat_body(await self.model(), messages, sampling, tools)
-        return plain_completion(await self.asked(CHAT_ROUTE, body), sampling)
+        return plain_completion(await self.request(CHAT_ROUTE, body), sampling)
 
 
 def root_address(url: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 
 from ludic_gym.errors import ConfigError, ScriptExhausted
 from ludic_gym.types import Completion, FinishReason, Message, Sampling, ToolCall, ToolSchema
@@ -30,7 +31,7 @@ class ScriptedClient:
     def __init__(self, replies: Iterable[Reply] | Script, *, policy_version: int = 0) -> None:
         if isinstance(replies, str):
             raise ConfigError(f"replies is a list of texts or a function, got the text {replies!r}")
-        self._script = replies if callable(replies) else _in_order(iter(replies))
+        self._script = replies if callable(replies) else partial(self._next, iter(replies))
         self.policy_version = policy_version
         self.requests: list[tuple[Message, ...]] = []
 
@@ -55,6 +56,12 @@ class ScriptedClient:
             tool_calls=_tool_calls(message) if finish_reason == "tool_calls" else (),
         )
 
+    def _next(self, replies: Iterator[Reply], messages: object, sampling: object) -> Reply:
+        for reply in replies:
+            return reply
+        used = len(self.requests) - 1
+        raise ScriptExhausted(f"all {used} replies are used up; give the ScriptedClient more")
+
 
 def prompt_tokens(messages: Sequence[Message]) -> tuple[int, ...]:
     """The dialog's tokens, up to the start or the continuation of the assistant's reply."""
@@ -64,19 +71,6 @@ def prompt_tokens(messages: Sequence[Message]) -> tuple[int, ...]:
     if messages and messages[-1]["role"] == "assistant":
         return tuple(ids[:-1])
     return (*ids, ROLE_TOKENS["assistant"])
-
-
-def _in_order(replies: Iterator[Reply]) -> Script:
-    used = 0
-
-    def script(messages: Sequence[Message], sampling: Sampling) -> Reply:
-        nonlocal used
-        for reply in replies:
-            used += 1
-            return reply
-        raise ScriptExhausted(f"all {used} replies are used up; give the ScriptedClient more")
-
-    return script
 
 
 def _generated(message: Message, sampling: Sampling) -> tuple[str, tuple[int, ...], FinishReason]:

@@ -8,11 +8,11 @@ import os
 import random
 import weakref
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from weakref import WeakKeyDictionary
 
 from ludic_gym.errors import ClientError, ConfigError
@@ -75,12 +75,14 @@ class _Server:
     in_flight: int = 0
 
 
-@dataclass(slots=True)
-class _Wire:
-    """Connections and slots of one event loop."""
+class _Request(NamedTuple):
+    method: str
+    path: str
+    body: Mapping[str, Any] | None
 
-    session: aiohttp.ClientSession
-    slots: asyncio.Semaphore
+
+# Connections and slots of one event loop.
+_Wire: TypeAlias = "tuple[aiohttp.ClientSession, asyncio.Semaphore]"
 
 
 class _TryAgainError(Exception):
@@ -91,7 +93,6 @@ class _TryAgainError(Exception):
         self.retry_after_s = retry_after_s
 
 
-@dataclass(slots=True, eq=False, weakref_slot=True)
 class HttpTransport:
     """JSON over HTTP, each request to the server with the fewest in flight.
 
@@ -100,23 +101,20 @@ class HttpTransport:
     api_key_env: the environment variable that holds the bearer token; unset means none is sent.
     """
 
-    urls: Sequence[str]
-    api_key_env: str
-    options: HttpOptions = field(default_factory=HttpOptions)
-    usage: Usage = field(default_factory=Usage)
-    _servers: list[_Server] = field(init=False)
-    _wires: WeakKeyDictionary[asyncio.AbstractEventLoop, _Wire] = field(init=False)
-
-    def __post_init__(self) -> None:
-        if not self.urls or not all(u.startswith(("http://", "https://")) for u in self.urls):
-            raise ConfigError(f"base_url is one or more http(s) addresses, got {self.urls!r}")
-        self._servers = [_Server(url.rstrip("/")) for url in self.urls]
-        self._wires = WeakKeyDictionary()
+    def __init__(
+        self, urls: Sequence[str], api_key_env: str, options: HttpOptions | None = None
+    ) -> None:
+        self.api_key_env = api_key_env
+        self.options = options or HttpOptions()
+        self.usage = Usage()
+        self._servers: list[_Server] = []
+        self._wires: WeakKeyDictionary[asyncio.AbstractEventLoop, _Wire] = WeakKeyDictionary()
+        self.use(urls)
 
     def use(self, urls: Sequence[str]) -> None:
         """Send further requests to these servers only; requests in flight continue."""
-        if not urls:
-            raise ConfigError("there is no server left: name at least one")
+        if not urls or not all(url.startswith(("http://", "https://")) for url in urls):
+            raise ConfigError(f"base_url is one or more http(s) addresses, got {urls!r}")
         known = {server.url: server for server in self._servers}
         wanted = [url.rstrip("/") for url in urls]
         self._servers = [known.get(url) or _Server(url) for url in wanted]
@@ -128,29 +126,27 @@ class HttpTransport:
 
     async def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """The JSON object in a server's response. Raises ClientError if there is none."""
-        return await self._counted("POST", path, body)
+        return await self._counted(_Request("POST", path, body))
 
     async def get(self, path: str) -> dict[str, Any]:
         """As `post`, without a body."""
-        return await self._counted("GET", path, None)
+        return await self._counted(_Request("GET", path, None))
 
     async def close(self) -> None:
         """Close all connections; the next request opens new ones."""
         here = asyncio.get_running_loop()
-        for loop, wire in list(self._wires.items()):
+        for loop, (session, _) in list(self._wires.items()):
             # A session can be closed on its own loop only; one of an ended loop is gone with it.
             if loop is here:
-                await wire.session.close()
+                await session.close()
             elif loop.is_running():
-                closing = asyncio.run_coroutine_threadsafe(wire.session.close(), loop)
+                closing = asyncio.run_coroutine_threadsafe(session.close(), loop)
                 await asyncio.wrap_future(closing)
         self._wires.clear()
 
-    async def _counted(
-        self, method: str, path: str, body: Mapping[str, Any] | None
-    ) -> dict[str, Any]:
+    async def _counted(self, request: _Request) -> dict[str, Any]:
         try:
-            response = await self._persistent(method, path, body)
+            response = await self._persistent(request)
         # Cancellation too: every request is counted once.
         except BaseException:
             self.usage.failures += 1
@@ -158,14 +154,12 @@ class HttpTransport:
         self.usage.requests += 1
         return response
 
-    async def _persistent(
-        self, method: str, path: str, body: Mapping[str, Any] | None
-    ) -> dict[str, Any]:
+    async def _persistent(self, request: _Request) -> dict[str, Any]:
         tried: _Server | None = None
         for attempt in range(self.options.max_retries + 1):
             tried = self._least_loaded(tried)
             try:
-                return await self._sent(tried, method, path, body)
+                return await self._sent(tried, request)
             except _TryAgainError as failure:
                 error = failure
             if attempt < self.options.max_retries:
@@ -189,20 +183,19 @@ class HttpTransport:
         backoff_s = self.options.backoff_s * 2.0**attempt * (1 - self.options.jitter() / 2)
         return max(failure.retry_after_s, min(backoff_s, self.options.max_pause_s))
 
-    async def _sent(
-        self, server: _Server, method: str, path: str, body: Mapping[str, Any] | None
-    ) -> dict[str, Any]:
+    async def _sent(self, server: _Server, request: _Request) -> dict[str, Any]:
         """One attempt. Raises _TryAgainError if another may succeed, else ClientError."""
         import aiohttp
 
+        method, path, body = request
         url = server.url + path
-        wire = self._wire()
+        session, slots = self._wire()
         try:
             async with (
-                self._slot(wire, server),
+                _slot(slots, server),
                 asyncio.timeout(self.options.request_timeout_s),
                 # A redirect could send the key to another host.
-                wire.session.request(method, url, json=body, allow_redirects=False) as response,
+                session.request(method, url, json=body, allow_redirects=False) as response,
             ):
                 raw = await response.read()
         except TimeoutError as error:
@@ -220,17 +213,7 @@ class HttpTransport:
         # aiohttp's connection timeout has a text, that of `asyncio.timeout` has none.
         if str(error):
             return f"{url}: {error} (connect_timeout_s={self.options.connect_timeout_s:g})"
-        return f"{url} did not answer within request_timeout_s={self.options.request_timeout_s:g}"
-
-    @asynccontextmanager
-    async def _slot(self, wire: _Wire, server: _Server) -> AsyncIterator[None]:
-        # Counted before the wait for a slot: routing must see waiting requests too.
-        server.in_flight += 1
-        try:
-            async with wire.slots:
-                yield
-        finally:
-            server.in_flight -= 1
+        return f"{url} sent no response within request_timeout_s={self.options.request_timeout_s:g}"
 
     def _wire(self) -> _Wire:
         import aiohttp
@@ -246,8 +229,19 @@ class HttpTransport:
             )
             # aiohttp warns about sessions that are collected without a close.
             weakref.finalize(self, _close_left_open, loop, session)
-            self._wires[loop] = _Wire(session, asyncio.Semaphore(self.options.concurrency))
+            self._wires[loop] = session, asyncio.Semaphore(self.options.concurrency)
         return self._wires[loop]
+
+
+@asynccontextmanager
+async def _slot(slots: asyncio.Semaphore, server: _Server) -> AsyncIterator[None]:
+    # Counted before the wait for a slot: routing must see waiting requests too.
+    server.in_flight += 1
+    try:
+        async with slots:
+            yield
+    finally:
+        server.in_flight -= 1
 
 
 def _close_left_open(loop: asyncio.AbstractEventLoop, session: aiohttp.ClientSession) -> None:
@@ -268,7 +262,7 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
 
 def _read(url: str, status: int, raw: bytes, retry_after: str) -> dict[str, Any]:
     text = raw.decode(errors="replace")
-    message = f"{url} answered {status}: {excerpt(text)}"
+    message = f"{url} returned {status}: {excerpt(text)}"
     # Overload and errors of the server may pass. Other statuses are about the request itself.
     if status == 429 or status >= 500:
         raise _TryAgainError(message, _seconds(retry_after))
@@ -277,9 +271,9 @@ def _read(url: str, status: int, raw: bytes, retry_after: str) -> dict[str, Any]
     try:
         response = json.loads(text)
     except ValueError as error:
-        raise ClientError(f"{url} answered no JSON ({error}): {excerpt(text)}") from error
+        raise ClientError(f"{url} returned no JSON ({error}): {excerpt(text)}") from error
     if not isinstance(response, dict):
-        raise ClientError(f"{url} answered no JSON object: {excerpt(text)}")
+        raise ClientError(f"{url} returned no JSON object: {excerpt(text)}")
     return response
 
 
@@ -292,12 +286,9 @@ def excerpt(text: str) -> str:
 
 def _seconds(retry_after: str) -> float:
     """Pause of a Retry-After header, which has a number of seconds or a date."""
-    try:
+    with suppress(ValueError):
         return max(0.0, float(retry_after))
-    except ValueError:
-        pass
-    try:
+    with suppress(ValueError):
         date = parsedate_to_datetime(retry_after)
-    except ValueError:
-        return 0.0
-    return max(0.0, (date - datetime.now(UTC)).total_seconds()) if date.tzinfo else 0.0
+        return max(0.0, (date - datetime.now(UTC)).total_seconds()) if date.tzinfo else 0.0
+    return 0.0

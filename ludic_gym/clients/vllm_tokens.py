@@ -70,7 +70,7 @@ class VLLMTokenClient(VLLMClient):
         async with self._counted(sampling) as model:
             params = {**sampling_fields(sampling), **NEUTRAL, "logprobs": 0, **self._params}
             body = {"model": model, "token_ids": list(prompt_ids), "output_mode": "text"}
-            response = await self.asked(GENERATE_ROUTE, {**body, "sampling_params": params})
+            response = await self.request(GENERATE_ROUTE, {**body, "sampling_params": params})
         choice = first_choice(response)
         content = needed(needed(choice, "logprobs", dict), "content", list)
         trace = token_trace(

@@ -6,16 +6,16 @@ import inspect
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import gymnasium as gym
 import tyro
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from ludic_gym.errors import ConfigError
 from ludic_gym.plugins import imported
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 Args = TypeVar("Args")
 PIPE_WIDTH = 200
@@ -87,9 +87,6 @@ def env_name(spec: str) -> str:
 
 def screen() -> Console:
     """Console for standard output; in a pipe, lines are not folded."""
-    # `--help` prints no table, and Rich takes a tenth of its time.
-    from rich.console import Console
-
     console = Console()
     return console if console.is_terminal else Console(width=PIPE_WIDTH)
 
@@ -105,19 +102,15 @@ def print_table(
 
     numbers: align all columns but the first to the right, and never fold them.
     """
-    from rich import table, text
-
-    grid = table.Table(
-        title=None if title is None else text.Text(title),
+    grid = Table(
+        title=None if title is None else Text(title),
         title_justify="left",
         box=None,
         padding=(0, 1 if numbers else 2, 0, 0),
     )
     for i, heading in enumerate(headings):
         justify: Literal["left", "right"] = "right" if numbers and i else "left"
-        grid.add_column(
-            text.Text(heading), justify=justify, no_wrap=numbers and i > 0, overflow="fold"
-        )
+        grid.add_column(Text(heading), justify=justify, no_wrap=justify == "right", overflow="fold")
     for row in rows:
-        grid.add_row(*map(text.Text, row))
+        grid.add_row(*map(Text, row))
     screen().print(grid)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,8 +13,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from ludic_gym.bench.folder import open_folder, read_request, write_results
-from ludic_gym.bench.plans import EnvPlan, env_plan, named_envs, rescoring_plans
+from ludic_gym.bench.folder import open_folder, read_request, write_parquet, write_results
 from ludic_gym.bench.policies import open_policy
 from ludic_gym.bench.records import ludic_version
 from ludic_gym.bench.report import (
@@ -23,12 +22,12 @@ from ludic_gym.bench.report import (
     pass_lines,
     percent,
     result_table,
-    spent_words,
+    spent_text,
 )
 from ludic_gym.bench.result import BenchResult
-from ludic_gym.bench.session import Play, earlier_scores, play_env
-from ludic_gym.bench.table import write_parquet
+from ludic_gym.bench.session import EnvPlan, Play, named_envs, play_env, rescoring_plans
 from ludic_gym.bench.tally import Tally
+from ludic_gym.bench.tasks import bench_tasks
 from ludic_gym.commands.arguments import (
     env_name,
     keyword_arguments,
@@ -128,9 +127,10 @@ async def run_all(args: BenchArgs, tallies: dict[str, Tally]) -> None:
     """Play one env after the other; each fills its tally as its episodes end."""
     with readable_env_errors():
         plans = plans_of(args)
-    with folder_of(args, plans):
-        # Every job of a rescoring brings its own policy.
-        policy = nullcontext(RandomPolicy) if args.rescore else open_policy(args.policy, args.model)
+    claim = nullcontext() if args.out is None else open_folder(args.out, request(args, plans))
+    # Every job of a rescoring brings its own policy.
+    policy = nullcontext(RandomPolicy) if args.rescore else open_policy(args.policy, args.model)
+    with claim:
         async with policy as make_policy:
             play = Play(
                 make_policy=make_policy,
@@ -141,33 +141,18 @@ async def run_all(args: BenchArgs, tallies: dict[str, Tally]) -> None:
             )
             for env_id, plan in plans.items():
                 tally = tallies.setdefault(env_id, Tally())
-                await play_one(env_id, plan, play, tally, spent_by(make_policy, args.price))
+                note = partial(bar_note, tally, make_policy, args.price)
+                await play_env(env_id, plan, play, tally=tally, note=note)
         if args.out is not None:
             write_results(args.out, {name: tally.result() for name, tally in tallies.items()})
     if args.out is not None and args.parquet:
         write_parquet(args.out)
 
 
-def spent_by(make_policy: MakePolicy, price: tuple[float, float] | None) -> Callable[[], str]:
-    """A function that returns the tokens used so far; "" for a policy without a server."""
-    if not isinstance(make_policy, ServedPolicy):
-        return str
-    return partial(spent_words, make_policy.usage, price)
-
-
-async def play_one(
-    env_id: str, plan: EnvPlan, play: Play, tally: Tally, spent: Callable[[], str]
-) -> None:
-    """Play the missing episodes of one env, behind a bar."""
-    from ludic_gym.bench.progress import progress_bar
-
-    done = earlier_scores(play.folder, env_id, tally)
-
-    def note() -> str:
-        return f"success {percent(tally.success_rate)} {spent()}"
-
-    with progress_bar(env_id, total=plan.count, done=len(done), note=note) as show:
-        await play_env(env_id, plan.jobs(), play, tally=tally, skip=done, on_episode=show)
+def bar_note(tally: Tally, make_policy: MakePolicy, price: tuple[float, float] | None) -> str:
+    """The text behind the bar: success rate, and the tokens of a policy behind a server."""
+    spent = spent_text(make_policy.usage, price) if isinstance(make_policy, ServedPolicy) else ""
+    return f"success {percent(tally.success_rate)} {spent}"
 
 
 def policy_name(args: BenchArgs) -> str:
@@ -177,24 +162,16 @@ def policy_name(args: BenchArgs) -> str:
     return str(read_request(args.rescore)["policy"])
 
 
-def folder_of(args: BenchArgs, plans: Mapping[str, EnvPlan]) -> AbstractContextManager[object]:
-    """The claim on the folder of `--out`, if there is one."""
-    return nullcontext() if args.out is None else open_folder(args.out, request(args, plans))
-
-
 def request(args: BenchArgs, plans: Mapping[str, EnvPlan]) -> Mapping[str, Any]:
     """All settings that determine the episodes."""
     return {
+        **{name: getattr(args, name) for name in ("model", "seed", "samples", "max_turns")},
         "ludic": ludic_version(),
         "policy": policy_name(args),
-        "model": args.model,
         "rescored": None if args.rescore is None else str(args.rescore),
         "envs": {
             name: {"kwargs": plan.kwargs, "episodes": plan.count} for name, plan in plans.items()
         },
-        "seed": args.seed,
-        "samples": args.samples,
-        "max_turns": args.max_turns,
         "sampling": {key: getattr(args, key) for key in ("temperature", "top_p", "max_tokens")},
     }
 
@@ -207,12 +184,11 @@ def plans_of(args: BenchArgs) -> Mapping[str, EnvPlan]:
     if args.data is not None:
         kwargs["data"] = args.data
     sampling = Sampling(temperature=args.temperature, top_p=args.top_p, max_tokens=args.max_tokens)
-    envs = named_envs(args.ids)
-    for env_id in envs:
+    plans = {}
+    for env_id, suggested in named_envs(args.ids).items():
         # Tasks keep the module's name, so that their records can be played again anywhere.
         env_name(env_id)
-    return {
-        env_id: env_plan(
+        tasks = bench_tasks(
             env_id,
             kwargs={**suggested, **kwargs},
             episodes=args.episodes,
@@ -221,8 +197,8 @@ def plans_of(args: BenchArgs) -> Mapping[str, EnvPlan]:
             max_turns=args.max_turns,
             samples=args.samples,
         )
-        for env_id, suggested in envs.items()
-    }
+        plans[env_id] = EnvPlan(jobs=tasks, count=len(tasks), kwargs={**suggested, **kwargs})
+    return plans
 
 
 def show_results(tallies: Mapping[str, Tally], args: BenchArgs) -> Mapping[str, BenchResult]:

@@ -62,15 +62,15 @@ def main(argv: list[str]) -> int:
 
 def passes(env_id: str, kwargs: Mapping[str, Any], index: int, count: int) -> bool:
     """True if the env keeps every rule; print the progress and the broken rules."""
-    kept, complaints = 0, list[str]()
-    for verdict in verdicts(env_id, **kwargs):
-        show_progress(f"[{index + 1}/{count}] {env_id}: {kept + len(complaints) + 1} rules tried")
-        kept += not verdict.complaint
+    tried, complaints = 0, list[str]()
+    for tried, verdict in enumerate(verdicts(env_id, **kwargs), 1):
+        show_progress(f"[{index + 1}/{count}] {env_id}: {tried} rules tried")
         if verdict.complaint:
             complaints.append(complaint_about(env_id, verdict))
     show_progress("")
-    print(f"{'FAILED' if complaints else 'ok':8}{env_id}: keeps {kept} rules", end="")
-    print(f", breaks {len(complaints)}" if complaints else "", flush=True)
+    breaks = f", breaks {len(complaints)}" if complaints else ""
+    kept = f"keeps {tried - len(complaints)} rules{breaks}"
+    print(f"{'FAILED' if complaints else 'ok':8}{env_id}: {kept}", flush=True)
     for complaint in complaints:
         print(f"        {complaint}", flush=True)
     return not complaints

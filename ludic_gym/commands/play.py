@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, cast
 
 import gymnasium as gym
 import pettingzoo
 import tyro
-from pettingzoo import AECEnv, ParallelEnv
 
 from ludic_gym.bench.policies import open_policy
 from ludic_gym.bench.result import outcome
@@ -26,10 +22,11 @@ from ludic_gym.commands.arguments import (
 )
 from ludic_gym.errors import ConfigError
 from ludic_gym.play import human
-from ludic_gym.policies.reference import HumanPolicy, read_line
+from ludic_gym.policies.reference import read_line
 from ludic_gym.printable import printable
 from ludic_gym.records import open_records
 from ludic_gym.rollout.episode import run_episode
+from ludic_gym.rollout.episodes import MatchEnv
 from ludic_gym.rollout.match import run_match
 from ludic_gym.types import Env, Episode, Rollout, Sampling, Task
 
@@ -41,7 +38,6 @@ ludic play ludic/Negotiation-v0 --against http://localhost:8000/v1 --save games.
 ludic play ludic/Arithmetic-v0 --seed 7"""
 
 PLACES = ("first", "second", "third", "fourth", "fifth", "sixth")
-MatchEnv = AECEnv[str, Any, Any] | ParallelEnv[str, Any, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,16 +66,14 @@ def main(argv: list[str]) -> int:
     args = parse(PlayArgs, argv, command="play", examples=EXAMPLES)
     if args.seed is not None and args.seed < 0:
         raise ConfigError(f"seed must be at least 0, got {args.seed}")
-    kwargs = dict(keyword_arguments(args.env_kwargs))
     task = Task(
         env_id=env_name(args.env_id),
-        kwargs=kwargs,
+        kwargs=keyword_arguments(args.env_kwargs),
         seed=args.seed,
         sampling=Sampling(seed=args.seed),
     )
     try:
-        with interrupted_at_once():
-            rollouts = asyncio.run(played(task, args))
+        rollouts = asyncio.run(played(task, args))
     except EOFError:
         print("\nleft before the end")
         return 0
@@ -89,22 +83,6 @@ def main(argv: list[str]) -> int:
             append(Episode(index=0, task=task, rollouts=rollouts))
         print(f"saved to {args.save}")
     return 0
-
-
-@contextmanager
-def interrupted_at_once() -> Iterator[None]:
-    """Let Ctrl-C end the program at once."""
-
-    def interrupt(signum: int, frame: object) -> None:
-        raise KeyboardInterrupt
-
-    # asyncio.run replaces Python's own handler by one that waits for the loop, which waits for the
-    # human's input. It leaves other handlers in place.
-    previous = signal.signal(signal.SIGINT, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, previous)
 
 
 async def played(task: Task, args: PlayArgs) -> tuple[Rollout, ...]:
@@ -131,7 +109,7 @@ async def game_for_one(task: Task) -> Rollout:
     """The human's rollout of a Gymnasium env."""
     with readable_env_errors():
         env: Env = gym.make(task.env_id, **task.kwargs)
-    return await run_episode(env, at_terminal(env.unwrapped), task)
+    return await run_episode(env, human(env.unwrapped, read=prompted), task)
 
 
 async def game_for_several(env: MatchEnv, task: Task, args: PlayArgs) -> tuple[Rollout, ...]:
@@ -142,7 +120,8 @@ async def game_for_several(env: MatchEnv, task: Task, args: PlayArgs) -> tuple[R
     async with open_policy(against, args.model) as make_policy:
         # The reference policies accept both kinds of env; other policies ignore the env.
         others = {agent: make_policy(cast(Env, env)) for agent in agents if agent != you}
-        return await run_match(env, {you: at_terminal(env.unwrapped), **others}, task)
+        policies = {you: human(env.unwrapped, read=prompted), **others}
+        return await run_match(env, policies, task)
 
 
 def seat_named(seat: str, agents: list[str]) -> str:
@@ -151,11 +130,6 @@ def seat_named(seat: str, agents: list[str]) -> str:
     if seat not in names:
         raise ConfigError(f"no seat {seat!r}; there are: {', '.join(names)}")
     return names[seat]
-
-
-def at_terminal(env: object) -> HumanPolicy:
-    """A policy for a human at the terminal."""
-    return human(env, read=prompted)
 
 
 def prompted() -> str:

@@ -76,16 +76,13 @@ async def _measured_and_closed(sandbox: Sandbox) -> dict[str, str]:
 
 
 def table_rows(findings: Mapping[str, Finding]) -> list[tuple[str, ...]]:
-    """A row per guarantee: its name, then a cell for each sandbox."""
+    """A row per guarantee: its name, then its state in each sandbox: holds, BROKEN or -."""
     names = [field.name for field in fields(Guarantees)]
-    return [(name, *(cell(one, name) for one in findings.values())) for name in names]
-
-
-def cell(finding: Finding, guarantee: str) -> str:
-    """The state of a guarantee: holds, BROKEN or -."""
-    if guarantee not in finding.broken:
-        return ABSENT
-    return BROKEN if finding.broken[guarantee] else HOLDS
+    states = {None: ABSENT, "": HOLDS}
+    return [
+        (name, *(states.get(one.broken.get(name), BROKEN) for one in findings.values()))
+        for name in names
+    ]
 
 
 def remarks(findings: Mapping[str, Finding]) -> list[str]:

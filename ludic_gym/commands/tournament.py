@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, cast
@@ -13,8 +13,9 @@ import pettingzoo
 import tyro
 
 from ludic_gym.bench.policies import open_policy
+from ludic_gym.bench.progress import progress_bar
 from ludic_gym.bench.ratings import PlayedGame, Rating, bradley_terry
-from ludic_gym.bench.tournament import Pairings, game_of, round_robin
+from ludic_gym.bench.tournament import game_of, round_robin
 from ludic_gym.commands.arguments import (
     env_name,
     keyword_arguments,
@@ -91,7 +92,7 @@ def named_players(specs: tuple[str, ...]) -> dict[str, str]:
 
 
 async def played(args: TournamentArgs, specs: Mapping[str, str]) -> list[Episode]:
-    """Play all games, behind a bar, and keep each as it ends."""
+    """Play all games behind a bar; each is written to the file as it ends."""
     env_id = env_name(args.env_id)
     if env_id not in pettingzoo.aec_registry:
         raise ConfigError(f"{env_id} is no two-player game (see `ludic list`)")
@@ -102,37 +103,25 @@ async def played(args: TournamentArgs, specs: Mapping[str, str]) -> list[Episode
         sampling=Sampling(temperature=args.temperature, max_tokens=args.max_tokens),
         max_turns=args.max_turns,
     )
-    pairings = Pairings(
-        task=task,
-        games=args.games,
-        concurrency=args.concurrency,
-        timeout_s=args.timeout_s,
-    )
-    total = args.games * len(specs) * (len(specs) - 1)
-    async with opened(specs) as players:
-        return await kept(round_robin(players, pairings), args.out, total)
-
-
-@asynccontextmanager
-async def opened(specs: Mapping[str, str]) -> AsyncIterator[Mapping[str, MakePlayer]]:
-    """Functions that build the players' policies, usable while the context lasts."""
+    ended = []
     async with AsyncExitStack() as stack:
         # The reference policies accept both kinds of env; other policies ignore the env.
-        yield {
+        players = {
             name: cast(MakePlayer, await stack.enter_async_context(open_policy(spec)))
             for name, spec in specs.items()
         }
-
-
-async def kept(episodes: AsyncIterator[Episode], out: Path | None, total: int) -> list[Episode]:
-    """The games, each counted by the bar and written to the file as it ends."""
-    from ludic_gym.bench.progress import progress_bar
-
-    ended = []
-    keep = nullcontext(lambda episode: None) if out is None else open_records(out)
-    with keep as record, progress_bar("games", total=total) as show:
-        async for episode in episodes:
-            record(episode)
+        record = stack.enter_context(open_records(args.out)) if args.out else None
+        total = args.games * len(specs) * (len(specs) - 1)
+        show = stack.enter_context(progress_bar("games", total=total))
+        async for episode in round_robin(
+            players,
+            task,
+            games=args.games,
+            concurrency=args.concurrency,
+            timeout_s=args.timeout_s,
+        ):
+            if record is not None:
+                record(episode)
             ended.append(episode)
             show(episode)
     return ended

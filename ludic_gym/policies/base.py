@@ -1,4 +1,4 @@
-"""Base classes of policies: the plain call, and wrapping."""
+"""Base classes of policies: the plain call, policies without memory, and wrapping."""
 
 from __future__ import annotations
 
@@ -30,6 +30,16 @@ class PlainCall:
         if decision.action is None:
             raise NoAction(decision.feedback or decision.give_up or "the policy found no action")
         return decision.action
+
+
+class Memoryless(PlainCall):
+    """Base of policies that keep nothing of the episode between turns."""
+
+    def reset(self, system_prompt: str) -> None:
+        """Ignore the system prompt."""
+
+    def observe(self, text: str) -> None:
+        """Ignore the observation."""
 
 
 class PolicyWrapper(PlainCall):

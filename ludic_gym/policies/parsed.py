@@ -22,13 +22,8 @@ class Parsed(PolicyWrapper):
         if decision.action is None:
             return decision
         found = self.parser(decision.action)
-        return Decision(
-            action=found.action,
-            reward=decision.reward + found.reward,
-            feedback=found.feedback,
-            completions=decision.completions,
-            give_up=decision.give_up,
-        )
+        reward = decision.reward + found.reward
+        return replace(decision, action=found.action, reward=reward, feedback=found.feedback)
 
 
 class RejectCutOff(PolicyWrapper):

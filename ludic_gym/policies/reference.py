@@ -11,7 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 import gymnasium as gym
 
 from ludic_gym.errors import ConfigError, EnvError, NoOracle, ScriptExhausted
-from ludic_gym.policies.base import PlainCall
+from ludic_gym.policies.base import Memoryless, PlainCall
 from ludic_gym.sampling import derived_seed
 from ludic_gym.types import Decision, Rollout, Sampling
 
@@ -40,7 +40,7 @@ class KnowsBestAction(Protocol):
         """A best action for the current state."""
 
 
-class ScriptedPolicy(PlainCall):
+class ScriptedPolicy(Memoryless):
     """Policy that plays the actions in order, from the first in every episode."""
 
     def __init__(self, actions: Iterable[str]) -> None:
@@ -51,9 +51,6 @@ class ScriptedPolicy(PlainCall):
         """Start from the first action."""
         self._turn = 0
 
-    def observe(self, text: str) -> None:
-        """Ignore the observation."""
-
     async def act(self, sampling: Sampling) -> Decision:
         """The next action. Raises ScriptExhausted when there is none."""
         if self._turn == len(self._actions):
@@ -62,7 +59,7 @@ class ScriptedPolicy(PlainCall):
         return Decision(action=self._actions[self._turn - 1])
 
 
-class RandomPolicy(PlainCall):
+class RandomPolicy(Memoryless):
     """Policy that draws from the env's legal actions, or from its action space if it has none.
 
     The draw is determined by the sampling seed; without a seed it is random.
@@ -70,12 +67,6 @@ class RandomPolicy(PlainCall):
 
     def __init__(self, env: Unwraps) -> None:
         self._env = env.unwrapped
-
-    def reset(self, system_prompt: str) -> None:
-        """Nothing is kept between turns."""
-
-    def observe(self, text: str) -> None:
-        """Ignore the observation."""
 
     async def act(self, sampling: Sampling) -> Decision:
         """A legal action, uniformly drawn. Raises ConfigError if there is none to draw from."""
@@ -91,17 +82,11 @@ class RandomPolicy(PlainCall):
         return Decision(action=str(space.sample()))
 
 
-class OraclePolicy(PlainCall):
+class OraclePolicy(Memoryless):
     """Policy that plays the env's best action. Raises NoOracle if there is none."""
 
     def __init__(self, env: Unwraps) -> None:
         self._env = env.unwrapped
-
-    def reset(self, system_prompt: str) -> None:
-        """Nothing is kept between turns."""
-
-    def observe(self, text: str) -> None:
-        """Ignore the observation: the env's state is used instead."""
 
     async def act(self, sampling: Sampling) -> Decision:
         """A best action."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -78,9 +78,8 @@ class TextTools:
 
     def calls_in(self, completion: Completion) -> Sequence[ToolCall]:
         """Every `<tool_call>`; the last one may be unclosed, cut by a stop string."""
-        return [
-            _text_call(f"call_{i}", text) for i, text in enumerate(_call_texts(completion.text))
-        ]
+        texts = [part.partition(_CLOSING)[0] for part in completion.text.split(_OPENING)[1:]]
+        return [_text_call(f"call_{i}", text.strip()) for i, text in enumerate(texts)]
 
     def results(self, calls: Sequence[ToolCall], texts: Sequence[str]) -> list[Message]:
         """One user message with all results; its name distinguishes it from an observation."""
@@ -175,11 +174,6 @@ def _by_name(tools: Sequence[Tool | Callable[..., object]]) -> Mapping[str, Tool
     if not names or len(set(names)) < len(names):
         raise ConfigError(f"ToolUse needs tools with different names, got {names}")
     return dict(zip(names, made, strict=True))
-
-
-def _call_texts(text: str) -> Iterator[str]:
-    for part in text.split(_OPENING)[1:]:
-        yield part.partition(_CLOSING)[0].strip()
 
 
 def _text_call(call_id: str, text: str) -> ToolCall:

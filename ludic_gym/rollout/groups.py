@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import replace
 
 from ludic_gym.errors import ConfigError
-from ludic_gym.sampling import derived_seed, reseeded
+from ludic_gym.sampling import derived_seed
 from ludic_gym.types import Episode, Task
 
 
@@ -31,9 +31,9 @@ def _group(task: Task, size: int, index: int) -> Iterator[Task]:
             "give every task a seed"
         )
     seed = secrets.randbits(63) if task.sampling.seed is None else task.sampling.seed
-    group = _group_id(replace(task, sampling=reseeded(task.sampling, seed)), index)
+    group = _group_id(replace(task, sampling=replace(task.sampling, seed=seed)), index)
     for member in range(size):
-        sampling = reseeded(task.sampling, derived_seed(seed, member))
+        sampling = replace(task.sampling, seed=derived_seed(seed, member))
         yield replace(task, sampling=sampling, group=group)
 
 

@@ -7,15 +7,16 @@ from typing import Any
 
 from pettingzoo import AECEnv, ParallelEnv
 
+from ludic_gym.concurrency import gathered
 from ludic_gym.errors import ConfigError
 from ludic_gym.rollout.episode import MAX_TURNS, copied_options, text_of
-from ludic_gym.rollout.joint import JointEnv, play_jointly
+from ludic_gym.rollout.pool import call
 from ludic_gym.rollout.seat import Ending, Seat
-from ludic_gym.rollout.threads import call
 from ludic_gym.sampling import turn_sampling
-from ludic_gym.types import Policy, Rollout, Sampling, Task
+from ludic_gym.types import Decision, Policy, Rollout, Sampling, Task
 
 TurnEnv = AECEnv[str, Any, Any]
+JointEnv = ParallelEnv[str, Any, Any]
 
 
 async def run_match(
@@ -37,7 +38,7 @@ async def run_match(
         )
     seats = {agent: Seat(policy) for agent, policy in policies.items()}
     if isinstance(env, ParallelEnv):
-        await play_jointly(env, seats, task)
+        await _play_jointly(env, seats, task)
     else:
         await _play_in_turn(env, seats, task)
     return tuple(seat.rollout(task, agent) for agent, seat in seats.items())
@@ -80,9 +81,9 @@ async def _move(env: TurnEnv, seats: Mapping[str, Seat], sampling: Sampling) -> 
 
 async def _retire(env: TurnEnv, seats: Mapping[str, Seat]) -> None:
     agent = env.agent_selection
-    observation, reward, *ending = await call(env, env.last)
+    observation, reward, terminated, truncated, info = await call(env, env.last)
     if agent in seats:
-        seats[agent].finish(reward, Ending(*ending))
+        seats[agent].finish(reward, Ending(terminated, truncated, info))
         # Some envs have no observation for an agent that has left.
         seats[agent].show_end("" if observation is None else text_of(observation, env))
     await call(env, env.step, None)
@@ -105,3 +106,55 @@ def _seat_of(agent: str, seats: Mapping[str, Seat]) -> Seat:
             f"{agent!r} has to move, but there are only policies for {sorted(seats)}; add one"
         )
     return seats[agent]
+
+
+async def _play_jointly(env: JointEnv, seats: Mapping[str, Seat], task: Task) -> None:
+    """Play until no seated agent is left or the match is truncated; fill the seats' steps."""
+    reset = await call(env, env.reset, seed=task.seed, options=copied_options(task))
+    observations: Mapping[str, Any] = reset[0]
+    for agent, seat in seats.items():
+        seat.policy.reset(reset[1][agent].get("system_prompt", ""))
+    turn, reason = 0, ""
+    while not reason and (acting := {a: seats[a] for a in env.agents if a in seats}):
+        for agent, seat in acting.items():
+            seat.observe(_observed(seat, observations.get(agent), env))
+        sampling = turn_sampling(task.sampling, turn)
+        # All at the same time, each with its own sampling seed.
+        decided = await gathered(
+            seat.decide(turn_sampling(sampling, i)) for i, seat in enumerate(acting.values())
+        )
+        decisions = dict(zip(acting, decided, strict=True))
+        turn += 1
+        last = MAX_TURNS if turn == task.max_turns else ""
+        reason = next((d.give_up for d in decisions.values() if d.give_up), last)
+        observations = await _step(env, acting, decisions, reason)
+
+
+async def _step(
+    env: JointEnv, seats: Mapping[str, Seat], decisions: Mapping[str, Decision], reason: str
+) -> Mapping[str, Any]:
+    """Send the actions that were found and settle with every agent; the next observations."""
+    actions = {agent: d.action for agent, d in decisions.items() if d.action is not None}
+    result = await call(env, env.step, actions) if actions else _unchanged(seats)
+    observations, rewards, terminations, truncations, infos = result
+    for agent, seat in seats.items():
+        ending = Ending(terminations[agent], truncations[agent], infos[agent])
+        ending = ending.cut(reason) if reason else ending
+        seat.settle(rewards[agent], ending)
+        if ending.terminated or ending.truncated:
+            seat.show_end(_observed(seat, observations.get(agent), env))
+    return observations
+
+
+def _unchanged(seats: Mapping[str, Seat]) -> tuple[dict[str, Any], ...]:
+    """The result of a step in which no agent has an action, without a call of the env."""
+    no = dict.fromkeys(seats, False)
+    return {}, dict.fromkeys(seats, 0.0), no, no, {agent: {} for agent in seats}
+
+
+def _observed(seat: Seat, observation: object, env: JointEnv) -> str:
+    """The agent's next observation: feedback on a failed decision, then the env's observation."""
+    parts = [] if seat.feedback is None else [seat.feedback]
+    if observation is not None:
+        parts.append(text_of(observation, env))
+    return "\n\n".join(parts)

@@ -1,13 +1,57 @@
-"""EnvPool: envs that are made once per id and arguments, and used again."""
+"""Envs of rollouts: their calls, and a pool that makes them once per id and arguments.
+
+Calls are made on the event loop, or on a thread per env if it has `metadata["blocking"] = True`, as
+an env does whose calls take long.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from contextlib import ExitStack
-from typing import Generic, TypeVar
+from functools import partial
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar
+from weakref import WeakKeyDictionary
 
-from ludic_gym.rollout.threads import Closable, close
+from ludic_gym.concurrency import WorkerThread
 from ludic_gym.types import Task
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Closable(Protocol):
+    """Any Gymnasium or PettingZoo env."""
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """The env's metadata."""
+
+    def close(self) -> None:
+        """Release the env's resources."""
+
+
+# One thread per env, because an env may hold objects that are tied to a thread (a browser, a
+# database connection).
+_threads: WeakKeyDictionary[Closable, WorkerThread] = WeakKeyDictionary()
+
+
+async def call(env: Closable, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Call the function on the env's thread, or here if the env does not block; its result."""
+    if not env.metadata.get("blocking"):
+        return function(*args, **kwargs)
+    if env not in _threads:
+        _threads[env] = WorkerThread("ludic-env")
+    return await _threads[env].run(partial(function, *args, **kwargs))
+
+
+def close(env: Closable) -> None:
+    """Close the env; one that blocks is closed on its thread, after its current call."""
+    thread = _threads.pop(env, None)
+    if thread is None:
+        env.close()
+    else:
+        thread.finish(env.close)
+
 
 E = TypeVar("E", bound=Closable)
 

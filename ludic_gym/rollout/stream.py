@@ -9,8 +9,7 @@ from typing import Generic, TypeVar
 
 from ludic_gym.concurrency import Caught, cancelled, closing_error
 from ludic_gym.errors import ConfigError, EpisodeError
-from ludic_gym.rollout.pool import EnvPool
-from ludic_gym.rollout.threads import Closable, close
+from ludic_gym.rollout.pool import Closable, EnvPool, close
 from ludic_gym.types import Episode, Rollout, Task
 
 E = TypeVar("E", bound=Closable)

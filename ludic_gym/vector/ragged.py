@@ -14,9 +14,8 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
 
-from ludic_gym.concurrency import WorkerThread
+from ludic_gym.concurrency import Inbox, WorkerThread
 from ludic_gym.errors import ConfigError, EnvError
-from ludic_gym.vector.inbox import Inbox
 from ludic_gym.vector.infos import Kind, columns_of, kind_conflicts, merged
 from ludic_gym.vector.runner import AnyEnv, Arrival, Info, Runner
 
@@ -60,7 +59,9 @@ class RaggedVectorEnv(VectorEnv[Any, Any, "np.ndarray"]):
         self.render_mode = envs[0].render_mode
         self._env_fns = list(env_fns)
         self._runners = [self._runner(i, env) for i, env in enumerate(envs)]
-        self._threads = [self._thread(env) for env in envs]
+        self._threads = [
+            WorkerThread("ludic-env") if env.metadata.get("blocking") else None for env in envs
+        ]
         self._inbox: Inbox[Arrival] = Inbox()
         # The number of each environment's current call. The result of a call that timed out arrives
         # with an old number and is dropped.
@@ -168,7 +169,8 @@ class RaggedVectorEnv(VectorEnv[Any, Any, "np.ndarray"]):
         ticket = self._tickets[env_id]
         timer: threading.Timer | None = None
         if self._timeout_s is not None:
-            timer = threading.Timer(self._timeout_s, self._time_out, (env_id, ticket))
+            late = partial(self._abandoned, env_id)
+            timer = threading.Timer(self._timeout_s, self._settle, (env_id, ticket, late))
             # A call that hangs must not keep the program from ending.
             timer.daemon = True
             timer.start()
@@ -190,9 +192,6 @@ class RaggedVectorEnv(VectorEnv[Any, Any, "np.ndarray"]):
             self._tickets[env_id] += 1
             arrival = result()
         self._inbox.put([arrival])
-
-    def _time_out(self, env_id: int, ticket: int) -> None:
-        self._settle(env_id, ticket, lambda: self._abandoned(env_id))
 
     def _abandoned(self, env_id: int) -> Arrival:
         """Replace the environment and its thread by new ones; the failure of the call."""
@@ -216,12 +215,12 @@ class RaggedVectorEnv(VectorEnv[Any, Any, "np.ndarray"]):
         seed: environment i gets seed + i, or item i of a sequence.
         options: "reset_mask", an array of bools, selects the environments to reset.
         """
-        options = dict(options) if options is not None else None
-        mask = (options or {}).pop("reset_mask", None)
+        options = None if options is None else dict(options)
+        mask = None if options is None else options.pop("reset_mask", None)
         chosen = range(self.num_envs) if mask is None else np.flatnonzero(mask).tolist()
         seeds = self._seeds(seed)
         self.send_reset({i: seeds[i] for i in chosen}, options)
-        observations, _, _, _, infos = self._batch(self.recv(len(chosen)))
+        observations, *_, infos = self._batch(self.recv(len(chosen)))
         return observations, infos
 
     def step(self, actions: Iterable[object]) -> tuple[Any, np.ndarray, Flags, Flags, Info]:
@@ -261,18 +260,15 @@ class RaggedVectorEnv(VectorEnv[Any, Any, "np.ndarray"]):
             columns = columns_of([arrival.info for arrival in arrivals])
         _, self._last, *numbers, _ = zip(*arrivals, strict=True)
         rewards, terminated, truncated = map(np.array, numbers)
-        batch = concatenate(self.single_observation_space, self._last, self._batch_of_blanks())
+        # Gymnasium writes into an array, but returns new tuples.
+        out = self._blanks if isinstance(self._blanks, tuple) else copy.deepcopy(self._blanks)
+        batch = concatenate(self.single_observation_space, self._last, out)
         return batch, rewards, terminated, truncated, merged(columns, self.num_envs)
-
-    def _batch_of_blanks(self) -> Any:  # noqa: ANN401 (a batch of the space)
-        """The output array of `concatenate`; tuples are not written to and need no copy."""
-        return self._blanks if isinstance(self._blanks, tuple) else copy.deepcopy(self._blanks)
 
     def _unchanged(self, arrivals: Sequence[Arrival]) -> list[Arrival]:
         """An empty result for every environment that is not in `arrivals`."""
-        present = {arrival.env_id for arrival in arrivals}
         last = copy.deepcopy(self._last)
-        others = set(range(self.num_envs)) - present
+        others = set(range(self.num_envs)) - {arrival.env_id for arrival in arrivals}
         return [Arrival(i, last[i], 0.0, False, False, {}) for i in others]
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:  # noqa: ANN401
@@ -302,10 +298,6 @@ class RaggedVectorEnv(VectorEnv[Any, Any, "np.ndarray"]):
         if len(envs) < self.num_envs:
             raise EnvError("an environment failed and was not reset since; reset it first")
         return envs
-
-    @staticmethod
-    def _thread(env: AnyEnv) -> WorkerThread | None:
-        return WorkerThread("ludic-env") if env.metadata.get("blocking") else None
 
 
 _env_id = itemgetter(0)

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from envs_registry.catalog import CATALOG
-from ludic_gym.bench.folder import finite, read_request, transcript_path
+from ludic_gym.bench.folder import read_request, transcript_path
 from ludic_gym.bench.records import read_scores
 from ludic_gym.bench.result import Score
 from ludic_gym.bench.tally import Tally
 from ludic_gym.records import read_episodes
-from ludic_gym.view.transcript import JSON, TokenTexts, transcript
-
-# Characters of transcripts that the page parses at once, when one of them is opened.
-CHUNK_CHARS = 400_000
-COLUMNS = ("index", "success", "reward", "outcome", "turns")
+from ludic_gym.types import Episode
+from ludic_gym.view.transcript import JSON, TokenTexts, chunks, columns
 
 
 def bench_view(
@@ -38,15 +34,20 @@ def bench_view(
 
 def _run(folder: Path, *, most: int, token_texts: TokenTexts | None) -> JSON:
     request = read_request(folder)
-    ids = list(request["envs"])
-    scores = {env_id: list(read_scores(transcript_path(folder, env_id))) for env_id in ids}
-    share = max(1, most // max(1, len(ids)))
+    envs = request.pop("envs")
+    scores = {env_id: list(read_scores(transcript_path(folder, env_id))) for env_id in envs}
+    rows = [(i, score) for i, of_env in enumerate(scores.values()) for score in of_env]
+    kept = _first_episodes(folder, scores, max(1, most // max(1, len(envs))))
     return {
         "name": folder.name,
-        "about": {key: value for key, value in request.items() if key != "envs"},
-        "envs": [_env(env_id, request["envs"][env_id], scores[env_id]) for env_id in ids],
-        "columns": _columns(ids, scores),
-        "chunks": list(_chunks(folder, ids, share, token_texts)),
+        "about": request,
+        "envs": [_env(env_id, envs[env_id], scores[env_id]) for env_id in envs],
+        "columns": columns(
+            [i for i, _ in rows],
+            _nth([(i, score.task) for i, score in rows]),
+            [score for _, score in rows],
+        ),
+        "chunks": list(chunks(kept, token_texts)),
     }
 
 
@@ -61,50 +62,25 @@ def _env(env_id: str, requested: JSON, scores: Sequence[Score]) -> JSON:
     }
 
 
-def _columns(ids: Sequence[str], scores: dict[str, list[Score]]) -> JSON:
-    """All scores, a list per field; `env` is an index in `ids`, `nth` the sample of a task."""
-    rows = [(i, score) for i, env_id in enumerate(ids) for score in scores[env_id]]
-    seen: Counter[tuple[int, int]] = Counter()
+def _nth(tasks: Sequence[Hashable]) -> list[int]:
+    """The number of earlier rows of the same task, for each row."""
+    seen: Counter[Hashable] = Counter()
     nth = []
-    for i, score in rows:
-        nth.append(seen[i, score.task])
-        seen[i, score.task] += 1
-    fields = {name: [getattr(score, name) for _, score in rows] for name in COLUMNS}
-    return {
-        "env": [i for i, _ in rows],
-        "nth": nth,
-        # JavaScript rounds large whole numbers, by which two tasks could become one.
-        "task": [str(score.task) for _, score in rows],
-        "error": [score.error or "" for _, score in rows],
-        "tokens": [score.completion_tokens for _, score in rows],
-        **fields,
-    }
+    for task in tasks:
+        nth.append(seen[task])
+        seen[task] += 1
+    return nth
 
 
-def _chunks(
-    folder: Path, ids: Sequence[str], share: int, token_texts: TokenTexts | None
-) -> Iterator[JSON]:
-    """Transcripts in the order of the columns' rows: the first row of a chunk, and their JSON."""
-    start, texts, size = 0, list[str](), 0
-    row = 0
-    for env_id in ids:
+def _first_episodes(
+    folder: Path, scores: Mapping[str, Sequence[Score]], share: int
+) -> Iterator[tuple[int, Episode]]:
+    """The first episodes of each env, with their rows in the columns."""
+    start = 0
+    for env_id, of_env in scores.items():
         path = transcript_path(folder, env_id)
-        for i, episode in enumerate(read_episodes(path) if path.exists() else ()):
-            if i < share:
-                text = json.dumps(transcript(episode, token_texts))
-                # The rows of a chunk are consecutive: it ends where it is long enough, and where
-                # rows without transcripts follow.
-                if texts and (size + len(text) > CHUNK_CHARS or row != start + len(texts)):
-                    yield {"start": start, "episodes": texts}
-                    texts, size = [], 0
-                start, size = (row, 0) if not texts else (start, size)
-                texts.append(text)
-                size += len(text)
-            row += 1
-    if texts:
-        yield {"start": start, "episodes": texts}
-
-
-def as_json(value: Any) -> str:  # noqa: ANN401 - whatever the page shows
-    """JSON for a script element, which no text in it can end."""
-    return json.dumps(finite(value)).replace("<", "\\u003c").replace(">", "\\u003e")
+        # A run in progress may have more episodes by now than its scores when they were read.
+        count = min(share, len(of_env))
+        if count:
+            yield from enumerate(islice(read_episodes(path), count), start)
+        start += len(of_env)

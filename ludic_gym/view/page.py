@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import os
 from collections.abc import Sequence
 from functools import cache
@@ -11,9 +12,9 @@ from html import escape
 from importlib.resources import files
 from pathlib import Path
 
-from ludic_gym.bench.folder import REQUEST
+from ludic_gym.bench.folder import REQUEST, finite
 from ludic_gym.errors import ConfigError
-from ludic_gym.view.bench import as_json, bench_view
+from ludic_gym.view.bench import bench_view
 from ludic_gym.view.training import METRICS, training_view
 from ludic_gym.view.transcript import JSON, TokenTexts
 
@@ -79,6 +80,11 @@ def write_page(path: Path, view: JSON) -> None:
     new = path.with_suffix(".new")
     new.write_text(page(view), encoding="utf-8")
     os.replace(new, path)
+
+
+def as_json(value: JSON) -> str:
+    """JSON for a script element, which no text in it can end."""
+    return json.dumps(finite(value)).replace("<", "\\u003c").replace(">", "\\u003e")
 
 
 @cache

@@ -10,8 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from ludic_gym.errors import ConfigError
-from ludic_gym.view.bench import as_json
-from ludic_gym.view.page import chunks_of, page, shell_of
+from ludic_gym.view.page import as_json, chunks_of, page, shell_of
 from ludic_gym.view.transcript import JSON
 
 Version = tuple[tuple[str, int, int], ...]

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 from ludic_gym.bench.result import score
 from ludic_gym.records import episode_from_json
-from ludic_gym.view.transcript import JSON, TokenTexts, transcript
+from ludic_gym.view.transcript import JSON, TokenTexts, chunks, columns
 
 METRICS, ROLLOUTS, CONFIG = "metrics.jsonl", "rollouts.jsonl", "config.json"
-COLUMNS = ("index", "success", "reward", "outcome", "turns")
 
 
 def training_view(
@@ -20,44 +19,21 @@ def training_view(
     """The metrics of every update, and the last `most` recorded rollouts."""
     config = folder / CONFIG
     kept = list(_rollouts(folder / ROLLOUTS))[-most:]
-    return {
-        "kind": "train",
-        "title": folder.name,
-        "curves": _curves(folder / METRICS),
-        "runs": [
-            _run(
-                folder, json.loads(config.read_text()) if config.exists() else {}, kept, token_texts
-            )
-        ],
-    }
-
-
-def _run(
-    folder: Path, config: Mapping[str, JSON], kept: list[JSON], token_texts: TokenTexts | None
-) -> JSON:
     episodes = [episode_from_json(record) for record in kept]
-    scores = [score(episode) for episode in episodes]
     ids = list(dict.fromkeys(episode.task.env_id for episode in episodes))
-    return {
+    run = {
         "name": folder.name,
-        "about": config,
+        "about": json.loads(config.read_text()) if config.exists() else {},
         "envs": [{"id": env_id} for env_id in ids],
-        "columns": {
-            "env": [ids.index(episode.task.env_id) for episode in episodes],
-            "nth": [record["update"] for record in kept],
-            "task": [str(one.task) for one in scores],
-            "error": [one.error or "" for one in scores],
-            "tokens": [one.completion_tokens for one in scores],
-            **{name: [getattr(one, name) for one in scores] for name in COLUMNS},
-        },
-        "chunks": [
-            {
-                "start": 0,
-                "episodes": [json.dumps(transcript(e, token_texts)) for e in episodes],
-            }
-        ]
-        * bool(episodes),
+        "columns": columns(
+            [ids.index(episode.task.env_id) for episode in episodes],
+            [record["update"] for record in kept],
+            [score(episode) for episode in episodes],
+        ),
+        "chunks": list(chunks(enumerate(episodes), token_texts)),
     }
+    curves = _curves(folder / METRICS)
+    return {"kind": "train", "title": folder.name, "curves": curves, "runs": [run]}
 
 
 def _rollouts(path: Path) -> Iterator[JSON]:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ludic_gym.errors import ConfigError
+from ludic_gym.bench.result import Score
+from ludic_gym.errors import MissingPackage
 from ludic_gym.plugins import find_plugins, load_plugin
 from ludic_gym.types import Completion, Episode, Rollout, Step
 
 JSON = Any
+COLUMNS = ("index", "success", "reward", "outcome", "turns")
+CHUNK_CHARS = 400_000
 # JavaScript rounds larger whole numbers, seeds included.
 LARGEST_EXACT = 2**53
 # The text of each token, given the ids of a completion or a prompt.
@@ -30,6 +34,43 @@ def transcript(episode: Episode, token_texts: TokenTexts | None = None) -> JSON:
     }
 
 
+def chunks(
+    rows: Iterable[tuple[int, Episode]], token_texts: TokenTexts | None
+) -> Iterator[dict[str, JSON]]:
+    """Transcripts by row, in pieces of consecutive rows: the first row, and their JSON.
+
+    The page parses a piece as a whole, when one of its transcripts is opened.
+    """
+    start, texts, size = 0, list[str](), 0
+    for row, episode in rows:
+        text = json.dumps(transcript(episode, token_texts))
+        # The number of rows is not stored, so a gap between two rows ends the piece too.
+        if texts and (size + len(text) > CHUNK_CHARS or row != start + len(texts)):
+            yield {"start": start, "episodes": texts}
+            texts, size = [], 0
+        start = start if texts else row
+        texts.append(text)
+        size += len(text)
+    if texts:
+        yield {"start": start, "episodes": texts}
+
+
+def columns(envs: Sequence[int], nth: Sequence[int], scores: Sequence[Score]) -> JSON:
+    """The rows of the page as a list per field.
+
+    envs: index of each row's env. nth: number of the sample of a task, or of the update.
+    """
+    return {
+        "env": envs,
+        "nth": nth,
+        # JavaScript rounds large whole numbers, by which two tasks could become one.
+        "task": [str(score.task) for score in scores],
+        "error": [score.error or "" for score in scores],
+        "tokens": [score.completion_tokens for score in scores],
+        **{name: [getattr(score, name) for score in scores] for name in COLUMNS},
+    }
+
+
 def _rollout(rollout: Rollout, token_texts: TokenTexts | None) -> JSON:
     return {
         "agent": rollout.agent,
@@ -42,14 +83,13 @@ def _rollout(rollout: Rollout, token_texts: TokenTexts | None) -> JSON:
 
 def _step(step: Step, token_texts: TokenTexts | None) -> JSON:
     decision = step.decision
-    ended = "terminated" if step.terminated else "truncated" if step.truncated else ""
     return {
         "observation": step.observation,
         "action": decision.action,
         "feedback": decision.feedback,
         "reward": step.reward,
-        "ended": ended,
-        "info": {key: _json_value(value) for key, value in step.info.items()},
+        "ended": "terminated" if step.terminated else "truncated" if step.truncated else "",
+        "info": _plain(step.info),
         "completions": [_completion(c, token_texts) for c in decision.completions],
     }
 
@@ -72,8 +112,8 @@ def _completion(completion: Completion, token_texts: TokenTexts | None) -> JSON:
     }
 
 
-def _plain(kwargs: Mapping[str, Any]) -> JSON:
-    return {key: _json_value(value) for key, value in kwargs.items()}
+def _plain(values: Mapping[str, Any]) -> JSON:
+    return {key: _json_value(value) for key, value in values.items()}
 
 
 def _json_value(value: object) -> JSON:
@@ -86,10 +126,10 @@ def _json_value(value: object) -> JSON:
 def token_texts_from(folder: Path) -> TokenTexts:
     """The texts of tokens, from the tokenizer in a model's folder.
 
-    Raises ConfigError if there is none, or without the trainer, which reads it.
+    Raises ConfigError if there is none, MissingPackage without the trainer, which reads it.
     """
     readers = find_plugins("ludic.tokens")
     if "texts" not in readers:
-        raise ConfigError("--tokenizer needs the trainer: pip install 'ludic-gym[train]'")
+        raise MissingPackage("--tokenizer needs the trainer: pip install 'ludic-gym[train]'")
     texts: TokenTexts = load_plugin(readers["texts"])(folder)
     return texts

@@ -15,7 +15,7 @@ from gymnasium.vector.utils.space_utils import create_empty_array
 
 from ludic_gym.envs.core.base import Info
 from ludic_gym.errors import ConfigError
-from ludic_gym.spaces import TEXT, SharedBytes, SharedTexts, TextSpace
+from ludic_gym.spaces import TEXT, ByLength, SharedBytes, SharedTexts, TextSpace
 from ludic_gym.types import Env, Message
 from ludic_gym.wrappers.limits import cut_short
 
@@ -28,7 +28,7 @@ _ROLE_OF = {letter: role for role, letter in _ROLES.items()}
 _HEADER = 16
 
 
-class MessagesSpace(gym.Space[Messages]):
+class MessagesSpace(ByLength, gym.Space[Messages]):
     """Tuples of messages, {"role": "system" | "user" | "assistant", "content": text}.
 
     max_length: characters of all texts, where every message counts 16 more.
@@ -55,20 +55,6 @@ class MessagesSpace(gym.Space[Messages]):
             raise ConfigError(f"{self} cannot sample with a mask or probabilities")
         letters = self.np_random.integers(32, 127, size=8, dtype=np.uint8)
         return ({"role": "user", "content": letters.tobytes().decode("ascii")},)
-
-    @property
-    def is_np_flattenable(self) -> bool:
-        """False: dialogs have no array of fixed size."""
-        return False
-
-    def __repr__(self) -> str:
-        return f"MessagesSpace({self.max_length})"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, MessagesSpace) and other.max_length == self.max_length
-
-    def __hash__(self) -> int:
-        return hash((MessagesSpace, self.max_length))
 
 
 # As with TEXT, all environments share one space. It holds four observations of maximal length.

@@ -161,7 +161,8 @@ def _html_parts(recording: Recording) -> Iterator[str]:
         yield f"<pre>{_escaped(observation)}</pre>"
     yield f"<p>{_escaped(_summary(recording))}</p>"
     if recording.info:
-        yield f'<pre class="note">{_escaped(_info_lines(recording.info))}</pre>'
+        lines = "\n".join(f"{key}: {value}" for key, value in recording.info.items())
+        yield f'<pre class="note">{_escaped(lines)}</pre>'
 
 
 def asciicast(recording: Recording) -> str:
@@ -185,10 +186,6 @@ def _summary(recording: Recording) -> str:
     total = sum(reward for _, _, reward in recording.turns)
     turns = len(recording.turns)
     return f"{recording.end} after {turns} turn{'s' * (turns != 1)}, reward {total:g}"
-
-
-def _info_lines(info: Mapping[str, Any]) -> str:
-    return "\n".join(f"{key}: {value}" for key, value in info.items())
 
 
 def _escaped(text: str) -> str:

@@ -64,7 +64,7 @@ async def server_config(url: str) -> Mapping[str, Any]:
     try:
         answer = await http.get("/server_info?config_format=json")
     except ClientError as error:
-        if " answered 404" not in str(error):
+        if " returned 404" not in str(error):
             raise
         return {}
     finally:

@@ -112,7 +112,7 @@ class VLLMTeacher(HttpClient):
             "temperature": 1.0,
             "prompt_logprobs": 0,
         }
-        choice = first_choice(await self.asked(COMPLETIONS_ROUTE, body))
+        choice = first_choice(await self.request(COMPLETIONS_ROUTE, body))
         scored = _of_tokens(needed(choice, "prompt_logprobs", list), ids)
         return np.where(item.action_mask, scored, np.float32(0))
 

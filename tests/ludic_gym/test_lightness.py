@@ -28,14 +28,14 @@ PROGRAMS = {f"ludic_gym.{name}" for name in ("clients", "graders.programs", "san
 SUMS = ["bench", "ludic/Arithmetic-v0", "--policy", "random", "--episodes", "2"]
 COMMANDS = [
     (["--help"], HEAVY | OURS | {"tyro", "rich", "asyncio"}),
-    (["list", "--help"], HEAVY | OURS | {"rich", "ludic_gym.bench", "ludic_gym.envs"}),
-    (["play", "--help"], HEAVY | OURS | {"rich", "ludic_gym.envs"}),
-    (["bench", "--help"], HEAVY | OURS | {"rich"}),
-    (["compare", "--help"], HEAVY | OURS | {"rich", "ludic_gym.envs"}),
-    (["view", "--help"], HEAVY | OURS | {"rich", "ludic_gym.envs"}),
-    (["tournament", "--help"], HEAVY | OURS | {"rich", "ludic_gym.envs"}),
-    (["check", "--help"], HEAVY | OURS | {"rich"}),
-    (["sandbox", "--help"], HEAVY | OURS - {"ludic_gym.sandbox"} | {"rich", "ludic_gym.envs"}),
+    (["list", "--help"], HEAVY | OURS | {"ludic_gym.bench", "ludic_gym.envs"}),
+    (["play", "--help"], HEAVY | OURS | {"ludic_gym.envs"}),
+    (["bench", "--help"], HEAVY | OURS),
+    (["compare", "--help"], HEAVY | OURS | {"ludic_gym.envs"}),
+    (["view", "--help"], HEAVY | OURS | {"ludic_gym.envs"}),
+    (["tournament", "--help"], HEAVY | OURS | {"ludic_gym.envs"}),
+    (["check", "--help"], HEAVY | OURS),
+    (["sandbox", "--help"], HEAVY | OURS - {"ludic_gym.sandbox"} | {"ludic_gym.envs"}),
     (SUMS, HEAVY | PROGRAMS),
 ]
 

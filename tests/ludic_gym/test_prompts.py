@@ -6,8 +6,8 @@ import pytest
 from ludic_gym.contexts import FullDialog, SlidingWindow, TruncatedThinkingContext
 from ludic_gym.policies.budgets import ThinkingBudget
 from ludic_gym.policies.chat import ChatPolicy
-from ludic_gym.prompts import ExactPrompts, RowCount, count_rows, extends, sampled_message
-from ludic_gym.types import Completion, Decision, Rollout, Sampling, Step, Task
+from ludic_gym.prompts import ExactPrompts, sampled_message
+from ludic_gym.types import Completion, Sampling
 
 END, NEWLINE, MERGED = 256, 10, 1000
 ROLES = {"system": 257, "user": 258, "assistant": 259}
@@ -77,6 +77,12 @@ async def test_a_prompt_continues_the_ids_that_were_sampled_not_those_of_their_t
     )
     assert MERGED not in second.prompt_ids
     assert (client.prompts.extended, client.prompts.rewritten) == (1, 0)
+
+
+def extends(after, before):
+    """True if the prompt begins with the tokens of the previous prompt and completion."""
+    so_far = before.prompt_ids + before.completion_ids
+    return len(after.prompt_ids) > len(so_far) and after.prompt_ids[: len(so_far)] == so_far
 
 
 async def test_the_template_ends_a_turn_that_was_cut_off():
@@ -183,31 +189,3 @@ def test_a_sampled_message_is_like_any_other():
 
     assert message == plain
     assert repr(message) == repr(plain)
-
-
-def rollout(*calls):
-    steps = tuple(
-        Step(observation="", decision=Decision(action="", completions=group), reward=0.0)
-        for group in calls
-    )
-    return Rollout(task=Task(env_id="e"), steps=steps)
-
-
-def call(prompt, *completion):
-    return Completion(
-        text="", finish_reason="stop", prompt_ids=tuple(prompt), completion_ids=completion
-    )
-
-
-def test_rows_and_splits_are_counted():
-    one_row = rollout((call([1], 2), call([1, 2, 3], 4)), (call([1, 2, 3, 4, 5], 6),))
-    split = rollout((call([1], 2),), (call([1, 9, 3], 4),))
-    untold = rollout((Completion(text="", finish_reason="stop"),))
-
-    assert count_rows([one_row, split, untold]) == RowCount(calls=5, rows=3, splits=1)
-    assert count_rows([]) == RowCount(calls=0, rows=0, splits=0)
-
-
-def test_a_prompt_that_adds_nothing_does_not_extend():
-    assert not extends(call([1, 2], 3), call([1], 2))
-    assert extends(call([1, 2, 3], 4), call([1], 2))

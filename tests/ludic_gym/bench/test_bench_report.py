@@ -5,7 +5,7 @@ from ludic_gym.bench.report import (
     error_lines,
     pass_lines,
     result_table,
-    spent_words,
+    spent_text,
 )
 from ludic_gym.bench.result import BenchResult
 from ludic_gym.bench.statistics import Interval
@@ -83,6 +83,6 @@ def test_a_score_on_the_bundled_sample_says_so():
 
 def test_tokens_are_told_with_their_cost_where_a_price_is_given():
     usage = Usage(prompt_tokens=1_500_000, completion_tokens=20_000)
-    assert spent_words(usage, None) == "1,500,000 + 20,000 tokens"
+    assert spent_text(usage, None) == "1,500,000 + 20,000 tokens"
     # 1.5 x 0.4 + 0.02 x 5
-    assert spent_words(usage, (0.4, 5.0)) == "1,500,000 + 20,000 tokens, cost 0.70"
+    assert spent_text(usage, (0.4, 5.0)) == "1,500,000 + 20,000 tokens, cost 0.70"

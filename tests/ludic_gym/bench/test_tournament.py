@@ -1,6 +1,6 @@
 import pytest
 
-from ludic_gym.bench.tournament import Pairings, game_of, round_robin
+from ludic_gym.bench.tournament import game_of, round_robin
 from ludic_gym.errors import ConfigError
 from ludic_gym.policies.reference import OraclePolicy, RandomPolicy, ScriptedPolicy
 from ludic_gym.types import Decision, Episode, Rollout, Step, Task
@@ -9,9 +9,8 @@ TASK = Task(env_id="ludic/TicTacToe-v0", seed=5)
 PLAYERS = {"random": RandomPolicy, "oracle": OraclePolicy, "other": RandomPolicy}
 
 
-async def games(players=PLAYERS, **changes):
-    pairings = Pairings(task=TASK, **{"games": 3, **changes})
-    return [episode async for episode in round_robin(players, pairings)]
+async def games(players=PLAYERS, task=TASK, **changes):
+    return [e async for e in round_robin(players, task, **{"games": 3, **changes})]
 
 
 async def test_every_two_play_the_same_games_from_both_seats():
@@ -58,6 +57,6 @@ async def test_a_tournament_needs_players_games_and_seeds():
     with pytest.raises(ConfigError, match=r"at least 2 players, got \['a'\]"):
         await games({"a": RandomPolicy})
     with pytest.raises(ConfigError, match="games is at least 1, got 0"):
-        Pairings(task=TASK, games=0)
+        await games(games=0)
     with pytest.raises(ConfigError, match="give the task a seed"):
-        Pairings(task=Task(env_id="ludic/TicTacToe-v0"))
+        await games(task=Task(env_id="ludic/TicTacToe-v0"))

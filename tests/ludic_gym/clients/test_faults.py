@@ -93,9 +93,9 @@ async def answer(request):
 # What befalls the requests of episode i, by i % KINDS. Those that may pass happen once.
 PASSING = {1: refuse, 2: busy, 3: reset}
 LASTING = {
-    4: (hang, "ClientError: .* did not answer within request_timeout_s=5"),
-    5: (drip, "ClientError: .* did not answer within request_timeout_s=5"),
-    6: (garble, "ClientError: .* answered no JSON"),
+    4: (hang, "ClientError: .* sent no response within request_timeout_s=5"),
+    5: (drip, "ClientError: .* sent no response within request_timeout_s=5"),
+    6: (garble, "ClientError: .* returned no JSON"),
     7: (
         changed(token_ids=[3, 4]),
         "ClientError: the response has 2 completion ids but 1 log-probs",

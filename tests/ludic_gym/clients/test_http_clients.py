@@ -132,8 +132,8 @@ async def test_one_of_several_models_has_to_be_named(http):
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("<html>", "answered no JSON"),
-        ("[]", r"answered no JSON object: \[\]"),
+        ("<html>", "returned no JSON"),
+        ("[]", r"returned no JSON object: \[\]"),
         ("{}", "'choices' is None"),
         ('{"choices": []}', "no choice"),
         ('{"choices": [{"finish_reason": "stop"}]}', "'message' is None"),

@@ -22,12 +22,12 @@ async def test_a_server_in_trouble_is_asked_again(http, status):
 
 @pytest.mark.parametrize("status", [400, 401, 404, 422])
 async def test_a_refused_request_is_not_sent_again_and_shows_what_the_server_says(http, status):
-    with pytest.raises(ClientError, match=f"answered {status}: the prompt is too long"):
+    with pytest.raises(ClientError, match=f"returned {status}: the prompt is too long"):
         await http.asked(http.replying(web.Response(status=status, text="the prompt is too long")))
 
 
 async def test_a_redirect_is_not_followed_with_the_key_in_hand(http):
-    with pytest.raises(ClientError, match="answered 302"):
+    with pytest.raises(ClientError, match="returned 302"):
         await http.asked(
             http.replying(web.Response(status=302, headers={"Location": "/elsewhere"}))
         )
@@ -37,7 +37,7 @@ async def test_trouble_that_stays_is_an_error_that_counts_the_attempts(http):
     trouble = [web.Response(status=503, text="still loading") for _ in range(3)]
     options = HttpOptions(backoff_s=0.001, max_retries=2)
 
-    with pytest.raises(ClientError, match="answered 503: still loading, 3 times in a row"):
+    with pytest.raises(ClientError, match="returned 503: still loading, 3 times in a row"):
         await http.asked(http.replying(*trouble), options=options)
 
 
@@ -81,7 +81,7 @@ async def test_an_answer_that_takes_too_long_is_not_waited_for(http):
     async def hangs(request):
         await asyncio.sleep(10)
 
-    with pytest.raises(ClientError, match=r"did not answer within request_timeout_s=0\.05"):
+    with pytest.raises(ClientError, match=r"sent no response within request_timeout_s=0\.05"):
         await http.asked(hangs, options=HttpOptions(request_timeout_s=0.05))
 
 

@@ -6,7 +6,6 @@ from aiohttp import web
 from ludic_gym.clients.vllm_tokens import VLLMTokenClient
 from ludic_gym.errors import ClientError
 from ludic_gym.policies.chat import ChatPolicy
-from ludic_gym.prompts import extends
 from ludic_gym.types import Sampling
 
 END = 256
@@ -80,7 +79,8 @@ async def test_prompts_are_sent_as_the_tokens_that_were_sampled():
             "logprobs": 0,
         },
     }
-    assert extends(calls[1], calls[0])
+    so_far = calls[0].prompt_ids + calls[0].completion_ids
+    assert calls[1].prompt_ids[: len(so_far)] == so_far
     assert calls[1].completion_ids == (66, END)
     assert calls[1].logprobs == (-0.5, -0.5)
     assert calls[1].policy_version == 3

@@ -96,7 +96,7 @@ def test_tasks_of_large_seeds_stay_apart(tmp_path):
 def test_chunks_start_at_their_row_also_where_only_some_transcripts_are_kept(
     bench_folder, monkeypatch
 ):
-    monkeypatch.setattr("ludic_gym.view.bench.CHUNK_CHARS", 1500)
+    monkeypatch.setattr("ludic_gym.view.transcript.CHUNK_CHARS", 1500)
     view = bench_view([bench_folder], most=10)
     table, chunks = rows(view), view["runs"][0]["chunks"]
     assert len(chunks) > 3

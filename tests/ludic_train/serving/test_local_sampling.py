@@ -205,9 +205,9 @@ async def test_a_model_that_diverged_is_said_to_have(server):
 async def test_the_clients_say_what_the_server_refused(server):
     async with tokens_client(server) as client:
         with pytest.raises(
-            ClientError, match=r"answered 400: .*a prompt of 5 tokens and max_token"
+            ClientError, match=r"returned 400: .*a prompt of 5 tokens and max_token"
         ):
             await client.continued([5] * 5, Sampling(max_tokens=300))
     async with tokens_client(server, model="other") as client:
-        with pytest.raises(ClientError, match=r"answered 404: .*`other` does not exist"):
+        with pytest.raises(ClientError, match=r"returned 404: .*`other` does not exist"):
             await client.continued([5], Sampling())
