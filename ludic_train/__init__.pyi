@@ -16,13 +16,13 @@ from .algorithms.credit import HybridNormalizedReturn as HybridNormalizedReturn
 from .algorithms.credit import LeaveOneOutReturn as LeaveOneOutReturn
 from .algorithms.credit import MonteCarloReturn as MonteCarloReturn
 from .algorithms.credit import PerStepReward as PerStepReward
-from .algorithms.distillation import DistillationLoss as DistillationLoss
 from .algorithms.filters import combine as combine
 from .algorithms.filters import drop_incomplete_completions as drop_incomplete_completions
 from .algorithms.filters import drop_parse_errors as drop_parse_errors
 from .algorithms.filters import drop_truncated as drop_truncated
 from .algorithms.filters import drop_zero_variance_groups as drop_zero_variance_groups
 from .algorithms.filters import keep_best as keep_best
+from .algorithms.kl import DistillationLoss as DistillationLoss
 from .algorithms.kl import KLReward as KLReward
 from .algorithms.kl import TokenKLLoss as TokenKLLoss
 from .algorithms.kl import UnbiasedTokenKLLoss as UnbiasedTokenKLLoss
@@ -158,8 +158,8 @@ from .sources.base import DurableSource as DurableSource
 from .sources.base import GroupFeed as GroupFeed
 from .sources.base import Pace as Pace
 from .sources.offline import OfflineBatchSource as OfflineBatchSource
-from .sources.players import Matches as Matches
 from .sources.recorded import recorded_rollouts as recorded_rollouts
+from .sources.rollouts import Matches as Matches
 from .sources.rollouts import MatchSource as MatchSource
 from .sources.rollouts import RolloutBatchSource as RolloutBatchSource
 from .sources.teacher import TaughtBatchSource as TaughtBatchSource

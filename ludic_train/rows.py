@@ -11,8 +11,9 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,8 +28,10 @@ from ludic_train.types import REWARDS, SAWItem, Trajectory
 if TYPE_CHECKING:
     from ludic_train.algorithms.presets import RLAlgorithm
 
-# Longer texts of an info say nothing that credit could use.
+# Longer texts of an info hold nothing that credit could use.
 LONGEST_INFO_TEXT = 200
+# The number of a step, and one of its model calls.
+Call = tuple[int, Completion]
 
 
 def rows_from(rollouts: Iterable[Rollout | Trajectory], algo: RLAlgorithm) -> list[SAWItem]:
@@ -38,7 +41,8 @@ def rows_from(rollouts: Iterable[Rollout | Trajectory], algo: RLAlgorithm) -> li
     model calls. Statistics are over the rollouts given, so these should be a whole batch.
     Raises UntrainableRollout as `trajectory_from` does, and CreditError from the algorithm.
     """
-    return credited_rows(filtered([_in_tokens(rollout) for rollout in rollouts], algo), algo)
+    trajectories = [r if isinstance(r, Trajectory) else trajectory_from(r) for r in rollouts]
+    return credited_rows(filtered(trajectories, algo), algo)
 
 
 def filtered(trajectories: Sequence[Trajectory], algo: RLAlgorithm) -> list[Trajectory]:
@@ -69,19 +73,20 @@ def trajectory_from(rollout: Rollout) -> Trajectory:
     whose log-probs are not those of the policy being trained.
     """
     calls = [
-        _Call(completion, number)
+        (number, completion)
         for number, step in enumerate(rollout.steps)
         for completion in step.decision.completions
     ]
-    for call in calls:
-        _require_trainable(call.completion, rollout)
+    for _, completion in calls:
+        _require_trainable(completion, rollout)
+    table = [(n, len(c.completion_ids or ()), c.finish_reason == "length") for n, c in calls]
     last = rollout.steps[-1] if rollout.steps else None
     truncated = last is not None and last.truncated
     return Trajectory(
         rows=tuple(_row(chain, rollout, truncated=truncated) for chain in _chains(calls)),
         rewards=np.array([step.reward for step in rollout.steps], np.float64),
         parsed=np.array([step.decision.action is not None for step in rollout.steps], bool),
-        completions=_completion_table(calls),
+        completions=np.array(table, np.int32).reshape(-1, 3),
         env_id=rollout.task.env_id,
         agent=rollout.agent,
         group=rollout.task.group,
@@ -94,33 +99,34 @@ def trajectory_from(rollout: Rollout) -> Trajectory:
 def trajectories_from(episodes: Sequence[Episode], group_size: int) -> list[Trajectory]:
     """Trajectories of the episodes that did not fail, without groups of one survivor.
 
+    group_size: members that a group should have; a group of 1 is no comparison and always stays.
     Raises EpisodeError, with the first failure, where more than half failed, and UntrainableRollout
     as `trajectory_from` does and where no rollout has a model call.
     """
     failed = [episode for episode in episodes if episode.error is not None]
+    # Single failures are a fact of tools and servers; most failing is a fault of the program.
     if len(failed) > len(episodes) / 2:
         raise EpisodeError(
             f"{len(failed)} of {len(episodes)} episodes failed; the first: {failed[0].error}"
         )
     survivors = [episode for episode in episodes if episode.error is None]
-    sizes: dict[str, int] = {}
-    for episode in survivors:
-        sizes[episode.task.group] = sizes.get(episode.task.group, 0) + 1
+    sizes = Counter(episode.task.group for episode in survivors)
     if group_size > 1 and failed:
         survivors = [episode for episode in survivors if sizes[episode.task.group] > 1]
     trajectories = [trajectory_from(r) for episode in survivors for r in episode.rollouts]
     if trajectories and not any(trajectory.rows for trajectory in trajectories):
         raise UntrainableRollout(
             f"none of {len(trajectories)} rollouts of {trajectories[0].env_id} holds a model call: "
-            "play with a policy that asks a chat client"
+            "play with a policy that calls a chat client"
         )
     return trajectories
 
 
 def task_key(task: Task) -> str:
     """Key of a task, 16 hex digits: equal when the same task comes again."""
-    said = json.dumps([task.env_id, dict(task.kwargs), task.seed, task.options], default=str)
-    return hashlib.blake2b(said.encode(errors="backslashreplace"), digest_size=8).hexdigest()
+    facts = json.dumps([task.env_id, dict(task.kwargs), task.seed, task.options], default=str)
+    # A hash, because keys travel to actors and into checkpoints, and options may be long.
+    return hashlib.blake2b(facts.encode(errors="backslashreplace"), digest_size=8).hexdigest()
 
 
 def episode_metrics(episodes: Sequence[Episode]) -> Metrics:
@@ -140,21 +146,10 @@ def episode_metrics(episodes: Sequence[Episode]) -> Metrics:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class _Call:
-    """A model call, and the number of its step."""
-
-    completion: Completion
-    step: int
-
-
-def _in_tokens(rollout: Rollout | Trajectory) -> Trajectory:
-    return rollout if isinstance(rollout, Trajectory) else trajectory_from(rollout)
-
-
 def _credited(
     trajectory: Trajectory, weights: NDArray[np.float64], name: str, *, rewards: bool
 ) -> Iterator[SAWItem]:
+    """The rows of a rollout with the weights [S] of its steps, under the rollout's new name."""
     by_step = np.asarray(weights, np.float32)
     if by_step.shape != trajectory.rewards.shape:
         raise CreditError(
@@ -179,6 +174,7 @@ def _earned(trajectory: Trajectory) -> list[NDArray[np.float32]]:
     The reward of a step without a model call goes to the last token before it; without any, to the
     first step that has one.
     """
+    # Step -> (row, position) of its last token; a later row of the same step replaces the earlier.
     last: dict[int, tuple[int, int]] = {}
     for number, row in enumerate(trajectory.rows):
         assert row.steps is not None
@@ -220,22 +216,23 @@ def _require_trainable(completion: Completion, rollout: Rollout) -> None:
         )
 
 
-def _chains(calls: Iterable[_Call]) -> Iterator[list[_Call]]:
+def _chains(calls: Iterable[Call]) -> Iterator[list[Call]]:
     """Calls that make one row each: every prompt extends all tokens before it."""
-    chain: list[_Call] = []
-    ids: tuple[int, ...] = ()
-    for call in calls:
-        if chain and not _continues(call.completion, chain[-1].completion, ids):
+    chain: list[Call] = []
+    for number, completion in calls:
+        if chain and not _continues(completion, chain[-1][1]):
             yield chain
             chain = []
-        chain.append(call)
-        ids = (call.completion.prompt_ids or ()) + (call.completion.completion_ids or ())
+        chain.append((number, completion))
     if chain:
         yield chain
 
 
-def _continues(completion: Completion, last: Completion, ids: tuple[int, ...]) -> bool:
-    prompt = completion.prompt_ids or ()
+def _continues(completion: Completion, last: Completion) -> bool:
+    """True if the call can stand in the row that ends with `last`, and changes nothing of it."""
+    prompt, ids = completion.prompt_ids or (), _all_ids(last)
+    # Ids and not text: another way to cut the same text into tokens has another probability. A row
+    # has one temperature, and its log-probs and versions are known for all of it or for none.
     return (
         len(prompt) > len(ids)
         and prompt[: len(ids)] == ids
@@ -245,21 +242,25 @@ def _continues(completion: Completion, last: Completion, ids: tuple[int, ...]) -
     )
 
 
-def _row(chain: Sequence[_Call], rollout: Rollout, *, truncated: bool) -> SAWItem:
-    last = chain[-1].completion
-    ids = (last.prompt_ids or ()) + (last.completion_ids or ())
+def _all_ids(completion: Completion) -> tuple[int, ...]:
+    return (completion.prompt_ids or ()) + (completion.completion_ids or ())
+
+
+def _row(chain: Sequence[Call], rollout: Rollout, *, truncated: bool) -> SAWItem:
+    """One row of the calls, whose last one holds the tokens of all."""
+    _, last = chain[-1]
+    ids = _all_ids(last)
     length = len(ids)
     steps = np.full(length, -1, np.int32)
     logprobs = None if last.logprobs is None else np.zeros(length, np.float32)
     versions = None if last.policy_version is None else np.full(length, -1, np.int32)
-    for call in chain:
-        completion = call.completion
-        start = len(completion.prompt_ids or ())
-        where = slice(start, start + len(completion.completion_ids or ()))
-        steps[where] = call.step
+    for number, completion in chain:
+        where = slice(len(completion.prompt_ids or ()), len(_all_ids(completion)))
+        steps[where] = number
         if logprobs is not None:
             logprobs[where] = completion.logprobs
         if versions is not None:
+            # Per token, where a server got new params in the middle of a completion.
             known = completion.versions or completion.policy_version
             versions[where] = -1 if known is None else known
     return SAWItem(
@@ -276,17 +277,9 @@ def _row(chain: Sequence[_Call], rollout: Rollout, *, truncated: bool) -> SAWIte
     )
 
 
-def _completion_table(calls: Sequence[_Call]) -> NDArray[np.int32]:
-    rows = [
-        (call.step, len(call.completion.completion_ids or ()), call.completion.finish_reason)
-        for call in calls
-    ]
-    found = [(step, tokens, reason == "length") for step, tokens, reason in rows]
-    return np.array(found, np.int32).reshape(-1, 3)
-
-
 def _plain(info: Mapping[str, Any]) -> dict[str, bool | int | float | str]:
     """The numbers, flags and short texts of an info."""
+    # Numpy's scalars become Python's, which any wire format knows.
     found = {name: v.item() if isinstance(v, np.generic) else v for name, v in info.items()}
     return {name: value for name, value in found.items() if _is_text(name) and _is_plain(value)}
 

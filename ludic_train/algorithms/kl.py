@@ -1,13 +1,12 @@
-"""Terms that keep a policy close to a reference policy: losses for `CompositeLoss`, and a reward.
+"""KL divergence to another model: a reference to stay close to, or a teacher to learn from.
 
-All read the attachment REFERENCE; d_t = lp_t - ref_t. The estimator k1 = d is no loss here: as one
-its expected gradient is zero; as a reward it is right, see `KLReward`. k3 alone is no loss either:
-its gradient is not that of the divergence.
+All terms read the attachment REFERENCE; d_t = lp_t - ref_t. The estimator k1 = d is no loss here:
+as one its expected gradient is zero; as a reward it is right, see `KLReward`. k3 alone is no loss
+either: its gradient is not that of the divergence.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,15 +16,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ludic_gym.errors import ConfigError
+from ludic_train.algorithms.aggregation import refined_by_rollout, with_weight
 from ludic_train.algorithms.losses import (
-    MAX_LOG_RATIO,
     LossMetrics,
     attachment,
+    bounded,
+    check_positive,
+    k3,
     log_ratio,
     scaled_sum,
     token_stat,
 )
-from ludic_train.algorithms.sequences import refined_by_rollout, with_weight
 from ludic_train.errors import MissingAttachment, MissingLogprobs
 from ludic_train.types import REFERENCE, LossBatch, SAWItem, TokenLogprobs
 
@@ -41,7 +42,7 @@ class TokenKLLoss:
     coefficient: float = 1e-3
 
     def __post_init__(self) -> None:
-        _check_coefficient("TokenKLLoss", self.coefficient)
+        check_positive("TokenKLLoss.coefficient", self.coefficient)
 
     def __call__(self, out: TokenLogprobs, batch: LossBatch) -> tuple[Tensor, LossMetrics]:
         """The summed loss; metric `reference_kl`, in nats per token, by k3."""
@@ -61,13 +62,42 @@ class UnbiasedTokenKLLoss:
     coefficient: float = 1e-3
 
     def __post_init__(self) -> None:
-        _check_coefficient("UnbiasedTokenKLLoss", self.coefficient)
+        check_positive("UnbiasedTokenKLLoss.coefficient", self.coefficient)
 
     def __call__(self, out: TokenLogprobs, batch: LossBatch) -> tuple[Tensor, LossMetrics]:
         """The summed loss; metric `reference_kl`, in nats per token, by k3."""
         difference = _difference(out, batch)
+        # The ratio keeps its gradient here: it is what makes k3's gradient that of the divergence.
         per_token = torch.exp(log_ratio(out, batch)) * k3(-difference)
         return scaled_sum(self.coefficient * per_token, batch), _kl(difference)
+
+
+@dataclass(frozen=True, slots=True)
+class DistillationLoss:
+    """Reverse KL to a teacher: l_t = sg(min(r_t, max_ratio) (lp_t - teacher_t)) * lp_t.
+
+    On policy its expected gradient is that of KL(student || teacher) given the prefixes (Gu et al.
+    2023, arXiv:2306.08543; Agarwal et al. 2023, arXiv:2306.13649). The teacher's log-probs are the
+    attachment REFERENCE. Raises MissingAttachment and MissingLogprobs.
+    """
+
+    coefficient: float = 1.0
+    max_ratio: float = 2.0
+
+    def __post_init__(self) -> None:
+        if not self.coefficient > 0 or not self.max_ratio >= 1:
+            raise ConfigError(
+                f"DistillationLoss has coefficient={self.coefficient}, max_ratio={self.max_ratio}; "
+                "the first must be positive, the second at least 1"
+            )
+
+    def __call__(self, out: TokenLogprobs, batch: LossBatch) -> tuple[Tensor, LossMetrics]:
+        """The summed loss; metric `teacher_kl`, in nats per token, by k3."""
+        # Without a gradient: the distance is the reward of a token, and lp_t is what learns.
+        distance = _difference(out, batch).detach()
+        ratio = torch.exp(log_ratio(out, batch)).detach().clamp(max=self.max_ratio)
+        per_token = self.coefficient * ratio * distance * out.logprobs
+        return scaled_sum(per_token, batch), {"teacher_kl": token_stat(k3(-distance))}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +114,7 @@ class KLReward:
     coefficient: float = 1e-3
 
     def __post_init__(self) -> None:
-        _check_coefficient("KLReward", self.coefficient)
+        check_positive("KLReward.coefficient", self.coefficient)
 
     def __call__(self, items: Sequence[SAWItem]) -> list[SAWItem]:
         """The items with lower weights. Raises MissingAttachment and MissingLogprobs."""
@@ -93,6 +123,7 @@ class KLReward:
     def _penalized(self, rows: Sequence[SAWItem]) -> list[SAWItem]:
         differences = [_sampled_difference(row) for row in rows]
         flat = np.concatenate(differences)
+        # Across the rows of a rollout, because a token influences the later rows too.
         still_to_come = np.cumsum(flat[::-1].astype(np.float64))[::-1]
         penalties = np.split(
             self.coefficient * still_to_come, np.cumsum([len(d) for d in differences])[:-1]
@@ -117,20 +148,11 @@ def _sampled_difference(row: SAWItem) -> NDArray[np.float32]:
     return difference[row.action_mask]
 
 
-def k3(log_ratio: Tensor) -> Tensor:
-    """exp(x) - 1 - x: for samples of q and x = log p - log q, an estimate of KL(q || p) >= 0."""
-    return torch.expm1(log_ratio) - log_ratio
-
-
 def _difference(out: TokenLogprobs, batch: LossBatch) -> Tensor:
-    difference = out.logprobs - attachment(batch, REFERENCE)
-    return difference.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+    """d_t within +-20, [N], with the gradient of lp_t."""
+    return bounded(out.logprobs - attachment(batch, REFERENCE))
 
 
 def _kl(difference: Tensor) -> LossMetrics:
+    # By k3, which is never negative: k1 and k2 would report noise around the same mean.
     return {"reference_kl": token_stat(k3(-difference))}
-
-
-def _check_coefficient(name: str, value: float) -> None:
-    if not 0 < value < math.inf:
-        raise ConfigError(f"{name}.coefficient is {value}; it must be positive and finite")

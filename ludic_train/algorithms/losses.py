@@ -1,4 +1,4 @@
-"""What an update minimises: one formula per class, always a sum over action tokens.
+"""Losses: one formula per class, always a sum over action tokens.
 
 Every tensor is flat over the N action tokens of a micro-batch. With l_t the formula of a loss,
 lp_t the log-prob under the current params, b_t the sampler's, A_t the weight and
@@ -12,6 +12,7 @@ of micro-batches add up to the loss of the update, however they were cut.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -20,15 +21,17 @@ from torch import Tensor
 
 from ludic_gym.errors import ConfigError
 from ludic_train.errors import LossError, MissingAttachment, MissingLogprobs
+from ludic_train.metrics import Metric, Metrics
 from ludic_train.types import LossBatch, TokenLogprobs, check_shape
 
 # exp(20) = 5e8: far outside any clip range, and inf * 0 = nan cannot come up.
 MAX_LOG_RATIO = 20.0
 
-
 # name -> (sum, count), both scalars without gradient.
 LossMetrics = dict[str, tuple[Tensor, Tensor]]
 Loss = Callable[[TokenLogprobs, LossBatch], tuple[Tensor, LossMetrics]]
+# name -> the kind of metric and its fields, scalars on any device.
+OnDevice = dict[str, tuple[type[Metric], tuple[Tensor, ...]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +47,13 @@ class ReinforceLoss:
 
     def __post_init__(self) -> None:
         if self.max_ratio is not None:
-            _check_positive("ReinforceLoss.max_ratio", self.max_ratio)
+            check_positive("ReinforceLoss.max_ratio", self.max_ratio)
 
     def __call__(self, out: TokenLogprobs, batch: LossBatch) -> tuple[Tensor, LossMetrics]:
         """The summed loss; metric `truncated` where ratios are used."""
         if self.max_ratio is None:
             return scaled_sum(-batch.weight * out.logprobs, batch), {}
+        # Detached: the weight corrects for the sampler's distribution and is no objective.
         ratio = torch.exp(log_ratio(out, batch)).detach()
         per_token = -batch.weight * ratio.clamp(max=self.max_ratio) * out.logprobs
         return scaled_sum(per_token, batch), {"truncated": token_stat(ratio > self.max_ratio)}
@@ -88,10 +92,11 @@ class TokenClippedSurrogateLoss:
         per_token, metrics = clipped_surrogate(ratio, weight, self.clip_low, self.clip_high)
         if self.dual_clip is None:
             return per_token, metrics
+        # PPO's own clip is one-sided: with A < 0 it leaves ratios above 1 unbounded.
         bound = -weight * self.dual_clip
-        bounded = (weight < 0) & (per_token > bound)
-        metrics["dual_clip"] = token_stat(bounded)
-        return torch.where(bounded, bound, per_token), metrics
+        cut = (weight < 0) & (per_token > bound)
+        metrics["dual_clip"] = token_stat(cut)
+        return torch.where(cut, bound, per_token), metrics
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +118,8 @@ class SequenceClippedSurrogateLoss:
     def __call__(self, out: TokenLogprobs, batch: LossBatch) -> tuple[Tensor, LossMetrics]:
         """The summed loss; metrics `clip_low` and `clip_high`."""
         mean = rollout_mean(log_ratio(out, batch).detach(), batch)
+        # The difference is 0: the value is the rollout's ratio, and the gradient flows through
+        # each token's own log-prob, so tokens can keep weights of their own.
         ratio = torch.exp(mean + out.logprobs - out.logprobs.detach())
         per_token, metrics = clipped_surrogate(ratio, batch.weight, self.clip_low, self.clip_high)
         return scaled_sum(per_token, batch), metrics
@@ -130,7 +137,7 @@ class CISPOLoss:
     high: float = 5.0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.low < 1 < self.high < float("inf"):
+        if not 0 <= self.low < 1 < self.high < math.inf:
             raise ConfigError(
                 f"CISPOLoss keeps ratios in [{self.low}, {self.high}]; these bound ratios, "
                 "so they must hold 0 <= low < 1 < high"
@@ -166,7 +173,7 @@ class EntropyBonus:
     coefficient: float = 0.01
 
     def __post_init__(self) -> None:
-        _check_positive("EntropyBonus.coefficient", self.coefficient)
+        check_positive("EntropyBonus.coefficient", self.coefficient)
 
     def __call__(self, out: TokenLogprobs, batch: LossBatch) -> tuple[Tensor, LossMetrics]:
         """The summed loss."""
@@ -185,10 +192,12 @@ class CompositeLoss:
 
     def __call__(self, out: TokenLogprobs, batch: LossBatch) -> tuple[Tensor, LossMetrics]:
         """The summed loss and all terms' metrics. Raises LossError where two share a name."""
+        # On the batch's device and of its type, which a plain 0.0 would not be.
         total = torch.zeros_like(batch.scale[:0]).sum()
         metrics: LossMetrics = {}
         for term in self.terms:
             value, own = term(out, batch)
+            # One would overwrite the other and the log would show half of the truth.
             if twice := metrics.keys() & own.keys():
                 raise LossError(f"two terms of a CompositeLoss report {sorted(twice)}")
             total = total + value
@@ -216,8 +225,18 @@ def log_ratio(out: TokenLogprobs, batch: LossBatch) -> Tensor:
             "this loss compares with the sampler's log-probs and the batch has none; sample with "
             "a client that returns them, or use ReinforceLoss()"
         )
-    difference = out.logprobs - batch.behavior_logprobs
-    return difference.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+    return bounded(out.logprobs - batch.behavior_logprobs)
+
+
+def bounded(log_ratio: Tensor) -> Tensor:
+    """Logs of ratios within +-20, where their exponentials stay finite."""
+    return log_ratio.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+
+
+def k3(log_ratio: Tensor) -> Tensor:
+    """exp(x) - 1 - x: for samples of q and x = log p - log q, an estimate of KL(q || p) >= 0."""
+    # expm1, because exp(x) - 1 loses all digits near 0, where a policy usually is.
+    return torch.expm1(log_ratio) - log_ratio
 
 
 def rollout_mean(per_token: Tensor, batch: LossBatch) -> Tensor:
@@ -237,6 +256,7 @@ def rollout_sum(per_token: Tensor, batch: LossBatch) -> Tensor:
             "rollouts: raise micro_token_budget, use a context that keeps the dialog (fewer rows), "
             "or a loss with one ratio per token"
         )
+    # A loop over rollouts would wait for the device once per rollout.
     sums = per_token.new_zeros(batch.num_rollouts).index_add(0, batch.rollout, per_token)
     return sums[batch.rollout]
 
@@ -254,19 +274,32 @@ def clipped_surrogate(
 ) -> tuple[Tensor, LossMetrics]:
     """PPO's pessimistic bound [N] for any kind of ratio [N], and how often it cut which side."""
     per_token = torch.maximum(-weight * ratio, -weight * ratio.clamp(1 - low, 1 + high))
+    # Counted where the clip stops the gradient: against the direction of A it changes nothing.
     return per_token, {
         "clip_low": token_stat((weight < 0) & (ratio < 1 - low)),
         "clip_high": token_stat((weight > 0) & (ratio > 1 + high)),
     }
 
 
-def _check_positive(name: str, value: float) -> None:
-    if not 0 < value < float("inf"):
+def fetched(metrics: OnDevice) -> Metrics:
+    """The metrics with plain numbers, which leave the device in one transfer."""
+    scalars = [number for _, numbers in metrics.values() for number in numbers]
+    if not scalars:
+        return {}
+    device = scalars[0].device
+    # Each transfer waits for the device to finish, so one per number would serialise the update.
+    plain = iter(torch.stack([s.detach().double().to(device) for s in scalars]).tolist())
+    return {name: kind(*(next(plain) for _ in of)) for name, (kind, of) in metrics.items()}
+
+
+def check_positive(name: str, value: float) -> None:
+    """Raise ConfigError for a setting that is not positive and finite."""
+    if not 0 < value < math.inf:
         raise ConfigError(f"{name} is {value}; it must be positive and finite")
 
 
 def _check_clip(low: float, high: float) -> None:
-    if not 0 < low <= 1 or not 0 < high < float("inf"):
+    if not 0 < low <= 1 or not 0 < high < math.inf:
         raise ConfigError(
             f"clip_low is {low} and clip_high is {high}; ratios are kept in "
             "[1 - clip_low, 1 + clip_high], so clip_low must be in (0, 1] and clip_high positive"

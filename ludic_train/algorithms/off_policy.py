@@ -1,4 +1,4 @@
-"""How far the sampler's policy is from the one being updated, and what to do about it.
+"""Mismatch of the sampler's policy and the one being updated: measured, and corrected.
 
 Sampler and trainer compute the same log-probs with other kernels, and the sampler may hold older
 params. `mismatch_metrics` measures that on every batch. `Corrected` weighs tokens by
@@ -15,12 +15,14 @@ import torch
 from torch import Tensor
 
 from ludic_gym.errors import ConfigError
-from ludic_train.algorithms.kl import k3
 from ludic_train.algorithms.losses import (
-    MAX_LOG_RATIO,
     Loss,
     LossMetrics,
+    OnDevice,
     attachment,
+    bounded,
+    fetched,
+    k3,
     log_ratio,
     rollout_mean,
     rollout_sum,
@@ -64,6 +66,8 @@ class TokenMask:
 
     def __call__(self, log_weight: Tensor, batch: LossBatch) -> Tensor:
         """The factors."""
+        # Dropped and not truncated: a token this far off comes from another kernel's rounding or
+        # another policy, and says nothing about this one.
         weight = torch.exp(log_weight)
         return weight * ((weight >= self.low) & (weight <= self.high))
 
@@ -115,7 +119,7 @@ class GeometricMask:
 
 @dataclass(frozen=True, slots=True)
 class Corrected:
-    """A loss whose ratios are to the proximal policy, each token weighed by a correction.
+    """A loss whose ratios are to the proximal policy, each token weighted by a correction.
 
     Around TokenClippedSurrogateLoss this is decoupled PPO (Hilton et al. 2021, arXiv:2110.00641).
     Reads the attachment PROXIMAL; raises MissingAttachment and MissingLogprobs. Terms that do not
@@ -130,6 +134,8 @@ class Corrected:
         proximal = attachment(batch, PROXIMAL)
         log_weight = log_ratio(TokenLogprobs(proximal, out.entropy), batch)
         factor = self.correction(log_weight, batch)
+        # Into the scale, so that any loss can be corrected without knowing of it; and its ratios
+        # start from the proximal policy, so that the clip bounds this update's own step alone.
         known = replace(batch, scale=batch.scale * factor, behavior_logprobs=proximal)
         value, metrics = self.loss(out, known)
         own = {"correction": token_stat(factor), "masked": token_stat(factor == 0)}
@@ -140,56 +146,50 @@ def mismatch_metrics(out: TokenLogprobs, batch: LossBatch) -> Metrics:
     """The distance of the current params to the sampler, on the tokens it sampled.
 
     mismatch/kl: KL(sampler || current) in nats per token, by k3; mismatch/kl_at_lag_0: the same on
-    tokens that the current params are said to have sampled, where anything but rounding means that
-    the sampler does not have them; mismatch/ratio and mismatch/ratio_max: current / sampler;
+    tokens whose version is the current one, where anything but rounding means that the sampler does
+    not have these params; mismatch/ratio and mismatch/ratio_max: current / sampler;
     mismatch/ess: effective sample size of these ratios; lag, lag_max: in updates;
     tokens/at_lag_N: how many tokens are N updates old, N such as 0 or 4-7.
     Empty without the sampler's log-probs; the names on lag are left out where it is unknown.
     """
     if batch.behavior_logprobs is None or not len(batch.rollout):
         return {}
+    # float64: sums over 100 000 tokens of squared ratios lose digits in float32.
     log = log_ratio(out, batch).detach().double()
     ratio, divergence = torch.exp(log), k3(log)
-    sums = [divergence.sum(), ratio.sum(), ratio.square().sum(), ratio.max()]
+    count = torch.tensor(len(log))
+    found: OnDevice = {
+        "mismatch/kl": (Stat, (divergence.sum(), count)),
+        "mismatch/ratio": (Stat, (ratio.sum(), count)),
+        "mismatch/ratio_max": (Peak, (ratio.max(),)),
+        "mismatch/ess": (SampleSize, (ratio.sum(), ratio.square().sum(), count)),
+    }
     if batch.lag is not None:
-        fresh = batch.lag == 0
-        lag = batch.lag.double()
-        sums += [(divergence * fresh).sum(), fresh.sum(), lag.sum(), lag.max()]
-        sums += [((lag >= low) & (lag < high)).sum() for low, high in LAGS.values()]
-    # One transfer from the device, not one per number.
-    return _named(torch.stack([number.double() for number in sums]).tolist(), len(batch.rollout))
+        fresh, lag = batch.lag == 0, batch.lag.double()
+        bins = {name: (lag >= low) & (lag < high) for name, (low, high) in LAGS.items()}
+        found |= {
+            KL_AT_LAG_0: (Stat, ((divergence * fresh).sum(), fresh.sum())),
+            "lag": (Stat, (lag.sum(), count)),
+            "lag_max": (Peak, (lag.max(),)),
+            **{f"tokens/at_lag_{name}": (Total, (inside.sum(),)) for name, inside in bins.items()},
+        }
+    return {name: metric for name, metric in fetched(found).items() if metric != Total(0.0)}
 
 
 def check_sampler(metrics: Metrics, most: float | None, version: int) -> None:
-    """Raises SamplerMismatch where the KL at lag 0 exceeds `most` nats per token; None never."""
+    """Raise SamplerMismatch where the KL at lag 0 exceeds `most` nats per token; None never."""
     metric = metrics.get(KL_AT_LAG_0)
     if most is not None and metric is not None and metric.value > most:
         raise SamplerMismatch(
-            f"tokens that version {version} is said to have sampled are {metric.value:.3g} nats "
-            f"from it, more than max_kl_at_lag_0={most}; was the new version loaded, and are "
+            f"tokens sampled by version {version}, as the sampler reports, are {metric.value:.3g} "
+            f"nats from it, more than max_kl_at_lag_0={most}; was the new version loaded, and are "
             "temperature and log-prob mode those of the sampler?"
         )
 
 
-def _named(numbers: list[float], count: int) -> Metrics:
-    divergence, ratio, squares, largest, *of_lag = numbers
-    metrics: Metrics = {
-        "mismatch/kl": Stat(divergence, count),
-        "mismatch/ratio": Stat(ratio, count),
-        "mismatch/ratio_max": Peak(largest),
-        "mismatch/ess": SampleSize(ratio, squares, count),
-    }
-    if of_lag:
-        fresh_divergence, fresh, lag, oldest, *by_lag = of_lag
-        metrics[KL_AT_LAG_0] = Stat(fresh_divergence, fresh)
-        metrics |= {"lag": Stat(lag, count), "lag_max": Peak(oldest)}
-        histogram = zip(LAGS, by_lag, strict=True)
-        metrics |= {f"tokens/at_lag_{name}": Total(n) for name, n in histogram if n}
-    return metrics
-
-
 def _rollout_product(log_weight: Tensor, batch: LossBatch) -> Tensor:
-    return torch.exp(rollout_sum(log_weight, batch).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO))
+    # Bounded once more: a sum of logs over a rollout overflows where no single one does.
+    return torch.exp(bounded(rollout_sum(log_weight, batch)))
 
 
 def _check_bounds(name: str, low: float, high: float) -> None:

@@ -8,8 +8,8 @@ Each takes its own settings and, by name, any part of an `RLAlgorithm` to use in
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
-from typing import Any, TypedDict, Unpack
+from dataclasses import dataclass, fields, replace
+from typing import TypedDict, Unpack
 
 from ludic_gym.errors import ConfigError
 from ludic_train.algorithms.aggregation import (
@@ -35,8 +35,8 @@ from ludic_train.algorithms.credit import (
     MonteCarloReturn,
     PerStepReward,
 )
-from ludic_train.algorithms.distillation import DistillationLoss
 from ludic_train.algorithms.filters import Filter, drop_zero_variance_groups, keep_best
+from ludic_train.algorithms.kl import DistillationLoss
 from ludic_train.algorithms.losses import (
     CISPOLoss,
     CompositeLoss,
@@ -56,10 +56,10 @@ Refine = Callable[[Sequence[SAWItem]], list[SAWItem]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RLAlgorithm:
-    """Everything that tells one algorithm from another.
+    """Everything that distinguishes one algorithm from another.
 
     credit: from the rewards of a batch to a weight per step.
-    filter: which rollouts are learned from, before credit; None keeps all.
+    filter: selects the rollouts that are learned from, before credit; None keeps all.
     attach: names of streams that are attached to the rows of a batch before its updates: log-probs
         under a REFERENCE model, those under the params that begin the batch (PROXIMAL), their
         VALUES, the steps' REWARDS.
@@ -86,6 +86,16 @@ class RLAlgorithm:
             raise ConfigError(f"retire_at={self.retire_at}; it is a pass rate, in (0, 1]")
         if self.max_lag is not None and self.max_lag < 0:
             raise ConfigError(f"max_lag={self.max_lag}; it must be 0 or more, or None")
+
+    def having(self, parts: Parts) -> RLAlgorithm:
+        """The algorithm with some of its parts replaced. Raises ConfigError for unknown names."""
+        known = [field.name for field in fields(self)]
+        if unknown := [name for name in parts if name not in known]:
+            raise ConfigError(
+                f"{self.name}() has no setting {unknown[0]!r}; parts that any preset takes: "
+                f"{', '.join(known)}"
+            )
+        return replace(self, **parts)
 
 
 class Parts(TypedDict, total=False):
@@ -117,12 +127,11 @@ def reinforce(
         between sampling and update.
     entropy: coefficient of an entropy bonus.
     """
-    return _algorithm(
-        parts,
+    return RLAlgorithm(
         name="reinforce",
         credit=MonteCarloReturn(gamma),
         loss=with_entropy(ReinforceLoss(max_ratio), entropy),
-    )
+    ).having(parts)
 
 
 def grpo(
@@ -139,14 +148,13 @@ def grpo(
     they have no gradient and only dilute that of the others.
     entropy: coefficient of an entropy bonus.
     """
-    return _algorithm(
-        parts,
+    return RLAlgorithm(
         name="grpo",
         credit=GroupNormalizedReturn(),
         loss=with_entropy(TokenClippedSurrogateLoss(clip, clip, dual_clip), entropy),
         aggregation=sequence_mean,
         filter=drop_zero_variance_groups(),
-    )
+    ).having(parts)
 
 
 def reinforce_baseline(
@@ -160,81 +168,63 @@ def reinforce_baseline(
 
     Sets BatchCenteredReturn(gamma), ReinforceLoss(max_ratio) and the token mean.
     """
-    return _algorithm(
-        parts,
+    return RLAlgorithm(
         name="reinforce_baseline",
         credit=BatchCenteredReturn(gamma),
         loss=with_entropy(ReinforceLoss(max_ratio), entropy),
-    )
+    ).having(parts)
 
 
 def reinforce_plus_plus(
-    *,
-    gamma: float = 1.0,
-    clip: float = 0.2,
-    **parts: Unpack[Parts],
+    *, gamma: float = 1.0, clip: float = 0.2, **parts: Unpack[Parts]
 ) -> RLAlgorithm:
     """REINFORCE++ (Hu et al. 2025, arXiv:2501.03262), without its KL penalty.
 
     Sets TokenWhitenedReturn(gamma), the clipped surrogate and the token mean.
     """
-    return _algorithm(
-        parts,
+    return RLAlgorithm(
         name="reinforce_plus_plus",
         credit=TokenWhitenedReturn(gamma),
         loss=TokenClippedSurrogateLoss(clip, clip),
-    )
+    ).having(parts)
 
 
 def rloo(
-    *,
-    max_ratio: float | None = None,
-    entropy: float = 0.0,
-    **parts: Unpack[Parts],
+    *, max_ratio: float | None = None, entropy: float = 0.0, **parts: Unpack[Parts]
 ) -> RLAlgorithm:
     """RLOO (Ahmadian et al. 2024, arXiv:2402.14740): each rollout against the group's others.
 
     Sets LeaveOneOutReturn, ReinforceLoss(max_ratio), and the mean over rollouts of the sum over
     tokens: a rollout is one action.
     """
-    return _algorithm(
-        parts,
+    return RLAlgorithm(
         name="rloo",
         credit=LeaveOneOutReturn(),
         loss=with_entropy(ReinforceLoss(max_ratio), entropy),
         aggregation=ConstantLength(1),
         filter=drop_zero_variance_groups(),
-    )
+    ).having(parts)
 
 
 def dr_grpo(
-    *,
-    max_tokens: int,
-    clip: float = 0.2,
-    entropy: float = 0.0,
-    **parts: Unpack[Parts],
+    *, max_tokens: int, clip: float = 0.2, entropy: float = 0.0, **parts: Unpack[Parts]
 ) -> RLAlgorithm:
     """Dr. GRPO (Liu et al. 2025, arXiv:2503.20783): GRPO without its two biases.
 
     Sets GroupNormalizedReturn without the std, the clipped surrogate, and 1 / (rollouts *
     max_tokens) for every token. max_tokens: the most that a rollout may sample.
     """
-    return _algorithm(
-        parts,
+    return RLAlgorithm(
         name="dr_grpo",
         credit=GroupNormalizedReturn(divide_by_std=False),
         loss=with_entropy(TokenClippedSurrogateLoss(clip, clip), entropy),
         aggregation=ConstantLength(max_tokens),
         filter=drop_zero_variance_groups(),
-    )
+    ).having(parts)
 
 
 def dapo(
-    *,
-    max_tokens: int,
-    buffer: int,
-    entropy: float = 0.0,
-    **parts: Unpack[Parts],
+    *, max_tokens: int, buffer: int, entropy: float = 0.0, **parts: Unpack[Parts]
 ) -> RLAlgorithm:
     """DAPO (Yu et al. 2025, arXiv:2503.14476).
 
@@ -243,56 +233,44 @@ def dapo(
     dropped and others played in their place. max_tokens: of a completion; buffer: the last of
     these, over which the penalty grows.
     """
-    return _algorithm(
-        parts,
+    return RLAlgorithm(
         name="dapo",
         credit=OverlongPenalty(GroupNormalizedReturn(), max_tokens, buffer),
         loss=with_entropy(TokenClippedSurrogateLoss(0.2, 0.28), entropy),
         filter=drop_zero_variance_groups(),
         full_batches=True,
-    )
+    ).having(parts)
 
 
-def gspo(
-    *,
-    clip_low: float = 3e-4,
-    clip_high: float = 4e-4,
-    **parts: Unpack[Parts],
-) -> RLAlgorithm:
+def gspo(*, clip_low: float = 3e-4, clip_high: float = 4e-4, **parts: Unpack[Parts]) -> RLAlgorithm:
     """GSPO (Zheng et al. 2025, arXiv:2507.18071): one ratio per sequence.
 
     Sets GroupNormalizedReturn, SequenceClippedSurrogateLoss, the mean over rollouts of the mean
     over tokens, and drops groups of equal returns.
     """
-    return _algorithm(
-        parts,
+    return RLAlgorithm(
         name="gspo",
         credit=GroupNormalizedReturn(),
         loss=SequenceClippedSurrogateLoss(clip_low, clip_high),
         aggregation=sequence_mean,
         filter=drop_zero_variance_groups(),
-    )
+    ).having(parts)
 
 
 def cispo(
-    *,
-    low: float = 0.0,
-    high: float = 5.0,
-    entropy: float = 0.0,
-    **parts: Unpack[Parts],
+    *, low: float = 0.0, high: float = 5.0, entropy: float = 0.0, **parts: Unpack[Parts]
 ) -> RLAlgorithm:
     """CISPO (MiniMax-M1, arXiv:2506.13585): importance weights are clipped, tokens never.
 
     Sets GroupNormalizedReturn, CISPOLoss(low, high), the token mean, and drops groups of equal
     returns.
     """
-    return _algorithm(
-        parts,
+    return RLAlgorithm(
         name="cispo",
         credit=GroupNormalizedReturn(),
         loss=with_entropy(CISPOLoss(low, high), entropy),
         filter=drop_zero_variance_groups(),
-    )
+    ).having(parts)
 
 
 def scalerl(*, high: float = 5.0, **parts: Unpack[Parts]) -> RLAlgorithm:
@@ -303,8 +281,7 @@ def scalerl(*, high: float = 5.0, **parts: Unpack[Parts]) -> RLAlgorithm:
     rate of 0.9, and rows at most 8 updates old. The float32 head is how this trainer always
     computes; vLLM needs --hf-overrides '{"head_dtype":"float32"}'.
     """
-    return _algorithm(
-        parts,
+    return RLAlgorithm(
         name="scalerl",
         credit=HybridNormalizedReturn(),
         loss=CISPOLoss(0.0, high),
@@ -312,7 +289,7 @@ def scalerl(*, high: float = 5.0, **parts: Unpack[Parts]) -> RLAlgorithm:
         filter=drop_zero_variance_groups(),
         retire_at=0.9,
         max_lag=8,
-    )
+    ).having(parts)
 
 
 def ppo(
@@ -330,111 +307,76 @@ def ppo(
     value loss and the token mean.
     """
     policy = with_entropy(TokenClippedSurrogateLoss(clip, clip), entropy)
-    return _algorithm(
-        parts,
+    return RLAlgorithm(
         name="ppo",
         credit=PerStepReward(),
         loss=CompositeLoss((policy, ValueLoss(value_coefficient, clip))),
         attach=frozenset({VALUES, REWARDS}),
         refine=GAE(gamma, lam),
-    )
+    ).having(parts)
 
 
-def self_play(
-    *,
-    decay: float = 0.95,
-    entropy: float = 0.0,
-    **parts: Unpack[Parts],
-) -> RLAlgorithm:
+def self_play(*, decay: float = 0.95, entropy: float = 0.0, **parts: Unpack[Parts]) -> RLAlgorithm:
     """Self-play with role-conditioned advantages (SPIRAL, Liu et al. 2025, arXiv:2506.24119).
 
     Sets SeatBaselineReturn(decay), REINFORCE and the mean over rollouts of the mean over tokens.
     Each call makes a new one, because the baseline is kept from batch to batch.
     """
-    return _algorithm(
-        parts,
+    return RLAlgorithm(
         name="self_play",
         credit=SeatBaselineReturn(decay),
         loss=with_entropy(ReinforceLoss(), entropy),
         aggregation=sequence_mean,
-    )
+    ).having(parts)
 
 
-def awr(
-    *,
-    beta: float = 1.0,
-    max_weight: float = 20.0,
-    **parts: Unpack[Parts],
-) -> RLAlgorithm:
+def awr(*, beta: float = 1.0, max_weight: float = 20.0, **parts: Unpack[Parts]) -> RLAlgorithm:
     """AWR (Peng et al. 2019, arXiv:1910.00177): imitate what was better than its group.
 
     Sets ExponentialAdvantage of centred returns and cross-entropy, token mean; needs no log-probs
     of the sampler, so recorded rollouts will do.
     """
     advantage = GroupNormalizedReturn(divide_by_std=False)
-    return _algorithm(
-        parts,
+    return RLAlgorithm(
         name="awr",
         credit=ExponentialAdvantage(advantage, beta, max_weight),
         loss=MaskedCausalLMCrossEntropyLoss(),
-    )
+    ).having(parts)
 
 
-def distillation(
-    *,
-    max_ratio: float = 2.0,
-    **parts: Unpack[Parts],
-) -> RLAlgorithm:
+def distillation(*, max_ratio: float = 2.0, **parts: Unpack[Parts]) -> RLAlgorithm:
     """On-policy distillation (Agarwal et al. 2023, arXiv:2306.13649), by reverse KL.
 
     Sets DistillationLoss and the token mean; rewards are not used. The teacher is the trainer's
     `reference` model, or judges batches in a TaughtBatchSource.
     """
-    return _algorithm(
-        parts,
+    return RLAlgorithm(
         name="distillation",
         credit=ConstantCredit(),
         loss=DistillationLoss(max_ratio=max_ratio),
         attach=frozenset({REFERENCE}),
-    )
+    ).having(parts)
 
 
-def rejection_sampling(
-    *,
-    best: int = 1,
-    above: float = 0.0,
-    **parts: Unpack[Parts],
-) -> RLAlgorithm:
+def rejection_sampling(*, best: int = 1, above: float = 0.0, **parts: Unpack[Parts]) -> RLAlgorithm:
     """Rejection sampling (RAFT, Dong et al. 2023, arXiv:2304.06767): imitate the best samples.
 
     Sets keep_best(best, above=above) for each group, and what `sft` sets; needs no log-probs
     of the sampler, so recorded rollouts will do.
     """
-    return _algorithm(
-        parts,
+    return RLAlgorithm(
         name="rejection_sampling",
         credit=ConstantCredit(),
         loss=MaskedCausalLMCrossEntropyLoss(),
         filter=keep_best(best, above=above),
-    )
+    ).having(parts)
 
 
 def sft(**parts: Unpack[Parts]) -> RLAlgorithm:
     """Supervised fine-tuning: weight 1, cross-entropy of the action tokens, token mean."""
-    return _algorithm(
-        parts, name="sft", credit=ConstantCredit(), loss=MaskedCausalLMCrossEntropyLoss()
-    )
-
-
-def _algorithm(parts: Parts, **usual: Any) -> RLAlgorithm:  # noqa: ANN401 - the fields' own types
-    """The usual parts of a preset, replaced by those given. Raises ConfigError for unknown ones."""
-    known = [field.name for field in fields(RLAlgorithm)]
-    if unknown := [name for name in parts if name not in known]:
-        raise ConfigError(
-            f"{usual['name']}() has no setting {unknown[0]!r}; parts that any preset takes: "
-            f"{', '.join(known)}"
-        )
-    return RLAlgorithm(**{**usual, **parts})
+    return RLAlgorithm(
+        name="sft", credit=ConstantCredit(), loss=MaskedCausalLMCrossEntropyLoss()
+    ).having(parts)
 
 
 def with_entropy(loss: Loss, coefficient: float) -> Loss:

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from torch import nn
 
 from ludic_gym.errors import ConfigError
+from ludic_train.algorithms.aggregation import at_sampled, refined_by_rollout, with_weight
 from ludic_train.algorithms.losses import LossMetrics, attachment, scaled_sum, token_stat
-from ludic_train.algorithms.sequences import refined_by_rollout, spread, with_weight
 from ludic_train.errors import LossError, MissingAttachment
 from ludic_train.models.logprobs import VALUE_HEAD, unwrapped
 from ludic_train.types import (
@@ -86,7 +86,7 @@ class GAE:
         return [
             replace(
                 with_weight(row, advantage),
-                attachments={**row.attachments, RETURNS: spread(row, goal)},
+                attachments={**row.attachments, RETURNS: at_sampled(row, goal)},
             )
             for row, advantage, goal in zip(
                 rows, np.split(advantages, ends), np.split(advantages + values, ends), strict=True

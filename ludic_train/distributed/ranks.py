@@ -1,4 +1,4 @@
-"""The processes that train together: their numbers, and messages from one to the others.
+"""Processes that train together: their numbers, and messages from one to the others.
 
 Started by torchrun, each process is a rank of torch.distributed's default group. Without one there
 is rank 0 of 1, and nothing here communicates. Messages are JSON or arrays, never a pickle.
@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from functools import lru_cache
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
@@ -39,7 +40,8 @@ def world_size() -> int:
 
 
 def meet() -> None:
-    """Return once every rank is here; to be called before work that a timeout is waiting for."""
+    """Return once every rank is here; call it before a collective of the default group."""
+    # That group's timeout may be short, and ranks that rank 0 held up would run into it.
     if world_size() > 1:
         dist.barrier(_messages())
 
@@ -58,13 +60,15 @@ def scattered(
         return part
     if rank() != 0:
         return decode(_received())
-    try:
+    with _reporting():
         parts = make()
-    except Exception as error:
-        _send_error(error)
-        raise
     _send([_DATA + encode(part) for part in parts])
     return parts[0]
+
+
+def number_of_rank_0(make: Callable[[], int]) -> int:
+    """The number that `make` returns on rank 0, on every rank; errors as of `scattered`."""
+    return scattered(lambda: [make()] * world_size(), lambda number: b"%d" % number, int)
 
 
 def on_rank_0(action: Callable[[], object]) -> None:
@@ -91,65 +95,60 @@ async def awaited_on_rank_0(work: Callable[[], Awaitable[T]]) -> T | None:
         # In a thread, so that signals reach this process while it waits.
         await asyncio.to_thread(_received)
         return None
-    try:
+    with _reporting():
         result = await work()
-    except BaseException as error:
-        _send_error(error)
-        raise
     _send([_DATA] * world_size())
     return result
 
 
-class Led(Generic[T]):
-    """Items that all ranks have to make together, in the pace at which rank 0 takes them.
+async def led(items: Iterator[T], take: Callable[[Iterator[T]], Awaitable[None]]) -> None:
+    """Await `take(items)` on rank 0, while every rank makes each item that it takes.
 
-    items: an iterator on every rank, whose `next` communicates. Rank 0 iterates over this object
-    and calls `end`, also after an error; the other ranks call `follow` meanwhile. Rank 0 may wait
-    between two items for as long as it likes, and may stop early.
+    items: an iterator on every rank, whose `next` communicates. Rank 0 may wait between two items
+    for as long as it likes, and may stop early. An error of `take` is raised on every rank, as
+    RankError on the others.
     """
+    if world_size() == 1:
+        await take(items)
+    elif rank() != 0:
+        await asyncio.to_thread(_follow, items)
+    else:
+        with _reporting():
+            await take(_announced(items))
+        _send([_DATA + _END] * world_size())
 
-    def __init__(self, items: Iterator[T]) -> None:
-        self._items = items
-        self._ended = False
 
-    def __iter__(self) -> Iterator[T]:
-        return self
-
-    def __next__(self) -> T:
-        if world_size() > 1:
-            _send([_DATA + _NEXT] * world_size())
-        return next(self._items)
-
-    def end(self, error: BaseException | None = None) -> None:
-        """Let the other ranks go on; with an error, they raise RankError."""
-        if self._ended or world_size() == 1:
+def _announced(items: Iterator[T]) -> Iterator[T]:
+    """The items, each after the other ranks were sent the order to make theirs."""
+    while True:
+        # Before the last `next` too: the end of the items may have to be found together.
+        _send([_DATA + _NEXT] * world_size())
+        try:
+            item = next(items)
+        except StopIteration:
             return
-        self._ended = True
-        if error is None:
-            _send([_DATA + _END] * world_size())
-        else:
-            _send_error(error)
+        yield item
 
-    def follow(self) -> None:
-        """Take part in each item that rank 0 takes, until it ends. Raises RankError."""
-        while _received() == _NEXT:
-            next(self._items, None)
+
+def _follow(items: Iterator[T]) -> None:
+    while _received() == _NEXT:
+        next(items, None)
 
 
 def gathered(own: bytes) -> list[bytes]:
     """The messages of all ranks, in the order of ranks, on every rank."""
     if world_size() == 1:
         return [own]
-    sizes = [_number(0) for _ in range(world_size())]
-    dist.all_gather(sizes, _number(len(own)), group=_messages())
-    longest = max(int(size) for size in sizes)
-    buffers = [_bytes_tensor(b"", longest) for _ in sizes]
-    dist.all_gather(buffers, _bytes_tensor(own, longest), group=_messages())
-    return [_bytes(buffer, int(size)) for buffer, size in zip(buffers, sizes, strict=True)]
+    longest = torch.tensor(len(own))
+    dist.all_reduce(longest, dist.ReduceOp.MAX, group=_messages())
+    buffers = [_padded(b"", int(longest)) for _ in range(world_size())]
+    dist.all_gather(buffers, _padded(own, int(longest)), group=_messages())
+    return list(map(_unpadded, buffers))
 
 
 def add_up_gradients(params: Sequence[nn.Parameter]) -> None:
     """Replace the gradients of replicated params by their sums over the ranks."""
+    # One message for all params: hundreds of small ones would cost more than the bytes.
     gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in params]
     flat = torch.cat([gradient.flatten() for gradient in gradients])
     dist.all_reduce(flat)
@@ -166,53 +165,56 @@ def copy_from_rank_0(params: Sequence[Tensor]) -> None:
 
 
 def _messages() -> dist.ProcessGroup:
-    """The group that messages travel through; all ranks must ask for it the first time."""
+    """The group that messages travel through; the first call must be made on all ranks."""
     world = dist.group.WORLD
     assert world is not None
     return _made_for(world)
 
 
+# By the world group, so that a program may end one and start another.
 @lru_cache(maxsize=1)
 def _made_for(world: dist.ProcessGroup) -> dist.ProcessGroup:
     group: dist.ProcessGroup = dist.new_group(backend="gloo", timeout=PATIENCE)
     return group
 
 
+@contextmanager
+def _reporting() -> Iterator[None]:
+    """Send an error of the block to the other ranks, which raise it as RankError."""
+    try:
+        yield
+    except BaseException as error:
+        # Cancellation too: the others would wait for days.
+        text = f"{type(error).__name__}: {error}".encode(errors="backslashreplace")
+        _send([_ERROR + text] * world_size())
+        raise
+
+
 def _send(messages: Sequence[bytes]) -> None:
     longest = max(map(len, messages))
-    dist.broadcast(_number(longest), 0, group=_messages())
-    sizes = [_number(len(message)) for message in messages]
-    dist.scatter(_number(0), sizes, 0, group=_messages())
-    padded = [_bytes_tensor(message, longest) for message in messages]
-    dist.scatter(_bytes_tensor(b"", longest), padded, 0, group=_messages())
-
-
-def _send_error(error: BaseException) -> None:
-    _send(
-        [_ERROR + f"{type(error).__name__}: {error}".encode(errors="backslashreplace")]
-        * world_size()
-    )
+    # Collectives need buffers of one size on all ranks, and the others know none yet.
+    dist.broadcast(torch.tensor(longest), 0, group=_messages())
+    padded = [_padded(message, longest) for message in messages]
+    dist.scatter(_padded(b"", longest), padded, 0, group=_messages())
 
 
 def _received() -> bytes:
-    longest, size = _number(0), _number(0)
+    longest = torch.tensor(0)
     dist.broadcast(longest, 0, group=_messages())
-    dist.scatter(size, None, 0, group=_messages())
-    buffer = _bytes_tensor(b"", int(longest))
+    buffer = _padded(b"", int(longest))
     dist.scatter(buffer, None, 0, group=_messages())
-    message = _bytes(buffer, int(size))
+    message = _unpadded(buffer)
     if message[:1] == _ERROR:
         raise RankError(f"rank 0 failed: {message[1:].decode()}")
     return message[1:]
 
 
-def _number(value: int) -> Tensor:
-    return torch.tensor(value, dtype=torch.int64)
+def _padded(message: bytes, size: int) -> Tensor:
+    """The message's length in 8 bytes, the message, and zeros up to `size` bytes of message."""
+    head = len(message).to_bytes(8, "little")
+    return torch.frombuffer(bytearray(head + message.ljust(size, b"\0")), dtype=torch.uint8)
 
 
-def _bytes_tensor(message: bytes, size: int) -> Tensor:
-    return torch.frombuffer(bytearray(message.ljust(max(size, 1), b"\0")), dtype=torch.uint8)
-
-
-def _bytes(buffer: Tensor, size: int) -> bytes:
-    return bytes(buffer.numpy()[:size])
+def _unpadded(buffer: Tensor) -> bytes:
+    data = buffer.numpy()
+    return data[8 : 8 + int.from_bytes(data[:8].tobytes(), "little")].tobytes()

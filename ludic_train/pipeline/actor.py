@@ -25,7 +25,7 @@ from ludic_train.pipeline.queues.base import (
     persistently,
 )
 from ludic_train.rows import episode_metrics, task_key, trajectories_from
-from ludic_train.sources.players import Matches, TaskPlayer
+from ludic_train.sources.rollouts import Matches, TaskPlayer
 
 # Loads newer params, if there are any; the version that is sampled from afterwards, None if the
 # trainer has published none yet.

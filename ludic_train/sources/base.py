@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from ludic_train.algorithms.presets import RLAlgorithm
 from ludic_train.errors import EmptyBatch
 from ludic_train.metrics import Metrics, Stat, merge
 from ludic_train.rows import filtered
 from ludic_train.types import SAWBatch, Trajectory
+
+if TYPE_CHECKING:
+    from ludic_train.algorithms.presets import RLAlgorithm
 
 # A source whose filter leaves nothing this often in a row will not recover by going on.
 EMPTY_BATCHES_ALLOWED = 20

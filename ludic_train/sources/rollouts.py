@@ -3,25 +3,105 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ludic_gym.errors import ConfigError
-from ludic_gym.rollout.episodes import MakePlayer, View
+from ludic_gym.rollout.episodes import (
+    MakePlayer,
+    Seating,
+    View,
+    env_pool,
+    match_pool,
+    rotating_seats,
+    run_episodes,
+    run_matches,
+)
 from ludic_gym.rollout.groups import grouped
-from ludic_gym.types import MakePolicy, Rollout, Task
-from ludic_train.algorithms.presets import RLAlgorithm
+from ludic_gym.types import Episode, MakePolicy, Rollout, Task
 from ludic_train.errors import CheckpointError, EmptyBatch
 from ludic_train.metrics import Metrics, merge
 from ludic_train.rows import credited_rows, episode_metrics, task_key, trajectories_from
 from ludic_train.sources.base import gathered_groups
 from ludic_train.sources.history import TaskHistory
-from ludic_train.sources.players import Matches, TaskPlayer
 from ludic_train.types import SAWBatch, Trajectory
+
+if TYPE_CHECKING:
+    # Actors play with this module and hold no torch, which presets need.
+    from ludic_train.algorithms.presets import RLAlgorithm
 
 # Further metrics of rollouts; sums and counts, so that parts of a batch add up.
 Reducer = Callable[[Sequence[Rollout]], Metrics]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Matches:
+    """Settings of matches in PettingZoo environments.
+
+    players: one policy for every agent (self-play), or policies by the name of the player.
+    learners: players whose rollouts are learned from; None for all of them.
+    view: the environment's interface, agents in turn ("aec") or all at once ("parallel").
+    seating: from players to agents, for each game.
+    """
+
+    players: MakePlayer | Mapping[str, MakePlayer]
+    learners: Collection[str] | None = None
+    view: View = "aec"
+    seating: Seating = rotating_seats
+
+
+class TaskPlayer:
+    """Plays tasks in environments that are kept from call to call."""
+
+    def __init__(
+        self, play: MakePolicy | Matches, *, concurrency: int, timeout_s: float | None = None
+    ) -> None:
+        self._play, self._concurrency, self._timeout_s = play, concurrency, timeout_s
+        # Making an env and checking its first steps costs as much as several short episodes.
+        self._envs = env_pool(max_idle=concurrency)
+        view: View = play.view if isinstance(play, Matches) else "aec"
+        self._match_envs = match_pool(view, max_idle=concurrency)
+        self._games = 0
+
+    async def episodes(self, tasks: Sequence[Task]) -> list[Episode]:
+        """Episodes of the tasks, in the order of the tasks, with the rollouts of learners."""
+        ended = [self._of_learners(episode) async for episode in self._running(tasks)]
+        self._games += len({task.group for task in tasks})
+        return sorted(ended, key=lambda episode: episode.index)
+
+    def close(self) -> None:
+        """Close the environments."""
+        self._envs.close()
+        self._match_envs.close()
+
+    def _running(self, tasks: Sequence[Task]) -> AsyncGenerator[Episode, None]:
+        if not isinstance(self._play, Matches):
+            return run_episodes(
+                tasks,
+                self._play,
+                concurrency=self._concurrency,
+                timeout_s=self._timeout_s,
+                envs=self._envs,
+            )
+        return run_matches(
+            tasks,
+            self._play.players,
+            view=self._play.view,
+            seating=self._play.seating,
+            first_game=self._games,
+            concurrency=self._concurrency,
+            timeout_s=self._timeout_s,
+            envs=self._match_envs,
+        )
+
+    def _of_learners(self, episode: Episode) -> Episode:
+        learners = self._play.learners if isinstance(self._play, Matches) else None
+        if learners is None:
+            return episode
+        kept = tuple(rollout for rollout in episode.rollouts if rollout.player in learners)
+        return replace(episode, rollouts=kept)
 
 
 class RolloutBatchSource:

@@ -5,13 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from ludic_gym.errors import ConfigError
-
-if TYPE_CHECKING:
-    pass
-
 
 # From the share of a decay that is over, in [0, 1], to the share of the height that is left.
 DecayShape = Callable[[float], float]

@@ -1,16 +1,14 @@
-"""One forward pass over a micro-batch, and what a loss needs to know about it."""
+"""Forward pass over a micro-batch, the input of a loss, and a test of packed rows."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ludic_train.metrics import Metrics, Stat
 from ludic_train.models.logprobs import action_logprobs
 from ludic_train.trainer.microbatches import MicroBatch
 from ludic_train.types import LossBatch, TokenLogprobs
@@ -30,7 +28,7 @@ def forward(model: nn.Module, micro_batch: MicroBatch, device: str = "cpu") -> T
 
 
 def loss_batch(micro_batch: MicroBatch, version: int, device: str = "cpu") -> LossBatch:
-    """What a loss reads of a micro-batch, as tensors; `version` is the one being updated."""
+    """The micro-batch as tensors for a loss; `version` is the one being updated."""
     versions, logprobs = micro_batch.versions, micro_batch.behavior_logprobs
     return LossBatch(
         weight=tensor(micro_batch.weight, device),
@@ -50,7 +48,7 @@ def tensor(array: np.ndarray[Any, Any], device: str) -> Tensor:
 
 
 def may_pack(model: nn.Module, device: str = "cpu") -> bool:
-    """`packs_exactly`, with a warning where it is not so."""
+    """`packs_exactly`, with a logged warning where that is False."""
     exact = packs_exactly(model, device)
     if not exact:
         logging.getLogger(__name__).warning(
@@ -62,12 +60,13 @@ def may_pack(model: nn.Module, device: str = "cpu") -> bool:
 
 @torch.no_grad()
 def packs_exactly(model: nn.Module, device: str = "cpu") -> bool:
-    """Whether items that share a row leave each other alone, and are scored as they are alone.
+    """True if items that share a row leave each other alone, and are scored as they are alone.
 
-    Tried out with two rows of two items, because architectures and attention kernels differ in
-    what they make of positions that start again.
+    Measured on two rows of two items, because architectures and attention kernels differ in how
+    they read positions that start again.
     """
     training = model.training
+    # Dropout would make equal rows differ.
     model.eval()
     ids = torch.arange(1, 65, device=device).view(4, 16)
     alone = _scores(model, ids, None)
@@ -75,8 +74,10 @@ def packs_exactly(model: nn.Module, device: str = "cpu") -> bool:
     packed = _scores(model, ids.view(2, 32), positions)
     other = ids.view(2, 32).clone()
     other[:, :16] += 7
+    # The second half of a row must not notice that the first one changed.
     beside_others = _scores(model, other, positions)
     model.train(training)
+    # Another shape may take another kernel: the same numbers, rounded differently.
     rounding = 1e-4 if next(model.parameters()).dtype == torch.float32 else 0.1
     same_as_alone = torch.allclose(packed, alone, rtol=0, atol=rounding)
     return same_as_alone and torch.allclose(packed[1::2], beside_others[1::2], rtol=0, atol=1e-6)
@@ -88,16 +89,3 @@ def _scores(model: nn.Module, ids: Tensor, positions: Tensor | None) -> Tensor:
     row, column = row.to(ids.device), column.to(ids.device)
     temperature = torch.ones(len(row), device=ids.device)
     return action_logprobs(model, ids, row, column, temperature, positions).logprobs.view(4, 15)
-
-
-def stats_from(pairs: Mapping[str, tuple[Tensor, Tensor]]) -> Metrics:
-    """The `Stat`s of (sum, count) scalars on any device, fetched in one transfer."""
-    scalars = [part.detach() for pair in pairs.values() for part in pair]
-    if not scalars:
-        return {}
-    device = scalars[0].device
-    numbers = torch.stack([scalar.double().to(device) for scalar in scalars]).tolist()
-    return {
-        name: Stat(total, count)
-        for name, total, count in zip(pairs, numbers[::2], numbers[1::2], strict=True)
-    }

@@ -1,22 +1,38 @@
-"""Micro-batches of an update: rows that share a forward pass, and the share of every token."""
+"""Micro-batches of an update: which rows share a forward pass, and the share of every token.
+
+A row of a micro-batch holds one item, or several one after the other (packing). Rows go into one
+forward pass padded to the widest of them, so a chunk of B rows costs B times its largest width.
+Rows of one rollout stay in one chunk where they fit, because losses may compare whole rollouts.
+The layout is a function of lengths alone, so that equal batches make equal micro-batches.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ludic_train.algorithms.aggregation import Aggregation, Scales, token_mean
-from ludic_train.algorithms.sequences import by_sequence, sequence_ids
+from ludic_train.algorithms.aggregation import Aggregation, by_sequence, sequence_ids, token_mean
 from ludic_train.errors import EmptyBatch, OverlongRow
-from ludic_train.trainer.packing import Row, chunks_of_rows, width
 from ludic_train.types import SAWItem
 
 Array = NDArray[Any]
+# Indices of the items that share a row, and rows that must stay in one chunk.
+Row = list[int]
+Bundle = list[Row]
+
+# Packed rows are at least this wide. Attention is quadratic in the width, so several rows of some
+# hundred tokens are faster than one long row, and still wide enough to leave few gaps.
+PACKED_WIDTH = 256
+# Rows of one item each are kept where at least this share of their cells holds tokens: what is
+# left to win does not pay for the attention mask that packed rows need.
+FULL_ENOUGH = 0.8
+# Prefix of attachments among the arrays of a micro-batch.
+ATTACHED = "attachments/"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +44,7 @@ class MicroBatch:
     position_ids: int64 [B, T] that start again at 0 with each item and with the padding, which
         keeps items from attending to each other; None where every row holds one item.
     row, column: int64 [N], where each action token stands in `input_ids`, in row-major order.
+    item: int64 [N], index of the planned item that an action token is of.
     rollout: int64 [N], which of the `num_rollouts` rollouts an action token is of.
     whole: False if a rollout has action tokens in other micro-batches of the update too.
     weight, temperature: float32 [N].
@@ -39,6 +56,7 @@ class MicroBatch:
     input_ids: NDArray[np.int64]
     row: NDArray[np.int64]
     column: NDArray[np.int64]
+    item: NDArray[np.int64]
     rollout: NDArray[np.int64]
     num_rollouts: int
     weight: NDArray[np.float32]
@@ -49,6 +67,22 @@ class MicroBatch:
     behavior_logprobs: NDArray[np.float32] | None = None
     versions: NDArray[np.int64] | None = None
     attachments: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
+
+
+def arrays_of(micro_batch: MicroBatch) -> dict[str, Array]:
+    """Fields that are not None, as arrays by name; attachments under ATTACHED + their name."""
+    fields = {name: getattr(micro_batch, name) for name in MicroBatch.__dataclass_fields__}
+    attached = fields.pop("attachments")
+    arrays = {name: np.asarray(value) for name, value in fields.items() if value is not None}
+    return arrays | {ATTACHED + name: array for name, array in attached.items()}
+
+
+def micro_batch_from(arrays: Mapping[str, Array]) -> MicroBatch:
+    """The micro-batch of which `arrays_of` gives these arrays."""
+    own: dict[str, Any] = {n: a for n, a in arrays.items() if not n.startswith(ATTACHED)}
+    own["num_rollouts"], own["whole"] = int(own["num_rollouts"]), bool(own["whole"])
+    attached = {n.removeprefix(ATTACHED): a for n, a in arrays.items() if n not in own}
+    return MicroBatch(**own, attachments=attached)
 
 
 def plan_update(
@@ -67,21 +101,6 @@ def plan_update(
     Raises EmptyBatch where no item is left, and OverlongRow for an item that exceeds the budget by
     itself.
     """
-    layout = update_layout(items, token_budget=token_budget, world_size=world_size, packing=packing)
-    known = _Known(items, aggregation(items), _common_streams(items), sequence_ids(items))
-    ranks = [[_collate(chunk, known) for chunk in rank] for rank in layout]
-    dummy = _without_tokens(ranks[0][0])
-    most = len(ranks[0])
-    return tuple(tuple(rank + [dummy] * (most - len(rank))) for rank in ranks)
-
-
-def update_layout(
-    items: Sequence[SAWItem], *, token_budget: int, world_size: int = 1, packing: bool = True
-) -> list[list[list[Row]]]:
-    """The indices of `items` by rank, micro-batch and row; the first rank has the most.
-
-    Raises as `plan_update` does.
-    """
     kept = [i for i, item in enumerate(items) if item.action_mask.any()]
     if not kept:
         raise EmptyBatch(f"of {len(items)} rows, none has a token that was sampled")
@@ -91,78 +110,79 @@ def update_layout(
             f"a row has {max(lengths)} tokens, more than the budget of {token_budget} per "
             "micro-batch; raise micro_token_budget or sample shorter episodes"
         )
-    found = chunks_of_rows(
+    streams = _token_streams(items, aggregation)
+    chunks = chunks_of_rows(
         lengths,
+        by_sequence([items[i] for i in kept]),
         token_budget=token_budget,
         world_size=world_size,
         packing=packing,
-        together=by_sequence([items[i] for i in kept]),
     )
-    chunks = [[[kept[k] for k in row] for row in chunk] for chunk in found]
-    return [chunks[rank::world_size] for rank in range(world_size)]
+    of_rollout = np.bincount(np.concatenate([stream["rollout"] for stream in streams]))
+    made = [
+        _collate([[kept[k] for k in row] for row in chunk], items, streams, of_rollout)
+        for chunk in chunks
+    ]
+    # Chunks come widest first and cost nearly the same, so dealing them out balances the ranks.
+    ranks = [made[rank::world_size] for rank in range(world_size)]
+    return tuple(
+        tuple(own + [_without_tokens(made[0])] * (len(ranks[0]) - len(own))) for own in ranks
+    )
 
 
-def _common_streams(items: Sequence[SAWItem]) -> frozenset[str]:
-    """The optional arrays that every item has, so that all micro-batches are of one form."""
-    names = set.intersection(*(set(item.attachments) for item in items))
-    if all(item.behavior_logprobs is not None for item in items):
-        names.add("behavior_logprobs")
-    if all(item.versions is not None for item in items):
-        names.add("versions")
-    return frozenset(names)
+def _token_streams(items: Sequence[SAWItem], aggregation: Aggregation) -> list[dict[str, Array]]:
+    """Arrays [n] of the n action tokens of each item, by their names in `arrays_of`.
 
-
-@dataclass(frozen=True)
-class _Known:
-    """Items of an update with the scales of their action tokens and their rollouts' numbers.
-
-    streams: the optional arrays that every item has, so that all micro-batches are of one form.
+    Only streams that every item has, so that all micro-batches of all ranks are of one form.
     """
+    found = []
+    known = zip(items, aggregation(items), sequence_ids(items), strict=True)
+    for i, (item, scale, rollout) in enumerate(known):
+        at = np.flatnonzero(item.action_mask)
+        versions = None if item.versions is None else item.versions.astype(np.int64)
+        optional = {"behavior_logprobs": item.behavior_logprobs, "versions": versions}
+        optional |= {ATTACHED + name: array for name, array in item.attachments.items()}
+        found.append(
+            {
+                "column": at,
+                "item": np.full(len(at), i),
+                "rollout": np.full(len(at), rollout),
+                "weight": item.weight[at],
+                "scale": scale,
+                "temperature": np.full(len(at), item.temperature, np.float32),
+                **{name: array[at] for name, array in optional.items() if array is not None},
+            }
+        )
+    common = set.intersection(*map(set, found))
+    return [{name: stream[name] for name in sorted(common)} for stream in found]
 
-    items: Sequence[SAWItem]
-    scales: Scales
-    streams: frozenset[str]
-    rollouts: Sequence[int]
 
-    @cached_property
-    def tokens(self) -> NDArray[np.int64]:
-        """Action tokens of each rollout in the whole update."""
-        counts = [len(scale) for scale in self.scales]
-        return np.bincount(self.rollouts, counts).astype(np.int64)
-
-
-def _collate(rows: Sequence[Row], known: _Known) -> MicroBatch:
+def _collate(
+    rows: Sequence[Row],
+    items: Sequence[SAWItem],
+    streams: Sequence[Mapping[str, Array]],
+    of_rollout: NDArray[np.int64],
+) -> MicroBatch:
+    """The micro-batch of these rows; `of_rollout` counts tokens per rollout of the update."""
     members = [i for row in rows for i in row]
-    items = [known.items[i] for i in members]
-    found = [np.flatnonzero(item.action_mask) for item in items]
-    counts = [len(positions) for positions in found]
-    numbers, rollout = np.unique([known.rollouts[i] for i in members], return_inverse=True)
-
-    def gather(arrays: Iterator[Array]) -> Array:
-        return np.concatenate([array[at] for array, at in zip(arrays, found, strict=True)])
-
-    input_ids, position_ids, corners = _grid(rows, known.items)
-    packed = len(members) > len(rows)
-    attached = sorted(known.streams - {"behavior_logprobs", "versions"})
-    return MicroBatch(
-        input_ids=input_ids,
-        position_ids=position_ids if packed else None,
-        row=np.repeat(np.array([row for row, _ in corners]), counts),
-        column=np.concatenate([at + c for at, (_, c) in zip(found, corners, strict=True)]),
-        rollout=np.repeat(rollout, counts),
-        num_rollouts=len(numbers),
-        whole=sum(counts) == int(known.tokens[numbers].sum()),
-        weight=gather(item.weight for item in items),
-        scale=np.concatenate([known.scales[i] for i in members]),
-        temperature=np.repeat(np.array([item.temperature for item in items], np.float32), counts),
-        behavior_logprobs=gather(_present(item.behavior_logprobs) for item in items)
-        if "behavior_logprobs" in known.streams
-        else None,
-        versions=gather(_present(item.versions) for item in items).astype(np.int64)
-        if "versions" in known.streams
-        else None,
-        attachments={name: gather(item.attachments[name] for item in items) for name in attached},
-    )
+    names = streams[members[0]]
+    arrays = {name: np.concatenate([streams[i][name] for i in members]) for name in names}
+    input_ids, position_ids, corners = _grid(rows, items)
+    tokens = [len(streams[i]["item"]) for i in members]
+    first_row, first_column = np.repeat(corners, tokens, axis=0).T
+    # Numbered anew from 0: losses add up over rollouts in a tensor of `num_rollouts` cells.
+    numbers, rollout = np.unique(arrays["rollout"], return_inverse=True)
+    arrays |= {
+        "input_ids": input_ids,
+        "row": first_row.copy(),
+        "column": arrays["column"] + first_column,
+        "rollout": rollout,
+        "num_rollouts": np.array(len(numbers)),
+        "whole": np.array(len(rollout) == of_rollout[numbers].sum()),
+    }
+    if len(members) > len(rows):
+        arrays["position_ids"] = position_ids
+    return micro_batch_from(arrays)
 
 
 def _grid(
@@ -170,7 +190,7 @@ def _grid(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], list[tuple[int, int]]]:
     """Ids and positions [B, T], and where each item begins: (row, column)."""
     lengths = [len(item.input_ids) for item in items]
-    shape = len(rows), max(width(row, lengths) for row in rows)
+    shape = len(rows), _widest(rows, lengths)
     input_ids, position_ids = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
     corners = []
     for r, row in enumerate(rows):
@@ -180,34 +200,127 @@ def _grid(
             input_ids[r, column : column + lengths[i]] = items[i].input_ids
             position_ids[r, column : column + lengths[i]] = np.arange(lengths[i])
             column += lengths[i]
+        # Padding counts from 0 too, so that it looks like one more item and not like a longer one.
         position_ids[r, column:] = np.arange(shape[1] - column)
     return input_ids, position_ids, corners
 
 
-def _present(array: Array | None) -> Array:
-    assert array is not None
-    return array
-
-
 def _without_tokens(like: MicroBatch) -> MicroBatch:
     """A micro-batch of two tokens, none of them an action, with the optional streams of `like`."""
-
-    def none(array: Array | None) -> Array | None:
-        return None if array is None else array[:0]
-
-    return replace(
-        like,
-        input_ids=np.zeros((1, 2), np.int64),
-        position_ids=None,
-        num_rollouts=1,
-        whole=True,
-        row=like.row[:0],
-        column=like.column[:0],
-        rollout=like.rollout[:0],
-        weight=like.weight[:0],
-        scale=like.scale[:0],
-        temperature=like.temperature[:0],
-        behavior_logprobs=none(like.behavior_logprobs),
-        versions=none(like.versions),
-        attachments={name: array[:0] for name, array in like.attachments.items()},
+    empty = {name: array[:0] for name, array in arrays_of(like).items() if array.ndim == 1}
+    # Two tokens, because the forward pass drops the last one of each row.
+    ids = np.zeros((1, 2), np.int64)
+    return micro_batch_from(
+        {**empty, "input_ids": ids, "num_rollouts": np.array(1), "whole": np.array(True)}
     )
+
+
+def chunks_of_rows(
+    lengths: Sequence[int],
+    together: Sequence[Sequence[int]],
+    *,
+    token_budget: int,
+    world_size: int = 1,
+    packing: bool = True,
+) -> list[list[Row]]:
+    """Chunks of rows that hold each item once, no chunk larger than `token_budget` cells.
+
+    lengths: tokens of each item, none above the budget. Where `packing` is allowed and padding
+    would waste much, several items share a row, first fit decreasing. The number of chunks is the
+    least that the budget allows, rounded up to a multiple of `world_size` if there are rows enough;
+    within that number, chunks are as equal as can be.
+    together: a partition of the items into sets that share a chunk, unless a set alone exceeds the
+        budget.
+    """
+    alone = _chunks(
+        [[[i] for i in members] for members in together], lengths, token_budget, world_size
+    )
+    if not packing or sum(lengths) >= FULL_ENOUGH * cells(alone, lengths):
+        return alone
+    capacity = max(max(lengths), min(PACKED_WIDTH, token_budget))
+    return _chunks(_packed(together, lengths, capacity), lengths, token_budget, world_size)
+
+
+def first_fit(pieces: Sequence[Sequence[int]], lengths: Sequence[int], capacity: int) -> list[Row]:
+    """Rows of at most `capacity` tokens: each piece, in order, goes to the first with room."""
+    rows: list[Row] = []
+    room: list[int] = []
+    for piece in pieces:
+        size = _width(piece, lengths)
+        at = next((k for k, free in enumerate(room) if free >= size), len(rows))
+        if at == len(rows):
+            rows.append([])
+            room.append(capacity)
+        rows[at] += piece
+        room[at] -= size
+    return rows
+
+
+def cells(chunks: Sequence[Sequence[Row]], lengths: Sequence[int]) -> int:
+    """Tokens that the forward passes compute, padding included."""
+    return sum(len(chunk) * _widest(chunk, lengths) for chunk in chunks)
+
+
+def _packed(sets: Sequence[Sequence[int]], lengths: Sequence[int], capacity: int) -> list[Bundle]:
+    """Bundles of packed rows: sets that fit into a row share rows, larger ones have their own."""
+    # Decreasing, because what is left for the small ones then fills the gaps of the large ones: at
+    # most 11/9 of the fewest rows (Johnson 1973). min() breaks ties, so that the order is total.
+    in_order = sorted(sets, key=lambda members: (-_width(members, lengths), min(members)))
+    small = [members for members in in_order if _width(members, lengths) <= capacity]
+    shared = [[row] for row in first_fit(small, lengths, capacity)]
+    own = [
+        first_fit([[i] for i in sorted(members, key=lambda i: (-lengths[i], i))], lengths, capacity)
+        for members in in_order[: len(in_order) - len(small)]
+    ]
+    return shared + own
+
+
+def _chunks(
+    bundles: Sequence[Bundle], lengths: Sequence[int], token_budget: int, world_size: int
+) -> list[list[Row]]:
+    """Consecutive bundles, widest row first, in chunks of nearly equal cost."""
+    fitting = [part for bundle in bundles for part in _fitting(bundle, lengths, token_budget)]
+    # Neighbours in this order are of nearly one width, so that padding within a chunk is small.
+    fitting.sort(key=lambda bundle: (-_widest(bundle, lengths), min(map(min, bundle))))
+    sizes = [(_widest(bundle, lengths), len(bundle)) for bundle in fitting]
+    fewest = len(_cut(sizes, token_budget))
+    # Ranks without a chunk would compute a dummy meanwhile, so more chunks cost no time.
+    allowed = fewest + -fewest % world_size
+    low = max(wide * rows for wide, rows in sizes)
+    # Filling each chunk to the budget leaves the last one nearly empty. The least budget that still
+    # makes as many chunks makes them equal, and chunks never get more as the budget grows.
+    budgets = range(low, token_budget)
+    smallest = low + bisect_left(budgets, True, key=lambda b: len(_cut(sizes, b)) <= allowed)
+    starts = _cut(sizes, smallest)
+    return [
+        [row for bundle in fitting[a:b] for row in bundle]
+        for a, b in zip(starts, [*starts[1:], len(fitting)], strict=True)
+    ]
+
+
+def _fitting(bundle: Bundle, lengths: Sequence[int], token_budget: int) -> list[Bundle]:
+    """The bundle itself, or its rows apart where they exceed the budget together."""
+    if len(bundle) * _widest(bundle, lengths) <= token_budget:
+        return [bundle]
+    return [[row] for row in bundle]
+
+
+def _cut(sizes: Sequence[tuple[int, int]], token_budget: int) -> list[int]:
+    """Where chunks start, if each takes as many bundles (width, rows) as the budget allows."""
+    starts: list[int] = []
+    rows = chunk_width = 0
+    for at, (wide, count) in enumerate(sizes):
+        # Bundles come widest first, so the first of a chunk gives its width.
+        if not starts or (rows + count) * chunk_width > token_budget:
+            starts.append(at)
+            rows, chunk_width = 0, wide
+        rows += count
+    return starts
+
+
+def _width(row: Sequence[int], lengths: Sequence[int]) -> int:
+    return sum(lengths[i] for i in row)
+
+
+def _widest(rows: Sequence[Row], lengths: Sequence[int]) -> int:
+    return max(_width(row, lengths) for row in rows)

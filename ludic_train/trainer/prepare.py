@@ -2,33 +2,38 @@
 
 from __future__ import annotations
 
-import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from peft import PeftModel
+from safetensors.numpy import load, save
 from torch import nn
 
 from ludic_gym.errors import ConfigError
-from ludic_train.algorithms.aggregation import Aggregation
+from ludic_train.algorithms.aggregation import at_sampled, by_sequence
 from ludic_train.algorithms.presets import RLAlgorithm
-from ludic_train.algorithms.sequences import by_sequence
-from ludic_train.distributed.ranks import gathered, on_rank_0, rank, scattered, world_size
+from ludic_train.distributed.ranks import (
+    gathered,
+    number_of_rank_0,
+    on_rank_0,
+    rank,
+    scattered,
+    world_size,
+)
 from ludic_train.errors import EmptyBatch
 from ludic_train.metrics import Metrics, Stat, Total
 from ludic_train.trainer.config import TrainerConfig
 from ludic_train.trainer.forward import forward
-from ludic_train.trainer.microbatches import MicroBatch, plan_update, update_layout
+from ludic_train.trainer.microbatches import MicroBatch, plan_update
 from ludic_train.trainer.rank_wire import plan_from_bytes, plan_to_bytes
 from ludic_train.types import BOOTSTRAP, PROXIMAL, REFERENCE, VALUES, SAWItem
 
 Streams = Mapping[str, NDArray[np.float32]]
-# The arrays [N] of a micro-batch, by the name they are to be attached under.
-Score = Callable[[MicroBatch], Streams]
+# The micro-batches of one rank.
 Plan = tuple[MicroBatch, ...]
 
 
@@ -56,6 +61,7 @@ def prepared(
     refine, refined = algo.refine, list[SAWItem]()
     if refine is None:
         return kept
+    # An error of user code on rank 0 must reach the ranks that wait for its rows.
     on_rank_0(lambda: refined.extend(refine(kept)))
     return refined
 
@@ -71,25 +77,51 @@ def scored(
     """The items with numbers per action token attached under each name, computed by the model.
 
     VALUES are those of its value head, and come with BOOTSTRAP for truncated rollouts; under any
-    other name stand log-probs.
+    other name stand log-probs. All ranks take part; the items are those of rank 0, and so is the
+    result, [] elsewhere.
     """
     if not names:
         return items
-    scored_items = [_with_state_after(item) for item in items] if VALUES in names else items
-    budget = max(cfg.micro_token_budget, *(len(i.input_ids) for i in scored_items), 0)
+    extended = [_with_state_after(item) for item in items] if VALUES in names else items
+    # No gradient is kept here, so a row that is later dropped as overlong may still be scored.
+    budget = max(cfg.micro_token_budget, *(len(item.input_ids) for item in extended), 0)
+    plan: list[Plan] = []
 
-    @torch.no_grad()
-    def score(micro_batch: MicroBatch) -> Streams:
-        out = forward(model, micro_batch, cfg.device)
-        streams = {VALUES: out.values} if VALUES in names else {}
-        streams |= dict.fromkeys(names - {VALUES}, out.logprobs)
-        return {n: s.float().cpu().numpy() for n, s in streams.items() if s is not None}
+    def planned() -> list[Plan]:
+        ranks = world_size()
+        plan.extend(plan_update(extended, token_budget=budget, world_size=ranks, packing=packing))
+        return plan
 
     model.eval()
-    found = attached(scored_items, score, token_budget=budget, packing=packing)
-    if VALUES not in names:
-        return found
-    return [_with_streams_of(item, known) for item, known in zip(items, found, strict=True)]
+    parts = [
+        _streams_of(model, micro_batch, names, cfg.device)
+        for micro_batch in scattered(planned, plan_to_bytes, plan_from_bytes)
+    ]
+    own = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    by_rank = [load(data) for data in gathered(save(own))]
+    if rank() != 0:
+        return []
+    # Tokens come rank by rank and chunk by chunk; a stable sort restores the order of the items.
+    order = np.argsort(np.concatenate([m.item for ours in plan for m in ours]), kind="stable")
+    ends = np.cumsum([np.count_nonzero(item.action_mask) for item in extended])[:-1]
+    streams = {
+        name: np.split(np.concatenate([part[name] for part in by_rank])[order], ends)
+        for name in own
+    }
+    return [
+        _with_streams(item, {n: at_sampled(whole, pieces[i]) for n, pieces in streams.items()})
+        for i, (item, whole) in enumerate(zip(items, extended, strict=True))
+    ]
+
+
+@torch.no_grad()
+def _streams_of(
+    model: nn.Module, micro_batch: MicroBatch, names: frozenset[str], device: str
+) -> Streams:
+    """The arrays [N] of a micro-batch by name; VALUES are missing without a value head."""
+    out = forward(model, micro_batch, device)
+    found = dict.fromkeys(names, out.logprobs) | ({VALUES: out.values} if VALUES in names else {})
+    return {name: t.float().cpu().numpy() for name, t in found.items() if t is not None}
 
 
 @contextmanager
@@ -100,8 +132,6 @@ def reference_model(
 
     Raises ConfigError where there is neither.
     """
-    from peft import PeftModel
-
     if reference is not None:
         yield reference
     elif isinstance(model, PeftModel):
@@ -126,6 +156,7 @@ def minibatches(
         yield list(items)
         return
     rollouts = by_sequence(items)
+    # Seeded by the version, so that a resumed run cuts the batch as the interrupted one did.
     rng = np.random.default_rng((cfg.seed, version))
     for _ in range(cfg.epochs):
         order = rng.permutation(len(rollouts))
@@ -151,101 +182,40 @@ def _with_state_after(item: SAWItem) -> SAWItem:
     )
 
 
-def _with_streams_of(item: SAWItem, extended: SAWItem) -> SAWItem:
-    """The item with the streams attached to it or to its extension by one position."""
+def _with_streams(item: SAWItem, streams: Streams) -> SAWItem:
+    """The item with streams attached that belong to it, or to its extension by one position."""
     length = len(item.input_ids)
-    streams = {name: stream[:length] for name, stream in extended.attachments.items()}
-    if item.truncated:
-        after = np.zeros(length, np.float32)
-        after[np.flatnonzero(item.action_mask)[-1:]] = extended.attachments[VALUES][-1]
-        streams[BOOTSTRAP] = after
-    return replace(item, attachments={**item.attachments, **streams})
+    new = {name: stream[:length] for name, stream in streams.items()}
+    if item.truncated and VALUES in streams:
+        # At the last sampled token, since streams hold numbers of sampled tokens only.
+        new[BOOTSTRAP] = np.zeros(length, np.float32)
+        new[BOOTSTRAP][np.flatnonzero(item.action_mask)[-1:]] = streams[VALUES][-1]
+    return replace(item, attachments={**item.attachments, **new})
 
 
 def _judged(items: Sequence[SAWItem]) -> bool:
     """True if the source attached log-probs of a reference or teacher; rank 0 knows."""
-    judged = all(REFERENCE in item.attachments for item in items)
-    return scattered(lambda: [judged] * world_size(), lambda yes: b"y" * yes, bool)
-
-
-def attached(
-    items: Sequence[SAWItem], score: Score, *, token_budget: int, packing: bool
-) -> list[SAWItem]:
-    """The items with the streams of `score` attached, 0 off the mask.
-
-    All ranks take part in scoring; items are those of rank 0, and so is the result, [] elsewhere.
-    """
-
-    def plan() -> tuple[tuple[MicroBatch, ...], ...]:
-        return plan_update(
-            items, token_budget=token_budget, world_size=world_size(), packing=packing
-        )
-
-    scored = [score(micro_batch) for micro_batch in scattered(plan, plan_to_bytes, plan_from_bytes)]
-    own = {name: np.concatenate([part[name] for part in scored]) for name in scored[0]}
-    by_rank = [_from_bytes(data) for data in gathered(_to_bytes(own))]
-    if rank() != 0:
-        return []
-    layout = update_layout(
-        items, token_budget=token_budget, world_size=world_size(), packing=packing
-    )
-    found: list[dict[str, NDArray[np.float32]]] = [_zeros(item, own) for item in items]
-    for chunks, streams in zip(layout, by_rank, strict=True):
-        members = [i for chunk in chunks for row in chunk for i in row]
-        _spread(members, items, streams, found)
-    return [
-        replace(item, attachments={**item.attachments, **new})
-        for item, new in zip(items, found, strict=True)
-    ]
-
-
-def _spread(
-    members: Sequence[int],
-    items: Sequence[SAWItem],
-    streams: Streams,
-    found: Sequence[Mapping[str, NDArray[np.float32]]],
-) -> None:
-    counts = [int(np.count_nonzero(items[i].action_mask)) for i in members]
-    for name, values in streams.items():
-        pieces = np.split(values, np.cumsum(counts)[:-1])
-        for i, piece in zip(members, pieces, strict=True):
-            found[i][name][items[i].action_mask] = piece
-
-
-def _zeros(item: SAWItem, names: Mapping[str, Any]) -> dict[str, NDArray[np.float32]]:
-    return {name: np.zeros(len(item.input_ids), np.float32) for name in names}
-
-
-def _to_bytes(arrays: Streams) -> bytes:
-    buffer = io.BytesIO()
-    np.savez(buffer, **arrays)  # type: ignore[arg-type]
-    return buffer.getvalue()
-
-
-def _from_bytes(data: bytes) -> dict[str, NDArray[np.float32]]:
-    with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
-        return {name: arrays[name] for name in arrays.files}
+    return bool(number_of_rank_0(lambda: all(REFERENCE in item.attachments for item in items)))
 
 
 def planned_rows(
     items: Sequence[SAWItem],
     cfg: TrainerConfig,
-    aggregation: Aggregation,
+    algo: RLAlgorithm,
     *,
     version: int,
-    max_lag: int | None,
     packing: bool,
 ) -> tuple[tuple[Plan, ...], Metrics]:
     """The micro-batches of each rank, and metrics of all of them.
 
     Raises EmptyBatch where no row is left.
     """
-    usable, dropped = usable_rows(items, cfg.max_seq_len, version=version, max_lag=max_lag)
+    usable, dropped = usable_rows(items, cfg.max_seq_len, version=version, max_lag=algo.max_lag)
     plan = plan_update(
         usable,
         token_budget=cfg.micro_token_budget,
         world_size=world_size(),
-        aggregation=aggregation,
+        aggregation=algo.aggregation,
         packing=packing,
     )
     tokens = sum(len(item.input_ids) for item in usable)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from dataclasses import asdict
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -14,16 +14,17 @@ from torch import nn
 
 from ludic_gym.errors import ConfigError
 from ludic_train.algorithms.credit import Remembering
-from ludic_train.algorithms.losses import token_stat
+from ludic_train.algorithms.losses import OnDevice, fetched, token_stat
 from ludic_train.algorithms.off_policy import check_sampler, mismatch_metrics
 from ludic_train.algorithms.presets import RLAlgorithm
 from ludic_train.distributed.fsdp import sharded_modules, sync_gradients, whole, whole_params
 from ludic_train.distributed.ranks import (
-    Led,
     add_up_gradients,
     awaited_on_rank_0,
     copy_from_rank_0,
     gathered,
+    led,
+    number_of_rank_0,
     rank,
     scattered,
     world_size,
@@ -34,9 +35,9 @@ from ludic_train.models.logprobs import VALUE_HEAD
 from ludic_train.publishers.base import InProcessPublisher, PolicyPublisher
 from ludic_train.sources.base import BatchSource, DurableSource, Pace
 from ludic_train.trainer.config import TrainerConfig
-from ludic_train.trainer.forward import forward, loss_batch, may_pack, stats_from
+from ludic_train.trainer.forward import forward, loss_batch, may_pack
 from ludic_train.trainer.microbatches import MicroBatch
-from ludic_train.trainer.prepare import minibatches, planned_rows, prepared
+from ludic_train.trainer.prepare import Plan, minibatches, planned_rows, prepared
 from ludic_train.trainer.rank_wire import (
     metrics_from_bytes,
     metrics_to_bytes,
@@ -54,8 +55,8 @@ class Trainer:
     reference: the model that an algorithm's KL term stays close to, where it has one; without it a
         LoRA model with its adapter off is the reference. Its params must never change.
 
-    Under torch.distributed every rank makes one and calls the same methods. Only rank 0 asks its
-    source and calls its publisher; the others may be given any. Rank 0 may work alone between two
+    Under torch.distributed every rank makes one and calls the same methods. Only rank 0 uses its
+    source and its publisher; the others may be given any. Rank 0 may work alone between two
     calls for as long as it likes. A model that `shard_model` spread stays so; of any other, each
     rank trains an equal copy.
     Raises ConfigError where the settings make rows older than the algorithm's `max_lag`.
@@ -84,12 +85,12 @@ class Trainer:
         self.published: int | None = None
         self._began = False
         self._skipped = 0
-        self._packing: bool | None = None
         self._sharded = bool(sharded_modules(model))
         self._trained = [p for p in model.parameters() if p.requires_grad]
         if world_size() > 1 and not self._sharded:
             copy_from_rank_0(self._trained)
-        self.optimizer = _adamw(self._trained, self.cfg)
+        adamw = asdict(self.cfg.adamw)
+        self.optimizer = torch.optim.AdamW(self._trained, lr=self.cfg.lr, fused=True, **adamw)
 
     async def train(self, num_updates: int, on_update: OnUpdate | None = None) -> None:
         """Make `num_updates` more updates, rounded up to whole batches.
@@ -110,6 +111,8 @@ class Trainer:
                 skipped = made["updates/skipped"].value > 0
                 made = merge([carried, made])
                 carried = {"updates/skipped": made["updates/skipped"]} if skipped else {}
+                # Before the publication, which may fail: the batch is in the params by now, and a
+                # durable source must not give it again.
                 if not left:
                     await awaited_on_rank_0(self._note_trained)
                 if skipped:
@@ -121,10 +124,12 @@ class Trainer:
 
     async def publish(self) -> None:
         """Hand the params, named by `version`, to the publisher."""
-        params = (p for p in whole_params(self.model) if VALUE_HEAD not in p[0])
+        named = whole_params(self.model) if self._sharded else self.model.named_parameters()
+        # Samplers have no value head.
+        params = ((name, p.detach()) for name, p in named if VALUE_HEAD not in name)
         if self._sharded:
             # Every rank takes part in putting params together, at the publisher's pace.
-            await self._publish_led(Led(params))
+            await led(params, self._handed_over)
         else:
             await awaited_on_rank_0(partial(self._handed_over, params))
         self.published = self.version
@@ -162,18 +167,16 @@ class Trainer:
         source = self.batch_source
         if isinstance(source, DurableSource):
             if not self._began:
-                await source.begin(self._pace())
+                pace = Pace(
+                    version=self.version,
+                    updates_per_batch=self.cfg.updates_per_batch,
+                    oldest_lag=self.cfg.oldest_lag,
+                    max_lag=self.algo.max_lag,
+                )
+                await source.begin(pace)
                 self._began = True
             await source.trained(self.version)
         return await source.next_batch(self.algo)
-
-    def _pace(self) -> Pace:
-        return Pace(
-            version=self.version,
-            updates_per_batch=self.cfg.updates_per_batch,
-            oldest_lag=self.cfg.oldest_lag,
-            max_lag=self.algo.max_lag,
-        )
 
     async def _note_trained(self) -> None:
         source = self.batch_source
@@ -184,25 +187,14 @@ class Trainer:
         if self.publisher is not None:
             await self.publisher.publish(params, self.version)
 
-    async def _publish_led(self, params: Led[tuple[str, torch.Tensor]]) -> None:
-        if rank() != 0:
-            await asyncio.to_thread(params.follow)
-            return
-        error: BaseException | None = None
-        try:
-            await self._handed_over(params)
-        except BaseException as failure:
-            error = failure
-            raise
-        finally:
-            params.end(error)
-
     def _updates(self, items: Sequence[SAWItem]) -> Iterator[tuple[Metrics, int]]:
         """Metrics of each update of a batch as it is made, and how many are left."""
-        packing = self._may_pack()
-        rows = prepared(items, self.model, self.reference, self.algo, self.cfg, packing=packing)
+        rows = prepared(
+            items, self.model, self.reference, self.algo, self.cfg, packing=self._packing
+        )
         parts = list(minibatches(rows, self.cfg, self.version))
-        count = scattered(lambda: [len(parts)] * world_size(), lambda n: str(n).encode(), int)
+        # Only rank 0 holds rows, and all ranks must make as many updates.
+        count = number_of_rank_0(lambda: len(parts))
         for number in range(count):
             yield self._update(parts[number] if rank() == 0 else []), count - number - 1
 
@@ -210,15 +202,22 @@ class Trainer:
         """One optimizer step."""
         started = time.perf_counter()
         known: list[Metrics] = []
-        packing = self._may_pack()
-        micro_batches = scattered(
-            lambda: self._plan(items, packing, known), plan_to_bytes, plan_from_bytes
-        )
+
+        def planned() -> tuple[Plan, ...]:
+            # Metrics of the whole plan stay on rank 0, so that no row is counted twice.
+            plan, metrics = planned_rows(
+                items, self.cfg, self.algo, version=self.version, packing=self._packing
+            )
+            known.append(metrics)
+            return plan
+
+        micro_batches = scattered(planned, plan_to_bytes, plan_from_bytes)
         self.model.train()
         self.optimizer.zero_grad(set_to_none=True)
         last = len(micro_batches) - 1
         parts = [self._accumulate(m, is_last=i == last) for i, m in enumerate(micro_batches)]
         metrics = _over_ranks(merge([*known, *parts]))
+        # Before the step: params that learned from a stranger's samples would be worth nothing.
         check_sampler(metrics, self.cfg.guards.max_kl_at_lag_0, self.version)
         metrics |= self._step()
         seconds = time.perf_counter() - started
@@ -228,27 +227,10 @@ class Trainer:
             "tokens/trained_per_second": Stat(tokens, seconds),
         }
 
-    def _plan(
-        self, items: Sequence[SAWItem], packing: bool, known: list[Metrics]
-    ) -> tuple[tuple[MicroBatch, ...], ...]:
-        """The micro-batches of each rank; metrics of all of them go to `known`."""
-        plan, metrics = planned_rows(
-            items,
-            self.cfg,
-            self.algo.aggregation,
-            version=self.version,
-            max_lag=self.algo.max_lag,
-            packing=packing,
-        )
-        known.append(metrics)
-        return plan
-
-    def _may_pack(self) -> bool:
-        """True if items may share rows; the first time, all ranks must ask."""
-        if self._packing is None:
-            wanted = self.cfg.execution.packing
-            self._packing = wanted and may_pack(self.model, self.cfg.device)
-        return self._packing
+    @cached_property
+    def _packing(self) -> bool:
+        """True if items may share rows; all ranks find out together, by a forward pass."""
+        return self.cfg.execution.packing and may_pack(self.model, self.cfg.device)
 
     def _accumulate(self, micro_batch: MicroBatch, *, is_last: bool) -> Metrics:
         if self._sharded:
@@ -256,11 +238,13 @@ class Trainer:
         out = forward(self.model, micro_batch, self.cfg.device)
         batch = loss_batch(micro_batch, self.version, self.cfg.device)
         if PROXIMAL in self.algo.attach and PROXIMAL not in batch.attachments:
+            # A batch of one update: its params are the proximal ones, and a pass is saved.
             batch = batch.with_attachment(PROXIMAL, out.logprobs.detach())
         loss, pairs = self.algo.loss(out, batch)
         loss.backward()  # type: ignore[no-untyped-call]
-        metrics = stats_from({**pairs, "entropy": token_stat(out.entropy)})
-        return {**metrics, **mismatch_metrics(out, batch), "loss": Total(loss.item())}
+        pairs = {**pairs, "entropy": token_stat(out.entropy)}
+        found: OnDevice = {name: (Stat, pair) for name, pair in pairs.items()}
+        return {**fetched({**found, "loss": (Total, (loss,))}), **mismatch_metrics(out, batch)}
 
     def _step(self) -> Metrics:
         lr = self.cfg.learning_rate(self.version)
@@ -268,8 +252,9 @@ class Trainer:
             group["lr"] = lr
         if world_size() > 1 and not self._sharded:
             add_up_gradients(self._trained)
+        # Once over all micro-batches and ranks: clipping parts would depend on how they were cut.
         clipped = nn.utils.clip_grad_norm_(self._trained, self.cfg.max_grad_norm)
-        norm = whole(clipped).item()
+        norm = (whole(clipped) if self._sharded else clipped).item()
         if math.isfinite(norm):
             self.optimizer.step()
             self.version += 1
@@ -296,17 +281,6 @@ class Trainer:
 def _remembering(algo: RLAlgorithm) -> Remembering | None:
     credit: object = algo.credit
     return credit if isinstance(credit, Remembering) else None
-
-
-def _adamw(params: Sequence[nn.Parameter], cfg: TrainerConfig) -> torch.optim.AdamW:
-    return torch.optim.AdamW(
-        params,
-        lr=cfg.lr,
-        betas=cfg.adamw.betas,
-        eps=cfg.adamw.eps,
-        weight_decay=cfg.adamw.weight_decay,
-        fused=True,
-    )
 
 
 def _refuse_impossible_lag(

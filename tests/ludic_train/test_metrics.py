@@ -6,9 +6,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ludic_train.algorithms.losses import fetched
 from ludic_train.errors import MetricError
 from ludic_train.metrics import Peak, SampleSize, Stat, Total, merge, values
-from ludic_train.trainer.forward import stats_from
 
 VALUES = st.lists(st.integers(-1000, 1000).map(float), min_size=1, max_size=30)
 
@@ -62,10 +62,8 @@ def test_a_name_cannot_be_a_mean_and_something_else(other):
         merge([{"x": Stat(1, 1)}, {"x": other}])
 
 
-def test_tensor_pairs_become_stats_without_their_graph():
+def test_tensors_become_metrics_without_their_graph():
     total = torch.tensor(3.0, requires_grad=True) * 2
-    assert stats_from({"x": (total, torch.tensor(4)), "y": (torch.tensor(0.5), total)}) == {
-        "x": Stat(6.0, 4.0),
-        "y": Stat(0.5, 6.0),
-    }
-    assert stats_from({}) == {}
+    found = {"x": (Stat, (total, torch.tensor(4))), "y": (Peak, (total,))}
+    assert fetched(found) == {"x": Stat(6.0, 4.0), "y": Peak(6.0)}
+    assert fetched({}) == {}

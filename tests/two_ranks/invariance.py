@@ -30,8 +30,9 @@ from ludic_train.distributed.fsdp import checkpoint_activations, shard_model, wh
 from ludic_train.errors import CheckpointError, LossError, RankError
 from ludic_train.trainer.forward import forward, loss_batch
 from ludic_train.trainer.microbatches import plan_update
-from ludic_train.trainer.prepare import attached
+from ludic_train.trainer.prepare import scored
 from ludic_train.trainer.trainer import Trainer
+from ludic_train.types import PROXIMAL
 
 
 def one_process_gradient(items):
@@ -90,16 +91,9 @@ def params_after_5_updates(shard):
 def attached_values():
     """Log-probs that both ranks computed, put back into the rows of rank 0."""
     model, items = shard_model(tiny_model()), random_rows(9, masked=0.3)
-
-    @torch.no_grad()
-    def score(micro_batch):
-        return {"own": forward(model, micro_batch).logprobs.numpy()}
-
     mine = items if dist.get_rank() == 0 else []
-    return [
-        item.attachments["own"].tolist()
-        for item in attached(mine, score, token_budget=60, packing=True)
-    ]
+    found = scored(mine, model, frozenset({PROXIMAL}), settings(60), packing=True)
+    return [item.attachments[PROXIMAL].tolist() for item in found]
 
 
 def save_at_once(manager, made):

@@ -9,7 +9,8 @@ from golden import losses as golden
 
 from ludic_gym.errors import ConfigError
 from ludic_train.algorithms.aggregation import token_mean
-from ludic_train.algorithms.kl import KLReward, TokenKLLoss, UnbiasedTokenKLLoss, k3
+from ludic_train.algorithms.kl import KLReward, TokenKLLoss, UnbiasedTokenKLLoss
+from ludic_train.algorithms.losses import k3
 from ludic_train.errors import MissingAttachment, MissingLogprobs
 from ludic_train.types import PROXIMAL, REFERENCE, LossBatch, SAWItem, TokenLogprobs
 

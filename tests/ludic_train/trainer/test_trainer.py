@@ -187,7 +187,7 @@ async def test_a_skipped_update_is_reported_with_the_next_one():
 def test_a_sampler_with_other_params_than_it_names_stops_the_run():
     # The model gives every token about -5.5 nats, the sampler says -2 of its own version.
     trainer = Trainer(tiny_model(), grpo(), Fixed([]))
-    with pytest.raises(SamplerMismatch, match="version 0 is said to have sampled are"):
+    with pytest.raises(SamplerMismatch, match="sampled by version 0, as the sampler reports, are"):
         trainer.update(rows(4, behavior=-2.0))
     trainer.version = 1
     trainer.update(rows(4, behavior=-2.0))
