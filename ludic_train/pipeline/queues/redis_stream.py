@@ -14,6 +14,8 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
+from redis.exceptions import NoPermissionError
+
 from ludic_train.errors import QueueError, QueueReset, QueueUnavailable
 from ludic_train.pipeline.queues import redis_scripts
 from ludic_train.pipeline.queues.base import (
@@ -230,8 +232,6 @@ class RedisQueue:
 
     async def _refuse_eviction(self) -> None:
         """Raise QueueError where the server may remove groups to make room for other keys."""
-        from redis.exceptions import NoPermissionError
-
         try:
             async with translated():
                 memory: Any = await self._redis.info("memory")
