@@ -35,8 +35,7 @@ from redis.asyncio import Redis
 from rich.console import Console
 from rich.table import Table
 
-from ludic_train.pipeline.codec import group_from_bytes, group_to_bytes
-from ludic_train.pipeline.group import RolloutGroup
+from ludic_train.pipeline.codec import RolloutGroup, group_from_bytes, group_to_bytes
 from ludic_train.pipeline.queues.base import Progress, Trained, TrainerReport
 from ludic_train.pipeline.queues.redis_stream import RedisQueue
 from ludic_train.types import SAWItem, Trajectory

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 
 from ludic_train.errors import MetricError
 from ludic_train.loggers.loggers import read_metrics
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 COLOR = "#2a6f97"
 MOST_COLUMNS = 3
@@ -25,9 +25,6 @@ def plot_curve(
     Each panel shows the raw points, and a running mean where there are many. Raises MetricError
     for a metric of which the file has no number, or where no metric is asked for.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     if not metrics:
         raise MetricError("no metric to draw; name at least one")
     records = read_metrics(jsonl_path)

@@ -17,9 +17,11 @@ from ludic_gym.errors import ConfigError
 class WandbLogger:
     """A run of Weights & Biases.
 
-    config: the settings of the run, to be shown with it. Keyword options go to `wandb.init`:
-    `mode="offline"` keeps the run in `dir`, `id` and `resume` go on with one.
+    config: the settings of the run, to be displayed with it. Keyword options go to `wandb.init`:
+    `mode="offline"` keeps the run in `dir`, `id` and `resume` continue one.
     """
+
+    package = "wandb"
 
     def __init__(
         self,
@@ -28,8 +30,8 @@ class WandbLogger:
         config: Mapping[str, Any] | None = None,
         **options: Any,  # noqa: ANN401 - the service's own
     ) -> None:
-        wandb = _imported("wandb", extra="wandb")
-        self._run = wandb.init(project=project, config=dict(config or {}), **options)
+        service = _imported(self.package, extra=self.package)
+        self._run = service.init(project=project, config=dict(config or {}), **options)
 
     def log(self, update: int, metrics: Mapping[str, float]) -> None:
         """Send the numbers of an update."""
@@ -40,29 +42,14 @@ class WandbLogger:
         self._run.finish()
 
 
-class TrackioLogger:
+class TrackioLogger(WandbLogger):
     """A run of Trackio, in a local database that `trackio show` reads.
 
-    config, options: as for `WandbLogger`; options go to `trackio.init`.
+    Trackio has the functions of wandb. config, options: as for `WandbLogger`; options go to
+    `trackio.init`.
     """
 
-    def __init__(
-        self,
-        project: str,
-        *,
-        config: Mapping[str, Any] | None = None,
-        **options: Any,  # noqa: ANN401 - the service's own
-    ) -> None:
-        trackio = _imported("trackio", extra="trackio")
-        self._run = trackio.init(project=project, config=dict(config or {}), **options)
-
-    def log(self, update: int, metrics: Mapping[str, float]) -> None:
-        """Write the numbers of an update."""
-        self._run.log(dict(metrics), step=update)
-
-    def close(self) -> None:
-        """Mark the run as finished."""
-        self._run.finish()
+    package = "trackio"
 
 
 class TensorBoardLogger:
@@ -70,9 +57,8 @@ class TensorBoardLogger:
 
     def __init__(self, folder: Path | str) -> None:
         _imported("tensorboard", extra="tensorboard")
-        from torch.utils.tensorboard import SummaryWriter
-
-        self._writer = SummaryWriter(str(folder))
+        writers = _imported("torch.utils.tensorboard", extra="tensorboard")
+        self._writer = writers.SummaryWriter(str(folder))
 
     def log(self, update: int, metrics: Mapping[str, float]) -> None:
         """Write the numbers of an update."""

@@ -15,8 +15,7 @@ from ludic_gym.errors import ClientError, ConfigError, EpisodeError
 from ludic_gym.rollout.groups import grouped
 from ludic_gym.types import MakePolicy, Task
 from ludic_train.errors import ActorError, QueueUnavailable
-from ludic_train.pipeline.codec import group_to_bytes
-from ludic_train.pipeline.group import RolloutGroup
+from ludic_train.pipeline.codec import RolloutGroup, group_to_bytes
 from ludic_train.pipeline.queues.base import (
     ActorReport,
     Admission,

@@ -1,4 +1,4 @@
-"""Groups as bytes from an untrusted writer: reading them runs nothing and trusts nothing.
+"""Groups of rollouts as bytes from an untrusted writer: reading them runs and trusts nothing.
 
     0   4 s  magic "LDCG"        5   u8   compression: 0 none, 1 zstd
     4   u8   schema              6   u32  bytes of the body, uncompressed
@@ -11,11 +11,13 @@ share their code and need none of these checks.
 
 from __future__ import annotations
 
+import math
 import struct
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import astuple
-from itertools import islice
+from collections.abc import Mapping
+from dataclasses import astuple, dataclass, field
+from itertools import groupby
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -23,60 +25,75 @@ import zstandard
 from numpy.typing import NDArray
 
 from ludic_train.errors import BadGroup
-from ludic_train.metrics import KINDS, Metrics
-from ludic_train.pipeline.columns import (
-    ATTACHED,
-    INTEGERS,
-    LOGPROBS,
-    STEPS,
-    VERSIONS,
-    Array,
-    Columns,
-    Spans,
-    Stream,
-    check,
-    columns_of,
-    dtype_of,
-    items_of,
-)
-from ludic_train.pipeline.group import RolloutGroup
-from ludic_train.types import Trajectory
+from ludic_train.metrics import KINDS, Metric, Metrics
+from ludic_train.types import SAWItem, Trajectory
 
-MAGIC, SCHEMA = b"LDCG", 3
+MAGIC, SCHEMA = b"LDCG", 4
 PLAIN, ZSTD = 0, 1
 MAX_BYTES = 64 * 2**20
 MAX_KEY = 200
 _HEAD, _SUM = struct.Struct("<4sBBI"), struct.Struct("<I")
 _START = _HEAD.size + _SUM.size
-INT, DOUBLE = "<i4", "<f8"
-# Forms of a stream's bytes: a value for every token, for every sampled one, or one for all sampled
-# tokens of a row. Off the mask the value is then 0, or -1 for integers.
-EVERY, SAMPLED, ONE = 0, 1, 2
+INT, FLOAT = "<i4", "<f4"
+Array = NDArray[Any]
+# Fits the int32 of the arrays it goes to; msgspec refuses other numbers while it decodes.
+Count = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
+# Pairs of a number and the number of tokens in a row that have it.
+Runs = list[tuple[Count, Count]]
 
 
-class _Group(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
-    """The columns of a group.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutGroup:
+    """Rollouts of one task, in tokens and without credit.
 
-    streams: by name: the rows that have it, which form its bytes have, and the bytes.
-    sizes: rows, steps and completions of each trajectory. All that follows it is by trajectory.
+    key: unique among all groups of all actors; pushed twice, a group is trained on once.
+    trajectories: all have `group` equal to the key; their rows have no attachments.
+    actor: name of the actor that played it.
+    metrics: metrics of its episodes, those that left no trajectory included.
     """
 
     key: str
-    actor: str
-    lengths: bytes
+    trajectories: tuple[Trajectory, ...] = field(repr=False)
+    actor: str = ""
+    metrics: Mapping[str, Metric] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> list[SAWItem]:
+        """The rows of all trajectories."""
+        return [row for trajectory in self.trajectories for row in trajectory.rows]
+
+
+class _Row(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    """A row of T tokens, M of which were sampled.
+
+    ids: int32 [T]. mask: T bits, lowest first. logprobs: float32 [M], or None.
+    versions, steps: runs of equal numbers over the M tokens, since a whole call has the same.
+    """
+
     ids: bytes
     mask: bytes
-    temperatures: bytes
-    streams: dict[str, tuple[list[int], int, bytes]]
-    sizes: bytes
-    rewards: bytes
-    parsed: bytes
-    completions: bytes
-    truncated: list[bool]
-    agents: list[str]
-    env_ids: list[str]
-    tasks: list[str]
-    infos: list[dict[str, bool | int | float | str]]
+    logprobs: bytes | None
+    versions: Runs | None
+    steps: Runs
+    temperature: float
+
+
+class _Trajectory(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    rows: list[_Row]
+    rewards: list[float]
+    parsed: list[bool]
+    completions: list[tuple[Count, Count, Count]]
+    truncated: bool
+    agent: str
+    env_id: str
+    task: str
+    info: dict[str, bool | int | float | str]
+
+
+class _Group(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    key: str
+    actor: str
+    trajectories: list[_Trajectory]
     metrics: dict[str, tuple[str, list[float]]]
 
 
@@ -90,16 +107,19 @@ def group_to_bytes(
 
     Raises BadGroup for a group that `group_from_bytes` would refuse.
     """
-    _check_key(group.key)
-    columns = columns_of(group.rows)
-    check(columns)
-    _check_trajectories(group.trajectories)
+    metrics = {
+        name: (type(metric).__name__, [float(x) for x in astuple(metric)])
+        for name, metric in sorted(group.metrics.items())
+    }
+    trajectories = [_packed(trajectory) for trajectory in group.trajectories]
     try:
-        body = _ENCODER.encode(_packed(group, columns))
+        body = _ENCODER.encode(_Group(group.key, group.actor, trajectories, metrics))
     except (OverflowError, UnicodeEncodeError) as error:
         raise BadGroup(f"a number or text that msgpack has no form for: {error}") from error
     if len(body) > max_bytes:
         raise BadGroup(f"{len(body)} bytes, more than max_bytes={max_bytes}; play shorter episodes")
+    # An actor that sends what no trainer can read should fail itself, with its own traceback.
+    _unpacked(body)
     how = PLAIN if zstd_level is None else ZSTD
     sent = body if zstd_level is None else zstandard.compress(body, zstd_level)
     head = _HEAD.pack(MAGIC, SCHEMA, how, len(body))
@@ -107,25 +127,11 @@ def group_to_bytes(
 
 
 def group_from_bytes(data: bytes, *, max_bytes: int = MAX_BYTES) -> RolloutGroup:
-    """The group that `group_to_bytes` was given, bit for bit; its arrays are not to be changed.
+    """The group that `group_to_bytes` was given, bit for bit; its arrays must not be changed.
 
     Raises BadGroup, with the reason, for anything else.
     """
-    try:
-        found = _DECODER.decode(_body(data, max_bytes))
-    except msgspec.DecodeError as error:
-        raise BadGroup(f"no msgpack of a group: {error}") from error
-    _check_key(found.key)
-    columns = _unpacked(found)
-    check(columns)
-    trajectories = tuple(_trajectories(found, columns))
-    _check_trajectories(trajectories)
-    return RolloutGroup(
-        key=found.key,
-        actor=found.actor,
-        trajectories=trajectories,
-        metrics=_metrics(found.metrics),
-    )
+    return _unpacked(_body(data, max_bytes))
 
 
 def _body(data: bytes, max_bytes: int) -> bytes | memoryview:
@@ -166,160 +172,114 @@ def _checksum(head: bytes, body: bytes | memoryview) -> int:
     return zlib.crc32(body, zlib.crc32(head))
 
 
-def _check_key(key: str) -> None:
-    if not 0 < len(key) <= MAX_KEY:
-        raise BadGroup(f"a key of {len(key)} characters; it must have 1 to {MAX_KEY}")
-
-
-def _packed(group: RolloutGroup, columns: Columns) -> _Group:
-    trajectories = group.trajectories
-    sizes = [(len(t.rows), len(t.rewards), len(t.completions)) for t in trajectories]
-    parsed = [trajectory.parsed for trajectory in trajectories]
-    return _Group(
-        key=group.key,
-        actor=group.actor,
-        lengths=_raw(columns.spans.lengths, INT),
-        ids=_raw(columns.ids, INT),
-        mask=np.packbits(columns.spans.mask, bitorder="little").tobytes(),
-        temperatures=_raw(columns.temperatures, DOUBLE),
-        streams={n: _shrunk(n, stream, columns.spans) for n, stream in columns.streams.items()},
-        sizes=_raw(np.array(sizes, np.int32), INT),
-        rewards=_raw(np.concatenate([np.zeros(0), *(t.rewards for t in trajectories)]), DOUBLE),
-        parsed=np.packbits(
-            np.concatenate([np.zeros(0, bool), *parsed]), bitorder="little"
-        ).tobytes(),
-        completions=_raw(
-            np.concatenate([np.zeros((0, 3), np.int32), *(t.completions for t in trajectories)]),
-            INT,
-        ),
-        truncated=[trajectory.truncated for trajectory in trajectories],
-        agents=[trajectory.agent for trajectory in trajectories],
-        env_ids=[trajectory.env_id for trajectory in trajectories],
-        tasks=[trajectory.task for trajectory in trajectories],
-        infos=[dict(trajectory.info) for trajectory in trajectories],
-        metrics={
-            name: (type(metric).__name__, [float(x) for x in astuple(metric)])
-            for name, metric in sorted(group.metrics.items())
-        },
+def _packed(trajectory: Trajectory) -> _Trajectory:
+    return _Trajectory(
+        rows=[_packed_row(row) for row in trajectory.rows],
+        rewards=trajectory.rewards.tolist(),
+        parsed=trajectory.parsed.tolist(),
+        completions=trajectory.completions.tolist(),
+        truncated=trajectory.truncated,
+        agent=trajectory.agent,
+        env_id=trajectory.env_id,
+        task=trajectory.task,
+        info=dict(trajectory.info),
     )
 
 
-def _trajectories(found: _Group, columns: Columns) -> Iterator[Trajectory]:
-    """The trajectories, their arrays views of the message."""
-    lists = (found.truncated, found.agents, found.env_ids, found.tasks, found.infos)
-    many = len(found.env_ids)
-    if {len(facts) for facts in lists} != {many}:
-        raise BadGroup(f"facts of {[len(facts) for facts in lists]} trajectories")
-    sizes = _sized(found.sizes, INT, "sizes", 3 * many).reshape(-1, 3)
-    if (sizes < 0).any():
-        raise BadGroup(f"sizes of trajectories are {sizes.tolist()[:8]}")
-    rows, steps, calls = (int(total) for total in sizes.sum(0))
-    if rows != len(columns.spans.lengths):
-        raise BadGroup(f"the trajectories have {rows} rows, not {len(columns.spans.lengths)}")
-    rewards = _sized(found.rewards, DOUBLE, "rewards", steps)
-    parsed = _mask(found.parsed, steps, "parsed")
-    completions = _sized(found.completions, INT, "completions", 3 * calls).reshape(-1, 3)
-    counts = sizes[:, 0].tolist()
-    items = items_of(
-        columns,
-        group=found.key,
-        agents=[agent for agent, n in zip(found.agents, counts, strict=True) for _ in range(n)],
-        truncated=[cut for cut, n in zip(found.truncated, counts, strict=True) for _ in range(n)],
-    )
-    step = call = 0
-    for number, (own_rows, own_steps, own_calls) in enumerate(sizes.tolist()):
-        yield Trajectory(
-            rows=tuple(islice(items, own_rows)),
-            rewards=rewards[step : step + own_steps],
-            parsed=parsed[step : step + own_steps],
-            completions=completions[call : call + own_calls],
-            env_id=found.env_ids[number],
-            agent=found.agents[number],
-            group=found.key,
-            task=found.tasks[number],
-            truncated=found.truncated[number],
-            info=found.infos[number],
-        )
-        step, call = step + own_steps, call + own_calls
-
-
-def _check_trajectories(trajectories: Sequence[Trajectory]) -> None:
-    """Raise BadGroup for rewards or steps that credit could not be assigned to."""
-    for trajectory in trajectories:
-        steps = len(trajectory.rewards)
-        if not np.isfinite(trajectory.rewards).all():
-            raise BadGroup(f"the rewards {trajectory.rewards[:8].tolist()} are not finite")
-        if len(trajectory.parsed) != steps:
-            raise BadGroup(f"{len(trajectory.parsed)} parsed steps of {steps}")
-        table = trajectory.completions
-        if (table < 0).any() or (table[:, 0] >= steps).any():
-            raise BadGroup(f"a completion is of none of the {steps} steps")
-        for row in trajectory.rows:
-            if row.steps is None or int(row.steps.max()) >= steps:
-                raise BadGroup(f"a row has tokens of none of the {steps} steps")
-
-
-def _shrunk(name: str, stream: Stream, spans: Spans) -> tuple[list[int], int, bytes]:
-    """The stream in the smallest form that gives back its very bits."""
-    rows, values = stream
-    spans, bits = spans.part(rows), values.view(np.int32)
-    sampled = bits[spans.mask]
-    # Of a row without sampled tokens, nothing is made of what is sent.
-    ones = sampled.take(spans.firsts, mode="clip") if len(sampled) else np.zeros(len(rows), INT)
-    for form, sent in ((ONE, ones), (SAMPLED, sampled)):
-        if (_spread(name, form, sent, spans) == bits).all():
-            return list(rows), form, _raw(sent, INT)
-    return list(rows), EVERY, _raw(bits, INT)
-
-
-def _spread(name: str, form: int, sent: Array, spans: Spans) -> Array:
-    """The bits of a stream's values, int32, for every token."""
-    if form == EVERY:
-        return sent
-    off_mask = -1 if name in INTEGERS else 0
-    if form == SAMPLED:
-        whole = np.full(len(spans.mask), off_mask, np.int32)
-        whole[spans.mask] = sent
-        return whole
-    # What np.where would give, in a third of its time: the bits of 0 and -1 are all alike.
-    whole = sent.repeat(spans.lengths)
-    return whole | ~spans.marks if off_mask else whole & spans.marks
-
-
-def _unpacked(found: _Group) -> Columns:
-    lengths = _array(found.lengths, INT, "lengths")
-    tokens: list[int] = lengths.tolist()
-    rows = len(tokens)
-    if min(tokens, default=1) < 1:
-        raise BadGroup(f"rows of {tokens[:8]} tokens")
-    ids = _sized(found.ids, INT, "input_ids", sum(tokens))
-    spans = Spans(lengths, _mask(found.mask, len(ids), "action_mask"))
-    if len(found.streams[STEPS][0] if STEPS in found.streams else ()) != rows:
-        raise BadGroup(f"not each of the {rows} rows has its steps")
-    return Columns(
-        spans=spans,
-        ids=ids,
-        temperatures=_sized(found.temperatures, DOUBLE, "temperature", rows),
-        streams={name: _stream(name, *each, spans) for name, each in found.streams.items()},
+def _packed_row(row: SAWItem) -> _Row:
+    if row.attachments:
+        raise BadGroup(f"a row has attachments {[*row.attachments]}: only the trainer adds them")
+    arrays = row.action_mask, row.behavior_logprobs, row.versions, row.steps
+    lengths = sorted({len(array) for array in arrays if array is not None})
+    if lengths != [len(row.input_ids)] or row.steps is None:
+        raise BadGroup(f"a row of {len(row.input_ids)} tokens has arrays of {lengths}, or no steps")
+    mask, logprobs, versions = row.action_mask, row.behavior_logprobs, row.versions
+    return _Row(
+        ids=row.input_ids.astype(INT).tobytes(),
+        mask=np.packbits(mask, bitorder="little").tobytes(),
+        # Off the mask a stream holds no facts: its values there are not sent.
+        logprobs=None if logprobs is None else logprobs[mask].astype(FLOAT).tobytes(),
+        versions=None if versions is None else _runs(versions[mask]),
+        steps=_runs(row.steps[mask]),
+        temperature=row.temperature,
     )
 
 
-def _stream(name: str, rows: list[int], form: int, raw: bytes, spans: Spans) -> Stream:
-    if not name.startswith(ATTACHED) and name not in (LOGPROBS, VERSIONS, STEPS):
-        raise BadGroup(f"a stream {name!r} is unknown")
-    known = range(len(spans.lengths))
-    if rows != [*known] and (rows != sorted({*rows}) or not {*rows} <= {*known}):
-        raise BadGroup(f"{name} is of the rows {rows[:8]}, and there are {len(known)}")
-    spans = spans.part(rows)
-    if form not in (EVERY, SAMPLED, ONE):
-        raise BadGroup(f"{name} has the unknown form {form}")
-    sizes = {EVERY: len(spans.mask), ONE: len(rows)}
-    size = sizes[form] if form in sizes else int(np.count_nonzero(spans.mask))
-    return rows, _spread(name, form, _sized(raw, INT, name, size), spans).view(dtype_of(name))
+def _runs(numbers: Array) -> Runs:
+    return [(number, len(list(same))) for number, same in groupby(numbers.tolist())]
 
 
-def _raw(array: Array, dtype: str) -> bytes:
-    return np.ascontiguousarray(array, np.dtype(dtype)).tobytes()
+def _unpacked(body: bytes | memoryview) -> RolloutGroup:
+    try:
+        found = _DECODER.decode(body)
+    except msgspec.DecodeError as error:
+        raise BadGroup(f"no msgpack of a group: {error}") from error
+    if not 0 < len(found.key) <= MAX_KEY:
+        raise BadGroup(f"a key of {len(found.key)} characters; it must have 1 to {MAX_KEY}")
+    return RolloutGroup(
+        key=found.key,
+        actor=found.actor,
+        trajectories=tuple(_trajectory(each, found.key) for each in found.trajectories),
+        metrics=_metrics(found.metrics),
+    )
+
+
+def _trajectory(found: _Trajectory, key: str) -> Trajectory:
+    """The trajectory. Raises BadGroup for one that credit could not be assigned to."""
+    steps = len(found.rewards)
+    if not all(map(math.isfinite, found.rewards)):
+        raise BadGroup(f"the rewards {found.rewards[:8]} are not finite")
+    if len(found.parsed) != steps:
+        raise BadGroup(f"{len(found.parsed)} parsed steps of {steps}")
+    if any(step >= steps for step, _, _ in found.completions):
+        raise BadGroup(f"a completion is of none of the {steps} steps")
+    if any(step >= steps for row in found.rows for step, _ in row.steps):
+        raise BadGroup(f"a row has tokens of none of the {steps} steps")
+    return Trajectory(
+        rows=tuple(_row(row, found, key) for row in found.rows),
+        rewards=np.array(found.rewards, np.float64),
+        parsed=np.array(found.parsed, np.bool_),
+        completions=np.array(found.completions, np.int32).reshape(-1, 3),
+        env_id=found.env_id,
+        agent=found.agent,
+        group=key,
+        task=found.task,
+        truncated=found.truncated,
+        info=found.info,
+    )
+
+
+def _row(found: _Row, of: _Trajectory, key: str) -> SAWItem:
+    """The row, with weight 0. Raises BadGroup for one that cannot be learned from."""
+    ids = _array(found.ids, INT, "input_ids")
+    if (lowest := int(ids.min(initial=0))) < 0:
+        raise BadGroup(f"a token id is {lowest}")
+    mask = _bits(found.mask, len(ids))
+    if not len(ids) or mask[0]:
+        raise BadGroup(f"a row of {len(ids)} tokens must begin with one that was not sampled")
+    if not 0 < found.temperature < math.inf:
+        raise BadGroup(f"temperature={found.temperature} must be finite and greater than 0")
+    sampled = int(np.count_nonzero(mask))
+    logprobs = versions = None
+    if found.logprobs is not None:
+        values = _array(found.logprobs, FLOAT, "behavior_logprobs")
+        if len(values) != sampled or not np.isfinite(values).all():
+            raise BadGroup(f"{len(values)} log-probs for {sampled} tokens, or one is not finite")
+        logprobs = _spread(values, mask, 0)
+    if found.versions is not None:
+        versions = _spread(_repeated(found.versions, sampled, "versions"), mask, -1)
+    return SAWItem(
+        input_ids=ids,
+        action_mask=mask,
+        weight=np.zeros(len(ids), np.float32),
+        behavior_logprobs=logprobs,
+        versions=versions,
+        steps=_spread(_repeated(found.steps, sampled, "steps"), mask, -1),
+        temperature=found.temperature,
+        truncated=of.truncated,
+        group=key,
+        agent=of.agent,
+    )
 
 
 def _array(raw: bytes, dtype: str, name: str) -> Array:
@@ -329,20 +289,28 @@ def _array(raw: bytes, dtype: str, name: str) -> Array:
     return np.frombuffer(raw, kind)
 
 
-def _sized(raw: bytes, dtype: str, name: str, size: int) -> Array:
-    array = _array(raw, dtype, name)
-    if len(array) != size:
-        raise BadGroup(f"{name} has {len(array)} values instead of {size}")
-    return array
-
-
-def _mask(raw: bytes, length: int, name: str) -> NDArray[np.bool_]:
+def _bits(raw: bytes, length: int) -> NDArray[np.bool_]:
     if len(raw) != (length + 7) // 8:
-        raise BadGroup(f"{name} has {len(raw)} bytes for {length} values")
+        raise BadGroup(f"action_mask has {len(raw)} bytes for {length} tokens")
     if length % 8 and raw[-1] >> length % 8:
-        raise BadGroup(f"{name} marks values after the {length} that there are")
+        raise BadGroup(f"action_mask marks tokens after the {length} that there are")
     bits = np.unpackbits(np.frombuffer(raw, np.uint8), count=length, bitorder="little")
     return bits.view(np.bool_)
+
+
+def _repeated(runs: Runs, sampled: int, name: str) -> Array:
+    # Before anything is allocated: a few bytes can claim runs of 2**31 tokens.
+    if (claimed := sum(length for _, length in runs)) != sampled:
+        raise BadGroup(f"{name} has {claimed} values for {sampled} sampled tokens")
+    numbers, lengths = np.array(runs, np.int32).reshape(-1, 2).T
+    return numbers.repeat(lengths)
+
+
+def _spread(values: Array, mask: NDArray[np.bool_], off_mask: int) -> Array:
+    """A stream for all tokens of a row, from its values for the sampled ones."""
+    whole = np.full(len(mask), off_mask, values.dtype)
+    whole[mask] = values
+    return whole
 
 
 def _metrics(found: Mapping[str, tuple[str, list[float]]]) -> Metrics:

@@ -13,8 +13,7 @@ from typing import TypeVar
 
 from ludic_train.errors import BadGroup, QueueReset
 from ludic_train.metrics import Metrics, Peak, Stat, Total, merge
-from ludic_train.pipeline.codec import group_from_bytes
-from ludic_train.pipeline.group import RolloutGroup, oldest_version
+from ludic_train.pipeline.codec import RolloutGroup, group_from_bytes
 from ludic_train.pipeline.queues.base import (
     REMEMBERED_KEYS,
     Discarded,
@@ -27,7 +26,7 @@ from ludic_train.pipeline.queues.base import (
     persistently,
 )
 from ludic_train.sources.history import TaskHistory
-from ludic_train.types import Trajectory
+from ludic_train.types import SAWItem, Trajectory
 
 T = TypeVar("T")
 READ_AT_ONCE = 64
@@ -35,26 +34,16 @@ QUIET_S = 60.0
 LONGEST_TEXT = 500
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReaderOptions:
-    """Settings of a reader.
-
-    ahead: groups that are read and decoded before they are needed.
-    hold: groups that were trained on and stay in the queue until a checkpoint covers them.
-    max_attempts: trainers that may die with a group in their batch before it counts as the cause.
-    vocab_size: tokens must be below it; None allows any.
-    """
-
-    ahead: int
-    hold: int
-    max_attempts: int
-    vocab_size: int | None
-
-
 @dataclass(frozen=True, slots=True)
 class _Ready:
+    """A group that was read and checked.
+
+    oldest: update whose params sampled its oldest token; None where tokens do not say theirs.
+    """
+
     entry: Entry
     group: RolloutGroup
+    oldest: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,23 +63,33 @@ class QueueReader:
     position: progress through the queue; another thread may read it at any moment.
     trainer: its report, the version of which `settle` keeps up to date.
     history: groups of the tasks that it has retired are discarded.
+    ahead: groups that are read and decoded before they are needed.
+    hold, max_attempts, vocab_size: as in `PipelineBatchSource`.
     """
 
     def __init__(
-        self, queue: GroupQueue, options: ReaderOptions, history: TaskHistory | None = None
+        self,
+        queue: GroupQueue,
+        history: TaskHistory,
+        *,
+        ahead: int,
+        hold: int,
+        max_attempts: int,
+        vocab_size: int | None,
     ) -> None:
         self.position = Position("", 0)
         self.queue = queue
         self.trainer = TrainerReport(version=0, groups_per_batch=1, group_size=1)
-        self._options = options
-        self._history = history or TaskHistory()
-        self._ready: asyncio.Queue[_Ready | Exception] = asyncio.Queue(options.ahead)
+        self._history = history
+        self._hold, self._max_attempts, self._vocab_size = hold, max_attempts, vocab_size
+        # None once the reading task has ended, with the error that it ended with.
+        self._ready: asyncio.Queue[_Ready | None] = asyncio.Queue(ahead)
         self._owners: dict[str, str] = {}
         self._attempts: Mapping[str, int] = {}
         # Ids that were read and are not settled: after a reset they are read once more.
         self._known: set[str] = set()
         # Groups of the batch that is being filled, and of those that the trainer has.
-        self._taken: list[_Taken] = []
+        self._taken: list[tuple[Entry, Trained]] = []
         self._batch: tuple[Trained, ...] = ()
         self._held: deque[str] = deque()
         # Facts that the queue lacks still: a call that was cancelled is made up for.
@@ -120,6 +119,7 @@ class QueueReader:
         await persistently(self._take_over)
         self._retired += retired
         self._reader = asyncio.create_task(self._read())
+        self._reader.add_done_callback(self._wake)
 
     async def take(self, count: int) -> tuple[list[Trajectory], Metrics]:
         """Trajectories of the next `count` groups that are fresh enough, and their metrics.
@@ -128,8 +128,10 @@ class QueueReader:
         """
         groups = [await self._fresh() for _ in range(count)]
         await self._call(partial(self.queue.attempt, [ready.entry for ready in groups]))
-        lags = [self._lag(ready.group) for ready in groups]
-        self._taken += [_Taken(r.entry, lag) for r, lag in zip(groups, lags, strict=True)]
+        lags = [self._lag(ready) for ready in groups]
+        for ready, lag in zip(groups, lags, strict=True):
+            entry = ready.entry
+            self._taken.append((entry, Trained(id=entry.id, key=entry.key, lag=lag)))
         found = [trajectory for ready in groups for trajectory in ready.group.trajectories]
         return found, self._metrics(groups, lags)
 
@@ -139,20 +141,20 @@ class QueueReader:
         Where some stay, the others are discarded, because groups before them are not in the params
         yet; a whole batch is passed over in order.
         """
-        leaving = [taken for taken in self._taken if taken.entry.key not in groups]
-        staying = [taken for taken in self._taken if taken.entry.key in groups]
-        self._taken = staying
-        if staying:
-            for taken in leaving:
-                await self._discard(taken.entry, "filtered")
+        leaving = [(entry, trained) for entry, trained in self._taken if entry.key not in groups]
+        self._taken = [(entry, trained) for entry, trained in self._taken if entry.key in groups]
+        passed = tuple(trained for _, trained in leaving)
+        if self._taken:
+            for entry, _ in leaving:
+                await self._discard(entry, "filtered")
         elif self._batch:
-            self._batch += tuple(taken.trained for taken in leaving)
+            self._batch += passed
         else:
-            await self._settle(tuple(t.trained for t in leaving), self.trainer.version)
+            await self._settle(passed, self.trainer.version)
 
     def give(self) -> None:
         """Note that the trainer has the groups that were taken."""
-        self._batch += tuple(taken.trained for taken in self._taken)
+        self._batch += tuple(trained for _, trained in self._taken)
         self._taken = []
 
     def retire(self, tasks: Sequence[str]) -> None:
@@ -201,30 +203,28 @@ class QueueReader:
     def _releasable(self) -> list[str]:
         release, trained = [], self.position.trained
         while self._held and (
-            len(self._held) > self._options.hold or trained - len(self._held) < self._covered
+            len(self._held) > self._hold or trained - len(self._held) < self._covered
         ):
             self._released_to = self._held.popleft()
             self._known.discard(self._released_to)
             release.append(self._released_to)
         return release
 
-    def _lag(self, group: RolloutGroup) -> int | None:
+    def _lag(self, ready: _Ready) -> int | None:
         """Updates between the oldest token of a group and the last update made from it."""
-        oldest = oldest_version(group.rows)
-        if oldest is None:
+        if ready.oldest is None:
             return None
         last = self.trainer.version + self.trainer.updates_per_batch - 1
         # A run that went back trains on groups of params that it has yet to make again.
-        return max(0, last - oldest)
-
-    def _too_old(self, lag: int | None) -> bool:
-        limit = self.trainer.max_lag
-        return limit is not None and lag is not None and lag > limit
+        return max(0, last - ready.oldest)
 
     async def _fresh(self) -> _Ready:
+        limit = self.trainer.max_lag
         while True:
             ready = await self._next()
-            if self._too_old(self._lag(ready.group)):
+            lag = self._lag(ready)
+            # Once more, because time has passed since the group was read.
+            if limit is not None and lag is not None and lag > limit:
                 await self._discard(ready.entry, "stale")
             elif any(t.task in self._history.retired for t in ready.group.trajectories):
                 await self._discard(ready.entry, "filtered")
@@ -241,25 +241,27 @@ class QueueReader:
                     QUIET_S,
                 )
                 continue
-            if isinstance(found, Exception):
-                # The next call must not wait for a reader that has ended.
-                self._ready.put_nowait(found)
-                raise found
-            return found
+            if found is not None:
+                return found
+            # The next call must not wait for a reader that has ended.
+            self._ready.put_nowait(None)
+            assert self._reader is not None
+            self._reader.result()
+
+    def _wake(self, reader: asyncio.Task[None]) -> None:
+        """Let the next `take` see how the reading task ended; groups read so far are dropped."""
+        while not self._ready.empty():
+            self._ready.get_nowait()
+        self._ready.put_nowait(None)
 
     async def _read(self) -> None:
-        try:
-            while True:
-                entries = await self._call(lambda: self.queue.read(READ_AT_ONCE))
-                generation = self._generation
-                for entry in entries:
-                    # After a reset they will be read once more, in order.
-                    if entry.id not in self._known and generation == self._generation:
-                        await self._judge(entry)
-        except Exception as error:
-            while self._ready.full():
-                self._ready.get_nowait()
-            self._ready.put_nowait(error)
+        while True:
+            entries = await self._call(lambda: self.queue.read(READ_AT_ONCE))
+            generation = self._generation
+            for entry in entries:
+                # After a reset they will be read once more, in order.
+                if entry.id not in self._known and generation == self._generation:
+                    await self._judge(entry)
 
     async def _judge(self, entry: Entry) -> None:
         """Make the entry ready, or discard it for reasons that can be known now."""
@@ -269,34 +271,35 @@ class QueueReader:
             await self._discard(entry, "duplicate")
             return
         try:
-            group = self._decoded(entry)
+            ready = self._decoded(entry)
         except BadGroup as error:
             await self._discard(entry, "dead", _brief(str(error)))
             return
         # From here on, another entry with this key is a duplicate.
         self._owners[entry.key] = entry.id
-        await self._ready.put(_Ready(entry, group))
+        await self._ready.put(ready)
 
-    def _decoded(self, entry: Entry) -> RolloutGroup:
-        """The entry's group. Raises BadGroup for one that must not be trained on."""
-        if entry.attempts >= self._options.max_attempts:
+    def _decoded(self, entry: Entry) -> _Ready:
+        """The entry with its group. Raises BadGroup for one that must not be trained on."""
+        if entry.attempts >= self._max_attempts:
             raise BadGroup(f"{entry.attempts} trainers died with it in their batch")
         group = group_from_bytes(entry.data)
         if group.key != entry.key:
             pushed = _brief(entry.key)
             raise BadGroup(f"it says its key is {group.key!r}, but was pushed as {pushed!r}")
-        limit = self._options.vocab_size
         rows = group.rows
         largest = max((int(row.input_ids.max()) for row in rows), default=-1)
-        if limit is not None and largest >= limit:
-            raise BadGroup(f"a token id is {largest}; the model has {limit}")
-        if self.trainer.max_lag is not None and rows and oldest_version(rows) is None:
+        if self._vocab_size is not None and largest >= self._vocab_size:
+            raise BadGroup(f"a token id is {largest}; the model has {self._vocab_size}")
+        oldest = _oldest_version(rows)
+        if self.trainer.max_lag is not None and rows and oldest is None:
             raise BadGroup("its tokens do not say which version sampled them")
         for name, metric in group.metrics.items():
+            # Metrics of several groups are added up, which two kinds of one name cannot be.
             kind = type(metric).__name__
             if self._kinds.setdefault(name, kind) != kind:
                 raise BadGroup(f"its metric {name!r} is a {kind}, elsewhere {self._kinds[name]}")
-        return group
+        return _Ready(entry, group, oldest)
 
     async def _discard(self, entry: Entry, why: Discarded, reason: str = "") -> None:
         await self._call(lambda: self.queue.discard(entry, why, reason))
@@ -360,16 +363,11 @@ class QueueReader:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class _Taken:
-    """A group of the batch that is being filled, and its lag."""
-
-    entry: Entry
-    lag: int | None
-
-    @property
-    def trained(self) -> Trained:
-        return Trained(id=self.entry.id, key=self.entry.key, lag=self.lag)
+def _oldest_version(rows: Sequence[SAWItem]) -> int | None:
+    if any(row.versions is None for row in rows):
+        return None
+    sampled = [row.versions[row.action_mask] for row in rows if row.versions is not None]
+    return min((int(versions.min()) for versions in sampled if len(versions)), default=None)
 
 
 def _brief(text: str) -> str:

@@ -13,7 +13,7 @@ from ludic_train.algorithms.presets import RLAlgorithm
 from ludic_train.errors import CheckpointError
 from ludic_train.pipeline.loop_thread import LoopThread
 from ludic_train.pipeline.queues.base import GroupQueue, QueueStatus, TrainerReport
-from ludic_train.pipeline.reader import Position, QueueReader, ReaderOptions
+from ludic_train.pipeline.reader import Position, QueueReader
 from ludic_train.rows import credited_rows
 from ludic_train.sources.base import Gathered, Pace, gathered_groups
 from ludic_train.sources.history import TaskHistory
@@ -58,13 +58,11 @@ class PipelineBatchSource:
         self._groups_per_batch, self._group_size = groups_per_batch, group_size
         self._reader = QueueReader(
             queue,
-            ReaderOptions(
-                ahead=BATCHES_AHEAD * groups_per_batch,
-                hold=hold,
-                max_attempts=max_attempts,
-                vocab_size=vocab_size,
-            ),
             self.history,
+            ahead=BATCHES_AHEAD * groups_per_batch,
+            hold=hold,
+            max_attempts=max_attempts,
+            vocab_size=vocab_size,
         )
         self._thread: LoopThread | None = None
         self._coming: Future[Gathered] | None = None
@@ -101,12 +99,11 @@ class PipelineBatchSource:
         if self._coming is None:
             groups = gathered_groups(self._reader, algo, self._groups_per_batch)
             self._coming = thread.start(groups)
-        try:
-            batch = await asyncio.shield(asyncio.wrap_future(self._coming))
-        except Exception:
-            self._coming = None
-            raise
+        waiting = asyncio.wrap_future(self._coming)
+        # Unlike `await waiting`, a cancelled wait leaves the batch to the next call.
+        await asyncio.wait({waiting})
         self._coming = None
+        batch = waiting.result()
         self._reader.give()
         if algo.retire_at is not None:
             self._reader.retire(self.history.note(batch.seen, algo.retire_at))

@@ -74,13 +74,14 @@ def remote_ends(
     write_policy_spec(published, learner.spec)
     before = read_address(out)
     key = before.key if before else f"{out.resolve().name}-{secrets.token_hex(4)}"
-    write_address(out, Address(url=url, key=key, servers=tuple(servers)))
     source = PipelineBatchSource(
         open_queue(url, key),
         groups_per_batch=groups,
         group_size=group_size,
         vocab_size=learner.model.config.vocab_size,
     )
+    # Actors wait for this file, so it names only a queue that could be opened.
+    write_address(out, Address(url=url, key=key, servers=tuple(servers)))
     if not servers:
         return WatchedSource(source, NoServers()), Both(
             learner.publisher, FolderPublisher(published)

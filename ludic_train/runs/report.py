@@ -10,7 +10,8 @@ from rich.console import Console
 from rich.table import Table
 
 from ludic_gym.types import Rollout
-from ludic_train.loggers.loggers import read_metrics, readable, sparkline
+from ludic_train.loggers.console import readable, sparkline
+from ludic_train.loggers.loggers import read_metrics
 from ludic_train.loggers.plots import plot_curve
 
 PHASES = {

@@ -13,7 +13,8 @@ from ludic_train.checkpoints.manager import CheckpointManager
 from ludic_train.checkpoints.training_state import resume_training, save_training
 from ludic_train.errors import CheckpointError, EmptyBatch, Interrupted, ParamsLost
 from ludic_train.inference.policy_spec import write_policy_spec
-from ludic_train.loggers.loggers import ConsoleLogger, JSONLLogger, Logger, MultiLogger
+from ludic_train.loggers.console import ConsoleLogger
+from ludic_train.loggers.loggers import JSONLLogger, Logger, MultiLogger
 from ludic_train.metrics import Metrics, values
 from ludic_train.models.load import save_model
 from ludic_train.runs.learner import Learner

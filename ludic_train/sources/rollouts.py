@@ -67,8 +67,10 @@ class TaskPlayer:
 
     async def episodes(self, tasks: Sequence[Task]) -> list[Episode]:
         """Episodes of the tasks, in the order of the tasks, with the rollouts of learners."""
-        ended = [self._of_learners(episode) async for episode in self._running(tasks)]
+        running = self._running(tasks)
+        # Before they are played: of several calls at once, each has other seats.
         self._games += len({task.group for task in tasks})
+        ended = [self._of_learners(episode) async for episode in running]
         return sorted(ended, key=lambda episode: episode.index)
 
     def close(self) -> None:

@@ -12,8 +12,7 @@ from pathlib import Path
 import numpy as np
 from trajectories import call, rollout
 
-from ludic_train.pipeline.codec import group_to_bytes
-from ludic_train.pipeline.group import RolloutGroup
+from ludic_train.pipeline.codec import RolloutGroup, group_to_bytes
 from ludic_train.pipeline.queues.base import persistently
 from ludic_train.pipeline.queues.redis_stream import RedisQueue
 from ludic_train.rows import trajectory_from

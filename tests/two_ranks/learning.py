@@ -10,7 +10,7 @@ from ludic_train.algorithms.presets import grpo
 from ludic_train.distributed.fsdp import whole
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
-from ludic_train.pipeline.group import RolloutGroup
+from ludic_train.pipeline.codec import RolloutGroup
 from ludic_train.trainer.config import Execution, Guards, TrainerConfig
 from ludic_train.trainer.trainer import Trainer
 from ludic_train.types import SAWBatch, SAWItem, Trajectory

@@ -220,6 +220,13 @@ def capacity(trainer: TrainerReport, version: int) -> int:
     return max(0, trainer.groups_per_batch * (left // trainer.updates_per_batch + 1))
 
 
+def without_password(url: str) -> str:
+    """The URL as it may stand in a message."""
+    scheme, _, rest = url.partition("://")
+    _, at, host = rest.rpartition("@")
+    return f"{scheme}://{'...' if at else ''}{at}{host}"
+
+
 def check_room(max_queued: int, when_full: str) -> None:
     """Raise ConfigError for a queue that holds nothing or does not know what to do when full."""
     if max_queued < 1:

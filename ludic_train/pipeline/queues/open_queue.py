@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from ludic_train.errors import QueueError
-from ludic_train.pipeline.queues.base import MAX_QUEUED, GroupQueue, WhenFull
-from ludic_train.pipeline.queues.redis_connection import without_password
-from ludic_train.pipeline.queues.redis_stream import RedisQueue
+from ludic_train.pipeline.queues.base import MAX_QUEUED, GroupQueue, WhenFull, without_password
 from ludic_train.pipeline.queues.sqlite import SQLiteQueue
 
 REDIS = ("redis://", "rediss://", "unix://")
@@ -20,6 +18,9 @@ def open_queue(
     A file holds one queue, whatever its key. Raises QueueError for another URL.
     """
     if url.startswith(REDIS):
+        # redis-py takes a fifth of a second to import, which `ludic top --help` should not.
+        from ludic_train.pipeline.queues.redis_stream import RedisQueue
+
         return RedisQueue(url, key, max_queued=max_queued, when_full=when_full)
     if url.startswith(FILE) and url != FILE:
         return SQLiteQueue(url.removeprefix(FILE), max_queued=max_queued, when_full=when_full)

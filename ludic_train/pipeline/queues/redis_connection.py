@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from redis import exceptions
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+
 from ludic_train.errors import QueueError, QueueReset, QueueUnavailable, Superseded
+from ludic_train.pipeline.queues.base import without_password
 
-if TYPE_CHECKING:
-    from redis.asyncio import Redis
-
-# How a server says that it cannot do now what it will do later; scripts quote it in a sentence.
+REFUSED = exceptions.AuthenticationError, exceptions.AuthorizationError
+AWAY = (
+    *(exceptions.ConnectionError, exceptions.TimeoutError, OSError),
+    *(exceptions.ClusterDownError, exceptions.TryAgainError, exceptions.ReadOnlyError),
+)
+# Words of a server that cannot do now what it will do later; scripts quote them in a sentence.
 TEMPORARY = ("LOADING", "OOM ", "'maxmemory'", "MISCONF", "NOREPLICAS", "BUSY ", "UNBLOCKED")
 
 
@@ -21,10 +28,6 @@ def connected(url: str, timeout_s: float) -> Redis:
 
     Raises QueueError for a URL that is none, or that asks for what cannot be given.
     """
-    from redis.asyncio import Redis
-    from redis.asyncio.retry import Retry
-    from redis.backoff import NoBackoff
-
     try:
         # A client that silently asks twice would hide what a lost answer has delivered.
         redis: Redis = Redis.from_url(
@@ -50,13 +53,6 @@ def connected(url: str, timeout_s: float) -> Redis:
     return redis
 
 
-def without_password(url: str) -> str:
-    """The URL as it may stand in a message."""
-    scheme, _, rest = url.partition("://")
-    _, at, host = rest.rpartition("@")
-    return f"{scheme}://{'...' if at else ''}{at}{host}"
-
-
 def _check_database(url: str) -> None:
     """Raise ValueError for a database that redis-py would take to be 0."""
     parts = urlsplit(url)
@@ -68,18 +64,13 @@ def _check_database(url: str) -> None:
 @asynccontextmanager
 async def translated() -> AsyncIterator[None]:
     """Turns what redis-py raises into errors of our own."""
-    from redis import exceptions as redis_errors
-
-    refused = redis_errors.AuthenticationError, redis_errors.AuthorizationError
-    down = redis_errors.ConnectionError, redis_errors.TimeoutError, OSError
-    later = redis_errors.ClusterDownError, redis_errors.TryAgainError, redis_errors.ReadOnlyError
     try:
         yield
-    except refused as error:
+    except REFUSED as error:
         raise QueueError(f"Redis refused: {error}; check user and password of the URL") from error
-    except (*down, *later) as error:
+    except AWAY as error:
         raise QueueUnavailable(f"{type(error).__name__}: {error}") from error
-    except redis_errors.ResponseError as error:
+    except exceptions.ResponseError as error:
         raise _meaning(str(error)) from error
 
 

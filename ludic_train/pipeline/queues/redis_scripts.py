@@ -37,20 +37,21 @@ for i = 1, #all, 2 do
     redis.call('HDEL', actors, all[i])
   end
 end
-local s = redis.call('HMGET', state, 'version', 'batch', 'updates', 'max_lag', 'held', 'size')
+local s = redis.call('HMGET', state, 'version', 'groups_per_batch', 'group_size',
+  'updates_per_batch', 'max_lag', 'held')
 if not s[1] then return {0} end
 local room = tonumber(ARGV[8])
-if s[4] ~= '' then
+if s[5] ~= '' then
   local lag = math.max(0, tonumber(s[1]) - tonumber(ARGV[5]))
-  local left = tonumber(s[4]) - lag - (tonumber(s[3]) - 1)
-  room = tonumber(s[2]) * (math.floor(left / tonumber(s[3])) + 1)
+  local left = tonumber(s[5]) - lag - (tonumber(s[4]) - 1)
+  room = tonumber(s[2]) * (math.floor(left / tonumber(s[4])) + 1)
 end
-local queued = redis.call('XLEN', groups) - tonumber(s[5])
+local queued = redis.call('XLEN', groups) - tonumber(s[6])
 local granted = math.max(0, math.min(tonumber(ARGV[6]), room - queued - playing))
 redis.call('HINCRBY', running, ARGV[2], granted)
 local known = tonumber(ARGV[9])
 local retired = redis.call('LRANGE', KEYS[5], known, known + tonumber(ARGV[10]) - 1)
-return {granted, s[1], s[2], s[3], s[4], s[6], retired}
+return {granted, s[1], s[2], s[3], s[4], s[5], retired}
 """
 
 # KEYS: groups, state, counts. ARGV: max_queued. Entries that were read already stay: the trainer
@@ -74,9 +75,9 @@ redis.call('HINCRBY', counts, 'dropped', dropped)
 return dropped
 """
 
-# KEYS: groups, state, counts. ARGV: the first id that stays, held, released, version, batch,
-# updates, max_lag, group size, the id that new ones must come after. Returns the epoch and the
-# groups lost.
+# KEYS: groups, state, counts. ARGV: the first id that stays, held, released, the id that new ones
+# must come after, then names and values of the trainer's report. Returns the epoch and the groups
+# lost.
 TAKE_OVER = f"""
 {_ALLOW}
 local groups, state = KEYS[1], KEYS[2]
@@ -98,28 +99,21 @@ for i = 1, #info, 2 do
   if info[i] == 'last-generated-id' then last = info[i + 1] end
 end
 local ms, seq = parts(last)
-local newest_ms, newest_seq = parts(ARGV[9])
+local newest_ms, newest_seq = parts(ARGV[4])
 if ms < newest_ms or (ms == newest_ms and seq < newest_seq) then
-  redis.call('XSETID', groups, ARGV[9])
+  redis.call('XSETID', groups, ARGV[4])
 end
-redis.call('HSET', state, 'held', ARGV[2], 'released', ARGV[3], 'version', ARGV[4],
-  'batch', ARGV[5], 'updates', ARGV[6], 'max_lag', ARGV[7], 'size', ARGV[8])
+redis.call('HSET', state, 'held', ARGV[2], 'released', ARGV[3], unpack(ARGV, 5))
 if lost > 0 then redis.call('HINCRBY', KEYS[3], 'lost', lost) end
 return {{epoch, math.max(0, lost)}}
 """
 
-# KEYS: groups, state, attempts. ARGV: epoch, then id and attempts of each.
+# KEYS: groups, state, attempts. ARGV: epoch, then id and attempts of each; without any, it only
+# fails for a reader that was superseded.
 ATTEMPT = f"""
 local STATE = KEYS[2]
 {_FENCE}
 for i = 2, #ARGV, 2 do redis.call('HSET', KEYS[3], ARGV[i], ARGV[i + 1]) end
-return 1
-"""
-
-# KEYS: groups, state. ARGV: epoch. Fails for a reader that was superseded.
-CHECK = f"""
-local STATE = KEYS[2]
-{_FENCE}
 return 1
 """
 

@@ -14,6 +14,8 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
+from redis.exceptions import NoPermissionError
+
 from ludic_train.errors import QueueError, QueueReset, QueueUnavailable
 from ludic_train.pipeline.queues import redis_scripts
 from ludic_train.pipeline.queues.base import (
@@ -45,6 +47,7 @@ ROOM_SHARE = 32
 TIMEOUT_S = 10.0
 PARTS = ["groups", "dead", "state", "counts", "lags"]
 PARTS += ["owners", "order", "attempts", "actors", "running", "retired", "retired_set"]
+TRAINER = tuple(TrainerReport.__dataclass_fields__)
 
 
 class RedisQueue:
@@ -121,9 +124,11 @@ class RedisQueue:
         check_batch_fits(trainer, self._max_queued)
         newest = max(kept or "0-0", self._newest, key=_parts)
         await self._refuse_eviction()
-        arguments = [_after(kept) if kept else "", held, released, *_trainer_fields(trainer)]
+        arguments = [_after(kept) if kept else "", held, released, newest]
+        for name, value in asdict(trainer).items():
+            arguments += [name, "" if value is None else value]
         self._epoch, lost = await self._run(
-            redis_scripts.TAKE_OVER, ["groups", "state", "counts"], [*arguments, newest]
+            redis_scripts.TAKE_OVER, ["groups", "state", "counts"], arguments
         )
         self._last_read, self._again = "0-0", False
         # A server whose memory is full refuses transactions, even those that only read.
@@ -188,7 +193,7 @@ class RedisQueue:
             pending = await self._pending(state.get("epoch"))
             alive = [n for n in actors if await self._redis.exists(self._alive + n)]
         held, released = int(state.get("held", 0)), int(state.get("released", 0))
-        fields = [state.get(name) for name in ("version", "batch", "updates", "max_lag", "size")]
+        trainer = [state[name] for name in TRAINER if name in state]
         return QueueStatus(
             queued=max(0, length - held),
             pending=max(0, pending - held),
@@ -196,7 +201,7 @@ class RedisQueue:
             counts={"trained": held + released, **{n: int(c) for n, c in counts.items()}},
             lags={int(lag): int(c) for lag, c in sorted(lags.items(), key=lambda x: int(x[0]))},
             actors=[ActorReport(**json.loads(actors[name])) for name in sorted(alive)],
-            trainer=_trainer(fields) if fields[0] is not None else None,
+            trainer=_trainer(trainer) if trainer else None,
         )
 
     async def dead_letters(self) -> list[DeadLetter]:
@@ -227,8 +232,6 @@ class RedisQueue:
 
     async def _refuse_eviction(self) -> None:
         """Raise QueueError where the server may remove groups to make room for other keys."""
-        from redis.exceptions import NoPermissionError
-
         try:
             async with translated():
                 memory: Any = await self._redis.info("memory")
@@ -256,7 +259,7 @@ class RedisQueue:
                 )
         except QueueReset:
             # Whoever takes over removes the groups of those before, which looks like a reset.
-            await self._run(redis_scripts.CHECK, ["groups", "state"], [self._epoch])
+            await self.attempt([])
             raise
         entries: list[tuple[bytes, Mapping[bytes, bytes]]] = found[0][1] if found else []
         return entries
@@ -298,18 +301,8 @@ def _texts(found: Mapping[bytes, bytes]) -> dict[str, str]:
     return {k.decode(errors="replace"): v.decode(errors="replace") for k, v in found.items()}
 
 
-def _trainer_fields(trainer: TrainerReport) -> list[int | str]:
-    limit = "" if trainer.max_lag is None else trainer.max_lag
-    paces = [trainer.version, trainer.groups_per_batch, trainer.updates_per_batch]
-    return [*paces, limit, trainer.group_size]
-
-
-def _trainer(fields: Sequence[Any]) -> TrainerReport:
-    version, batch, updates, max_lag, size = fields
-    return TrainerReport(
-        version=int(version),
-        groups_per_batch=int(batch),
-        group_size=int(size),
-        updates_per_batch=int(updates),
-        max_lag=int(max_lag) if max_lag not in (b"", "") else None,
-    )
+def _trainer(values: Sequence[str | bytes]) -> TrainerReport:
+    """The report from the values of its fields."""
+    numbers = [int(value) if value else None for value in values]
+    found: dict[str, Any] = dict(zip(TRAINER, numbers, strict=True))
+    return TrainerReport(**found)

@@ -11,11 +11,12 @@ import json
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from ludic_train.errors import QueueError, QueueReset, QueueUnavailable, Superseded
 from ludic_train.pipeline.queues.base import (
@@ -40,6 +41,7 @@ from ludic_train.pipeline.queues.base import (
     until_room,
 )
 
+P = ParamSpec("P")
 T = TypeVar("T")
 READ_WAIT_S, POLL_S = 1.0, 0.005
 ALIVE_S = 15.0
@@ -56,6 +58,27 @@ CREATE TABLE IF NOT EXISTS dead
     (n INTEGER PRIMARY KEY, id INTEGER, key TEXT, reason TEXT, size INTEGER, head BLOB);
 CREATE TABLE IF NOT EXISTS retired (n INTEGER PRIMARY KEY, task TEXT UNIQUE);
 """
+# Adds to the number of a row that is there.
+ADDED = "ON CONFLICT DO UPDATE SET n = n + excluded.n"
+
+
+def _transaction(
+    work: Callable[Concatenate[SQLiteQueue, P], T],
+) -> Callable[Concatenate[SQLiteQueue, P], Coroutine[Any, Any, T]]:
+    """Make a method one transaction; in a thread where it waits for a disk."""
+
+    def locked(queue: SQLiteQueue, *args: P.args, **kwargs: P.kwargs) -> T:
+        # The connection is shared by the threads of this process, and a transaction is not.
+        with queue._lock, _committed(queue._db):
+            return work(queue, *args, **kwargs)
+
+    @wraps(work)
+    async def called(queue: SQLiteQueue, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        if queue._on_disk:
+            return await asyncio.to_thread(locked, queue, *args, **kwargs)
+        return locked(queue, *args, **kwargs)
+
+    return called
 
 
 class SQLiteQueue:
@@ -81,20 +104,54 @@ class SQLiteQueue:
         self._on_disk = path is not None
         self._db = _opened(path)
 
-    async def admit(self, report: ActorReport, wanted: int) -> Admission:
+    @_transaction
+    def admit(self, report: ActorReport, wanted: int) -> Admission:
         """As GroupQueue."""
-        return await self._do(lambda db: self._admit(db, report, wanted))
+        now = self._clock()
+        # A clock that began anew, with the machine, has seen no actor yet.
+        self._run("DELETE FROM actors WHERE seen NOT BETWEEN ? AND ?", now - ALIVE_S, now)
+        trainer = self._trainer()
+        row = report.name, json.dumps(asdict(report)), report.running, now
+        self._run("REPLACE INTO actors VALUES (?, ?, ?, ?)", *row)
+        if trainer is None:
+            return Admission(granted=0, trainer=None)
+        check_batch_fits(trainer, self._max_queued)
+        (playing,) = self._run("SELECT total(running) FROM actors").fetchone()
+        room = self._max_queued if trainer.max_lag is None else capacity(trainer, report.version)
+        granted = max(0, min(wanted, room - self._queued() - int(playing)))
+        # Before the next report, others must not be granted the same room.
+        self._run("UPDATE actors SET running = running + ? WHERE name = ?", granted, report.name)
+        query = "SELECT task FROM retired ORDER BY n LIMIT ? OFFSET ?"
+        retired = self._run(query, RETIRED_AT_ONCE, report.retired)
+        return Admission(
+            granted=granted, trainer=trainer, retired=tuple(task for (task,) in retired)
+        )
 
     async def push(self, key: str, data: bytes) -> None:
         """As GroupQueue."""
-        while not await self._do(lambda db: self._push(db, key, data)):
+        while not await self._push(key, data):
             await until_room(self._room)
 
-    async def leave(self, name: str) -> None:
-        """As GroupQueue."""
-        await self._do(lambda db: db.execute("DELETE FROM actors WHERE name = ?", (name,)))
+    @_transaction
+    def _push(self, key: str, data: bytes) -> bool:
+        surplus = self._queued() + 1 - self._max_queued
+        if surplus > 0 and self._when_full == "block":
+            return False
+        if surplus > 0:
+            oldest = "SELECT id FROM groups WHERE id > ? ORDER BY id LIMIT ?"
+            ids = self._run(oldest, self._state("read"), surplus).fetchall()
+            self._db.executemany("DELETE FROM groups WHERE id = ?", ids)
+            self._count("dropped", len(ids))
+        self._run("INSERT INTO groups (key, data) VALUES (?, ?)", key, data)
+        return True
 
-    async def take_over(
+    @_transaction
+    def leave(self, name: str) -> None:
+        """As GroupQueue."""
+        self._run("DELETE FROM actors WHERE name = ?", name)
+
+    @_transaction
+    def take_over(
         self, trainer: TrainerReport, *, kept: str, held: int, released: int
     ) -> TakenOver:
         """As GroupQueue."""
@@ -104,42 +161,110 @@ class SQLiteQueue:
                 f"the checkpoint goes on after the entry {kept!r}, which is none of a file; resume "
                 "with the kind of queue that the run learned from"
             )
-        return await self._do(
-            lambda db: self._take_over(db, trainer, int(kept or 0), held, released)
+        last = int(kept or 0)
+        self._run("DELETE FROM groups WHERE id <= ?", last)
+        lost = max(0, self._state("released") - released)
+        self._count("lost", lost)
+        # New groups must come after those that were read, even in a new file.
+        self._run(
+            "INSERT INTO sqlite_sequence (name, seq) SELECT 'groups', 0 WHERE NOT EXISTS "
+            "(SELECT 1 FROM sqlite_sequence WHERE name = 'groups')"
+        )
+        number = "UPDATE sqlite_sequence SET seq = max(seq, ?) WHERE name = 'groups'"
+        self._run(number, max(last, self._last_read))
+        self._epoch, self._last_read = self._state("epoch") + 1, last
+        self._set(epoch=self._epoch, read=last, held=held, released=released, **asdict(trainer))
+        return TakenOver(
+            owners={key: str(i) for key, i in self._run("SELECT key, id FROM owners")},
+            attempts={str(i): n for i, n in self._run("SELECT id, n FROM attempts")},
+            lost=lost,
         )
 
     async def read(self, count: int) -> list[Entry]:
         """As GroupQueue."""
         deadline = time.monotonic() + READ_WAIT_S
-        while True:
-            found = await self._do(lambda db: self._read(db, count))
-            if found or time.monotonic() > deadline:
-                return found
+        while not (found := await self._read(count)) and time.monotonic() < deadline:
             await asyncio.sleep(POLL_S)
+        return found
 
-    async def attempt(self, entries: Sequence[Entry]) -> None:
-        """As GroupQueue."""
-        await self._do(lambda db: self._attempt(db, entries))
+    @_transaction
+    def _read(self, count: int) -> list[Entry]:
+        self._fence()
+        query = "SELECT id, key, data FROM groups WHERE id > ? ORDER BY id LIMIT ?"
+        rows = self._run(query, self._last_read, count).fetchall()
+        if rows:
+            self._last_read = rows[-1][0]
+            self._set(read=self._last_read)
+        return [Entry(id=str(i), key=key, data=data) for i, key, data in rows]
 
-    async def settle(self, progress: Progress) -> None:
+    @_transaction
+    def attempt(self, entries: Sequence[Entry]) -> None:
         """As GroupQueue."""
-        await self._do(lambda db: self._settle(db, progress))
+        self._fence()
+        rows = [(int(entry.id), entry.attempts + 1) for entry in entries]
+        self._db.executemany("REPLACE INTO attempts VALUES (?, ?)", rows)
 
-    async def discard(self, entry: Entry, why: Discarded, reason: str = "") -> None:
+    @_transaction
+    def settle(self, progress: Progress) -> None:
         """As GroupQueue."""
-        await self._do(lambda db: self._discard(db, entry, why, reason))
+        self._fence()
+        self._set(version=progress.trainer.version, held=progress.held, released=progress.released)
+        for done in progress.trained:
+            # A key that is known was counted by a call whose answer was lost.
+            if self._own(done.key, done.id) and done.lag is not None:
+                self._run(f"INSERT INTO lags VALUES (?, 1) {ADDED}", done.lag)
+            self._run("DELETE FROM attempts WHERE id = ?", int(done.id))
+        tasks = [(task,) for task in progress.retired]
+        self._db.executemany("INSERT OR IGNORE INTO retired (task) VALUES (?)", tasks)
+        ids = [(int(i),) for i in progress.release]
+        self._db.executemany("DELETE FROM groups WHERE id = ?", ids)
 
-    async def status(self) -> QueueStatus:
+    @_transaction
+    def discard(self, entry: Entry, why: Discarded, reason: str = "") -> None:
         """As GroupQueue."""
-        return await self._do(self._status)
+        self._fence()
+        if not self._run("DELETE FROM groups WHERE id = ?", int(entry.id)).rowcount:
+            return
+        self._count(why, 1)
+        self._run("DELETE FROM attempts WHERE id = ?", int(entry.id))
+        # The key of a dead one may be a lie; that of a duplicate is another entry's.
+        if why in ("stale", "filtered"):
+            self._own(entry.key, entry.id)
+        if why == "dead":
+            texts = entry.key[:DEAD_HEAD], reason[:DEAD_HEAD]
+            row = int(entry.id), *texts, len(entry.data), entry.data[:DEAD_HEAD]
+            insert = "INSERT INTO dead (id, key, reason, size, head) VALUES (?, ?, ?, ?, ?)"
+            self._run(insert, *row)
+            self._run("DELETE FROM dead WHERE n <= (SELECT max(n) FROM dead) - ?", DEAD_LETTERS)
 
-    async def dead_letters(self) -> list[DeadLetter]:
+    @_transaction
+    def status(self) -> QueueStatus:
         """As GroupQueue."""
-        query = "SELECT id, key, reason, size, head FROM dead ORDER BY n"
-        rows = await self._do(lambda db: db.execute(query).fetchall())
+        now = self._clock()
+        alive = "SELECT report FROM actors WHERE seen BETWEEN ? AND ? ORDER BY name"
+        reports = self._run(alive, now - ALIVE_S, now)
+        read = "SELECT count(*) FROM groups WHERE id <= ?"
+        (pending,) = self._run(read, self._state("read")).fetchone()
+        held = self._state("held")
+        trained = {"trained": held + self._state("released")}
+        return QueueStatus(
+            queued=self._queued(),
+            pending=max(0, pending - held),
+            held=held,
+            counts=trained | dict(self._run("SELECT name, n FROM counts")),
+            lags=dict(self._run("SELECT lag, n FROM lags ORDER BY lag")),
+            actors=[ActorReport(**json.loads(report)) for (report,) in reports],
+            trainer=self._trainer(),
+        )
+
+    @_transaction
+    def dead_letters(self) -> list[DeadLetter]:
+        """As GroupQueue."""
         return [
             DeadLetter(id=str(i), key=key, reason=reason, size=size, head=head)
-            for i, key, reason, size, head in rows
+            for i, key, reason, size, head in self._run(
+                "SELECT id, key, reason, size, head FROM dead ORDER BY n"
+            )
         ]
 
     async def aclose(self) -> None:
@@ -147,134 +272,49 @@ class SQLiteQueue:
         with self._lock:
             self._db.close()
 
-    def _admit(self, db: sqlite3.Connection, report: ActorReport, wanted: int) -> Admission:
-        now = self._clock()
-        # A clock that began anew, with the machine, has seen nobody yet.
-        db.execute("DELETE FROM actors WHERE seen NOT BETWEEN ? AND ?", (now - ALIVE_S, now))
-        trainer = _trainer(db)
-        row = report.name, json.dumps(asdict(report)), report.running, now
-        db.execute("REPLACE INTO actors VALUES (?, ?, ?, ?)", row)
-        if trainer is None:
-            return Admission(granted=0, trainer=None)
-        check_batch_fits(trainer, self._max_queued)
-        (playing,) = db.execute("SELECT total(running) FROM actors").fetchone()
-        room = self._max_queued if trainer.max_lag is None else capacity(trainer, report.version)
-        granted = max(0, min(wanted, room - _queued(db) - int(playing)))
-        update = "UPDATE actors SET running = running + ? WHERE name = ?"
-        db.execute(update, (granted, report.name))
-        query = "SELECT task FROM retired ORDER BY n LIMIT ? OFFSET ?"
-        retired = db.execute(query, (RETIRED_AT_ONCE, report.retired)).fetchall()
-        return Admission(
-            granted=granted, trainer=trainer, retired=tuple(task for (task,) in retired)
-        )
+    @_transaction
+    def _room(self) -> int:
+        return self._max_queued - self._queued()
 
-    def _push(self, db: sqlite3.Connection, key: str, data: bytes) -> bool:
-        surplus = _queued(db) + 1 - self._max_queued
-        if surplus > 0 and self._when_full == "block":
-            return False
-        if surplus > 0:
-            oldest = "SELECT id FROM groups WHERE id > ? ORDER BY id LIMIT ?"
-            ids = db.execute(oldest, (_state(db, "read"), surplus)).fetchall()
-            db.executemany("DELETE FROM groups WHERE id = ?", ids)
-            _count(db, "dropped", len(ids))
-        db.execute("INSERT INTO groups (key, data) VALUES (?, ?)", (key, data))
-        return True
-
-    def _take_over(
-        self, db: sqlite3.Connection, trainer: TrainerReport, kept: int, held: int, released: int
-    ) -> TakenOver:
-        db.execute("DELETE FROM groups WHERE id <= ?", (kept,))
-        lost = max(0, _state(db, "released") - released)
-        if lost:
-            _count(db, "lost", lost)
-        _number_after(db, max(kept, self._last_read))
-        self._epoch, self._last_read = _state(db, "epoch") + 1, kept
-        _set(db, epoch=self._epoch, read=kept, held=held, released=released, **asdict(trainer))
-        owners = db.execute("SELECT key, id FROM owners").fetchall()
-        attempts = db.execute("SELECT id, n FROM attempts").fetchall()
-        return TakenOver(
-            owners={key: str(i) for key, i in owners},
-            attempts={str(i): n for i, n in attempts},
-            lost=lost,
-        )
-
-    def _read(self, db: sqlite3.Connection, count: int) -> list[Entry]:
-        self._fence(db)
-        query = "SELECT id, key, data FROM groups WHERE id > ? ORDER BY id LIMIT ?"
-        rows = db.execute(query, (self._last_read, count)).fetchall()
-        if rows:
-            self._last_read = rows[-1][0]
-            _set(db, read=self._last_read)
-        return [Entry(id=str(i), key=key, data=data) for i, key, data in rows]
-
-    def _attempt(self, db: sqlite3.Connection, entries: Sequence[Entry]) -> None:
-        self._fence(db)
-        rows = [(int(entry.id), entry.attempts + 1) for entry in entries]
-        db.executemany("REPLACE INTO attempts VALUES (?, ?)", rows)
-
-    def _settle(self, db: sqlite3.Connection, progress: Progress) -> None:
-        self._fence(db)
-        _set(db, version=progress.trainer.version, held=progress.held, released=progress.released)
-        for done in progress.trained:
-            if _own(db, done.key, done.id) and done.lag is not None:
-                _add(db, "lags", done.lag, 1)
-        tasks = [(task,) for task in progress.retired]
-        db.executemany("INSERT OR IGNORE INTO retired (task) VALUES (?)", tasks)
-        ids = [(int(done.id),) for done in progress.trained]
-        db.executemany("DELETE FROM attempts WHERE id = ?", ids)
-        db.executemany("DELETE FROM groups WHERE id = ?", [(int(i),) for i in progress.release])
-
-    def _discard(self, db: sqlite3.Connection, entry: Entry, why: Discarded, reason: str) -> None:
-        self._fence(db)
-        if not db.execute("DELETE FROM groups WHERE id = ?", (int(entry.id),)).rowcount:
-            return
-        _count(db, why, 1)
-        db.execute("DELETE FROM attempts WHERE id = ?", (int(entry.id),))
-        # The key of a dead one may be a lie; that of a duplicate is another entry's.
-        if why in ("stale", "filtered"):
-            _own(db, entry.key, entry.id)
-        if why != "dead":
-            return
-        texts = entry.key[:DEAD_HEAD], reason[:DEAD_HEAD]
-        row = int(entry.id), *texts, len(entry.data), entry.data[:DEAD_HEAD]
-        db.execute("INSERT INTO dead (id, key, reason, size, head) VALUES (?, ?, ?, ?, ?)", row)
-        db.execute("DELETE FROM dead WHERE n <= (SELECT max(n) FROM dead) - ?", (DEAD_LETTERS,))
-
-    def _status(self, db: sqlite3.Connection) -> QueueStatus:
-        now = self._clock()
-        alive = "SELECT report FROM actors WHERE seen BETWEEN ? AND ? ORDER BY name"
-        reports = db.execute(alive, (now - ALIVE_S, now)).fetchall()
-        read = "SELECT count(*) FROM groups WHERE id <= ?"
-        (pending,) = db.execute(read, (_state(db, "read"),)).fetchone()
-        held = _state(db, "held")
-        trained = {"trained": held + _state(db, "released")}
-        return QueueStatus(
-            queued=_queued(db),
-            pending=max(0, pending - held),
-            held=held,
-            counts=trained | dict(db.execute("SELECT name, n FROM counts")),
-            lags=dict(db.execute("SELECT lag, n FROM lags ORDER BY lag")),
-            actors=[ActorReport(**json.loads(report)) for (report,) in reports],
-            trainer=_trainer(db),
-        )
-
-    async def _room(self) -> int:
-        return self._max_queued - await self._do(_queued)
-
-    def _fence(self, db: sqlite3.Connection) -> None:
-        epoch = _state(db, "epoch")
+    def _fence(self) -> None:
+        """Raise Superseded for all but the newest reader: only it may change what was read."""
+        epoch = self._state("epoch")
         if epoch < self._epoch:
             raise QueueReset("the queue has forgotten its reader")
         if epoch != self._epoch:
             raise Superseded("another trainer has taken this queue over; start one per queue")
 
-    async def _do(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """What `work` returns, done in one transaction; in a thread where it waits for a disk."""
-        return await asyncio.to_thread(self._now, work) if self._on_disk else self._now(work)
+    def _run(self, statement: str, *values: str | float | bytes) -> sqlite3.Cursor:
+        return self._db.execute(statement, values)
 
-    def _now(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        with self._lock, _transaction(self._db):
-            return work(self._db)
+    def _state(self, name: str) -> int:
+        row = self._run("SELECT value FROM state WHERE name = ?", name).fetchone()
+        return int(row[0]) if row else 0
+
+    def _set(self, **values: int | None) -> None:
+        self._db.executemany("REPLACE INTO state VALUES (?, ?)", values.items())
+
+    def _count(self, name: str, more: int) -> None:
+        if more:
+            self._run(f"INSERT INTO counts VALUES (?, ?) {ADDED}", name, more)
+
+    def _own(self, key: str, entry_id: str) -> bool:
+        """Note whose key it is; True if it was no other entry's."""
+        insert = "INSERT OR IGNORE INTO owners (key, id) VALUES (?, ?)"
+        new = self._run(insert, key, int(entry_id)).rowcount == 1
+        oldest = "DELETE FROM owners WHERE n <= (SELECT max(n) FROM owners) - ?"
+        self._run(oldest, REMEMBERED_KEYS)
+        return new
+
+    def _queued(self) -> int:
+        (length,) = self._run("SELECT count(*) FROM groups").fetchone()
+        return int(length) - self._state("held")
+
+    def _trainer(self) -> TrainerReport | None:
+        values: dict[str, Any] = dict(self._run("SELECT name, value FROM state").fetchall())
+        if "version" not in values:
+            return None
+        return TrainerReport(**{name: values[name] for name in TrainerReport.__dataclass_fields__})
 
 
 def _opened(path: Path | str | None) -> sqlite3.Connection:
@@ -307,66 +347,13 @@ def _made_durable(db: sqlite3.Connection) -> None:
 
 
 @contextmanager
-def _transaction(db: sqlite3.Connection) -> Iterator[None]:
+def _committed(db: sqlite3.Connection) -> Iterator[None]:
     try:
+        # Its own context manager commits or rolls back, but begins nothing.
         db.execute("BEGIN IMMEDIATE")
-        try:
+        with db:
             yield
-        except BaseException:
-            db.execute("ROLLBACK")
-            raise
-        db.execute("COMMIT")
     except sqlite3.OperationalError as error:
         raise QueueUnavailable(f"the queue's file: {error}") from error
     except sqlite3.DatabaseError as error:
         raise QueueError(f"the queue's file cannot be used: {error}") from error
-
-
-def _number_after(db: sqlite3.Connection, last: int) -> None:
-    """Let no new group have a number up to `last`, as a new file would."""
-    db.execute(
-        "INSERT INTO sqlite_sequence (name, seq) SELECT 'groups', 0 WHERE NOT EXISTS "
-        "(SELECT 1 FROM sqlite_sequence WHERE name = 'groups')"
-    )
-    db.execute("UPDATE sqlite_sequence SET seq = max(seq, ?) WHERE name = 'groups'", (last,))
-
-
-def _state(db: sqlite3.Connection, name: str) -> int:
-    row = db.execute("SELECT value FROM state WHERE name = ?", (name,)).fetchone()
-    return int(row[0]) if row else 0
-
-
-def _set(db: sqlite3.Connection, **values: Any) -> None:  # noqa: ANN401 - what SQLite holds
-    db.executemany("REPLACE INTO state VALUES (?, ?)", values.items())
-
-
-def _count(db: sqlite3.Connection, name: str, more: int) -> None:
-    _add(db, "counts", name, more)
-
-
-def _add(db: sqlite3.Connection, table: str, key: str | int, more: int) -> None:
-    column = {"counts": "name", "lags": "lag"}[table]
-    db.execute(
-        f"INSERT INTO {table} VALUES (?, ?) ON CONFLICT ({column}) DO UPDATE SET n = n + ?",
-        (key, more, more),
-    )
-
-
-def _own(db: sqlite3.Connection, key: str, entry_id: str) -> bool:
-    """Note whose key it is; whether nobody had it."""
-    insert = "INSERT OR IGNORE INTO owners (key, id) VALUES (?, ?)"
-    new = db.execute(insert, (key, int(entry_id))).rowcount == 1
-    db.execute("DELETE FROM owners WHERE n <= (SELECT max(n) FROM owners) - ?", (REMEMBERED_KEYS,))
-    return new
-
-
-def _queued(db: sqlite3.Connection) -> int:
-    (length,) = db.execute("SELECT count(*) FROM groups").fetchone()
-    return int(length) - _state(db, "held")
-
-
-def _trainer(db: sqlite3.Connection) -> TrainerReport | None:
-    values: dict[str, Any] = dict(db.execute("SELECT name, value FROM state").fetchall())
-    if "version" not in values:
-        return None
-    return TrainerReport(**{name: values[name] for name in TrainerReport.__dataclass_fields__})

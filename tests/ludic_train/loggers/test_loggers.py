@@ -8,16 +8,8 @@ import torch
 from rich.console import Console
 
 from ludic_train.errors import MetricError
-from ludic_train.loggers.loggers import (
-    ConsoleLogger,
-    JSONLLogger,
-    MultiLogger,
-    duration,
-    rank_0_logger,
-    read_metrics,
-    readable,
-    sparkline,
-)
+from ludic_train.loggers.console import ConsoleLogger, duration, readable, sparkline
+from ludic_train.loggers.loggers import JSONLLogger, MultiLogger, rank_0_logger, read_metrics
 
 
 @pytest.fixture

@@ -123,7 +123,7 @@ def test_the_slurm_job_trains_on_one_node_and_leaves_nothing_running(tmp_path):
     program(programs, "scontrol", "echo localhost")
     program(programs, "srun", 'while [[ "$1" == --* ]]; do shift; done; exec "$@"')
     program(programs, "ludic", f'exec {sys.executable} -m ludic_gym "$@"')
-    small = ["--demonstrations", "300", "--imitation-updates", "40", "--groups", "2"]
+    small = ["--demonstrations", "300", "--sft-updates", "40", "--groups", "2"]
     small += ["--updates", "8", "--group-size", "4", "--minibatches", "2", "--eval-episodes", "4"]
     done = subprocess.run(
         ["bash", str(FOLDER / "pipeline.sbatch"), "tic-tac-toe", *small],

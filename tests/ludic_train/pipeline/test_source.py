@@ -13,9 +13,8 @@ from ludic_gym.errors import ConfigError
 from ludic_train.algorithms.presets import grpo, reinforce_baseline, rejection_sampling, sft
 from ludic_train.errors import CheckpointError, EmptyBatch, QueueError, Superseded
 from ludic_train.metrics import Peak, Stat, Total
-from ludic_train.pipeline import reader as feed
-from ludic_train.pipeline.codec import group_to_bytes
-from ludic_train.pipeline.group import RolloutGroup
+from ludic_train.pipeline import reader
+from ludic_train.pipeline.codec import RolloutGroup, group_to_bytes
 from ludic_train.pipeline.queues.base import ActorReport, Admission, TrainerReport
 from ludic_train.pipeline.queues.sqlite import SQLiteQueue
 from ludic_train.pipeline.source import PipelineBatchSource
@@ -299,7 +298,7 @@ async def test_poison_goes_to_the_dead_letters_with_its_reason(opened, queue):
     for key, said in {
         "bomb": "not a group",
         "cut": "truncated or damaged",
-        "schema": "schema 99; this version reads 3",
+        "schema": "schema 99; this version reads 4",
         "huge": "not a group",
         "liar": "says its key is 'cut'",
         "vocabulary": "a token id is 300; the model has 300",
@@ -493,7 +492,7 @@ async def test_a_resumed_run_may_have_other_batches(opened, queue):
 async def test_only_as_many_keys_are_kept_in_memory_as_the_queue_remembers(
     opened, queue, monkeypatch
 ):
-    monkeypatch.setattr(feed, "REMEMBERED_KEYS", 3)
+    monkeypatch.setattr(reader, "REMEMBERED_KEYS", 3)
     source = opened(hold=0)
     await begin(source)
     for i in range(0, 20, 2):

@@ -12,8 +12,7 @@ from trajectories import call, rollout
 from ludic_gym.types import Task
 from ludic_train.algorithms.presets import sft
 from ludic_train.errors import ParamsLost, PublishError
-from ludic_train.pipeline.codec import group_to_bytes
-from ludic_train.pipeline.group import RolloutGroup
+from ludic_train.pipeline.codec import RolloutGroup, group_to_bytes
 from ludic_train.pipeline.queues.sqlite import SQLiteQueue
 from ludic_train.pipeline.source import PipelineBatchSource
 from ludic_train.publishers.transports import FileWire, GlooWire

@@ -1,0 +1,181 @@
+"""Numbers of a run in a terminal, as live panels, or as plain lines anywhere else."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+
+from rich.box import SQUARE
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+BARS = "▁▂▃▄▅▆▇█"
+
+
+class ConsoleLogger:
+    """Live panels of the latest numbers in a terminal, by family; plain lines anywhere else.
+
+    A family is what names have before the slash, as in seconds/update and seconds/next_batch.
+
+    total: updates that the run will make, for the progress bar and the time left.
+    headline: the metric whose history is drawn.
+    every: in plain mode, updates between two lines; the first and the last are always printed.
+    """
+
+    def __init__(
+        self,
+        total: int,
+        *,
+        title: str = "training",
+        headline: str = "reward",
+        every: int = 10,
+        console: Console | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.total, self.title, self.headline, self.every = total, title, headline, every
+        self.console = console or Console()
+        self._clock = clock
+        self._started: tuple[int, float] | None = None
+        self._update = 0
+        self._latest: dict[str, float] = {}
+        self._history: list[float] = []
+        self._live: Live | None = None
+
+    def log(self, update: int, metrics: Mapping[str, float]) -> None:
+        """Show the numbers; names that are not among them keep their last value."""
+        # Time spent before the first update is set-up, and says nothing about the rest.
+        self._started = self._started or (update, self._clock())
+        self._update = update
+        self._latest |= metrics
+        if self.headline in metrics:
+            self._history.append(metrics[self.headline])
+        if self.console.is_terminal:
+            self._draw()
+        elif self._is_due():
+            self.console.print(self._line(metrics), highlight=False, soft_wrap=True, markup=False)
+
+    def close(self) -> None:
+        """Leave the last panel on the screen."""
+        if self._live:
+            self._live.stop()
+            self._live = None
+
+    def seconds_left(self) -> float | None:
+        """Estimated from the updates seen so far; None before the second one."""
+        if self._started is None or self._update <= self._started[0]:
+            return None
+        first, since = self._started
+        each = (self._clock() - since) / (self._update - first)
+        return each * max(self.total - self._update, 0)
+
+    def _is_due(self) -> bool:
+        assert self._started is not None
+        return self._update in (self._started[0], self.total) or self._update % self.every == 0
+
+    def _line(self, metrics: Mapping[str, float]) -> str:
+        numbers = "  ".join(f"{name} {readable(value)}" for name, value in metrics.items())
+        return f"{self.title} {self._progress()}  {numbers}"
+
+    def _progress(self) -> str:
+        left = self.seconds_left()
+        return f"{self._update}/{self.total}" + (f"  {duration(left)} left" if left else "")
+
+    def _draw(self) -> None:
+        if self._live is None:
+            self._live = Live(console=self.console, auto_refresh=False)
+            self._live.start()
+        self._live.update(self._panel(), refresh=True)
+
+    def _panel(self) -> RenderableType:
+        width = max(min(self.console.width, 100) - 4, 20)
+        chart_width = max(width - len(self.headline) - 11, 5)
+        latest = self._history[-1] if self._history else math.nan
+        chart = Text.assemble(
+            (f"{self.headline} ", "bold"),
+            (sparkline(self._history, chart_width), "green"),
+            (f" {readable(latest)}", "bold green"),
+        )
+        bar = ProgressBar(self.total, self._update, width=width, complete_style="green")
+        body = Group(chart, self._columns(width), bar)
+        heading = Text(f"{self.title}  {self._progress()}")
+        return Panel(body, title=heading, title_align="left", width=width + 4)
+
+    def _columns(self, width: int) -> RenderableType:
+        columns = 2 if width >= 70 else 1
+        shares: list[list[RenderableType]] = [[] for _ in range(columns)]
+        heights = [0] * columns
+        others = {n: v for n, v in self._latest.items() if n != self.headline}
+        for title, numbers in _families(others).items():
+            shortest = heights.index(min(heights))
+            shares[shortest].append(_family_panel(title, numbers))
+            heights[shortest] += len(numbers) + 2
+        table = Table.grid(padding=(0, 1), expand=True)
+        for _ in shares:
+            table.add_column(ratio=1)
+        table.add_row(*(Group(*share) for share in shares))
+        return table
+
+
+def _families(metrics: Mapping[str, float]) -> dict[str, dict[str, float]]:
+    """The metrics by what their names have before the slash, without it; "" for no slash."""
+    families: dict[str, dict[str, float]] = {}
+    for name, value in metrics.items():
+        family, slash, rest = name.partition("/")
+        families.setdefault(family if slash else "", {})[rest if slash else name] = value
+    return families
+
+
+def _family_panel(title: str, numbers: Mapping[str, float]) -> RenderableType:
+    table = Table.grid(padding=(0, 1), expand=True)
+    table.add_column(ratio=1, overflow="ellipsis", no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    for name, value in numbers.items():
+        table.add_row(Text(name, "dim"), Text(readable(value)))
+    heading = Text(title, "bold") if title else None
+    return Panel(table, title=heading, title_align="left", box=SQUARE, border_style="dim")
+
+
+def sparkline(values: Sequence[float], width: int) -> str:
+    """`values` as at most `width` bars from the lowest to the highest, each the mean of its share.
+
+    What is not finite is drawn as "?".
+    """
+    count = min(width, len(values))
+    edges = [i * len(values) // count for i in range(count + 1)] if count else []
+    means = [math.fsum(values[a:b]) / (b - a) for a, b in pairwise(edges)]
+    finite = [mean for mean in means if math.isfinite(mean)]
+    low, high = min(finite, default=0.0), max(finite, default=0.0)
+    return "".join(_bar(mean, low, high) for mean in means)
+
+
+def readable(value: float) -> str:
+    """Four significant digits, without an exponent where that is short."""
+    if value == 0 or (1e-3 <= abs(value) < 1e4):
+        return f"{value:.4g}"
+    if 1e4 <= abs(value) < 1e9:
+        return f"{value:,.0f}"
+    return f"{value:.2e}"
+
+
+def duration(seconds: float) -> str:
+    """As "45s", "3m05s" or "2h10m"."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02d}s"
+    return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
+
+
+def _bar(value: float, low: float, high: float) -> str:
+    if not math.isfinite(value):
+        return "?"
+    if low == high:
+        return BARS[0]
+    return BARS[round((value - low) / (high - low) * (len(BARS) - 1))]
