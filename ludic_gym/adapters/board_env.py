@@ -61,7 +61,7 @@ class BoardAECEnv(TwoAgentAECEnv):
         return {**vars(self), "_raw": vars(self._raw)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, _raw=raw_env(state["_game"]))
+        self.__dict__.update(state, _raw=raw_env(state["_game"]))
         vars(self._raw).update(state["_raw"])
 
     def deal(self, rng: np.random.Generator) -> int:

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
 from ludic_gym.errors import ClientError, ConfigError
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import aiohttp
 
 _EXCERPT_CHARACTERS = 300
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +35,7 @@ class HttpOptions:
         are not retried.
     backoff_s: the first pause, doubled each time, minus up to half of it at random; a server's
         Retry-After is respected. No pause is longer than `max_pause_s`.
+    keep_alive: reuse connections for later requests.
     jitter: a draw from [0, 1).
     """
 
@@ -43,6 +45,7 @@ class HttpOptions:
     max_retries: int = 4
     backoff_s: float = 0.5
     max_pause_s: float = 60.0
+    keep_alive: bool = True
     jitter: Callable[[], float] = random.random
 
     def __post_init__(self) -> None:
@@ -126,11 +129,15 @@ class HttpTransport:
 
     async def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """The JSON object in a server's response. Raises ClientError if there is none."""
-        return await self._counted(_Request("POST", path, body))
+        return await self._counted(_Request("POST", path, body), _object)
 
     async def get(self, path: str) -> dict[str, Any]:
         """As `post`, without a body."""
-        return await self._counted(_Request("GET", path, None))
+        return await self._counted(_Request("GET", path, None), _object)
+
+    async def text(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> str:
+        """Text of a server's response of any kind. Raises ClientError for a status but 200."""
+        return await self._counted(_Request(method, path, body), lambda url, text: text)
 
     async def close(self) -> None:
         """Close all connections; the next request opens new ones."""
@@ -144,9 +151,9 @@ class HttpTransport:
                 await asyncio.wrap_future(closing)
         self._wires.clear()
 
-    async def _counted(self, request: _Request) -> dict[str, Any]:
+    async def _counted(self, request: _Request, read: Callable[[str, str], T]) -> T:
         try:
-            response = await self._persistent(request)
+            response = read(*await self._persistent(request))
         # Cancellation too: every request is counted once.
         except BaseException:
             self.usage.failures += 1
@@ -154,7 +161,8 @@ class HttpTransport:
         self.usage.requests += 1
         return response
 
-    async def _persistent(self, request: _Request) -> dict[str, Any]:
+    async def _persistent(self, request: _Request) -> tuple[str, str]:
+        """Address and text of the response."""
         tried: _Server | None = None
         for attempt in range(self.options.max_retries + 1):
             tried = self._least_loaded(tried)
@@ -165,7 +173,8 @@ class HttpTransport:
             if attempt < self.options.max_retries:
                 self.usage.retries += 1
                 await asyncio.sleep(self._pause_s(attempt, error))
-        raise ClientError(f"{error}, {self.options.max_retries + 1} times in a row")
+        times = self.options.max_retries + 1
+        raise ClientError(f"{error}, {times} times in a row" if times > 1 else str(error))
 
     def _least_loaded(self, tried: _Server | None) -> _Server:
         # A retry goes to another server: the one that has just failed may have the fewest requests
@@ -183,7 +192,7 @@ class HttpTransport:
         backoff_s = self.options.backoff_s * 2.0**attempt * (1 - self.options.jitter() / 2)
         return max(failure.retry_after_s, min(backoff_s, self.options.max_pause_s))
 
-    async def _sent(self, server: _Server, request: _Request) -> dict[str, Any]:
+    async def _sent(self, server: _Server, request: _Request) -> tuple[str, str]:
         """One attempt. Raises _TryAgainError if another may succeed, else ClientError."""
         import aiohttp
 
@@ -207,7 +216,9 @@ class HttpTransport:
             raise _TryAgainError(f"{url}: {type(error).__name__}: {error}") from error
         except aiohttp.ClientError as error:
             raise ClientError(f"{url}: {type(error).__name__}: {error}") from error
-        return _read(url, response.status, raw, response.headers.get("Retry-After", ""))
+        text = raw.decode(errors="replace")
+        _check_status(url, response.status, text, response.headers.get("Retry-After", ""))
+        return url, text
 
     def _too_late(self, url: str, error: TimeoutError) -> str:
         # aiohttp's connection timeout has a text, that of `asyncio.timeout` has none.
@@ -223,7 +234,7 @@ class HttpTransport:
             api_key = os.environ.get(self.api_key_env)
             session = aiohttp.ClientSession(
                 # No limit of connections here: the slots limit requests over all servers.
-                connector=aiohttp.TCPConnector(limit=0),
+                connector=aiohttp.TCPConnector(limit=0, force_close=not self.options.keep_alive),
                 timeout=aiohttp.ClientTimeout(sock_connect=self.options.connect_timeout_s),
                 headers={"Authorization": f"Bearer {api_key}"} if api_key else {},
             )
@@ -260,14 +271,24 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
         return None
 
 
-def _read(url: str, status: int, raw: bytes, retry_after: str) -> dict[str, Any]:
-    text = raw.decode(errors="replace")
-    message = f"{url} returned {status}: {excerpt(text)}"
+def _check_status(url: str, status: int, text: str, retry_after: str) -> None:
+    message = f"{url} returned {status}: {excerpt(_reason(text))}"
     # Overload and errors of the server may pass. Other statuses are about the request itself.
     if status == 429 or status >= 500:
         raise _TryAgainError(message, _seconds(retry_after))
     if status != 200:
         raise ClientError(message)
+
+
+def _reason(text: str) -> str:
+    """The message of an error in OpenAI's format; any other text as it is."""
+    try:
+        return str(json.loads(text)["error"]["message"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return text
+
+
+def _object(url: str, text: str) -> dict[str, Any]:
     try:
         response = json.loads(text)
     except ValueError as error:

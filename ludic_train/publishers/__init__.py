@@ -1,1 +1,1 @@
-"""Where updated params go: whatever samples from them."""
+"""Publishers send updated params to whatever samples from them."""

@@ -1,38 +1,71 @@
-"""Interfaces between a trainer and the engines that sample."""
+"""Interfaces between a trainer and the engines that sample, and the pointer to published params."""
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
+
+from ludic_train.errors import PublishError
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from ludic_train.inference.client import LocalChatClient
 
+NEWEST, PARAMS = "newest.json", "params.safetensors"
+
 
 class PolicyPublisher(Protocol):
-    """Brings a version of the params to every engine that samples."""
+    """Sends a version of the params to every engine that samples."""
 
     async def publish(self, params: Iterable[tuple[str, Tensor]], version: int) -> None:
-        """Return once everything sampled from here on comes from `params`, named `version`."""
+        """Return once all further completions come from `params`, under the name `version`."""
 
 
 class InProcessPublisher:
-    """Names the version of the params that a local client shares; nothing is copied."""
+    """Sets the version of the params that a local client shares; nothing is copied."""
 
     def __init__(self, client: LocalChatClient) -> None:
         self.client = client
 
     async def publish(self, params: Iterable[tuple[str, Tensor]], version: int) -> None:
-        """Stamp completions with `version` from here on; `params` are the client's already."""
+        """Set the version of all further completions; the client has `params` already."""
         self.client.policy_version = version
 
 
 class Stamping(Protocol):
-    """A client that names the version it samples from, and which servers it may ask."""
+    """A client that records the version it samples from, and can be limited to some servers."""
 
     policy_version: int | None
 
     def use(self, urls: Sequence[str]) -> None:
-        """Ask only these servers from now on."""
+        """Send further requests to these servers only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A version of the params, and the folder that holds them."""
+
+    version: int
+    path: Path
+
+
+def newest(folder: Path | str) -> Published | None:
+    """The latest version that a FolderPublisher wrote, None before the first.
+
+    Raises PublishError for a pointer that is no such JSON object.
+    """
+    pointer = Path(folder) / NEWEST
+    try:
+        found = json.loads(pointer.read_text())
+        # The name alone, so that a pointer cannot lead out of the folder.
+        name = os.path.basename(str(found["folder"]))
+        return Published(int(found["version"]), Path(folder) / name)
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError) as error:
+        raise PublishError(f"{pointer} names no published version: {error!r}") from error

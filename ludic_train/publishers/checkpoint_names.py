@@ -1,19 +1,19 @@
-"""From a trainer's params to those of the checkpoint that a server was started from."""
+"""Names of a trainer's params in the checkpoint that a server was started from."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
 
+from peft import PeftModel
 from torch import Tensor, nn
 
 from ludic_gym.errors import ConfigError
 
 Params = Iterable[tuple[str, Tensor]]
-PEFT_PREFIX = "base_model.model."
-# What torch and peft wrap around a module, and no checkpoint knows.
+# Modules that torch and peft put around others; no checkpoint has them.
 WRAPPERS = re.compile(r"(?<=\.)(_orig_mod|_checkpoint_wrapped_module|base_layer)\.|^_orig_mod\.")
-LORA = re.compile(r"\.lora_([AB])\.[^.]+\.weight$")
+LORA = re.compile(r"\.(lora_([AB]))\.[^.]+\.weight$")
 
 
 def checkpoint_params(
@@ -24,17 +24,18 @@ def checkpoint_params(
 ) -> Iterator[tuple[str, Tensor]]:
     """The params under the names of the checkpoint, adapters merged into new memory.
 
-    lora_scaling: alpha / rank of the adapters (Hu et al. 2021, arXiv:2106.09685); None where there
-        are none. W + scaling * B A is computed in float32, and the params stay as they are:
-        merging in place and back would make them drift.
-    keep: whether a param of that name is wanted.
+    lora_scaling: alpha / rank of the adapters (Hu et al. 2021, arXiv:2106.09685); None for a model
+        without. W + scaling * B A is computed in float32.
+    keep: True for the names of params to yield.
     Raises ConfigError for adapters without a scaling, or of another kind than LoRA's matrices.
     """
+    # peft lists the matrices A and B directly after the weight that they adapt, so one weight at a
+    # time is held back. Merging happens in a copy: in place and back, rounding would add up.
     held: dict[str, Tensor] = {}
     base: tuple[str, Tensor] | None = None
     for name, tensor in params:
         if match := LORA.search(name):
-            held[match[1]] = tensor
+            held[match[2]] = tensor
             if len(held) == 2:
                 yield _merged(base, name, held, lora_scaling)
                 held, base = {}, None
@@ -43,7 +44,7 @@ def checkpoint_params(
             raise ConfigError(f"adapters of {base[0]} are expected where {name} comes")
         if "lora_" in name or "modules_to_save" in name:
             raise ConfigError(f"{name} is no LoRA matrix that can be merged into a checkpoint")
-        known = _plain(name)
+        known = WRAPPERS.sub("", name.removeprefix("base_model.model."))
         if not keep(known):
             continue
         if name.endswith("base_layer.weight"):
@@ -53,9 +54,7 @@ def checkpoint_params(
 
 
 def lora_scaling(model: nn.Module) -> float | None:
-    """What `checkpoint_params` needs of the model: alpha / rank; None without adapters."""
-    from peft import PeftModel
-
+    """Alpha / rank of the model's active adapter; None for a model without adapters."""
     if not isinstance(model, PeftModel):
         return None
     config = model.peft_config[model.active_adapter]
@@ -67,7 +66,7 @@ def adapter_params(params: Params) -> Iterator[tuple[str, Tensor]]:
     """The LoRA matrices alone, under the names that an adapter's file has."""
     for name, tensor in params:
         if LORA.search(name):
-            yield re.sub(r"\.(lora_[AB])\.[^.]+\.weight$", r".\1.weight", name), tensor
+            yield LORA.sub(r".\1.weight", name), tensor
 
 
 def _merged(
@@ -83,7 +82,3 @@ def _merged(
     known, weight = base
     change = held["B"].float() @ held["A"].float()
     return known, (weight.float() + scaling * change).to(weight.dtype)
-
-
-def _plain(name: str) -> str:
-    return WRAPPERS.sub("", name.removeprefix(PEFT_PREFIX))

@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ludic_gym.errors import ConfigError
+from ludic_gym.clients.transport import HttpOptions, HttpTransport
+from ludic_gym.errors import ClientError, ConfigError
 from ludic_train.errors import PublishError
 
-if TYPE_CHECKING:
-    import aiohttp
-
-EXCERPT = 400
-# What vLLM answers to a second publisher.
+# Part of vLLM's error for a second publisher.
 SESSION_OPEN = "already active"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseLimits:
-    """How long each phase of a publication may take, in seconds, per server.
+    """Time limits for each phase of a publication, in seconds, per server.
 
-    update: for one chunk of params. finish: the swap, with all that vLLM makes of params.
+    update: for one chunk of params. finish: for the swap, with all that vLLM computes from params.
     """
 
     connect: float = 60.0
@@ -39,103 +37,86 @@ class PhaseLimits:
 
 
 class ControlClient:
-    """One server's routes. Every method raises PublishError for any answer but a good one."""
+    """Control routes of one server. Every method raises PublishError for a status other than 200.
 
-    def __init__(self, url: str, session: aiohttp.ClientSession) -> None:
+    limit_s: time limit of a request.
+    """
+
+    def __init__(self, url: str, *, limit_s: float = math.inf) -> None:
         self.url = url
-        self._session = session
+        # No retries, because a phase that may have happened must not happen twice. No connection
+        # is reused: vLLM closes one after an error, perhaps while the next request is on it.
+        options = HttpOptions(max_retries=0, keep_alive=False, request_timeout_s=limit_s)
+        self._http = HttpTransport([url], "VLLM_API_KEY", options)
+
+    async def aclose(self) -> None:
+        """Close all connections; the next request opens new ones."""
+        await self._http.close()
 
     async def get(self, path: str) -> dict[str, Any]:
-        """What a route answers to GET."""
-        return await self._asked("GET", path, None)
+        """JSON object of a route; {} for any other response."""
+        return _object(await self.text("GET", path))
 
     async def post(self, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """What a route answers to POST."""
-        return await self._asked("POST", path, body)
+        """As `get`, by POST."""
+        return _object(await self.text("POST", path, body))
 
-    async def pause(self, mode: str = "keep") -> None:
-        """Hold all requests where they are, and forget what was computed for their prompts."""
-        await self.post(f"/pause?mode={mode}&clear_cache=true")
+    async def text(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> str:
+        """Response of a route as text."""
+        try:
+            return await self._http.text(method, path, body)
+        except ClientError as error:
+            message = str(error).removeprefix(self.url)
+            if " returned 404" in message:
+                message += "; start the server with `ludic serve`, or with VLLM_SERVER_DEV_MODE=1"
+            raise PublishError(message) from error
+
+    async def pause(self) -> None:
+        """Hold all requests where they are, and clear the prefix cache."""
+        await self.post("/pause?mode=keep&clear_cache=true")
 
     async def resume(self) -> None:
-        """Let all requests go on."""
+        """Continue all requests."""
         await self.post("/resume")
 
     async def connect(self, init_info: Mapping[str, Any]) -> None:
-        """Have the server's engine meet the trainer."""
+        """Connect the server's engine to the trainer."""
         await self.post("/init_weight_transfer_engine", {"init_info": init_info})
 
     async def start(self) -> None:
-        """Open a session, in which params can come."""
+        """Open a session, in which params can be sent."""
         await self.post("/start_weight_update")
 
     async def update(self, update_info: Mapping[str, Any]) -> None:
-        """Announce params; returns when they have come."""
+        """Announce params; return when they have arrived."""
         await self.post("/update_weights", {"update_info": update_info})
 
     async def finish(self, version: int) -> None:
-        """Put the params in, close the session, and see that the server says so."""
+        """Load the params, close the session, and check the version that the server has then."""
         await self.post("/finish_weight_update", {"weight_version": str(version)})
-        said = (await self.get("/weight_info")).get("weight_version")
-        if said != str(version):
-            raise PublishError(f"the server says it has version {said!r} after taking {version}")
+        found = (await self.get("/weight_info")).get("weight_version")
+        if found != str(version):
+            raise PublishError(f"the server has version {found!r} after version {version} was sent")
 
     async def abort(self) -> None:
-        """Close a session whatever is in it. An error is what closes it: it is always answered."""
+        """Close a session and drop its params. The response is always an error: it closes it."""
         try:
             await self.update({"abort": True})
         except PublishError:
             return
 
-    async def call_workers(self, method: str, **kwargs: object) -> dict[str, Any]:
-        """What the workers' method returns."""
-        return await self.post("/collective_rpc", {"method": method, "kwargs": kwargs})
+    async def call_workers(self, method: str, **kwargs: object) -> None:
+        """Call a method of the workers."""
+        await self.post("/collective_rpc", {"method": method, "kwargs": kwargs})
 
     async def world_size(self) -> int:
-        """Workers that each take the params."""
+        """Number of workers; each receives the params."""
         return int((await self.get("/get_world_size"))["world_size"])
-
-    async def text(self, path: str) -> str:
-        """What a route answers to GET, as it is."""
-        return await self._answer("GET", path, None)
-
-    async def _asked(
-        self, method: str, path: str, body: Mapping[str, Any] | None
-    ) -> dict[str, Any]:
-        return _object(await self._answer(method, path, body))
-
-    async def _answer(self, method: str, path: str, body: Mapping[str, Any] | None) -> str:
-        import aiohttp
-
-        try:
-            async with self._session.request(method, self.url + path, json=body) as response:
-                text = await response.text()
-        except aiohttp.ClientError as error:
-            raise PublishError(f"{path}: {type(error).__name__}: {error}") from error
-        if response.status == 404:
-            raise PublishError(
-                f"{path} is unknown there: start the server with `ludic serve`, or with "
-                "VLLM_SERVER_DEV_MODE=1"
-            )
-        if response.status != 200:
-            raise PublishError(f"{path} answered {response.status}: {_reason(text)}")
-        return text
 
 
 def _object(text: str) -> dict[str, Any]:
-    """The JSON object that a route answers; some answer a sentence, some nothing."""
     try:
-        answer = json.loads(text)
+        response = json.loads(text)
     except ValueError:
         return {}
-    return answer if isinstance(answer, dict) else {}
-
-
-def _reason(text: str) -> str:
-    """The message in an error's body, or the start of the body."""
-    try:
-        body = json.loads(text)
-        message = str(body["error"]["message"])
-    except (ValueError, KeyError, TypeError):
-        message = text
-    return " ".join(message[:EXCERPT].split())
+    return response if isinstance(response, dict) else {}

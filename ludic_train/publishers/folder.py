@@ -1,11 +1,10 @@
-"""Params through a folder: a trainer publishes them, and actors that see the folder follow.
+"""Publishing through a folder, which actors with a model of their own follow.
 
     FOLDER/newest.json       {"version": 12, "folder": "v000012-1f3a9c"}; replaced in one step
     FOLDER/v000012-1f3a9c/   params.safetensors; the newest few are kept
-    FOLDER/model/, policy.json   what actors begin with, if the trainer wrote them there
+    FOLDER/model/, policy.json   initial model and prompts of actors, if the trainer wrote them
 
-For models that every actor holds itself, such as tiny ones on CPUs. Servers are published to by
-`ludic_train.publishers`.
+For models that every actor holds itself, such as tiny ones on CPUs.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ import json
 import secrets
 import shutil
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -25,13 +25,13 @@ from ludic_gym.types import Completion, Message, Sampling, ToolSchema
 from ludic_train.errors import PublishError
 from ludic_train.inference.client import LocalChatClient
 from ludic_train.models.load import load_model
-from ludic_train.publishers.published import NEWEST, PARAMS, Published, newest
+from ludic_train.publishers.base import NEWEST, PARAMS, Published, newest
 
 ADAPTER = ".lora_"
 
 
 class FolderPublisher:
-    """Writes each version to `folder`, complete before anybody sees it.
+    """Writes each version to `folder`; readers see complete versions only.
 
     Of a LoRA model only the adapters are written. keep_last: versions that stay for slow readers.
     """
@@ -41,13 +41,14 @@ class FolderPublisher:
         self.keep_last = keep_last
 
     async def publish(self, params: Iterable[tuple[str, Tensor]], version: int) -> None:
-        """Return once the version is there; actors load it before the next group they begin."""
+        """Return once the version is written; actors load it before their next group."""
         tensors = {name: tensor.detach().cpu().clone() for name, tensor in params}
         adapters = {name: tensor for name, tensor in tensors.items() if ADAPTER in name}
         await asyncio.to_thread(self._write, adapters or tensors, version)
 
     def _write(self, tensors: dict[str, Tensor], version: int) -> None:
-        # A run that goes back publishes versions again, with other params.
+        # A random suffix, because a run that was rolled back publishes a version again, with other
+        # params, and actors compare folders to see what is new.
         path = self.folder / f"v{version:06d}-{secrets.token_hex(3)}"
         path.mkdir(parents=True)
         save_file(tensors, path / PARAMS)
@@ -60,56 +61,56 @@ class FolderPublisher:
 
 
 class FollowingClient:
-    """An local client whose params follow a folder.
+    """A local client whose params follow a folder.
 
-    New ones are loaded between completions: those that are under way end first, new ones wait.
+    New params are loaded between completions: those in flight end first, further ones wait.
     """
 
     def __init__(self, client: LocalChatClient, model: nn.Module, folder: Path | str) -> None:
         self._client, self._model, self._folder = client, model, Path(folder)
         self._loaded: Published | None = None
-        self._under_way = 0
-        self._may_begin, self._quiet = asyncio.Event(), asyncio.Event()
+        self._in_flight = 0
+        self._may_begin, self._idle = asyncio.Event(), asyncio.Event()
         self._may_begin.set()
-        self._quiet.set()
+        self._idle.set()
 
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, tools: Sequence[ToolSchema] = ()
     ) -> Completion:
         """As LocalChatClient, from the newest params that `refresh` found."""
+        # A loop, because another refresh can begin between the event and this coroutine.
         while not self._may_begin.is_set():
             await self._may_begin.wait()
-        self._under_way += 1
-        self._quiet.clear()
+        self._in_flight += 1
+        self._idle.clear()
         try:
             return await self._client.complete(messages, sampling, tools)
         finally:
-            self._under_way -= 1
-            if not self._under_way:
-                self._quiet.set()
+            self._in_flight -= 1
+            if not self._in_flight:
+                self._idle.set()
 
     async def refresh(self) -> int | None:
-        """Load what was published last, if that is new; its version, None before the first.
+        """Load the newest version if it is new, and return it; None before the first.
 
         Raises PublishError for params of another model.
         """
         found = newest(self._folder)
-        if found is None or found == self._loaded:
-            return None if self._loaded is None else self._loaded.version
-        try:
-            tensors = await asyncio.to_thread(load_file, found.path / PARAMS)
-        except FileNotFoundError:
-            # So much newer ones are there by now that these were removed.
-            return None if self._loaded is None else self._loaded.version
+        if found is not None and found != self._loaded:
+            # A version that is removed meanwhile is skipped: the next call finds a newer one.
+            with suppress(FileNotFoundError):
+                await self._load(found, await asyncio.to_thread(load_file, found.path / PARAMS))
+        return None if self._loaded is None else self._loaded.version
+
+    async def _load(self, found: Published, tensors: dict[str, Tensor]) -> None:
         self._may_begin.clear()
         try:
-            await self._quiet.wait()
+            await self._idle.wait()
             put_params(self._model, tensors, found.path)
             self._client.policy_version = found.version
             self._loaded = found
         finally:
             self._may_begin.set()
-        return found.version
 
 
 def following_client(folder: Path, published: Path) -> FollowingClient:
@@ -120,8 +121,9 @@ def following_client(folder: Path, published: Path) -> FollowingClient:
 
 
 def put_params(model: nn.Module, tensors: dict[str, Tensor], path: Path) -> None:
-    """Copy tensors into the params of the same names. Raises PublishError where one has none."""
+    """Copy tensors into the params of the same names. Raises PublishError for one without."""
     own = dict(model.named_parameters())
+    # All names are checked before the first copy, so that an error leaves the model unchanged.
     for name, tensor in tensors.items():
         if name not in own or own[name].shape != tensor.shape:
             raise PublishError(f"{path} holds {name} of {list(tensor.shape)}: not of this model")

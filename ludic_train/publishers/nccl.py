@@ -1,7 +1,7 @@
-"""vLLM's own way between GPUs, spoken without vLLM.
+"""vLLM's own transport between GPUs, without vLLM.
 
-vLLM's workers meet us by an ncclUniqueId that torch makes, and do a one-element all-reduce before
-anything else; then every chunk is one broadcast, its params one after the other without gaps.
+vLLM's workers join by an ncclUniqueId that torch makes, and start with an all-reduce of one
+element; then every chunk is one broadcast, its params one after the other without gaps.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from ludic_train.publishers.control import ControlClient
 from ludic_train.publishers.transports import Send, announcement, in_thread, met
 from ludic_vllm.wire import Chunk, broadcast, open_store
 
-# Where torch's NCCL group keeps the id of its first communicator.
+# Key under which torch's NCCL group stores the id of its first communicator.
 UNIQUE_ID_KEY = "0"
 NUM_BUFFERS = 2
 
 
 class NcclWire:
-    """Between GPUs, to servers started with `--transfer nccl`.
+    """NCCL between GPUs, to servers started with `--transfer nccl`.
 
     device: the GPU that this process sends from.
-    buffer_bytes: at least the publisher's `chunk_bytes`: a chunk must not be cut in two.
-    A server that fails while params come has a mixture, and has to be started again.
-    Raises ConfigError where there is no GPU.
+    buffer_bytes: at least the publisher's `chunk_bytes`, because a chunk must not be cut in two.
+    A server that fails during a transfer has a mixture of versions, and must be started again.
+    Raises ConfigError without a GPU.
     """
 
     backend, alignment = "nccl", 1
@@ -51,29 +51,27 @@ class NcclWire:
         def join() -> Send:
             torch.cuda.set_device(self._device)
             group = _nccl_group(store, world_size, limit_s)
+            # vLLM's communicator does this when it is made; without it both sides block.
             group.allreduce([torch.zeros(1, device=self._device)]).wait()
             torch.cuda.synchronize(self._device)
 
             def send(buffer: torch.Tensor) -> None:
+                # Each call is in a new thread, and the current device belongs to the thread.
                 torch.cuda.set_device(self._device)
                 broadcast(group, buffer.to(self._device))
                 torch.cuda.synchronize(self._device)
 
             return send
 
-        joined = in_thread(join)
-        unique_id = await in_thread(lambda: store.get(UNIQUE_ID_KEY))
-        init_info = nccl_init_info(unique_id, world_size, self._buffer_bytes)
+        async def announce() -> None:
+            unique_id = await in_thread(lambda: store.get(UNIQUE_ID_KEY))
+            await server.connect(nccl_init_info(unique_id, world_size, self._buffer_bytes))
 
-        async def asked() -> None:
-            await server.connect(init_info)
-
-        await met(asked(), lambda: None)
-        return await joined
+        return await met(announce(), join)
 
     @contextmanager
     def announced(self, chunk: Chunk, *, is_last: bool) -> Iterator[dict[str, Any]]:
-        """Names, dtypes and shapes. Raises ConfigError for a chunk that does not fit."""
+        """Names, dtypes and shapes. Raises ConfigError for a chunk larger than the buffer."""
         if chunk.buffer.numel() > self._buffer_bytes and len(chunk.infos) > 1:
             raise ConfigError(
                 f"a chunk of {chunk.buffer.numel()} bytes exceeds buffer_bytes="
@@ -83,14 +81,14 @@ class NcclWire:
 
 
 def _nccl_group(store: Store, world_size: int, limit_s: float) -> Any:  # noqa: ANN401
-    """A group that nothing else knows of; torch's annotations do not cover it."""
+    """A group apart from torch's default one; torch's annotations do not cover it."""
     options = dist.ProcessGroupNCCL.Options()
     options._timeout = timedelta(seconds=limit_s)
     return dist.ProcessGroupNCCL(store, 0, world_size, options)
 
 
 def nccl_init_info(unique_id: bytes, world_size: int, buffer_bytes: int) -> dict[str, Any]:
-    """What vLLM's NCCL engine has to know to meet rank 0 and to cut the stream as it does."""
+    """init_info of vLLM's NCCL engine: how to join rank 0, and how the stream is cut."""
     return {
         "nccl_unique_id_b64": base64.b64encode(unique_id).decode(),
         "rank_offset": 1,

@@ -1,18 +1,20 @@
-"""How params travel to a vLLM server: over TCP, or through files that both can see."""
+"""Transports of params to a vLLM server: TCP, or files that both machines see."""
 
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import shutil
 import socket
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any, Protocol, TypeVar
 from urllib.parse import urlsplit
 
+from safetensors.torch import save_file
 from torch import Tensor
 
 from ludic_train.errors import PublishError
@@ -20,15 +22,15 @@ from ludic_train.publishers.control import ControlClient
 from ludic_vllm.wire import Chunk, broadcast, gloo_group, open_store, unpacked
 
 T = TypeVar("T")
-# Sends the buffer of a chunk to one server, and returns when it is there.
+# Sends the buffer of a chunk to one server, and returns when it has arrived.
 Send = Callable[[Tensor], None]
 SHARED_MEMORY = Path("/dev/shm")
 
 
 class Wire(Protocol):
-    """A way for params to travel.
+    """A transport of params.
 
-    backend: what the server's --weight-transfer-config has to name.
+    backend: name of the server's engine, in its --weight-transfer-config.
     alignment: of params in a chunk's buffer, in bytes.
     """
 
@@ -36,16 +38,16 @@ class Wire(Protocol):
     alignment: int
 
     async def connect(self, server: ControlClient, *, limit_s: float) -> Send:
-        """Meet one server; how to send to it from now on. Raises PublishError if it fails."""
+        """Connect to one server; returns the function that sends to it. Raises PublishError."""
 
     def announced(self, chunk: Chunk, *, is_last: bool) -> AbstractContextManager[dict[str, Any]]:
-        """What to tell the servers of a chunk; when the block ends, all have it."""
+        """Announcement of a chunk for the servers; at the end of the block all have received it."""
 
 
 class GlooWire:
-    """Over TCP, to any machine.
+    """TCP, to any machine.
 
-    host: this machine's address as the servers see it; None finds it out.
+    host: this machine's address as the servers see it; None determines it from the route.
     """
 
     backend, alignment = "ludic", 64
@@ -79,10 +81,10 @@ class GlooWire:
 
 
 class FileWire:
-    """Through files in `folder`, which trainer and servers see; None takes shared memory.
+    """Files in `folder`, which trainer and servers see; None takes shared memory.
 
     For servers on the same machine, or a file system that machines share. The files are private to
-    the user, and gone after each chunk.
+    the user, and removed after each chunk.
     """
 
     backend, alignment = "ludic", 64
@@ -92,15 +94,13 @@ class FileWire:
         self._folder = usual if folder is None else Path(folder)
 
     async def connect(self, server: ControlClient, *, limit_s: float) -> Send:
-        """Nothing has to be sent: the server reads the file."""
+        """A function that sends nothing, because the server reads the file."""
         await server.connect({"transport": "files"})
         return lambda buffer: None
 
     @contextmanager
     def announced(self, chunk: Chunk, *, is_last: bool) -> Iterator[dict[str, Any]]:
         """The file's path, which exists as long as the block."""
-        from safetensors.torch import save_file
-
         private = Path(mkdtemp(prefix="ludic-params-", dir=self._folder))
         try:
             path = private / "chunk.safetensors"
@@ -111,7 +111,7 @@ class FileWire:
 
 
 def announcement(chunk: Chunk) -> dict[str, Any]:
-    """A chunk's params, as vLLM wants to be told of them."""
+    """A chunk's params in the format of vLLM's update_info."""
     return {
         "names": [info.name for info in chunk.infos],
         "dtype_names": [info.dtype for info in chunk.infos],
@@ -123,55 +123,45 @@ def own_address(url: str) -> str:
     """This machine's address as the server at `url` sees it."""
     parts = urlsplit(url)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        # No packet is sent: the kernel only chooses where it would send from.
+        # No packet is sent: the kernel only chooses the address that it would send from.
         probe.connect((parts.hostname or "127.0.0.1", parts.port or 80))
         return str(probe.getsockname()[0])
 
 
-async def met(asked: Any, join: Callable[[], T]) -> T:  # noqa: ANN401 - a coroutine of any kind
-    """What `join` returns, run in a thread while the server does what it is asked.
+async def met(request: Coroutine[Any, Any, object], join: Callable[[], T]) -> T:
+    """Result of `join` in a thread, while `request` has the server do its part.
 
-    Raises PublishError for whichever of the two fails first.
+    Raises PublishError for the first of the two that fails.
     """
-    request = asyncio.ensure_future(asked)
-    joined = in_thread(join)
+    requested, joined = asyncio.ensure_future(request), in_thread(join)
+    both: set[asyncio.Future[Any]] = {requested, joined}
     try:
-        await asyncio.wait({request, joined}, return_when=asyncio.FIRST_EXCEPTION)
-        if request.done():
-            request.result()
-        elif joined.done():
-            # The server's own words say more than a broken connection does.
-            await asyncio.wait({request}, timeout=5.0)
-            if request.done():
-                request.result()
+        await asyncio.wait(both, return_when=asyncio.FIRST_EXCEPTION)
+        if not requested.done():
+            # The server's error says more than a broken connection, and may be on its way.
+            await asyncio.wait({requested}, timeout=5.0)
+        if requested.done():
+            requested.result()
         return await joined
     finally:
-        request.cancel()
+        requested.cancel()
 
 
 def in_thread(work: Callable[[], T]) -> asyncio.Future[T]:
-    """A future for what `work` returns in a thread that nobody waits for at exit.
+    """Result of `work` in a thread; its errors as PublishError.
 
-    A transfer to a server that is gone can hang for as long as its time limit.
+    The thread does not delay the exit of the process.
     """
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[T] = loop.create_future()
+    result: concurrent.futures.Future[T] = concurrent.futures.Future()
+    # Cancelling the future of asyncio must not cancel this one, which the thread sets in any case.
+    result.set_running_or_notify_cancel()
 
-    def settle(result: T | None, error: Exception | None) -> None:
-        if future.done():
-            return
-        if error is None:
-            future.set_result(result)  # type: ignore[arg-type]  # the result of `work`
-        else:
-            future.set_exception(PublishError(f"{type(error).__name__}: {error}"))
+    def fail(error: BaseException) -> None:
+        result.set_exception(PublishError(f"{type(error).__name__}: {error}"))
 
-    def run() -> None:
-        try:
-            result, failure = work(), None
-        except Exception as error:
-            result, failure = None, error
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(settle, result, failure)
-
-    threading.Thread(target=run, daemon=True, name="publisher").start()
-    return future
+    # Daemon threads, unlike those of an executor, which Python joins at exit: a transfer to a lost
+    # server can block for as long as its time limit.
+    pool = ThreadPool(1)
+    pool.apply_async(work, callback=result.set_result, error_callback=fail)
+    pool.close()
+    return asyncio.wrap_future(result)

@@ -1,4 +1,4 @@
-"""Pushing params to vLLM servers while they run."""
+"""Pushes of params to running vLLM servers."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ CHUNK_BYTES = 256 * 2**20
 
 
 class VLLMPublisher:
-    """Brings params to vLLM servers; requests in flight are held for the swap and then go on.
+    """Pushes params to vLLM servers; requests in flight are paused for the swap, then continue.
 
     urls: of the servers, started with `ludic serve`.
-    wire: how params travel; None takes TCP.
-    clients: told of each version, and of the servers that have it.
-    on_failure, limits: what happens when a server fails, and when it counts as failing.
+    wire: transport of the params; None takes TCP.
+    clients: get each version, and the servers that have it.
+    on_failure, limits: handling of a server that fails, and time limits of each phase.
     lora_scaling: alpha / rank of adapters that are published merged.
-    keep: whether a param of that name, as the checkpoint has it, is sent.
+    keep: True for the names of params to send, as the checkpoint has them.
 
-    All servers take a version before any uses it: where one fails and `on_failure` is "stop", every
-    server still has the version before. A server that failed is connected again, and given
-    everything, at the next publication.
+    All servers receive a version before any uses it: where one fails and `on_failure` is "stop",
+    every server still has the version before. A server that failed is connected again, and gets
+    all params, at the next publication.
     """
 
     def __init__(
@@ -46,10 +46,9 @@ class VLLMPublisher:
         keep: Callable[[str], bool] = lambda name: True,
         chunk_bytes: int = CHUNK_BYTES,
     ) -> None:
-        addresses = [urls] if isinstance(urls, str) else list(urls)
         if chunk_bytes < 1:
             raise ConfigError(f"chunk_bytes={chunk_bytes} must be at least 1")
-        self.fleet = Fleet(addresses, on_failure, limits or PhaseLimits())
+        self.fleet = Fleet(urls, on_failure, limits)
         self._wire = wire or GlooWire()
         self._clients = clients
         self._lora_scaling = lora_scaling
@@ -58,18 +57,18 @@ class VLLMPublisher:
         self._sends: dict[str, Send] = {}
 
     async def publish(self, params: Iterable[tuple[str, Tensor]], version: int) -> None:
-        """Return once everything sampled from here on comes from `params`, named `version`.
+        """Return once all further completions come from `params`, under the name `version`.
 
-        Raises PublishError that names the servers and phases that failed.
+        Raises PublishError with the servers and phases that failed.
         """
         async with self.fleet.opened():
             joining = self.fleet.in_state("new", "failed")
             await self.fleet.run("connect", joining, self._connect, then="ready")
             try:
-                await self._brought(params, version)
+                await self._push(params, version)
             except BaseException:
-                await self._given_up()
-                # Params that are spread over ranks need every rank to read them to the end.
+                await self._roll_back()
+                # Params that are sharded over ranks need every rank to read them to the end.
                 for _ in params:
                     pass
                 raise
@@ -77,20 +76,28 @@ class VLLMPublisher:
     async def take_over(self) -> None:
         """Close sessions that another publisher left open when it died."""
         async with self.fleet.opened():
-            await self.fleet.attempt("start", self.fleet.replicas, _abort)
+            await self.fleet.attempt("start", self.fleet.replicas, abort)
 
-    async def _brought(self, params: Iterable[tuple[str, Tensor]], version: int) -> None:
+    async def _push(self, params: Iterable[tuple[str, Tensor]], version: int) -> None:
+        # Each phase ends on all servers before the next one begins on any, so that until "finish"
+        # a failure anywhere leaves every server with its whole old version.
         run, fleet = self.fleet.run, self.fleet
-        await run("pause", fleet.in_state("ready"), _pause, then="updating")
+        await run("pause", fleet.in_state("ready"), pause, then="updating")
         await run("start", fleet.in_state("updating"), _start)
         named = checkpoint_params(params, lora_scaling=self._lora_scaling, keep=self._keep)
         chunks = packed(named, chunk_bytes=self._chunk_bytes, alignment=self._wire.alignment)
         for chunk, is_last in with_last(chunks):
             with self._wire.announced(chunk, is_last=is_last) as update_info:
-                await run("update", fleet.in_state("updating"), self._sent(chunk, update_info))
-        await run("finish", fleet.in_state("updating"), _finish(version))
-        stamp(self._clients, version, fleet.in_state("updating"))
-        await run("resume", fleet.in_state("updating"), _resume, then="ready")
+                await run("update", fleet.in_state("updating"), self._sending(chunk, update_info))
+
+        async def finish(replica: Replica, server: ControlClient) -> None:
+            await server.finish(version)
+            replica.version = version
+
+        await run("finish", fleet.in_state("updating"), finish)
+        # Before "resume": the first completion of the new params must carry their version.
+        fleet.stamp(self._clients, version, "updating")
+        await run("resume", fleet.in_state("updating"), resume, then="ready")
 
     async def _connect(self, replica: Replica, server: ControlClient) -> None:
         if replica.error and SESSION_OPEN not in replica.error:
@@ -98,33 +105,33 @@ class VLLMPublisher:
             await server.abort()
         limit_s = self.fleet.limits.connect
         self._sends[replica.url] = await self._wire.connect(server, limit_s=limit_s)
-        replica.error, replica.version = "", None
+        replica.connected()
 
-    def _sent(self, chunk: Chunk, update_info: Mapping[str, Any]) -> Call:
-        async def sent(replica: Replica, server: ControlClient) -> None:
-            send = self._sends[replica.url]
-            await met(server.update(update_info), lambda: send(chunk.buffer))
+    def _sending(self, chunk: Chunk, update_info: Mapping[str, Any]) -> Call:
+        async def send(replica: Replica, server: ControlClient) -> None:
+            send_to = self._sends[replica.url]
+            await met(server.update(update_info), lambda: send_to(chunk.buffer))
 
-        return sent
+        return send
 
-    async def _given_up(self) -> None:
-        """Let servers that still have whole params go on with them."""
+    async def _roll_back(self) -> None:
+        """Resume the servers that still have whole params."""
         whole = [
             replica
             for replica in self.fleet.in_state("updating", "failed")
-            # What another publisher is at is not ours to end; who failed to put params in may
-            # have a mixture of old and new ones, and has to stay silent.
+            # A session of another publisher is not ours to end. A server that failed in "finish"
+            # may have a mixture of old and new params, and must stay paused.
             if replica.phase != "finish" or replica.state == "updating"
             if SESSION_OPEN not in replica.error
         ]
-        await self.fleet.attempt("start", whole, _abort)
-        await self.fleet.attempt("resume", whole, _resume)
+        await self.fleet.attempt("start", whole, abort)
+        await self.fleet.attempt("resume", whole, resume)
         for replica in self.fleet.in_state("updating"):
             replica.state = "ready"
 
 
 def with_last(chunks: Iterator[Chunk]) -> Iterator[tuple[Chunk, bool]]:
-    """Each chunk, and whether it is the last one."""
+    """Each chunk, and True with the last one."""
     held = next(chunks, None)
     while held is not None:
         after = next(chunks, None)
@@ -132,15 +139,19 @@ def with_last(chunks: Iterator[Chunk]) -> Iterator[tuple[Chunk, bool]]:
         held = after
 
 
-def stamp(clients: Sequence[Stamping], version: int, replicas: Sequence[Replica]) -> None:
-    """Tell clients the version, before any request goes on, and which servers have it."""
-    for client in clients:
-        client.use([replica.url for replica in replicas])
-        client.policy_version = version
-
-
-async def _pause(replica: Replica, server: ControlClient) -> None:
+async def pause(replica: Replica, server: ControlClient) -> None:
+    """Pause the server."""
     await server.pause()
+
+
+async def resume(replica: Replica, server: ControlClient) -> None:
+    """Resume the server."""
+    await server.resume()
+
+
+async def abort(replica: Replica, server: ControlClient) -> None:
+    """Close the server's session."""
+    await server.abort()
 
 
 async def _start(replica: Replica, server: ControlClient) -> None:
@@ -150,21 +161,6 @@ async def _start(replica: Replica, server: ControlClient) -> None:
         if SESSION_OPEN not in str(error):
             raise
         raise PublishError(
-            f"{error}; another publisher is at it. If it died in the middle, call take_over()"
+            f"{error}; another publisher uses the server. If it died during an update, call "
+            "take_over()"
         ) from error
-
-
-def _finish(version: int) -> Call:
-    async def finish(replica: Replica, server: ControlClient) -> None:
-        await server.finish(version)
-        replica.version = version
-
-    return finish
-
-
-async def _resume(replica: Replica, server: ControlClient) -> None:
-    await server.resume()
-
-
-async def _abort(replica: Replica, server: ControlClient) -> None:
-    await server.abort()

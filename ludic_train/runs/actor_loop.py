@@ -19,7 +19,7 @@ from ludic_train.models.tokenizer import load_tokenizer, torch_hidden
 from ludic_train.pipeline.actor import ActorOptions, ActorSummary, Refresh, run_pipeline_actor
 from ludic_train.pipeline.queues.open_queue import open_queue
 from ludic_train.pipeline.server_versions import ServedVersions
-from ludic_train.publishers.published import newest
+from ludic_train.publishers.base import newest
 from ludic_train.runs.folder import PUBLISHED, QUEUE, Address, read_address
 
 WAIT_S, NOTE_EVERY_S = 0.2, 30.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing
 from typing import Any, Protocol
 
 from torch import Tensor
@@ -138,24 +139,20 @@ class PatientPublisher:
 
     async def _named(self) -> dict[str, str | None]:
         """By server, what it calls its params; None where it does not say."""
-        import aiohttp
-
         urls = [replica.url for replica in self._publisher.fleet.replicas]
-        timeout = aiohttp.ClientTimeout(total=ANSWER_S)
-        async with aiohttp.ClientSession(timeout=timeout) as session:
-            asked = [_version(ControlClient(url, session)) for url in urls]
-            return dict(zip(urls, await asyncio.gather(*asked), strict=True))
+        return dict(zip(urls, await asyncio.gather(*map(_version, urls)), strict=True))
 
 
 def _silent(found: Mapping[str, str | None]) -> list[str]:
     return [url for url, named in found.items() if named is None]
 
 
-async def _version(server: ControlClient) -> str | None:
-    try:
-        return str((await server.get("/weight_info")).get("weight_version", "")) or None
-    except (PublishError, TimeoutError):
-        return None
+async def _version(url: str) -> str | None:
+    async with aclosing(ControlClient(url, limit_s=ANSWER_S)) as server:
+        try:
+            return str((await server.get("/weight_info")).get("weight_version", "")) or None
+        except PublishError:
+            return None
 
 
 class Watcher(Protocol):

@@ -33,8 +33,8 @@ from ludic_train.pipeline.actor import ActorOptions, run_pipeline_actor
 from ludic_train.pipeline.queues import redis_stream
 from ludic_train.pipeline.queues.open_queue import open_queue
 from ludic_train.pipeline.source import PipelineBatchSource
+from ludic_train.publishers.base import newest
 from ludic_train.publishers.folder import FolderPublisher
-from ludic_train.publishers.published import newest
 from ludic_train.trainer.config import Guards, TrainerConfig
 from ludic_train.trainer.trainer import Trainer
 

@@ -9,7 +9,7 @@ from fake_vllm.sampler import SamplingVLLM
 
 from ludic_gym.commands.main import main
 from ludic_gym.errors import ClientError
-from ludic_train.commands.doctor import DoctorOptions, examined
+from ludic_train.doctor.examine import examined
 from ludic_train.models.load import save_model
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
@@ -37,10 +37,14 @@ async def patient(served, **wrong):
         await server.stop()
 
 
+async def examination(served, server, *, push=True):
+    found = await examined(server.url, str(served[2]), dtype="float32", push=push)
+    return {finding.check: finding for finding in found}
+
+
 async def findings(served, **wrong):
     async with patient(served, **wrong) as server:
-        options = DoctorOptions(url=server.url, model=str(served[2]))
-        return {finding.check: finding for finding in await examined(options)}
+        return await examination(served, server)
 
 
 def bad(found):
@@ -50,7 +54,7 @@ def bad(found):
 async def test_a_server_that_is_well(served):
     async with patient(served) as server:
         before = {name: value.clone() for name, value in server.params.items()}
-        found = await examined(DoctorOptions(url=f"{server.url}/v1", model=str(served[2])))
+        found = await examined(f"{server.url}/v1", str(served[2]), dtype="float32", push=True)
         assert {finding.verdict for finding in found} == {"good"}
         assert [finding.check for finding in found] == [
             "flags",
@@ -114,23 +118,21 @@ async def test_flags_that_are_missing_are_named(served):
 async def test_an_update_that_fails_is_a_finding_and_no_crash(served):
     async with patient(served) as server:
         server.faults["/start_weight_update"] = "500"
-        options = DoctorOptions(url=server.url, model=str(served[2]))
-        found = {finding.check: finding for finding in await examined(options)}
+        found = await examination(served, server)
     assert bad(found) == {"push", "prefix cache", "push time"}
     assert "failed in start: " in found["push"].found
 
 
 async def test_without_push_the_server_stays_as_it_is(served):
     async with patient(served) as server:
-        options = DoctorOptions(url=server.url, model=str(served[2]), push=False)
-        assert {finding.verdict for finding in await examined(options)} == {"good"}
+        found = await examination(served, server, push=False)
+        assert {finding.verdict for finding in found.values()} == {"good"}
         assert "/pause" not in server.calls
 
 
 async def test_no_server_no_examination(served):
-    options = DoctorOptions(url="http://127.0.0.1:1", model=str(served[2]))
     with pytest.raises(ClientError, match=r"127\.0\.0\.1:1"):
-        await examined(options)
+        await examined("http://127.0.0.1:1", str(served[2]), dtype="float32", push=True)
 
 
 async def test_the_command_prints_a_table_and_its_code_says_whether_all_is_well(served, capsys):

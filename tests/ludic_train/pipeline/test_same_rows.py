@@ -26,8 +26,7 @@ from ludic_train.pipeline.queues.open_queue import open_queue
 from ludic_train.pipeline.source import PipelineBatchSource
 from ludic_train.rows import task_key
 from ludic_train.sources.base import Pace
-from ludic_train.sources.players import Matches
-from ludic_train.sources.rollouts import MatchSource, RolloutBatchSource
+from ludic_train.sources.rollouts import Matches, MatchSource, RolloutBatchSource
 
 BATCHES, GROUPS, SIZE = 3, 4, 3
 CELLS = tuple(row + column for row in "ABC" for column in "123")

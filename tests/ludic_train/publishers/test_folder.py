@@ -10,7 +10,8 @@ from ludic_train.errors import PublishError
 from ludic_train.inference.client import LocalChatClient
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
-from ludic_train.publishers.folder import FolderPublisher, FollowingClient, newest
+from ludic_train.publishers.base import newest
+from ludic_train.publishers.folder import FolderPublisher, FollowingClient
 
 TOKENIZER = make_tokenizer(["a b c"])
 ASKED = [{"role": "user", "content": "a"}]

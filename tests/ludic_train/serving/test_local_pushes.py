@@ -149,7 +149,7 @@ async def test_a_missing_param_changes_nothing(server):
 async def test_a_second_publisher_is_refused_until_the_session_is_closed(server):
     first, second = publisher(server), publisher(server)
     await server.post("/start_weight_update")
-    with pytest.raises(PublishError, match=r"already active.*another publisher is at it"):
+    with pytest.raises(PublishError, match=r"already active.*another publisher uses the server"):
         await first.publish(server.model.named_parameters(), 1)
     status, reason = await server.refusal("/update_weights", {"update_info": {"abort": True}})
     assert (status, reason) == (500, "the update was given up, as asked")

@@ -46,7 +46,7 @@ async def test_a_server_that_answers_otherwise_is_shown_so(answers):
     async with running(1, {}) as (server,):
         server.answers = answers
         (found,) = await statuses([server.url])
-    assert "it answers otherwise than vLLM does" in found.error
+    assert "its responses differ from vLLM" in found.error
 
 
 async def test_the_command_prints_a_row_each_and_its_code_says_if_one_is_missing(capsys):
