@@ -40,7 +40,6 @@ class HubData:
     requested: str = ""
 
 
-# Differences from the usual layout (one part, and splits "train" and "test"), by the hub's id.
 HUB_SETS: Mapping[str, HubSet] = MappingProxyType(
     {
         "openai/gsm8k": HubSet(config="main"),
@@ -56,6 +55,7 @@ HUB_SETS: Mapping[str, HubSet] = MappingProxyType(
         "codeparrot/apps": HubSet(files="hf://datasets/codeparrot/apps/{split}.jsonl"),
     }
 )
+"""Differences from the usual layout (one part, splits "train" and "test"), by the hub's id."""
 
 
 def hub_data(id: str, *, config: str | None = None, split: str | None = None) -> HubData:

@@ -22,8 +22,8 @@ from ludic_train.algorithms.sequences import Row, sequence_ids
 Scales = list[NDArray[np.float32]]
 
 
-# One float32 array per item, with one scale per action token of it.
 Aggregation = Callable[[Sequence[Row]], Scales]
+"""From all rows of an update to a float32 array per row: a scale for each action token."""
 
 
 def token_mean(items: Sequence[Row]) -> Scales:

@@ -20,8 +20,8 @@ from ludic_train.sources.history import TaskHistory
 from ludic_train.sources.players import Matches, TaskPlayer
 from ludic_train.types import SAWBatch, Trajectory
 
-# Further metrics of rollouts; sums and counts, so that parts of a batch add up.
 Reducer = Callable[[Sequence[Rollout]], Metrics]
+"""Further metrics of rollouts, as sums and counts, so that parts of a batch add up."""
 
 
 class RolloutBatchSource:
