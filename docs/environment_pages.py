@@ -19,7 +19,8 @@ from envs_registry.speeds import SPEEDS
 FOLDER = "reference/environments/"
 SEED = 0
 # A transcript has this many of the first turns, and the last one.
-FIRST_TURNS = 8
+FIRST_TURNS = 5
+SEPARATOR = "\n\n"
 
 INDEX = """\
 # Environments
@@ -112,15 +113,14 @@ def environment_page(entry: EnvEntry) -> str:
 
 def _facts(entry: EnvEntry) -> str:
     speed = SPEEDS.get(entry.id)
-    rows = {
-        "suites": ", ".join(f"`{suite}`" for suite in entry.suites),
-        "tags": ", ".join(entry.tags),
-        "success of random play": f"{entry.random_success:.3f}",
-        "success of the oracle": f"{entry.oracle_success:.3f}",
-        "speed (Tic-Tac-Toe is 1)": "" if speed is None else f"{speed}",
+    facts = {
+        "Suites": ", ".join(f"`{suite}`" for suite in entry.suites),
+        "Tags": ", ".join(entry.tags),
+        "Success of random play": f"{entry.random_success:.3f}",
+        "Success of the oracle": f"{entry.oracle_success:.3f}",
+        "Speed, as a multiple of Tic-Tac-Toe's": "" if speed is None else f"{speed}",
     }
-    lines = [f"| {name} | {value} |" for name, value in rows.items() if value]
-    return "\n".join(["| | |", "|---|---|", *lines]) + "\n"
+    return "".join(f"- {name}: {value}\n" for name, value in facts.items() if value)
 
 
 def _example(entry: EnvEntry) -> str:
@@ -133,12 +133,12 @@ def _example(entry: EnvEntry) -> str:
         return "## Example\n\nThe machine that built this page has no sandbox to run an episode.\n"
     finally:
         env.close()
-    left_out = len(turns) - FIRST_TURNS - 1
+    left_out = len(turns) - FIRST_TURNS - 2
     if left_out > 0:
-        turns[FIRST_TURNS:-1] = [f"... {left_out} further turns ..."]
+        turns[FIRST_TURNS:-2] = [f"... {left_out} further turns ..."]
     prompt = f"## System prompt\n\n{_fenced(info['system_prompt'])}"
     about = f"## Example\n\nThe oracle, with seed {SEED}. Actions are marked with `>`.\n\n"
-    return f"{prompt}\n{about}{_fenced(chr(10).join(turns))}"
+    return f"{prompt}\n{about}{_fenced(SEPARATOR.join(turns))}"
 
 
 def _turns(env: lg.Env, observation: str) -> Iterator[str]:
@@ -147,8 +147,9 @@ def _turns(env: lg.Env, observation: str) -> Iterator[str]:
         seen = f"{observation}\n{indent(action, '> ')}"
         observation, reward, terminated, truncated, info = env.step(action)
         if terminated or truncated:
-            yield f"{seen}\n{observation}".rstrip()
-            yield f"(reward {reward:.3g}, success {info['success']})"
+            last = f"(reward {reward:.3g}, success {info['success']})"
+            yield seen
+            yield f"{observation}\n{last}".lstrip()
             return
         yield seen
 
@@ -183,10 +184,8 @@ def _splits(entry: EnvEntry) -> str:
 
 def _origins(module: ModuleType) -> Iterator[tuple[str, str]]:
     """The splits that come from the hub, each with its dataset."""
-    for split in ("train", "test"):
-        real = getattr(module, "TRAIN" if split == "train" else "TEST", None)
-        real = real or getattr(module, "REAL", None)
-        if real:
+    for split, constant in (("train", "ALL"), ("test", "TEST")):
+        if real := getattr(module, constant, getattr(module, "REAL", None)):
             found = lg.hub_data(real, split=split)
             config = f", config `{found.config}`" if found.config else ""
             yield split, f"split `{found.split}` of `{found.id}`{config}"
