@@ -4,7 +4,6 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-DOCS_STAMP := $(VENV)/.installed-docs
 # vLLM pins a torch of its own, so it lives in an environment of its own.
 VLLM_VENV ?= .venv-vllm
 VLLM_STAMP := $(VLLM_VENV)/.installed
@@ -29,7 +28,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Ludic needs Python 3.11 or newer, but $(PYTHON) is " + sys.version.split()[0] + "; name another one: make setup PYTHON=python3.12")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing Ludic and what it needs into $(VENV); the first time takes a few minutes."
-	@$(BIN)/python -m pip install --quiet $(PIP_ARGS) -c constraints.txt -e '.[train,math,tools,mcp,adapters,dev]'
+	@$(BIN)/python -m pip install --quiet $(PIP_ARGS) -c constraints.txt -e '.[train,math,tools,mcp,adapters,dev,docs]'
 	@touch $@
 
 train: $(STAMP) ## train a Tic-Tac-Toe policy from nothing, then show its curve and a game
@@ -58,13 +57,9 @@ check: $(STAMP) ## lint, format, types, import rules
 bench: $(STAMP) ## run every program in benchmarks/
 	@set -e; for program in benchmarks/*.py; do echo "== $$program"; $(BIN)/python $$program; done
 
-docs: $(DOCS_STAMP) ## build the documentation into site/
+docs: $(STAMP) ## build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "Open site/index.html"
-
-$(DOCS_STAMP): $(STAMP)
-	$(BIN)/python -m pip install --quiet $(PIP_ARGS) -c constraints.txt -e '.[docs]'
-	@touch $@
 
 clean: ## remove what the other targets made, but no training run
 	rm -rf $(VENV) $(VLLM_VENV) site dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis

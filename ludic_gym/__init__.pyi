@@ -124,13 +124,16 @@ from .policies.reference import OraclePolicy as OraclePolicy
 from .policies.reference import RandomPolicy as RandomPolicy
 from .policies.reference import ReplayPolicy as ReplayPolicy
 from .policies.reference import ScriptedPolicy as ScriptedPolicy
+from .policies.served import ServedPolicy as ServedPolicy
 from .policies.served import openai as openai
 from .policies.tool_use import NativeTools as NativeTools
 from .policies.tool_use import ReAct as ReAct
 from .policies.tool_use import TextTools as TextTools
 from .policies.tool_use import ToolUse as ToolUse
+from .records import read_episodes as read_episodes
 from .records import read_rollouts as read_rollouts
 from .records import recorded as recorded
+from .records import write_rollouts as write_rollouts
 from .rollout.episode import run_episode as run_episode
 from .rollout.episodes import env_pool as env_pool
 from .rollout.episodes import fixed_seats as fixed_seats

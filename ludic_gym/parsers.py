@@ -29,6 +29,7 @@ class ParseResult:
 
 
 Parser = Callable[[str], ParseResult]
+"""A function from a reply to its action, or to feedback if it has none."""
 
 
 def xml_tag_parser(

@@ -15,6 +15,7 @@ import gymnasium as gym
 
 FinishReason = Literal["stop", "length", "tool_calls"]
 Env = gym.Env[str, str]
+"""A Gymnasium environment with text observations and text actions."""
 
 
 class FunctionCall(TypedDict):
@@ -190,12 +191,14 @@ class Policy(Protocol):
         """Decide on the observations so far."""
 
 
-# Policies are built for one env, because the reference ones (oracle, random) read its state.
 MakePolicy = Callable[[Env], Policy]
+"""Makes the policy of an episode. It gets the env because reference policies read its state."""
 
-# A function's name, description and JSON schema, in the format of chat APIs and templates:
-# {"type": "function", "function": {"name": ..., "description": ..., "parameters": ...}}.
 ToolSchema = Mapping[str, Any]
+"""Name, description and JSON schema of a function, in the format of chat APIs and templates.
+
+{"type": "function", "function": {"name": ..., "description": ..., "parameters": ...}}
+"""
 
 
 class ChatClient(Protocol):

@@ -1,5 +1,6 @@
 """The public names of `ludic_train`, each looked up in its module when it is first used."""
 
+from .algorithms.aggregation import Aggregation as Aggregation
 from .algorithms.aggregation import ConstantLength as ConstantLength
 from .algorithms.aggregation import prompt_mean as prompt_mean
 from .algorithms.aggregation import sequence_mean as sequence_mean
@@ -10,12 +11,14 @@ from .algorithms.batch_credit import OverlongPenalty as OverlongPenalty
 from .algorithms.batch_credit import SeatBaselineReturn as SeatBaselineReturn
 from .algorithms.batch_credit import TokenWhitenedReturn as TokenWhitenedReturn
 from .algorithms.credit import ConstantCredit as ConstantCredit
+from .algorithms.credit import CreditAssigner as CreditAssigner
 from .algorithms.credit import EpisodicReturn as EpisodicReturn
 from .algorithms.credit import GroupNormalizedReturn as GroupNormalizedReturn
 from .algorithms.credit import HybridNormalizedReturn as HybridNormalizedReturn
 from .algorithms.credit import LeaveOneOutReturn as LeaveOneOutReturn
 from .algorithms.credit import MonteCarloReturn as MonteCarloReturn
 from .algorithms.credit import PerStepReward as PerStepReward
+from .algorithms.filters import Filter as Filter
 from .algorithms.filters import combine as combine
 from .algorithms.filters import drop_incomplete_completions as drop_incomplete_completions
 from .algorithms.filters import drop_parse_errors as drop_parse_errors
@@ -29,6 +32,7 @@ from .algorithms.kl import UnbiasedTokenKLLoss as UnbiasedTokenKLLoss
 from .algorithms.losses import CISPOLoss as CISPOLoss
 from .algorithms.losses import CompositeLoss as CompositeLoss
 from .algorithms.losses import EntropyBonus as EntropyBonus
+from .algorithms.losses import Loss as Loss
 from .algorithms.losses import MaskedCausalLMCrossEntropyLoss as MaskedCausalLMCrossEntropyLoss
 from .algorithms.losses import ReinforceLoss as ReinforceLoss
 from .algorithms.losses import SequenceClippedSurrogateLoss as SequenceClippedSurrogateLoss
@@ -129,6 +133,7 @@ from .models.tokenizer import load_tokenizer as load_tokenizer
 from .models.tokenizer import make_tokenizer as make_tokenizer
 from .pipeline.actor import ActorOptions as ActorOptions
 from .pipeline.actor import ActorSummary as ActorSummary
+from .pipeline.actor import Refresh as Refresh
 from .pipeline.actor import run_pipeline_actor as run_pipeline_actor
 from .pipeline.queues.open_queue import open_queue as open_queue
 from .pipeline.queues.redis_stream import RedisQueue as RedisQueue
@@ -141,8 +146,13 @@ from .publishers.control import PhaseLimits as PhaseLimits
 from .publishers.folder import FolderPublisher as FolderPublisher
 from .publishers.folder import FollowingClient as FollowingClient
 from .publishers.lora import LoRAPublisher as LoRAPublisher
+from .publishers.nccl import NcclWire as NcclWire
 from .publishers.reload import ReloadPublisher as ReloadPublisher
+from .publishers.transports import FileWire as FileWire
+from .publishers.transports import GlooWire as GlooWire
 from .publishers.vllm import VLLMPublisher as VLLMPublisher
+from .recipes.arithmetic import ARITHMETIC as ARITHMETIC
+from .recipes.tic_tac_toe import TIC_TAC_TOE as TIC_TAC_TOE
 from .rows import episode_metrics as episode_metrics
 from .rows import rows_from as rows_from
 from .rows import task_key as task_key
@@ -165,6 +175,7 @@ from .sources.offline import OfflineBatchSource as OfflineBatchSource
 from .sources.recorded import recorded_rollouts as recorded_rollouts
 from .sources.rollouts import Matches as Matches
 from .sources.rollouts import MatchSource as MatchSource
+from .sources.rollouts import Reducer as Reducer
 from .sources.rollouts import RolloutBatchSource as RolloutBatchSource
 from .sources.teacher import TaughtBatchSource as TaughtBatchSource
 from .sources.teacher import Teacher as Teacher

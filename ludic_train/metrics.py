@@ -75,7 +75,10 @@ class SampleSize:
 
 
 Metric = Stat | Total | Peak | SampleSize
+"""A quantity whose parts can be merged."""
+
 Metrics = dict[str, Metric]
+"""Metrics by name."""
 KINDS: dict[str, type[Metric]] = {kind.__name__: kind for kind in (Stat, Total, Peak, SampleSize)}
 
 

@@ -19,16 +19,23 @@ from ludic_train.metrics import Metric
 if TYPE_CHECKING:
     from torch import Tensor
 
-# Attachment: log-probs under the reference policy, which a KL term stays close to.
 REFERENCE = "ref_logprobs"
-# Attachment: log-probs under the params that began the update, which ratios are clipped to.
+"""Attachment: log-probs under the reference policy, which a KL term stays close to."""
+
 PROXIMAL = "proximal_logprobs"
-# Attachments: values of the params that began the update, and the returns they are fitted to.
-VALUES, RETURNS = "values", "returns"
-# Attachment: value of the state in which a truncated rollout ended, at its last sampled token.
+"""Attachment: log-probs under the params that began the update, which ratios are clipped to."""
+
+VALUES = "values"
+"""Attachment: values under the params that began the update."""
+
+RETURNS = "returns"
+"""Attachment: returns, which the values are fitted to."""
+
 BOOTSTRAP = "bootstrap"
-# Attachment: reward of a step, at the last token that was sampled for it, 0 elsewhere.
+"""Attachment: value of the state in which a truncated rollout ended, at its last sampled token."""
+
 REWARDS = "rewards"
+"""Attachment: reward of a step, at the last token that was sampled for it, 0 elsewhere."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -19,17 +19,16 @@ import even_digit
 
 import ludic_gym as lg
 import ludic_train as lt
-from ludic_train.pipeline.actor import Refresh
 
 
-def local_model(params: str) -> tuple[lg.ChatClient, Refresh]:
+def local_model(params: str) -> tuple[lg.ChatClient, lt.Refresh]:
     """A client of a model in this process, which follows the folder."""
     model, tokenizer = even_digit.model()
     client = lt.FollowingClient(lt.LocalChatClient(model, tokenizer), model, params)
     return client, client.refresh
 
 
-def servers(urls: Sequence[str], stack: AsyncExitStack) -> tuple[lg.ChatClient, Refresh]:
+def servers(urls: Sequence[str], stack: AsyncExitStack) -> tuple[lg.ChatClient, lt.Refresh]:
     """A client of servers, which the trainer publishes to; `stack` closes its connections."""
     tokenizer = even_digit.model()[1]
 

@@ -41,7 +41,6 @@ class HubData:
     requested: str = ""
 
 
-# Differences from the usual layout (one part, and splits "train" and "test"), by the hub's id.
 HUB_SETS: Mapping[str, HubSet] = MappingProxyType(
     {
         "openai/gsm8k": HubSet(config="main"),
@@ -52,6 +51,7 @@ HUB_SETS: Mapping[str, HubSet] = MappingProxyType(
         "codeparrot/apps": HubSet(files="hf://datasets/codeparrot/apps/{split}.jsonl"),
     }
 )
+"""Differences from the usual layout (one part, splits "train" and "test"), by the hub's id."""
 
 
 def hub_data(id: str, *, config: str | None = None, split: str | None = None) -> HubData:

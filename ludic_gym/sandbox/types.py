@@ -9,6 +9,7 @@ from typing import Literal, Protocol
 from ludic_gym.errors import ConfigError
 
 MEBIBYTE = 2**20
+"""Bytes of a mebibyte."""
 
 Ended = Literal["exited", "signal", "timeout", "cpu", "memory", "output", "killed"]
 """Reason for the end of a program: it exited, or it was ended by a signal, the wall clock, its CPU
@@ -41,6 +42,7 @@ class Limits:
 
 
 DEFAULT_LIMITS = Limits()
+"""Limits of a program unless others are given."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

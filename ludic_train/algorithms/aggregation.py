@@ -20,8 +20,8 @@ from ludic_gym.errors import ConfigError, DataError
 from ludic_train.types import SAWItem
 
 Scales = list[NDArray[np.float32]]
-# One float32 array per item, with one scale per action token of it.
 Aggregation = Callable[[Sequence[SAWItem]], Scales]
+"""From all rows of an update to a float32 array per row: a scale for each action token."""
 
 
 def token_mean(items: Sequence[SAWItem]) -> Scales:

@@ -25,6 +25,7 @@ Array = NDArray[np.float64]
 # One float64 [S] per trajectory of S steps.
 Weights = list[Array]
 CreditAssigner = Callable[[Sequence[Trajectory]], Weights]
+"""From the trajectories of a batch to a float64 array [S] each: a weight for every step."""
 
 
 @runtime_checkable

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from ludic_gym.errors import ConfigError
 from ludic_train.types import Trajectory
 
-# From the rollouts of a batch to those that are kept, in order.
 Filter = Callable[[Sequence[Trajectory]], list[Trajectory]]
+"""From the trajectories of a batch to those that are kept, in order."""
 
 
 def drop_truncated(trajectories: Sequence[Trajectory]) -> list[Trajectory]:

@@ -30,6 +30,7 @@ MAX_LOG_RATIO = 20.0
 # name -> (sum, count), both scalars without gradient.
 LossMetrics = dict[str, tuple[Tensor, Tensor]]
 Loss = Callable[[TokenLogprobs, LossBatch], tuple[Tensor, LossMetrics]]
+"""From log-probs and facts of the tokens to their scaled sum, and metrics as (sum, count)."""
 # name -> the kind of metric and its fields, scalars on any device.
 OnDevice = dict[str, tuple[type[Metric], tuple[Tensor, ...]]]
 

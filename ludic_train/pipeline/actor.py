@@ -26,9 +26,12 @@ from ludic_train.pipeline.queues.base import (
 from ludic_train.rows import episode_metrics, task_key, trajectories_from
 from ludic_train.sources.rollouts import Matches, TaskPlayer
 
-# Loads newer params, if there are any; the version that is sampled from afterwards, None if the
-# trainer has published none yet.
 Refresh = Callable[[], Awaitable[int | None]]
+"""Loads newer params, if there are any, and returns the version that is sampled from afterwards.
+
+None if the trainer has published none yet.
+"""
+
 POLL_S, LONGEST_DELAY_S = 0.05, 30.0
 
 

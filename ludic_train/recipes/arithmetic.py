@@ -36,3 +36,4 @@ ARITHMETIC = Recipe(
     curves=("reward", "eval/greedy/success", "eval/sampled/success", "entropy"),
     try_it=f"bench {ENV_ID} --policy {{out}} --env-kwargs split=test --temperature 0",
 )
+"""Recipe of `ludic train arithmetic`."""

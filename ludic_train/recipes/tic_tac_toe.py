@@ -41,3 +41,4 @@ TIC_TAC_TOE = Recipe(
     # It has learned to move first, so the human moves second.
     try_it=f"play {ENV_ID} --against {{out}} --seat second",
 )
+"""Recipe of `ludic train tic-tac-toe`."""

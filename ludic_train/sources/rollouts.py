@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     # Actors play with this module and hold no torch, which presets need.
     from ludic_train.algorithms.presets import RLAlgorithm
 
-# Further metrics of rollouts; sums and counts, so that parts of a batch add up.
 Reducer = Callable[[Sequence[Rollout]], Metrics]
+"""Further metrics of rollouts, as sums and counts, so that parts of a batch add up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,9 +22,8 @@ class PythonFunctionsEnv(CodeEnv):
 
     Args:
         data: path of a .jsonl, .jsonl.gz or .parquet file, of a folder with such a file per split,
-            or a hub id; None for HumanEval. The fields are those of HumanEval, MBPP or MBPP+ (see
-            docs/code.md), or "prompt", "name", "solution" and either "calls" with "expected" or
-            "tests".
+            or a hub id; None for HumanEval. The fields are those of HumanEval, MBPP or MBPP+, or
+            "prompt", "name", "solution" and either "calls" with "expected" or "tests".
         split: "test" of HumanEval (Chen et al. 2021, arXiv:2107.03374), from the hub. Without
             `split` and `data`, the bundled sample, written for this package.
         render_mode: "ansi", "html" or None.

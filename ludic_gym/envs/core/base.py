@@ -18,7 +18,11 @@ if TYPE_CHECKING:
     from ludic_gym.types import Rollout
 
 Info = dict[str, Any]
+"""Info of a reset or a step, by key."""
+
 Turn = tuple[str, float, bool, bool, Info]
+"""Gymnasium's five-tuple: observation, reward, terminated, truncated, info."""
+
 T = TypeVar("T")
 
 RENDER_MODES = ("ansi", "html")

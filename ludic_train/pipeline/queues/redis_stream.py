@@ -53,8 +53,8 @@ TRAINER = tuple(TrainerReport.__dataclass_fields__)
 class RedisQueue:
     """The queue `key` of the Redis at `url`; one object serves one event loop.
 
-    url: redis://[[user]:password@]host[:port][/db], rediss:// for TLS, unix:///path; the options of
-        redis-py may follow, such as ?ssl_ca_certs=ca.pem.
+    url: `redis://[[user]:password@]host[:port][/db]`, `rediss://` for TLS, or `unix:///path`; the
+        options of redis-py may follow, such as `?ssl_ca_certs=ca.pem`.
     max_queued: groups that may wait for the trainer; a few more where several actors push at the
         same moment.
     when_full: whether `push` waits then, or drops the oldest group that was not read yet.

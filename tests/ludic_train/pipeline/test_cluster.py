@@ -68,7 +68,7 @@ def test_every_command_of_the_table_exists():
         assert all(option in help_of(command) for option in re.findall(r"--[a-z-]+", words))
 
 
-def test_the_composed_trainer_publishes_to_the_composed_sampler():
+def test_the_composed_trainer_publishes_to_the_composed_server():
     (compose,), (over,) = documents("docker-compose.yml"), documents("docker-compose.vllm.yml")
     command = compose["services"]["trainer"]["command"]
     host, port = re.fullmatch(
@@ -76,21 +76,21 @@ def test_the_composed_trainer_publishes_to_the_composed_sampler():
     ).groups()
     for services in (compose["services"], over["services"]):
         assert f"--host 0.0.0.0 --port {port}" in services[host]["command"][2]
-    # Whoever reaches a sampler can change its params.
+    # Every client of a server can change its params.
     assert "ports" not in compose["services"][host]
 
 
-def test_the_trainer_of_kubernetes_names_every_sampler_once():
+def test_the_trainer_of_kubernetes_names_every_server_once():
     both = [*documents("kubernetes.yaml"), *documents("kubernetes-vllm.yaml")]
     by_kind = {}
     for each in both:
         by_kind.setdefault((each["kind"], each["metadata"]["name"]), []).append(each["spec"])
     (job,) = by_kind["Job", "ludic-trainer"]
     named = re.findall(r"http://(\S+):8000", "".join(strings(job)))
-    local, vllm = by_kind["StatefulSet", "ludic-sampler"]
+    local, vllm = by_kind["StatefulSet", "ludic-server"]
     for servers in (local, vllm):
         service = servers["serviceName"]
-        assert named == [f"ludic-sampler-{i}.{service}" for i in range(servers["replicas"])]
+        assert named == [f"ludic-server-{i}.{service}" for i in range(servers["replicas"])]
         assert ("Service", service) in by_kind
         (container,) = servers["template"]["spec"]["containers"]
         assert container["ports"] == [{"containerPort": 8000}]
@@ -134,7 +134,7 @@ def test_the_slurm_job_trains_on_one_node_and_leaves_nothing_running(tmp_path):
             "SLURM_JOB_NODELIST": "localhost",
             "ACTORS_PER_NODE": "2",
             "REDIS_PORT": str(free_port()),
-            "SAMPLER_PORT": str(free_port()),
+            "SERVER_PORT": str(free_port()),
         },
         capture_output=True,
         text=True,

@@ -1,0 +1,162 @@
+"""Generated pages of the documentation: the environments, the reference, the migration page."""
+
+import ast
+import inspect
+import os
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+
+import environment_pages
+import pytest
+import reference_pages
+
+import ludic_gym as lg
+from envs_registry.adapters import ADAPTERS
+from envs_registry.catalog import CATALOG
+from envs_registry.speeds import SPEEDS
+
+ROOT = Path(__file__).parents[1]
+MIGRATION = (ROOT / "docs" / "guides" / "migration.md").read_text(encoding="utf-8")
+
+
+def entry(id):
+    (found,) = [entry for entry in CATALOG if entry.id == id]
+    return found
+
+
+def test_the_page_of_an_environment_has_prompt_transcript_arguments_and_scores():
+    page = environment_pages.environment_page(entry("ludic/GuessTheNumber-v0"))
+    assert "- Success of random play: 0.070" in page
+    assert "## System prompt\n\n````text\nGuess" in page
+    assert "\n> 50\n\n" in page
+    assert "(reward 1, success True)\n````" in page
+    assert "::: ludic_gym.envs.games.guess_the_number.GuessTheNumberEnv" in page
+    assert "## Splits" not in page
+
+
+def test_the_page_of_a_dataset_names_its_splits():
+    page = environment_pages.environment_page(entry("ludic/MATH-v0"))
+    assert '| `"test"` | split `test` of `HuggingFaceH4/MATH-500` |' in page
+    assert '| `"train"` | split `train` of `qwedsacf/competition_math` |' in page
+
+
+def test_a_long_transcript_leaves_turns_out():
+    page = environment_pages.environment_page(entry("ludic/Game2048-v0"))
+    assert re.search(r"\n\n\.\.\. \d+ further turns \.\.\.\n\n", page)
+
+
+def test_an_environment_without_a_sandbox_has_a_page_without_a_transcript(monkeypatch):
+    def no_sandbox(*args, **kwargs):
+        raise lg.NoSandbox("none")
+
+    monkeypatch.setattr("ludic_gym.envs.core.code.CodeEnv.reset", no_sandbox)
+    page = environment_pages.environment_page(entry("ludic/PythonFunctions-v0"))
+    assert "has no sandbox" in page
+    assert "## Rules and arguments" in page
+
+
+def test_text_of_an_environment_cannot_leave_its_block():
+    assert environment_pages._fenced("a\n````\n# b").startswith("`````text\n")
+
+
+def test_the_index_has_every_environment_and_its_scores():
+    page = environment_pages.index()
+    assert all(
+        f"| [`{entry.id}`]({environment_pages.file_name(entry)}) |" in page for entry in CATALOG
+    )
+    assert "| Gymnasium, AEC, Parallel | 0.585 | 0.990 | 1.0 |\n" in page
+
+
+def test_an_environment_without_a_speed_has_an_empty_cell():
+    assert environment_pages._row(replace(CATALOG[0], id="mine/Slow-v0")).endswith("| 0.990 |  |\n")
+
+
+def test_speeds_are_of_environments_that_exist_over_that_of_tic_tac_toe():
+    assert SPEEDS.keys() <= {entry.id for entry in CATALOG}
+    assert min(SPEEDS.values()) > 0
+    assert SPEEDS["ludic/TicTacToe-v0"] == 1.0
+
+
+def test_every_environment_of_another_package_is_listed():
+    page = environment_pages.other_packages()
+    assert all(f"`{entry.id}`" in page for entry in ADAPTERS)
+
+
+def test_a_reference_page_has_each_name_of_its_topic_with_a_summary_in_the_index():
+    pages = dict(reference_pages.pages())
+    assert "::: ludic_gym.policies.chat.ChatPolicy\n" in pages["reference/ludic_gym/policies.md"]
+    line = "| [`lg.end`][ludic_gym.envs.core.base.end] | The last turn of an episode, as"
+    assert line in pages["reference/ludic_gym/index.md"]
+
+
+def entry_points():
+    """Every class of an environment, as "module.Class"."""
+    points = {point for entry in (*CATALOG, *ADAPTERS) for point in (entry.gym, entry.aec) if point}
+    return {point.replace(":", ".") for point in points}
+
+
+def test_the_site_has_a_page_per_environment_and_an_entry_per_public_name(tmp_path):
+    if find_spec("mkdocs") is None or find_spec("mkdocstrings") is None:
+        pytest.skip("the site needs mkdocs: pip install 'ludic-gym[docs]'")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir"]
+    env = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(
+        [*command, str(tmp_path)], cwd=ROOT, env=env, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    for entry in CATALOG:
+        page = tmp_path / environment_pages.FOLDER / Path(environment_pages.file_name(entry)).stem
+        assert entry.id in (page / "index.html").read_text(encoding="utf-8")
+    reference = [
+        path.read_text(encoding="utf-8") for path in (tmp_path / "reference").rglob("*.html")
+    ]
+    anchors = {anchor for text in reference for anchor in re.findall(r'id="([\w.]+)"', text)}
+    assert entry_points() - anchors == set()
+    for package in reference_pages.PACKAGES:
+        names = reference_pages.public_names(package)
+        assert {f"{module}.{name}" for module, name in names} - anchors == set()
+
+
+def migration_names():
+    """The names of ours on the migration page, such as ("lt", "grpo")."""
+    return sorted(set(re.findall(r"\b(lg|lt)\.(\w+)", MIGRATION)))
+
+
+def migration_calls():
+    """Calls of ours in its examples, as (package, name, number of arguments, keywords)."""
+    for code in re.findall(r"`([^`]+)`", MIGRATION):
+        try:
+            tree = ast.parse(code.replace(": ...", ": pass"))
+        except SyntaxError:
+            continue
+        for node in ast.walk(tree):
+            match node:
+                case ast.Call(
+                    func=ast.Attribute(value=ast.Name(id="lg" | "lt" as package), attr=name)
+                ):
+                    keywords = {word.arg: None for word in node.keywords}
+                    yield package, name, len(node.args), keywords
+
+
+def library(short):
+    if short == "lt":
+        return pytest.importorskip("ludic_train", reason="ludic_train needs torch")
+    return lg
+
+
+@pytest.mark.parametrize(("package", "name"), migration_names())
+def test_every_name_of_ours_on_the_migration_page_exists(package, name):
+    assert hasattr(library(package), name)
+
+
+def test_every_call_on_the_migration_page_has_arguments_that_exist():
+    calls = list(migration_calls())
+    assert len(calls) > 30
+    for package, name, count, keywords in calls:
+        found = getattr(library(package), name)
+        if found is not library(package).__dict__.get("Filter"):
+            inspect.signature(found).bind_partial(*[None] * count, **keywords)
