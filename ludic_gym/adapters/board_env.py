@@ -62,7 +62,7 @@ class BoardAECEnv(TwoAgentAECEnv):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state, _raw=raw_env(state["_game"]))
-        vars(self._raw).update(state["_raw"])
+        self._raw.__dict__.update(state["_raw"])
 
     def deal(self, rng: np.random.Generator) -> int:
         """Set up the board."""
@@ -89,6 +89,7 @@ class BoardAECEnv(TwoAgentAECEnv):
 
     def move(self, seat: int, action: str) -> int | GameOver:
         """Play the move of the seat."""
+        # Notation has one case, but a move in another case is clear.
         words = {move.lower(): number for move, number in self._moves().items()}
         number = words.get(action.strip().lower())
         if number is None:
@@ -117,6 +118,7 @@ class BoardEnv(TextEnv):
         """Draw the seat and set up the board; the opponent moves first if its seat does."""
         second = self.np_random.random() < 0.5 if self._seat == "random" else self._seat == "second"
         self._agent = PLAYERS[second]
+        # The boards draw nothing: the seed of the match has no effect.
         self._match.reset(seed=0)
         prompt = self._match.infos[self._agent]["system_prompt"]
         self._reply()
@@ -183,6 +185,7 @@ def chess_move(raw: Raw, action: int) -> str:
 
 def go_picture(raw: Raw) -> str:
     """Nine rows from the top with the names of rows and columns: X is black, O is white."""
+    # `_go` is private, but PettingZoo shows the board only as planes of bits.
     rows = [" ".join(".XO"[int(stone)] for stone in row) for row in raw._go.board]
     lines = [f"{GO_SIZE - i} {row}" for i, row in enumerate(rows)]
     return "\n".join([*lines, "  " + " ".join(GO_COLUMNS)])
