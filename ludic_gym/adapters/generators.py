@@ -18,6 +18,7 @@ State = tuple[Any, Any]
 
 def seeded_state(seed: int) -> State:
     """The states of both generators after seeding with the lower 32 bits."""
+    # NumPy's old generator takes no larger seeds.
     seed %= 2**32
     return random.Random(seed).getstate(), np.random.RandomState(seed).get_state(legacy=False)
 
@@ -37,6 +38,8 @@ def lent_generators(state: State) -> Iterator[list[State]]:
             with redirect_stdout(io.StringIO()):
                 yield left
         finally:
+            # In `finally`: a game that raised has drawn too, and its next turn continues from
+            # there.
             left.append(_get())
             _set(before)
 

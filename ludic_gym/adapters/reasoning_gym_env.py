@@ -60,6 +60,7 @@ class ReasoningGymEnv(TextEnv):
     ) -> None:
         super().__init__(render_mode)
         self._mode = checked_choice("mode", mode, MODES)
+        # As text, because the arguments are a key of the caches below.
         self._set = (dataset, json.dumps(dict(config or {}), sort_keys=True), data_seed, size)
         self._dataset = dataset
         self.num_rows = size
@@ -105,6 +106,7 @@ def answer_of(text: str) -> str:
     reply = text.rpartition("</think>")[2]
     found = _TAGGED.findall(reply) if "</answer>" in reply else ()
     tagged = {answer.strip("\n") for answer in found}
+    # Several different answers would let a model guess more than once.
     if len(tagged) > 1:
         return ""
     return next(iter(tagged), reply.strip("\n"))

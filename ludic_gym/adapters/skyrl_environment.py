@@ -48,6 +48,7 @@ class SkyRLGame:
         self.turns += 1
         done = terminated or truncated or self.turns >= self.max_turns
         self._success = float(info.get("success", False))
+        # After the end SkyRL would put a message into the training data that no turn follows.
         messages: list[Message] = [] if done else [{"role": "user", "content": observation}]
         return {
             "observations": messages,

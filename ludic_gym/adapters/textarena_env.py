@@ -46,6 +46,7 @@ class TextArenaEnv(TextEnv):
         text = self._match.read(0)
         if not self._match.over:
             return proceed(text)
+        # An error after a hostile move must not pay, and other rewards may be missing then.
         reward = -1.0 if self._match.broken else self._match.rewards()[0]
         outcome = outcome_of(self._match, 0, reward)
         info = {"outcome": outcome, "game_error": self._match.broken}
@@ -69,6 +70,7 @@ class TextArenaAECEnv(TwoAgentAECEnv):
     def deal(self, rng: np.random.Generator) -> int:
         """Set up a new game."""
         self._match = Match(self._game, 2, drawn_seed(rng))
+        # Reading takes the messages away, but PettingZoo may observe several times.
         self._views = ["", ""]
         return self._read_by(self._match.mover)
 

@@ -40,6 +40,7 @@ class TRLEnvironment:
         Returns:
             What happens next.
         """
+        # A model may call the tool again in the same reply; that must not raise.
         if self._over:
             return OVER
         observation, reward, terminated, truncated, _ = self._env.step(action)

@@ -38,6 +38,7 @@ def plus_tests(row: Row, reference: str) -> CallTests:
     Raises DataError if a field is missing or of another type.
     """
     name = text_field(row, "entry_point")
+    # The inputs of MBPP itself, and those that MBPP+ adds; a row may have only one kind.
     inputs = [*(row.fields.get("base_input") or ()), *(row.fields.get("plus_input") or ())]
     if not inputs or not all(isinstance(call, list) for call in inputs):
         raise DataError(f"{row.where}: 'base_input' must be lists of arguments, got {inputs!r:.80}")
@@ -57,6 +58,7 @@ def calls_of(
 ) -> Iterator[tuple[Tree, ...]]:
     """The arguments of each call as trees, without calls that have none."""
     for call in inputs:
+        # A call that a tree cannot hold is left out: the others still test the program.
         with suppress(NotPlain):
             yield tuple(shaped(call, shapes))
 
@@ -66,6 +68,7 @@ def compared(assertion: str, name: str) -> Compared:
     if re.search(rf"assert set\({name}\(", assertion):
         return "unordered"
     tests = [line for line in assertion.splitlines() if line.startswith("assert ")]
+    # `assert f(x)` and `assert not f(x)` accept any true or false value.
     bare = [line for line in tests if re.match(rf"assert (not )?\(?{name}\(", line)]
     truth = tests and bare == tests and not any("==" in line for line in tests)
     return "truth" if truth else "value"
@@ -83,6 +86,7 @@ def argument_shapes(assertion: str, name: str, where: str) -> list[Shape]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name:
             here = [shape_of(argument, number) for argument in node.args]
+            # Assertions of one row may differ in a detail, such as an empty list.
             shapes = [merged(a, b) for a, b in zip(shapes or here, here, strict=False)]
     return shapes
 

@@ -84,6 +84,7 @@ class CodeRepairEnv(CodeEnv):
         self._turns_left -= 1
         if is_fenced(action):
             self._program = program_in(action)
+        # Models wrap a command in backquotes or end it with a full stop.
         command = action.rpartition("</think>")[2].strip().strip("`.").lower()
         if command == "submit":
             return self.submit(self._program, {"illegal": False})
@@ -94,6 +95,7 @@ class CodeRepairEnv(CodeEnv):
     def _run_visible(self) -> Turn:
         tests = call_tests(self.question)
         count = self.question.visible
+        # All visible tests run, because the report is what the next repair starts from.
         first = replace(tests, calls=tests.calls[:count], expected=tests.expected[:count])
         try:
             verdict = self.grader.grade(self._program, first, limits=self.limits, stop=False)
@@ -106,6 +108,7 @@ class CodeRepairEnv(CodeEnv):
         if self._turns_left:
             return proceed(f"{text}\nTurns left: {self._turns_left}", info={"illegal": illegal})
         total = len(call_tests(self.question).calls)
+        # The program is not run: without a submission even a right one earns nothing.
         verdict = Verdict(outcome="wrong", passed=0, total=total, message="was not submitted")
         return self.judged(verdict, text, {"illegal": illegal})
 

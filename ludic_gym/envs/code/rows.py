@@ -19,6 +19,7 @@ _COMPARATORS = ("exact", "words", "numbers")
 
 def function_problem(row: Row) -> Problem:
     """The problem of a row that asks for a function. Raises DataError for unknown fields."""
+    # Rows of MBPP+ have an entry point too, so they are recognised first.
     if "base_input" in row.fields:
         return _mbpp_plus(row)
     if "test_list" in row.fields:
@@ -51,10 +52,12 @@ def _mbpp_plus(row: Row) -> Problem:
 def _mbpp(row: Row) -> Problem:
     code = text_field(row, "code")
     tests = _texts(row, "test_list")
+    # A row of MBPP does not name its function; helpers stand before it.
     found = re.findall(r"^def\s+(\w+)", code, re.MULTILINE)
     named = [name for name in found if any(re.search(rf"\b{name}\(", t) for t in tests)]
     if not named:
         raise DataError(f"{row.where}: no test calls a function of the field 'code', {found}")
+    # The two published versions of MBPP have different field names.
     key = "prompt" if "prompt" in row.fields else "text"
     setup = row.fields.get("test_imports") or row.fields.get("test_setup_code") or ""
     prelude = setup if isinstance(setup, str) else "\n".join(map(str, setup))
@@ -135,6 +138,7 @@ def _json(row: Row, name: str, empty: object) -> object:
 
 
 def _joined(text: object) -> str:
+    # Rows of APPS have texts, or lists of lines.
     return "\n".join(map(str, text)) if isinstance(text, list) else str(text)
 
 

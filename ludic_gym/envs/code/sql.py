@@ -60,6 +60,7 @@ def question(row: Row) -> Problem:
     """The question with its database. Raises DataError if a field is missing."""
     schema, query = text_field(row, "schema"), text_field(row, "query")
     tests = QueryTests(
+        # The rows are hidden: a query must not be written for the data at hand.
         schema=f"{schema}\n{text_field(row, 'data')}",
         reference=query,
         ordered=row.fields.get("ordered") is True,

@@ -61,6 +61,7 @@ class StdinStdoutEnv(CodeEnv):
         render_mode: str | None = None,
         **options: Any,  # noqa: ANN401 (CodeEnv checks them)
     ) -> None:
+        # Options are applied here and not in the parser, whose results are cached per file.
         found = load_rows(data, stdin_problem, sample=SAMPLE, real=REAL, split=split)
         problems = tuple(with_case_options(p, comparator, case_s) for p in found.items if p)
         if not problems:

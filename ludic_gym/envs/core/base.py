@@ -60,6 +60,7 @@ class TextEnv(gym.Env[str, str], ABC):
 
     def __init__(self, render_mode: str | None = None) -> None:
         self.render_mode = checked_render_mode(render_mode)
+        # Kept because the default picture is the last observation.
         self._observation: str | None = None
         self._running = False
 
@@ -102,6 +103,7 @@ class TextEnv(gym.Env[str, str], ABC):
         Raises ConfigError for options that the environment does not have.
         """
         if options:
+            # Most resets have no options, and this is on the path of every episode.
             self._check_options(options)
         if seed is not None:
             super().reset(seed=seed)
@@ -112,6 +114,7 @@ class TextEnv(gym.Env[str, str], ABC):
             raise
         try:
             self._observation, about = first
+            # A copy, because callers may add keys to an info, and a subclass may return a constant.
             info = {"system_prompt": about} if isinstance(about, str) else dict(about)
         except (TypeError, ValueError) as error:
             raise EnvError(
@@ -161,6 +164,7 @@ class TextEnv(gym.Env[str, str], ABC):
     def oracle_action(self) -> str:
         """A best action now. Raises NoOracle if none is known, or if no episode is running."""
         if not self._running:
+            # A subclass may have no state before `start`, so its hook is never called then.
             raise NoOracle(f"{type(self).__name__}: no episode is running; call reset() first")
         return self.best_action()
 
@@ -215,6 +219,7 @@ def end(
     last: Info = {"success": bool(success)}
     earned = 0.0
     for name, part in components.items():
+        # float and bool also turn NumPy's scalars into what JSON can hold.
         last["reward/" + name] = part = float(part)
         earned += part
     if not components:
@@ -276,5 +281,6 @@ def one_line(text: str, longest: int) -> str:
 
     Use it for messages between players, which must not look like lines of the environment.
     """
+    # The text is cut first: a message of megabytes must not cost more than a short one.
     printed = "".join(c if c.isprintable() else " " for c in text[: 10 * longest])
     return " ".join(printed.split())[:longest]

@@ -116,6 +116,7 @@ class CodeEnv(DatasetEnv):
 
         info: further keys of the last info.
         """
+        # Without partial credit the first failure decides, and the other tests need not run.
         tests, stop = self.question.tests, not self._partial_credit
         try:
             verdict = self.grader.grade(program, tests, limits=self.limits, stop=stop)
@@ -127,6 +128,7 @@ class CodeEnv(DatasetEnv):
     def judged(self, verdict: Verdict, observation: str = "", info: Info = _NO_INFO) -> Turn:
         """The last turn for a verdict."""
         success = verdict.outcome == "passed"
+        # An empty program is judged without tests: its total is 0.
         share = verdict.passed / max(verdict.total, 1)
         found = {name: getattr(verdict, name) for name in _VERDICT_KEYS}
         return end(
@@ -142,6 +144,8 @@ class CodeEnv(DatasetEnv):
         """The last turn of an episode whose sandbox failed: truncated, without a verdict."""
         found = {"outcome": "error", "error": f"{type(error).__name__}: {error}"}
         info = {**found, **self.about, **info}
+        # Truncated: a failure of the machine says nothing about the program, and must not be
+        # learned from.
         return end(success=False, truncated=True, info=info, tests=0.0, syntax=0.0, empty=0.0)
 
     def best_action(self) -> str:

@@ -119,6 +119,7 @@ def solved(
         result = returns(state)
         if result is not None:
             return result[0]
+        # The return of player 1 is minus that of player 0, which one value per state covers.
         values = [value(play(state, action)) for action in legal_actions(state)]
         return min(values) if mover(state) else max(values)
 
@@ -130,6 +131,7 @@ def solved(
             return float(result[player] > 0)
         if mover(state) == player:
             return chance(play(state, best_actions(state)[0]), player)
+        # The other player moves at random, as the scripted opponent "random" does.
         replies = legal_actions(state)
         return sum(chance(play(state, action), player) for action in replies) / len(replies)
 

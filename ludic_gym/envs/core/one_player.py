@@ -71,6 +71,8 @@ class OnePlayerEnv(TextEnv, Generic[S]):
     def start(self, options: Mapping[str, Any]) -> tuple[str, str]:
         """Draw opponent, seat and first state; the opponent moves first if its seat does."""
         rng, game = self.np_random, self.game
+        # Opponent, seat and state are drawn even if there is no choice: the same seed then gives
+        # the same first state for every opponent.
         self.opponent = pick(rng, self._opponents)
         self.seat = pick(rng, self._seats)
         self.state = self._after_replies(game.initial(rng))

@@ -109,6 +109,7 @@ class DatasetEnv(QuestionEnv):
         self.about = {"row": 0, "split": rows.origin.split, "data": str(rows.origin)}
 
     def __str__(self) -> str:
+        # Results and tables print the env: the bundled sample needs no hash there.
         where = self.origin.split if self.origin.split == "sample" else str(self.origin)
         return f"<{type(self).__name__} {where}, {self.num_rows} rows>"
 
@@ -126,5 +127,6 @@ class DatasetEnv(QuestionEnv):
         row = options.get("row")
         if row is None:
             row = pick(self.np_random, self._rows)
+        # Results name the row, drawn or chosen, so that a failure can be played again.
         self.about["row"] = row
         return self._questions[row]

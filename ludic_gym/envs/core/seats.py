@@ -103,6 +103,7 @@ class TwoAgentAECEnv(AECEnv[str, str, str | None], ABC):
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
         """Start a game, drawn from a new generator if a seed is given."""
         if seed is not None or self._rng is None:
+            # Games without a seed continue with the same generator, so that none is repeated.
             self._rng, _ = seeding.np_random(seed)
         mover = self.deal(self._rng)
         self.agents = list(PLAYERS)
@@ -134,6 +135,7 @@ class TwoAgentAECEnv(AECEnv[str, str, str | None], ABC):
             return
         if not isinstance(action, str):
             raise EnvError(f"{agent} is to move: an action is a str, got {action!r}")
+        # The system prompt is in the first info only, as in Gymnasium's reset.
         self.infos[agent] = {}
         after = self.move(PLAYERS.index(agent), action)
         if isinstance(after, GameOver):
@@ -148,6 +150,7 @@ class TwoAgentAECEnv(AECEnv[str, str, str | None], ABC):
             final = {"success": success, part: reward, "outcome": outcome}
             self.infos[agent] = {**self.infos[agent], **final}
         self.rewards = dict(zip(PLAYERS, over.rewards, strict=True))
+        # Only the end pays, so the cumulative rewards are those of the last step.
         self._cumulative_rewards = dict(self.rewards)
         self.terminations = dict.fromkeys(PLAYERS, True)
         self.agent_selection = other(self.agent_selection)
@@ -189,6 +192,8 @@ class TwoAgentAECEnv(AECEnv[str, str, str | None], ABC):
         tables: tuple[dict[str, Any], ...] = (self.rewards, self.terminations, self.truncations)
         for table in (*tables, self.infos, self._cumulative_rewards):
             del table[agent]
+        # As PettingZoo's own step of a finished agent: the table has the rewards of the latest step
+        # only.
         self.rewards = dict.fromkeys(self.agents, 0.0)
         self.agent_selection = other(agent)
 

@@ -58,10 +58,12 @@ class SolitaireEnv(TextEnv):
 
     def turn(self, action: str) -> Turn:
         """Play the action."""
+        # Before the move, so that the view shows what is left, and a game can give a turn back.
         self.turns_left -= 1
         outcome = self.move(action.strip())
         illegal = outcome == "illegal"
         text = f"That is not a legal action.\n{self.view()}" if illegal else self.view()
+        # A win or a loss on the last turn counts: it is decided before the turns are.
         if (illegal or not outcome) and self.turns_left > 0:
             return proceed(text, 0.0, {"illegal": illegal})
         won = outcome == "win"

@@ -53,6 +53,8 @@ class GameAECEnv(TwoAgentAECEnv, Generic[S]):
         """Play one action of each player, in order; players of illegal actions lose, even both."""
         game = self.game
         read = enumerate(map(game.read, actions))
+        # Both are checked before either is played: in turn, the first illegal action would end the
+        # game and hide the second.
         wrong = {seat for seat, action in read if not game.is_allowed(self._state, action)}
         if wrong:
             self.infos = {agent: {} for agent in PLAYERS}
@@ -80,6 +82,8 @@ class GameAECEnv(TwoAgentAECEnv, Generic[S]):
 
 def lost_by(seats: Collection[int]) -> GameOver:
     """The result after illegal actions of these seats."""
+    # An illegal action costs as much as a real loss: a cheaper one would be a way out of a lost
+    # position.
     first, second = (0 in seats, 1 in seats)
     return GameOver(
         (-1.0 if first else 1.0, -1.0 if second else 1.0),
@@ -132,7 +136,9 @@ class GameParallelEnv(ParallelEnv[str, str, str | None], Generic[S]):
         env.check_open()
         self._play(actions)
         ended = dict(env.terminations)
+        # Copies, because retiring the agents empties the tables.
         turn = (self._observations(), dict(env.rewards), ended, dict(env.truncations))
+        # An agent that has not moved still has the prompt in its info, but only a reset returns it.
         infos = {agent: _without_prompt(info) for agent, info in self._infos().items()}
         if any(ended.values()):
             self._retire_all()
@@ -153,6 +159,7 @@ class GameParallelEnv(ParallelEnv[str, str, str | None], Generic[S]):
         return {agent: {**env.infos[agent], **active} for agent in self.agents}
 
     def _retire_all(self) -> None:
+        # The game in turn ends only after a step with None for each agent.
         while self._aec_env.agents:
             self._aec_env.step(None)
         self.agents = []

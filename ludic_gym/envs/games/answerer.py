@@ -70,6 +70,7 @@ def understood(question: str) -> Query | None:
     found = tuple(_terms(tokens))
     if not found or None in found or {"and", "or"} <= set(tokens):
         return None
+    # Other wordings of one attribute in a question are one condition.
     terms = tuple(dict.fromkeys(term for term in found if term is not None))
     return Query(terms, "or" in tokens)
 
@@ -78,6 +79,7 @@ def _terms(tokens: tuple[str, ...]) -> Iterator[Term | None]:
     """The terms in the tokens, by longest match; None for an unknown word."""
     position, table = 0, phrases()
     while position < len(tokens):
+        # The longest phrase first, because a phrase may begin with another one.
         ends = range(min(position + _longest(), len(tokens)), position, -1)
         end = next((end for end in ends if tokens[position:end] in table), 0)
         if end:

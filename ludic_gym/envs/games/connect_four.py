@@ -38,6 +38,7 @@ def initial(rng: np.random.Generator) -> State:
 
 def mover(state: State) -> int:
     """Player 0, who is X, if there are as many X as O on the board."""
+    # X moves first, so the difference is 0 or 1.
     return state[0].bit_count() - state[1].bit_count()
 
 
@@ -56,12 +57,15 @@ def play(state: State, action: str) -> State:
 
 def dropped(taken: int, column: int) -> int:
     """The bit of the lowest free cell of the column."""
+    # Adding 1 to the bottom of a column carries up to its lowest free bit; a full column carries
+    # into its seventh bit, which the mask removes.
     return (taken + (1 << HEIGHT * column)) & ~taken & (((1 << ROWS) - 1) << HEIGHT * column)
 
 
 def has_four(discs: int) -> bool:
     """True if four of the discs are in a line."""
     for step in STEPS:
+        # Two discs in a line, and two of these pairs two steps apart, are four in a line.
         pairs = discs & discs >> step
         if pairs & pairs >> 2 * step:
             return True
@@ -101,8 +105,10 @@ def best_actions(state: State) -> tuple[str, ...]:
 
     This is strong play, not perfect play: the whole game is too large for an exhaustive search.
     """
+    # The search sees the mover's discs first, so that one function serves both players.
     own, other = state if mover(state) == 0 else state[::-1]
     taken = own | other
+    # In this order, because the first of equal columns is the oracle's.
     values = {}
     for column in ORDER:
         if disc := dropped(taken, column):
@@ -117,6 +123,7 @@ def negamax(own: int, other: int, depth: int, alpha: int, beta: int) -> int:
     Alpha-beta search (Knuth and Moore 1975); values outside of alpha to beta are bounds only.
     """
     if has_four(other):
+        # With more depth left the loss comes sooner, and is worse.
         return -100 - depth
     taken = own | other
     if taken == FULL:

@@ -79,6 +79,7 @@ class Game2048Env(SolitaireEnv):
         if move not in self.allowed_actions():
             return "illegal"
         self._board = moved(self._board, move)
+        # Before a tile is added: the win must not depend on a further draw.
         if max(map(max, self._board)) >= self._target:
             return "win"
         self._add_tile(self.np_random)
@@ -108,6 +109,7 @@ MOVES = ("left", "up", "right", "down")
 def moved(board: Board, move: str) -> Board:
     """The board after a slide; the same board if no tile moves."""
     if move in ("up", "down"):
+        # All four directions are the slide of a row to the left, seen from another side.
         return transposed(moved(transposed(board), "left" if move == "up" else "right"))
     if move == "right":
         return tuple(slid(row[::-1])[::-1] for row in board)
@@ -125,6 +127,7 @@ def slid(row: tuple[int, ...]) -> tuple[int, ...]:
     tiles: list[int] = []
     open_to_merge = False
     for tile in filter(None, row):
+        # A tile that has just merged is closed, as in the original: 2 2 4 becomes 4 4, not 8.
         if open_to_merge and tiles[-1] == tile:
             tiles[-1] *= 2
             open_to_merge = False

@@ -26,6 +26,7 @@ def shortest_path(
 
     Breadth-first search, with neighbours in the order of `next_states`.
     """
+    # Where a state was reached from, which also marks it as visited.
     before: dict[S, tuple[S, str] | None] = {start: None}
     queue = deque([start])
     while queue:

@@ -38,6 +38,7 @@ class GuessTheNumberEnv(SolitaireEnv):
 
     def __init__(self, high: int = 100, turns: int = 0, render_mode: str | None = None) -> None:
         self._high = checked_range("high", high, 2, LARGEST)
+        # A binary search halves the interval with every guess.
         super().__init__(turns or high.bit_length(), render_mode)
         self.prompt = (
             f"Guess a number from 1 to {self._high}. Each guess is answered by whether the number "
@@ -51,6 +52,7 @@ class GuessTheNumberEnv(SolitaireEnv):
 
     def move(self, action: str) -> Outcome:
         """Guess a number."""
+        # The length is checked before int(), which refuses texts above 4,300 digits.
         if not (action.isascii() and action.isdecimal() and len(action) <= LONGEST_GUESS):
             return "illegal"
         guess = int(action)

@@ -81,7 +81,7 @@ class HangmanEnv(SolitaireEnv):
         """The letter that occurs in most of the bundled words that fit."""
         known = masked(self._word, self._guessed)
         fitting = (word for word in words(WORDS) if masked(word, self._guessed) == known)
-        counts = Counter(letter for word in fitting for letter in sorted(set(word)))
+        counts = Counter(letter for word in fitting for letter in set(word))
         return max(self.allowed_actions(), key=lambda letter: counts[letter])
 
 

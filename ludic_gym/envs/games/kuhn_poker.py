@@ -69,6 +69,7 @@ def won_chips(state: State) -> int | None:
     if last == ("fold",):
         return 1 if mover(state) == 0 else -1
     if last == ("call",) or state.actions == ("check", "check"):
+        # Cards differ, so there is no draw.
         higher = CARDS.index(state.cards[0]) > CARDS.index(state.cards[1])
         pot = STAKE if last == ("call",) else 1
         return pot if higher else -pot

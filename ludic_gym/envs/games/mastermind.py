@@ -97,6 +97,7 @@ class MastermindEnv(SolitaireEnv):
 def hint(guess: str, code: str) -> tuple[int, int]:
     """Number of letters in the right place, and of other letters that are in the code."""
     places = sum(a == b for a, b in zip(guess, code, strict=True))
+    # The multiset intersection counts a repeated letter as often as both have it.
     return places, (Counter(guess) & Counter(code)).total() - places
 
 

@@ -58,6 +58,7 @@ def initial(rng: np.random.Generator) -> Rounds:
 
 def mover(state: Rounds) -> int:
     """The first player chooses first; its choice is hidden from the second."""
+    # In turn for PettingZoo's AEC: the choice of the first waits until the second has chosen.
     return 1 if state.pending else 0
 
 
@@ -82,10 +83,12 @@ def returns(
 def observation(rounds: int, state: Rounds, player: int) -> str:
     """The number of the round and the choices of the complete rounds."""
     lines = [f"{own} - {other}" for own, other in seen_by(state, player)]
+    # After the last round its number stays.
     number = min(len(lines) + 1, rounds)
     return "\n".join([f"Round {number} of {rounds}. You - other:", *lines])
 
 
 def seen_by(state: Rounds, player: int) -> list[Pair]:
     """The complete rounds as pairs of the player's own choice and the other's."""
+    # Each player sees itself on the left, so that one prompt serves both seats.
     return [pair if player == 0 else pair[::-1] for pair in state.played]

@@ -68,10 +68,12 @@ class MinesweeperEnv(SolitaireEnv):
         cells = self._size**2
         while True:
             self._mines = frozenset(int(i) for i in rng.permutation(cells)[: self._count])
+            # A cell with a zero opens its neighbours too, so that the game begins with clues.
             start = next((i for i in range(cells) if self._number(i) == 0), None)
             if start is None:
                 continue
             region = self._region(start)
+            # A board that is won by its first region would be no game.
             if len(region) + self._count < cells and self._is_fair(region):
                 break
         self._open = region
@@ -87,6 +89,7 @@ class MinesweeperEnv(SolitaireEnv):
 
     def _number(self, i: int) -> int:
         """Number of mines among the neighbours; -1 for a mine."""
+        # A mine has no number, and -1 keeps it from being taken for a zero.
         return -1 if i in self._mines else len(neighbours(self._size)[i] & self._mines)
 
     def _region(self, start: int) -> Cells:
@@ -101,6 +104,7 @@ class MinesweeperEnv(SolitaireEnv):
 
     def _safe(self, opened: Cells) -> Cells:
         """Closed cells that the open ones prove to be safe."""
+        # Cells whose neighbours are all open say nothing about closed ones.
         clues = {
             (neighbours(self._size)[i] - opened, self._number(i))
             for i in opened

@@ -93,7 +93,9 @@ def legal_actions(state: State) -> tuple[str, ...]:
 def play(state: State, action: str) -> State:
     """The state after a text; an impossible move is part of the message."""
     player = mover(state)
+    # The cut bounds the cost of parsing, whatever a player sends.
     turn = understood(state, action[:LONGEST_ACTION])
+    # A new proposal replaces the open one, even the other player's.
     offer = (player, turn.proposal) if turn.proposal else state.offer
     deal = _first_players(state) if turn.move == "accept" else None
     if turn.move == "reject":
@@ -105,8 +107,10 @@ def understood(state: State, text: str) -> Exchange:
     """The message and the move in the text; of several moves, the last one."""
     player, message = mover(state), []
     turn = Exchange(player, "")
+    # A player cannot accept its own proposal.
     is_offered = state.offer is not None and state.offer[0] != player
     for line in text.splitlines():
+        # Models end a move with a full stop or an exclamation mark.
         word = line.strip().rstrip(".!").casefold()
         found = _PROPOSAL.fullmatch(line.strip().rstrip(".!"))
         share = parsed_share(found[1], state.scenario.counts) if found else None
@@ -116,6 +120,7 @@ def understood(state: State, text: str) -> Exchange:
             turn = Exchange(player, "", None, "accept" if word == "accept" else "reject")
         else:
             message.append(line)
+    # On one line: a message must not look like lines of the game.
     return turn._replace(message=one_line(" ".join(message), LONGEST_MESSAGE))
 
 
@@ -209,6 +214,7 @@ def conceding(
         got = worth(rest_of(counts, state.offer[1]), own)
         if got >= wanted:
             return "That suits me.\naccept"
+    # All items are worth TOTAL to it, so the demand can always be met.
     enough = [share for share in shares(counts) if worth(share, own) >= wanted]
     fewest = min(map(sum, enough))
     share = pick(rng, [share for share in enough if sum(share) == fewest])
@@ -217,6 +223,7 @@ def conceding(
 
 def demand(first: int, last: int, turn: int, turns: int) -> int:
     """Points that a conceding player demands in a turn, rounded up; turns count from 0."""
+    # The seat that moves second has as many turns only if their number is even.
     own_turns = max((turns - 1 - turn % 2) // 2, 1)
     done = min(turn // 2, own_turns)
     return first - (first - last) * done // own_turns

@@ -44,6 +44,7 @@ def play(state: State, action: str) -> State:
     """The piles without the stones taken."""
     piles, player = state
     i, n = map(int, action.split())
+    # Empty piles stay, so that the numbers of the others do not change.
     return (*piles[: i - 1], piles[i - 1] - n, *piles[i:]), 1 - player
 
 
@@ -51,6 +52,7 @@ def returns(state: State) -> tuple[float, float] | None:
     """-1 for the player to move if no stone is left."""
     if any(state[0]):
         return None
+    # The last stone was taken by the other player.
     return (-1.0, 1.0) if state[1] == 0 else (1.0, -1.0)
 
 
@@ -67,6 +69,8 @@ def system_prompt(player: int) -> str:
 @lru_cache(maxsize=2**16)
 def best_actions(state: State) -> tuple[str, ...]:
     """Actions that leave a nim-sum of 0; if there are none, one stone of a largest pile."""
+    # From any other state one action leads to a nim-sum of 0, and from such a state none does
+    # (Bouton).
     best = tuple(action for action in legal_actions(state) if not nim_sum(play(state, action)))
     # In a lost position, a single stone leaves a random opponent the most ways to err.
     return best or (f"{state[0].index(max(state[0])) + 1} 1",)

@@ -118,7 +118,9 @@ class PrisonersDilemmaEnv(OnePlayerEnv[Rounds]):
     def best_action(self) -> str:
         """The best response to the opponent's strategy: defect, or only at the end."""
         rounds = seen_by(self.state, self.seat)
+        # Nothing can punish a defection in the last round.
         is_last = len(rounds) == self._rounds - 1
+        # After one defection grim never cooperates again, so cooperation only costs.
         if self.opponent is grim and any(own == DEFECT for own, _ in rounds):
             return DEFECT
         return COOPERATE if self.opponent in (tit_for_tat, grim) and not is_last else DEFECT

@@ -100,6 +100,7 @@ class RockPaperScissorsEnv(OnePlayerEnv[Rounds]):
         rounds = seen_by(self.state, self.seat)
         if not rounds or self.opponent is random_action:
             return ACTIONS[0]
+        # A cycling opponent moves on from its last choice, a copying one repeats the agent's.
         own, other = rounds[-1]
         return BEATEN_BY[BEATEN_BY[other] if self.opponent is cycling else own]
 

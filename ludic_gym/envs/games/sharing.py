@@ -99,8 +99,10 @@ def parsed_share(text: str, counts: Share) -> Share | None:
     else:
         pieces = _PIECE.findall(text.casefold())
         named = {name.removesuffix("s"): int(n) for n, name in pieces}
+        # A name that occurs twice has no single meaning.
         if not pieces or len(named) < len(pieces) or not set(named) <= set(ITEMS):
             return None
+        # An item that is not named is none of it.
         share = tuple(named.get(item, 0) for item in ITEMS)
     return share if all(k <= n for k, n in zip(share, counts, strict=True)) else None
 

@@ -69,11 +69,14 @@ class SokobanEnv(SolitaireEnv):
             places = [cells[int(i)] for i in rng.permutation(len(cells))[: self._count + 1]]
             self._goals = frozenset(places[1:])
             self._at, self._boxes = walked_back(self._floor, places[0], self._goals, rng)
+            # A box that begins on its goal would have to be left alone, which makes the level
+            # easier.
             if not self._boxes & self._goals:
                 return
 
     def move(self, action: str) -> Outcome:
         """Take a step, which may push a box."""
+        # The legal steps come with their results: at most four, cheaper than a second function.
         after = dict(pushes(self._floor, (self._at, self._boxes))).get(action.lower())
         if after is None:
             return "illegal"
@@ -106,6 +109,7 @@ class SokobanEnv(SolitaireEnv):
 def random_floor(size: int, rng: np.random.Generator) -> Cells:
     """The cells inside the outer wall, without some at random."""
     inside = [(y, x) for y in range(1, size - 1) for x in range(1, size - 1)]
+    # By permutation, so that every level of a size has the same number of walls.
     walls = rng.permutation(len(inside))[: len(inside) // CELLS_PER_WALL]
     return frozenset(inside) - {inside[int(i)] for i in walls}
 

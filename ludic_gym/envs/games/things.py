@@ -59,10 +59,12 @@ def facts_from(given: list[str]) -> frozenset[str]:
         fact = given.pop()
         facts.add(fact)
         given += implied().get(fact, ())
+    # The table marks what is natural; all else is made by people.
     if "natural" not in facts:
         facts.add("made")
     if "animal" in facts and "mammal" not in facts:
         facts.add("eggs")
     if "animal" in facts and facts & {"pet", "farm"}:
         facts.add("domestic")
+    # Only the rules above need it: questions have "made" and its opposite.
     return frozenset(facts - {"natural"})

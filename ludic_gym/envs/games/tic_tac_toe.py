@@ -42,6 +42,7 @@ def legal_actions(state: str) -> tuple[str, ...]:
 @cache
 def mover(state: str) -> int:
     """Player 0, who is X, if there are as many X as O on the board."""
+    # X moves first, so the difference is 0 or 1.
     return state.count("X") - state.count("O")
 
 
@@ -75,6 +76,7 @@ def system_prompt(player: int) -> str:
 
 def cell_name(text: str) -> str:
     """The text in upper case and without white space: " b 2" is "B2"."""
+    # Models write the cell in lower case or with a space.
     return "".join(text.split()).upper()
 
 
@@ -143,6 +145,7 @@ class TicTacToeEnv(OnePlayerEnv[str]):
     def turn(self, action: str) -> Turn:
         """Play the action; record if the agent could have forced a win."""
         if self._forced_draw_bonus:
+            # The value of the state is player 0's, and the agent may be player 1.
             self._could_win |= SOLUTION.value(self.state) == (1.0, -1.0)[self.seat]
         return super().turn(action)
 

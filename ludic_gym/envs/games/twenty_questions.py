@@ -76,6 +76,7 @@ class TwentyQuestionsEnv(SolitaireEnv):
 
     def best_action(self) -> str:
         """The question that best halves the fitting things; a guess if only one fits."""
+        # Unclear answers exclude nothing, and without them more histories share a cache entry.
         clear = tuple(pair for pair in self._answers if pair[1] != "I don't know")
         return best_question(clear, is_last=self.turns_left == 1)
 
@@ -91,6 +92,7 @@ def best_question(answers: tuple[tuple[str, Answer], ...], *, is_last: bool) -> 
         return f"guess: {fitting[0]}"
     facts = [things()[name] for name in fitting]
     counts = {a.question: sum(name in f for f in facts) for name, a in attributes().items()}
+    # A question that half of the things answer with yes has the most information.
     question = min(counts, key=lambda q: abs(2 * counts[q] - len(fitting)))
     is_useful = 0 < counts[question] < len(fitting)
     return question if is_useful else f"Is it a {fitting[0]}?"

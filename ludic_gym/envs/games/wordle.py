@@ -59,6 +59,7 @@ class WordleEnv(SolitaireEnv):
         guess = action.lower()
         if len(guess) != LENGTH or not (guess.isascii() and guess.isalpha()):
             return "illegal"
+        # By guess, so that a repeated guess is one line.
         self._marks[guess] = marks(guess, self._word)
         return "win" if guess == self._word else ""
 
@@ -79,6 +80,7 @@ class WordleEnv(SolitaireEnv):
 def marks(guess: str, word: str) -> str:
     """One mark per letter of the guess; each letter of the word gives one mark only."""
     given = [RIGHT if a == b else ABSENT for a, b in zip(guess, word, strict=True)]
+    # Letters of the word that have no mark yet: a letter in its place is used up.
     rest = [b for a, b in zip(guess, word, strict=True) if a != b]
     for i, letter in enumerate(guess):
         if given[i] == ABSENT and letter in rest:

@@ -31,6 +31,7 @@ def grade_countdown(text: str, truth: str) -> Grade:
         found = evaluated(answer.partition("=")[0])
     except BadExpression:
         return Grade(False, answer, rule)
+    # As a multiset: a number that is given twice may be used twice.
     allowed = Counter(map(int, given.split())) >= Counter(found.numbers)
     return Grade(allowed and found.value == int(target), answer, rule)
 
@@ -90,6 +91,7 @@ def combined(terms: list[Term], rng: np.random.Generator) -> Term:
 
 def joins(a: Term, b: Term) -> list[Term]:
     """All combinations of two terms with a positive integer as value, the larger term first."""
+    # The larger first, so that a difference is positive and a quotient can be whole.
     (x, left), (y, right) = sorted((a, b), reverse=True)
     found = [(x + y, f"({left} + {right})"), (x * y, f"({left} * {right})")]
     if x > y:

@@ -68,6 +68,7 @@ class KnightsAndKnavesEnv(QuestionEnv):
 
     def ask(self, options: Mapping[str, Any]) -> Question:
         """Draw claims until they have exactly one solution."""
+        # Rejection keeps all sets of claims with one solution equally likely.
         while True:
             made = [pick(self.np_random, claims(self._people, i)) for i in range(self._people)]
             if len(found := solutions(made)) == 1:
@@ -93,6 +94,7 @@ def solutions(made: list[Claim]) -> list[Kinds]:
 def claims(people: int, speaker: int) -> tuple[Claim, ...]:
     """All claims that the speaker can make about `people` people."""
     others = [i for i in range(people) if i != speaker]
+    # About the speaker and another, or about two others in one order: each pair once.
     pairs = [(i, j) for i in others for j in range(people) if i != j and (j == speaker or i < j)]
     return (
         *(claim for i in others for claim in about_one(i)),
@@ -122,6 +124,7 @@ def about_two(i: int, j: int) -> tuple[Claim, ...]:
 def about_all(people: int) -> tuple[Claim, ...]:
     """Claims about all people."""
     return tuple(
+        # `n=n` binds the number now: a lambda would see the last one.
         (f"Of all of us, the number of knights is {n}", lambda kinds, n=n: sum(kinds) == n)
         for n in range(people)
     )

@@ -106,6 +106,7 @@ def thinned(grid: str, order: list[int], clues: int) -> str:
 
     clues: number of cells at which to stop.
     """
+    # One pass is enough: a clue that is needed now stays needed when there are fewer others.
     given = len(grid)
     for i in order:
         if given == clues:
@@ -118,6 +119,7 @@ def thinned(grid: str, order: list[int], clues: int) -> str:
 
 def is_unique(grid: str) -> bool:
     """True if there is exactly one solution."""
+    # Two solutions are enough to know that it is not unique.
     return len(list(islice(solutions(grid), 2))) == 1
 
 
@@ -131,6 +133,7 @@ def solutions(grid: str) -> Iterator[str]:
         left = "".join(n for n in "123456789"[: isqrt(len(grid))] if n not in seen)
         if cell < 0 or len(left) < len(choices):
             cell, choices = i, left
+        # Such a cell is taken at once: no choice is a contradiction, one is forced.
         if len(choices) < 2:
             break
     if cell < 0:

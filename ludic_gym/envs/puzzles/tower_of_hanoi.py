@@ -90,6 +90,7 @@ class TowerOfHanoiEnv(SolitaireEnv):
     def best_action(self) -> str:
         """The first move of the shortest solution."""
         goal, move = GOAL, ""
+        # From the largest disk down: the last one that is not on its peg is the one to move now.
         for disk in reversed(range(self._disks)):
             peg = self._pegs[disk]
             if peg != goal:

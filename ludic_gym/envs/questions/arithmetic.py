@@ -71,6 +71,7 @@ class ArithmeticEnv(QuestionEnv):
     def ask(self, options: Mapping[str, Any]) -> Question:
         """Draw operands and operations, and tell a story with them."""
         rng = self.np_random
+        # Only the first pair decides the split: the others are intermediate results.
         start, operation, operand = self._first(rng)
         clauses, total = [f"has {start} {pick(rng, THINGS)}"], start
         for step in range(self._steps):
@@ -111,5 +112,7 @@ OPERATIONS: Mapping[str, Callable[[int, int], int]] = {
 
 def is_held_out(a: int, b: int) -> bool:
     """True if the pair, in either order, is in the split "test"; the same in every process."""
+    # In either order, because 3 + 5 in training would give away 5 + 3 in the test.
     low, high = sorted((a, b))
+    # Python's own hash of a text differs between processes.
     return zlib.crc32(f"{low},{high}".encode()) % HELD_OUT_EVERY == 0

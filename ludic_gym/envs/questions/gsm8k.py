@@ -48,6 +48,7 @@ class GSM8KEnv(DatasetEnv):
 
 def question(row: Row) -> Question:
     """The problem, and the number after `####` in its solution. Raises DataError without one."""
+    # The solutions of GSM8K end in "#### " and the number.
     truth = text_field(row, "answer").rpartition("####")[2].strip()
     if parse_number(truth) is None:
         raise DataError(

@@ -126,6 +126,7 @@ class InstructionFollowingEnv(QuestionEnv):
         grade = grade_constraints(action, truth, loose=self._loose)
         parts: Info = {"kept": grade.correct}
         if self._is_shared:
+            # A text that repeats a constraint would earn its share by accident.
             given = grade.answer if grade.answer and grade.rule != "echo" else ""
             held = kept(given, constraints, loose=self._loose)
             parts = {c.kind: h / len(held) for c, h in zip(constraints, held, strict=True)}
@@ -143,8 +144,11 @@ def drawn(rng: np.random.Generator, count: int) -> list[Constraint]:
     kinds: list[str] = []
     names = tuple(KINDS)
     for i in rng.permutation(len(names)):
+        # In random order, and each kind only if it agrees with those before: always possible, no
+        # retries.
         if len(kinds) < count and not any({kind, names[i]} in CLASHES for kind in kinds):
             kinds.append(names[i])
+    # One order for all constraints, so that no word is wanted and forbidden.
     order = [WORDS[i] for i in rng.permutation(len(WORDS))]
     return [specific(rng, kind, order) for kind in kinds]
 

@@ -90,6 +90,7 @@ def problems_of(data: str | None, split: str | None) -> Rows[Problem]:
     rows = load_rows(data, problem, sample=SAMPLE, real=real, split=split)
     if data is not None or split != "train":
         return rows
+    # By text, because the two data sets number their problems in different ways.
     test = {p.text for p in load_rows(None, problem, sample=SAMPLE, real=TEST, split="test")}
     return Rows(tuple(p for p in rows if p.text not in test), rows.origin)
 
@@ -102,6 +103,7 @@ def problem(row: Row) -> Problem:
         raise DataError(
             f"{row.where}: field 'level' must be from 1 to 5, got {row.fields.get('level')!r}"
         )
+    # Some problems have the level "?".
     number = 0 if level[1] == "?" else int(level[1])
     return Problem(text_field(row, "problem"), _answer(row), number, text_field(row, "subject"))
 
@@ -119,4 +121,5 @@ def last_box(solution: str) -> str:
     r"""The content of a solution's last box, "" without one; authors also write `\boxed 5`."""
     solution = solution.replace("\\fbox", "\\boxed")
     found = boxed(solution) or _BARE_BOX.findall(solution)
+    # The last box, because solutions also box intermediate results.
     return found[-1].strip() if found else ""

@@ -60,6 +60,7 @@ def assembled(by: By, count: int, length: int) -> str:
         text = in_paragraphs(lines, by["paragraphs"].count if "paragraphs" in by else 1)
     if "quoted" in by:
         text = f'"{text}"'
+    # Last, because the case of all pieces must change.
     text = text.lower() if "lower_case" in by else text
     return text.upper() if "upper_case" in by else text
 
@@ -73,6 +74,7 @@ def pieces(lines: Lines, by: By) -> Iterator[str]:
 
 def in_paragraphs(lines: Sequence[str], count: int) -> str:
     """The lines in `count` paragraphs, with filler if there are too few lines."""
+    # Added in front, because the last lines may be an ending that must stay last.
     lines = [*["and so"] * (count - len(lines)), *lines]
     head, tail = lines[: count - 1], lines[count - 1 :]
     return "\n\n".join([*head, "\n".join(tail)])

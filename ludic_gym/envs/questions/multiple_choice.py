@@ -94,6 +94,7 @@ def choices(row: Row) -> Choices:
     if not 2 <= len(set(options)) <= len(ascii_uppercase):
         raise DataError(f"{row.where}: 'choices' must be 2 to 26 different texts, got {options!r}")
     letters = ascii_uppercase[: len(options)]
+    # An unknown letter is found at -1, which the check of the range rejects.
     place = letters.find(answer) if isinstance(answer, str) and len(answer) == 1 else answer
     if type(place) is not int or not 0 <= place < len(options):
         raise DataError(

@@ -72,8 +72,10 @@ def question(row: Row) -> Question:
     answers = row.fields.get("answers")
     if not isinstance(answers, list) or not answers:
         raise DataError(f"{row.where}: field 'answers' must be a list of texts, got {answers!r}")
+    # One answer a line, so no answer may have a line break of its own.
     truth = "\n".join(" ".join(str(answer).split()) for answer in answers)
     try:
+        # The grader rejects answers without a word; here it still has the row to name.
         grade_exact("x", truth)
     except DataError as error:
         raise DataError(f"{row.where}: {error}") from error

@@ -69,6 +69,7 @@ def expression(rng: np.random.Generator, operations: int, digits: int) -> tuple[
     text = str(value)
     for step in range(operations):
         operator, operand = pick(rng, tuple(OPERATIONS)), between(rng, low, high)
+        # Parentheses make the order explicit: the question is about numbers, not precedence.
         inner = f"({text})" if step else text
         text, value = f"{inner} {operator} {operand}", OPERATIONS[operator](value, operand)
     return text, value

@@ -101,6 +101,7 @@ def recurrence(rng: np.random.Generator) -> Item:
     modulus = between(rng, 1000, 99_999)
     x, y = 1, 1
     for _ in range(n - 2):
+        # Modulo in every step, because the terms themselves have hundreds of digits.
         x, y = y, (a * y + b * x) % modulus
     text = (
         f"A sequence begins with 1, 1; every further term is {a} times the one before plus {b} "
@@ -142,6 +143,7 @@ def collatz(rng: np.random.Generator) -> Item:
         "From n the Collatz sequence goes to n / 2 if n is even, else to 3n + 1, and ends at 1. "
         f"Which number from {low} to {high} has the longest, the smallest of several?"
     )
+    # `index` finds the smallest of several, as the question says.
     return text, low + lengths.index(max(lengths))
 
 

@@ -60,6 +60,7 @@ class RetrievalQAEnv(DatasetEnv):
 
     def documents(self) -> tuple[Document, ...]:
         """All documents."""
+        # Read at the first use: playing without tools needs no documents.
         return load_rows(self._documents, document, sample=DOCUMENTS).items
 
     def tools(self) -> tuple[Tool, ...]:

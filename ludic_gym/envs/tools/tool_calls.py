@@ -71,6 +71,7 @@ class ToolCallsEnv(TextEnv):
 
     def turn(self, action: str) -> Turn:
         """Execute the call."""
+        # Before the call, so that a failed call counts too.
         self._turns_left -= 1
         name, arguments, problem = call_in(action)
         if name == FINISH and not problem:
@@ -83,11 +84,13 @@ class ToolCallsEnv(TextEnv):
     def _called(self, name: str, arguments: Mapping[str, Any]) -> str:
         try:
             return str(getattr(self._world, name)(**arguments))
+        # Rules of the world are part of the game: a broken one is a result and not an exception.
         except ValueError as error:
             return f"Error: {error}"
 
     def _ended(self, *, illegal: bool, finished: bool = True) -> Turn:
         pairs = zip(_PARTS, self._world.state(), self._goal.state(), strict=True)
+        # States are compared, not calls: any sequence that ends there is right.
         different = [part for part, ours, goal in pairs if ours != goal]
         if not finished:
             different.append("not finished")
@@ -119,6 +122,7 @@ def next_call(errands: list[Errand], world: World) -> tuple[str, dict[str, Any]]
 
 def call_in(action: str) -> tuple[str, dict[str, Any], str]:
     """Name and arguments of the call in a text, and its error ("" for a valid call)."""
+    # A thought may contain drafts of calls.
     text = action.rpartition("</think>")[2]
     tagged = _TAGGED.findall(text)
     try:
@@ -129,6 +133,7 @@ def call_in(action: str) -> tuple[str, dict[str, Any], str]:
         return "", {}, 'a tool call is {"name": ..., "arguments": {...}}'
     name, arguments = call["name"], call.get("arguments") or {}
     if name == FINISH:
+        # Arguments of `finish` are ignored: models like to add a summary.
         return name, {}, ""
     if name not in SCHEMAS:
         return name, {}, f"there is no tool {name!r}; there are {', '.join(SCHEMAS)}, {FINISH}"

@@ -42,6 +42,7 @@ class World:
 
     def state(self) -> tuple[object, ...]:
         """The parts that are compared: events without their numbers, balances, cart, orders."""
+        # Numbers depend on the order of the calls, which is free.
         events = sorted(self.events.values(), key=str)
         return events, self.balances, self.cart, sorted(self.orders, key=str)
 
@@ -74,6 +75,7 @@ class World:
         """
         event = self._event(number)
         self._check_free(day, hour)
+        # The number stays, so that later calls still find the appointment.
         event[:2] = [day, hour]
         return f"moved appointment {number}"
 
@@ -123,6 +125,7 @@ class World:
         if item not in ITEMS or not 0 <= quantity <= 99:
             raise ValueError(f"there are not {quantity} of {item!r}")
         self.cart[item] = quantity
+        # Without items of quantity 0, because carts are compared.
         self.cart = {name: count for name, count in self.cart.items() if count}
         return f"the cart holds {self.cart}"
 

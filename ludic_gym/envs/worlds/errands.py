@@ -44,6 +44,8 @@ def cancel(rng: np.random.Generator, world: World) -> Errand:
     day, _, title = world.events[number]
 
     def next_call(now: World) -> Call | None:
+        # The calls follow from the state, not from a script, so that the oracle also continues
+        # another player's episode.
         return ("cancel_event", {"number": number}) if number in now.events else None
 
     return Errand(f"Cancel the {title} on day {day}.", next_call)
@@ -82,10 +84,12 @@ def add(rng: np.random.Generator, world: World) -> Errand:
 def transfer(rng: np.random.Generator, world: World) -> Errand:
     """Transfer money until an account holds a sum."""
     source, target = (str(name) for name in rng.permutation(ACCOUNTS)[:2])
+    # Within the balance, so that one transfer is enough and legal.
     amount = between(rng, 1, world.balances[source])
     goal = world.balances[target] + amount
 
     def next_call(now: World) -> Call | None:
+        # The goal is a sum, not an amount: a player has to look up the balance.
         lacking = goal - now.balances[target]
         call = {"source": source, "target": target, "amount": lacking}
         return ("transfer", call) if lacking > 0 else None
