@@ -5,7 +5,6 @@ from ludic_gym.contexts import FullDialog
 from ludic_gym.parsers import xml_tag_parser
 from ludic_gym.policies.chat import ChatPolicy
 from ludic_gym.policies.parsed import Parsed
-from ludic_gym.prompts import count_rows
 from ludic_gym.rollout.episodes import run_episodes
 from ludic_gym.types import Sampling, Task
 from ludic_train.algorithms.presets import sft
@@ -13,7 +12,7 @@ from ludic_train.inference.client import LocalChatClient
 from ludic_train.models.logprobs import action_logprobs
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
-from ludic_train.rows import rows_from
+from ludic_train.rows import rows_from, trajectory_from
 from ludic_train.trainer.microbatches import plan_update
 from ludic_train.types import TokenLogprobs
 
@@ -49,8 +48,9 @@ def model_and_tokenizer():
 async def test_the_turns_of_a_dialog_make_one_row_whatever_bytes_were_sampled():
     client = LocalChatClient(*model_and_tokenizer())
     rollouts = await played(client)
-    rows = count_rows(rollouts)
-    assert (rows.calls, rows.rows, rows.splits) == (20 * TURNS, 20, 0)
+    trajectories = [trajectory_from(rollout) for rollout in rollouts]
+    assert sum(len(t.completions) for t in trajectories) == 20 * TURNS
+    assert [len(t.rows) for t in trajectories] == [1] * 20
     assert (client.prompts.extended, client.prompts.rewritten) == (20 * (TURNS - 1), 0)
 
 
@@ -65,7 +65,8 @@ async def test_a_context_that_rewrites_history_splits_rows_and_is_counted():
     rollouts = await played(client, Forgetful)
     # The second prompt of a game shows all of it; each later one has lost its beginning.
     assert client.prompts.extended == 20
-    assert client.prompts.rewritten == count_rows(rollouts).splits == 20 * (TURNS - 2)
+    splits = sum(len(trajectory_from(rollout).rows) - 1 for rollout in rollouts)
+    assert client.prompts.rewritten == splits == 20 * (TURNS - 2)
 
 
 async def test_the_log_probs_of_merged_rows_are_those_of_the_trainer():
