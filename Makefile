@@ -10,6 +10,10 @@ VLLM_STAMP := $(VLLM_VENV)/.installed
 # Further arguments: make setup PIP_ARGS="--extra-index-url ...", make test ARGS="-k parsers"
 PIP_ARGS ?=
 ARGS ?=
+# Their tests start programs, servers or sandboxes, or train for a while.
+LONGER = envs_registry ludic_vllm test_docs.py test_docs_pages.py test_examples.py test_notebooks.py test_forked.py \
+	$(addprefix ludic_gym/,adapters commands envs/code envs/test_all_envs.py sandbox testing tools view/test_view_browser.py test_lightness.py) \
+	$(addprefix ludic_train/,checkpoints distributed doctor pipeline publishers runs serving top test_gpu.py test_lightness.py test_path_length.py)
 # A folder of its own for every `make train`, unless ARGS names one.
 NEW_RUN = $(if $(findstring --out,$(ARGS)),,--out runs/tic-tac-toe-$$(date +%Y%m%d-%H%M%S))
 
@@ -17,7 +21,7 @@ NEW_RUN = $(if $(findstring --out,$(ARGS)),,--out runs/tic-tac-toe-$$(date +%Y%m
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train test test-vllm check bench docs clean
+.PHONY: help setup train test test-fast test-all test-vllm check bench docs clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,8 +38,14 @@ $(STAMP): pyproject.toml constraints.txt
 train: $(STAMP) ## train a Tic-Tac-Toe policy from nothing, then show its curve and a game
 	$(BIN)/ludic train tic-tac-toe $(NEW_RUN) $(ARGS)
 
-test: $(STAMP) ## run the whole test suite
+test: $(STAMP) ## run the test suite: minutes
 	@$(BIN)/python -m pytest -n auto --maxprocesses 4 $(ARGS)
+
+test-fast: $(STAMP) ## run the tests that start no program: about a minute of one core
+	@$(BIN)/python -m pytest -q $(addprefix --ignore=tests/,$(LONGER)) $(ARGS)
+
+test-all: $(STAMP) ## run the tests marked `slow` too: an hour or so
+	@$(BIN)/python -m pytest -n auto --maxprocesses 4 -m "not gpu and not vllm" $(ARGS)
 
 test-vllm: $(STAMP) $(VLLM_STAMP) ## hold pushes and log-probs against a real vLLM on the CPU
 	@LUDIC_VLLM_PYTHON=$(abspath $(VLLM_VENV))/bin/python $(BIN)/python -m pytest -m vllm tests/real_vllm $(ARGS)
