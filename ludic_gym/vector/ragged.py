@@ -261,7 +261,7 @@ class RaggedVectorEnv(VectorEnv[Any, Any, "np.ndarray"]):
         _, self._last, *numbers, _ = zip(*arrivals, strict=True)
         rewards, terminated, truncated = map(np.array, numbers)
         # Gymnasium writes into an array, but returns new tuples.
-        out = self._blanks if isinstance(self._blanks, tuple) else copy.deepcopy(self._blanks)
+        out: Any = self._blanks if isinstance(self._blanks, tuple) else copy.deepcopy(self._blanks)
         batch = concatenate(self.single_observation_space, self._last, out)
         return batch, rewards, terminated, truncated, merged(columns, self.num_envs)
 
