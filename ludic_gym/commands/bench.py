@@ -127,6 +127,7 @@ async def run_all(args: BenchArgs, tallies: dict[str, Tally]) -> None:
     """Play one env after the other; each fills its tally as its episodes end."""
     with readable_env_errors():
         plans = plans_of(args)
+    # Claimed before the first episode: a second process must fail before it pays for tokens.
     claim = nullcontext() if args.out is None else open_folder(args.out, request(args, plans))
     # Every job of a rescoring brings its own policy.
     policy = nullcontext(RandomPolicy) if args.rescore else open_policy(args.policy, args.model)
@@ -172,6 +173,7 @@ def request(args: BenchArgs, plans: Mapping[str, EnvPlan]) -> Mapping[str, Any]:
         "envs": {
             name: {"kwargs": plan.kwargs, "episodes": plan.count} for name, plan in plans.items()
         },
+        # Not concurrency, price or time limits: they may change when the run continues.
         "sampling": {key: getattr(args, key) for key in ("temperature", "top_p", "max_tokens")},
     }
 
