@@ -136,9 +136,6 @@ class Inbox(Generic[T]):
         self._changed = threading.Condition()
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
 
-    def __len__(self) -> int:
-        return len(self._items)
-
     def put(self, items: Iterable[T]) -> None:
         """Add the items, and wake all waiters that have enough of them."""
         with self._changed:

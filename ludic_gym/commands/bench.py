@@ -114,7 +114,8 @@ def main(argv: list[str]) -> int:
     except KeyboardInterrupt:
         # Finished episodes are worth their time: print them before the exit code says 130.
         show_results(tallies, args)
-        print(interruption(args), file=sys.stderr)
+        hint = "" if args.out is None else "; the same command continues from here"
+        print(f"interrupted: these are the finished episodes{hint}", file=sys.stderr)
         raise
     results = show_results(tallies, args)
     low = too_low(results, args.fail_under)
@@ -225,9 +226,3 @@ def too_low(results: Mapping[str, BenchResult], least: float | None) -> list[str
         for env_id, result in results.items()
         if least is not None and not result.success_rate >= least
     ]
-
-
-def interruption(args: BenchArgs) -> str:
-    """The message after Ctrl-C."""
-    message = "interrupted: these are the finished episodes"
-    return message if args.out is None else f"{message}; the same command continues from here"
