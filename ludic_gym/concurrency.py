@@ -46,6 +46,7 @@ def closing_error(close: Callable[[], object]) -> str:
 async def gathered(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     """Await all coroutines; their results in order. The first error cancels the others."""
     waiting = list(coroutines)
+    # A task for a single coroutine would cost more than many a call.
     if len(waiting) == 1:
         return [await waiting[0]]
     tasks = [asyncio.ensure_future(coroutine) for coroutine in waiting]
@@ -71,6 +72,8 @@ class WorkerThread:
     """
 
     def __init__(self, name: str) -> None:
+        # SimpleQueue, because the finalizer may put at any point of the program, also inside a put.
+        # The thread holds the queue and not this object, which could otherwise never be collected.
         self._calls: _Calls = SimpleQueue()
         threading.Thread(target=_serve, args=[self._calls], name=name, daemon=True).start()
         self._end = weakref.finalize(self, self._calls.put, None)
@@ -133,9 +136,6 @@ class Inbox(Generic[T]):
         self._changed = threading.Condition()
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
 
-    def __len__(self) -> int:
-        return len(self._items)
-
     def put(self, items: Iterable[T]) -> None:
         """Add the items, and wake all waiters that have enough of them."""
         with self._changed:
@@ -156,6 +156,7 @@ class Inbox(Generic[T]):
         """Wait for at least `count` items without blocking the event loop."""
         while True:
             waiter = asyncio.get_running_loop().create_future()
+            # Again after each wake-up: another consumer may have taken the items meanwhile.
             with self._changed:
                 if len(self._items) >= count:
                     return

@@ -50,6 +50,12 @@ class LatestObservation(FullDialog):
     """Context with the system message and the dialog since the newest observation.
 
     For games whose observation has the whole state: prompts stay short in long episodes.
+
+    >>> context = LatestObservation()
+    >>> for text in ("board 1", "board 2"):
+    ...     context.add({"role": "user", "content": text})
+    >>> [message["content"] for message in context.messages()]
+    ['board 2']
     """
 
     def add(self, message: Message) -> None:
@@ -89,6 +95,12 @@ class SlidingWindow:
 
     max_tokens: limit for the selected messages, as `count_tokens` measures their texts.
     summarize: turns the messages that do not fit into a text, which is added to the system message.
+
+    >>> window = SlidingWindow(max_tokens=10, count_tokens=len)
+    >>> for text in ("abcdef", "ghijkl"):
+    ...     window.add({"role": "user", "content": text})
+    >>> [message["content"] for message in window.messages()]
+    ['ghijkl']
     """
 
     def __init__(
@@ -113,6 +125,7 @@ class SlidingWindow:
     def add(self, message: Message) -> None:
         """Store a message."""
         self._stored.append(message)
+        # Once per message: `messages` runs in every turn, and tokenizers are slow.
         self._sizes.append(self._count_tokens(_text_of(message)))
 
     def messages(self) -> list[Message]:
@@ -137,7 +150,14 @@ class SlidingWindow:
 
 
 def without_thinking(text: str, placeholder: str = "") -> str:
-    """The text with each `<think>...</think>` replaced, or removed with the space after it."""
+    """The text with each `<think>...</think>` replaced, or removed with the space after it.
+
+    >>> without_thinking("<think>2 + 3</think> 5")
+    '5'
+    >>> without_thinking("<think>2 + 3</think> 5", placeholder="...")
+    '... 5'
+    """
+    # A template may have written the opening tag into the prompt, so it is not in the reply.
     first_end = text.find("</think>")
     if first_end >= 0 and "<think>" not in text[:first_end]:
         text = "<think>" + text

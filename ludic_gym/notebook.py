@@ -17,6 +17,7 @@ from ludic_gym.types import Episode, Rollout, Step
 if TYPE_CHECKING:
     from ludic_gym.bench.result import BenchResult
 
+# More would make the notebook slow to open.
 MOST_TURNS = 50
 _PRE = "margin:0.2em 0 0.4em;white-space:pre-wrap;text-align:left"
 
@@ -31,6 +32,7 @@ def load_ipython_extension(shell: Any) -> None:  # noqa: ANN401 - IPython is not
         ("gymnasium.core", "Wrapper"): _wrapped_html,
         ("ludic_gym.bench.result", "BenchResult"): result_html,
     }
+    # By name, so that a notebook does not import what it never displays.
     for (module, name), function in renderers.items():
         html.for_type_by_name(module, name, function)
 

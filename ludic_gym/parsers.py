@@ -38,6 +38,12 @@ def xml_tag_parser(
     """A parser for the stripped content of the last `<tag>...</tag>`; the tag's case is free.
 
     exact: only white space may surround the tag, and it may occur only once.
+
+    >>> parse = xml_tag_parser("answer")
+    >>> parse("So it is <answer> 5 </answer>.").action
+    '5'
+    >>> parse("It is 5.").feedback
+    'Reply with <answer>...</answer>.'
     """
     if not re.fullmatch(r"[A-Za-z_][\w.-]*", tag):
         raise ConfigError(f"a tag is a letter followed by letters or digits, got {tag!r}")
@@ -54,6 +60,9 @@ def think_prefix_parser(
     """A parser for the stripped text after a leading `<think>...</think>`.
 
     opened: the chat template has written `<think>`, so the text may start inside the block.
+
+    >>> think_prefix_parser()("<think>2 + 3</think> 5").action
+    '5'
     """
 
     def find(text: str) -> str:
@@ -65,7 +74,11 @@ def think_prefix_parser(
 
 
 def boxed_parser(*, success_reward: float = 0.1, error_reward: float = -0.5) -> Parser:
-    r"""A parser for the content of the last `\boxed{...}`, braces balanced; it must be closed."""
+    r"""A parser for the content of the last `\boxed{...}`, braces balanced; it must be closed.
+
+    >>> print(boxed_parser()(r"It is \boxed{\frac{1}{2}}.").action)
+    \frac{1}{2}
+    """
 
     def find(text: str) -> str:
         boxes = list(re.finditer(r"\\boxed\s*\{", text))
@@ -86,6 +99,9 @@ def json_parser(
 
     The action is the value if that is a string, else its JSON text.
     exact: the whole text must be the object.
+
+    >>> json_parser("move")('I go {"move": "left", "sure": true}').action
+    'left'
     """
 
     def find(text: str) -> str:
@@ -102,10 +118,13 @@ def json_parser(
 def regex_parser(
     pattern: str, *, feedback: str = "", success_reward: float = 0.1, error_reward: float = -0.5
 ) -> Parser:
-    """A parser for the last match of `pattern`: its first group if it has one, else all of it.
+    r"""A parser for the last match of `pattern`: its first group if it has one, else all of it.
 
     Avoid nested repetition in the pattern, which can take forever on a model's text.
     Raises ConfigError if the pattern does not compile.
+
+    >>> regex_parser(r"move (\w+)")("First move up, then move down.").action
+    'down'
     """
     try:
         compiled = re.compile(pattern)
@@ -125,6 +144,10 @@ def compose_parsers(*parsers: Parser) -> Parser:
     """A parser that gives each parser's action to the next; rewards add up.
 
     The first failure is the result, with its feedback and the rewards so far.
+
+    >>> parse = compose_parsers(think_prefix_parser(), xml_tag_parser("move"))
+    >>> parse("<think>left is blocked</think><move>right</move>")
+    ParseResult(action='right', reward=0.2, feedback='')
     """
     if not parsers:
         raise ConfigError("compose_parsers needs at least one parser, got none")
@@ -159,6 +182,7 @@ def _last_span(text: str, opening: re.Pattern[str], closing: re.Pattern[str]) ->
     closes = [match.start() for match in closing.finditer(text)]
     if not closes:
         return ""
+    # From the last closing tag backwards: a tag that is never closed must not hide an answer.
     opens = [match.end() for match in opening.finditer(text, 0, closes[-1])]
     return text[opens[-1] : closes[-1]].strip() if opens else ""
 
@@ -191,6 +215,7 @@ def _objects(text: str) -> Iterator[dict[str, Any]]:
         # Every brace may start an object. After an object the search continues behind it, so that
         # the last one is never a part of another.
         try:
+            # `raw_decode` ends behind the object, so that any text may follow it.
             value, position = json.JSONDecoder().raw_decode(text, position)
         except (ValueError, RecursionError):
             position += 1

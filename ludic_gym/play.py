@@ -69,6 +69,7 @@ def _read_action(
         action, legal = read().strip(), legal_actions()
         if not legal or action in legal:
             return action
+        # Exact first: two legal actions may differ in case only.
         for name in legal:
             if name.casefold() == action.casefold():
                 return name

@@ -27,6 +27,7 @@ def load_plugin(point: EntryPoint) -> Any:  # noqa: ANN401 - the group says what
     try:
         return point.load()
     except ModuleNotFoundError as error:
+        # A missing module of our own is a bug, and must not be reported as a missing package.
         missing = (error.name or "").split(".")[0]
         if missing in OWN_PACKAGES:
             raise
@@ -41,6 +42,7 @@ def imported(module: str, spec: str) -> ModuleType:
 
     spec: the user's input, for the message. Raises ConfigError if it cannot be imported.
     """
+    # A console script has no current folder in its path, unlike `python -m`.
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:

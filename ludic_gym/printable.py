@@ -17,5 +17,9 @@ _VISIBLE = dict.fromkeys(_INVISIBLE, _REPLACEMENT) | _PICTURES
 
 
 def printable(text: str) -> str:
-    """The text with all invisible characters replaced, except for spaces, tabs and line ends."""
+    r"""The text with all invisible characters replaced, except for spaces, tabs and line ends.
+
+    >>> printable("red \x1b[31m")
+    'red ␛[31m'
+    """
     return text.translate(_VISIBLE)

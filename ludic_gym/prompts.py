@@ -109,6 +109,7 @@ class ExactPrompts:
 
 
 def _newest_sampled(messages: Sequence[Message]) -> int | None:
+    # From the end: only the newest reply has all earlier tokens in its prompt.
     for index in range(len(messages) - 1, -1, -1):
         if _sampled_ids(messages[index]):
             return index

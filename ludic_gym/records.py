@@ -53,6 +53,7 @@ def open_records(
 
         def append(episode: Episode) -> None:
             file.write(json.dumps(to_json(episode)) + "\n")
+            # At once, because another process may read the file, and a crash must lose no episode.
             file.flush()
 
         yield append
@@ -78,6 +79,14 @@ def read_episodes(path: Path | str) -> Iterator[Episode]:
 
     Raises DataError, with the number of the line, for one that is no record or has an unknown
     version.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "episodes.jsonl"
+    ...     with open_records(path) as append:
+    ...         append(Episode(index=0, task=Task(env_id="ludic/Nim-v0"), error="it broke"))
+    ...     [episode.error for episode in read_episodes(path)]
+    ['it broke']
     """
     return read_lines(path, episode_from_json)
 
@@ -165,6 +174,7 @@ def _marked(value: object) -> JSON:
     if isinstance(value, tuple):
         return {"$tuple": [_marked(item) for item in value]}
     if isinstance(value, Mapping):
+        # A key that begins with "$" makes it a "$dict", so that no text of an env reads as a mark.
         if all(isinstance(key, str) and not key.startswith("$") for key in value):
             return {key: _marked(item) for key, item in value.items()}
         return {"$dict": [[_marked(key), _marked(item)] for key, item in value.items()]}

@@ -21,6 +21,7 @@ def check_sampling(sampling: Sampling) -> None:
         raise ConfigError(f"stop={sampling.stop!r} has an empty string, which every text contains")
 
 
+# Derived by a hash: seed + index would give neighbouring episodes the seeds of each other's turns.
 _MASK = (1 << 64) - 1
 
 
@@ -28,6 +29,9 @@ def derived_seed(seed: int, index: int) -> int:
     """The `index`-th output of the SplitMix64 generator that starts at `seed`, as 63 bits.
 
     Steele, Lea and Flood 2014, doi:10.1145/2714064.2660195.
+
+    >>> derived_seed(0, 0) == 0xE220A8397B1DCDAF >> 1
+    True
     """
     z = (seed + (index + 1) * 0x9E3779B97F4A7C15) & _MASK
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK

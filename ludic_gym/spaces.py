@@ -50,6 +50,9 @@ class TextSpace(ByLength, Text):
 
     A `gymnasium.spaces.Text` whose character set is used by `sample` only: 1 to 32 printable ASCII
     characters. Membership depends on the length only and costs O(1).
+
+    >>> TextSpace(10).contains("short"), TextSpace(10).contains("x" * 11)
+    (True, False)
     """
 
     def __init__(self, max_length: int, *, seed: int | np.random.Generator | None = None) -> None:
@@ -102,6 +105,7 @@ class SharedTexts(Sequence[str]):
             return tuple(self[i] for i in range(*index.indices(self._count)))
         start = range(self._count)[index] * self._slot_bytes + _LENGTH_BYTES
         length = int.from_bytes(self._buffer[start - _LENGTH_BYTES : start], "little")
+        # A copy, because the worker writes its next text into the same place.
         return bytes(self._buffer[start : start + length]).decode("utf-8", "surrogatepass")
 
     def __deepcopy__(self, memo: dict[int, Any]) -> tuple[str, ...]:

@@ -45,6 +45,12 @@ def compare(
     """Compare the runs task by task. Equal seeds mean equal tasks; samples are averaged.
 
     Raises ConfigError if they have no task in common.
+
+    >>> before = [Score(index=i, task=i) for i in range(6)]
+    >>> after = [Score(index=i, task=i, success=True) for i in range(6)]
+    >>> result = compare(before, after)
+    >>> result.difference, result.p_value
+    (1.0, 0.03125)
     """
     means = [_task_means(scores, measure) for scores in (first, second)]
     shared = sorted(means[0].keys() & means[1].keys())
@@ -67,6 +73,7 @@ def _task_means(scores: Sequence[Score], measure: Measure) -> Mapping[int, float
     for score in scores:
         if score.error is None:
             values[score.task].append(score.success if measure == "success" else score.reward)
+    # The task is the independent draw, so its samples become one number first.
     return {task: fmean(of_task) for task, of_task in values.items()}
 
 
@@ -80,6 +87,7 @@ def sign_flip_p_value(differences: Sequence[float], *, seed: int = 0) -> float:
     sizes = np.abs([d for d in differences if d != 0.0])
     if not len(sizes):
         return 1.0
+    # Sizes that are all equal make the sum depend on the number of positive signs only.
     if np.ptp(sizes) == 0.0:
         return _binomial_p_value(sum(d > 0 for d in differences), len(sizes))
     # Sums of the same numbers in another order differ by rounding, and must count as equal.
@@ -88,6 +96,7 @@ def sign_flip_p_value(differences: Sequence[float], *, seed: int = 0) -> float:
         # Row i holds the bits of i as signs: all 2^n assignments.
         signs = 1 - 2 * ((np.arange(1 << len(sizes))[:, None] >> np.arange(len(sizes))) & 1)
         return float(np.mean(np.abs(signs @ sizes) >= least))
+    # The observed signs count as one of the draws: a p-value of 0 would be impossible evidence.
     return (1 + _as_far(sizes, least, np.random.default_rng(seed))) / (1 + FLIPS)
 
 

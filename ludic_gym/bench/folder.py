@@ -64,6 +64,7 @@ def read_request(folder: Path) -> dict[str, JSON]:
 
 def transcript_path(folder: Path, env_id: str) -> Path:
     """The file of an env's episodes."""
+    # Ids have "/" and ":", which file names of some systems cannot have.
     return folder / f"{env_id.replace('/', '-').replace(':', '-')}.jsonl"
 
 
@@ -74,6 +75,7 @@ def write_results(folder: Path, results: Mapping[str, BenchResult]) -> None:
 
 def write_json(path: Path, value: JSON) -> None:
     """Write the file whole or not at all."""
+    # A reader, or a run after a crash, must never find half a file.
     new = path.with_suffix(".new")
     new.write_text(json.dumps(finite(value), indent=1, sort_keys=True) + "\n")
     os.replace(new, path)
@@ -89,6 +91,7 @@ def finite(value: JSON) -> JSON:
 
 
 def _refuse_another(folder: Path, request: Mapping[str, JSON]) -> None:
+    # Through JSON, because the stored request has lists where the new one has tuples.
     before, now = read_request(folder), json.loads(json.dumps(request))
     differ = sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key))
     if differ:

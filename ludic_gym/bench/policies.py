@@ -32,6 +32,7 @@ async def open_policy(spec: str, model: str | None = None) -> AsyncIterator[Make
         # No token ids are requested: any OpenAI-style server will do, vLLM's included.
         async with aclosing(openai(spec, model)) as served:
             yield served
+    # A path comes before a module: names of folders may have colons.
     elif ":" in spec and not Path(spec).exists():
         yield policy_from_function(spec)
     else:
@@ -54,6 +55,7 @@ def policy_from_path(spec: str) -> MakePolicy:
             f"policy {spec!r} is neither {', '.join(REFERENCE_POLICIES)}, an http(s) address, "
             "a module:function, nor a run folder that exists"
         )
+    # An entry point, because a policy from a run needs torch, which this package must not import.
     loaders = find_plugins("ludic.policies")
     if "run" not in loaders:
         raise ConfigError(

@@ -35,6 +35,7 @@ def progress_bar(
     done: episodes that need not be played again. note: the text behind the bar.
     """
     bar = Progress(
+        # Ids may have brackets, which Rich would read as markup.
         TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),

@@ -43,6 +43,10 @@ def bradley_terry(games: Sequence[PlayedGame], *, prior: float = 1.0) -> tuple[R
     The intervals are normal, 95%, from the curvature of the likelihood.
     Raises ConfigError for fewer than two players, a player against itself, or a result outside
     [0, 1].
+
+    >>> games = [PlayedGame("a", "b", 1.0)] * 3 + [PlayedGame("b", "a", 1.0)]
+    >>> [(rating.player, round(rating.elo), rating.points) for rating in bradley_terry(games)]
+    [('a', 82, 3.0), ('b', -82, 1.0)]
     """
     for game in games:
         if game.first == game.second or not 0.0 <= game.result <= 1.0:
@@ -54,6 +58,8 @@ def bradley_terry(games: Sequence[PlayedGame], *, prior: float = 1.0) -> tuple[R
         raise ConfigError(f"ratings need at least 2 players, got {players}")
     points = _points(games, players)
     strengths, covariance = _fitted(points, prior)
+    # The likelihood knows strengths up to a constant only. Their mean is set to 0, and the
+    # covariance is that of the differences from the mean.
     centred = np.eye(len(players)) - 1 / len(players)
     spread = np.sqrt(np.diag(centred @ covariance @ centred))
     half = normal_quantile(0.95) * ELO_PER_NAT * spread
@@ -83,10 +89,13 @@ def _points(games: Sequence[PlayedGame], players: Sequence[str]) -> np.ndarray:
 
 def _fitted(points: np.ndarray, prior: float) -> tuple[np.ndarray, np.ndarray]:
     """The most likely strengths in nats, [P], and their covariance, [P, P]; by Newton's method."""
+    # The likelihood is concave, so that any start leads to its one maximum.
     strengths = np.zeros(len(points))
     played = points + points.T
     for _ in range(_MOST_STEPS):
         expected = 1 / (1 + np.exp(strengths[None, :] - strengths[:, None]))
+        # The prior is one more player of strength 0, with `prior` draws against each. It also makes
+        # the curvature invertible, which is singular under a common shift of all strengths.
         against_prior = 1 / (1 + np.exp(-strengths))
         slope = (points - played * expected).sum(axis=1) + prior * (0.5 - against_prior)
         weights = played * expected * (1 - expected)

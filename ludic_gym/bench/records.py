@@ -27,12 +27,14 @@ def open_transcripts(path: Path, *, policy: str) -> Iterator[Callable[[Episode],
         try:
             yield append
         finally:
+            # An env that was interrupted before its first episode leaves no trace.
             if path.stat().st_size == 0:
                 path.unlink()
 
 
 def bench_record(episode: Episode, *, policy: str) -> dict[str, Any]:
     """The record of the episode, with the policy, the version of Ludic, and the score."""
+    # Each line is complete, so that lines of different runs can be joined into one file.
     about = {"ludic": ludic_version(), "policy": policy, "score": asdict(score(episode))}
     return {**episode_to_json(episode), **about}
 
@@ -70,6 +72,7 @@ def put_in_order(path: Path) -> None:
 
 
 def _is_finished(line: bytes) -> bool:
+    # A line without an end was cut by a crash and may be no JSON: it is not parsed.
     return line.endswith(b"\n") and json.loads(line)["error"] is None
 
 

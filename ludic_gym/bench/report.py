@@ -68,6 +68,7 @@ def pass_lines(results: Mapping[str, BenchResult]) -> list[str]:
 
 def _by_k(values: Sequence[float]) -> str:
     last = len(values)
+    # Every k would make a long line; between powers of two the estimates change little.
     counts = sorted({last} | {1 << i for i in range(last.bit_length()) if 1 << i <= last})
     return ", ".join(f"{values[k - 1]:.1%} at {k}" for k in counts)
 
@@ -78,6 +79,7 @@ def error_lines(results: Mapping[str, BenchResult]) -> list[str]:
 
 
 def _reasons(label: str, errors: Sequence[tuple[int, str]]) -> list[str]:
+    # By reason, because a server that is down fails all episodes with the same text.
     indices: dict[str, list[int]] = {}
     for index, reason in errors:
         indices.setdefault(reason, []).append(index)

@@ -37,6 +37,7 @@ async def run_bench(
     tally: receives the scores; it may hold earlier ones, and can be read during the run.
     """
     tally = Tally() if tally is None else tally
+    # By position in the stream, which differs from the index where tasks are skipped.
     indices: list[int] = []
     starts: dict[int, float] = {}
 
@@ -52,6 +53,7 @@ async def run_bench(
     async with aclosing(stream) as episodes:
         async for played in episodes:
             episode = replace(played, index=indices[played.index])
+            # Popped, so that it holds running episodes only; none if the env could not be made.
             started = starts.pop(episode.index, None)
             if on_time is not None and started is not None:
                 on_time(episode.index, time.perf_counter() - started)

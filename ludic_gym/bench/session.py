@@ -54,6 +54,7 @@ def rescoring_plans(folder: Path, kwargs: Mapping[str, Any]) -> dict[str, EnvPla
     for env_id, env in read_request(folder)["envs"].items():
         path = transcript_path(folder, env_id)
         plans[env_id] = EnvPlan(
+            # A generator, because transcripts may be larger than the memory.
             jobs=_recorded_jobs(path, kwargs),
             count=sum(score.error is None for score in read_scores(path)),
             kwargs={**env["kwargs"], **kwargs},
@@ -97,6 +98,7 @@ async def play_env(
 
     tally: receives all scores, those in the file first. note: the text behind the bar.
     """
+    # First the earlier scores: the bar and its success rate include them.
     done = _earlier_indices(play.folder, env_id, tally)
     bar = progress_bar(env_id, total=plan.count, done=len(done), note=note)
     with bar as show, _kept(env_id, play) as (record, time):
@@ -116,6 +118,7 @@ async def play_env(
             tally=tally,
         )
     if play.folder is not None:
+        # Episodes end in any order, and equal runs must leave equal files.
         put_in_order(transcript_path(play.folder, env_id))
 
 
@@ -127,6 +130,7 @@ def _earlier_indices(folder: Path | None, env_id: str, tally: Tally) -> set[int]
     if folder is None:
         return set()
     path = transcript_path(folder, env_id)
+    # A failed episode says nothing about the policy, so it is played again.
     keep_finished(path)
     indices = set()
     for score in read_scores(path):

@@ -33,6 +33,11 @@ def wilson_interval(successes: int, trials: int, confidence: float = 0.95) -> In
     The bounds are the two p with (successes / trials - p)^2 = z^2 p (1 - p) / trials, which also
     hold for 0 and for `trials` successes. Without trials it is [0, 1].
     Raises ConfigError for impossible counts or an impossible confidence.
+
+    >>> "[{:.3f}, {:.3f}]".format(*wilson_interval(8, 10))
+    '[0.490, 0.943]'
+    >>> wilson_interval(0, 0)
+    Interval(low=0.0, high=1.0)
     """
     if not 0 <= successes <= trials:
         raise ConfigError(f"{successes} successes of {trials} trials cannot be")
@@ -49,6 +54,11 @@ def clustered_wilson_interval(
     Methodology 24, 193-201). It lies between the number of tasks (samples of a task always agree)
     and the number of trials (samples are independent). At a rate of 0 or 1 it is the number of
     tasks.
+
+    Four samples of two tasks that always agree are worth two trials, not eight:
+
+    >>> clustered_wilson_interval([4, 0], [4, 4]) == wilson_interval(1, 2)
+    True
     """
     if any(not 0 <= s <= n for s, n in zip(successes, trials, strict=True)):
         raise ConfigError(f"{list(successes)} successes of {list(trials)} trials cannot be")
@@ -61,6 +71,7 @@ def _wilson(successes: int, trials: int, size: float, confidence: float) -> Inte
     if trials == 0:
         return Interval(0.0, 1.0)
     rate, spread = successes / trials, z * z / size
+    # The equation is quadratic in p; the bounds are its two roots, centre - half and centre + half.
     centre = (rate + spread / 2) / (1 + spread)
     half = math.sqrt(rate * (1 - rate) * spread + spread * spread / 4) / (1 + spread)
     # At 0 and at `trials` successes the bound is exactly 0 or 1, which floats miss by an ulp.
@@ -70,6 +81,7 @@ def _wilson(successes: int, trials: int, size: float, confidence: float) -> Inte
 
 
 def _effective_trials(successes: Sequence[int], trials: Sequence[int]) -> float:
+    # Tasks without a sample carry no evidence, so they count as no draw.
     played, total = sum(n > 0 for n in trials), sum(trials)
     # With a rate of 0 or 1 no variance is observed: assume that samples of a task always agree.
     if played == total or sum(successes) in (0, total):
@@ -97,7 +109,11 @@ def bootstrap_interval(
     totals: the sum of each task's values. counts: the number of values of each task; None: one.
     The bounds are percentiles of sum(totals) / sum(counts) over the resamples; equal for equal
     seeds. Raises ConfigError for fewer than two tasks, whose spread is unknown.
+
+    >>> bootstrap_interval([1.0, 1.0, 1.0])
+    Interval(low=1.0, high=1.0)
     """
+    # For its check only: percentiles of the resamples need no quantile.
     normal_quantile(confidence)
     if len(totals) < 2:
         raise ConfigError(f"an interval needs at least 2 values, got {len(totals)}")
@@ -116,6 +132,7 @@ def _resampled_means(
     means = []
     for start in range(0, resamples, rows):
         drawn = rng.integers(0, len(sums), size=(min(rows, resamples - start), len(sums)))
+        # Numerator and denominator of the same draw: tasks with many samples weigh more.
         means.append(sums[drawn].sum(axis=1) / sizes[drawn].sum(axis=1))
     return np.concatenate(means)
 
@@ -125,6 +142,9 @@ def pass_at_k(successes: int, trials: int, k: int) -> float:
 
     1 - C(trials - successes, k) / C(trials, k), arXiv:2107.03374. Raises ConfigError unless
     1 <= k <= trials and 0 <= successes <= trials.
+
+    >>> [round(pass_at_k(2, 4, k), 3) for k in (1, 2, 3, 4)]
+    [0.5, 0.833, 1.0, 1.0]
     """
     _check_k(successes, trials, k)
     return 1.0 - math.comb(trials - successes, k) / math.comb(trials, k)
@@ -134,6 +154,9 @@ def pass_hat_k(successes: int, trials: int, k: int) -> float:
     """The probability that all of k samples succeed, unbiased (Yao et al. 2024, tau-bench).
 
     C(successes, k) / C(trials, k), arXiv:2406.12045. Raises ConfigError as `pass_at_k` does.
+
+    >>> [round(pass_hat_k(2, 4, k), 3) for k in (1, 2, 3, 4)]
+    [0.5, 0.167, 0.0, 0.0]
     """
     _check_k(successes, trials, k)
     return math.comb(successes, k) / math.comb(trials, k)

@@ -18,7 +18,12 @@ from ludic_gym.bench.statistics import (
 
 
 class Tally:
-    """Scores so far, added in any order; failed episodes count as errors only."""
+    """Scores so far, added in any order; failed episodes count as errors only.
+
+    >>> tally = Tally([Score(index=0, task=0, success=True), Score(index=1, task=1)])
+    >>> tally.success_rate, tally.result().episodes
+    (0.5, 2)
+    """
 
     def __init__(self, scores: Iterable[Score] = ()) -> None:
         self._scores: list[Score] = []
@@ -42,6 +47,7 @@ class Tally:
 
     def result(self) -> BenchResult:
         """The result, independent of the order of the scores."""
+        # Sums of floats and resampled tasks depend on the order, and episodes end in any order.
         scores = sorted(self._scores, key=lambda score: (score.task, score.index))
         tasks = [list(group) for _, group in groupby(scores, key=lambda score: score.task)]
         wins = [sum(score.success for score in task) for task in tasks]
@@ -75,6 +81,7 @@ def _over_tasks(
     most = min(trials, default=0)
     if most < 2:
         return ()
+    # Many tasks have the same counts, and binomials of large numbers are slow.
     pairs = Counter(zip(wins, trials, strict=True))
     return tuple(
         math.fsum(count * estimate(*pair, k) for pair, count in pairs.items()) / len(trials)

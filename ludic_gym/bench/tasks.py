@@ -39,7 +39,11 @@ def bench_tasks(
     An env with rows plays row i modulo their number, by default each once; any other env plays
     100 episodes by default.
     Raises ConfigError if there is nothing to play, or for a sampling that cannot work.
+
+    >>> [task.seed for task in bench_tasks("ludic/Arithmetic-v0", episodes=3, seed=7)]
+    [7, 8, 9]
     """
+    # Copies, because the tasks outlive the call and the caller may change its dict.
     kwargs, sampling = dict(kwargs or {}), sampling or Sampling()
     check_sampling(sampling)
     rows, is_single_turn = rows_and_turns(env_id, kwargs)
@@ -58,6 +62,7 @@ def bench_tasks(
             env_id=env_id,
             kwargs=kwargs,
             seed=seed + i,
+            # Rows are chosen by number, not drawn, so that each is played equally often.
             options=None if rows is None else {"row": i % rows},
             sampling=replace(sampling, seed=seed + i),
             max_turns=limit,

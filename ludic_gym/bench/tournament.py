@@ -35,6 +35,7 @@ async def round_robin(
         raise ConfigError(f"games is at least 1, got {games}")
     if task.seed is None:
         raise ConfigError("both seats play the same games: give the task a seed")
+    # A stream per pair, because seats rotate within one stream.
     for pair in combinations(players, 2):
         matches = run_matches(
             _games(task, task.seed, games),

@@ -46,6 +46,7 @@ class CachingClient:
             self.hits += 1
             return _read(path)
         completion = await self._client.complete(messages, sampling, tools)
+        # After the request, so that a failed one is counted nowhere.
         self.misses += 1
         _write(path, completion)
         return completion
@@ -54,6 +55,7 @@ class CachingClient:
         self, messages: Sequence[Message], sampling: Sampling, tools: Sequence[ToolSchema]
     ) -> Path:
         request = [self._model, list(messages), asdict(sampling), list(tools)]
+        # Sorted, because equal requests may have their keys in different orders.
         digest = hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()
         # A single folder with very many files is slow on most file systems.
         return self._folder / digest[:2] / f"{digest[2:]}.json"

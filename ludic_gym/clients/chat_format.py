@@ -56,6 +56,7 @@ def token_trace(
 
 def count_usage(response: Mapping[str, Any]) -> tuple[int, int]:
     """Prompt and completion tokens as the server counts them, else 0."""
+    # Servers that do not count leave the object out or send null.
     usage = response.get("usage") or {}
     return usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0
 
@@ -101,6 +102,7 @@ def _tool_call(call: object) -> ToolCall:
 
 
 def _integers(name: str, values: object) -> tuple[int, ...]:
+    # Not isinstance, because True is an int too.
     if not isinstance(values, list) or not all(type(value) is int for value in values):
         raise ClientError(
             f"the response's {name} are {excerpt(repr(values))}, not a list of integers; a server "

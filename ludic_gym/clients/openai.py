@@ -56,6 +56,7 @@ class HttpClient:
 
     async def request(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Send a request and count its tokens. Raises ClientError if there is no response."""
+        # The further fields last, so that they win.
         response = await self._http.post(path, {**body, **self._extra_body})
         prompt_tokens, completion_tokens = count_usage(response)
         self.usage.prompt_tokens += prompt_tokens

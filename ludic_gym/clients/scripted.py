@@ -26,6 +26,12 @@ class ScriptedClient:
     may have tool calls.
 
     requests: the dialogs of all calls, in order.
+
+    >>> import asyncio
+    >>> client = ScriptedClient(["yes", "no"])
+    >>> question = [{"role": "user", "content": "Is it?"}]
+    >>> asyncio.run(client.complete(question, Sampling())).text
+    'yes'
     """
 
     def __init__(self, replies: Iterable[Reply] | Script, *, policy_version: int = 0) -> None:
@@ -51,6 +57,7 @@ class ScriptedClient:
             sampling=sampling,
             prompt_ids=prompt_tokens(messages),
             completion_ids=ids,
+            # Multiples of 1/16 are exact in binary: sums of them can be compared for equality.
             logprobs=tuple(-(token % 16 + 1) / 16 for token in ids),
             policy_version=self.policy_version,
             tool_calls=_tool_calls(message) if finish_reason == "tool_calls" else (),
@@ -79,9 +86,11 @@ def _generated(message: Message, sampling: Sampling) -> tuple[str, tuple[int, ..
     stops = [text.find(stop) + len(stop) for stop in sampling.stop if stop in text]
     if stops:
         ids = tuple(_encode(text[: min(stops)]))
+        # The shortest: the stop string that comes first ends the text.
         text = min((text.split(stop, 1)[0] for stop in sampling.stop if stop in text), key=len)
     else:
         ids = (*_body(message), END_OF_TURN)
+    # A limit may cut inside a character, whose first bytes then have no text.
     if len(ids) > sampling.max_tokens:
         ids = ids[: sampling.max_tokens]
         return bytes(i for i in ids if i < 256).decode(errors="ignore"), ids, "length"

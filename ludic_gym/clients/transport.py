@@ -111,6 +111,8 @@ class HttpTransport:
         self.options = options or HttpOptions()
         self.usage = Usage()
         self._servers: list[_Server] = []
+        # By event loop, because a session works on its own loop only. Weak, because tests and
+        # notebooks start many loops.
         self._wires: WeakKeyDictionary[asyncio.AbstractEventLoop, _Wire] = WeakKeyDictionary()
         self.use(urls)
 
@@ -201,6 +203,7 @@ class HttpTransport:
         session, slots = self._wire()
         try:
             async with (
+                # First, so that the time limit does not include the wait for a slot.
                 _slot(slots, server),
                 asyncio.timeout(self.options.request_timeout_s),
                 # A redirect could send the key to another host.
@@ -300,6 +303,7 @@ def _object(url: str, text: str) -> dict[str, Any]:
 
 def excerpt(text: str) -> str:
     """The text, or its start if it is long."""
+    # Error pages may be long, and errors of episodes are kept in records.
     if len(text) <= _EXCERPT_CHARACTERS:
         return text or "(nothing)"
     return f"{text[:_EXCERPT_CHARACTERS]}... ({len(text)} characters)"

@@ -30,9 +30,11 @@ class VLLMChatClient(VLLMClient):
         self, messages: Sequence[Message], sampling: Sampling, tools: Sequence[ToolSchema] = ()
     ) -> Completion:
         """The next assistant message. Raises ClientError if there is no usable response."""
+        # Read before the request, because the publisher may change it meanwhile.
         sampling, version = self._sent(sampling), self.policy_version
         async with self._counted(sampling) as model:
             body = {**chat_body(model, messages, sampling, tools), **NEUTRAL}
+            # 0 alternatives: the log-prob of the sampled token is returned besides.
             body |= {"return_token_ids": True, "logprobs": True, "top_logprobs": 0}
             if messages and messages[-1]["role"] == "assistant":
                 body |= {"add_generation_prompt": False, "continue_final_message": True}

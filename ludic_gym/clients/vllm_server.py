@@ -73,6 +73,7 @@ class VLLMClient(HttpClient):
         """The model's name; the request counts as in flight inside the block."""
         if sampling.temperature > 0 and (sampling.temperature != 1 or sampling.top_p < 1):
             await self._probe()
+        # The name is read once: `use_model` may change it before the response.
         name = await self.model()
         self._pending[name] += 1
         try:
@@ -84,6 +85,8 @@ class VLLMClient(HttpClient):
         """Raise ClientError for servers whose log-probs ignore temperature and top_p."""
         name = await self.model()
         for url in set(self._http.used) - self._probed:
+            # A transport of its own: probes count neither as usage nor as load, and go to this
+            # server only.
             one = HttpTransport([url], self._http.api_key_env, self._http.options)
             try:
                 # A change of params between two responses can look the same, but hardly twice.
@@ -118,6 +121,7 @@ def versions_of(
         )
     versions: list[int] = []
     for span, version in zip(spans, named, strict=True):
+        # A token without a version could be trained on with the wrong staleness.
         if span["start"] != len(versions):
             raise ClientError(f"the response's weight_versions have gaps: {spans}")
         versions += [int(version)] * (span["end"] - span["start"])

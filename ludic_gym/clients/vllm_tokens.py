@@ -68,6 +68,7 @@ class VLLMTokenClient(VLLMClient):
         """The continuation of these tokens. Raises ClientError if there is no usable response."""
         sampling, version, adapter = self._sent(sampling), self.policy_version, self._adapter
         async with self._counted(sampling) as model:
+            # The user's parameters last, so that they may replace the neutral ones.
             params = {**sampling_fields(sampling), **NEUTRAL, "logprobs": 0, **self._params}
             body = {"model": model, "token_ids": list(prompt_ids), "output_mode": "text"}
             response = await self.request(GENERATE_ROUTE, {**body, "sampling_params": params})
@@ -83,6 +84,7 @@ class VLLMTokenClient(VLLMClient):
             text=needed(choice, "text", str),
             finish_reason=finish_reason(choice),
             sampling=sampling,
+            # The oldest, because staleness must not be underestimated.
             policy_version=min(versions) if versions else version,
             versions=versions,
             **trace,

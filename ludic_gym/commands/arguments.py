@@ -46,6 +46,9 @@ def keyword_arguments(pairs: Sequence[str]) -> Mapping[str, Any]:
 
     A value that is valid JSON is parsed, any other is a string. Raises ConfigError for a text
     without "=".
+
+    >>> keyword_arguments(["digits=3", "opponent=random"])
+    {'digits': 3, 'opponent': 'random'}
     """
     return dict(_keyword_argument(pair) for pair in pairs)
 
@@ -68,6 +71,8 @@ def readable_env_errors() -> Iterator[None]:
     except gym.error.Error as error:
         raise ConfigError(f"{error} (`ludic list` shows the ids)") from error
     except TypeError as error:
+        # Gymnasium's texts for a wrong keyword. Any other TypeError is a bug of the env, whose
+        # traceback is needed.
         if "environment creator" not in str(error) and "keyword argument" not in str(error):
             raise
         raise ConfigError(str(error)) from error
@@ -87,6 +92,7 @@ def env_name(spec: str) -> str:
 
 def screen() -> Console:
     """Console for standard output; in a pipe, lines are not folded."""
+    # A pipe has no width; Rich would assume 80 columns and fold long ids.
     console = Console()
     return console if console.is_terminal else Console(width=PIPE_WIDTH)
 

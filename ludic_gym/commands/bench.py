@@ -114,7 +114,8 @@ def main(argv: list[str]) -> int:
     except KeyboardInterrupt:
         # Finished episodes are worth their time: print them before the exit code says 130.
         show_results(tallies, args)
-        print(interruption(args), file=sys.stderr)
+        hint = "" if args.out is None else "; the same command continues from here"
+        print(f"interrupted: these are the finished episodes{hint}", file=sys.stderr)
         raise
     results = show_results(tallies, args)
     low = too_low(results, args.fail_under)
@@ -127,6 +128,7 @@ async def run_all(args: BenchArgs, tallies: dict[str, Tally]) -> None:
     """Play one env after the other; each fills its tally as its episodes end."""
     with readable_env_errors():
         plans = plans_of(args)
+    # Claimed before the first episode: a second process must fail before it pays for tokens.
     claim = nullcontext() if args.out is None else open_folder(args.out, request(args, plans))
     # Every job of a rescoring brings its own policy.
     policy = nullcontext(RandomPolicy) if args.rescore else open_policy(args.policy, args.model)
@@ -172,6 +174,7 @@ def request(args: BenchArgs, plans: Mapping[str, EnvPlan]) -> Mapping[str, Any]:
         "envs": {
             name: {"kwargs": plan.kwargs, "episodes": plan.count} for name, plan in plans.items()
         },
+        # Not concurrency, price or time limits: they may change when the run continues.
         "sampling": {key: getattr(args, key) for key in ("temperature", "top_p", "max_tokens")},
     }
 
@@ -223,9 +226,3 @@ def too_low(results: Mapping[str, BenchResult], least: float | None) -> list[str
         for env_id, result in results.items()
         if least is not None and not result.success_rate >= least
     ]
-
-
-def interruption(args: BenchArgs) -> str:
-    """The message after Ctrl-C."""
-    message = "interrupted: these are the finished episodes"
-    return message if args.out is None else f"{message}; the same command continues from here"

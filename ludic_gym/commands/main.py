@@ -51,6 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return run(args)
     except LudicError as error:
+        # One line and no traceback: these errors are about the input, and name the remedy.
         print(f"ludic: {one_line(error)}", file=sys.stderr)
         return USAGE_ERROR
     except KeyboardInterrupt:
@@ -74,6 +75,7 @@ def run(args: list[str]) -> int:
 
 def find_command(name: str) -> Command:
     """The function behind a subcommand; raises ConfigError if there is none of that name."""
+    # Imported by name, so that a command loads nothing of the others.
     if name in COMMANDS:
         return cast(Command, import_module(f"ludic_gym.commands.{name}").main)
     plugins = find_plugins("ludic.commands")

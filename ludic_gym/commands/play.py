@@ -75,6 +75,7 @@ def main(argv: list[str]) -> int:
     try:
         rollouts = asyncio.run(played(task, args))
     except EOFError:
+        # Ctrl-D is the usual way to leave, and no failure.
         print("\nleft before the end")
         return 0
     print(farewell(*rollouts))

@@ -56,6 +56,7 @@ def main(argv: list[str]) -> int:
     findings = {name: examined(name) for name in BACKENDS if not args.only or name in args.only}
     print_table(("guarantee", *findings), table_rows(findings))
     print(*remarks(findings), sep="\n")
+    # `BACKENDS` is in order of preference: environments use the first that works.
     first = next((one for one in findings.values() if not one.why_not), None)
     return 0 if first and first.sound else 1
 

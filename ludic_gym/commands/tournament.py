@@ -71,6 +71,7 @@ def main(argv: list[str]) -> int:
     """Run `ludic tournament`; 1 if a game failed."""
     args = parse(TournamentArgs, argv, command="tournament", examples=EXAMPLES)
     specs = named_players(args.players)
+    # Seats and seeds repeat from run to run, so appended games would count twice.
     if args.out is not None and args.out.exists():
         raise ConfigError(f"{args.out} exists; name another file")
     episodes = asyncio.run(played(args, specs))

@@ -20,6 +20,12 @@ class Retry(PolicyWrapper):
     """Repeat a decision without an action at once, with its feedback as the observation.
 
     attempts: maximum per turn. Their rewards add up, so that each failure costs its penalty.
+
+    >>> from ludic_gym import ChatPolicy, Parsed, ScriptedClient, xml_tag_parser
+    >>> client = ScriptedClient(["5", "<answer>5</answer>"])
+    >>> policy = Retry(Parsed(ChatPolicy(client), xml_tag_parser("answer")))
+    >>> policy("2 + 3 = ?"), len(client.requests)
+    ('5', 2)
     """
 
     def __init__(self, policy: Policy, attempts: int = 2) -> None:
@@ -35,6 +41,7 @@ class Retry(PolicyWrapper):
             if decision.action is not None or decision.give_up:
                 break
             self.policy.observe(decision.feedback)
+            # Another seed, because the same one could give the same reply.
             again = await self.policy.act(call_sampling(sampling, attempt))
             decision = replace(
                 again,
@@ -61,19 +68,25 @@ class BestOf(PolicyWrapper):
 
     async def act(self, sampling: Sampling) -> Decision:
         """The chosen decision; the copy that made it replaces the wrapped policy."""
+        # Copies share the client and not the dialog, so that no candidate sees another.
         copies = [deepcopy(self.policy) for _ in range(self._n)]
         decisions = await gathered(
             copy.act(call_sampling(sampling, index)) for index, copy in enumerate(copies)
         )
         best = self._choose(decisions)
         self.policy = copies[best]
+        # Wrappers read the reply from the last call.
         in_order = [*decisions[:best], *decisions[best + 1 :], decisions[best]]
         calls = tuple(call for decision in in_order for call in decision.completions)
         return replace(decisions[best], completions=calls)
 
 
 def majority(decisions: Sequence[Decision]) -> int:
-    """Index of the first decision for the most frequent action; parse failures have no vote."""
+    """Index of the first decision for the most frequent action; parse failures have no vote.
+
+    >>> majority([Decision(action=action) for action in ("5", "6", "6")])
+    1
+    """
     votes = Counter(d.action for d in decisions if d.action is not None)
     if not votes:
         return 0

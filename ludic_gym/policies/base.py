@@ -97,5 +97,6 @@ async def _settled(coroutine: Coroutine[Any, Any, T], result: Future[T]) -> None
 @cache
 def _background_loop() -> asyncio.AbstractEventLoop:
     loop = asyncio.new_event_loop()
+    # A daemon, because a call that hangs must not keep the program from ending.
     threading.Thread(target=loop.run_forever, name="ludic-plain-calls", daemon=True).start()
     return loop

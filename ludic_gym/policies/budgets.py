@@ -43,6 +43,7 @@ class Budget(PolicyWrapper):
     async def act(self, sampling: Sampling) -> Decision:
         """Decide within the rest of the budget."""
         if self._max_tokens is not None:
+            # At least 1, because servers reject 0; an episode whose budget is 0 has ended before.
             left = max(1, self._max_tokens - self._tokens)
             sampling = replace(sampling, max_tokens=min(sampling.max_tokens, left))
         decision = await self.policy.act(sampling)
@@ -81,6 +82,7 @@ class ThinkingBudget(PolicyWrapper):
     async def act(self, sampling: Sampling) -> Decision:
         """Think and reply, in one or two model calls."""
         short = min(sampling.max_tokens, self._max_think_tokens)
+        # Not stored yet: only the whole reply belongs to the dialog.
         first = await self._chat.ask(replace(sampling, max_tokens=short))
         left = sampling.max_tokens - short
         if first.finish_reason != "length" or left < 1:

@@ -19,6 +19,10 @@ class ChatPolicy(PlainCall):
     system_prompt: None for the env's suggestion, "" for none, any other text instead of it.
     instructions: paragraphs that wrappers append to the system prompt.
     Deep copies share the client.
+
+    >>> from ludic_gym import ScriptedClient
+    >>> ChatPolicy(ScriptedClient(["5"]))("2 + 3 = ?")
+    '5'
     """
 
     def __init__(
@@ -53,6 +57,7 @@ class ChatPolicy(PlainCall):
 
     def store(self, completion: Completion, prefill: str = "") -> None:
         """Store the reply of the last `ask`, which ends the offer."""
+        # An offer is for one reply; a later model call must not see it.
         self._tools, self._unstored = (), ()
         message = assistant_message(completion, prefill)
         self.context.add(sampled_message(message, self._prompt, completion))
@@ -75,6 +80,7 @@ class ChatPolicy(PlainCall):
         """
         tools, messages = self._tools, self.context.messages()
         messages += self._unstored
+        # `store` needs it: the sampled tokens continue exactly this prompt.
         self._prompt = messages
         if begun is not None:
             messages = [*messages, begun]
@@ -84,6 +90,7 @@ class ChatPolicy(PlainCall):
         return await self.client.complete(messages, sampling)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ChatPolicy:
+        # Connections cannot be copied, and rate limits are per client.
         fork = ChatPolicy(self.client, system_prompt=self.system_prompt)
         fork.context = deepcopy(self.context, memo)
         fork.instructions = self.instructions

@@ -96,6 +96,19 @@ class ToolUse(PolicyWrapper):
         without being stored.
     max_calls: tool calls per turn; further calls get an error as their result.
     A turn whose last model call still calls tools has no action.
+
+    >>> from ludic_gym import ScriptedClient
+    >>> def double(number: int) -> int:
+    ...     'Twice the number.'
+    ...     return 2 * number
+    >>> call = '<tool_call>{"name": "double", "arguments": {"number": 4}}</tool_call>'
+    >>> client = ScriptedClient([call, "It is 8."])
+    >>> ToolUse(ChatPolicy(client), [double], protocol=TextTools())("Twice four?")
+    'It is 8.'
+    >>> print(client.requests[-1][-1]["content"])
+    <tool_result>
+    8
+    </tool_result>
     """
 
     def __init__(
@@ -118,6 +131,7 @@ class ToolUse(PolicyWrapper):
         self.protocol: ToolProtocol = protocol or NativeTools()
         self._schemas = tuple(tool.schema for tool in self.tools.values())
         self._chat.instructions += (self.protocol.instructions(self._schemas),)
+        # The instructions are new, so a dialog that began without them must begin again.
         self._chat.reset("")
 
     @property
@@ -137,6 +151,7 @@ class ToolUse(PolicyWrapper):
             calls = () if decision.action is None else self.protocol.calls_in(completions[-1])
             if not calls:
                 return decision
+            # Calls of the last reply are not run, because no reply could use their results.
             await self._run(calls, 0 if is_last else calls_left)
             calls_left = max(0, calls_left - len(calls))
         return replace(decision, action=None, feedback=self.wrap_up)

@@ -44,6 +44,7 @@ async def _played(env: Env, seen: str, decision: Decision, is_last: bool) -> tup
         after, info = decision.feedback, {"parse_error": True}
     else:
         after, earned, terminated, truncated, info = await call(env, env.step, decision.action)
+        # Plain values and a copy: envs return NumPy scalars, and may fill the same dict each turn.
         reward, info = reward + float(earned), dict(info)
     reason = decision.give_up or (MAX_TURNS if is_last else "")
     if reason and not (terminated or truncated):
@@ -71,6 +72,7 @@ def text_of(observation: object, env: object) -> str:
             f"{env} returned a {type(observation).__name__}, not text; wrap it, for instance in "
             "gymnasium.wrappers.TransformObservation"
         )
+    # Subclasses of str, as PettingZoo's `api_test` requires, would not be recorded as they are.
     return str(observation)
 
 

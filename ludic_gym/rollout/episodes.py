@@ -44,6 +44,15 @@ def run_episodes(
     returned with its error. It leaves no task running, and its env is not used again. An error in
     `tasks` itself ends the stream. Closing the generator cancels all running episodes and waits for
     them.
+
+    >>> import asyncio
+    >>> from ludic_gym import OraclePolicy
+    >>> async def total_reward() -> float:
+    ...     tasks = [Task(env_id="ludic/Arithmetic-v0", seed=seed) for seed in range(8)]
+    ...     episodes = run_episodes(tasks, OraclePolicy, concurrency=4)
+    ...     return sum([episode.rollouts[0].total_reward async for episode in episodes])
+    >>> asyncio.run(total_reward())
+    8.0
     """
 
     def jobs() -> Iterator[tuple[Task, Play[Env]]]:
@@ -87,6 +96,9 @@ def rotating_seats(players: Sequence[str], agents: Sequence[str], game: int) -> 
     """Seat the players in order in game 0, and move them by one seat in each further game.
 
     Raises ConfigError unless there are as many players as agents.
+
+    >>> [rotating_seats(["a", "b"], ["x", "o"], game) for game in range(2)]
+    [{'x': 'a', 'o': 'b'}, {'x': 'b', 'o': 'a'}]
     """
     if len(players) != len(agents):
         raise ConfigError(f"players {list(players)} cannot rotate over agents {list(agents)}")
@@ -159,6 +171,7 @@ async def _play_match(
     task: Task,
 ) -> tuple[Rollout, ...]:
     if callable(players):
+        # One policy for all: each agent is its own player, so no seat rotates.
         players, seating = dict.fromkeys(env.possible_agents, players), fixed_seats
     seats = seating(tuple(players), env.possible_agents, game)
     policies = {agent: players[player](env) for agent, player in seats.items()}

@@ -18,6 +18,10 @@ def grouped(tasks: Iterable[Task], size: int) -> Iterator[Task]:
     The sampling seeds are derived from the task's; without one they are random. The group id is a
     hash of all fields of the task and its position, so that no two groups share one.
     Raises ConfigError for a size below 1, and for a task without a seed.
+
+    >>> tasks = list(grouped([Task(env_id="ludic/Nim-v0", seed=3)], size=2))
+    >>> [task.seed for task in tasks], len({task.group for task in tasks})
+    ([3, 3], 1)
     """
     if size < 1:
         raise ConfigError(f"a group has at least 1 member, got size={size}")
@@ -30,6 +34,7 @@ def _group(task: Task, size: int, index: int) -> Iterator[Task]:
             f"a group shares its env seed, but the task {index} of {task.env_id} has seed=None; "
             "give every task a seed"
         )
+    # Not the global generator: equal seeds of two processes would make equal group ids.
     seed = secrets.randbits(63) if task.sampling.seed is None else task.sampling.seed
     group = _group_id(replace(task, sampling=replace(task.sampling, seed=seed)), index)
     for member in range(size):
@@ -38,6 +43,7 @@ def _group(task: Task, size: int, index: int) -> Iterator[Task]:
 
 
 def _group_id(task: Task, index: int) -> str:
+    # With the index, because a data set may have the same row twice.
     fields = f"{index} {task!r}".encode(errors="backslashreplace")
     return hashlib.blake2b(fields, digest_size=16).hexdigest()
 

@@ -50,6 +50,7 @@ async def _play_in_turn(env: TurnEnv, seats: Mapping[str, Seat], task: Task) -> 
         seat.policy.reset(env.infos.get(agent, {}).get("system_prompt", ""))
     turn, reason = 0, ""
     while env.agents and not reason:
+        # Agents that have ended are retired before the limit is checked: that takes no turn.
         if env.terminations[env.agent_selection] or env.truncations[env.agent_selection]:
             await _retire(env, seats)
         elif turn == task.max_turns:
@@ -96,6 +97,7 @@ async def _cut_short(env: TurnEnv, seats: Mapping[str, Seat], reason: str) -> No
         ending = Ending(env.terminations[agent], env.truncations[agent], env.infos[agent])
         # `last` returns the reward of the selected agent only; for the others there is this.
         seat.finish(env._cumulative_rewards[agent], ending.cut(reason))
+        # The rollout ends with the text that the agent would have read next.
         observation = await call(env, env.observe, agent)
         seat.show_end(text_of(observation, env) if seat.feedback is None else seat.feedback)
 
@@ -135,6 +137,7 @@ async def _step(
 ) -> Mapping[str, Any]:
     """Send the actions that were found and settle with every agent; the next observations."""
     actions = {agent: d.action for agent, d in decisions.items() if d.action is not None}
+    # The env moves every agent without an action itself, as it does for those without a policy.
     result = await call(env, env.step, actions) if actions else _unchanged(seats)
     observations, rewards, terminations, truncations, infos = result
     for agent, seat in seats.items():
@@ -148,6 +151,7 @@ async def _step(
 
 def _unchanged(seats: Mapping[str, Seat]) -> tuple[dict[str, Any], ...]:
     """The result of a step in which no agent has an action, without a call of the env."""
+    # An env may reject an empty joint action, and its clock must not run for parse failures.
     no = dict.fromkeys(seats, False)
     return {}, dict.fromkeys(seats, 0.0), no, no, {agent: {} for agent in seats}
 

@@ -55,6 +55,7 @@ class Seat:
     def settle(self, reward: float, ending: Ending = GOES_ON) -> None:
         """Close the open turn with its reward; a reward before the first turn is added to that."""
         if self._pending is None:
+            # In games such as poker a move of another agent may pay before the first turn.
             self._early_reward += float(reward)
             return
         failed = {"parse_error": True} if self._pending.action is None else {}
@@ -71,6 +72,7 @@ class Seat:
         if self._pending is not None:
             self.settle(reward, ending)
         elif self._steps:
+            # Its reward is in the last step already; the end came with a move of another agent.
             info = {**self._steps[-1].info, **ending.info}
             self._steps[-1] = replace(self._steps[-1], **ending._replace(info=info)._asdict())
         else:

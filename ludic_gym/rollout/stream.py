@@ -58,6 +58,8 @@ class EpisodeStream(Generic[E]):
             working = len(workers)
             while working:
                 result = await self._results.get()
+                # Raised here, so that the consumer of the stream gets it and not the log of
+                # asyncio.
                 if isinstance(result, BaseException):
                     raise result
                 if result is None:

@@ -48,6 +48,7 @@ def merged(columns: Columns, size: int) -> Info:
 def _array(size: int, places: Sequence[int], values: list[Any]) -> np.ndarray | Info:
     first = values[0]
     if isinstance(first, dict):
+        # Recursive, as in Gymnasium: the inner keys get arrays and masks of their own.
         rows = dict(zip(places, values, strict=True))
         return merged(columns_of([rows.get(i, {}) for i in range(size)]), size)
     if type(first) in _NUMBERS or isinstance(first, np.number | np.bool_):

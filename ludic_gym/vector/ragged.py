@@ -68,8 +68,11 @@ class RaggedVectorEnv(VectorEnv[Any, Any, "np.ndarray"]):
         self._tickets = [0] * self.num_envs
         # A result and its timeout may arrive at the same moment, on two threads.
         self._settling = threading.Lock()
+        # Sent to and not received from: a second action would belong to an unknown episode.
         self._busy: set[int] = set()
+        # The observation of an environment that has no result in a batch, or whose call failed.
         self._last: Sequence[Any] = [self._blank] * self.num_envs
+        # By key of the info: an array of a batch has one type, the same in every batch.
         self._kinds: dict[str, Kind] = {}
 
     def _take_spaces(self, envs: Sequence[AnyEnv]) -> None:
@@ -181,6 +184,7 @@ class RaggedVectorEnv(VectorEnv[Any, Any, "np.ndarray"]):
                 timer.cancel()
             self._settle(env_id, ticket, lambda: arrival)
 
+        # Not `thread.run`, whose future belongs to an event loop: `recv` works without one.
         thread.post(work)
 
     def _settle(self, env_id: int, ticket: int, result: Job) -> None:
@@ -215,6 +219,7 @@ class RaggedVectorEnv(VectorEnv[Any, Any, "np.ndarray"]):
         seed: environment i gets seed + i, or item i of a sequence.
         options: "reset_mask", an array of bools, selects the environments to reset.
         """
+        # A copy, because the mask is taken out and the caller may use its options again.
         options = None if options is None else dict(options)
         mask = None if options is None else options.pop("reset_mask", None)
         chosen = range(self.num_envs) if mask is None else np.flatnonzero(mask).tolist()
@@ -315,6 +320,12 @@ def make_ragged(
     """`num_envs` environments of that id, each in the wrappers, the first one innermost.
 
     kwargs: further arguments of `gymnasium.make`.
+
+    >>> envs = make_ragged("ludic/Arithmetic-v0", 3)
+    >>> observations, infos = envs.reset(seed=1)
+    >>> envs.send({0: "7", 2: "8"})
+    >>> sorted(arrival.env_id for arrival in envs.recv(2))
+    [0, 2]
     """
 
     def make() -> AnyEnv:

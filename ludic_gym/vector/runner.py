@@ -85,10 +85,12 @@ class Runner:
 
     def failure(self, error: str) -> Arrival:
         """The end of an episode that failed; the environment is not used again."""
+        # `over` and `started`, so that the next action starts an episode as after any other end.
         env, self.env, self.over, self.started = self.env, None, True, True
         if env is not None:
             error += closing_error(env.close)
         info = {"error": error, "success": False}
+        # The space must hold the observation, so the last valid one is repeated.
         seen, self._seen = self._seen, self._blank
         return Arrival(self.env_id, seen, 0.0, False, True, info)
 

@@ -64,6 +64,7 @@ def _env(env_id: str, requested: JSON, scores: Sequence[Score]) -> JSON:
 
 def _nth(tasks: Sequence[Hashable]) -> list[int]:
     """The number of earlier rows of the same task, for each row."""
+    # Samples are paired by number where two runs are compared.
     seen: Counter[Hashable] = Counter()
     nth = []
     for task in tasks:

@@ -77,6 +77,7 @@ def chunks_of(view: JSON) -> dict[str, JSON]:
 def write_page(path: Path, view: JSON) -> None:
     """Write the page atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    # A browser that reloads during the write must not see half a page.
     new = path.with_suffix(".new")
     new.write_text(page(view), encoding="utf-8")
     os.replace(new, path)

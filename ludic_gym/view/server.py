@@ -37,6 +37,7 @@ def make_server(
 ) -> ThreadingHTTPServer:
     """The server, on the loopback address only."""
 
+    # Browsers poll every two seconds, and a large run takes longer than that to read.
     @lru_cache(maxsize=1)
     def made(version: Version) -> tuple[bytes, bytes]:
         view = current()
@@ -53,6 +54,7 @@ def make_server(
                 "/": ("text/html; charset=utf-8", whole),
                 "/data.json": ("application/json", news),
             }
+            # Fixed routes: no path of a request ever reaches the file system.
             if self.path not in routes:
                 self.send_error(404)
                 return

@@ -40,6 +40,7 @@ def _rollouts(path: Path) -> Iterator[JSON]:
     """The records of a file that may be growing; an unfinished last line is left out."""
     if path.exists():
         with path.open(encoding="ascii") as file:
+            # The trainer may be writing the last line.
             yield from (json.loads(line) for line in file if line.endswith("\n"))
 
 

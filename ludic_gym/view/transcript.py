@@ -96,6 +96,7 @@ def _step(step: Step, token_texts: TokenTexts | None) -> JSON:
 
 def _completion(completion: Completion, token_texts: TokenTexts | None) -> JSON:
     ids, logprobs = completion.completion_ids, completion.logprobs
+    # Without log-probs there is nothing to colour, and the text is enough.
     tokens: list[str] | None = None
     if ids is not None and logprobs is not None:
         tokens = token_texts(ids) if token_texts else [f"{number} " for number in ids]

@@ -76,6 +76,7 @@ class Curriculum(gym.Wrapper[str, str, str, str], RecordConstructorArgs):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[str, Info]:
         """Start an episode, in the next stage if this one is solved."""
+        # At the reset and not at the end of the episode, whose env is still in use.
         if self._is_solved() and self._stage + 1 < len(self._stages):
             self._enter(self._stage + 1)
         observation, info = self.env.reset(seed=seed, options=options)
@@ -97,6 +98,7 @@ class Curriculum(gym.Wrapper[str, str, str, str], RecordConstructorArgs):
 
     def _enter(self, stage: int) -> None:
         env: Env = self._spec.make(**self._stages[stage])
+        # One generator for all stages, so that the first seed determines every later episode.
         env.unwrapped.np_random = self.env.unwrapped.np_random
         self.env.close()
         self.env = env

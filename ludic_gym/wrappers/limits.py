@@ -18,6 +18,11 @@ class TurnLimit(gym.Wrapper[str, str, str, str], RecordConstructorArgs):
 
     The info of such a turn has the reason, and the keys of every last info: see `cut_short`.
     Raises ConfigError for a limit below 2: an episode of one turn terminates.
+
+    >>> env = TurnLimit(gym.make("ludic/GuessTheNumber-v0"), max_turns=2)
+    >>> observation, info = env.reset(seed=1)
+    >>> [env.step("1")[3] for _ in range(2)]
+    [False, True]
     """
 
     def __init__(self, env: Env, max_turns: int) -> None:
@@ -50,6 +55,7 @@ def cut_short(info: Mapping[str, Any], reward: float, reason: str) -> Info:
     "success" is False, "truncation_reason" the reason. A reward without components becomes the
     component "reward/unfinished".
     """
+    # The contract requires components that sum to the reward.
     explained = any(key.startswith("reward/") for key in info)
     parts = {} if explained else {"reward/unfinished": reward}
     return {**info, **parts, "success": False, "truncation_reason": reason}

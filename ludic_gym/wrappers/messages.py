@@ -67,6 +67,10 @@ class ChatMessages(gym.Wrapper[Messages, str, str, str], RecordConstructorArgs):
     system_prompt: text of the first message; None for the environment's suggestion, "" for none.
     If a dialog becomes too long for the space, the episode is truncated with the reason
     "dialog_length", and the last observation is the previous dialog.
+
+    >>> env = ChatMessages(gym.make("ludic/Arithmetic-v0"), system_prompt="Just the number.")
+    >>> [message["role"] for message in env.reset(seed=1)[0]]
+    ['system', 'user']
     """
 
     def __init__(self, env: Env, system_prompt: str | None = None) -> None:
@@ -127,6 +131,8 @@ class SharedMessages(Sequence[Messages]):
 
 def encoded(messages: Messages) -> str:
     """The messages in one text: each has its role's letter, its length, a colon, its content."""
+    # Lengths, because a text may hold any separator. JSON would escape characters, and so exceed
+    # the memory that the space's `max_length` bounds.
     return "".join(
         f"{_ROLES[message['role']]}{len(message['content'] or '')}:{message['content']}"
         for message in messages

@@ -91,6 +91,7 @@ class RecordText(gym.Wrapper[str, str, str, str], RecordConstructorArgs):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[str, Info]:
         """Start an episode, and record it if the trigger selects it."""
+        # The previous episode may have been left before its end.
         self._finish()
         observation, info = self.env.reset(seed=seed, options=options)
         if self._trigger is None or self._trigger(self._next):
@@ -135,6 +136,7 @@ def write_new(stem: Path, suffix: str, text: str) -> Path:
     for number in count(1):
         path = stem.with_name(stem.name + (f"-{number}" if number > 1 else "") + suffix)
         try:
+            # "x" fails for a file that another process has just made.
             with path.open("x", encoding="utf-8", newline="\n") as file:
                 file.write(text)
         except FileExistsError:

@@ -22,6 +22,11 @@ class WeighRewards(gym.Wrapper[str, str, str, str], RecordConstructorArgs):
         is an error.
     `step` raises ConfigError for a component without a weight, EnvError for a reward without
     components.
+
+    >>> env = WeighRewards(gym.make("ludic/Arithmetic-v0"), {}, default=0.5)
+    >>> observation, info = env.reset(seed=1)
+    >>> env.step(env.unwrapped.oracle_action())[1]
+    0.5
     """
 
     def __init__(
@@ -42,6 +47,7 @@ class WeighRewards(gym.Wrapper[str, str, str, str], RecordConstructorArgs):
                 f"{self.env} returned the reward {reward!r} without components to weigh; add them "
                 f'to its info as "{_PREFIX}<name>"'
             )
+        # The weighed components replace the old ones, so that they still sum to the reward.
         weighed = {key: self._weight(key, parts) * value for key, value in parts.items()}
         info = {**info, **weighed}
         return observation, float(sum(weighed.values())), terminated, truncated, info

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-# Runs each command in a fork of a process that has only imported the package, and prints a line
-# with the names of the modules that are loaded when it ends.
+# Runs each command, or each line of Python, in a fork of a process that has only imported the
+# package, and prints a line with the names of the modules that are loaded when it ends.
 PROBE = """
 import contextlib, io, json, os, sys
 import ludic_gym
@@ -15,9 +15,12 @@ for words in json.loads(sys.argv[1]):
     if os.fork():
         os.wait()
         continue
-    from ludic_gym.commands.main import main
     with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()):
-        words and main(words)
+        if words[:1] == ["python"]:
+            exec(words[1], {"lg": ludic_gym})
+        else:
+            from ludic_gym.commands.main import main
+            words and main(words)
     print(json.dumps([words, sorted(sys.modules)]), flush=True)
     os._exit(0)
 """
@@ -26,6 +29,8 @@ HEAVY |= {"reasoning_gym", "mcp", "bm25s", "math_verify", "sympy", "pydantic_mon
 OURS = {f"ludic_gym.{name}" for name in ("clients", "data", "graders", "sandbox", "tools")}
 PROGRAMS = {f"ludic_gym.{name}" for name in ("clients", "graders.programs", "sandbox", "tools")}
 SUMS = ["bench", "ludic/Arithmetic-v0", "--policy", "random", "--episodes", "2"]
+EVALUATE = 'lg.evaluate("ludic/Arithmetic-v0", lg.RandomPolicy, episodes=2, progress=False)'
+OPENAI = 'lg.openai("http://localhost:1/v1", "model", parser=lg.xml_tag_parser("answer"))'
 COMMANDS = [
     (["--help"], HEAVY | OURS | {"tyro", "rich", "asyncio"}),
     (["list", "--help"], HEAVY | OURS | {"ludic_gym.bench", "ludic_gym.envs"}),
@@ -37,6 +42,11 @@ COMMANDS = [
     (["check", "--help"], HEAVY | OURS),
     (["sandbox", "--help"], HEAVY | OURS - {"ludic_gym.sandbox"} | {"ludic_gym.envs"}),
     (SUMS, HEAVY | PROGRAMS),
+    (["python", EVALUATE], HEAVY | PROGRAMS | {"tyro"}),
+    (
+        ["python", OPENAI],
+        HEAVY | OURS - {"ludic_gym.clients"} | {"rich", "tyro", "ludic_gym.bench"},
+    ),
 ]
 
 

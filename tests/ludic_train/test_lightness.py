@@ -22,6 +22,12 @@ for command in {COMMANDS}:
     loaded = [name for name in {HEAVY} if name in sys.modules]
     assert not loaded, (command, loaded)
 """
+TOP = f"""
+import sys
+from ludic_gym.commands.main import main
+assert main(["top", sys.argv[1], "--key", "games", "--once"]) == 0
+assert not [name for name in {HEAVY} if name in sys.modules]
+"""
 # All that `ludic actor` loads where servers sample, up to the tokenizer of the run.
 ACTOR = """
 import re, sys
@@ -51,6 +57,10 @@ def run(program, *arguments):
 
 def test_help_of_no_command_loads_torch():
     run(HELP)
+
+
+def test_a_look_at_a_queue_loads_no_torch(tmp_path):
+    assert "games" in run(TOP, f"file://{tmp_path / 'queue.db'}")
 
 
 def test_public_names_are_looked_up_when_they_are_used():
