@@ -1,4 +1,4 @@
-"""Your own environment, and a policy that learns it with GRPO, from a random model on a CPU.
+"""A custom environment, and a policy that learns it by GRPO, from a random model on a CPU.
 
     python examples/own_env.py [--updates 20]
 
@@ -37,14 +37,14 @@ gym.register("example/EvenDigit-v0", EvenDigitEnv)
 
 
 def tasks() -> Iterator[lg.Task]:
-    """The same question for ever, each time with new sampling seeds."""
+    """The same question without end, each time with another sampling seed."""
     for i in count():
         sampling = lg.Sampling(max_tokens=1, seed=i)
         yield lg.Task(env_id="example/EvenDigit-v0", seed=i, sampling=sampling)
 
 
 async def train(updates: int) -> float:
-    """The share of even digits among the answers of the last batch."""
+    """Train; the share of even digits in the last batch."""
     tokenizer = lt.make_tokenizer(["An even digit, please."])
     model = lt.make_tiny_model(tokenizer)
     client = lt.LocalChatClient(model, tokenizer)

@@ -1,9 +1,9 @@
-"""Rejection sampling: play, write to a file, imitate the best of what the file holds.
+"""Rejection sampling: play, write a file of episodes, imitate the best of them.
 
     python examples/rejection_sampling.py [--updates 30]
 
-The task is to answer with a digit above the one that is asked about. Sampling and learning share
-nothing but the file, so they could as well run on different days, or be different models'.
+The task is to reply with a digit above the one in the question. Sampling and learning share nothing
+but the file, so they could also run on different days, or with different models.
 """
 
 from __future__ import annotations

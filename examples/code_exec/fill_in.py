@@ -3,8 +3,8 @@
     python examples/code_exec/fill_in.py [--updates 30]
 
 A function has a hole; the policy, a random model, writes one token into it. The function then runs
-in a sandbox, where hidden calls test it. Of some 300 tokens few make a program at all. The same
-program is run once, however often it is written.
+in a sandbox, where hidden calls test it. Of some 300 tokens few make a valid program. Equal ones
+are run once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import ludic_gym as lg
 import ludic_train as lt
 
 HOLE = "def f(x, y):\n    return x {} y"
-# Both - and ^ do it for these, and nothing else does.
+# Only - and ^ pass these calls.
 ROW = {"prompt": "-", "name": "f", "calls": [[5, 1], [7, 2], [9, 8]], "expected": [4, 5, 1]}
 
 
@@ -37,7 +37,7 @@ gym.register("example/FillIn-v0", make_env)
 
 
 def tasks(data: str) -> Iterator[lg.Task]:
-    """The same hole for ever, each time with new sampling seeds."""
+    """The same hole without end, each time with another sampling seed."""
     for i in count():
         sampling = lg.Sampling(max_tokens=1, seed=i)
         yield lg.Task(env_id="example/FillIn-v0", kwargs={"data": data}, seed=i, sampling=sampling)

@@ -1,9 +1,9 @@
-"""A curriculum: longer words to spell as soon as the shorter ones are solved.
+"""A curriculum: longer words to spell once the shorter ones are solved.
 
     python examples/curriculum/train_curriculum.py [--updates 120]
 
-The tasks decide: each batch is played at the present length, and what it earned moves the length
-on. (For an agent that acts by itself, `ludic_gym.wrappers.Curriculum` does the same to one env.)
+Each batch is played at the current length; its mean reward decides whether the length grows. For a
+single environment, use the wrapper `lg.Curriculum`.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ LETTERS, LONGEST, SOLVED = "abcd", 4, 0.8
 
 
 class EchoEnv(lg.TextEnv):
-    """Write the letters again: the reward is the share of them that stand where they should.
+    """Repeat the letters: the reward is the share of them in the right place.
 
-    length: how many letters there are.
+    length: number of letters.
     """
 
     def __init__(self, length: int = 1, render_mode: str | None = None) -> None:
@@ -40,8 +40,8 @@ class EchoEnv(lg.TextEnv):
 
     def turn(self, action: str) -> lg.Turn:
         """Reward the share of letters in the right place."""
-        said = action.split()
-        right = sum(a == b for a, b in zip(said, self._letters, strict=False)) / self._length
+        letters = action.split()
+        right = sum(a == b for a, b in zip(letters, self._letters, strict=False)) / self._length
         return lg.end(success=right == 1.0, letters=right)
 
 
@@ -49,19 +49,19 @@ gym.register(ENV_ID, EchoEnv)
 
 
 class Stages:
-    """The present length: a letter more once the last batch was solved."""
+    """The current length: one letter more after each solved batch."""
 
     def __init__(self) -> None:
         self.length = 1
 
     def tasks(self) -> Iterator[lg.Task]:
-        """Words of the present length, without end."""
+        """Words of the current length, without end."""
         for i in count():
             sampling = lg.Sampling(max_tokens=2 * self.length, seed=i)
             yield lg.Task(env_id=ENV_ID, kwargs={"length": self.length}, seed=i, sampling=sampling)
 
     def note(self, rollouts: Sequence[lg.Rollout]) -> lt.Metrics:
-        """The length of the batch; moves on to the next where it was solved."""
+        """The length of the batch; adds a letter if the batch was solved."""
         length, reward = self.length, sum(r.total_reward for r in rollouts) / len(rollouts)
         if reward >= SOLVED and length < LONGEST:
             self.length += 1
@@ -69,7 +69,7 @@ class Stages:
 
 
 async def train(updates: int) -> int:
-    """The length that was reached."""
+    """Train; the length reached."""
     tokenizer = lt.make_tokenizer([" ".join(LETTERS)])
     model = lt.make_tiny_model(tokenizer)
     client = lt.LocalChatClient(model, tokenizer)

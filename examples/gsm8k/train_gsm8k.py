@@ -1,11 +1,11 @@
-"""GRPO on GSM8K: a chat model thinks, answers in a tag, and learns from being right.
+"""GRPO on GSM8K: a chat model thinks, replies in a tag, and is rewarded for correct numbers.
 
     ludic serve Qwen/Qwen2.5-0.5B-Instruct --port 8000        # on one GPU
     python examples/gsm8k/train_gsm8k.py --model Qwen/Qwen2.5-0.5B-Instruct \
         --servers http://localhost:8000 --split train --device cuda:1 --updates 500
     python examples/gsm8k/train_gsm8k.py --offline            # the same code, on an untrained model
 
-Offline, a tiny random model answers the bundled questions: nothing is learned, everything runs.
+Offline, a tiny random model plays the bundled questions: everything runs, nothing is learned.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The task and the untrained model that actors and trainer of this example share.
+"""Task and untrained model of the actors and the trainer of this example.
 
     python examples/pipeline_rl/even_digit.py --save params/start
 
@@ -40,7 +40,7 @@ gym.register("example/EvenDigitPipeline-v0", EvenDigitEnv)
 
 
 def tasks(seed: int) -> Iterator[lg.Task]:
-    """The same question for ever, each time with new sampling seeds."""
+    """The same question without end, each time with another sampling seed."""
     for i in count(seed * 1_000_000):
         sampling = lg.Sampling(max_tokens=1, seed=i)
         yield lg.Task(env_id="example/EvenDigitPipeline-v0", seed=i, sampling=sampling)

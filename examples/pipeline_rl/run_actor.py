@@ -1,9 +1,9 @@
-"""An actor: answers questions with the params that the trainer published last.
+"""An actor: plays episodes with the newest published params.
 
     python examples/pipeline_rl/run_actor.py --queue redis://localhost:6379 --params params
 
-With `--servers http://localhost:8000` it holds no params, and asks that server. Start as many as
-you like, before or after `run_trainer.py`; SIGTERM or Ctrl-C stops one.
+With `--servers http://localhost:8000` it holds no params and samples from that server. Start any
+number of actors, before or after `run_trainer.py`; SIGTERM or Ctrl-C stops one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def local_model(params: str) -> tuple[lg.ChatClient, lt.Refresh]:
 
 
 def servers(urls: Sequence[str], stack: AsyncExitStack) -> tuple[lg.ChatClient, lt.Refresh]:
-    """A client of servers, which the trainer publishes to; `stack` closes its connections."""
+    """A client of the servers that the trainer publishes to; `stack` closes its connections."""
     tokenizer = even_digit.model()[1]
 
     client = lg.VLLMTokenClient(urls, lt.chat_renderer(tokenizer), seeds=False)

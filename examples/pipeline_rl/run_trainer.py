@@ -4,8 +4,8 @@
     python examples/pipeline_rl/run_trainer.py --queue redis://localhost:6379 --params params
 
 With `--servers http://localhost:8000` it publishes to that server, not to the folder; even_digit.py
-says how to start one. Killed, it goes on from its last checkpoint when it is started again, without
-losing a group.
+has the command that starts one. After a kill and a restart it continues from its checkpoint and
+loses no group.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Supervised training on recorded games: a new model of 0.1M parameters imitates what was played.
+"""Supervised fine-tuning of a new model of 0.1M parameters on recorded games.
 
     python examples/tic_tac_toe/make_sft_data.py --episodes 4000 --out data/perfect.jsonl
     python examples/tic_tac_toe/train_sft.py --data data/perfect.jsonl --out runs/sft
     ludic play ludic/TicTacToe-v0 --against runs/sft --seat second
 
 Without --data the games are played first. The folder it saves is a policy for `ludic bench` and
-`ludic play`, and a model to go on from for `ludic train tic-tac-toe --model`.
+`ludic play`, and a model for `ludic train tic-tac-toe --model`.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ With a server, on another GPU or on this CPU, in three commands:
     ludic serve runs/warm
     python examples/tic_tac_toe/train_tic_tac_toe.py --model runs/warm --servers http://localhost:8000
 
-A model that was made from nothing first imitates random legal moves, which teaches it what a move
-looks like; what a good one is, it finds out by playing.
+A model made from nothing first imitates random legal moves and so learns the form of a move. It
+learns good moves by playing.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Model = tuple[PreTrainedModel, PreTrainedTokenizerBase]
 
 
 def tasks(first_seed: int = 0) -> Iterator[lg.Task]:
-    """Games for ever: half against chance, half against an opponent that never loses."""
+    """Games without end: half against random play, half against perfect play."""
     for seed in count(first_seed):
         opponent = "perfect" if seed % 2 else "random"
         sampling = lg.Sampling(max_tokens=MAX_TOKENS, seed=seed)
@@ -45,8 +45,8 @@ async def warm_model(games: int, updates: int) -> Model:
     Its heads have 32 dimensions, the fewest that vLLM computes on a CPU.
     """
     played: list[lg.Rollout] = []
-    shown = [task for task, _ in zip(tasks(1_000_000), range(games), strict=False)]
-    async for episode in lg.run_episodes(shown, lg.RandomPolicy):
+    first = [task for task, _ in zip(tasks(1_000_000), range(games), strict=False)]
+    async for episode in lg.run_episodes(first, lg.RandomPolicy):
         played += episode.rollouts
     played = [rollout for rollout in played if rollout.steps[-1].reward > -1]
     tokenizer = lt.make_tokenizer([s.observation for r in played for s in r.steps])
@@ -92,7 +92,7 @@ async def train(args: argparse.Namespace) -> None:
     rewards = []
 
     def report(update: int, metrics: lt.Metrics) -> None:
-        # Only the first update of a batch knows what its games earned.
+        # Only the first update of a batch has the rewards of its games.
         if "reward" in metrics:
             rewards.append(metrics["reward"].value)
         print(f"update {update:3d}  reward {rewards[-1]:+.3f}", flush=True)

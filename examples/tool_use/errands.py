@@ -3,9 +3,9 @@
     python examples/tool_use/errands.py --url http://localhost:8000/v1 --model NAME
     python examples/tool_use/errands.py --offline
 
-First a model answers questions with a calculator: that changes nothing, so it is the policy's.
-Then it does errands by calls that change a calendar, a bank and a shop: those are the environment,
-and each call is an action. Offline, scripts take the model's place.
+First a model solves questions with a calculator, which changes nothing and belongs to the policy.
+Then it does errands by calls that change a calendar, a bank and a shop, which belong to the
+environment; each call is an action. Offline, scripts take the model's place.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import ludic_gym as lg
 
 
 def calculating(messages: Sequence[lg.Message], sampling: lg.Sampling) -> str:
-    """Stands in for a model: gives the whole question to the calculator, then the result."""
+    """Stand in for a model: call the calculator with the question, then reply with the result."""
     last = str(messages[-1]["content"])
     if last.startswith("<tool_result>"):
         return f"<answer>{last.split()[1]}</answer>"
@@ -30,7 +30,7 @@ def calculating(messages: Sequence[lg.Message], sampling: lg.Sampling) -> str:
 
 
 def with_calculator(client: lg.ChatClient) -> lg.MakePolicy:
-    """Policies that have the tools which the environment suggests."""
+    """Policies with the tools that the environment suggests."""
 
     def make_policy(env: lg.Env) -> lg.Policy:
         chat = lg.ToolUse(lg.ChatPolicy(client), env.unwrapped.tools(), protocol=lg.TextTools())
@@ -45,7 +45,7 @@ def as_actions(client: lg.ChatClient) -> lg.MakePolicy:
 
 
 async def play(env_id: str, make_policy: lg.MakePolicy, episodes: int) -> None:
-    """Play, and show every turn of the first episode."""
+    """Play, and print every turn of the first episode."""
     sampling = lg.Sampling(temperature=0.0, max_tokens=512, seed=0)
     tasks = [lg.Task(env_id=env_id, seed=i, sampling=sampling) for i in range(episodes)]
     rollouts = [e.rollouts[0] async for e in lg.run_episodes(tasks, make_policy) if e.rollouts]
