@@ -27,7 +27,7 @@ def is_same(got: Tree, expected: Tree, *, atol: float, compared: Compared = "val
         if compared == "unordered":
             return _members(got) == _members(expected)
         if compared == "truth":
-            return _truth(got) == _truth(expected)
+            return bool(_taken_apart(got)[1]) == bool(_taken_apart(expected)[1])
         return _same(got, expected, atol)
     # A result that is nested too deeply, or is no tree at all, is not the expected one.
     except (RecursionError, ValueError, TypeError, OverflowError):
@@ -65,9 +65,9 @@ def _lines(text: str) -> str:
 
 
 def _close_numbers(a: str, b: str, tolerance: float) -> bool:
-    if not (_NUMBER.fullmatch(a) and _NUMBER.fullmatch(b)):
-        return False
-    return math.isclose(float(a), float(b), rel_tol=tolerance, abs_tol=tolerance)
+    # Not every text that `float` takes: it takes "nan", "infinity" and "1_0" too.
+    numbers = _NUMBER.fullmatch(a) and _NUMBER.fullmatch(b)
+    return bool(numbers) and math.isclose(float(a), float(b), rel_tol=tolerance, abs_tol=tolerance)
 
 
 def _same(got: Tree, expected: Tree, atol: float) -> bool:
@@ -102,10 +102,8 @@ def _same_number(got: float, expected: float, atol: float) -> bool:
 
 
 def _same_dict(got: list[Any], expected: list[Any], atol: float) -> bool:
-    if len(got) != len(expected):
-        return False
     values = {_key(key): value for key, value in got}
-    return all(
+    return len(got) == len(expected) and all(
         _key(key) in values and _same(values[_key(key)], value, atol) for key, value in expected
     )
 
@@ -131,11 +129,6 @@ def _members(tree: Tree) -> set[str]:
     if kind not in ("list", "tuple", *_SETS):
         raise ValueError(f"{kind} has no members")
     return set(map(_key, content))
-
-
-def _truth(tree: Tree) -> bool:
-    _, content = _taken_apart(tree)
-    return bool(content)
 
 
 def _key(tree: Tree) -> str:
