@@ -138,11 +138,10 @@ async def graded_episodes(
             )
             for task in done:
                 yield task.result()
-        while running:
-            done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                yield task.result()
+        for coming in asyncio.as_completed(running):
+            yield await coming
     finally:
+        # The consumer may have stopped early: its grades are not needed any more.
         await cancelled(running)
 
 

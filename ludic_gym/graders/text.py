@@ -48,6 +48,7 @@ def grade_f1(text: str, truth: str) -> Grade:
     answer, rule = extract(text)
     if answer is None:
         return Grade(False, None, rule)
+    # "Paris, Lyon" has a high F1 with "Paris", but leaves the choice to the grader.
     hedges = set(_HEDGES.findall(answer.casefold()))
     close = (
         word_f1(answer, right) >= ENOUGH and hedges <= set(_HEDGES.findall(right.casefold()))

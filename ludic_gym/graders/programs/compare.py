@@ -73,7 +73,8 @@ def _close_numbers(a: str, b: str, tolerance: float) -> bool:
 def _same(got: Tree, expected: Tree, atol: float) -> bool:
     kind, content = _taken_apart(expected)
     its_kind, its_content = _taken_apart(got)
-    # Members are compared as sorted texts, without hashes of a program's numbers.
+    # Members are compared as sorted texts: a program could choose numbers of equal hash, with which
+    # a set takes quadratic time. In Python a set equals a frozenset of the same members.
     if kind in _SETS and its_kind in _SETS:
         return sorted(map(_key, its_content)) == sorted(map(_key, content))
     if kind != its_kind:
@@ -93,6 +94,7 @@ def _same(got: Tree, expected: Tree, atol: float) -> bool:
 def _same_number(got: float, expected: float, atol: float) -> bool:
     if got == expected:
         return True
+    # Integers are exact: a tolerance would accept another large number.
     if isinstance(got, int) and isinstance(expected, int):
         return False
     if math.isnan(got) or math.isnan(expected):
@@ -135,6 +137,7 @@ def _key(tree: Tree) -> str:
     """A text that is equal for two trees if Python treats them as the same member of a set."""
     kind, content = _taken_apart(tree)
     if kind == "number":
+        # 1, 1.0 and True are one member of a set.
         whole = not isinstance(content, float) or content.is_integer()
         return hex(int(content)) if whole else repr(content)
     if kind == "dict":

@@ -84,6 +84,7 @@ async def talk_to(sandbox: Sandbox, runner: Runner, limits: Limits) -> AsyncIter
     been sent yet.
     """
     program = Program(source=_files()[f"{_FOLDER}/{runner}.py"].decode(), files=_files())
+    # Replies to all cases count as output of one program.
     limits = replace(limits, output_bytes=max(limits.output_bytes, OUTPUT_BYTES))
     talk = Talk(await sandbox.start(program, limits=limits))
     try:
