@@ -1,7 +1,5 @@
 """Instructions that a program can verify (Zhou et al. 2023, arXiv:2311.07911)."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence

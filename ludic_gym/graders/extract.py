@@ -1,7 +1,5 @@
 r"""Extraction of the answer from a reply: after `</think>`, in tags, in a box, or at the end."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 r"""Grader of maths: an exact comparison first, then math-verify in a process of its own."""
 
-from __future__ import annotations
-
 import re
 from functools import lru_cache
 

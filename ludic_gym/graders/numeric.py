@@ -1,7 +1,5 @@
 """Grader of numbers: exact arithmetic, bounded time, nothing evaluated."""
 
-from __future__ import annotations
-
 import re
 from decimal import Decimal
 from fractions import Fraction

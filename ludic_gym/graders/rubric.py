@@ -4,8 +4,6 @@ Environments grade in `step`, by programs, which is fast and deterministic. A mo
 and a network, so it grades finished rollouts, which can be graded again later.
 """
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Mapping

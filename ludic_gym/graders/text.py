@@ -1,7 +1,5 @@
 """Graders of texts: a choice, equal words, or mostly equal words."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections import Counter

@@ -6,8 +6,6 @@ calls; see unshare(2), pid_namespaces(7), landlock(7), seccomp(2). Where the ker
 the process prints to stderr and exits with code 70.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import signal

@@ -1,7 +1,5 @@
 """LocalSandbox: a sandbox made of processes on this machine."""
 
-from __future__ import annotations
-
 import os
 import weakref
 

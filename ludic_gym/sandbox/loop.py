@@ -4,8 +4,6 @@ Gym environments step synchronously, from any thread, with or without asyncio. S
 cannot belong to a caller's event loop: it may be missing, or end before a program does.
 """
 
-from __future__ import annotations
-
 import asyncio
 import atexit
 import os

@@ -1,7 +1,5 @@
 """Pool: the processes of one sandbox, started in advance, so that programs begin at once."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
 

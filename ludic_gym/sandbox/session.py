@@ -1,7 +1,5 @@
 """One program in one sandbox, from its job to its result."""
 
-from __future__ import annotations
-
 import asyncio
 import marshal
 import math

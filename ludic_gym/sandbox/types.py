@@ -1,7 +1,5 @@
 """Programs and limits for a sandbox, results from it, and the guarantees it makes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Literal, Protocol

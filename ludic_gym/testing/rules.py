@@ -1,7 +1,5 @@
 """Rules for one environment, each a function that raises where it is broken; and their players."""
 
-from __future__ import annotations
-
 import copy
 import math
 import pickle

@@ -1,7 +1,5 @@
 """Rules that need other processes, or many episodes."""
 
-from __future__ import annotations
-
 import atexit
 import base64
 import contextlib

@@ -4,8 +4,6 @@ Nothing here builds objects from a program's results: a set of chosen numbers wo
 time, and an object of the program's own class could be equal to everything.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

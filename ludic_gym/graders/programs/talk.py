@@ -1,7 +1,5 @@
 """Conversation with a program in a sandbox: a line of JSON out, a line of JSON in."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress

@@ -3,8 +3,6 @@
 The program's stdout goes to stderr, and its stdin is empty.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

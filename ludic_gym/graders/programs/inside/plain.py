@@ -4,8 +4,6 @@ A program's results leave its sandbox only in this form, without its classes and
 comparisons of its own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """Runner of test programs, whose `candidate` sends calls out and receives their results."""
 
-from __future__ import annotations
-
 import builtins
 from typing import Any
 
