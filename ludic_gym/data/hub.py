@@ -1,7 +1,5 @@
 """Data sets on the Hugging Face hub: those of the environments, and any other."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Rows by name, read and parsed once per process."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Row: one row of a data set, checks of its fields, and the rows of a local file."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import zlib

@@ -1,7 +1,5 @@
 """Instructions that a program can verify (Zhou et al. 2023, arXiv:2311.07911)."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -245,6 +243,7 @@ def grade_constraints(text: str, truth: str, *, loose: bool = False) -> Grade:
     answer, rule = after_thought(text)
     if answer is None:
         return Grade(False, None, rule)
+    # "Use at least 300 words" is no text of its own, but can keep "keywords" and "title".
     if is_echo(answer, constraints):
         return Grade(False, answer, "echo")
     held = kept(answer, constraints, loose=loose)

@@ -1,13 +1,11 @@
 r"""Extraction of the answer from a reply: after `</think>`, in tags, in a box, or at the end."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 
 LONGEST = 1000
 _TAG = re.compile(rf"<answer>(.{{1,{LONGEST}}}?)</answer>", re.IGNORECASE | re.DOTALL)
-_PHRASE = re.compile(r"\banswer(?: is\b|\s?:|\s?=)", re.IGNORECASE)
+PHRASE = re.compile(r"\banswer(?: is\b|\s?:|\s?=)", re.IGNORECASE)
 # A reply with more marked answers than this has none.
 _MOST = 50
 
@@ -23,13 +21,14 @@ def extract(text: str) -> tuple[str | None, str]:
     reply, rule = after_thought(text)
     if reply is None:
         return None, rule
-    if tags := _tags(reply):
+    # Many opening tags without a closing one would take quadratic time.
+    if "</" in reply and reply.count("<answer>") <= _MOST and (tags := _TAG.findall(reply)):
         return _only(tags, "tag")
     if boxes := boxed(reply):
         return _only(boxes, "boxed")
     if "####" in reply:
         return _checked(first_line(reply.rpartition("####")[2]), "hashes")
-    if len(pieces := _PHRASE.split(reply)) > 1:
+    if len(pieces := PHRASE.split(reply)) > 1:
         return _checked(first_line(pieces[-1]), "phrase")
     return _checked(reply, "bare")
 
@@ -41,11 +40,6 @@ def after_thought(text: str) -> tuple[str | None, str]:
         return None, "unfinished"
     reply = reply.strip()
     return (reply, "bare") if reply else (None, "none")
-
-
-def _tags(text: str) -> list[str]:
-    # Many opening tags without a closing one would take quadratic time.
-    return _TAG.findall(text) if "</" in text and text.count("<answer>") <= _MOST else []
 
 
 def boxed(text: str) -> list[str]:

@@ -1,7 +1,5 @@
 """The process behind `worker`: a line [answer, truth] in, a line true or false out."""
 
-from __future__ import annotations
-
 import json
 import resource
 import sys

@@ -1,15 +1,12 @@
 """Grader of numbers: exact arithmetic, bounded time, nothing evaluated."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Iterable
 from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
 
 from ludic_gym.errors import DataError
-from ludic_gym.graders.extract import Grade, after_thought, boxed, first_line
+from ludic_gym.graders.extract import PHRASE, Grade, after_thought, boxed, first_line
 
 Number = Decimal | Fraction
 
@@ -29,7 +26,6 @@ _NO_UNITS = re.compile(
     re.IGNORECASE,
 )
 _TAG = re.compile(rf"<answer>([^<]{{1,{_LONGEST}}})</answer>", re.IGNORECASE)
-_PHRASE = re.compile(r"\banswer(?: is\b|\s?:|\s?=)", re.IGNORECASE)
 _SENTENCE_END = re.compile(r"[.!?](?:\s|$)")
 _FRACTION = re.compile(r"\\[dt]?frac(?:\{([^{}]+)\}\{([^{}]+)\}|(\d)(\d))")
 _WRAPPED = re.compile(r"\\(?:boxed|text|textbf|mathrm|mathbf)\s?\{([^{}]*)\}")
@@ -110,7 +106,7 @@ def _extract(text: str) -> tuple[str | None, str]:
         return _only(boxes, "boxed")
     if "####" in reply:
         return first_line(reply.rpartition("####")[2][: 2 * _LONGEST]), "hashes"
-    if len(pieces := _PHRASE.split(reply)) > 1:
+    if len(pieces := PHRASE.split(reply)) > 1:
         return _SENTENCE_END.split(first_line(pieces[-1][: 2 * _LONGEST]))[0], "phrase"
     return (reply, "bare") if parse_number(reply) is not None else (None, "none")
 
@@ -118,15 +114,10 @@ def _extract(text: str) -> tuple[str | None, str]:
 def _only(answers: list[str], rule: str) -> tuple[str | None, str]:
     """The common answer, or None and "ambiguous" if their values differ."""
     answers = [answer.strip() for answer in answers]
-    if len(answers) > 1 and len(set(_values(answers))) > 1:
-        return None, "ambiguous"
-    return answers[-1], rule
-
-
-def _values(answers: Iterable[str]) -> Iterable[Number | str]:
-    for answer in answers:
-        number = marked_number(answer)
-        yield answer if number is None else number
+    numbers = map(marked_number, answers)
+    # An answer that is no number counts as its text, so that "85 or 86" differs from 85.
+    values = {a if n is None else n for a, n in zip(answers, numbers, strict=True)}
+    return (answers[-1], rule) if len(values) == 1 else (None, "ambiguous")
 
 
 @lru_cache(maxsize=2**16)

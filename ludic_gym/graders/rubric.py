@@ -4,19 +4,18 @@ Environments grade in `step`, by programs, which is fast and deterministic. A mo
 and a network, so it grades finished rollouts, which can be graded again later.
 """
 
-from __future__ import annotations
-
 import asyncio
 import math
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ludic_gym.concurrency import cancelled, gathered
 from ludic_gym.errors import ConfigError
 from ludic_gym.graders.extract import Exchange, Grade
 from ludic_gym.types import Episode, Rollout
 
-AsyncGrader = Callable[[Exchange], Awaitable[Grade]]
+AsyncGrader = Callable[[Exchange], Coroutine[Any, Any, Grade]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +62,7 @@ class Rubric:
 
     async def grade(self, exchange: Exchange) -> RubricGrade:
         """Grade the answer by all components at once."""
-
-        async def graded(component: Component) -> Grade:
-            return await component.grade(exchange)
-
-        grades = await gathered(map(graded, self.components))
+        grades = await gathered(component.grade(exchange) for component in self.components)
         pairs = list(zip(self.components, grades, strict=True))
         return RubricGrade(
             rewards={c.name: c.weight if grade.correct else 0.0 for c, grade in pairs},
@@ -141,11 +136,10 @@ async def graded_episodes(
             )
             for task in done:
                 yield task.result()
-        while running:
-            done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                yield task.result()
+        for coming in asyncio.as_completed(running):
+            yield await coming
     finally:
+        # The consumer may have stopped early: its grades are not needed any more.
         await cancelled(running)
 
 

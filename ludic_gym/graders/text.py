@@ -1,7 +1,5 @@
 """Graders of texts: a choice, equal words, or mostly equal words."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections import Counter
@@ -48,6 +46,7 @@ def grade_f1(text: str, truth: str) -> Grade:
     answer, rule = extract(text)
     if answer is None:
         return Grade(False, None, rule)
+    # "Paris, Lyon" has a high F1 with "Paris", but leaves the choice to the grader.
     hedges = set(_HEDGES.findall(answer.casefold()))
     close = (
         word_f1(answer, right) >= ENOUGH and hedges <= set(_HEDGES.findall(right.casefold()))

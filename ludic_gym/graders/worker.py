@@ -1,7 +1,5 @@
 """math-verify in a process that can be killed: a deadline, no exception and no hang."""
 
-from __future__ import annotations
-
 import atexit
 import importlib.util
 import json

@@ -1,7 +1,5 @@
 """Child: a process on the running event loop, with its pipes and its end."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

@@ -1,7 +1,5 @@
 """Sandboxes by name, or the strongest that works on this machine."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import cache
 

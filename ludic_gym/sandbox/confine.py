@@ -6,8 +6,6 @@ calls; see unshare(2), pid_namespaces(7), landlock(7), seccomp(2). Where the ker
 the process prints to stderr and exits with code 70.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import signal
@@ -82,7 +80,7 @@ def confine(parent: int, as_root: bool, prefix: str, readable: list[str], sizes:
     # first of them is the namespace's init: when it ends, the kernel kills all the others.
     first = os.fork()
     if first:
-        end_like(first)
+        end_like(os.waitpid(first, 0)[1])
     checked(LIBC.prctl(PARENT_DEATH, signal.SIGKILL, 0, 0, 0), "prctl")
     mount_files(prefix, *sizes)
     # The program must not be init itself: init ignores signals without a handler, SIGXCPU too.
@@ -122,9 +120,8 @@ def enter_namespaces(as_root: bool) -> None:
             file.write(text)
 
 
-def end_like(child: int) -> None:
-    """Wait for a process and exit with its code."""
-    _, status = os.waitpid(child, 0)
+def end_like(status: int) -> None:
+    """Exit as the process with that status did."""
     code = os.waitstatus_to_exitcode(status)
     os._exit(code if code >= 0 else 128 - code)
 
@@ -137,8 +134,7 @@ def reap(program: int) -> None:
     while True:
         child, status = os.wait()
         if child == program:
-            code = os.waitstatus_to_exitcode(status)
-            os._exit(code if code >= 0 else 128 - code)
+            end_like(status)
 
 
 def mount_files(prefix: str, disk_bytes: int, shared_bytes: int) -> None:

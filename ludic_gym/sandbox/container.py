@@ -4,8 +4,6 @@ For machines with a container engine, on which users have neither namespaces nor
 container starts in about half a second, which the reserve of workers hides.
 """
 
-from __future__ import annotations
-
 import os
 import secrets
 import shutil

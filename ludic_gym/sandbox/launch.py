@@ -1,7 +1,5 @@
 """Back ends: command lines that start an empty sandbox with a worker in it."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

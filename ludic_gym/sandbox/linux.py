@@ -6,8 +6,6 @@ programs and nothing else. The native back end, for machines without bubblewrap,
 files in place: a program can see their names, but Landlock refuses to open them.
 """
 
-from __future__ import annotations
-
 import os
 import platform
 import re
@@ -36,7 +34,6 @@ SYSTEM_LINKS = ("bin", "lib", "lib32", "lib64", "sbin")
 READABLE = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc/ld.so.cache")
 # Without AF_UNIX: Landlock does not restrict connections to socket files of the host.
 NATIVE_FAMILIES = (2, 10)
-FUTURE = "from __future__ import annotations\n"
 SHARED_MEMORY_BYTES = 16 * MEBIBYTE
 PAGE_BYTES = 4096
 # Before this, RLIMIT_NPROC counted all processes that the user has anywhere.
@@ -144,8 +141,7 @@ def memory_file(content: bytes) -> int:
 def confining_source() -> str:
     """Source text of `confine`, followed by the worker's."""
     confining = Path(__file__).with_name("confine.py").read_text(encoding="utf-8")
-    # A future import in the middle of a text is a syntax error.
-    return confining + worker_source().replace(FUTURE, "")
+    return confining + worker_source()
 
 
 def file_system_sizes(disk_bytes: int) -> tuple[int, int]:

@@ -4,8 +4,6 @@ Gym environments step synchronously, from any thread, with or without asyncio. S
 cannot belong to a caller's event loop: it may be missing, or end before a program does.
 """
 
-from __future__ import annotations
-
 import asyncio
 import atexit
 import os
@@ -26,6 +24,7 @@ _loop: asyncio.AbstractEventLoop | None = None
 def sandbox_loop() -> asyncio.AbstractEventLoop:
     """The loop; its thread starts at first use and ends with the process."""
     global _loop
+    # Two threads would make two loops, and a process of one cannot be awaited on the other.
     with _LOCK:
         if _loop is None:
             _loop = asyncio.new_event_loop()
@@ -56,11 +55,12 @@ def run_blocking(coroutine: Coroutine[Any, Any, T]) -> T:
     if _runs_here(loop):
         coroutine.close()
         raise SandboxError("run_blocking was called by a coroutine of a sandbox; await it there")
-    answer = asyncio.run_coroutine_threadsafe(coroutine, loop)
+    result = asyncio.run_coroutine_threadsafe(coroutine, loop)
     try:
-        return answer.result()
+        return result.result()
+    # KeyboardInterrupt too, which would leave the coroutine and its program running.
     except BaseException:
-        answer.cancel()
+        result.cancel()
         raise
 
 
@@ -91,11 +91,8 @@ def hold(thing: Held) -> None:
 
 def _close_all() -> None:
     if existing_loop():
-        run_blocking(_closed(list(_HELD)))
-
-
-async def _closed(things: list[Held]) -> None:
-    await asyncio.gather(*(thing.close() for thing in things))
+        for thing in list(_HELD):
+            run_blocking(thing.close())
 
 
 def _forget() -> None:

@@ -4,8 +4,6 @@ It has no files, no network, no processes and no input, and starts in a tenth of
 It lacks most of the standard library. The package is pydantic-monty, in the extra `tools`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from contextlib import ExitStack

@@ -1,36 +1,89 @@
-"""Pool: workers started in advance, so that programs begin at once."""
-
-from __future__ import annotations
+"""Pool: the processes of one sandbox, started in advance, so that programs begin at once."""
 
 import asyncio
 from collections import deque
 
+from ludic_gym.errors import NoSandbox, SandboxError
 from ludic_gym.sandbox.child import Child
 from ludic_gym.sandbox.launch import Backend
-from ludic_gym.sandbox.session import READY, expect
+from ludic_gym.sandbox.loop import hold
+from ludic_gym.sandbox.session import READY, Running, expect
 from ludic_gym.sandbox.types import Limits
+
+ATTEMPTS = 3
 
 
 class Pool:
-    """`size` workers in reserve, replaced as they are taken. Used on the sandboxes' loop only.
+    """Running programs, and workers in reserve. Used on the sandboxes' loop only.
 
-    Only workers for the most recent limits are kept.
+    size: workers in reserve, replaced as they are taken. Only workers for the most recent limits
+        are kept. concurrency: programs at a time.
     """
 
-    def __init__(self, backend: Backend, size: int) -> None:
+    def __init__(self, backend: Backend, size: int, concurrency: int) -> None:
         self._backend = backend
         self._size = size
-        self._kind: tuple[int, ...] = ()
-        self._reserve: deque[asyncio.Task[Child]] = deque()
+        self._concurrency = concurrency
+        self._closed = False
+        self._begin()
+        hold(self)
 
-    async def take(self, limits: Limits) -> Child:
-        """A worker that is ready. Raises SandboxError if none starts."""
-        kind = self._backend.fixed(limits)
-        if kind != self._kind:
+    def _begin(self) -> None:
+        self._fixed: tuple[int, ...] = ()
+        self._reserve: deque[asyncio.Task[Child]] = deque()
+        self._running: set[Running] = set()
+        self._slots = asyncio.Semaphore(self._concurrency)
+
+    def renew(self) -> None:
+        """Drop the processes in a fork: they belong to the parent."""
+        # Collecting these objects in the fork would unregister the parent's processes.
+        _ABANDONED.append((self._reserve, self._running))
+        self._begin()
+
+    async def begun(self, work: bytes, limits: Limits) -> Running:
+        """Start a program when there is a free place. Raises SandboxError if it does not begin."""
+        await self._slots.acquire()
+        try:
+            running = await self._handed_over(work, limits)
+        except BaseException:
+            self._slots.release()
+            raise
+        running.at_end = lambda: self._ended(running)
+        self._running.add(running)
+        # It may have ended already.
+        running.look()
+        return running
+
+    def _ended(self, running: Running) -> None:
+        # Called at every change after the end, of which the first frees the place.
+        if running in self._running:
+            self._running.remove(running)
+            self._slots.release()
+
+    async def _handed_over(self, work: bytes, limits: Limits) -> Running:
+        # Until a program begins, the loss of its worker has no effect: another one takes the job.
+        failure = SandboxError(f"the sandbox {self._backend.name!r} is closed; open another")
+        for _ in range(ATTEMPTS):
+            if self._closed:
+                break
+            try:
+                running = Running(await self._take(limits), self._backend, limits)
+                await running.begin(work)
+            except NoSandbox:
+                raise
+            except SandboxError as error:
+                failure = error
+            else:
+                return running
+        raise failure
+
+    async def _take(self, limits: Limits) -> Child:
+        fixed = self._backend.fixed(limits)
+        if fixed != self._fixed:
             self.clear()
-            self._kind = kind
+            self._fixed = fixed
         while True:
-            coming = self._reserve.popleft() if self._reserve else self._started(limits)
+            coming = self._reserve.popleft() if self._reserve else self._starting(limits)
             try:
                 # Without the shield, a cancelled caller would wait for the end of the worker.
                 child = await asyncio.shield(coming)
@@ -43,11 +96,11 @@ class Pool:
                 return child
 
     def _refill(self, limits: Limits) -> None:
-        if self._backend.fixed(limits) == self._kind:
+        if self._backend.fixed(limits) == self._fixed:
             while len(self._reserve) < self._size:
-                self._reserve.append(self._started(limits))
+                self._reserve.append(self._starting(limits))
 
-    def _started(self, limits: Limits) -> asyncio.Task[Child]:
+    def _starting(self, limits: Limits) -> asyncio.Task[Child]:
         return asyncio.get_running_loop().create_task(started(self._backend, limits))
 
     def clear(self) -> None:
@@ -56,14 +109,23 @@ class Pool:
             _discard(self._reserve.popleft())
 
     async def close(self) -> None:
-        """End all waiting workers, and wait until they have ended."""
+        """End all processes, and wait until they have ended."""
+        self._closed = True
         reserve, self._reserve = self._reserve, deque()
+        running = list(self._running)
+        for one in running:
+            one.end("killed")
         for coming in reserve:
             coming.cancel()
         for child in await asyncio.gather(*reserve, return_exceptions=True):
             if isinstance(child, Child):
                 child.kill()
                 await child.ended()
+        for one in running:
+            await one.gone()
+
+
+_ABANDONED: list[tuple[deque[asyncio.Task[Child]], set[Running]]] = []
 
 
 def _discard(coming: asyncio.Task[Child]) -> None:

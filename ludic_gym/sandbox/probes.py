@@ -3,8 +3,6 @@
 They work on every `Sandbox`, also on your own: `await measured(sandbox)`.
 """
 
-from __future__ import annotations
-
 import os
 import secrets
 import signal

@@ -6,8 +6,6 @@ namespace contains (AF_VSOCK leads out of a virtual machine). Linux, x86_64 and 
 seccomp(2) and linux/bpf_common.h.
 """
 
-from __future__ import annotations
-
 import errno
 import platform
 import struct

@@ -1,7 +1,5 @@
 """One program in one sandbox, from its job to its result."""
 
-from __future__ import annotations
-
 import asyncio
 import marshal
 import math
@@ -210,7 +208,7 @@ class Running(Session):
 def _how(code: int, stderr: bytes) -> Ended:
     if code == 128 + signal.SIGXCPU:
         return "cpu"
-    # Python cannot be told from a program that imitates it, which deceives only about itself.
+    # A program that imitates the interpreter's message deceives only about its own end.
     last = stderr.rstrip().rpartition(b"\n")[2]
     if code == 1 and last.startswith(b"MemoryError"):
         return "memory"

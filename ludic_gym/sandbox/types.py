@@ -1,9 +1,7 @@
 """Programs and limits for a sandbox, results from it, and the guarantees it makes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Literal, Protocol
 
 from ludic_gym.errors import ConfigError
@@ -35,8 +33,8 @@ class Limits:
     output_bytes: int = MEBIBYTE
 
     def __post_init__(self) -> None:
-        for name in self.__slots__:
-            value = getattr(self, name)
+        for name, value in asdict(self).items():
+            # Not `value <= 0`, which is False for nan.
             if not value > 0:
                 raise ConfigError(f"Limits({name}={value!r}) must be more than 0")
 

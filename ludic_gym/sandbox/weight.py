@@ -3,8 +3,6 @@
 RLIMIT_AS bounds each process separately. A program with many processes is measured instead.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterator

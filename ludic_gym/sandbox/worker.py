@@ -5,8 +5,6 @@ process. Nothing of the worker is left then, except for the frames below the pro
 few, because every program pays for them.
 """
 
-from __future__ import annotations
-
 import marshal
 import os
 import resource

@@ -1,7 +1,5 @@
 """check_text_env: all rules for one id, and their verdicts."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

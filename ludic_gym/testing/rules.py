@@ -1,7 +1,5 @@
 """Rules for one environment, each a function that raises where it is broken; and their players."""
 
-from __future__ import annotations
-
 import copy
 import math
 import pickle
@@ -9,6 +7,7 @@ import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import product
 from typing import Any, SupportsFloat, TypeVar
 
 import gymnasium as gym
@@ -27,6 +26,7 @@ AnyTurn = tuple[str, SupportsFloat, bool, bool, dict[str, Any]]
 
 SEEDS = range(8)
 MOST_TURNS = 200
+# Blank, broken or endless text, control characters, marks of answers, and code to evaluate.
 HOSTILE_TEXTS = (
     "",
     " \n",
@@ -73,8 +73,12 @@ def legal_or_sampled(seed: int) -> Act:
     return act
 
 
+PLAYERS = (legal_or_sampled, oracle_or_sampled)
+
+
 def drawn(rng: random.Random, legal: tuple[str, ...]) -> str:
     """A legal action, or in one of ten cases any eight characters."""
+    # Illegal actions too, because the branches that refuse them can break rules as well.
     if legal and rng.random() < 0.9:
         return rng.choice(legal)
     return "".join(map(chr, rng.choices(range(32, 127), k=8)))
@@ -103,9 +107,8 @@ def ended(turn: AnyTurn) -> bool:
 def episodes(make: Make) -> Iterator[list[AnyTurn]]:
     """Some episodes, each of at most `MOST_TURNS` turns."""
     env = make()
-    for seed in SEEDS:
-        yield list(turns(env, seed, legal_or_sampled(seed)))
-        yield list(turns(env, seed, oracle_or_sampled(seed)))
+    for seed, player in product(SEEDS, PLAYERS):
+        yield list(turns(env, seed, player(seed)))
 
 
 def infos(make: Make) -> Iterator[Info]:
@@ -158,10 +161,16 @@ def _passes_gymnasium(make: Make) -> None:
     check_env(make().unwrapped)
 
 
-def _spec_is_json(make: Make) -> None:
+def spec_of(make: Make) -> EnvSpec:
+    """The environment's spec. Raises ContractError if there is none."""
     spec = make().spec
     if spec is None:
         raise ContractError("the environment has no spec")
+    return spec
+
+
+def _spec_is_json(make: Make) -> None:
+    spec = spec_of(make)
     # Gymnasium refuses a class as entry point, though it is the shortest way to register one.
     arguments = replace(spec, entry_point=None).to_json()
     again = gym.make(replace(EnvSpec.from_json(arguments), entry_point=spec.entry_point))
@@ -171,10 +180,10 @@ def _spec_is_json(make: Make) -> None:
 def _renders(make: Make) -> None:
     env = make()
     missing = set(RENDER_MODES) - set(env.metadata.get("render_modes", ()))
-    if missing or env.spec is None:
+    if missing:
         raise ContractError(f"render modes that are missing: {sorted(missing)}")
     for mode in RENDER_MODES:
-        again = env.spec.make(render_mode=mode)
+        again = spec_of(make).make(render_mode=mode)
         again.reset(seed=0)
         picture: object = again.render()
         if not isinstance(picture, str):
@@ -196,6 +205,7 @@ def _takes_any_text(make: Make) -> None:
 
 
 def _infos_can_be_merged(make: Make) -> None:
+    # Vector environments merge the infos of several, in one array per key.
     types: dict[str, type] = {}
     for info in infos(make):
         for key, value in info.items():
@@ -223,8 +233,9 @@ def _turns_are_valid(make: Make) -> None:
 
 def _explains_reward(make: Make) -> None:
     for record in episodes(make):
-        _, reward, terminated, truncated, info = record[-1]
-        if not (terminated or truncated):
+        _, reward, _, _, info = record[-1]
+        # `episodes` stops long ones, whose last turn explains nothing.
+        if not ended(record[-1]):
             continue
         parts = {key: value for key, value in info.items() if key.startswith("reward/")}
         if not isinstance(info.get("success"), bool):
@@ -310,6 +321,7 @@ def _oracle_is_legal(make: Make) -> None:
         except NoOracle:
             return
         legal = env.legal_actions()
+        # No legal actions are listed where there are too many of them.
         if legal and action not in legal:
             raise ContractError(f"the oracle plays {action!r}, legal are {legal}")
 

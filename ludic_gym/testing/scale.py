@@ -1,7 +1,5 @@
 """Rules that need other processes, or many episodes."""
 
-from __future__ import annotations
-
 import atexit
 import base64
 import contextlib
@@ -21,19 +19,11 @@ from itertools import islice
 from typing import IO, Any
 
 import gymnasium as gym
-from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
 from gymnasium.vector.utils import CloudpickleWrapper
 
 from ludic_gym.errors import ContractError
-from ludic_gym.testing.rules import (
-    SEEDS,
-    Make,
-    insist_same,
-    legal_or_sampled,
-    oracle_or_sampled,
-    turns,
-)
+from ludic_gym.testing.rules import PLAYERS, SEEDS, Make, insist_same, spec_of, turns
 
 # Episodes to play; the same tenth of the seeds comes again and again, so that caches are no leaks.
 MANY, FEW = 1000, 100
@@ -51,7 +41,7 @@ ACTIONS = ("5", "A1", "é\n😀 \ud800")
 
 def _same_in_other_processes(make: Make) -> None:
     """Equal under other string hashes, which decide the order in which sets are iterated."""
-    make_one = partial(gym.make, _spec(make))
+    make_one = partial(gym.make, spec_of(make))
     # Cloudpickle also carries a class that a notebook or a script has defined.
     pickled = base64.b64encode(pickle.dumps(CloudpickleWrapper(make_one))).decode()
     request = json.dumps([os.getcwd(), sys.path, dict(os.environ), pickled])
@@ -81,7 +71,7 @@ def transcripts(make: Make) -> list[str]:
         env = make()
     return [
         ascii((env.reset(seed=seed), list(turns(env, seed, player(seed)))))
-        for player in (legal_or_sampled, oracle_or_sampled)
+        for player in PLAYERS
         for seed in SEEDS
     ]
 
@@ -150,7 +140,7 @@ def _same_in_vectors(make: Make) -> None:
     # The forked workers only play: threads and open files of this process do not matter to them.
     warnings.filterwarnings("ignore", category=ResourceWarning)
     warnings.filterwarnings("ignore", message=".*fork", category=DeprecationWarning)
-    make_one = partial(gym.make, _spec(make))
+    make_one = partial(gym.make, spec_of(make))
     one = _vector_turns(SyncVectorEnv([make_one] * len(ACTIONS)))
     other = _vector_turns(AsyncVectorEnv([make_one] * len(ACTIONS)))
     for turn, (sync, async_) in enumerate(zip(one, other, strict=True)):
@@ -206,15 +196,8 @@ def _affordable(env: gym.Env[str, str]) -> int:
 def _play(env: gym.Env[str, str], count: int, *, different: int) -> None:
     for number in range(count):
         seed = number % different
-        for _ in islice(turns(env, seed, legal_or_sampled(seed)), TURNS_WHEN_MANY):
+        for _ in islice(turns(env, seed, PLAYERS[0](seed)), TURNS_WHEN_MANY):
             pass
-
-
-def _spec(make: Make) -> EnvSpec:
-    spec = make().spec
-    if spec is None:
-        raise ContractError("the environment has no spec")
-    return spec
 
 
 SCALE_RULES = (

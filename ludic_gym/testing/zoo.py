@@ -1,7 +1,5 @@
 """Rules for ids in PettingZoo's registries, PettingZoo's own tests included."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import random

@@ -1,7 +1,5 @@
 """A file system that exists only in memory: small text files under absolute paths."""
 
-from __future__ import annotations
-
 import posixpath
 from collections.abc import Callable, Mapping
 

@@ -1,7 +1,5 @@
 """Tools that run Python programs in a sandbox, and evaluate expressions."""
 
-from __future__ import annotations
-
 from functools import cache, partial
 
 from ludic_gym.graders.programs.grader import insisted

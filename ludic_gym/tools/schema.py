@@ -1,7 +1,5 @@
 """JSON schemas of functions, and checks of values against them."""
 
-from __future__ import annotations
-
 import inspect
 import re
 import types

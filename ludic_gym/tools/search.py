@@ -1,7 +1,5 @@
 """Search over a set of documents, by BM25 (Robertson and Zaragoza 2009, 10.1561/1500000019)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial

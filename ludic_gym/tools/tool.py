@@ -1,7 +1,5 @@
 """Tools: typed functions that a model may call; errors become text for the model."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import json

@@ -4,8 +4,6 @@ Nothing here builds objects from a program's results: a set of chosen numbers wo
 time, and an object of the program's own class could be equal to everything.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re
@@ -27,7 +25,7 @@ def is_same(got: Tree, expected: Tree, *, atol: float, compared: Compared = "val
         if compared == "unordered":
             return _members(got) == _members(expected)
         if compared == "truth":
-            return _truth(got) == _truth(expected)
+            return bool(_taken_apart(got)[1]) == bool(_taken_apart(expected)[1])
         return _same(got, expected, atol)
     # A result that is nested too deeply, or is no tree at all, is not the expected one.
     except (RecursionError, ValueError, TypeError, OverflowError):
@@ -65,15 +63,16 @@ def _lines(text: str) -> str:
 
 
 def _close_numbers(a: str, b: str, tolerance: float) -> bool:
-    if not (_NUMBER.fullmatch(a) and _NUMBER.fullmatch(b)):
-        return False
-    return math.isclose(float(a), float(b), rel_tol=tolerance, abs_tol=tolerance)
+    # Not every text that `float` takes: it takes "nan", "infinity" and "1_0" too.
+    numbers = _NUMBER.fullmatch(a) and _NUMBER.fullmatch(b)
+    return bool(numbers) and math.isclose(float(a), float(b), rel_tol=tolerance, abs_tol=tolerance)
 
 
 def _same(got: Tree, expected: Tree, atol: float) -> bool:
     kind, content = _taken_apart(expected)
     its_kind, its_content = _taken_apart(got)
-    # Members are compared as sorted texts, without hashes of a program's numbers.
+    # Members are compared as sorted texts: a program could choose numbers of equal hash, with which
+    # a set takes quadratic time. In Python a set equals a frozenset of the same members.
     if kind in _SETS and its_kind in _SETS:
         return sorted(map(_key, its_content)) == sorted(map(_key, content))
     if kind != its_kind:
@@ -93,6 +92,7 @@ def _same(got: Tree, expected: Tree, atol: float) -> bool:
 def _same_number(got: float, expected: float, atol: float) -> bool:
     if got == expected:
         return True
+    # Integers are exact: a tolerance would accept another large number.
     if isinstance(got, int) and isinstance(expected, int):
         return False
     if math.isnan(got) or math.isnan(expected):
@@ -102,10 +102,8 @@ def _same_number(got: float, expected: float, atol: float) -> bool:
 
 
 def _same_dict(got: list[Any], expected: list[Any], atol: float) -> bool:
-    if len(got) != len(expected):
-        return False
     values = {_key(key): value for key, value in got}
-    return all(
+    return len(got) == len(expected) and all(
         _key(key) in values and _same(values[_key(key)], value, atol) for key, value in expected
     )
 
@@ -133,15 +131,11 @@ def _members(tree: Tree) -> set[str]:
     return set(map(_key, content))
 
 
-def _truth(tree: Tree) -> bool:
-    _, content = _taken_apart(tree)
-    return bool(content)
-
-
 def _key(tree: Tree) -> str:
     """A text that is equal for two trees if Python treats them as the same member of a set."""
     kind, content = _taken_apart(tree)
     if kind == "number":
+        # 1, 1.0 and True are one member of a set.
         whole = not isinstance(content, float) or content.is_integer()
         return hex(int(content)) if whole else repr(content)
     if kind == "dict":

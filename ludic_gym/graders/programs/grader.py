@@ -1,7 +1,5 @@
 """Grader: verdicts on programs, each computed once, with retries of broken sandboxes."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Test runs: requests to the programs in sandboxes, and verdicts from their replies."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Sequence

@@ -1,10 +1,8 @@
 """Conversation with a program in a sandbox: a line of JSON out, a line of JSON in."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -54,11 +52,15 @@ class Talk:
             reply = json.loads(line) if len(line) <= REPLY_BYTES else []
         except (ValueError, RecursionError):
             reply = []
-        if not isinstance(reply, list) or not reply or not isinstance(reply[0], str):
-            raise Gone("crashed", NO_REPLY)
-        if not is_shallow(reply):
-            raise Gone("crashed", NO_REPLY)
-        return reply
+        if isinstance(reply, list) and reply and isinstance(reply[0], str) and is_shallow(reply):
+            return reply
+        raise Gone("crashed", NO_REPLY)
+
+    async def started(self) -> bool:
+        """True once the runner is ready for its first request; False if it ended before."""
+        with suppress(Gone):
+            return await self.listen() == ["started"]
+        return False
 
     async def end(self) -> ExecResult:
         """End the program; its result."""
@@ -80,10 +82,13 @@ async def talk_to(sandbox: Sandbox, runner: Runner, limits: Limits) -> AsyncIter
     been sent yet.
     """
     program = Program(source=_files()[f"{_FOLDER}/{runner}.py"].decode(), files=_files())
+    # Replies to all cases count as output of one program.
     limits = replace(limits, output_bytes=max(limits.output_bytes, OUTPUT_BYTES))
     talk = Talk(await sandbox.start(program, limits=limits))
     try:
-        await _greeted(talk, sandbox.name)
+        if not await talk.started():
+            printed = await talk.printed()
+            raise SandboxError(f"no runner started in the sandbox {sandbox.name!r}: {printed}")
         yield talk
     finally:
         await talk.end()
@@ -99,16 +104,6 @@ def is_shallow(reply: object) -> bool:
         if not level:
             return True
     return False
-
-
-async def _greeted(talk: Talk, name: str) -> None:
-    try:
-        greeting = await talk.listen()
-    except Gone:
-        greeting = []
-    if greeting != ["started"]:
-        printed = await talk.printed()
-        raise SandboxError(f"the runner did not start in the sandbox {name!r}; output: {printed}")
 
 
 def _gone(result: ExecResult) -> Gone:

@@ -1,7 +1,5 @@
 """Tests of programs, and verdicts on them: frozen data."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from typing import Literal

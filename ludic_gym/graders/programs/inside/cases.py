@@ -1,7 +1,5 @@
 """Runner of a whole program, once per case, in a new process each: stdin in, stdout out."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -3,8 +3,6 @@
 The program's stdout goes to stderr, and its stdin is empty.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys
@@ -19,6 +17,7 @@ class Channel:
         """Move the pipes away, and tell the grader that the runner has started."""
         self._requests = open(os.dup(0), "rb")  # noqa: SIM115 (open as long as the process)
         self._replies = open(os.dup(1), "wb")  # noqa: SIM115
+        # A program that reads or prints must not take requests, or write replies, by accident.
         nothing = os.open(os.devnull, os.O_RDONLY)
         os.dup2(nothing, 0)
         os.dup2(2, 1)

@@ -4,8 +4,6 @@ A program's results leave its sandbox only in this form, without its classes and
 comparisons of its own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
@@ -56,6 +54,7 @@ def decoded(tree: Tree) -> Any:  # noqa: ANN401 (it may be any plain value)
         return [decoded(part) for part in tree]
     if not isinstance(tree, dict):
         return tree
+    # Every object has one key: a dict is {"dict": pairs}, because its keys need not be texts.
     ((kind, content),) = tree.items()
     if kind not in _DECODERS:
         raise NotPlain(f"a value marked {kind!r}")
@@ -67,6 +66,7 @@ def _int(value: Any, trees: Trees) -> Tree:  # noqa: ANN401
     return number if -LARGEST_INT < number < LARGEST_INT else {"int": hex(number)}
 
 
+# The base types' own methods, because a subclass may override them.
 _ENCODERS: tuple[tuple[type, Callable[[Any, Trees], Tree]], ...] = (
     (str, lambda v, trees: str.__str__(v)),
     (int, _int),

@@ -3,8 +3,6 @@
 The first request is the SQL that makes the database, the second the query.
 """
 
-from __future__ import annotations
-
 import sqlite3
 
 from ludic_gym.graders.programs.inside.channel import Channel, text_of

@@ -1,7 +1,5 @@
 """Runner of a program's function: arguments in, results out, as plain data."""
 
-from __future__ import annotations
-
 import sys
 from types import ModuleType
 from typing import Any
