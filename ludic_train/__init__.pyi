@@ -97,7 +97,7 @@ from .errors import QueueError as QueueError
 from .errors import TrainError as TrainError
 from .errors import UntrainableRollout as UntrainableRollout
 from .inference.client import LocalChatClient as LocalChatClient
-from .inference.from_run import policy_from_run as policy_from_run
+from .inference.client import policy_from_run as policy_from_run
 from .inference.policy_spec import PolicySpec as PolicySpec
 from .inference.policy_spec import model_and_spec as model_and_spec
 from .inference.policy_spec import policies as policies

@@ -1,7 +1,7 @@
 """Checkpoints that are written while training goes on.
 
-What is to be saved is copied to the CPU's memory, which takes as long as memory takes; a thread
-then writes, syncs and renames it. The memory is kept for the next copies, pinned where they come
+Tensors are copied to the CPU's memory, at the speed of memory; a thread then writes, syncs and
+renames them. The memory is kept for the next copies, pinned where they come
 from a CUDA device: 12 bytes per trained float32 param with AdamW. Threads exchange no messages
 with other ranks: they see each other's files. So all ranks must see one file system.
 """
@@ -9,10 +9,9 @@ with other ranks: they see each other's files. So all ranks must see one file sy
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 from threading import Event
 from types import TracebackType
 from typing import Self
@@ -29,6 +28,7 @@ from ludic_train.checkpoints.training_state import (
     new_draft,
     run_state,
     shard_tensors,
+    trained_params,
     whole_snapshot,
     write_from_draft,
 )
@@ -45,9 +45,9 @@ class BackgroundSaver:
                 await trainer.train(10)
                 saver.save_training(trainer, write_model)
 
-    One checkpoint is written at a time: a save waits for the one before. What went wrong with a
-    checkpoint is raised, as CheckpointError, by the next save or at the end of the `with`. All
-    ranks call the same methods in the same order.
+    One checkpoint is written at a time: a save waits for the one before. An error of a checkpoint
+    is raised, as CheckpointError, by the next save or at the end of the `with`. All ranks call the
+    same methods in the same order.
     """
 
     def __init__(self, manager: CheckpointManager) -> None:
@@ -65,7 +65,7 @@ class BackgroundSaver:
         extra: Json | None = None,
         step: int | None = None,
     ) -> None:
-        """As `resuming.save_training`; `write_model` always gets copies of the params to write.
+        """As `training_state.save_training`; `write_model` always gets copies of the params.
 
         Of a LoRA model these are the adapters' alone.
         """
@@ -78,14 +78,15 @@ class BackgroundSaver:
                 params=self._copied("model/", params),
                 tensors=self._copied("tensors/", snapshot.tensors),
             )
-            self._start(lambda: copies.write(self.manager, write_model))
+            self._writing = self._threads.submit(copies.write, self.manager, write_model)
         else:
-            self._start(lambda: None)
+            # Something to wait for, so that all ranks meet in `finish`.
+            self._writing = self._threads.submit(lambda: None)
 
     def save_shards(
         self, trainer: Trainer, *, extra: Json | None = None, step: int | None = None
     ) -> None:
-        """As `resuming.save_shards`."""
+        """As `training_state.save_shards`."""
         self.finish()
         number = trainer.version if step is None else step
         draft = new_draft(self.manager, number)
@@ -97,9 +98,10 @@ class BackgroundSaver:
         def write() -> None:
             write_shards(draft, shards, mine)
             if mine == 0:
-                self._complete(draft, ranks, number, state)
+                wait_for_shards(draft, ranks, self._given_up.is_set)
+                write_from_draft(self.manager, draft, number, state)
 
-        self._start(write)
+        self._writing = self._threads.submit(write)
 
     def finish(self) -> None:
         """Return when the checkpoint that is being written is complete; all ranks call it.
@@ -109,11 +111,11 @@ class BackgroundSaver:
         writing, self._writing = self._writing, None
         if writing is None:
             return
-        # Rank 0 may be waiting for a part that never comes, so the others are asked first.
-        failed = _said(None if rank() == 0 else writing)
+        # Rank 0 may be waiting for a part that never comes, so the others report first.
+        failed = _errors(None if rank() == 0 else writing)
         if failed:
             self._given_up.set()
-        failed += _said(writing if rank() == 0 else None)
+        failed += _errors(writing if rank() == 0 else None)
         self._given_up.clear()
         if failed:
             raise CheckpointError(f"a checkpoint was not written: {'; '.join(failed)}") from (
@@ -133,7 +135,7 @@ class BackgroundSaver:
             if error is None:
                 self.finish()
         finally:
-            # After an error the other ranks may be gone, so what is under way ends unattended.
+            # After an error the other ranks may be gone, so no message is exchanged here.
             self._threads.shutdown(wait=True)
         if self._writing is not None and self._writing.exception():
             logging.getLogger(__name__).error(
@@ -143,6 +145,7 @@ class BackgroundSaver:
     def _copied(self, prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The tensors in memory that nothing else changes, until the next save."""
         for name, tensor in tensors.items():
+            # Kept from save to save: pinning pages costs more than copying them.
             buffer = self._copies.get(prefix + name)
             if buffer is None or (buffer.shape, buffer.dtype) != (tensor.shape, tensor.dtype):
                 buffer = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)
@@ -152,25 +155,16 @@ class BackgroundSaver:
             torch.cuda.synchronize()
         return {name: self._copies[prefix + name] for name in tensors}
 
-    def _start(self, write: Callable[[], None]) -> None:
-        self._writing = self._threads.submit(write)
-
-    def _complete(self, draft: Path, ranks: int, step: int, state: Json) -> None:
-        wait_for_shards(draft, ranks, self._given_up.is_set)
-        write_from_draft(self.manager, draft, step, state)
-
 
 def _written_params(snapshot: Snapshot, model: nn.Module) -> Mapping[str, Tensor]:
-    """What a model's folder is to hold: whole params; of LoRA the adapters alone."""
+    """Params for a model's folder: whole ones; of LoRA the adapters alone."""
     if snapshot.params is not None:
         return snapshot.params
-    adapters_only = isinstance(model, PeftModel)
-    named = model.named_parameters()
-    return {n: p for n, p in named if p.requires_grad or not adapters_only}
+    return trained_params(model) if isinstance(model, PeftModel) else dict(model.named_parameters())
 
 
-def _said(writing: Future[None] | None) -> list[str]:
-    """What went wrong on any rank, once each has ended what it gives here."""
+def _errors(writing: Future[None] | None) -> list[str]:
+    """Errors of all ranks, once the future that each gives here has ended."""
     error = None if writing is None else writing.exception()
     own = "" if error is None else f"rank {rank()}: {type(error).__name__}: {error}"
     return [text.decode() for text in gathered(own.encode()) if text]

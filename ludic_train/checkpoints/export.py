@@ -1,4 +1,4 @@
-"""From a checkpoint of shards to files that any program reads."""
+"""Export of a checkpoint of shards to files that any program reads."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from ludic_train.checkpoints.layout import PARAM, SHARDS
 from ludic_train.checkpoints.manager import load_checkpoint
 from ludic_train.checkpoints.sharded import whole_tensors
-from ludic_train.checkpoints.training_state import PARAM, SHARDS
 from ludic_train.errors import CheckpointError
 
 Part = dict[str, Tensor]
@@ -29,8 +29,8 @@ def export_params(
 
     Beside these the folder needs what `config.save_pretrained` and `tokenizer.save_pretrained`
     write. A file's worth of params is in memory at a time. dtype: to write, None for that of the
-    checkpoint. Raises CheckpointError for a checkpoint that is not of shards, or of LoRA: of that
-    the trained params are few, so `save_training` can write them.
+    checkpoint. Raises CheckpointError for a checkpoint that is not of shards, or of LoRA, whose
+    few trained params `save_training` can write.
     """
     shards = load_checkpoint(Path(checkpoint)).model_dir / SHARDS
     if not shards.is_dir():
@@ -39,6 +39,7 @@ def export_params(
     folder.mkdir(parents=True, exist_ok=True)
     weight_map: dict[str, int] = {}
     size = 0
+    # Names say how many files there are, which is known at the end.
     drafts: list[Path] = []
     for part in _files(_params(shards, dtype), file_bytes):
         drafts.append(folder / f"part_{len(drafts):05d}.incomplete")

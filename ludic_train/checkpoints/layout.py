@@ -1,12 +1,15 @@
-"""Names of checkpoints on disk."""
+"""Names of checkpoints on disk, and files that survive a crash of the machine; no torch here."""
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
 INCOMPLETE = ".incomplete"
 STATE = "state.json"
+# Files of `save_shards`, in a checkpoint's model folder; params in them stand under PARAM.
+SHARDS, PARAM = "shards", "param/"
 _COMPLETE_NAME = re.compile(r"step_(\d{8,})")
 
 
@@ -21,4 +24,14 @@ def complete_updates(directory: Path) -> list[int]:
         return []
     names = (_COMPLETE_NAME.fullmatch(path.name) for path in directory.iterdir())
     found = (int(name[1]) for name in names if name)
+    # The state is written last, so its presence tells a whole folder from one copied halfway.
     return sorted(n for n in found if (directory / folder_name(n) / STATE).is_file())
+
+
+def sync_to_disk(path: Path) -> None:
+    """Return when the content of the file or folder is on disk and not only in a cache."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,9 +1,9 @@
-"""Checkpoints that are complete or not there, and from which a run goes on bit for bit.
+"""Checkpoints that are complete or absent, and from which a run continues bit for bit.
 
     DIR/step_00000020/
-        model/                  whatever `write_model` wrote: a Hugging Face folder
+        model/                  files of `write_model`: a Hugging Face folder
         optimizer.safetensors   named tensors
-        state.json              schema, step, and what the caller gave; written last
+        state.json              schema, step, and the caller's state; written last
 
 A checkpoint is written to `step_00000020.incomplete`, synced to disk and then renamed, so a killed
 process never leaves half of one under the final name. Nothing in it is a pickle.
@@ -11,9 +11,7 @@ process never leaves half of one under the final name. Nothing in it is a pickle
 
 from __future__ import annotations
 
-import base64
 import json
-import os
 import random
 import shutil
 from collections.abc import Callable, Mapping
@@ -28,18 +26,24 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from ludic_gym.errors import ConfigError
-from ludic_train.checkpoints.layout import INCOMPLETE, complete_updates, folder_name
+from ludic_train.checkpoints.layout import (
+    INCOMPLETE,
+    STATE,
+    complete_updates,
+    folder_name,
+    sync_to_disk,
+)
 from ludic_train.distributed.fsdp import like, whole
 from ludic_train.errors import CheckpointError, CheckpointNotFound
 
-SCHEMA = 1
+SCHEMA = 2
 
 Json = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedCheckpoint:
-    """What a checkpoint holds; the model stays on disk, in `model_dir`."""
+    """Content of a checkpoint; the model stays on disk, in `model_dir`."""
 
     path: Path
     step: int
@@ -53,9 +57,9 @@ class LoadedCheckpoint:
 
 
 class CheckpointManager:
-    """The checkpoints of one run, in one directory that nothing else writes to.
+    """Checkpoints of one run, in one directory that nothing else writes to.
 
-    keep_last: how many are kept; older ones go after a new one is complete.
+    keep_last: number that is kept; older ones are removed after a new one is complete.
     """
 
     def __init__(self, directory: Path | str, *, keep_last: int = 2) -> None:
@@ -88,17 +92,23 @@ class CheckpointManager:
         if done and step <= done[-1]:
             raise CheckpointError(
                 f"cannot save step {step} to {self.directory}: it holds step {done[-1]} already; "
-                "a run that goes on from an older checkpoint needs a directory of its own"
+                "a run that continues from an older checkpoint needs a directory of its own"
             )
-        self._remove_incomplete()
+        # A killed run left them, and one with the same name would be mixed with the new files.
+        for leftover in self.directory.glob(f"step_*{INCOMPLETE}"):
+            shutil.rmtree(leftover)
         draft = self.directory / (folder_name(step) + INCOMPLETE)
         (draft / "model").mkdir(parents=True)
         write_model(draft / "model")
-        save_file(_on_cpu(tensors), draft / "optimizer.safetensors")
-        (draft / "state.json").write_text(text)
-        _sync(draft)
+        on_cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+        save_file(on_cpu, draft / "optimizer.safetensors")
+        (draft / STATE).write_text(text)
+        # Content before name: after a power cut, a complete name must stand for complete files.
+        for file in [*draft.rglob("*"), draft]:
+            sync_to_disk(file)
         path = draft.rename(self._path(step))
         sync_to_disk(self.directory)
+        # Last, so that a save that fails leaves what there was.
         self._retire(done)
         return path
 
@@ -119,13 +129,9 @@ class CheckpointManager:
     def _path(self, step: int) -> Path:
         return self.directory / folder_name(step)
 
-    def _remove_incomplete(self) -> None:
-        for leftover in self.directory.glob(f"step_*{INCOMPLETE}"):
-            shutil.rmtree(leftover)
-
     def _retire(self, older: list[int]) -> None:
         for step in older[: max(len(older) + 1 - self.keep_last, 0)]:
-            # Killed in the middle of a removal, half a checkpoint must not look like a whole one.
+            # If killed in the middle of a removal, a half must not look like a whole checkpoint.
             doomed = self._path(step)
             shutil.rmtree(doomed.rename(doomed.with_name(doomed.name + INCOMPLETE)))
 
@@ -136,13 +142,13 @@ def load_checkpoint(path: Path) -> LoadedCheckpoint:
     Raises CheckpointNotFound where there is no complete one, CheckpointError where a file of it
     cannot be read.
     """
-    if not (path / "state.json").is_file() or path.name.endswith(INCOMPLETE):
+    if not (path / STATE).is_file() or path.name.endswith(INCOMPLETE):
         known = ", ".join(map(folder_name, CheckpointManager(path.parent).steps()))
         raise CheckpointNotFound(
             f"no complete checkpoint at {path}; {path.parent} has {known or 'none'}"
         )
     try:
-        record = json.loads((path / "state.json").read_text())
+        record = json.loads((path / STATE).read_text())
         tensors = load_file(path / "optimizer.safetensors")
     except (OSError, ValueError, SafetensorError) as error:
         raise CheckpointError(f"the checkpoint {path} is damaged: {error}") from error
@@ -159,9 +165,10 @@ def optimizer_tensors(
     """The optimizer's state as "KEY/PARAMETER NAME" -> tensor, such as "exp_avg/lm_head.weight".
 
     The tensors are the live ones: write them before the next step. Those of a sharded model are
-    whole, and all ranks must ask, unless they are not to be `put_together`. Learning rates and the
-    like are the caller's to keep.
+    whole, and all ranks must call this, unless they are not to be `put_together`. Learning rates
+    and the like are the caller's to keep.
     """
+    # By name and not by the optimizer's index, which changes with the order of the params.
     names = _names(optimizer, model)
     return {
         f"{key}/{names[param]}": whole(value) if put_together else value
@@ -190,20 +197,20 @@ def restore_optimizer(
 
 
 def rng_state() -> dict[str, Any]:
-    """The state of Python's, numpy's and torch's global generators, as JSON can hold it.
+    """State of Python's, numpy's and torch's global generators, as JSON can hold it.
 
     With CUDA in use, that of the current device too.
     """
-    version, internal, gauss = random.getstate()
-    numpy_state = np.random.get_state(legacy=False)
-    key = numpy_state["state"]["key"]
+    of_numpy = np.random.get_state(legacy=False)
+    of_numpy["state"]["key"] = of_numpy["state"]["key"].tolist()
     state = {
-        "python": [version, list(internal), gauss],
-        "numpy": {**numpy_state, "state": {**numpy_state["state"], "key": key.tolist()}},
-        "torch": _text(torch.get_rng_state()),
+        "python": random.getstate(),
+        "numpy": of_numpy,
+        "torch": torch.get_rng_state().tolist(),
     }
+    # Asking an unused device for its state would take memory on it.
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        state["cuda"] = _text(torch.cuda.get_rng_state())
+        state["cuda"] = torch.cuda.get_rng_state().tolist()
     return state
 
 
@@ -215,46 +222,26 @@ def restore_rng(state: Json) -> None:
     if "cuda" in state and not torch.cuda.is_available():
         raise CheckpointError(
             "the checkpoint was written on a CUDA device and there is none here; random numbers "
-            "cannot go on as they would have"
+            "cannot continue as they would have"
         )
     version, internal, gauss = state["python"]
     random.setstate((version, tuple(internal), gauss))
-    inner = state["numpy"]["state"]
-    key = np.array(inner["key"], np.uint32)
-    np.random.set_state({**state["numpy"], "state": {**inner, "key": key}})
-    torch.set_rng_state(_bytes(state["torch"]))
+    np.random.set_state(state["numpy"])
+    torch.set_rng_state(torch.tensor(state["torch"], dtype=torch.uint8))
     if "cuda" in state:
-        torch.cuda.set_rng_state(_bytes(state["cuda"]))
+        torch.cuda.set_rng_state(torch.tensor(state["cuda"], dtype=torch.uint8))
 
 
 def _encoded(step: int, state: Json) -> str:
     if step < 0:
         raise CheckpointError(f"step is {step}; it must be 0 or more")
     try:
+        # Python writes NaN, which no other reader of JSON accepts.
         return json.dumps({"schema": SCHEMA, "step": step, "state": state}, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise CheckpointError(
             f"the state of step {step} does not fit into JSON: {error}"
         ) from error
-
-
-def _on_cpu(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-
-
-def _sync(directory: Path) -> None:
-    for path in directory.rglob("*"):
-        sync_to_disk(path)
-    sync_to_disk(directory)
-
-
-def sync_to_disk(path: Path) -> None:
-    """Return when what the file or folder holds is on disk and not only in a cache."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _names(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[Tensor, str]:
@@ -272,17 +259,10 @@ def _names(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[Tensor, s
 def _state_of(name: str, param: Tensor, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     own = {key.partition("/")[0]: t for key, t in tensors.items() if key.partition("/")[2] == name}
     for key, tensor in own.items():
+        # The optimizer's step count is a scalar, whatever the param.
         if tensor.ndim and tensor.shape != param.shape:
             raise CheckpointError(
                 f"the checkpoint's {key} of {name} is {list(tensor.shape)}, the parameter here "
                 f"{list(param.shape)}"
             )
     return {key: like(param, t.clone()) if t.ndim else t.clone() for key, t in own.items()}
-
-
-def _text(state: Tensor) -> str:
-    return base64.b64encode(state.numpy().tobytes()).decode()
-
-
-def _bytes(text: str) -> Tensor:
-    return torch.frombuffer(bytearray(base64.b64decode(text)), dtype=torch.uint8)

@@ -8,8 +8,8 @@ read it back. FSDP2 cuts tensors along their first dimension, and so do these fi
 
 Why not torch.distributed.checkpoint: its index is a pickle, its completion needs a collective from
 a thread that writes in the background, and its files are read by torch alone. A rank's index here
-appears, by a rename, when its part is complete and on disk; so whoever sees all indices knows that
-the whole is there, and no messages are needed.
+appears, by a rename, when its part is complete and on disk; so the whole is there once all indices
+are, and no messages are needed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
-from ludic_train.checkpoints.manager import sync_to_disk
+from ludic_train.checkpoints.layout import sync_to_disk
 from ludic_train.distributed.ranks import rank
 from ludic_train.errors import CheckpointError
 
@@ -59,6 +59,7 @@ def write_shards(folder: Path, shards: Shards, number: int) -> None:
     local = {name: tensor.cpu().contiguous() for name, tensor in shards.tensors.items()}
     save_file(local, stem.with_suffix(".safetensors"))
     sync_to_disk(stem.with_suffix(".safetensors"))
+    # Under its final name only when it is whole: other ranks read the index as soon as it is there.
     draft = stem.with_suffix(".draft")
     draft.write_text(json.dumps(shards.starts))
     sync_to_disk(draft)
@@ -115,7 +116,8 @@ def _read(folder: Path, name: str, like: Tensor) -> Tensor:
 
 
 def _pieces(folder: Path, name: str, start: int, stop: int) -> Iterator[Tensor]:
-    """What the files hold of rows start to stop, in order."""
+    """Parts of the files that lie in rows start to stop, in order."""
+    # Ranks hold consecutive rows, so the order of files is that of rows.
     for index in sorted(folder.glob("rank_*.json")):
         first = json.loads(index.read_text()).get(name)
         if first is None:
@@ -127,6 +129,7 @@ def _pieces(folder: Path, name: str, start: int, stop: int) -> Iterator[Tensor]:
                 yield file.get_tensor(name)
                 return
             low, high = max(start - first, 0), min(stop - first, shape[0])
+            # A rank without rows still gets a tensor of the right width.
             if low < high or (start == stop and low == 0):
                 yield part[low : max(high, low)]
 
@@ -144,5 +147,4 @@ def _rows(name: str, tensor: Tensor) -> tuple[int, int]:
 
 
 def _local(tensor: Tensor) -> Tensor:
-    known = tensor.to_local() if isinstance(tensor, DTensor) else tensor
-    return known.detach()
+    return (tensor.to_local() if isinstance(tensor, DTensor) else tensor).detach()

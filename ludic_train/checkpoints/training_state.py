@@ -1,4 +1,4 @@
-"""A whole training run to disk and back: params, optimizer, source, the random numbers of ranks."""
+"""Training runs to disk and back: params, optimizer, source, the random numbers of ranks."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from torch import Tensor
+from torch import Tensor, nn
 
+from ludic_train.checkpoints.layout import PARAM, SHARDS
 from ludic_train.checkpoints.manager import (
     CheckpointManager,
     Json,
@@ -30,16 +31,13 @@ from ludic_train.errors import CheckpointError
 from ludic_train.models.load import load_params
 from ludic_train.trainer.trainer import Trainer
 
-# Trained params of a sharded model stand beside the optimizer's tensors, under this.
-PARAM = "param/"
-SHARDS = "shards"
 # Writes the model to a folder; the mapping holds whole params where the model's own are sharded.
 WriteModel = Callable[[Path, Mapping[str, Tensor] | None], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """A run at one update, ready to be written. Ranks other than 0 hold no tensors.
+    """A run at one update, ready to be written; ranks other than 0 hold no tensors.
 
     params: whole params by name, where those of the model cannot be written as they stand.
     """
@@ -67,10 +65,12 @@ def save_training(
     extra: Json | None = None,
     step: int | None = None,
 ) -> None:
-    """Write a checkpoint from which `resume_training` goes on bit for bit.
+    """Write a checkpoint from which `resume_training` continues bit for bit.
 
     All ranks call it; rank 0 writes, and none returns before the checkpoint is complete.
-    extra: what else JSON should hold. step: the checkpoint's number, `trainer.version` if left out.
+    extra: further state, as JSON can hold it.
+    step: the checkpoint's number, `trainer.version` if left out.
+
     Raises CheckpointError.
     """
     snapshot = whole_snapshot(trainer, extra=extra, step=step)
@@ -96,7 +96,7 @@ def save_shards(
         write_shards(draft, own_shards(shard_tensors(trainer)), rank())
     except (OSError, SafetensorError) as error:
         failed = f"rank {rank()}: {error}"
-    # Whoever failed must not leave the others waiting.
+    # Exchanged before anything is raised, or ranks that did not fail would wait for one that did.
     if failures := [text.decode() for text in gathered(failed.encode()) if text]:
         raise CheckpointError(f"a checkpoint was not written: {'; '.join(failures)}")
     state = run_state(trainer, extra)
@@ -106,7 +106,7 @@ def save_shards(
 def whole_snapshot(
     trainer: Trainer, *, extra: Json | None = None, step: int | None = None
 ) -> Snapshot:
-    """The run as it is, every tensor whole; all ranks must ask.
+    """The run as it is, every tensor whole; all ranks must call it.
 
     Tensors are the live ones where nothing had to be put together.
     """
@@ -119,8 +119,8 @@ def whole_snapshot(
                 params[name] = param.cpu()
     tensors = optimizer_tensors(trainer.optimizer, trainer.model)
     if params:
-        names = [n for n, p in trainer.model.named_parameters() if p.requires_grad]
-        tensors |= {PARAM + name: params[name] for name in names}
+        # Once more and exactly: the model's folder may hold another type, or no frozen params.
+        tensors |= {PARAM + name: params[name] for name in trained_params(trainer.model)}
     return Snapshot(
         step=trainer.version if step is None else step,
         params=params,
@@ -130,13 +130,13 @@ def whole_snapshot(
 
 
 def run_state(trainer: Trainer, extra: Json | None) -> Json:
-    """What JSON holds of a run; all ranks must ask."""
+    """The state of a run that JSON holds; all ranks must call it."""
     rngs = [json.loads(state) for state in gathered(json.dumps(rng_state()).encode())]
     return {"trainer": trainer.state_dict(), "rngs": rngs, "extra": dict(extra or {})}
 
 
 def new_draft(manager: CheckpointManager, step: int) -> Path:
-    """An empty folder for the shards of a checkpoint; all ranks must ask."""
+    """An empty folder for the shards of a checkpoint; all ranks must call it."""
     draft = manager.directory / f"shards_{step:08d}.incomplete"
 
     def make() -> None:
@@ -159,20 +159,26 @@ def write_from_draft(manager: CheckpointManager, draft: Path, step: int, state: 
 
 
 def shard_tensors(trainer: Trainer) -> dict[str, Tensor]:
-    """The trained params and what the optimizer keeps of them, as they are spread."""
-    params = {PARAM + n: p for n, p in trainer.model.named_parameters() if p.requires_grad}
+    """The trained params and the optimizer's state of them, as they are spread."""
+    params = {PARAM + name: param for name, param in trained_params(trainer.model).items()}
     return params | optimizer_tensors(trainer.optimizer, trainer.model, put_together=False)
+
+
+def trained_params(model: nn.Module) -> dict[str, nn.Parameter]:
+    """The params that have a gradient, by name."""
+    return {name: param for name, param in model.named_parameters() if param.requires_grad}
 
 
 def resume_training(
     manager: CheckpointManager, trainer: Trainer, which: Path | str = "auto"
 ) -> Mapping[str, Any] | None:
-    """Put a checkpoint into a fresh, equal trainer; returns what `extra` was.
+    """Put a checkpoint into a fresh, equal trainer; its `extra`.
 
     which: an exact path; "latest" for the newest complete one; "auto" for that too, where None is
         returned and nothing changed if there is none yet. A path without a complete checkpoint
         raises CheckpointNotFound.
-    Another number of ranks may go on; only with the same one are the results the same to the bit.
+    Another number of ranks may continue; only with the same one are the results the same to the
+    bit.
     """
     if which == "auto" and not manager.steps():
         return None
@@ -185,18 +191,17 @@ def resume_training(
     restore_optimizer(trainer.optimizer, trainer.model, moments)
     trainer.load_state_dict(checkpoint.state["trainer"])
     rngs = checkpoint.state["rngs"]
+    # Last, because making and loading things may draw random numbers.
     restore_rng(rngs[rank() % len(rngs)])
     extra: Mapping[str, Any] = checkpoint.state["extra"]
     return extra
 
 
 def _restore_shards(trainer: Trainer, folder: Path) -> dict[str, Tensor]:
-    """Put the params in place; returns this rank's part of what the optimizer keeps."""
-    own = {n: p for n, p in trainer.model.named_parameters() if p.requires_grad}
+    """Put the params in place; this rank's part of the optimizer's state."""
+    own = trained_params(trainer.model)
     stored = read_shards(folder, {PARAM + name: param for name, param in own.items()})
-    with torch.no_grad():
-        for name, param in own.items():
-            param.copy_(stored[PARAM + name])
+    _copy_into(own, {name.removeprefix(PARAM): tensor for name, tensor in stored.items()})
     wanted = {f"{key}/{n}": p for key in ("exp_avg", "exp_avg_sq") for n, p in own.items()}
     steps = {f"step/{name}": torch.tensor(0.0) for name in own}
     return read_shards(folder, wanted | steps)
@@ -207,14 +212,19 @@ def _restore_params(trainer: Trainer, checkpoint: LoadedCheckpoint) -> None:
     if not stored and not sharded_modules(trainer.model):
         load_params(trainer.model, checkpoint.model_dir)
         return
-    own = {n: p for n, p in trainer.model.named_parameters() if p.requires_grad}
+    own = trained_params(trainer.model)
     stored = stored or _params_of_files(checkpoint.model_dir, own)
     if stored.keys() != own.keys():
         strange = sorted(stored.keys() ^ own.keys())[:3]
         raise CheckpointError(f"{checkpoint.path} and the model differ in the params {strange}")
-    with torch.no_grad():
-        for name, param in own.items():
-            param.copy_(like(param, stored[name]))
+    _copy_into(own, stored)
+
+
+@torch.no_grad()
+def _copy_into(params: Mapping[str, nn.Parameter], stored: Mapping[str, Tensor]) -> None:
+    # In place: the optimizer and FSDP hold these very tensors.
+    for name, param in params.items():
+        param.copy_(like(param, stored[name]))
 
 
 def _params_of_files(folder: Path, wanted: Iterable[str]) -> dict[str, Tensor]:

@@ -1,19 +1,26 @@
-"""What is known of the rows in flight: their requests, and the tokens sampled so far."""
+"""Requests for completions: how they are read together, and the batch that they are sampled in."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ludic_gym.types import Completion, FinishReason
-from ludic_train.inference.requests import Request
+from ludic_gym.types import Completion, FinishReason, Sampling
 from ludic_train.inference.sampling import noise_keys
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float32]
 
+# Padded tokens that one prefill may hold: more would not fit the caches of a CPU.
+PREFILL_TOKENS = 1024
+# Padding that is cheaper than one more forward pass, in tokens and as a share of the prefill.
+FREE_PADDING = 128
+MAX_PADDING = 0.2
+
+# A table of numbers and no list of objects: a step touches every row, many times a second.
 ROW = np.dtype(
     [
         ("prompt_size", np.int64),
@@ -27,14 +34,30 @@ ROW = np.dtype(
 )
 
 
-class Batch:
-    """The rows, in the order of the key-value cache.
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Request:
+    """A completion to sample; `sampling.seed` is set. A request equals only itself."""
 
-    Attributes:
-        requests: Of each row.
-        rows: Its numbers, [rows] of ROW: tokens of the prompt, sampled, and to sample at most; what
-            its noise depends on; how it is sampled.
-        ids, logprobs: The sampled tokens, [rows, at least the greatest count].
+    prompt_ids: tuple[int, ...]
+    sampling: Sampling
+    policy_version: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Prefill:
+    """Prompts to read in one forward pass, and for each the requests that share it."""
+
+    prompts: tuple[tuple[int, ...], ...]
+    sharers: tuple[tuple[Request, ...], ...]
+
+
+class Batch:
+    """Rows in flight, in the order of the key-value cache.
+
+    requests: of each row.
+    rows: its numbers, [rows] of ROW: tokens of the prompt, sampled, and to sample at most; the key
+        of its noise; its sampling parameters.
+    ids, logprobs: the sampled tokens, [rows, at least the greatest count].
     """
 
     def __init__(self) -> None:
@@ -78,6 +101,7 @@ class Batch:
         """Add a sampled token to each of the last `len(ids)` rows."""
         first = len(self) - len(ids)
         counts = self.rows["count"][first:]
+        # Doubled, so that a long completion costs few copies.
         if counts.max() == self.ids.shape[1]:
             self.ids = np.concatenate((self.ids, np.zeros_like(self.ids)), axis=1)
             self.logprobs = np.concatenate((self.logprobs, np.zeros_like(self.logprobs)), axis=1)
@@ -86,7 +110,7 @@ class Batch:
         counts += 1
 
     def keep(self, order: Sequence[int]) -> None:
-        """Row i becomes what row `order[i]` was; the others are gone."""
+        """Make row `order[i]` the new row i; drop the others."""
         kept = np.array(order, np.int64)
         self.requests = [self.requests[i] for i in order]
         self.rows, self.ids, self.logprobs = self.rows[kept], self.ids[kept], self.logprobs[kept]
@@ -97,7 +121,7 @@ class Batch:
         return ids
 
     def completion(self, i: int, text: str, reason: FinishReason) -> Completion:
-        """Row i, ended."""
+        """The completion of row i, which has ended."""
         request = self.requests[i]
         return Completion(
             text=text,
@@ -108,3 +132,33 @@ class Batch:
             logprobs=tuple(self.logprobs[i, : self.rows["count"][i]].tolist()),
             policy_version=request.policy_version,
         )
+
+
+def prefills(requests: Iterable[Request]) -> Iterator[Prefill]:
+    """Forward passes over the prompts: equal ones are read once, those of similar length together.
+
+    Members of a group share their prompt, so this saves most of the reading in training.
+    """
+    sharers: dict[tuple[int, ...], list[Request]] = {}
+    for request in requests:
+        sharers.setdefault(request.prompt_ids, []).append(request)
+    for prompts in _buckets(sorted(sharers, key=len)):
+        yield Prefill(tuple(prompts), tuple(tuple(sharers[prompt]) for prompt in prompts))
+
+
+def _buckets(prompts: Iterable[tuple[int, ...]]) -> Iterator[list[tuple[int, ...]]]:
+    """Prompts, sorted by length, cut where a longer one would waste too much on padding."""
+    bucket: list[tuple[int, ...]] = []
+    for prompt in prompts:
+        if bucket and not _fits(bucket, prompt):
+            yield bucket
+            bucket = []
+        bucket.append(prompt)
+    if bucket:
+        yield bucket
+
+
+def _fits(bucket: list[tuple[int, ...]], prompt: tuple[int, ...]) -> bool:
+    padded = len(prompt) * (len(bucket) + 1)
+    padding = padded - sum(map(len, bucket)) - len(prompt)
+    return padded <= PREFILL_TOKENS and padding <= max(FREE_PADDING, MAX_PADDING * padded)

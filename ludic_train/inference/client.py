@@ -1,4 +1,4 @@
-"""the local engine as a chat client: coroutines ask, one engine answers them together."""
+"""Local engine as a chat client: requests of all coroutines are sampled in one batch."""
 
 from __future__ import annotations
 
@@ -8,24 +8,29 @@ import random
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
+
+import torch
 
 from ludic_gym.errors import ConfigError
 from ludic_gym.prompts import ExactPrompts, Render
 from ludic_gym.sampling import check_sampling
-from ludic_gym.types import Completion, Message, Sampling, ToolSchema
+from ludic_gym.types import Completion, MakePolicy, Message, Sampling, ToolSchema
 from ludic_train.errors import EngineError, PromptTooLong
+from ludic_train.inference.batch import Request
 from ludic_train.inference.engine import Ended, Engine
-from ludic_train.inference.requests import Request
-from ludic_train.inference.scoring import Ranking, Scores
+from ludic_train.inference.policy_spec import model_and_spec, policies
+from ludic_train.inference.sampling import Ranking, Scores
 from ludic_train.models.chat_template import render_chat
+from ludic_train.models.load import load_model
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 # Turns of the event loop without a new request after which no more are expected. A coroutine that
-# got its answer needs a few to hand it on, through gathers and queues, until the next one asks.
+# got its completion needs a few to hand it on, through gathers and queues, until the next request.
 QUIET_TURNS = 8
 # Tokenising can take longer than sampling; in a game, the same short dialogs come again.
 REMEMBERED_DIALOGS, REMEMBERED_LENGTH = 8192, 512
@@ -38,13 +43,13 @@ class LocalChatClient:
     """A `ChatClient` over the live params of a model in this process.
 
     Requests of all coroutines are batched while they run, at most `max_batch_size` at a time; the
-    rest wait. The forward passes run in one worker thread, so the event loop stays alive. A change
-    of the params is what the next request is sampled from; setting `policy_version` after it is all
-    that publishing takes. Change params only while no request is in flight.
+    rest wait. The forward passes run in one worker thread, so the event loop stays responsive. The
+    next request is sampled from the params as they are then; setting `policy_version` after that is
+    all that publishing takes. Change params only while no request is in flight.
 
     A request without a seed gets one from the client's own generator, which starts at `seed`; the
-    completion's `sampling` tells it. Equal requests made in equal order give equal completions, bit
-    for bit, and a request with a seed gives the same text in any company, up to the rounding that
+    completion's `sampling` holds it. Equal requests made in equal order give equal completions, bit
+    for bit, and a request with a seed gives the same text in any batch, up to the rounding that
     `sampling.choose` explains.
 
     prompts: makes a prompt continue the very tokens that earlier replies were sampled as, so that
@@ -72,8 +77,8 @@ class LocalChatClient:
         self._inbox: list[tuple[Request, _Answer]] = []
         self._answers: dict[Request, _Answer] = {}
         self._task: asyncio.Task[None] | None = None
-        # Makes the worker thread stop at the next token, to look at what has changed.
-        self._hung_up = False
+        # Makes the worker thread return at the next token: a request was cancelled or dropped.
+        self._interrupted = False
 
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, tools: Sequence[ToolSchema] = ()
@@ -92,7 +97,7 @@ class LocalChatClient:
         return await self.continued(self.prompts.token_ids(messages), sampling)
 
     async def continued(self, prompt_ids: Sequence[int], sampling: Sampling) -> Completion:
-        """What comes after these tokens; raises as `complete` does, and ConfigError for no tokens.
+        """Sample the tokens after these; raises as `complete` does, and ConfigError for no tokens.
 
         Cancelled, it makes room for others at the next token.
         """
@@ -103,7 +108,7 @@ class LocalChatClient:
         try:
             return await answer
         except asyncio.CancelledError:
-            self._hung_up = True
+            self._interrupted = True
             raise
 
     @property
@@ -126,20 +131,20 @@ class LocalChatClient:
         await self._in_thread(lambda: None)
 
     async def scored(self, ids: Sequence[int], first: int, ranking: Ranking) -> list[Scores]:
-        """For each of `ids[first:]`: log-probs of it and of the likeliest, from what came before.
+        """Log-probs of each of `ids[first:]` and of the likeliest tokens in its place.
 
-        first: at least 1. Raises ConfigError for tokens the model has not, PromptTooLong for too
-        many of them.
+        first: at least 1. Raises ConfigError for tokens that the model does not have, PromptTooLong
+        for too many of them.
         """
         self._check_ids(ids)
         if len(ids) > self.max_positions:
             raise PromptTooLong(_too_long(self.max_positions, len(ids), 0))
-        # So that the sampler looks up at its next token, and lets this in between.
-        self._hung_up = True
+        # So that the worker thread is free at its next token; it would decode to the end first.
+        self._interrupted = True
         return await self._in_thread(lambda: self._engine.scores(ids, first, ranking))
 
-    async def _in_thread(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+    def _in_thread(self, work: Callable[[], T]) -> asyncio.Future[T]:
+        return asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     def _check_ids(self, ids: Sequence[int]) -> None:
         if not ids:
@@ -169,48 +174,53 @@ class LocalChatClient:
                 return
             if not task.get_loop().is_closed():
                 raise EngineError("this client is serving another event loop: use one client each")
+            # A loop that was closed without cancelling its tasks left requests behind.
             self._forget()
         self._task = loop.create_task(self._serve())
 
     async def _serve(self) -> None:
-        """Answer until nobody is waiting."""
-        loop = asyncio.get_running_loop()
+        """Sample until no request is left."""
         try:
             while self._inbox or self._answers:
                 await self._quiet()
-                arrived, gone = self._collect()
-                ended = await loop.run_in_executor(self._thread, self._advance, arrived, gone)
+                advance = partial(self._advance, *self._collect())
+                # The model may raise anything; gather carries it here as a result.
+                (ended,) = await asyncio.gather(self._in_thread(advance), return_exceptions=True)
+                if isinstance(ended, BaseException):
+                    return self._abandon(ended)
                 self._hand_out(ended)
-        except Exception as error:
-            self._abandon(error)
         except asyncio.CancelledError:
             self._abandon(None)
             raise
 
     async def _quiet(self) -> None:
-        """Let the event loop turn until no coroutine asks any more."""
+        """Let the event loop turn until no further request arrives.
+
+        A batch that starts with the first request would decode it alone, and the others after it.
+        """
         turns = 0
         while turns < QUIET_TURNS:
-            asked = len(self._inbox)
+            waiting = len(self._inbox)
             await asyncio.sleep(0)
-            turns = turns + 1 if len(self._inbox) == asked else 0
+            turns = turns + 1 if len(self._inbox) == waiting else 0
 
     def _collect(self) -> tuple[list[Request], set[Request]]:
-        """The requests that arrived since the last time, and those nobody waits for any more."""
+        """The requests that arrived since the last time, and those that were cancelled."""
         gone = {request for request, answer in self._answers.items() if answer.done()}
         arrived = {request: answer for request, answer in self._inbox if not answer.done()}
         self._inbox.clear()
-        self._hung_up = False
+        self._interrupted = False
         self._answers = {r: a for r, a in self._answers.items() if r not in gone} | arrived
         return list(arrived), gone
 
     def _advance(self, arrived: list[Request], gone: set[Request]) -> list[Ended]:
-        """What the worker thread does, and nobody else: the engine belongs to it."""
+        """Advance the engine; in the worker thread, which alone may use it."""
         if gone:
             self._engine.cancel(gone)
         for request in arrived:
             self._engine.add(request)
-        return self._engine.advance(lambda: bool(self._inbox) or self._hung_up)
+        # New requests join at the next token and not when some completion ends.
+        return self._engine.advance(lambda: bool(self._inbox) or self._interrupted)
 
     def _hand_out(self, ended: list[Ended]) -> None:
         for request, completion in ended:
@@ -218,17 +228,20 @@ class LocalChatClient:
             if not answer.done():
                 answer.set_result(completion)
 
-    def _abandon(self, error: Exception | None) -> None:
-        """Drop all requests: whoever waits gets the error, or is cancelled if there is none."""
+    def _abandon(self, error: BaseException | None) -> None:
+        """Drop all requests, with the error; cancel them if there is none."""
         for answer in self._forget():
             if error is None:
                 answer.cancel()
             elif not answer.done():
-                answer.set_exception(_failure(error))
+                # One per request: a shared one would collect the tracebacks of all of them.
+                failure = EngineError(f"sampling failed: {error}")
+                failure.__cause__ = error
+                answer.set_exception(failure)
 
     def _forget(self) -> list[_Answer]:
-        """Drop all requests, here and in the engine, and return what was waited for."""
-        self._hung_up = True
+        """Drop all requests, here and in the engine; the futures of their callers."""
+        self._interrupted = True
         self._thread.submit(self._engine.reset)
         answers = [*self._answers.values(), *(answer for _, answer in self._inbox)]
         self._answers.clear()
@@ -237,7 +250,7 @@ class LocalChatClient:
 
 
 def _remembering_render(tokenizer: PreTrainedTokenizerBase) -> Render:
-    """`render_chat`, which remembers short dialogs: groups ask for the same ones again."""
+    """`render_chat` with a cache of short dialogs, which the members of groups share."""
 
     def render(messages: Sequence[Message], reply_comes: bool) -> Sequence[int]:
         dialog = json.dumps(messages)
@@ -259,7 +272,13 @@ def _too_long(limit: int, prompt_size: int, max_tokens: int) -> str:
     )
 
 
-def _failure(error: Exception) -> EngineError:
-    failure = EngineError(f"sampling failed: {error}")
-    failure.__cause__ = error
-    return failure
+def policy_from_run(path: str | Path) -> MakePolicy:
+    """The policy of a run folder, or of any folder with a model in Hugging Face format.
+
+    A run folder holds model/ and policy.json; a model alone sees the full dialog under the env's
+    system prompt. All policies made share one sampler, on the GPU if there is one.
+    Raises ModelNotFound for a folder that is neither.
+    """
+    folder, spec = model_and_spec(Path(path))
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    return policies(LocalChatClient(*load_model(folder, device=device)), spec)

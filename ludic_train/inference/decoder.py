@@ -13,14 +13,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from transformers import PreTrainedModel
 
 from ludic_train.errors import UnsupportedModel
-from ludic_train.inference.attention import attend_all, attend_one, length_mask
-from ludic_train.inference.cache import KVCache
+from ludic_train.inference.cache import KVCache, attend_all, attend_one, length_mask
 from ludic_train.inference.layers import Layer, heads_of, inverse_rms, norm_of, read_layers
 
 if TYPE_CHECKING:
-    from transformers import PretrainedConfig, PreTrainedModel
+    from transformers import PretrainedConfig
 
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
 # The other kinds of rotary embedding change with the length of the text.
@@ -43,23 +43,23 @@ class Decoder:
 
     @property
     def vocab_size(self) -> int:
-        """How many logits there are for a row."""
+        """Logits of a row."""
         size: int = self._causal.lm_head.weight.shape[0]
         return size
 
     @property
     def device(self) -> torch.device:
-        """Where the model is now."""
+        """Device of the model now."""
         return _weight(self._causal).device
 
     def refresh(self) -> None:
-        """Compute with the params as they are now, from here on."""
+        """Read the params as they are now, for all steps until the next call."""
         self._heads = heads_of(self._causal)
         self._layers = read_layers(self._causal, self._heads)
         self._last_norm = norm_of(self._causal.model.norm)
 
     def release(self) -> None:
-        """Forget every row and give its memory back."""
+        """Drop every row and its memory."""
         weight, num_layers = _weight(self._causal), len(self._causal.model.layers)
         self.cache = KVCache(num_layers, self._heads.num_keys, self._heads.size, weight)
         self._cos = self._sin = weight.new_zeros(0)
@@ -68,6 +68,7 @@ class Decoder:
         """Make room for `num_rows` rows of `num_slots` tokens."""
         self.cache.reserve(num_rows, num_slots)
         if len(self._cos) < self.cache.num_slots:
+            # Computed once per growth of the cache and looked up by position in every step.
             positions = torch.arange(self.cache.num_slots, device=self.device)
             cos, sin = self._causal.model.rotary_emb(_weight(self._causal), positions[None])
             self._cos, self._sin = cos[0, :, None], _signed(sin[0, :, None])
@@ -88,6 +89,7 @@ class Decoder:
         for i in range(len(self._layers) - 1):
             hidden = self._read(i, hidden, repeats, rows)
         hidden = self._read_last(hidden, last, repeats, rows)
+        # Only the last token of a prompt needs logits: those of all would be the largest tensor.
         return self._logits(hidden).repeat_interleave(repeats, dim=0)
 
     def decode(self, ids: NDArray[np.int64], lengths: NDArray[np.int64]) -> Tensor:
@@ -97,6 +99,7 @@ class Decoder:
         at = torch.from_numpy(lengths).to(self.device)
         cos, sin = self._cos.index_select(0, at), self._sin.index_select(0, at)
         slots = self.cache.slots_at(at)
+        # Rows of one length, such as those of a group after its prompt, need no mask.
         is_ragged = lengths.min() + 1 < num_slots
         mask = length_mask(at, num_slots, hidden.dtype) if is_ragged else None
         for i, layer in enumerate(self._layers):
@@ -142,6 +145,7 @@ class Decoder:
         self, heads: Tensor, layer: Layer, cos: Tensor, sin: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Queries and keys, turned, and values."""
+        # Turned side by side, in half as many calls: a small model's time goes to calls.
         queries, keys = self._heads.num_queries, self._heads.num_keys
         both, value = heads.split_with_sizes((queries + keys, keys), dim=-2)
         turned = self._turned(both, layer.weight, layer.swapped, cos, sin)
@@ -168,9 +172,7 @@ class Decoder:
 
 
 def causal_lm(model: PreTrainedModel) -> PreTrainedModel:
-    """The language model itself, inside whatever adapters wrap it."""
-    from transformers import PreTrainedModel
-
+    """The language model itself, inside the adapters that wrap it."""
     inner = next((m for m in model.modules() if isinstance(m, PreTrainedModel)), None)
     if inner is None or inner.config.model_type not in FAMILIES:
         kind = type(model).__name__ if inner is None else inner.config.model_type
@@ -182,10 +184,11 @@ def causal_lm(model: PreTrainedModel) -> PreTrainedModel:
 
 
 def max_positions(config: PretrainedConfig) -> int:
-    """How long a sequence the decoder computes exactly: inside any sliding window.
+    """Tokens of the longest sequence that is computed exactly: inside any sliding window.
 
     Raises UnsupportedModel for a rotary embedding that depends on the length of the text.
     """
+    # These give a position the same angle in every text, so cosines can be computed in advance.
     rope = (config.rope_parameters or {}).get("rope_type", "default")
     if rope not in ROPE_TYPES:
         raise UnsupportedModel(f"rotary embedding {rope!r} is none of {', '.join(ROPE_TYPES)}")

@@ -13,11 +13,9 @@ from torch import Tensor, nn
 
 from ludic_gym.types import Completion
 from ludic_train.errors import EngineError
-from ludic_train.inference.batch import Batch
+from ludic_train.inference.batch import Batch, Request, prefills
 from ludic_train.inference.decoder import Decoder, causal_lm
-from ludic_train.inference.requests import Request, prefills
-from ludic_train.inference.sampling import choose, uniforms
-from ludic_train.inference.scoring import Ranking, Scores, scores
+from ludic_train.inference.sampling import Ranking, Scores, choose, scores, uniforms
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -52,16 +50,16 @@ class Engine:
 
     @property
     def vocab_size(self) -> int:
-        """How many tokens there are."""
+        """Number of tokens in the vocabulary."""
         return len(self._is_stop)
 
     @property
     def is_idle(self) -> bool:
-        """Whether no request is waiting or in flight."""
+        """True if no request is waiting or in flight."""
         return not self._waiting and not self._batch.requests
 
     def reset(self) -> None:
-        """Drop every request and what is kept of it."""
+        """Drop every request, and the memory of its tokens."""
         self._waiting: deque[Request] = deque()
         self._batch = Batch()
         self._decoder.release()
@@ -71,13 +69,13 @@ class Engine:
         self._waiting.append(request)
 
     def cancel(self, requests: Collection[Request]) -> None:
-        """Drop these requests, wherever they are; unknown ones are no error."""
+        """Drop these requests, waiting or in flight; unknown ones are no error."""
         self._waiting = deque(each for each in self._waiting if each not in requests)
         with torch.inference_mode():
             self._leave([i for i, each in enumerate(self._batch.requests) if each in requests])
 
     def advance(self, interrupted: Callable[[], bool] = lambda: False) -> list[Ended]:
-        """Admit what waits, then decode until some request ends; returns those that did.
+        """Admit waiting requests, then decode until some request ends; those that did.
 
         Returns nothing if idle, or when `interrupted()` after a step.
         Raises EngineError if the model's logits are not finite.
@@ -91,12 +89,13 @@ class Engine:
         return ended
 
     def scores(self, ids: Sequence[int], first: int, ranking: Ranking) -> list[Scores]:
-        """As `scoring.scores`, between two steps of what is in flight."""
+        """As `sampling.scores`, between two steps of the batch."""
         with _sampling_mode(self._model):
             return scores(causal_lm(self._model), ids, first, ranking)
 
     def _step(self) -> list[Ended]:
         """One token for each waiting request that can join the batch, or else for each row."""
+        # Prompts first: a row that joins now shares every later step with the others.
         room = min(self._max_batch_size - len(self._batch), len(self._waiting))
         if room:
             return self._take(self._admit(room))
@@ -105,6 +104,7 @@ class Engine:
     def _admit(self, room: int) -> Tensor:
         """Let requests join as the last rows of the batch: their logits, [room, V]."""
         admitted = [self._waiting.popleft() for _ in range(room)]
+        # Params may have changed since the last request; within a step they never do.
         self._decoder.refresh()
         self._decoder.reserve(len(self._batch) + room, max(len(r.prompt_ids) for r in admitted))
         logits = []
@@ -127,14 +127,15 @@ class Engine:
         noise = uniforms(rows["key"], rows["count"])
         drawn, worth = choose(logits, rows["temperature"], rows["top_p"], noise)
         ids, logprobs = drawn.cpu().numpy(), worth.cpu().numpy()
+        # Nan has no place in a distribution, so the draw would be an arbitrary token.
         if not np.isfinite(logprobs).all():
             raise EngineError("the model's logits are not finite: its params have diverged")
         batch.record(ids, logprobs)
         may_end = self._is_stop[ids] | (rows["count"] == rows["limit"]) | rows["has_stop_strings"]
+        # Only rows that may end are looked at one by one: decoding text costs more than a token.
         ended: dict[int, Ended] = {}
         for i in (first + np.flatnonzero(may_end)).tolist():
-            completion = self._completion(i)
-            if completion:
+            if completion := self._completion(i):
                 ended[i] = (batch.requests[i], completion)
         self._leave(list(ended))
         return list(ended.values())
@@ -144,6 +145,7 @@ class Engine:
         batch, ids, sampling = self._batch, self._batch.sampled(i), self._batch.requests[i].sampling
         if self._is_stop[ids[-1]]:
             return batch.completion(i, self._text(ids[:-1]), "stop")
+        # The whole text, because a stop string may span tokens.
         text = self._text(ids)
         ends = [text.index(stop) for stop in sampling.stop if stop in text]
         if ends:
@@ -160,6 +162,7 @@ class Engine:
         """Close the gaps that the leaving rows make with the last rows of the batch."""
         if not leaving:
             return
+        # The cache stays dense and few rows are copied; shifting all later ones would copy most.
         gone, size = set(leaving), len(self._batch) - len(leaving)
         targets = [i for i in leaving if i < size]
         sources = [i for i in range(size, len(self._batch)) if i not in gone]
@@ -173,7 +176,7 @@ class Engine:
 
 
 def stop_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
-    """The tokens that end a completion: the tokenizer's eos and those the model is made with."""
+    """Tokens that end a completion: the tokenizer's eos and those of the generation config."""
     made_with = causal_lm(model).generation_config.eos_token_id
     more = made_with if isinstance(made_with, list) else [made_with]
     return frozenset(i for i in (tokenizer.eos_token_id, *more) if i is not None)
@@ -182,6 +185,7 @@ def stop_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> froz
 @contextmanager
 def _sampling_mode(model: nn.Module) -> Iterator[None]:
     """No dropout and no gradients inside the block; each module's mode is put back after it."""
+    # `model.train()` afterwards would also turn on modules that the trainer keeps in eval mode.
     training = [module for module in model.modules() if module.training]
     for module in training:
         module.training = False

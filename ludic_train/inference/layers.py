@@ -1,4 +1,4 @@
-"""The layers of a Llama-shaped model as functions, read from the params of this moment."""
+"""Layers of a Llama-shaped model as functions, read from the params of this moment."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class Heads:
 class Layer:
     """One layer. Heads lie side by side: queries, then keys, then values.
 
-    weight: what the norm of queries and keys multiplies by, [queries + keys, head_size], the
-        scale of the attention scores included; swapped: the same with its halves exchanged.
+    weight: factors of the norm of queries and keys, [queries + keys, head_size], the scale of the
+        attention scores included; swapped: the same with its halves exchanged.
     """
 
     before_attention: Map
@@ -54,7 +54,7 @@ class Layer:
 
 
 def heads_of(causal: PreTrainedModel) -> Heads:
-    """The heads of a model."""
+    """Shape of the attention of a model; all its layers have the same."""
     config, attention = causal.config, causal.model.layers[0].self_attn
     device = causal.lm_head.weight.device
     return Heads(
@@ -101,6 +101,7 @@ def _head_weight(layer: GradientCheckpointingLayer, heads: Heads) -> Tensor:
         if heads.eps is None
         else (attention.q_norm.weight.detach(), attention.k_norm.weight.detach())
     )
+    # In the weight, so that attention needs no multiplication of its own for every token.
     scaled = query * heads.size**-0.5
     return torch.cat((scaled.expand(heads.num_queries, -1), key.expand(heads.num_keys, -1)))
 
@@ -122,8 +123,9 @@ def _joined(linears: Sequence[nn.Linear]) -> Map:
 
 
 def _linear(module: nn.Linear) -> Map:
-    """The module without the detour that a module call takes; adapters stay as they are."""
-    if type(module) is nn.Linear:  # and not a subclass, which may compute something else
+    """The linear map without the overhead of a module call; adapters stay as they are."""
+    # A subclass may compute something else, such as an adapter's sum.
+    if type(module) is nn.Linear:
         return partial(F.linear, weight=module.weight, bias=module.bias)
     return module
 
@@ -141,7 +143,7 @@ def _joined_mlp(layer: GradientCheckpointingLayer) -> Map:
 
 
 def norm_of(module: LlamaRMSNorm) -> Map:
-    """A root-mean-square norm (Zhang & Sennrich 2019, arXiv:1910.07467) in five calls, not ten."""
+    """Root-mean-square norm (Zhang & Sennrich 2019, arXiv:1910.07467) in five calls, not ten."""
     if type(module).__name__ not in RMS_NORMS:
         as_it_is: Map = module
         return as_it_is
@@ -156,5 +158,6 @@ def norm_of(module: LlamaRMSNorm) -> Map:
 
 def inverse_rms(x: Tensor, eps: Tensor) -> Tensor:
     """1 / sqrt(mean(x^2) + eps) over the last dimension, [..., 1], float32."""
+    # The norm's kernel squares and adds in one pass over x, without a tensor of squares.
     norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float32)
     return torch.addcmul(eps, norm, norm, value=1 / x.shape[-1]).rsqrt_()

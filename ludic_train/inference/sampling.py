@@ -1,18 +1,40 @@
-"""One token a row from logits, with noise that depends on the row's own seed and position alone."""
+"""Tokens drawn from logits, and the scores of tokens that are already there.
+
+The noise of a draw depends on the row's own seed and position alone, so that a request gives the
+same text in any batch.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
 # splitmix64 (Steele, Lea & Flood 2014, doi:10.1145/2660193.2660195).
 GOLDEN, MIX_1, MIX_2 = map(np.uint64, (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 
 Keys = NDArray[np.uint64]
+# Nats by token id: the token itself first, then the likeliest ones, likeliest first.
+Scores = Mapping[int, float]
+# Logits of more rows at a time would take gigabytes with a large vocabulary.
+ROWS = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranking:
+    """Settings of scores: the number of likeliest tokens to add; the rest as in Sampling."""
+
+    top: int = 0
+    temperature: float = 1.0
+    top_p: float = 1.0
 
 
 def noise_keys(seeds: Sequence[int]) -> Keys:
@@ -65,10 +87,30 @@ def log_distribution(
     return logprobs
 
 
+def scores(
+    causal: PreTrainedModel, ids: Sequence[int], first: int, ranking: Ranking
+) -> list[Scores]:
+    """The scores of each of `ids[first:]`, given what comes before it; first is at least 1.
+
+    The distribution is the one that `sampling.choose` draws from; tokens outside it get -inf.
+    Call it under `torch.inference_mode()`, with the model in eval mode.
+    """
+    row = torch.tensor([list(ids[:-1])], device=causal.lm_head.weight.device)
+    hidden = causal.model(row, use_cache=False).last_hidden_state[0, first - 1 :]
+    found: list[Scores] = []
+    for start in range(0, len(hidden), ROWS):
+        logits = causal.lm_head(hidden[start : start + ROWS])
+        found += _ranked(logits, ids[first + start :], ranking)
+    return found
+
+
 def _drawn(logprobs: Tensor, uniform: Tensor) -> Tensor:
+    # float64, because 150 000 float32 terms lose the last of them. Times the total and not 1: the
+    # sum of rounded probabilities is not exactly 1.
     cumulative = logprobs.exp().cumsum(-1, dtype=torch.float64)
     point = uniform[:, None] * cumulative[:, -1:]
-    # Only numbers that are none have no place; whoever reads their log-prob will see.
+    # Only nan has no place. The clamp keeps the index valid, and the log-prob stays nan for the
+    # engine to refuse.
     return torch.searchsorted(cumulative, point, right=True).clamp_max_(logprobs.shape[1] - 1)
 
 
@@ -86,3 +128,17 @@ def _mixed(bits: Keys) -> Keys:
     bits = (bits ^ (bits >> np.uint64(30))) * MIX_1
     bits = (bits ^ (bits >> np.uint64(27))) * MIX_2
     return bits ^ (bits >> np.uint64(31))
+
+
+def _ranked(logits: Tensor, tokens: Sequence[int], ranking: Ranking) -> list[Scores]:
+    temperature = np.full(len(logits), ranking.temperature, np.float32)
+    top_p = np.full(len(logits), ranking.top_p, np.float32)
+    logprobs = log_distribution(logits, temperature, top_p)
+    targets = torch.tensor(tokens[: len(logits)], device=logits.device)
+    own = logprobs.gather(1, targets[:, None])[:, 0].tolist()
+    best, where = logprobs.topk(min(ranking.top, logprobs.shape[1]))
+    likeliest = zip(where.tolist(), best.tolist(), strict=True)
+    return [
+        {token: value, **dict(zip(names, values, strict=True))}
+        for token, value, (names, values) in zip(tokens, own, likeliest, strict=False)
+    ]

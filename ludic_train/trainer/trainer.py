@@ -111,8 +111,7 @@ class Trainer:
                 skipped = made["updates/skipped"].value > 0
                 made = merge([carried, made])
                 carried = {"updates/skipped": made["updates/skipped"]} if skipped else {}
-                # Before the publication, which may fail: the batch is in the params by now, and a
-                # durable source must not give it again.
+                # Before the publication, so that one that fails leaves no batch unnoted.
                 if not left:
                     await awaited_on_rank_0(self._note_trained)
                 if skipped:

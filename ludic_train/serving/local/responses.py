@@ -13,7 +13,7 @@ from aiohttp import web
 
 from ludic_gym.errors import ConfigError, LudicError
 from ludic_train.errors import ModelNotFound, PromptTooLong
-from ludic_train.inference.scoring import Scores
+from ludic_train.inference.sampling import Scores
 from ludic_train.serving.local.schemas import Chat, Complete
 from ludic_train.serving.local.served_model import Sampled, Served
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from ludic_gym.types import Completion, FinishReason, Sampling
 from ludic_train.errors import ModelNotFound
 from ludic_train.inference.client import LocalChatClient
-from ludic_train.inference.scoring import Ranking, Scores
+from ludic_train.inference.sampling import Ranking, Scores
 from ludic_train.serving.local.params import ParamsReceiver
 from ludic_train.serving.local.request_gate import Aborted, Gate
 

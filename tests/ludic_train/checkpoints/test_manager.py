@@ -279,7 +279,7 @@ def test_killed_in_the_middle_of_a_save_the_last_complete_one_is_intact(tmp_path
 def test_files_are_plain_json_and_safetensors(tmp_path):
     path = save(CheckpointManager(tmp_path), 1, 2.0)
     assert json.loads((path / "state.json").read_text()) == {
-        "schema": 1,
+        "schema": 2,
         "step": 1,
         "state": {"n": 1},
     }

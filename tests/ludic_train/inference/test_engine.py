@@ -6,8 +6,8 @@ import torch
 from ludic_gym.types import Sampling
 from ludic_train.errors import EngineError
 from ludic_train.inference import engine as engine_module
+from ludic_train.inference.batch import Request
 from ludic_train.inference.engine import Engine, stop_ids
-from ludic_train.inference.requests import Request
 from ludic_train.models.load import load_model, save_model
 
 EOS = 2

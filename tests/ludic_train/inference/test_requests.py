@@ -2,7 +2,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ludic_gym.types import Sampling
-from ludic_train.inference.requests import (
+from ludic_train.inference.batch import (
     FREE_PADDING,
     MAX_PADDING,
     PREFILL_TOKENS,

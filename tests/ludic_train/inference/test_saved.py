@@ -4,7 +4,7 @@ import pytest
 from ludic_gym.errors import ConfigError
 from ludic_gym.types import Sampling
 from ludic_train.errors import ModelNotFound
-from ludic_train.inference.from_run import policy_from_run
+from ludic_train.inference.client import policy_from_run
 from ludic_train.inference.policy_spec import PolicySpec, read_policy_spec, write_policy_spec
 from ludic_train.models.chat_template import render_chat
 from ludic_train.models.load import save_model

@@ -10,7 +10,7 @@ from ludic_gym.errors import ConfigError
 from ludic_gym.types import Sampling
 from ludic_train.errors import PromptTooLong
 from ludic_train.inference.client import LocalChatClient
-from ludic_train.inference.scoring import ROWS, Ranking
+from ludic_train.inference.sampling import ROWS, Ranking
 
 IDS = [5, 6, 7, 8, 9, 10]
 
