@@ -16,14 +16,13 @@ from torch import Tensor
 from ludic_train.inference.policy_spec import write_policy_spec
 from ludic_train.models.load import save_model
 from ludic_train.pipeline.queues.open_queue import open_queue
-from ludic_train.pipeline.source import PipelineBatchSource
 from ludic_train.publishers.base import PolicyPublisher
 from ludic_train.publishers.checkpoint_names import checkpoint_params, lora_scaling
 from ludic_train.publishers.folder import FolderPublisher
 from ludic_train.publishers.vllm import VLLMPublisher
 from ludic_train.runs.folder import PUBLISHED, Address, read_address, write_address
 from ludic_train.runs.learner import Learner
-from ludic_train.runs.watch import NoServers, PatientPublisher, WatchedSource
+from ludic_train.runs.watch import PatientPublisher, StopSign, WatchedSource
 
 
 class Both:
@@ -74,20 +73,22 @@ def remote_ends(
     write_policy_spec(published, learner.spec)
     before = read_address(out)
     key = before.key if before else f"{out.resolve().name}-{secrets.token_hex(4)}"
-    source = PipelineBatchSource(
+    stop, patient = StopSign(), None
+    publisher: PolicyPublisher = FolderPublisher(published)
+    if servers:
+        served = VLLMPublisher(servers, lora_scaling=lora_scaling(learner.model))
+        publisher = patient = PatientPublisher(served, stop)
+    source = WatchedSource(
         open_queue(url, key),
+        stop,
+        patient.look if patient else None,
         groups_per_batch=groups,
         group_size=group_size,
         vocab_size=learner.model.config.vocab_size,
     )
     # Actors wait for this file, so it names only a queue that could be opened.
     write_address(out, Address(url=url, key=key, servers=tuple(servers)))
-    if not servers:
-        return WatchedSource(source, NoServers()), Both(
-            learner.publisher, FolderPublisher(published)
-        )
-    patient = PatientPublisher(VLLMPublisher(servers, lora_scaling=lora_scaling(learner.model)))
-    return WatchedSource(source, patient), Both(learner.publisher, patient)
+    return source, Both(learner.publisher, publisher)
 
 
 def _save_to_begin_with(learner: Learner, folder: Path, *, is_served: bool) -> None:
