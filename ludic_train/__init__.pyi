@@ -151,8 +151,8 @@ from .publishers.reload import ReloadPublisher as ReloadPublisher
 from .publishers.transports import FileWire as FileWire
 from .publishers.transports import GlooWire as GlooWire
 from .publishers.vllm import VLLMPublisher as VLLMPublisher
-from .recipes.arithmetic import ARITHMETIC as ARITHMETIC
-from .recipes.tic_tac_toe import TIC_TAC_TOE as TIC_TAC_TOE
+from .recipes.catalog import ARITHMETIC as ARITHMETIC
+from .recipes.catalog import TIC_TAC_TOE as TIC_TAC_TOE
 from .rows import episode_metrics as episode_metrics
 from .rows import rows_from as rows_from
 from .rows import task_key as task_key

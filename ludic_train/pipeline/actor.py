@@ -33,6 +33,8 @@ None if the trainer has published none yet.
 """
 
 POLL_S, LONGEST_DELAY_S = 0.05, 30.0
+# Tasks that one report passes over, at most, in search of some that are not retired.
+LONGEST_SEARCH = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,12 +80,6 @@ class ActorSummary:
     returned: tuple[Task, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Playing:
-    task: Task
-    version: int
-
-
 async def run_pipeline_actor(
     tasks: Iterator[Task],
     play: MakePolicy | Matches,
@@ -126,7 +122,8 @@ class _Actor:
         self.run_id = secrets.token_hex(6)
         self.name = name or f"{socket.gethostname()}-{self.run_id}"
         self.player = TaskPlayer(play, concurrency=options.concurrency, timeout_s=options.timeout_s)
-        self.playing: dict[asyncio.Task[None], _Playing] = {}
+        # Groups that are played now, with the version that sampled their first tokens.
+        self.playing: dict[asyncio.Task[None], tuple[Task, int]] = {}
         self.again: deque[Task] = deque()
         self.retired: dict[str, None] = {}
         self.group_size = options.group_size
@@ -155,10 +152,13 @@ class _Actor:
             # A queue that is gone forgets the actor by itself.
             with suppress(QueueUnavailable):
                 await self.queue.leave(self.name)
-        return self._summary()
+        unfinished = [task for task, _ in self.playing.values()]
+        return ActorSummary(
+            pushed=self.pushed, stale=self.stale, returned=(*unfinished, *self.again)
+        )
 
     async def _keep_refreshing(self) -> None:
-        """Keep `version` up to date; raises what is no failure of a client."""
+        """Keep `version` up to date. Raises ActorError after too many failures of a client."""
         failures, delay_s = 0, POLL_S
         while True:
             try:
@@ -170,7 +170,7 @@ class _Actor:
             await asyncio.sleep(delay_s)
 
     async def _begin_groups(self) -> bool:
-        """Report, and begin as many groups as are admitted; True if that is all there is room for.
+        """Report, and begin as many groups as are admitted; True if the actor has no more room.
 
         The first report only brings the trainer's group size.
         """
@@ -184,14 +184,23 @@ class _Actor:
             self.again.extendleft(reversed(upcoming))
             raise
         for task in upcoming[: admission.granted]:
-            self._begin(task, version or 0)
+            self.begun += 1
+            work = asyncio.create_task(self._play(task, f"{self.run_id}:{self.begun}"))
+            self.playing[work] = task, version or 0
         self.again.extendleft(reversed(upcoming[admission.granted :]))
         if admission.trainer is not None:
             self._drop_stale(admission.trainer)
         return size is not None and admission.granted == free
 
     async def _reported(self, *, wanted: int) -> Admission:
-        report = self._report()
+        report = ActorReport(
+            name=self.name,
+            running=len(self.playing),
+            version=self.version or 0,
+            groups=self.pushed,
+            tokens=self.tokens,
+            retired=len(self.retired),
+        )
         admission = await persistently(lambda: self.queue.admit(report, wanted))
         self.retired |= dict.fromkeys(admission.retired)
         if admission.trainer is not None:
@@ -199,7 +208,7 @@ class _Actor:
         return admission
 
     def _agree(self, trainer: TrainerReport) -> None:
-        """Take over the trainer's group size. Raises ActorError for another one of one's own."""
+        """Take over the trainer's group size. Raises ActorError if the options have another one."""
         if self.group_size is None and trainer.group_size <= self.options.concurrency:
             self.group_size = trainer.group_size
         if self.group_size != trainer.group_size:
@@ -211,7 +220,10 @@ class _Actor:
 
     def _upcoming(self, wanted: int) -> list[Task]:
         found: list[Task] = []
-        while len(found) < wanted:
+        # Tasks without end may all be retired: the search stops, so that the actor still can.
+        for _ in range(LONGEST_SEARCH):
+            if len(found) == wanted:
+                break
             task = self.again.popleft() if self.again else next(self.tasks, None)
             if task is None:
                 self.ended = True
@@ -220,21 +232,16 @@ class _Actor:
                 found.append(task)
         return found
 
-    def _begin(self, task: Task, version: int) -> None:
-        self.begun += 1
-        key = f"{self.run_id}:{self.begun}"
-        self.playing[asyncio.create_task(self._play(task, key))] = _Playing(task, version)
-
     def _drop_stale(self, trainer: TrainerReport) -> None:
         if trainer.max_lag is None:
             return
         oldest = trainer.version + trainer.updates_per_batch - 1 - trainer.max_lag
-        for work, playing in self.playing.items():
-            if playing.version < oldest:
+        for work, (_, version) in self.playing.items():
+            if version < oldest:
                 work.cancel()
 
     async def _wait(self, others: set[asyncio.Task[None] | asyncio.Task[bool]], idle: bool) -> None:
-        """Wait for a group to end, or until it is time to report or to ask again."""
+        """Wait for a group to end, or until the next report is due."""
         pause_s = self.options.heartbeat_s if idle and self.playing else POLL_S
         awaited: set[asyncio.Task[None] | asyncio.Task[bool]] = {*self.playing, *others}
         await asyncio.wait(awaited, timeout=pause_s, return_when=asyncio.FIRST_COMPLETED)
@@ -242,30 +249,29 @@ class _Actor:
 
     def _collect(self) -> None:
         for work in [work for work in self.playing if work.done()]:
-            playing = self.playing.pop(work)
+            task, _ = self.playing.pop(work)
             if work.cancelled():
                 self.stale += 1
-                self.again.append(playing.task)
+                self.again.append(task)
                 continue
             try:
                 work.result()
-            except (EpisodeError, ClientError) as error:
-                self.again.append(playing.task)
-                self._failed(error)
-            else:
                 self.failures = 0
+            except (EpisodeError, ClientError) as error:
+                self.again.append(task)
+                # All groups that one outage ends are one failure.
+                if not self._is_paused():
+                    self.failures += 1
+                    self._pause(self.failures, "groups", error)
 
     def _is_paused(self) -> bool:
         return asyncio.get_running_loop().time() < self.pause_until
 
-    def _failed(self, error: Exception) -> None:
-        # All groups that one outage ends are one failure.
-        if not self._is_paused():
-            self.failures += 1
-            self._pause(self.failures, "groups", error)
-
     def _pause(self, failures: int, what: str, error: Exception) -> float:
-        """Begin nothing for a while; the seconds. Raises ActorError after too many failures."""
+        """Begin nothing for some seconds, which are returned.
+
+        Raises ActorError after too many failures.
+        """
         if failures > self.options.max_failures:
             raise ActorError(f"{failures} {what} failed in a row, the last: {error}") from error
         delay_s = min(LONGEST_DELAY_S, 0.25 * 2.0**failures)
@@ -301,24 +307,6 @@ class _Actor:
                     await self._reported(wanted=0)
                     await asyncio.wait(self.playing, timeout=self.options.heartbeat_s)
                     self._collect()
-
-    def _report(self) -> ActorReport:
-        return ActorReport(
-            name=self.name,
-            running=len(self.playing),
-            version=self.version or 0,
-            groups=self.pushed,
-            tokens=self.tokens,
-            retired=len(self.retired),
-        )
-
-    def _summary(self) -> ActorSummary:
-        unfinished = [playing.task for playing in self.playing.values()]
-        return ActorSummary(
-            pushed=self.pushed,
-            stale=self.stale,
-            returned=(*unfinished, *self.again),
-        )
 
 
 async def _ended_before(work: asyncio.Task[bool], stopped: asyncio.Task[bool]) -> bool:

@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own: what must go on while the caller's loop computes."""
+"""An event loop in a thread of its own, for work beside the caller's loop that computes."""
 
 from __future__ import annotations
 
@@ -16,39 +16,34 @@ class LoopThread:
     """Runs coroutines in a thread that ends with the process, or when it is closed."""
 
     def __init__(self, name: str) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=_run, args=(self._loop,), name=name, daemon=True)
-        self._thread.start()
-        self._closing = weakref.finalize(self, _stop, self._loop, self._thread)
+        # A factory, so that the loop does not become that of the thread that calls.
+        runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
+        self._loop = runner.get_loop()
+        thread = threading.Thread(target=_run, args=(runner,), name=name, daemon=True)
+        thread.start()
+        self._closing = weakref.finalize(self, _stop, self._loop, thread)
 
     async def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """What `work` returns, run in the thread; cancelled there if it is cancelled here."""
+        """Result of `work`, run in the thread; cancelled there if the call is cancelled."""
         return await asyncio.wrap_future(self.start(work))
 
     def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """What `work` will return, run in the thread whoever waits for it."""
+        """Future result of `work`, run in the thread whether or not the caller waits for it."""
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def close(self) -> None:
-        """Cancel what runs, and end the thread."""
+        """Cancel all running coroutines, and end the thread."""
         self._closing()
 
 
-def _run(loop: asyncio.AbstractEventLoop) -> None:
-    asyncio.set_event_loop(loop)
-    try:
-        loop.run_forever()
-    finally:
-        tasks = asyncio.all_tasks(loop)
-        for task in tasks:
-            task.cancel()
-        loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
-        loop.close()
+def _run(runner: asyncio.Runner) -> None:
+    # At its end, the runner cancels what is left and closes the loop.
+    with runner:
+        runner.get_loop().run_forever()
 
 
 def _stop(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
-    if not loop.is_closed():
-        loop.call_soon_threadsafe(loop.stop)
+    loop.call_soon_threadsafe(loop.stop)
     # The thread itself may be the one that collects the garbage.
     if thread is not threading.current_thread():
         thread.join()

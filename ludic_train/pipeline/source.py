@@ -50,10 +50,11 @@ class PipelineBatchSource:
         hold: int = 4_096,
         max_attempts: int = 5,
     ) -> None:
-        _check_at_least(
-            1, groups_per_batch=groups_per_batch, group_size=group_size, max_attempts=max_attempts
-        )
-        _check_at_least(0, hold=hold)
+        if min(groups_per_batch, group_size, max_attempts) < 1 or hold < 0:
+            raise ConfigError(
+                f"groups_per_batch={groups_per_batch}, group_size={group_size} and max_attempts="
+                f"{max_attempts} must be at least 1, hold={hold} at least 0"
+            )
         self.history = TaskHistory()
         self._groups_per_batch, self._group_size = groups_per_batch, group_size
         self._reader = QueueReader(
@@ -157,12 +158,6 @@ class PipelineBatchSource:
                 "the queue is not open yet: call begin() first, as Trainer.train does"
             )
         return self._thread
-
-
-def _check_at_least(least: int, **values: int) -> None:
-    for name, value in values.items():
-        if value < least:
-            raise ConfigError(f"{name} must be at least {least}, got {value}")
 
 
 def _refuse_impossible(pace: Pace) -> None:

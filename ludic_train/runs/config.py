@@ -102,6 +102,10 @@ class Demonstrations:
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     reply: str = "{}"
 
+    def __post_init__(self) -> None:
+        if self.policy not in ("oracle", "random"):
+            raise ConfigError(f'the demonstrator {self.policy!r} must be "oracle" or "random"')
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:

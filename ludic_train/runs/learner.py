@@ -82,29 +82,15 @@ def learner_from_model(
     model, tokenizer = load_model(folder, lora_rank=lora_rank or None)
     if not servers:
         return _local(model, tokenizer, spec, seed)
-    return _served(model, tokenizer, spec, servers)
+    # Seeds would end a vLLM on a CPU, and repeat no run elsewhere: batches change the rounding.
+    client = VLLMTokenClient(servers, chat_renderer(tokenizer), seeds=False)
+    publisher = VLLMPublisher(servers, clients=[client], lora_scaling=lora_scaling(model))
+    return Learner(model=model, tokenizer=tokenizer, client=client, publisher=publisher, spec=spec)
 
 
 def _local(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, spec: PolicySpec, seed: int
 ) -> Learner:
     client = LocalChatClient(model, tokenizer, seed=seed)
-    return Learner(
-        model=model,
-        tokenizer=tokenizer,
-        client=client,
-        publisher=InProcessPublisher(client),
-        spec=spec,
-    )
-
-
-def _served(
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    spec: PolicySpec,
-    servers: str | Sequence[str],
-) -> Learner:
-    # Seeds would end a vLLM on a CPU, and repeat no run elsewhere: batches change the rounding.
-    client = VLLMTokenClient(servers, chat_renderer(tokenizer), seeds=False)
-    publisher = VLLMPublisher(servers, clients=[client], lora_scaling=lora_scaling(model))
+    publisher = InProcessPublisher(client)
     return Learner(model=model, tokenizer=tokenizer, client=client, publisher=publisher, spec=spec)

@@ -1,4 +1,4 @@
-"""A recipe whose episodes actors play: what the trainer leaves in its folder for them.
+"""A run whose episodes actors play: files that the trainer leaves in its folder for them.
 
 OUT/queue.json      where groups go, and who samples: {"url": ..., "key": ..., "servers": [...]}
 OUT/published/      model/ and policy.json to begin with, then each version of the params, unless
@@ -16,14 +16,14 @@ from torch import Tensor
 from ludic_train.inference.policy_spec import write_policy_spec
 from ludic_train.models.load import save_model
 from ludic_train.pipeline.queues.open_queue import open_queue
-from ludic_train.pipeline.source import PipelineBatchSource
 from ludic_train.publishers.base import PolicyPublisher
 from ludic_train.publishers.checkpoint_names import checkpoint_params, lora_scaling
 from ludic_train.publishers.folder import FolderPublisher
 from ludic_train.publishers.vllm import VLLMPublisher
+from ludic_train.runs.config import RunConfig
 from ludic_train.runs.folder import PUBLISHED, Address, read_address, write_address
 from ludic_train.runs.learner import Learner
-from ludic_train.runs.watch import NoServers, PatientPublisher, WatchedSource
+from ludic_train.runs.watch import PatientPublisher, StopSign, WatchedSource
 
 
 class Both:
@@ -40,54 +40,54 @@ class Both:
 
 
 def default_lag(minibatches: int) -> int:
-    """The `max_lag` of a recipe: one batch may be played while another is trained on."""
+    """Default `max_lag` with a queue: one batch may be played while another is trained on."""
     return 2 * minibatches - 1
 
 
 def publish_every(minibatches: int, max_lag: int | None) -> int:
     """Updates between two pushes to servers: a batch's, or as many as `max_lag` leaves room for.
 
-    Nobody samples between the updates of a batch, unless through a queue; after skipped updates, a
-    batch can begin as many updates after a push as there are between two.
+    Nothing is sampled between the updates of a batch, unless through a queue; after skipped
+    updates, a batch can begin as many updates after a push as there are between two.
     """
     return minibatches if max_lag is None else min(minibatches, max_lag - minibatches + 2)
 
 
 def remote_ends(
-    out: Path,
-    learner: Learner,
-    url: str,
-    *,
-    groups: int,
-    group_size: int,
-    servers: Sequence[str] = (),
+    config: RunConfig, learner: Learner, url: str, servers: Sequence[str] = ()
 ) -> tuple[WatchedSource, PolicyPublisher]:
-    """Where the trainer's batches come from and its params go to, with actors that follow `out`.
+    """Source of batches and publisher of params for a trainer whose actors follow `config.out`.
 
-    servers: addresses of servers that sample, to be started from `out`/published; without any,
-        actors do, with params from there.
+    url: of the queue. servers: addresses of servers that sample, to be started from the folder's
+        published/; without any, actors do, with params from there.
     A new run gets a queue key of its own, so that it never finds groups of another.
     """
+    out = config.out
     published = out / PUBLISHED
     published.mkdir(exist_ok=True)
     _save_to_begin_with(learner, published / "model", is_served=bool(servers))
     write_policy_spec(published, learner.spec)
     before = read_address(out)
     key = before.key if before else f"{out.resolve().name}-{secrets.token_hex(4)}"
-    source = PipelineBatchSource(
+    stop, look = StopSign(), None
+    publisher: PolicyPublisher
+    if servers:
+        served = VLLMPublisher(servers, lora_scaling=lora_scaling(learner.model))
+        publisher = patient = PatientPublisher(served, stop)
+        look = patient.look
+    else:
+        publisher = FolderPublisher(published)
+    source = WatchedSource(
         open_queue(url, key),
-        groups_per_batch=groups,
-        group_size=group_size,
+        stop,
+        look,
+        groups_per_batch=config.groups,
+        group_size=config.group_size,
         vocab_size=learner.model.config.vocab_size,
     )
     # Actors wait for this file, so it names only a queue that could be opened.
     write_address(out, Address(url=url, key=key, servers=tuple(servers)))
-    if not servers:
-        return WatchedSource(source, NoServers()), Both(
-            learner.publisher, FolderPublisher(published)
-        )
-    patient = PatientPublisher(VLLMPublisher(servers, lora_scaling=lora_scaling(learner.model)))
-    return WatchedSource(source, patient), Both(learner.publisher, patient)
+    return source, Both(learner.publisher, publisher)
 
 
 def _save_to_begin_with(learner: Learner, folder: Path, *, is_served: bool) -> None:

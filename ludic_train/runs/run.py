@@ -19,7 +19,7 @@ from ludic_train.metrics import Metrics, values
 from ludic_train.models.load import save_model
 from ludic_train.runs.learner import Learner
 from ludic_train.runs.signals import stop_signals
-from ludic_train.runs.watch import StopAsked, WatchedSource
+from ludic_train.runs.watch import StopRequested, WatchedSource
 from ludic_train.trainer.trainer import OnUpdate, Trainer
 
 # From the number of updates made to what was measured then.
@@ -60,12 +60,12 @@ async def carry_out(run: Run, *, resume: bool) -> None:
     """Make the updates that are left; asked to stop, save everything and raise Interrupted."""
     write_policy_spec(run.out, run.learner.spec)
     first = _restore(run) if resume else 0
-    with stop_signals() as stop_asked:
+    with stop_signals() as stop_requested:
         for position in range(first, len(run.stages)):
-            await _carry_out_stage(run, position, stop_asked)
+            await _carry_out_stage(run, position, stop_requested)
 
 
-async def _carry_out_stage(run: Run, position: int, stop_asked: Callable[[], bool]) -> None:
+async def _carry_out_stage(run: Run, position: int, stop_requested: Callable[[], bool]) -> None:
     stage, trainer = run.stages[position], run.stages[position].trainer
     offset = _offset(run, position)
 
@@ -73,7 +73,7 @@ async def _carry_out_stage(run: Run, position: int, stop_asked: Callable[[], boo
         run.logger.log(offset + version, values(metrics))
 
     if isinstance(trainer.batch_source, WatchedSource):
-        trainer.batch_source.end_waits(stop_asked)
+        trainer.batch_source.stop.is_set = stop_requested
     ended = trainer.version >= stage.updates
     while not ended:
         before = trainer.version
@@ -81,9 +81,9 @@ async def _carry_out_stage(run: Run, position: int, stop_asked: Callable[[], boo
         due = ended or before // run.eval_every != trainer.version // run.eval_every
         if due:
             await _evaluate(run, offset + trainer.version)
-        if due or (stop_asked() and _is_between_batches(trainer)):
+        if due or (stop_requested() and _is_between_batches(trainer)):
             _save(run, position)
-        if stop_asked():
+        if stop_requested():
             raise Interrupted
 
 
@@ -96,7 +96,7 @@ async def _learned(stage: Stage, log: OnUpdate) -> bool:
     """
     try:
         await stage.trainer.train(1, on_update=log)
-    except StopAsked:
+    except StopRequested:
         return True
     except ParamsLost as lost:
         print(f"publishing once more: {lost}", flush=True)

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ludic_gym.errors import ConfigError
 from ludic_gym.policies.reference import OraclePolicy, RandomPolicy
@@ -21,7 +21,6 @@ from ludic_gym.types import MakePolicy, Rollout
 from ludic_train.algorithms.presets import RLAlgorithm, grpo, sft
 from ludic_train.inference.policy_spec import PolicySpec, new_context
 from ludic_train.models.chat_template import with_token_ids
-from ludic_train.publishers.base import PolicyPublisher
 from ludic_train.rows import rows_from
 from ludic_train.runs.config import Demonstrations, EvalTasks, Recipe, RunConfig
 from ludic_train.runs.evaluation import CONCURRENCY, evaluate, play
@@ -51,7 +50,7 @@ def train(
     out: str | Path,
     env_kwargs: Mapping[str, Any] | None = None,
     eval_kwargs: Mapping[str, Any] | None = None,
-    demonstrator: str | None = None,
+    demonstrator: Literal["oracle", "random"] | None = None,
     reply: str = "{}",
     max_tokens: int = 256,
     resume: bool = False,
@@ -78,6 +77,9 @@ def train(
     warm = {"demonstrations": 2_000, "sft_updates": 200} if demonstrator else {}
     config = RunConfig(out=Path(out), model=model, **{**warm, **settings})
     kwargs = dict(env_kwargs or {})
+    demonstrations = None
+    if demonstrator is not None:
+        demonstrations = Demonstrations(policy=demonstrator, kwargs=kwargs, reply=reply)
     recipe = Recipe(
         name=env,
         summary=f"a policy for {env}",
@@ -85,7 +87,7 @@ def train(
         env_id=env,
         kwargs=kwargs,
         evals={"eval": EvalTasks(kwargs=kwargs if eval_kwargs is None else dict(eval_kwargs))},
-        demonstrations=_demonstrations(demonstrator, kwargs, reply),
+        demonstrations=demonstrations,
         max_tokens=max_tokens,
         curves=("reward", "eval/eval/success", "entropy"),
         try_it=f"bench {env} --policy {{out}}",
@@ -136,7 +138,9 @@ async def train_recipe(
             try:
                 await carry_out(run, resume=resume)
             finally:
-                await _close(stages[-1].trainer.batch_source)
+                source = stages[-1].trainer.batch_source
+                if isinstance(source, WatchedSource):
+                    await source.aclose()
         results = await evaluate(recipe, learner.make_policy, recipe.final_episodes)
         samples = [task for tasks in evaluation_tasks(recipe, 2).values() for task in tasks]
         games = await play(samples, learner.make_policy)
@@ -213,53 +217,20 @@ def rl_stage(
         publish_every=publish_every(config.minibatches, algo.max_lag) if servers else 1,
         seed=config.seed,
     )
-    source, publisher = _ends(recipe, config, learner, queue, servers)
+    source: BatchSource
+    if queue is not None:
+        source, publisher = remote_ends(config, learner, queue, servers)
+    else:
+        publisher = learner.publisher
+        source = RolloutBatchSource(
+            training_tasks(recipe, config.seed),
+            learner.make_policy,
+            groups_per_batch=config.groups,
+            group_size=config.group_size,
+            concurrency=CONCURRENCY,
+        )
     trainer = Trainer(learner.model, algo, source, publisher, cfg)
     return Stage(name="reinforcement learning", trainer=trainer, updates=config.updates)
-
-
-def _ends(
-    recipe: Recipe,
-    config: RunConfig,
-    learner: Learner,
-    queue: str | None,
-    servers: Sequence[str],
-) -> tuple[BatchSource, PolicyPublisher]:
-    """Where batches come from, and where params go."""
-    if queue is not None:
-        return remote_ends(
-            config.out,
-            learner,
-            queue,
-            groups=config.groups,
-            group_size=config.group_size,
-            servers=servers,
-        )
-    source = RolloutBatchSource(
-        training_tasks(recipe, config.seed),
-        learner.make_policy,
-        groups_per_batch=config.groups,
-        group_size=config.group_size,
-        concurrency=CONCURRENCY,
-    )
-    return source, learner.publisher
-
-
-async def _close(source: BatchSource) -> None:
-    if isinstance(source, WatchedSource):
-        await source.aclose()
-
-
-def _demonstrations(
-    demonstrator: str | None, kwargs: Mapping[str, Any], reply: str
-) -> Demonstrations | None:
-    match demonstrator:
-        case None:
-            return None
-        case "oracle" | "random":
-            return Demonstrations(policy=demonstrator, kwargs=kwargs, reply=reply)
-        case _:
-            raise ConfigError(f'demonstrator={demonstrator!r} must be "oracle", "random" or None')
 
 
 def _refuse_combination(

@@ -4,60 +4,61 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
-from typing import Any, Protocol
+from dataclasses import dataclass
 
 from torch import Tensor
 
 from ludic_train.algorithms.presets import RLAlgorithm
 from ludic_train.errors import ParamsLost, PublishError
+from ludic_train.pipeline.queues.base import GroupQueue
 from ludic_train.pipeline.source import PipelineBatchSource
 from ludic_train.publishers.control import ControlClient
 from ludic_train.publishers.vllm import VLLMPublisher
-from ludic_train.sources.base import Pace
 from ludic_train.types import SAWBatch
 
-# What a server that is loading a large model may take.
+# Enough for a server to load a large model.
 PATIENCE_S = 600.0
 ANSWER_S, POLL_S, QUIET_S, NOTE_EVERY_S = 10.0, 0.5, 10.0, 30.0
-# Whether somebody asked to stop.
-StopSign = Callable[[], bool]
 
 
-def nobody_asked() -> bool:
-    """The sign that never comes."""
-    return False
+class StopRequested(Exception):
+    """A stop was requested while a batch or a server was waited for."""
 
 
-class StopAsked(Exception):
-    """Somebody asked to stop while a batch or a server was waited for."""
+@dataclass(slots=True)
+class StopSign:
+    """Ends the waits of a run's source and publisher; the run sets `is_set` when it begins."""
+
+    is_set: Callable[[], bool] = lambda: False
+
+    def check(self) -> None:
+        """Raise StopRequested once a stop was requested."""
+        if self.is_set():
+            raise StopRequested
 
 
 class PatientPublisher:
     """Publishes to servers that may be starting still, or were started again.
 
-    publisher: of the servers, which nobody else publishes to; who starts takes them over.
-    patience_s: how long a server may give no answer.
+    publisher: of the servers, which no other run publishes to; a new run takes them over.
+    stop: ends the wait for a server. patience_s: how long a server may give no answer.
     """
 
-    def __init__(self, publisher: VLLMPublisher, *, patience_s: float = PATIENCE_S) -> None:
+    def __init__(
+        self, publisher: VLLMPublisher, stop: StopSign, *, patience_s: float = PATIENCE_S
+    ) -> None:
         self.version: int | None = None
-        self._publisher = publisher
-        self._patience_s = patience_s
+        self._publisher, self._stop, self._patience_s = publisher, stop, patience_s
         self._silent_since: float | None = None
         self._next_note = 0.0
-        self._stop_asked: StopSign = nobody_asked
-
-    def end_waits(self, stop_asked: StopSign) -> None:
-        """Raise StopAsked, instead of waiting on, once `stop_asked` says so."""
-        self._stop_asked = stop_asked
 
     async def publish(self, params: Iterable[tuple[str, Tensor]], version: int) -> None:
-        """Return once all servers have the params, whatever befell them since the last time.
+        """Return once all servers have the params, restarted ones included.
 
-        Raises PublishError for servers that stay silent, that somebody else publishes to, or that
-        do not take the params; StopAsked.
+        Raises PublishError for servers that stay silent, that another run publishes to, or that
+        do not take the params; StopRequested.
         """
         known = list(params)
         await self._until_all_answer(version)
@@ -74,10 +75,10 @@ class PatientPublisher:
         self.version = version
 
     async def look(self) -> None:
-        """See that all servers have what was published last.
+        """Check that all servers have the params that were published last.
 
         Raises ParamsLost where one was started again, PublishError where one is silent for too
-        long; says so before.
+        long, after a warning.
         """
         found = await self._named()
         self._note_silent(_silent(found))
@@ -88,8 +89,7 @@ class PatientPublisher:
         """Wait for all servers, and have those that lost their params connected again."""
         while silent := _silent(found := await self._named()):
             self._note_silent(silent)
-            if self._stop_asked():
-                raise StopAsked
+            self._stop.check()
             await asyncio.sleep(POLL_S)
         self._note_silent(silent)
         for replica in self._publisher.fleet.replicas:
@@ -103,7 +103,7 @@ class PatientPublisher:
     def _lost(self, found: Mapping[str, str | None], version: int | None) -> list[str]:
         """Servers with params that were not published.
 
-        Raises PublishError for params that somebody else has published.
+        Raises PublishError for params that another run has published.
         """
         if self.version is None:
             return []
@@ -113,8 +113,8 @@ class PatientPublisher:
         for url, named in others.items():
             if str(named).isdecimal():
                 raise PublishError(
-                    f"{url} has version {named}, but {self.version} was published to it: somebody "
-                    "else publishes to it too, and a server can serve one run at a time"
+                    f"{url} has version {named}, but {self.version} was published to it: another "
+                    "run publishes to it too, and a server can serve one run at a time"
                 )
         return list(others)
 
@@ -129,7 +129,7 @@ class PatientPublisher:
         if waited_s > self._patience_s:
             raise PublishError(
                 f"no answer from {names} for {waited_s:.0f} s: start it with `ludic serve`, then "
-                "go on with --resume, which publishes first"
+                "continue with --resume, which publishes first"
             )
         if now >= self._next_note:
             self._next_note = now + NOTE_EVERY_S
@@ -138,7 +138,7 @@ class PatientPublisher:
             )
 
     async def _named(self) -> dict[str, str | None]:
-        """By server, what it calls its params; None where it does not say."""
+        """Name that each server gives its params, by address; None where it does not answer."""
         urls = [replica.url for replica in self._publisher.fleet.replicas]
         return dict(zip(urls, await asyncio.gather(*map(_version, urls)), strict=True))
 
@@ -155,48 +155,35 @@ async def _version(url: str) -> str | None:
             return None
 
 
-class Watcher(Protocol):
-    """Looks after what batches depend on while they are waited for."""
+class WatchedSource(PipelineBatchSource):
+    """A source that looks after the servers that sample for its actors, and can be stopped.
 
-    def end_waits(self, stop_asked: StopSign) -> None:
-        """Raise StopAsked, instead of waiting on, once `stop_asked` says so."""
-
-    async def look(self) -> None:
-        """Raise what a wait for a batch is to end with."""
-
-
-class NoServers:
-    """Actors that sample by themselves come and go: there is nothing to look after."""
-
-    def end_waits(self, stop_asked: StopSign) -> None:
-        """Nothing is waited for."""
-
-    async def look(self) -> None:
-        """All is well."""
-
-
-class WatchedSource:
-    """The batches of `source`; while none comes, `watcher` looks every `quiet_s` seconds.
-
-    What it raises ends the wait, and no group is lost by that.
+    stop: ends the wait for a batch.
+    look: called every `quiet_s` seconds while no batch comes; its error ends the wait, and no group
+        is lost by that.
     settled: the version that all batches given so far are in; None before the first.
     """
 
     def __init__(
-        self, source: PipelineBatchSource, watcher: Watcher, *, quiet_s: float = QUIET_S
+        self,
+        queue: GroupQueue,
+        stop: StopSign,
+        look: Callable[[], Awaitable[None]] | None = None,
+        *,
+        groups_per_batch: int,
+        group_size: int,
+        vocab_size: int | None = None,
+        quiet_s: float = QUIET_S,
     ) -> None:
+        super().__init__(
+            queue, groups_per_batch=groups_per_batch, group_size=group_size, vocab_size=vocab_size
+        )
         self.settled: int | None = None
-        self._source, self._watcher, self._quiet_s = source, watcher, quiet_s
-        self._stop_asked: StopSign = nobody_asked
-
-    def end_waits(self, stop_asked: StopSign) -> None:
-        """Raise StopAsked, instead of waiting on, once `stop_asked` says so."""
-        self._stop_asked = stop_asked
-        self._watcher.end_waits(stop_asked)
+        self.stop, self._look, self._quiet_s = stop, look, quiet_s
 
     async def next_batch(self, algo: RLAlgorithm) -> SAWBatch:
-        """The next batch. Raises StopAsked, errors of the watcher, and as the source's own."""
-        coming = asyncio.ensure_future(self._source.next_batch(algo))
+        """The next batch. Raises StopRequested, errors of `look`, and as the base class."""
+        coming = asyncio.ensure_future(super().next_batch(algo))
         try:
             await self._watched(coming)
             return coming.result()
@@ -204,33 +191,16 @@ class WatchedSource:
             coming.cancel()
             await asyncio.gather(coming, return_exceptions=True)
 
+    async def trained(self, version: int) -> None:
+        """As the base class."""
+        await super().trained(version)
+        self.settled = version
+
     async def _watched(self, coming: asyncio.Future[SAWBatch]) -> None:
         loop = asyncio.get_running_loop()
         next_look = loop.time() + self._quiet_s
         while not (await asyncio.wait({coming}, timeout=min(POLL_S, self._quiet_s)))[0]:
-            if self._stop_asked():
-                raise StopAsked
-            if loop.time() >= next_look:
-                await self._watcher.look()
+            self.stop.check()
+            if self._look is not None and loop.time() >= next_look:
+                await self._look()
                 next_look = loop.time() + self._quiet_s
-
-    async def begin(self, pace: Pace) -> None:
-        """As the source's own."""
-        await self._source.begin(pace)
-
-    async def trained(self, version: int) -> None:
-        """As the source's own."""
-        await self._source.trained(version)
-        self.settled = version
-
-    def state_dict(self) -> dict[str, Any]:
-        """As the source's own."""
-        return self._source.state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """As the source's own."""
-        self._source.load_state_dict(state)
-
-    async def aclose(self) -> None:
-        """As the source's own."""
-        await self._source.aclose()

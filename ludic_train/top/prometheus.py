@@ -1,26 +1,26 @@
-"""A sample in the text format of Prometheus (version 0.0.4), and a server that gives it."""
+"""A sample in the text format of Prometheus (version 0.0.4), and a server for it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 
 from aiohttp import web
 
 from ludic_train.top.sample import Rate, Sample
-from ludic_train.top.servers import Load
 
-Labels = tuple[tuple[str, str], ...]
-Values = Mapping[Labels, float]
 GAUGE, COUNTER = "gauge", "counter"
+# A metric: its name, its kind, the name of its label, and its value for each value of that.
+Metric = tuple[str, str, str, Mapping[str, float]]
 
 
 def metrics_text(sample: Sample) -> str:
-    """All that `ludic top` shows."""
-    return "\n".join(_lines(sample)) + "\n"
+    """All numbers of `ludic top`, as Prometheus reads them."""
+    metrics = (*_of_queue(sample), *_of_actors(sample), *_of_servers(sample))
+    return "".join(f"{line}\n" for metric in metrics for line in _lines(*metric))
 
 
 async def serve_metrics(newest: Callable[[], Sample], *, host: str, port: int) -> web.AppRunner:
-    """Answer /metrics with the newest sample; the caller cleans the runner up."""
+    """Serve the newest sample at /metrics; the caller cleans the runner up."""
 
     async def metrics(request: web.Request) -> web.Response:
         return web.Response(text=metrics_text(newest()), content_type="text/plain")
@@ -33,57 +33,50 @@ async def serve_metrics(newest: Callable[[], Sample], *, host: str, port: int) -
     return runner
 
 
-def _lines(sample: Sample) -> Iterator[str]:
-    status = sample.status
-    yield from _metric("queue_groups", GAUGE, {(): status.queued})
-    yield from _metric("queue_pending_groups", GAUGE, {(): status.pending})
-    yield from _metric("queue_held_groups", GAUGE, {(): status.held})
-    ends: Values = {(("end", name),): count for name, count in sorted(status.counts.items())}
-    yield from _metric("groups_total", COUNTER, ends)
-    lags: Values = {(("lag", str(lag)),): groups for lag, groups in status.lags.items()}
-    yield from _metric("groups_by_lag_total", COUNTER, lags)
-    if status.trainer is not None:
-        yield from _metric("trainer_version", GAUGE, {(): status.trainer.version})
-    yield from _metric("actors", GAUGE, {(): len(status.actors)})
-    yield from _metric("tokens_per_second", GAUGE, {(): sample.tokens_per_s})
-    names: list[Labels] = [(("actor", report.name),) for report in status.actors]
-    for field, kind in (("version", GAUGE), ("running", GAUGE), ("groups", COUNTER)):
-        values = [getattr(report, field) for report in status.actors]
-        suffix = "_total" if kind == COUNTER else ""
-        yield from _metric(f"actor_{field}{suffix}", kind, dict(zip(names, values, strict=True)))
-    rates: Values = {name: sample.actors.get(name[0][1], Rate()).tokens for name in names}
-    yield from _metric("actor_tokens_per_second", GAUGE, rates)
-    yield from _server_lines(sample.servers)
+def _of_queue(sample: Sample) -> Iterator[Metric]:
+    status, trainer = sample.status, sample.status.trainer
+    yield "queue_groups", GAUGE, "", {"": status.queued}
+    yield "queue_pending_groups", GAUGE, "", {"": status.pending}
+    yield "queue_held_groups", GAUGE, "", {"": status.held}
+    yield "groups_total", COUNTER, "end", dict(sorted(status.counts.items()))
+    yield "groups_by_lag_total", COUNTER, "lag", {str(lag): n for lag, n in status.lags.items()}
+    yield "trainer_version", GAUGE, "", {} if trainer is None else {"": trainer.version}
 
 
-def _server_lines(loads: Sequence[Load]) -> Iterator[str]:
+def _of_actors(sample: Sample) -> Iterator[Metric]:
+    actors = sample.status.actors
+    rates = {report.name: sample.actors.get(report.name, Rate()) for report in actors}
+    yield "actors", GAUGE, "", {"": len(actors)}
+    yield "tokens_per_second", GAUGE, "", {"": sample.tokens_per_s}
+    yield "actor_version", GAUGE, "actor", {report.name: report.version for report in actors}
+    yield "actor_running", GAUGE, "actor", {report.name: report.running for report in actors}
+    yield "actor_groups_total", COUNTER, "actor", {report.name: report.groups for report in actors}
+    tokens = {name: rate.tokens for name, rate in rates.items()}
+    yield "actor_tokens_per_second", GAUGE, "actor", tokens
+
+
+def _of_servers(sample: Sample) -> Iterator[Metric]:
     """Of servers that do not answer, only that they do not."""
-
-    def values(of: Callable[[Load], float], among: Sequence[Load]) -> Values:
-        return {(("server", load.status.url),): of(load) for load in among}
-
-    up = [load for load in loads if not load.status.error]
-    # One that was started again calls its params otherwise.
-    named = [load for load in up if load.status.version.isdecimal()]
-    yield from _metric("server_up", GAUGE, values(lambda load: not load.status.error, loads))
-    yield from _metric("server_version", GAUGE, values(lambda x: int(x.status.version), named))
-    yield from _metric("server_paused", GAUGE, values(lambda load: load.status.is_paused, up))
-    yield from _metric("server_running", GAUGE, values(lambda load: load.status.running, up))
-    yield from _metric("server_waiting", GAUGE, values(lambda load: load.status.waiting, up))
-    yield from _metric("server_cache_share", GAUGE, values(lambda load: load.status.cache, up))
-    yield from _metric("server_tokens_total", COUNTER, values(lambda x: x.status.sampled, up))
-    rates = values(lambda load: load.tokens_per_s, up)
-    yield from _metric("server_tokens_per_second", GAUGE, rates)
+    known = {load.status.url: load.status for load in sample.servers}
+    up = {url: status for url, status in known.items() if not status.error}
+    # A server that was started again calls its params otherwise.
+    named = {url: int(s.version) for url, s in up.items() if s.version.isdecimal()}
+    rates = {load.status.url: load.tokens_per_s for load in sample.servers}
+    yield "server_up", GAUGE, "server", {url: url in up for url in known}
+    yield "server_version", GAUGE, "server", named
+    yield "server_paused", GAUGE, "server", {url: status.is_paused for url, status in up.items()}
+    yield "server_running", GAUGE, "server", {url: status.running for url, status in up.items()}
+    yield "server_waiting", GAUGE, "server", {url: status.waiting for url, status in up.items()}
+    yield "server_cache_share", GAUGE, "server", {url: status.cache for url, status in up.items()}
+    yield "server_tokens_total", COUNTER, "server", {url: s.sampled for url, s in up.items()}
+    yield "server_tokens_per_second", GAUGE, "server", {url: rates[url] for url in up}
 
 
-def _metric(name: str, kind: str, values: Values) -> Iterator[str]:
-    if not values:
-        return
-    yield f"# TYPE ludic_{name} {kind}"
-    for labels, value in values.items():
-        inside = ",".join(f'{label}="{_escaped(text)}"' for label, text in labels)
-        yield f"ludic_{name}{{{inside}}} {value:g}" if inside else f"ludic_{name} {value:g}"
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+def _lines(name: str, kind: str, label: str, values: Mapping[str, float]) -> Iterator[str]:
+    if values:
+        yield f"# TYPE ludic_{name} {kind}"
+    for value_of_label, value in values.items():
+        # Actors and servers name themselves, so that any text may stand here.
+        text = value_of_label.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+        labels = f'{{{label}="{text}"}}' if label else ""
+        yield f"ludic_{name}{labels} {value:g}"

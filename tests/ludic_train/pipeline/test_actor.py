@@ -2,7 +2,7 @@
 
 import asyncio
 from dataclasses import replace
-from itertools import count, islice
+from itertools import count, cycle, islice
 
 import pytest
 
@@ -365,6 +365,24 @@ async def test_an_actor_of_another_group_size_than_the_trainers_ends(own, of_the
             await actor.task
     assert actor.client.requests == []
     assert (await actor.queue.status()).actors == []
+
+
+async def test_an_actor_whose_tasks_are_all_retired_reports_on_and_can_be_stopped():
+    solved = list(islice(sums(), 3))
+    actor = Plays(tasks=cycle(solved))
+    await actor.take_over()
+    await actor.read(1)
+    retired = [task_key(task) for task in solved]
+    await actor.queue.settle(Progress(trainer=WANTED, retired=retired))
+
+    async def informed():
+        return [a.retired for a in (await actor.queue.status()).actors] == [3]
+
+    await until(informed)
+    await actor.settle(await actor.read(1), replace(WANTED, version=1))
+    actor.version = 1
+    pushed = (await actor.end()).pushed
+    assert pushed < 8
 
 
 def test_an_actor_that_cannot_play_one_group_is_refused():

@@ -7,8 +7,7 @@ from ludic_gym.errors import ConfigError
 from ludic_gym.records import episode_from_json
 from ludic_gym.types import Episode, Task
 from ludic_train.checkpoints.manager import CheckpointManager
-from ludic_train.recipes.arithmetic import ARITHMETIC
-from ludic_train.recipes.tic_tac_toe import TIC_TAC_TOE
+from ludic_train.recipes.catalog import ARITHMETIC, TIC_TAC_TOE
 from ludic_train.runs.config import RunConfig
 from ludic_train.runs.folder import kept, open_run, started_config, started_recipe
 from ludic_train.runs.tasks import demonstration_tasks, evaluation_tasks, training_tasks

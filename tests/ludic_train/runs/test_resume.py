@@ -10,7 +10,7 @@ from pathlib import Path
 import forked
 import pytest
 
-from ludic_train.recipes.tic_tac_toe import TIC_TAC_TOE
+from ludic_train.recipes.catalog import TIC_TAC_TOE
 from ludic_train.runs.folder import open_run
 
 SMALL = ["tic-tac-toe", "--demonstrations", "300", "--sft-updates", "60"]

@@ -15,7 +15,7 @@ from ludic_train.models.load import save_model
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
 from ludic_train.publishers.checkpoint_names import checkpoint_params, lora_scaling
-from ludic_train.recipes.tic_tac_toe import TIC_TAC_TOE
+from ludic_train.recipes.catalog import TIC_TAC_TOE
 from ludic_train.runs.learner import learner_from_model
 from ludic_train.runs.remote import publish_every
 from ludic_train.runs.train import rl_stage, train_recipe

@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import asynccontextmanager
+from itertools import count
 
 import pytest
 import torch
@@ -14,11 +15,10 @@ from ludic_train.algorithms.presets import sft
 from ludic_train.errors import ParamsLost, PublishError
 from ludic_train.pipeline.codec import RolloutGroup, group_to_bytes
 from ludic_train.pipeline.queues.sqlite import SQLiteQueue
-from ludic_train.pipeline.source import PipelineBatchSource
 from ludic_train.publishers.transports import FileWire, GlooWire
 from ludic_train.publishers.vllm import VLLMPublisher
 from ludic_train.rows import trajectory_from
-from ludic_train.runs.watch import NoServers, PatientPublisher, StopAsked, WatchedSource
+from ludic_train.runs.watch import PatientPublisher, StopRequested, StopSign, WatchedSource
 from ludic_train.sources.base import Pace
 
 PACE = Pace(version=0, updates_per_batch=1, oldest_lag=0, max_lag=None)
@@ -29,9 +29,9 @@ def params(value):
     return [("weight", torch.full((3,), float(value)))]
 
 
-def publisher_to(servers, wire=None, **options):
+def publisher_to(servers, wire=None, *, stop=None, **options):
     urls = [server.url for server in servers]
-    return PatientPublisher(VLLMPublisher(urls, wire or FileWire()), **options)
+    return PatientPublisher(VLLMPublisher(urls, wire or FileWire()), stop or StopSign(), **options)
 
 
 @asynccontextmanager
@@ -149,44 +149,39 @@ def group(number):
 
 async def test_a_wait_for_a_server_ends_when_somebody_asks_to_stop():
     asked = []
-    async with published(1) as ((server,), publisher):
-        publisher.end_waits(lambda: bool(asked))
+    stop = StopSign(lambda: bool(asked))
+    async with published(1, stop=stop) as ((server,), publisher):
         await server.stop()
         publishing = asyncio.create_task(publisher.publish(params(8), 8))
         await asyncio.sleep(0.2)
         asked.append(True)
-        with pytest.raises(StopAsked):
+        with pytest.raises(StopRequested):
             async with asyncio.timeout(60):
                 await publishing
 
 
 async def test_a_wait_for_a_batch_ends_when_somebody_asks_to_stop():
     asked = []
-    inner = PipelineBatchSource(SQLiteQueue(), groups_per_batch=3, group_size=2)
-    source = WatchedSource(inner, NoServers())
-    source.end_waits(lambda: bool(asked))
+    stop = StopSign(lambda: bool(asked))
+    source = WatchedSource(SQLiteQueue(), stop, groups_per_batch=3, group_size=2)
     await source.begin(PACE)
     waiting = asyncio.create_task(source.next_batch(sft()))
     await asyncio.sleep(0.2)
     asked.append(True)
-    with pytest.raises(StopAsked):
+    with pytest.raises(StopRequested):
         async with asyncio.timeout(60):
             await waiting
     await source.aclose()
 
 
 async def test_a_wait_that_a_look_ends_loses_no_group():
-    class Losing(NoServers):
-        looks = 0
+    looks, queue = count(1), SQLiteQueue()
 
-        async def look(self):
-            self.looks += 1
-            if self.looks == 2:
-                raise ParamsLost("gone")
+    async def losing():
+        if next(looks) == 2:
+            raise ParamsLost("gone")
 
-    queue = SQLiteQueue()
-    inner = PipelineBatchSource(queue, groups_per_batch=3, group_size=2)
-    source = WatchedSource(inner, Losing(), quiet_s=0.2)
+    source = WatchedSource(queue, StopSign(), losing, groups_per_batch=3, group_size=2, quiet_s=0.2)
     await source.begin(PACE)
     await queue.push("g0", group(0))
     with pytest.raises(ParamsLost):
