@@ -1,16 +1,16 @@
 """The receiving end inside a vLLM worker: params are staged, checked, and put in all at once.
 
-Until `finish_weight_update` the model is untouched, so a wrong name or shape, a missing param or a
-lost trainer leaves the server with the version it had. Written for vLLM 0.28 to 0.33.
+Until `finish_weight_update` the model is unchanged, so a wrong name or shape, a missing param or a
+lost trainer leaves the server with its old version. Written for vLLM 0.28 to 0.33.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
+from huggingface_hub import snapshot_download
 from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import Tensor
@@ -25,16 +25,23 @@ from vllm.model_executor.model_loader.reload import (
     initialize_layerwise_reload,
 )
 
-from ludic_vllm.tied import repair_tied_head
-from ludic_vllm.wire import ParamInfo, broadcast, buffer_bytes, gloo_group, join_store, unpacked
+from ludic_vllm.wire import (
+    ParamInfo,
+    broadcast,
+    buffer_bytes,
+    few,
+    gloo_group,
+    join_store,
+    unpacked,
+)
+from ludic_vllm.worker import repair_tied_head
 
-SHOWN_NAMES = 4
 # "type: ignore[misc]": vLLM is not installed where types are checked.
 
 
 @dataclass(kw_only=True)
 class InitInfo(WeightTransferInitInfo):  # type: ignore[misc]
-    """Where the trainer waits. transport: "gloo", or "files" on a file system that both see."""
+    """Address of the trainer. transport: "gloo", or "files" on a file system that both see."""
 
     transport: str = "files"
     master_address: str = ""
@@ -52,8 +59,8 @@ class InitInfo(WeightTransferInitInfo):  # type: ignore[misc]
 class UpdateInfo(WeightTransferUpdateInfo):  # type: ignore[misc]
     """Some params. path: the safetensors file that holds them; "" receives them from the group.
 
-    last: no more will come: if any param is missing, the session ends.
-    abort: ends the session instead, and drops what was staged.
+    last: True for the final part: if any param is missing, the session ends.
+    abort: True ends the session instead, and drops the staged params.
     """
 
     names: list[str] = field(default_factory=list)
@@ -71,7 +78,7 @@ class UpdateInfo(WeightTransferUpdateInfo):  # type: ignore[misc]
 
 
 class StagedEngine(WeightTransferEngine):  # type: ignore[misc]
-    """Takes params over gloo or from files, and loads them when all have come and fit."""
+    """Receives params over gloo or from files, and loads them when all have arrived and fit."""
 
     init_info_cls = InitInfo
     update_info_cls = UpdateInfo
@@ -80,7 +87,7 @@ class StagedEngine(WeightTransferEngine):  # type: ignore[misc]
     _staged: dict[str, Tensor]
 
     def init_transfer_engine(self, init_info: InitInfo) -> None:
-        """Meet the trainer; a group from before is given up."""
+        """Connect to the trainer, in place of an earlier one."""
         self.shutdown()
         if init_info.transport == "files":
             return
@@ -101,24 +108,24 @@ class StagedEngine(WeightTransferEngine):  # type: ignore[misc]
         self._staged = {}
 
     def receive_weights(self, update_info: UpdateInfo) -> None:
-        """Stage some params. Raises ValueError for those that the model has not."""
+        """Stage some params. Raises ValueError for params that the model does not have."""
         if update_info.abort:
             self._staged = {}
-            raise ValueError("the update was given up, as asked")
-        # Received before they are judged: the trainer is not left waiting in the middle.
+            raise ValueError("the update was aborted on request")
+        # Received before they are checked, so that the trainer's broadcast ends.
         params = self._received(update_info)
         expected = self._expected()
         wrong = [f"{n} {list(t.shape)}" for n, t in params if expected.get(n) != tuple(t.shape)]
         if wrong:
             raise ValueError(
-                f"the model has no params of {_few(wrong)}; is the trainer's model another one?"
+                f"the model has no params of {few(wrong)}; is the trainer's model another one?"
             )
         self._staged.update(params)
         if update_info.last:
             self._require_all()
 
     def finish_weight_update(self) -> None:
-        """Put the params in. Raises ValueError, and changes nothing, if some have not come."""
+        """Load the params. Raises ValueError, and changes nothing, if some are missing."""
         self._require_all()
         staged, self._staged = self._staged, {}
         initialize_layerwise_reload(self.model)
@@ -127,13 +134,13 @@ class StagedEngine(WeightTransferEngine):  # type: ignore[misc]
         repair_tied_head(self.model)
 
     def shutdown(self) -> None:
-        """Give up the group."""
+        """Drop the group."""
         self._group = self._store = None
 
     def _require_all(self) -> None:
         missing = sorted(self._expected().keys() - self._staged.keys())
         if missing:
-            raise ValueError(f"the update lacks {_few(missing)}")
+            raise ValueError(f"the update lacks {few(missing)}")
 
     def _received(self, update_info: UpdateInfo) -> list[tuple[str, Tensor]]:
         infos = update_info.infos
@@ -150,7 +157,7 @@ class StagedEngine(WeightTransferEngine):  # type: ignore[misc]
         if not hasattr(self, "_checkpoint"):
             self._checkpoint = _checkpoint_shapes(_checkpoint_folder(self.model_config))
             if getattr(self.model_config.hf_config, "tie_word_embeddings", False):
-                # Some checkpoints hold the tied head again; no trainer sends it twice.
+                # Some checkpoints hold the tied head as well; a trainer sends it once.
                 self._checkpoint.pop("lm_head.weight", None)
         return self._checkpoint
 
@@ -158,8 +165,6 @@ class StagedEngine(WeightTransferEngine):  # type: ignore[misc]
 def _checkpoint_folder(model_config) -> Path:  # type: ignore[no-untyped-def]  # noqa: ANN001
     if Path(model_config.model).is_dir():
         return Path(model_config.model)
-    from huggingface_hub import snapshot_download
-
     return Path(
         snapshot_download(model_config.model, revision=model_config.revision, local_files_only=True)
     )
@@ -173,9 +178,3 @@ def _checkpoint_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
     if not shapes:
         raise ValueError(f"{folder} has no *.safetensors to compare an update with")
     return shapes
-
-
-def _few(texts: Iterable[str] | Sequence[str]) -> str:
-    known = list(texts)
-    more = f" and {len(known) - SHOWN_NAMES} more" if len(known) > SHOWN_NAMES else ""
-    return ", ".join(known[:SHOWN_NAMES]) + more

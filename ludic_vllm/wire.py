@@ -1,4 +1,4 @@
-"""Params in packed buffers, and the group of processes that they are sent through.
+"""Params in packed buffers, and the process group that broadcasts them.
 
 Both ends import this file: the trainer and vLLM's workers. It needs torch alone.
 """
@@ -15,13 +15,14 @@ import torch.distributed as dist
 from torch import Tensor
 from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 
-# Every tensor begins at a multiple of it, so that any dtype can be viewed in place.
+# Bytes. Every tensor begins at a multiple of it, so that any dtype can be viewed in place.
 ALIGNMENT = 64
+FEW = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParamInfo:
-    """What has to be known of a param to receive it. dtype: as in `torch.float32`, "float32"."""
+    """Format of a param. dtype: its name in torch, such as "float32"."""
 
     name: str
     dtype: str
@@ -29,7 +30,7 @@ class ParamInfo:
 
     @property
     def num_bytes(self) -> int:
-        """Its size."""
+        """Size of its values."""
         dtype: torch.dtype = getattr(torch, self.dtype)
         return dtype.itemsize * torch.Size(self.shape).numel()
 
@@ -84,8 +85,15 @@ def buffer_bytes(infos: Iterable[ParamInfo], *, alignment: int = ALIGNMENT) -> i
     return sum(_aligned(info.num_bytes, alignment) for info in infos)
 
 
+def few(names: Iterable[str]) -> str:
+    """The first names of a list for an error message, and the number of the others."""
+    known = list(names)
+    more = f" and {len(known) - FEW} more" if len(known) > FEW else ""
+    return ", ".join(known[:FEW]) + more
+
+
 def open_store(host: str, *, timeout_s: float) -> TCPStore:
-    """Where both ends meet: a store of this process on a free port, `.port`."""
+    """A store of this process on a free port, `.port`, by which a group is formed."""
     return TCPStore(
         host, 0, is_master=True, timeout=timedelta(seconds=timeout_s), wait_for_workers=False
     )
@@ -98,9 +106,9 @@ def join_store(host: str, port: int, *, timeout_s: float) -> TCPStore:
 
 
 def gloo_group(store: Store, *, rank: int, world_size: int, timeout_s: float) -> dist.ProcessGroup:
-    """A group over TCP that nothing else knows of; returns when all its ranks have come.
+    """A group over TCP, apart from torch's default one; returns when all its ranks have joined.
 
-    The store has to live as long as the group.
+    The store must live as long as the group. Raises RuntimeError for a rank that does not join.
     """
     prefixed = PrefixStore("ludic", store)
     timeout = timedelta(seconds=timeout_s)
@@ -108,7 +116,7 @@ def gloo_group(store: Store, *, rank: int, world_size: int, timeout_s: float) ->
 
 
 def broadcast(group: dist.ProcessGroup, buffer: Tensor) -> None:
-    """Send `buffer` if this is rank 0, else receive into it. RuntimeError: a peer was lost."""
+    """Send `buffer` on rank 0, receive into it elsewhere. Raises RuntimeError for a lost peer."""
     options = dist.BroadcastOptions()
     options.rootRank, options.rootTensor = 0, 0
     group.broadcast([buffer], options).wait()

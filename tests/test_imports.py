@@ -17,7 +17,7 @@ ALLOWED = {
 }
 TRAINING_ONLY = {"torch", "transformers", "peft", "safetensors", "tokenizers", "redis"}
 NEVER_IN_TRAIN = {"vllm", "flash_attn", "accelerate", "deepspeed"}
-INSIDE_VLLM = ("ludic_vllm.engine", "ludic_vllm.worker", "ludic_vllm.tied")
+INSIDE_VLLM = ("ludic_vllm.engine", "ludic_vllm.worker")
 
 
 def module_name(path: Path) -> str:

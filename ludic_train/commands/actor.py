@@ -1,4 +1,4 @@
-"""`ludic actor`: plays for a trainer that runs elsewhere."""
+"""`ludic actor`: rollouts for a trainer that runs elsewhere."""
 
 from __future__ import annotations
 
@@ -35,14 +35,13 @@ class Options:
 
     Attributes:
         run: Folder of the run.
-        queue: URL of the queue, where it has another address here than at the trainer.
-        servers: Addresses of the inference servers, where they have others here than at the
-            trainer.
+        queue: URL of the queue, if it differs from the trainer's.
+        servers: Addresses of the inference servers, if they differ from the trainer's.
         name: Name of this actor in `ludic top`.
-        seed: Of the tasks; actors with equal seeds play equal tasks. Drawn if left out.
-        concurrency: Episodes at once.
-        timeout: Seconds that an episode may take.
-        grace: Seconds in which groups may be finished after Ctrl-C.
+        seed: Seed of the tasks; actors with equal seeds play equal tasks. Random without it.
+        concurrency: Number of episodes at once.
+        timeout: Time limit of an episode, in seconds.
+        grace: Time in which groups may be finished after Ctrl-C, in seconds.
     """
 
     run: Annotated[Path, tyro.conf.Positional]
@@ -56,7 +55,7 @@ class Options:
 
 
 def main(argv: list[str]) -> int:
-    """Play until asked to stop; the exit code."""
+    """Play until the run ends or a signal arrives; the exit code."""
     options = tyro.cli(Options, args=argv, prog="ludic actor", description=ABOUT)
     summary = asyncio.run(_play(options))
     print(
@@ -72,7 +71,7 @@ async def _play(options: Options) -> ActorSummary:
     for signum in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(signum, stop.set)
     await until_published(options.run, stop)
-    # Far from the seeds that people choose, so that no actor plays what the trainer did.
+    # Far from the seeds that users choose, so that no actor repeats tasks of the trainer.
     seed = 2**20 + secrets.randbits(30) if options.seed is None else options.seed
     return await play_remotely(
         options.run,

@@ -1,20 +1,26 @@
-"""`ludic doctor`: a server and a model, examined together."""
+"""`ludic doctor`: checks of a server and a model together."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import tyro
+from rich.table import Table
+from rich.text import Text
 
 from ludic_gym.commands.arguments import screen
-from ludic_train.doctor.findings import render
+
+if TYPE_CHECKING:
+    from ludic_train.doctor.checks import Finding
 
 BAD = 1
+STYLES = {"good": "green", "bad": "bold red", "skipped": "yellow"}
 ABOUT = """Compare a vLLM server with the model that it should serve: its flags, tokens, log-probs
-at several temperatures, seeds; then push changed params to it, see that it computes with them, and
-give it its own back. Not while somebody trains with it. The exit code is 1 if anything is bad.
+at several temperatures, seeds; then push changed params to it, check that it computes with them,
+and restore its own. Not while a trainer uses it. The exit code is 1 if a finding is bad.
 
 examples:
   ludic doctor --url http://localhost:8000 --model runs/tic-tac-toe
@@ -49,3 +55,12 @@ def main(argv: list[str]) -> int:
     )
     screen().print(render(findings))
     return BAD if any(finding.verdict == "bad" for finding in findings) else 0
+
+
+def render(findings: Sequence[Finding]) -> Table:
+    """The findings as a table; markup in a server's texts has no effect."""
+    table = Table("check", "verdict", "found", "remedy")
+    for each in findings:
+        verdict = Text(each.verdict, style=STYLES[each.verdict])
+        table.add_row(Text(each.check), verdict, Text(each.found), Text(each.remedy))
+    return table

@@ -8,8 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -17,10 +16,12 @@ from typing import Annotated, Literal
 import tyro
 
 from ludic_gym.errors import ConfigError
-from ludic_train.commands.processes import POLL_S, STOP_S, Fleet, Role, free_port, start_redis
+from ludic_train.commands.processes import POLL_S, STOP_S, ProcessGroup, Role, start_redis
 from ludic_train.recipes.catalog import RECIPES
 from ludic_train.runs.folder import PUBLISHED, QUEUE, is_resumable
 from ludic_train.serving.installed import find_vllm
+from ludic_train.serving.process import last_lines
+from ludic_train.serving.startup import free_port, stop_handler
 
 ABOUT = """Start Redis, a server, actors and the trainer of a recipe on this machine, each with a
 log in the run's folder, and stop them together: when training has ended, when one of them fails, or
@@ -35,16 +36,16 @@ examples:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What to start.
+    """Options of `ludic launch`.
 
     Attributes:
         recipe: As for `ludic train`.
         out: Folder of the run; logs/ in it gets a log per process.
-        actors: How many.
-        servers: How many servers sample for them; 0: each actor by itself.
-        engine: What samples in a server: Ludic's local engine, or vLLM.
+        actors: Number of actors.
+        servers: Number of inference servers; with 0, each actor samples by itself.
+        engine: Engine of the servers: Ludic's local engine, or vLLM.
         python: The Python that has vLLM; without it, the one that runs this.
-        redis: Start a Redis of one's own, on a free port, that keeps its data in the folder.
+        redis: Start a Redis of this run's own, on a free port, that keeps its data in the folder.
         queue: URL of the queue otherwise; file://PATH needs no server.
         threads: Threads that each process may compute with.
     """
@@ -72,14 +73,15 @@ def main(argv: list[str]) -> int:
     out = options.out or RECIPES[options.recipe].defaults.out
     logs = out / "logs"
     logs.mkdir(parents=True, exist_ok=True)
-    fleet = Fleet(logs, {**os.environ, "OMP_NUM_THREADS": str(options.threads)})
-    with _noting_signals() as asked:
+    group = ProcessGroup(logs, {**os.environ, "OMP_NUM_THREADS": str(options.threads)})
+    signals: list[int] = []
+    with stop_handler(lambda signum, frame: signals.append(signum)):
         try:
-            code = _carried_out(options, out, further, fleet, asked)
+            code = _run(options, out, further, group, lambda: bool(signals))
         finally:
-            fleet.stop()
+            group.stop()
     if code and is_resumable(out):
-        print(f"go on    ludic launch {shlex.join(own)} -- --resume")
+        print(f"resume   ludic launch {shlex.join(own)} -- --resume")
     return code
 
 
@@ -87,7 +89,7 @@ def _check(options: Options, further: Sequence[str]) -> None:
     if options.recipe not in RECIPES:
         raise ConfigError(f"no recipe {options.recipe!r}; there are: {', '.join(RECIPES)}")
     if options.actors < 1:
-        raise ConfigError(f"actors={options.actors}; at least one has to play")
+        raise ConfigError(f"actors={options.actors}; at least one must play")
     if options.servers < 0:
         raise ConfigError(f"servers={options.servers}; 0 lets each actor sample by itself")
     if options.redis == (options.queue is not None):
@@ -103,21 +105,25 @@ def _check(options: Options, further: Sequence[str]) -> None:
         )
 
 
-def _carried_out(
-    options: Options, out: Path, further: Sequence[str], fleet: Fleet, asked: Callable[[], bool]
+def _run(
+    options: Options,
+    out: Path,
+    further: Sequence[str],
+    group: ProcessGroup,
+    is_stopped: Callable[[], bool],
 ) -> int:
-    url = options.queue or start_redis(fleet, out / "redis")
+    url = options.queue or start_redis(group, out / "redis")
     ports = [free_port() for _ in range(options.servers)]
     began = time.time()
-    trainer = fleet.start("trainer", "trainer", _train(options, out, url, ports, further))
-    # What an earlier run left in the folder would send actors to its queue.
-    while not _written_since(out / QUEUE, began) and fleet.ended() is None and not asked():
+    trainer = group.start("trainer", "trainer", _train(options, out, url, ports, further))
+    # The address that an earlier run left in the folder would send actors to its queue.
+    while not _written_since(out / QUEUE, began) and group.ended() is None and not is_stopped():
         time.sleep(POLL_S)
-    if fleet.ended() is None and not asked():
-        _start_players(options, out, url, ports, fleet)
-        names = ", ".join(role.name for role in fleet.roles)
-        print(f"started {names}; logs in {fleet.logs}\nlook     ludic top {out}", flush=True)
-    while (ended := fleet.ended()) is None and not asked():
+    if group.ended() is None and not is_stopped():
+        _start_players(options, out, url, ports, group)
+        names = ", ".join(role.name for role in group.roles)
+        print(f"started {names}; logs in {group.logs}\nlook     ludic top {out}", flush=True)
+    while (ended := group.ended()) is None and not is_stopped():
         time.sleep(POLL_S)
     if ended is None:
         print("stopping; the trainer saves first", flush=True)
@@ -126,35 +132,35 @@ def _carried_out(
     code = ended.process.wait()
     if ended is not trainer or code:
         print(f"{ended.name} ended with {code}; the end of {ended.log}:", file=sys.stderr)
-        print(ended.last_lines(), file=sys.stderr, flush=True)
+        print(last_lines(ended.log), file=sys.stderr, flush=True)
     return code if ended is trainer else FAILED
 
 
 def _train(
     options: Options, out: Path, url: str, ports: Sequence[int], further: Sequence[str]
 ) -> list[str]:
-    words = [*LUDIC, "train", options.recipe, "--out", str(out), "--queue", url]
+    arguments = [*LUDIC, "train", options.recipe, "--out", str(out), "--queue", url]
     if ports:
-        words += ["--servers", *(f"http://127.0.0.1:{port}" for port in ports)]
-    return [*words, *further]
+        arguments += ["--servers", *(f"http://127.0.0.1:{port}" for port in ports)]
+    return [*arguments, *further]
 
 
 def _start_players(
-    options: Options, out: Path, url: str, ports: Sequence[int], fleet: Fleet
+    options: Options, out: Path, url: str, ports: Sequence[int], group: ProcessGroup
 ) -> None:
-    """Start what samples, from what the trainer has left in the folder, and what plays."""
+    """Start the servers, with the model that the trainer left in the folder, and the actors."""
     python = ["--python", options.python] if options.python else []
     for number, port in enumerate(ports):
-        words = ["serve", str(out / PUBLISHED), "--engine", options.engine, "--port", str(port)]
-        fleet.start("server", f"server-{number}", [*LUDIC, *words, *python])
+        arguments = ["serve", str(out / PUBLISHED), "--engine", options.engine, "--port", str(port)]
+        group.start("server", f"server-{number}", [*LUDIC, *arguments, *python])
     for number in range(options.actors):
         name = f"actor-{number}"
-        words = ["actor", str(out), "--queue", url, "--name", name]
-        fleet.start("actor", name, [*LUDIC, *words])
+        arguments = ["actor", str(out), "--queue", url, "--name", name]
+        group.start("actor", name, [*LUDIC, *arguments])
 
 
 def _interrupt(trainer: Role) -> None:
-    """Let the trainer end its batch and save; one that waits for a batch in vain stops at once."""
+    """Interrupt the trainer, which ends its batch and saves; a second time if it cannot."""
     trainer.process.send_signal(signal.SIGINT)
     try:
         trainer.process.wait(STOP_S)
@@ -168,20 +174,6 @@ def _written_since(path: Path, began: float) -> bool:
 
 
 def _split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Words before and after `--`."""
+    """Arguments before and after `--`."""
     at = argv.index("--") if "--" in argv else len(argv)
     return list(argv[:at]), list(argv[at + 1 :])
-
-
-@contextmanager
-def _noting_signals() -> Iterator[Callable[[], bool]]:
-    """Whether Ctrl-C or SIGTERM came."""
-    asked: list[int] = []
-    usual = {signum: signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGTERM)}
-    for signum in usual:
-        signal.signal(signum, lambda signum, frame: asked.append(signum))
-    try:
-        yield lambda: bool(asked)
-    finally:
-        for signum, handler in usual.items():
-            signal.signal(signum, handler)

@@ -34,12 +34,12 @@ class PlanOptions:
 
     Attributes:
         model: Folder with a config.json, or hub id.
-        load: What an update is made of.
-        dtype: Type of the params, and of what is computed with them.
+        load: Tokens and ranks of an update.
+        dtype: Type of params and activations.
         lora_rank: Rank of adapters; 0 trains the params themselves.
         recompute: Compute activations again in the backward pass instead of keeping them.
-        tflops: What the device computes per second, in 1e12 multiplications and additions: some
-            400 for an H100 in bfloat16 at work, 0.1 for a CPU core. Left out, this machine's CPU is
+        tflops: Speed of the device in practice, in 1e12 multiplications and additions per second:
+            some 400 for an H100 in bfloat16, 0.1 for a CPU core. Without it, this machine's CPU is
             measured.
     """
 
@@ -52,13 +52,8 @@ class PlanOptions:
 
 
 def main(argv: list[str]) -> int:
-    """Print what an update takes; the exit code."""
-    options = tyro.cli(
-        PlanOptions,
-        args=argv,
-        prog="ludic plan",
-        description=HELP,
-    )
+    """Print the estimate; the exit code."""
+    options = tyro.cli(PlanOptions, args=argv, prog="ludic plan", description=HELP)
     # torch takes seconds, and --help must not wait for it.
     from ludic_train.trainer.memory_estimate import estimate_of, measured_flops
 

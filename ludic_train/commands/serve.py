@@ -1,4 +1,4 @@
-"""`ludic serve`: vLLM with the flags that training needs, or Ludic's local engine in its place."""
+"""`ludic serve`: vLLM with the flags that training needs, or Ludic's local engine."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from ludic_gym.errors import ConfigError
 from ludic_train.errors import ServerError
 from ludic_train.serving.flags import ServeOptions
 from ludic_train.serving.installed import Installed, find_vllm
-from ludic_train.serving.process import Progress, ServerProcess, started_server
+from ludic_train.serving.process import Progress, ServerProcess, ended_with_log, started_server
 from ludic_train.serving.startup import Stopped, stop_by_signal
 
 FAILED = 1
 START_S = 600.0
 VLLM_ONLY = ("lora", "max_loras", "tensor_parallel_size", "transfer", "float32_head")
-ABOUT = """Start vLLM with what training needs: log-probs of what was sampled, the model's own
-sampling defaults ignored, token ids in and out, and routes that take params while it runs. Flags
-that are not listed here go to vLLM as they are. Ctrl-C stops it.
+ABOUT = """Start vLLM with the flags that training needs: log-probs of the distribution that is
+sampled from, no sampling defaults of the model, token ids in and out, and routes for params while
+it runs. Flags that are not listed here go to vLLM as they are. Ctrl-C stops it.
 
-With --engine local, Ludic's local engine answers on the same routes: small models, any machine,
-no vLLM. Of the options it knows --host, --port, --device and --threads.
+With --engine local, Ludic's local engine serves the same routes: small models, any machine, no
+vLLM. It has the options --host, --port, --device and --threads.
 
 examples:
   ludic serve runs/tic-tac-toe --engine local
@@ -34,14 +34,14 @@ examples:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Options:
-    """Words of the command line.
+    """Options of `ludic serve`.
 
     Attributes:
         model: A run's folder, a folder in Hugging Face format, or a hub id.
         engine: vLLM, or Ludic's local engine.
-        threads: Of the local engine, to compute with on a CPU; without it, torch's own choice.
+        threads: Threads of the local engine on a CPU; without it, torch's default.
         python: The Python that has vLLM; without it, the one that runs this.
-        start_timeout: Seconds until the server has to answer.
+        start_timeout: Seconds until the server must respond.
     """
 
     model: Annotated[str, tyro.conf.Positional]
@@ -54,34 +54,37 @@ class _Options:
 
 def main(argv: list[str]) -> int:
     """Serve until Ctrl-C or SIGTERM; the exit code."""
-    words, further = tyro.cli(
+    args, further = tyro.cli(
         _Options, args=argv, prog="ludic serve", description=ABOUT, return_unknown_args=True
     )
-    options: ServeOptions = words.options
-    try:
-        if words.engine == "local":
-            _check_local(words, further)
-            _note_exposure(options)
-            # Imported here: torch takes seconds, and vLLM needs none of ours.
-            from ludic_train.serving.local.process import serve_local
+    if args.engine == "local":
+        _check_local(args, further)
+        _note_exposure(args.options)
+        # torch takes seconds, which --help and vLLM need not wait for.
+        from ludic_train.serving.local.process import serve_local
 
-            return serve_local(words.model, options, words.threads)
-        if words.threads is not None:
-            raise ConfigError(
-                f"--threads {words.threads} is for --engine local; for vLLM set OMP_NUM_THREADS"
-            )
-        return _serve_vllm(words, further)
+        return serve_local(args.model, args.options, args.threads)
+    if args.threads is not None:
+        raise ConfigError(
+            f"--threads {args.threads} is for --engine local; for vLLM set OMP_NUM_THREADS"
+        )
+    vllm = find_vllm(args.python)
+    if not vllm.is_tested:
+        print(f"note: vLLM {vllm.version} is newer than the tested versions", file=sys.stderr)
+    _note_exposure(args.options)
+    try:
+        return _serve_vllm(args, vllm, further)
     except ServerError as error:
-        # Whole lines: the log's end is in it.
+        # Printed here, because the log in it has many lines, and main() prints errors in one.
         print(f"ludic: {error}", file=sys.stderr)
         return FAILED
 
 
-def _check_local(words: _Options, further: list[str]) -> None:
-    """Raises ConfigError for options that mean something to vLLM alone."""
-    usual, usual_words = ServeOptions(), {"python": None, "start_timeout": START_S}
-    given = [name for name in VLLM_ONLY if getattr(words.options, name) != getattr(usual, name)]
-    given += [name for name, value in usual_words.items() if getattr(words, name) != value]
+def _check_local(args: _Options, further: list[str]) -> None:
+    """Raises ConfigError for options of vLLM alone."""
+    usual, usual_args = ServeOptions(), {"python": None, "start_timeout": START_S}
+    given = [name for name in VLLM_ONLY if getattr(args.options, name) != getattr(usual, name)]
+    given += [name for name, value in usual_args.items() if getattr(args, name) != value]
     flags = [f"--{name.replace('_', '-')}" for name in given] + further
     if flags:
         raise ConfigError(f"{' '.join(flags)}: options of vLLM, which --engine local has not")
@@ -90,52 +93,44 @@ def _check_local(words: _Options, further: list[str]) -> None:
 def _note_exposure(options: ServeOptions) -> None:
     if options.is_exposed:
         print(
-            f"note: whoever reaches {options.host} can change the model: no password is asked",
+            f"note: every client that reaches {options.host} can change the model, without a "
+            "password",
             file=sys.stderr,
         )
 
 
-def _serve_vllm(words: _Options, further: list[str]) -> int:
-    vllm = find_vllm(words.python)
-    if not vllm.is_tested:
-        print(f"note: vLLM {vllm.version} is newer than what Ludic was tried with", file=sys.stderr)
-    _note_exposure(words.options)
-    return _serve(words, vllm, further)
-
-
-def _serve(words: _Options, vllm: Installed, further: list[str]) -> int:
-    start_s, progress = words.start_timeout, _progress()
+def _serve_vllm(args: _Options, vllm: Installed, further: list[str]) -> int:
+    start_s, progress = args.start_timeout, _progress()
     with (
         stop_by_signal(),
         started_server(
-            words.model, words.options, vllm, further, start_s=start_s, progress=progress
+            args.model, args.options, vllm, further, start_s=start_s, progress=progress
         ) as server,
     ):
-        return _served(server, words.model)
+        return _wait_for_end(server, args.model)
 
 
-def _served(server: ServerProcess, model: str) -> int:
+def _wait_for_end(server: ServerProcess, model: str) -> int:
     try:
-        # Whoever reads this line may ask to stop at once.
+        # Inside the try: a program that reads this line may stop the server at once.
         print(f"ready  {server.url}  ({model}; log: {server.log})", flush=True)
         code = server.process.wait()
     except Stopped:
         print("stopping", flush=True)
         return 0
-    raise ServerError(
-        f"vLLM ended with code {code}. The end of its log, {server.log}:\n{server.last_lines()}"
-    )
+    raise ended_with_log(f"vLLM ended with code {code}", server.log)
 
 
 def _progress() -> Progress:
-    """A line that is written over, on a terminal; elsewhere, one line every ten seconds."""
-    last = [0.0]
+    """A line that is overwritten, on a terminal; elsewhere, one line every ten seconds."""
+    next_line_s = 10.0
 
-    def show(waited_s: float) -> None:
+    def print_progress(waited_s: float) -> None:
+        nonlocal next_line_s
         if sys.stderr.isatty():
             print(f"\rvLLM is starting: {waited_s:4.0f} s", end="", file=sys.stderr, flush=True)
-        elif waited_s - last[0] >= 10:
-            last[0] = waited_s
+        elif waited_s >= next_line_s:
+            next_line_s = waited_s + 10.0
             print(f"vLLM is starting: {waited_s:.0f} s", file=sys.stderr, flush=True)
 
-    return show
+    return print_progress

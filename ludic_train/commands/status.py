@@ -1,11 +1,11 @@
-"""`ludic status`: what vLLM servers are at."""
+"""`ludic status`: state and load of vLLM servers."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import tyro
 from rich.table import Table
@@ -15,13 +15,10 @@ from ludic_gym.commands.arguments import screen
 from ludic_gym.errors import ConfigError
 from ludic_train.serving.server_status import Status, statuses
 
-if TYPE_CHECKING:
-    pass
-
 UNREACHABLE = 1
-ABOUT = """Show, for each vLLM server, the version of its params, whether it is paused, how many
-requests run and wait, and how much of its cache is in use. The exit code is 1 if one does not
-answer.
+ABOUT = """Show for each vLLM server the version of its params, if it is paused, how many requests
+run and wait, and how much of its cache is in use. The exit code is 1 if a server gives no valid
+response.
 
 examples:
   ludic status http://localhost:8000
@@ -30,7 +27,7 @@ examples:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Options:
-    """Words of the command line.
+    """Options of `ludic status`.
 
     Attributes:
         urls: Addresses of the servers.
@@ -41,20 +38,20 @@ class _Options:
 
 def main(argv: list[str]) -> int:
     """Print the table; the exit code."""
-    words = tyro.cli(_Options, args=argv, prog="ludic status", description=ABOUT)
-    if not words.urls:
+    options = tyro.cli(_Options, args=argv, prog="ludic status", description=ABOUT)
+    if not options.urls:
         raise ConfigError("name the address of a server, such as http://localhost:8000")
-    found = asyncio.run(statuses(words.urls))
+    found = asyncio.run(statuses(options.urls))
     screen().print(render(found))
     return UNREACHABLE if any(each.error for each in found) else 0
 
 
 def render(found: Sequence[Status]) -> Table:
-    """The states as a table."""
+    """The states as a table; markup in a server's texts has no effect."""
     table = Table("server", "version", "state", "running", "waiting", "cache", "tokens sampled")
     for each in found:
         if each.error:
-            table.add_row(Text(each.url), "", Text(each.error, style="red"), "", "", "", "")
+            table.add_row(Text(each.url), "", Text(each.error, style="red"))
             continue
         state = "paused" if each.is_paused else "serving"
         numbers = (str(each.running), str(each.waiting), f"{each.cache:.0%}", f"{each.sampled:,}")

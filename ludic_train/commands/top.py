@@ -1,4 +1,4 @@
-"""`ludic top`: a pipeline at a glance, again and again."""
+"""`ludic top`: a live view of a pipeline."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from ludic_train.top.sample import Sample, next_sample
 from ludic_train.top.screen import screen
 from ludic_train.top.servers import ServerLoads
 
-ABOUT = """Show the queue between actors and a trainer: how many groups wait, what became of the
-others, who plays how fast with which params, how busy the servers are that sample, and how old
-groups were when they were trained on.
+ABOUT = """Show the queue between actors and a trainer: the number of groups that wait and what
+became of the others, the speed and version of each actor, the load of the inference servers, and
+the lag of groups when they were trained on.
 
 examples:
   ludic top runs/tic-tac-toe
@@ -36,18 +36,17 @@ examples:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What to show.
+    """Options of `ludic top`.
 
     Attributes:
         where: Folder of a run, or URL of a queue.
-        key: Of the queue, with a URL.
-        queue: URL of a run's queue, where it has another address here than at the trainer.
-        servers: Addresses of the inference servers, where they have others here than at the
-            trainer.
-        interval: Seconds between two looks.
-        once: Look once, print, and end.
-        prometheus: Port on which to answer /metrics too.
-        host: Address on which to answer.
+        key: Key of the queue, with a URL.
+        queue: URL of a run's queue, if it differs from the trainer's.
+        servers: Addresses of the inference servers, if they differ from the trainer's.
+        interval: Seconds between two updates.
+        once: Print once, and end.
+        prometheus: Port to serve /metrics on.
+        host: Address to serve /metrics on.
     """
 
     where: Annotated[str, tyro.conf.Positional]
@@ -68,10 +67,10 @@ def main(argv: list[str]) -> int:
 
 
 def address_of(options: Options) -> Address:
-    """The queue, and the servers. Raises ConfigError where it is not known which."""
+    """The queue and the servers. Raises ConfigError for a queue without a key, or no run."""
     if "://" in options.where:
         if options.key is None:
-            raise ConfigError(f"which queue at {options.where}? Say --key, or name a run's folder")
+            raise ConfigError(f"which queue at {options.where}? Give --key, or name a run's folder")
         return Address(url=options.where, key=options.key, servers=options.servers)
     found = read_address(Path(options.where))
     if found is None:
@@ -107,7 +106,7 @@ async def _show(address: Address, options: Options) -> None:
 
 
 async def look(queue: GroupQueue, before: Sample, loads: ServerLoads) -> tuple[Sample, str]:
-    """What there is to see now; of a queue that does not answer what was before, and the reason."""
+    """The next sample; without a response of the queue the one before, and the reason."""
     try:
         status = await queue.status()
     except QueueUnavailable as error:

@@ -23,7 +23,7 @@ INTERRUPTED = 130
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Options:
     config: Annotated[RunConfig, tyro.conf.arg(name="")]
-    resume: Annotated[bool, tyro.conf.arg(help="Go on with the run in --out.")] = False
+    resume: Annotated[bool, tyro.conf.arg(help="Resume the run in --out.")] = False
     queue: Annotated[
         str | None,
         tyro.conf.arg(help="Let actors play (`ludic actor`), through the queue at this URL."),
@@ -38,7 +38,7 @@ class _Options:
 
 
 def main(argv: list[str]) -> int:
-    """Train by the recipe that the first word names; the exit code."""
+    """Train by the recipe that the first argument names; the exit code."""
     if not argv or argv[0] in {"-h", "--help"}:
         print(overview())
         return 0
@@ -48,7 +48,7 @@ def main(argv: list[str]) -> int:
     options = _parse(recipe, argv[1:], recipe.defaults)
     out = options.config.out
     if options.resume:
-        # Options that are left out stay as they were when the run was started.
+        # Parsed twice: the values of the started run are the defaults of options left out now.
         options = _parse(recipe, argv[1:], started_config(recipe, out))
     # torch takes seconds, and --help must not wait for it.
     from ludic_train.runs.train import train_recipe
@@ -75,11 +75,10 @@ def main(argv: list[str]) -> int:
 
 def resume_command(recipe: Recipe, out: Path, queue: str | None = None) -> str:
     """The command that resumes a run, without the queue's URL, which may hold a password."""
-    if is_resumable(out):
-        words = f"{program()} train {recipe.name} --out {out} --resume"
-        also = ", and --queue (--servers too) as it was started" if queue else ""
-        return f"resume with: {words}{also}"
-    return "there was nothing to save yet: start it again with the same command"
+    if not is_resumable(out):
+        return "there was nothing to save yet: start it again with the same command"
+    also = ", and --queue (--servers too) as it was started" if queue else ""
+    return f"resume with: {program()} train {recipe.name} --out {out} --resume{also}"
 
 
 def program() -> str:
@@ -90,26 +89,22 @@ def program() -> str:
 
 def overview() -> str:
     """Text of `ludic train --help`."""
-    lines = [f"  {recipe.name:14s}{recipe.summary}" for recipe in RECIPES.values()]
-    return "\n".join(
-        [
-            "usage: ludic train RECIPE [options]",
-            "",
-            "Train a policy on one machine: from nothing, or a model you have (--model) by LoRA.",
-            "",
-            "recipes:",
-            *lines,
-            "",
-            "examples:",
-            "  ludic train tic-tac-toe",
-            "  ludic train tic-tac-toe --out runs/mine --seed 1 --updates 400",
-            "  ludic train tic-tac-toe --out runs/mine --resume",
-            "  ludic train arithmetic --model path/to/model --updates 50",
-            "  ludic train tic-tac-toe --queue redis://localhost:6379",
-            "",
-            "`ludic train RECIPE --help` lists the options.",
-        ]
-    )
+    recipes = "\n".join(f"  {recipe.name:14s}{recipe.summary}" for recipe in RECIPES.values())
+    return f"""usage: ludic train RECIPE [options]
+
+Train a policy on one machine: from nothing, or a model you have (--model) by LoRA.
+
+recipes:
+{recipes}
+
+examples:
+  ludic train tic-tac-toe
+  ludic train tic-tac-toe --out runs/mine --seed 1 --updates 400
+  ludic train tic-tac-toe --out runs/mine --resume
+  ludic train arithmetic --model path/to/model --updates 50
+  ludic train tic-tac-toe --queue redis://localhost:6379
+
+`ludic train RECIPE --help` lists the options."""
 
 
 def _parse(recipe: Recipe, argv: list[str], defaults: RunConfig) -> _Options:
@@ -119,6 +114,6 @@ def _parse(recipe: Recipe, argv: list[str], defaults: RunConfig) -> _Options:
         prog=f"ludic train {recipe.name}",
         description=f"Train {recipe.summary}. The run's folder gets config.json, metrics.jsonl, "
         "checkpoints, the model in Hugging Face format, curve.png, games.txt and results.json. "
-        "Ctrl-C saves; --resume goes on.",
+        "Ctrl-C saves; --resume continues.",
         default=_Options(config=defaults),
     )

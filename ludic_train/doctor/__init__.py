@@ -1,1 +1,1 @@
-"""Is what a server samples what the trainer thinks it is? Checks, each with a remedy."""
+"""Checks that a server samples what the trainer expects, each with a remedy."""

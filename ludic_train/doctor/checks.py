@@ -1,11 +1,11 @@
-"""Checks that only ask: the server stays as it is."""
+"""Checks by requests alone, which leave the server as it is."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -14,7 +14,6 @@ from transformers import PreTrainedTokenizerBase
 from ludic_gym.clients.vllm_chat import VLLMChatClient
 from ludic_gym.clients.vllm_tokens import VLLMTokenClient
 from ludic_gym.types import Completion, Message, Sampling
-from ludic_train.doctor.findings import Finding, judged
 from ludic_train.doctor.scores import differences, tolerance
 from ludic_train.models.chat_template import render_chat
 from ludic_train.trainer.forward import packs_exactly
@@ -25,10 +24,20 @@ RESTART = "start the server with `ludic serve`, or with "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patient:
-    """A server, and the model that it should be serving.
+class Finding:
+    """Result of a check. remedy: for a bad one, or the reason for which it was skipped."""
 
-    config: vLLM's, as /server_info tells it; empty where it does not.
+    check: str
+    verdict: Literal["good", "bad", "skipped"]
+    found: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patient:
+    """A server, and the model that it should serve.
+
+    config: vLLM's own, from /server_info; empty where the server has no such route.
     """
 
     url: str
@@ -40,16 +49,16 @@ class Patient:
     @property
     def tolerance(self) -> float:
         """The mean difference of log-probs, in nats, that rounding explains."""
-        said = str(self.config.get("model_config", {}).get("dtype", "")).removeprefix("torch.")
-        served: torch.dtype = getattr(torch, said or "float32")
+        name = str(self.config.get("model_config", {}).get("dtype", "")).removeprefix("torch.")
+        served: torch.dtype = getattr(torch, name or "float32")
         return tolerance(served, next(self.model.parameters()).dtype)
 
     def prompt(self, question: str) -> list[int]:
         """A question as the trainer renders it."""
-        return render_chat(self.tokenizer, [asked(question)])
+        return render_chat(self.tokenizer, [user_message(question)])
 
     async def samples(self, sampling: Sampling) -> list[Completion]:
-        """An answer to each question."""
+        """A completion for each question."""
         calls = (self.client.continued(self.prompt(q), sampling) for q in QUESTIONS)
         return list(await asyncio.gather(*calls))
 
@@ -57,42 +66,49 @@ class Patient:
 Check = Callable[[Patient], Awaitable[Finding]]
 
 
-def asked(question: str) -> Message:
+def judged(check: str, is_good: bool, found: str, remedy: str) -> Finding:
+    """The finding, with the remedy if it is bad."""
+    if is_good:
+        return Finding(check=check, verdict="good", found=found)
+    return Finding(check=check, verdict="bad", found=found, remedy=remedy)
+
+
+def user_message(question: str) -> Message:
     """A user's message."""
     return {"role": "user", "content": question}
 
 
 async def check_flags(patient: Patient) -> Finding:
-    """Whether the server was started with what training needs."""
+    """Check that the server has the flags that training needs."""
     if not patient.config:
         remedy = f"{RESTART}VLLM_SERVER_DEV_MODE=1 in its environment"
-        return judged("flags", False, "the server does not tell its flags", remedy)
+        return judged("flags", False, "the server has no route for its flags", remedy)
     model = patient.config["model_config"]
     transfer = patient.config.get("weight_transfer_config") or {}
-    wrong = {}
-    if model["logprobs_mode"] != "processed_logprobs":
-        wrong["--logprobs-mode processed_logprobs"] = f"logprobs_mode {model['logprobs_mode']}"
-    if model["generation_config"] != "vllm":
-        wrong["--generation-config vllm"] = f"generation_config {model['generation_config']}"
+    wrong = {
+        f"--{name.replace('_', '-')} {needed}": f"{name} {model[name]}"
+        for name, needed in NEEDED_FLAGS.items()
+        if model[name] != needed
+    }
     if not transfer:
-        wrong["""--weight-transfer-config '{"backend": "ludic"}'"""] = "no way for params to come"
-    found = ", ".join(wrong.values()) or f"params come by {transfer.get('backend')!r}"
+        wrong["""--weight-transfer-config '{"backend": "ludic"}'"""] = "no transport of params"
+    found = ", ".join(wrong.values()) or f"transport of params: {transfer.get('backend')!r}"
     return judged("flags", not wrong, found, RESTART + " ".join(wrong))
 
 
 async def check_round_trip(patient: Patient) -> Finding:
-    """Whether the server's chat template and tokenizer are the trainer's."""
+    """Check that the server's chat template and tokenizer are the trainer's."""
     async with VLLMChatClient(patient.url) as chat:
-        said = await chat.complete([asked(QUESTIONS[0])], Sampling(max_tokens=TOKENS))
+        reply = await chat.complete([user_message(QUESTIONS[0])], Sampling(max_tokens=TOKENS))
     ours = tuple(patient.prompt(QUESTIONS[0]))
-    if said.prompt_ids != ours:
-        found = f"the server renders {said.prompt_ids} where the trainer has {ours}"
+    if reply.prompt_ids != ours:
+        found = f"the server renders {reply.prompt_ids} where the trainer has {ours}"
         return judged("tokens", False, found, "serve the folder that --model names")
-    text = patient.tokenizer.decode(said.completion_ids or (), skip_special_tokens=True)
+    text = patient.tokenizer.decode(reply.completion_ids or (), skip_special_tokens=True)
     return judged(
         "tokens",
-        text == said.text,
-        f"prompt of {len(ours)} tokens alike; {said.text!r} read as {text!r}",
+        text == reply.text,
+        f"same prompt of {len(ours)} tokens; {reply.text!r} decoded as {text!r}",
         "the tokenizers differ: serve the folder that --model names",
     )
 
@@ -114,19 +130,20 @@ def parity(name: str, sampling: Sampling) -> Check:
 
 
 async def check_seeds(patient: Patient) -> Finding:
-    """Whether equal seeds give equal tokens, and others others. One at a time."""
+    """Check that equal seeds give equal tokens, and different seeds different ones."""
     prompt = patient.prompt(QUESTIONS[0])
     sampling = Sampling(max_tokens=TOKENS)
     seeded = [replace(sampling, seed=seed) for seed in (1, 1, 2)]
+    # One at a time: in a batch, rounding can change a token.
     one, again, other = [(await patient.client.continued(prompt, s)).completion_ids for s in seeded]
     same, differ = one == again, one != other
     found = f"equal seeds {'agree' if same else 'differ'}, others {'differ' if differ else 'agree'}"
-    remedy = "groups of equal samples teach nothing: let requests without seeds go out"
+    remedy = "groups of equal samples have no advantage: send requests without seeds"
     return judged("seeds", same and differ, found, remedy)
 
 
 async def check_packing(patient: Patient) -> Finding:
-    """Whether items that share a row in the trainer leave each other alone."""
+    """Check that items in one packed row of the trainer do not influence each other."""
     device = str(next(patient.model.parameters()).device)
     exact = packs_exactly(patient.model, device)
     found = "items that share a row " + ("do not see each other" if exact else "see each other")
@@ -134,6 +151,7 @@ async def check_packing(patient: Patient) -> Finding:
     return judged("packing", exact, found, remedy)
 
 
+NEEDED_FLAGS = {"logprobs_mode": "processed_logprobs", "generation_config": "vllm"}
 SAMPLINGS = {
     "log-probs at T=1": Sampling(max_tokens=TOKENS),
     "log-probs at T=0.7": Sampling(max_tokens=TOKENS, temperature=0.7),

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
 import torch
 from torch import nn
 
 from ludic_gym.types import Completion, Sampling
-from ludic_train.doctor.checks import QUESTIONS, RESTART, Check, Patient
-from ludic_train.doctor.findings import Finding, judged
+from ludic_train.doctor.checks import QUESTIONS, RESTART, Finding, Patient, judged
 from ludic_train.doctor.scores import differences, greedy_ids
 from ludic_train.publishers.nccl import NcclWire
 from ludic_train.publishers.transports import FileWire, GlooWire, Wire
@@ -21,63 +21,70 @@ from ludic_train.serving.flags import LOOPBACK
 from ludic_vllm import BACKEND
 
 GREEDY = Sampling(max_tokens=12, temperature=0)
-# Versions that no training run has: the server's name for its params has to change.
+# Versions that no training run has, and two of them, so that each push changes the version.
 CHANGED, RESTORED = 900_000_001, 900_000_000
 # Longer than a block of vLLM's prefix cache.
 CACHED_TOKENS = 300
 ROUNDS = 3
 
+PushCheck = Callable[[Patient, VLLMPublisher], Awaitable[Finding]]
 
-def wire_to(patient: Patient) -> Wire | None:
-    """A way to push that this server takes; None if there is none."""
+
+def publisher_to(patient: Patient) -> VLLMPublisher | None:
+    """A publisher by a transport that this server has; None without one."""
     backend = (patient.config.get("weight_transfer_config") or {}).get("backend")
+    wire: Wire
     if backend == "nccl" and torch.cuda.is_available():
-        return NcclWire()
-    if backend != BACKEND:
+        wire = NcclWire()
+    elif backend == BACKEND:
+        wire = FileWire() if urlsplit(patient.url).hostname in LOOPBACK else GlooWire()
+    else:
         return None
-    return FileWire() if urlsplit(patient.url).hostname in LOOPBACK else GlooWire()
+    return VLLMPublisher(patient.url, wire, clients=[patient.client])
 
 
-async def check_push(patient: Patient) -> Finding:
-    """Whether after a push the server computes with the new params, and only with them."""
-    publisher = _publisher(patient)
-    if publisher is None:
-        return _skipped("push")
-    other = changed(patient.model)
-    prompts = [patient.prompt(question) for question in QUESTIONS]
+@asynccontextmanager
+async def changed_params(patient: Patient, publisher: VLLMPublisher) -> AsyncIterator[nn.Module]:
+    """Push other params for the block; the model that has them."""
+    other = copy.deepcopy(patient.model)
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for param in other.parameters():
+            noise = torch.randn(param.shape, generator=generator).to(param.device, param.dtype)
+            param.add_(0.1 * noise * param.std())
     try:
         await publisher.publish(other.named_parameters(), CHANGED)
-        got = [await patient.client.continued(prompt, GREEDY) for prompt in prompts]
-        sampled = await patient.samples(Sampling(max_tokens=GREEDY.max_tokens))
+        yield other
     finally:
         await publisher.publish(patient.model.named_parameters(), RESTORED)
-    alike = sum(_is_greedy(other, completion) for completion in got)
+
+
+async def check_push(patient: Patient, publisher: VLLMPublisher) -> Finding:
+    """Check that after a push the server computes with the new params, and only with them."""
+    prompts = [patient.prompt(question) for question in QUESTIONS]
+    async with changed_params(patient, publisher) as other:
+        greedy = [await patient.client.continued(prompt, GREEDY) for prompt in prompts]
+        sampled = await patient.samples(Sampling(max_tokens=GREEDY.max_tokens))
+    equal = sum(_is_greedy(other, completion) for completion in greedy)
     off = differences(other, sampled)
-    remedy = "do not train with this server: it has not the params that it says it has"
     return judged(
         "push",
-        alike == len(got) and bool(off.mean() <= patient.tolerance),
-        f"{alike} of {len(got)} greedy answers alike, log-probs off by {off.mean():.1e} nats",
-        remedy,
+        equal == len(greedy) and bool(off.mean() <= patient.tolerance),
+        f"{equal} of {len(greedy)} greedy completions equal, log-probs off by {off.mean():.1e} "
+        "nats",
+        "do not train with this server: it does not have the params of its version",
     )
 
 
-async def check_prefix_cache(patient: Patient) -> Finding:
-    """Whether what was computed for a prompt before a push is forgotten."""
-    publisher = _publisher(patient)
-    if publisher is None:
-        return _skipped("prefix cache")
+async def check_prefix_cache(patient: Patient, publisher: VLLMPublisher) -> Finding:
+    """Check that a push clears the prefix cache."""
     most = patient.config["model_config"].get("max_model_len", CACHED_TOKENS)
     sampling = Sampling(max_tokens=4)
     length = min(CACHED_TOKENS, most - sampling.max_tokens)
     prompt = (patient.prompt(" ".join(QUESTIONS)) * CACHED_TOKENS)[:length]
-    other = changed(patient.model)
     await patient.client.continued(prompt, sampling)
-    try:
-        await publisher.publish(other.named_parameters(), CHANGED)
+    async with changed_params(patient, publisher) as other:
         completion = await patient.client.continued(prompt, sampling)
-    finally:
-        await publisher.publish(patient.model.named_parameters(), RESTORED)
     off = differences(other, [completion])
     return judged(
         "prefix cache",
@@ -87,21 +94,17 @@ async def check_prefix_cache(patient: Patient) -> Finding:
     )
 
 
-async def check_push_time(patient: Patient) -> Finding:
-    """How long a push takes, beside copying as many bytes in memory."""
-    publisher = _publisher(patient)
-    if publisher is None:
-        return _skipped("push time")
+async def check_push_time(patient: Patient, publisher: VLLMPublisher) -> Finding:
+    """Measure the time of a push, and of a copy of as many bytes in memory."""
     seconds = []
     for _ in range(ROUNDS):
         started = time.perf_counter()
         await publisher.publish(patient.model.named_parameters(), RESTORED)
         seconds.append(time.perf_counter() - started)
     size = sum(p.numel() * p.element_size() for p in patient.model.parameters())
-    copy_s = copy_seconds(size)
     found = (
         f"{min(seconds):.3g} s for {size / 1e6:.3g} MB, {size / 1e6 / min(seconds):.3g} MB/s; "
-        f"memory copies them in {copy_s:.2g} s"
+        f"a copy in memory takes {copy_seconds(size):.2g} s"
     )
     return judged("push time", True, found, "")
 
@@ -111,19 +114,8 @@ def _is_greedy(model: nn.Module, completion: Completion) -> bool:
     return ids == greedy_ids(model, completion.prompt_ids or (), len(ids))
 
 
-def changed(model: nn.Module) -> nn.Module:
-    """A copy of the model, whose params are so far off that its answers differ."""
-    other = copy.deepcopy(model)
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for param in other.parameters():
-            noise = torch.randn(param.shape, generator=generator).to(param.device, param.dtype)
-            param.add_(0.1 * noise * param.std())
-    return other
-
-
 def copy_seconds(num_bytes: int) -> float:
-    """How long this machine takes to copy that much in memory."""
+    """Seconds that this machine takes to copy that many bytes in memory."""
     source, target = (torch.ones(num_bytes, dtype=torch.uint8) for _ in range(2))
     times = []
     for _ in range(ROUNDS):
@@ -133,21 +125,7 @@ def copy_seconds(num_bytes: int) -> float:
     return min(times)
 
 
-def _publisher(patient: Patient) -> VLLMPublisher | None:
-    wire = wire_to(patient)
-    return None if wire is None else VLLMPublisher(patient.url, wire, clients=[patient.client])
-
-
-def _skipped(check: str) -> Finding:
-    return Finding(
-        check=check,
-        verdict="skipped",
-        found="the server takes no params that could be sent from here",
-        remedy=f"{RESTART}--weight-transfer-config; for its own NCCL, run this on a GPU",
-    )
-
-
-PUSH_CHECKS: Sequence[tuple[str, Check]] = (
+PUSH_CHECKS: Sequence[tuple[str, PushCheck]] = (
     ("push", check_push),
     ("prefix cache", check_prefix_cache),
     ("push time", check_push_time),

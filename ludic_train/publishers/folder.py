@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from ludic_gym.types import Completion, Message, Sampling, ToolSchema
 from ludic_train.errors import PublishError
 from ludic_train.inference.client import LocalChatClient
+from ludic_train.inference.request_gate import Gate
 from ludic_train.models.load import load_model
 from ludic_train.publishers.base import NEWEST, PARAMS, Published, newest
 
@@ -69,26 +70,13 @@ class FollowingClient:
     def __init__(self, client: LocalChatClient, model: nn.Module, folder: Path | str) -> None:
         self._client, self._model, self._folder = client, model, Path(folder)
         self._loaded: Published | None = None
-        self._in_flight = 0
-        self._may_begin, self._idle = asyncio.Event(), asyncio.Event()
-        self._may_begin.set()
-        self._idle.set()
+        self._gate = Gate(client.settled)
 
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, tools: Sequence[ToolSchema] = ()
     ) -> Completion:
         """As LocalChatClient, from the newest params that `refresh` found."""
-        # A loop, because another refresh can begin between the event and this coroutine.
-        while not self._may_begin.is_set():
-            await self._may_begin.wait()
-        self._in_flight += 1
-        self._idle.clear()
-        try:
-            return await self._client.complete(messages, sampling, tools)
-        finally:
-            self._in_flight -= 1
-            if not self._in_flight:
-                self._idle.set()
+        return await self._gate.let_in(lambda: self._client.complete(messages, sampling, tools))
 
     async def refresh(self) -> int | None:
         """Load the newest version if it is new, and return it; None before the first.
@@ -99,18 +87,12 @@ class FollowingClient:
         if found is not None and found != self._loaded:
             # A version that is removed meanwhile is skipped: the next call finds a newer one.
             with suppress(FileNotFoundError):
-                await self._load(found, await asyncio.to_thread(load_file, found.path / PARAMS))
+                tensors = await asyncio.to_thread(load_file, found.path / PARAMS)
+                async with self._gate.alone():
+                    put_params(self._model, tensors, found.path)
+                    self._client.policy_version = found.version
+                    self._loaded = found
         return None if self._loaded is None else self._loaded.version
-
-    async def _load(self, found: Published, tensors: dict[str, Tensor]) -> None:
-        self._may_begin.clear()
-        try:
-            await self._idle.wait()
-            put_params(self._model, tensors, found.path)
-            self._client.policy_version = found.version
-            self._loaded = found
-        finally:
-            self._may_begin.set()
 
 
 def following_client(folder: Path, published: Path) -> FollowingClient:

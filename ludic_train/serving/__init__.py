@@ -1,4 +1,4 @@
-"""Starting vLLM with what reinforcement learning needs, and stopping it without a trace.
+"""vLLM servers with the flags of training, as child processes.
 
 `local` is a server of our own, with the same routes.
 """

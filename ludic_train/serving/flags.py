@@ -1,4 +1,4 @@
-"""What vLLM is started with, so that what it samples can be trained on."""
+"""Flags and environment of a vLLM server whose completions can be trained on."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from ludic_vllm import BACKEND, WORKER_EXTENSION
 
 Transfer = Literal["ludic", "nccl"]
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
-# The tensors of small models gain nothing from more threads, and a busy machine loses much.
+# Small models gain nothing from more threads, and other processes on the machine lose much.
 CPU_DEFAULTS = {"OMP_NUM_THREADS": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeOptions:
-    """How to serve a model.
+    """Options of a server.
 
     Attributes:
-        host: Address to listen on. The routes that change params ask for no password: anything
-            but this machine itself belongs into a private network.
+        host: Address to listen on. The routes that change params need no password: any address
+            but this machine's own belongs in a private network.
         port: Port to listen on; 0 takes a free one.
-        device: What computes; "auto" asks the vLLM that is installed, or takes the GPU if the
-            local engine finds one.
+        device: Device to compute on; "auto" takes that of the installed vLLM, or for the local
+            engine a GPU if there is one.
         lora: Largest rank of adapters that can be loaded; 0 for none.
         max_loras: Adapters that one batch can mix.
         tensor_parallel_size: GPUs that share the model.
-        transfer: How params come: "ludic" stages and checks them (over TCP or files, on any
-            machine), "nccl" is vLLM's own way between GPUs.
+        transfer: Transport of params: "ludic" stages and checks them (over TCP or files, on any
+            machine), "nccl" is vLLM's own between GPUs.
         float32_head: Compute the logits in float32, as the trainer does, where the model is not.
     """
 
@@ -58,54 +58,55 @@ class ServeOptions:
 
     @property
     def is_exposed(self) -> bool:
-        """Whether other machines can reach the server."""
+        """True if other machines can reach the server."""
         return self.host not in LOOPBACK
 
     def on_cpu(self, vllm: Installed) -> bool:
-        """Whether vLLM computes on the CPU. Raises ConfigError where this vLLM cannot."""
-        asked = {"auto": vllm.on_cpu, "cpu": True, "cuda": False}[self.device]
-        if asked != vllm.on_cpu:
+        """True if vLLM computes on the CPU. Raises ConfigError for a device of another build."""
+        if self.device == ("cuda" if vllm.on_cpu else "cpu"):
             build = "the build for CPUs" if vllm.on_cpu else "a build for GPUs"
             raise ConfigError(f"--device {self.device}, but the vLLM of {vllm.python} is {build}")
-        return asked
+        return vllm.on_cpu
 
 
 def command_line(
     model: str, options: ServeOptions, vllm: Installed, further: Sequence[str] = ()
 ) -> list[str]:
-    """The words that start vLLM; `further` flags come last, so that they win.
+    """The command that starts vLLM; `further` flags come last, so that they take precedence.
 
     model: a folder in Hugging Face format, a run's folder, or a hub id.
-    Raises ConfigError for a transfer that the device has not, ModelNotFound for a folder without
-    a model.
+    Raises ConfigError for a transfer that the device does not have, ModelNotFound for a folder
+    without a model.
     """
     on_cpu = options.on_cpu(vllm)
     if on_cpu and options.transfer == "nccl":
         raise ConfigError('transfer="nccl" is for GPUs; on a CPU take --transfer ludic')
-    words = [vllm.python, "-m", "vllm.entrypoints.openai.api_server"]
-    words += ["--model", served_model(model), "--host", options.host, "--port", str(options.port)]
-    words += ["--logprobs-mode", "processed_logprobs", "--generation-config", "vllm"]
-    words += ["--enable-scale-out", "--worker-extension-cls", WORKER_EXTENSION]
+    command = [vllm.python, "-m", "vllm.entrypoints.openai.api_server"]
+    command += ["--model", served_model(model), "--host", options.host, "--port", str(options.port)]
+    # Log-probs of the distribution that was sampled from; no temperature or top_p of the model's
+    # own generation_config.json beside those of a request.
+    command += ["--logprobs-mode", "processed_logprobs", "--generation-config", "vllm"]
+    command += ["--enable-scale-out", "--worker-extension-cls", WORKER_EXTENSION]
     backend = BACKEND if options.transfer == "ludic" else "nccl"
-    words += ["--weight-transfer-config", json.dumps({"backend": backend})]
-    words += ["--tensor-parallel-size", str(options.tensor_parallel_size)]
+    command += ["--weight-transfer-config", json.dumps({"backend": backend})]
+    command += ["--tensor-parallel-size", str(options.tensor_parallel_size)]
     if options.lora:
-        words += ["--enable-lora", "--max-lora-rank", str(options.lora)]
-        words += ["--max-loras", str(options.max_loras)]
+        command += ["--enable-lora", "--max-lora-rank", str(options.lora)]
+        command += ["--max-loras", str(options.max_loras)]
     if options.float32_head:
-        words += ["--hf-overrides", json.dumps({"head_dtype": "float32"})]
+        command += ["--hf-overrides", json.dumps({"head_dtype": "float32"})]
     if on_cpu:
         # Reduced precision is slower on a CPU, and moves log-probs by up to 0.2 nats.
-        words += ["--enforce-eager", "--dtype", "float32"]
-    return [*words, *further]
+        command += ["--enforce-eager", "--dtype", "float32"]
+    return [*command, *further]
 
 
 def environment(
     options: ServeOptions, vllm: Installed, inherited: Mapping[str, str], plugin: Path
 ) -> dict[str, str]:
-    """The variables that vLLM runs with; what the user has set stays.
+    """Environment of vLLM; variables that the user has set stay.
 
-    plugin: the folder that makes our engine importable there.
+    plugin: the folder that makes our engine importable in vLLM's Python.
     """
     paths = [str(plugin), *filter(None, [inherited.get("PYTHONPATH")])]
     needed = {"VLLM_SERVER_DEV_MODE": "1", "PYTHONPATH": ":".join(paths)}
@@ -116,10 +117,10 @@ def environment(
 
 
 def served_model(model: str) -> str:
-    """What vLLM is to load: of a run's folder, the model in it.
+    """The model that vLLM loads: the one in a run's folder, any other folder, or a hub id.
 
-    Raises ConfigError for a folder that holds an adapter alone, ModelNotFound for no model. Any
-    other word is a hub id.
+    Raises ConfigError for a folder that holds an adapter alone, ModelNotFound for one without a
+    model.
     """
     if not Path(model).is_dir():
         if model.startswith((".", "/", "~")):

@@ -1,4 +1,4 @@
-"""Which vLLM a Python has, found out without importing it."""
+"""Version of the vLLM that a Python has, without its import."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ INSTALL = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installed:
-    """A vLLM. on_cpu: it is the build for machines without GPUs."""
+    """A vLLM. on_cpu: True for the build for machines without GPUs."""
 
     python: str
     version: str
@@ -37,7 +37,7 @@ class Installed:
 
     @property
     def is_tested(self) -> bool:
-        """Whether Ludic was tried with this version."""
+        """True if Ludic was tested with this version, or an older one."""
         return _number(self.version) <= NEWEST_TESTED
 
 
@@ -52,10 +52,10 @@ def find_vllm(python: str | None) -> Installed:
     probe = subprocess.run([path, "-c", PROBE], capture_output=True, text=True, check=False)
     if probe.returncode:
         raise ConfigError(f"{path} is no Python that runs: {probe.stderr.strip()[-300:]}")
-    answer = json.loads(probe.stdout)
-    if not answer["importable"] or not answer["found"]:
+    result = json.loads(probe.stdout)
+    if not result["importable"] or not result["found"]:
         raise ConfigError(f"{path} has no vLLM; {INSTALL}")
-    name, version = sorted(answer["found"].items())[0]
+    name, version = sorted(result["found"].items())[0]
     if _number(version) < OLDEST:
         raise ConfigError(
             f"{path} has {name} {version}; {OLDEST[0]}.{OLDEST[1]} is the oldest that takes params "

@@ -1,8 +1,9 @@
-"""A vLLM server as a child process: started, waited for, and stopped with all its own."""
+"""A vLLM server as a child process, started and stopped together with its workers."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,48 +12,47 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from tempfile import mkstemp
+from tempfile import TemporaryDirectory, mkstemp
 from urllib.error import URLError
 from urllib.request import urlopen
 
+import ludic_vllm
 from ludic_train.errors import ServerError
 from ludic_train.serving.flags import ServeOptions, command_line, environment
 from ludic_train.serving.installed import Installed
-from ludic_train.serving.startup import bound_socket, plugin_folder, url_of
+from ludic_train.serving.startup import free_port, url_of
 
 Progress = Callable[[float], None]
 POLL_S, STOP_S, TIDY_S = 0.25, 30.0, 5.0
-SHOWN_LINES = 20
-# 1 is PR_SET_PDEATHSIG, which outlives execv; whoever started us may be gone by now.
+LAST_LINES = 20
+# 1 is PR_SET_PDEATHSIG, which outlives execv. Our own process may have ended before the call, and
+# then no signal follows, so the parent's id is compared.
 GUARD = """
 import ctypes, os, signal, sys
 ctypes.CDLL(None).prctl(1, signal.SIGTERM)
 if os.getppid() == int(sys.argv[1]):
     os.execv(sys.argv[2], sys.argv[2:])
 """
+ENTRY_POINTS = "[vllm.general_plugins]\nludic = ludic_vllm:register\n"
+METADATA = "Metadata-Version: 2.1\nName: ludic-vllm-plugin\nVersion: 0\n"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ServerProcess:
-    """A running server. url: without "/v1"; log: what it has written so far."""
+    """A running server. url: without "/v1"; log: its output so far."""
 
     url: str
     log: Path
     process: subprocess.Popen[bytes]
 
-    def last_lines(self) -> str:
-        """The end of the log."""
-        lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
-        return "\n".join(lines[-SHOWN_LINES:])
-
     def stop(self) -> None:
-        """End the server, its workers too: first asked to, after a while made to."""
+        """Stop the server and its workers, by force if SIGTERM does not stop them in time."""
         with suppress(ProcessLookupError):
             self.process.terminate()
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(STOP_S)
-        # The process group is the child's own. Its other members may still be tidying up: vLLM's
-        # shared memory stays for good where they cannot. Workers that were left behind end here.
+        # The process group is the child's own. Its other members get time to clean up, because
+        # vLLM's shared memory would stay for good otherwise; then those that are left are killed.
         until = time.monotonic() + TIDY_S
         with suppress(ProcessLookupError):
             while time.monotonic() < until:
@@ -60,6 +60,26 @@ class ServerProcess:
                 time.sleep(POLL_S)
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
+
+
+def spawn(arguments: Sequence[str], log: Path, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """Start a process in a session of its own; its output is appended to the log."""
+    with log.open("ab") as output:
+        # Without a session of its own, Ctrl-C would reach it before we can stop it in order.
+        return subprocess.Popen(
+            arguments,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+
+def last_lines(log: Path) -> str:
+    """The end of a log."""
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    return "\n".join(lines[-LAST_LINES:])
 
 
 @contextmanager
@@ -72,70 +92,68 @@ def started_server(
     start_s: float = 600.0,
     progress: Progress = lambda waited_s: None,
 ) -> Iterator[ServerProcess]:
-    """A server that answers; stopped at the end of the block.
+    """A server that responds; stopped at the end of the block.
 
     further: flags for vLLM as they are. progress: called with the seconds that have passed.
-    Raises ConfigError for a port that is taken, ServerError for a server that ends or does not
-    answer within `start_s`, with the end of its log.
+    Raises ConfigError for a port in use, ServerError for a server that ends or does not respond
+    within `start_s`, with the end of its log.
     """
-    options = replace(options, port=_free_port(options))
+    options = replace(options, port=free_port(options.host, options.port))
     with ExitStack() as stack:
         plugin = stack.enter_context(plugin_folder())
-        words = command_line(model, options, vllm, further)
-        variables = environment(options, vllm, os.environ, plugin)
-        server = _spawned(words, variables, options)
+        arguments = command_line(model, options, vllm, further)
+        descriptor, log = mkstemp(prefix="ludic-serve-", suffix=".log")
+        os.close(descriptor)
+        env = environment(options, vllm, os.environ, plugin)
+        process = spawn(_guarded(arguments), Path(log), env)
+        server = ServerProcess(url_of(options.host, options.port), Path(log), process)
         stack.callback(server.stop)
         _wait(server, start_s, progress)
         yield server
 
 
-def _free_port(options: ServeOptions) -> int:
-    with bound_socket(options.host, options.port) as probe:
-        return int(probe.getsockname()[1])
+@contextmanager
+def plugin_folder() -> Iterator[Path]:
+    """A folder for PYTHONPATH that holds the package `ludic_vllm` and its entry point, alone.
+
+    Our own site-packages would put our torch before vLLM's.
+    """
+    with TemporaryDirectory(prefix="ludic-vllm-") as name:
+        folder = Path(name)
+        source = Path(ludic_vllm.__file__).parent
+        shutil.copytree(source, folder / "ludic_vllm", ignore=shutil.ignore_patterns("__pycache__"))
+        info = folder / "ludic_vllm_plugin-0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(METADATA, encoding="utf-8")
+        (info / "entry_points.txt").write_text(ENTRY_POINTS, encoding="utf-8")
+        yield folder
 
 
-def _spawned(
-    words: Sequence[str], variables: Mapping[str, str], options: ServeOptions
-) -> ServerProcess:
-    descriptor, name = mkstemp(prefix="ludic-serve-", suffix=".log")
-    with os.fdopen(descriptor, "wb") as log:
-        process = subprocess.Popen(
-            _guarded(words),
-            env=variables,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-    return ServerProcess(url_of(options.host, options.port), Path(name), process)
-
-
-def _guarded(words: Sequence[str]) -> list[str]:
-    """The words of a program that Linux ends when this process is gone, however it went."""
+def _guarded(arguments: Sequence[str]) -> list[str]:
+    """A command that Linux terminates when this process ends, even by SIGKILL."""
     if sys.platform != "linux":
-        return list(words)
-    return [sys.executable, "-IS", "-c", GUARD, str(os.getpid()), *words]
+        return list(arguments)
+    return [sys.executable, "-IS", "-c", GUARD, str(os.getpid()), *arguments]
 
 
 def _wait(server: ServerProcess, start_s: float, progress: Progress) -> None:
     started = time.monotonic()
-    while not _answers(server.url):
+    while not _responds(server.url):
         waited = time.monotonic() - started
         if (code := server.process.poll()) is not None:
-            raise ServerError(
-                f"vLLM ended with code {code} before it answered. The end of its log, "
-                f"{server.log}:\n{server.last_lines()}"
-            )
+            raise ended_with_log(f"vLLM ended with code {code} during its start", server.log)
         if waited > start_s:
-            raise ServerError(
-                f"vLLM did not answer within {start_s:g} s. The end of its log, {server.log}:\n"
-                f"{server.last_lines()}"
-            )
+            raise ended_with_log(f"vLLM did not respond within {start_s:g} s", server.log)
         progress(waited)
         time.sleep(POLL_S)
 
 
-def _answers(url: str) -> bool:
+def ended_with_log(reason: str, log: Path) -> ServerError:
+    """The error of a server that cannot be used, with the end of its log."""
+    return ServerError(f"{reason}. The end of its log, {log}:\n{last_lines(log)}")
+
+
+def _responds(url: str) -> bool:
     try:
         with urlopen(f"{url}/health", timeout=5) as response:
             return bool(response.status == 200)

@@ -4,10 +4,18 @@ import torch
 from aiohttp import web
 from fake_vllm.fleet import FakeVLLM
 
-from ludic_train.doctor.scores import nucleus
 from ludic_train.models.chat_template import render_chat
 
 MAX_LENGTH = 200
+
+
+def nucleus(logits, top_p):
+    """The logits [V], -inf outside the smallest set with at least `top_p` of probability."""
+    ranked, order = logits.sort(descending=True)
+    before = ranked.softmax(-1).cumsum(-1) - ranked.softmax(-1)
+    return logits.masked_fill(
+        torch.zeros_like(order, dtype=bool).scatter(-1, order, before >= top_p), -torch.inf
+    )
 
 
 class SamplingVLLM(FakeVLLM):

@@ -1,4 +1,4 @@
-"""The routes by which a trainer pauses the server, brings params, and resumes it."""
+"""Routes by which a trainer pauses the server, sends params, and resumes it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MODES = ("keep", "wait", "abort")
 
 
 async def pause(request: web.Request) -> web.Response:
-    """POST /pause?mode=: hold new requests; those under way end, or with mode=abort are ended."""
+    """POST /pause?mode=: hold further requests; those in flight end, with mode=abort at once."""
     mode = request.query.get("mode", "abort")
     if mode not in MODES:
         raise ConfigError(f"mode={mode!r} is none of {', '.join(MODES)}")
@@ -34,7 +34,7 @@ async def is_paused(request: web.Request) -> web.Response:
 
 
 async def init_engine(request: web.Request) -> web.Response:
-    """POST /init_weight_transfer_engine: meet a trainer."""
+    """POST /init_weight_transfer_engine: connect to a trainer."""
     body = read(await request.read(), Init)
     await request.app[SERVED].receiver.meet(body.init_info)
     return reply({"message": "Weight transfer initialized"})
@@ -47,14 +47,14 @@ async def start(request: web.Request) -> web.Response:
 
 
 async def update(request: web.Request) -> web.Response:
-    """POST /update_weights: some params; returns when they have come."""
+    """POST /update_weights: some params; returns when they have arrived."""
     body = read(await request.read(), Update)
     await request.app[SERVED].receiver.receive(body.update_info)
     return reply({"message": "Weights updated"})
 
 
 async def finish(request: web.Request) -> web.Response:
-    """POST /finish_weight_update: put the params in."""
+    """POST /finish_weight_update: copy the params into the model."""
     served, body = request.app[SERVED], read(await request.read(), Finish)
     version = served.version if body.weight_version is None else body.weight_version
     await served.put_in(served.receiver.complete(), version)
@@ -62,7 +62,7 @@ async def finish(request: web.Request) -> web.Response:
 
 
 async def rename(request: web.Request) -> web.Response:
-    """POST /update_weight_version: another name for the params that are there."""
+    """POST /update_weight_version: rename the current params."""
     served, body = request.app[SERVED], read(await request.read(), NewVersion)
     async with served.gate.alone():
         served.version = body.new_version
@@ -75,7 +75,7 @@ async def weight_info(request: web.Request) -> web.Response:
 
 
 async def call(request: web.Request) -> web.Response:
-    """POST /collective_rpc: what ReloadPublisher calls; a head that is tied needs no repair."""
+    """POST /collective_rpc: the methods of ReloadPublisher; a tied head needs no repair here."""
     served, body = request.app[SERVED], read(await request.read(), Call)
     if body.method == "ludic_repair_tied_head":
         return reply({"results": [False]})

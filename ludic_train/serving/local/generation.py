@@ -1,4 +1,4 @@
-"""The routes that sample."""
+"""Routes that sample."""
 
 from __future__ import annotations
 
@@ -18,21 +18,13 @@ from ludic_train.serving.local.responses import (
     generated,
     reply,
 )
-from ludic_train.serving.local.schemas import (
-    Chat,
-    Complete,
-    Generate,
-    check_neutral,
-    read,
-    sampling_of,
-    samplings,
-)
-from ludic_train.serving.local.served_model import Served, Wanted
+from ludic_train.serving.local.schemas import Chat, Complete, Generate, read
+from ludic_train.serving.local.served_model import Served
 
-# vLLM's default where nothing is said about a completion; a chat fills what room there is.
+# vLLM's default for a completion; a chat may fill the model's positions.
 MAX_TOKENS = 16
-# No tokenizer has tokens that are longer on average; a text that is far too long is not encoded,
-# which would keep everybody else waiting.
+# No tokenizer has longer tokens on average. A text that is far too long is not encoded, because
+# that would block all other requests.
 MOST_CHARACTERS = 256
 
 
@@ -40,24 +32,24 @@ async def generate(request: web.Request) -> web.Response:
     """POST /inference/v1/generate: token ids in; text, token ids, log-probs and version out."""
     served, body = request.app[SERVED], read(await request.read(), Generate)
     served.require(body.model)
-    check_neutral(body)
     params = body.sampling_params
-    asked = samplings(params, sampling_of(params, MAX_TOKENS))
-    sampled = await served.sample(body.token_ids, asked, Wanted(top=params.logprobs))
+    samplings = params.samplings(MAX_TOKENS)
+    sampled = await served.sample(body.token_ids, samplings, top=params.logprobs)
     known = params.logprobs is not None
     choices = [generated(each, index=i, with_logprobs=known) for i, each in enumerate(sampled)]
     return reply({"request_id": body.request_id, **answer("generate", served, sampled, choices)})
 
 
 async def complete(request: web.Request) -> web.Response:
-    """POST /v1/completions: what comes after a text or token ids."""
+    """POST /v1/completions: the continuation of a text or token ids."""
     served, body = request.app[SERVED], read(await request.read(), Complete)
     served.require(body.model)
-    asked = samplings(body, sampling_of(body, MAX_TOKENS))
+    samplings = body.samplings(MAX_TOKENS)
     prompt = body.prompt
     ids = _encoded(prompt, served) if isinstance(prompt, str) else prompt
-    wanted = Wanted(top=body.logprobs, prompt=body.prompt_logprobs)
-    sampled = await served.sample(ids, asked, wanted)
+    sampled = await served.sample(
+        ids, samplings, top=body.logprobs, prompt_top=body.prompt_logprobs
+    )
     choices = [completed(each, body, served, index=i) for i, each in enumerate(sampled)]
     return reply(answer("text_completion", served, sampled, choices))
 
@@ -73,8 +65,8 @@ async def chat(request: web.Request) -> web.Response:
         )
     ids = _rendered(body, served)
     room = max(1, served.client.max_positions - len(ids))
-    asked = samplings(body, sampling_of(body, body.max_completion_tokens or room))
-    sampled = await served.sample(ids, asked, Wanted(top=body.top_logprobs))
+    samplings = body.samplings(body.max_completion_tokens or room)
+    sampled = await served.sample(ids, samplings, top=body.top_logprobs)
     choices = [chatted(each, body, served, index=i) for i, each in enumerate(sampled)]
     whole = answer("chat.completion", served, sampled, choices)
     return reply({**whole, "prompt_token_ids": ids} if body.return_token_ids else whole)
@@ -86,18 +78,18 @@ def _rendered(body: Chat, served: Served) -> Sequence[int]:
     _check_length(sum(len(message["content"] or "") for message in messages), served)
     if not messages:
         raise ConfigError("messages=[]: a dialog has one message or more")
-    goes_on = messages[-1]["role"] == "assistant"
-    if goes_on != bool(body.continue_final_message) or body.add_generation_prompt is goes_on:
+    is_begun = messages[-1]["role"] == "assistant"
+    if is_begun != bool(body.continue_final_message) or body.add_generation_prompt is is_begun:
         raise ConfigError(
             f"the last message is of {messages[-1]['role']!r}, but continue_final_message="
             f"{body.continue_final_message} and add_generation_prompt={body.add_generation_prompt}:"
-            " an assistant's message is continued with true and false, after all others a reply"
-            " begins with false and true"
+            " an assistant's message is continued with true and false, a reply to any other begins"
+            " with false and true"
         )
     try:
         return served.client.prompts.token_ids(messages)
     except (TypeError, UnicodeError, RecursionError) as error:
-        # What a template does with data of another kind than it expects.
+        # Errors of a template that gets data of another kind than it expects.
         raise ConfigError(f"the chat template fails on this dialog: {error}") from error
 
 

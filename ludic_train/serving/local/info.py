@@ -1,4 +1,4 @@
-"""The routes that tell what the server is and how it does."""
+"""Routes for the state of the server."""
 
 from __future__ import annotations
 
@@ -7,15 +7,6 @@ from aiohttp import web
 from ludic_train.serving.local.responses import SERVED, reply
 from ludic_train.serving.local.served_model import Served
 from ludic_vllm import BACKEND
-
-TYPES = {
-    "vllm:num_requests_running": "gauge",
-    "vllm:num_requests_waiting": "gauge",
-    "vllm:kv_cache_usage_perc": "gauge",
-    "vllm:prompt_tokens_total": "counter",
-    "vllm:generation_tokens_total": "counter",
-    "vllm:request_success_total": "counter",
-}
 
 
 async def health(request: web.Request) -> web.Response:
@@ -39,12 +30,12 @@ async def models(request: web.Request) -> web.Response:
 
 
 async def world_size(request: web.Request) -> web.Response:
-    """GET /get_world_size: one process takes the params."""
+    """GET /get_world_size: one process receives the params."""
     return reply({"world_size": 1})
 
 
 async def server_info(request: web.Request) -> web.Response:
-    """GET /server_info: the part of vLLM's config that says how this server samples."""
+    """GET /server_info: the part of vLLM's config that concerns sampling."""
     served = request.app[SERVED]
     weight = next(served.model.parameters())
     config = {
@@ -67,7 +58,8 @@ async def metrics(request: web.Request) -> web.Response:
     label = served.name.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
     lines = []
     for name, value in _numbers(served).items():
-        lines += [f"# TYPE {name} {TYPES[name]}", f'{name}{{model_name="{label}"}} {value}']
+        kind = "counter" if name.endswith("_total") else "gauge"
+        lines += [f"# TYPE {name} {kind}", f'{name}{{model_name="{label}"}} {value}']
     return web.Response(text="\n".join([*lines, ""]))
 
 
@@ -76,7 +68,7 @@ def _numbers(served: Served) -> dict[str, float]:
     return {
         "vllm:num_requests_running": served.gate.running,
         "vllm:num_requests_waiting": served.gate.waiting,
-        # Its cache grows with the batch: what can be full is the batch.
+        # The cache grows with the batch, so the batch is the resource that can be full.
         "vllm:kv_cache_usage_perc": min(1.0, client.in_flight / client.max_batch_size),
         "vllm:prompt_tokens_total": counts.prompt_tokens,
         "vllm:generation_tokens_total": counts.sampled_tokens,

@@ -1,13 +1,12 @@
 """Params from a trainer: staged, checked, and put into the model all at once.
 
-Until `put_in` the model is untouched, so a wrong name, shape or dtype, a missing param or a lost
-trainer leaves the server with the version it had.
+Until `put_in` the model is unchanged, so a wrong name, shape or dtype, a missing param or a lost
+trainer leaves the server with its old version.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -25,44 +24,30 @@ from ludic_vllm.wire import (
     ParamInfo,
     broadcast,
     buffer_bytes,
+    few,
     gloo_group,
     info_of,
     join_store,
     unpacked,
 )
 
-SHOWN_NAMES = 4
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Session:
-    """Between start and finish. staged: what has come."""
-
-    staged: dict[str, Tensor] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class _Meeting:
-    """The group with a trainer; the store has to live as long."""
-
-    store: Store
-    group: ProcessGroup
-
 
 class ParamsReceiver:
-    """Takes params for `model` over TCP or from files; every error is a PublishError.
+    """Receives params for `model` over TCP or from files; every error is a PublishError.
 
-    A session is closed by any error in it, and by an update with `abort`. While one is open, no
-    second one can be.
+    Any error in a session closes it, and so does an update with `abort`. One session is open at a
+    time.
     """
 
     def __init__(self, model: nn.Module) -> None:
         self._params = dict(model.named_parameters())
-        self._session: _Session | None = None
-        self._meeting: _Meeting | None = None
+        # The params of the open session that have arrived.
+        self._session: dict[str, Tensor] | None = None
+        # The store must live as long as the group that was made by it.
+        self._meeting: tuple[Store, ProcessGroup] | None = None
 
     async def meet(self, info: InitInfo) -> None:
-        """Meet the trainer that calls; a meeting from before is given up."""
+        """Connect to the trainer that calls, in place of an earlier one."""
         self._meeting = None
         if info.transport == "gloo":
             self._meeting = await in_thread(partial(_met, info))
@@ -71,7 +56,7 @@ class ParamsReceiver:
         """Open a session."""
         if self._session is not None:
             raise PublishError(f"a weight update is {SESSION_OPEN}: finish it, or abort it first")
-        self._session = _Session()
+        self._session = {}
 
     async def receive(self, update: UpdateInfo) -> None:
         """Stage some params."""
@@ -79,7 +64,7 @@ class ParamsReceiver:
         try:
             await self._stage(update, session)
             if update.last:
-                self._require_all(session.staged)
+                self._require_all(session)
         except BaseException:
             self._close(session)
             raise
@@ -88,11 +73,11 @@ class ParamsReceiver:
         """All params of the session, which is closed; for `put_in`."""
         session = self._opened()
         self._close(session)
-        self._require_all(session.staged)
-        return session.staged
+        self._require_all(session)
+        return session
 
     def put_in(self, staged: dict[str, Tensor]) -> None:
-        """Make these the model's; nobody may sample meanwhile."""
+        """Copy the params into the model, which must not be sampled from meanwhile."""
         with torch.no_grad():
             for name, tensor in staged.items():
                 self._params[name].copy_(tensor)
@@ -102,80 +87,72 @@ class ParamsReceiver:
         staged: dict[str, Tensor] = {}
         for path in sorted(folder.glob("*.safetensors")):
             staged |= await in_thread(partial(load_file, path))
-        self._judge(info_of(name, tensor) for name, tensor in staged.items())
+        self._check(info_of(name, tensor) for name, tensor in staged.items())
         self._require_all(staged)
         return staged
 
-    async def _stage(self, update: UpdateInfo, session: _Session) -> None:
+    async def _stage(self, update: UpdateInfo, session: dict[str, Tensor]) -> None:
         if update.abort:
-            raise PublishError("the update was given up, as asked")
+            raise PublishError("the update was aborted on request")
         infos = update.infos()
         try:
-            # Before anything is received: what is announced says how much memory that takes.
-            self._judge(infos)
-            came = await self._received(update.path, infos)
+            # Before anything is received: the announcement decides how much memory that takes.
+            self._check(infos)
+            received = await self._received(update.path, infos)
         except BaseException:
-            # What is still on the way must not be taken for the next; and its sender shall not
-            # wait for somebody to take it.
+            # Bytes still in transit must not be taken for the next chunk, and without the group
+            # their sender gets an error instead of a wait.
             self._meeting = None
             raise
         if self._session is not session:
-            raise PublishError("the update was given up meanwhile")
-        session.staged.update(came)
+            raise PublishError("the update was aborted meanwhile")
+        session.update(received)
 
     async def _received(self, path: str, infos: Sequence[ParamInfo]) -> dict[str, Tensor]:
         if path:
-            came = await in_thread(partial(load_file, path))
-            self._judge(info_of(name, tensor) for name, tensor in came.items())
-            return came
+            loaded = await in_thread(partial(load_file, path))
+            self._check(info_of(name, tensor) for name, tensor in loaded.items())
+            return loaded
         if self._meeting is None:
             raise PublishError("no trainer is connected: call /init_weight_transfer_engine first")
         buffer = torch.empty(buffer_bytes(infos), dtype=torch.uint8)
-        await in_thread(partial(broadcast, self._meeting.group, buffer))
+        await in_thread(partial(broadcast, self._meeting[1], buffer))
         return dict(unpacked(infos, buffer))
 
-    def _opened(self) -> _Session:
+    def _opened(self) -> dict[str, Tensor]:
         if self._session is None:
             raise PublishError("no weight update is open: call /start_weight_update first")
         return self._session
 
-    def _close(self, session: _Session) -> None:
-        # Another one may be open by now.
+    def _close(self, session: dict[str, Tensor]) -> None:
+        # By identity: another session may be open by now.
         if self._session is session:
             self._session = None
 
-    def _judge(self, infos: Iterable[ParamInfo]) -> None:
-        """Raises PublishError for params that are not the model's."""
+    def _check(self, infos: Iterable[ParamInfo]) -> None:
+        """Raises PublishError for params that the model does not have."""
         own = {name: info_of(name, tensor) for name, tensor in self._params.items()}
         wrong = [info for info in infos if own.get(info.name) != info]
         if wrong:
+            known = own.get(wrong[0].name)
+            here = "" if known is None else f"(here it is {_described(known)})"
             raise PublishError(
-                f"the model has no params of {_few(_shown(info) for info in wrong)}; is the "
-                f"trainer's model another one? {_served(own.get(wrong[0].name))}"
+                f"the model has no params of {few(map(_described, wrong))}; is the trainer's "
+                f"model another one? {here}"
             )
 
     def _require_all(self, staged: dict[str, Tensor]) -> None:
         if missing := sorted(self._params.keys() - staged.keys()):
-            raise PublishError(f"the update lacks {_few(missing)}")
+            raise PublishError(f"the update lacks {few(missing)}")
 
 
-def _met(info: InitInfo) -> _Meeting:
+def _met(info: InitInfo) -> tuple[Store, ProcessGroup]:
     store = join_store(info.master_address, info.master_port, timeout_s=info.timeout_s)
     group = gloo_group(
         store, rank=info.rank_offset, world_size=info.world_size, timeout_s=info.timeout_s
     )
-    return _Meeting(store, group)
+    return store, group
 
 
-def _shown(info: ParamInfo) -> str:
+def _described(info: ParamInfo) -> str:
     return f"{info.name} {list(info.shape)} {info.dtype}"
-
-
-def _served(own: ParamInfo | None) -> str:
-    return "" if own is None else f"(here it is {_shown(own)})"
-
-
-def _few(texts: Iterable[str]) -> str:
-    known = list(texts)
-    more = f" and {len(known) - SHOWN_NAMES} more" if len(known) > SHOWN_NAMES else ""
-    return ", ".join(known[:SHOWN_NAMES]) + more

@@ -1,4 +1,4 @@
-"""the local engine as a server in this process: loaded, served, and ended by a signal."""
+"""The local engine as a server in this process: loaded, served, and stopped by a signal."""
 
 from __future__ import annotations
 
@@ -23,15 +23,17 @@ from ludic_train.serving.startup import bound_socket, stop_by_signal, url_of
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-# For answers that are being written when a signal comes.
-LAST_WORDS_S = 0.2
+# For responses that are being written when a signal comes.
+SHUTDOWN_S = 0.2
+# A prompt of 128k token ids takes about one of them.
+BODY_BYTES = 8 * 2**20
 
 
 def serve_local(model: str, options: ServeOptions, threads: int | None) -> int:
     """Serve until Ctrl-C or SIGTERM; the exit code. Adapters are merged into their base.
 
-    threads: that torch computes with on a CPU; None leaves that to torch.
-    Raises ConfigError for a port or device that cannot be had, ModelNotFound, and UnsupportedModel.
+    threads: of torch on a CPU; None takes torch's default.
+    Raises ConfigError for a port or device that is not available, ModelNotFound, UnsupportedModel.
     """
     if threads is not None:
         if threads < 1:
@@ -44,15 +46,16 @@ def serve_local(model: str, options: ServeOptions, threads: int | None) -> int:
 
 
 async def running(served: Served, bound: socket.socket) -> web.AppRunner:
-    """The server at that address, started; `cleanup` ends it, and what is under way."""
+    """The server at that address, started; `cleanup` stops it and aborts its requests."""
     runner = web.AppRunner(
         make_app(served),
+        # A client that closes its connection makes room for others.
         handler_cancellation=True,
         access_log=None,
-        shutdown_timeout=LAST_WORDS_S,
+        shutdown_timeout=SHUTDOWN_S,
     )
     await runner.setup()
-    # As many as a fleet of actors opens at once.
+    # The connections that many actors open at once.
     await web.SockSite(runner, bound, backlog=1024).start()
     return runner
 
@@ -80,7 +83,7 @@ def _device(options: ServeOptions) -> str:
 
 
 def _loaded(model: str, device: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """Model and tokenizer, to sample from only; what is learned by adapters is merged in."""
+    """Model and tokenizer, without gradients; adapters are merged."""
     folder = model_and_spec(Path(model))[0] if Path(model).is_dir() else model
     loaded, tokenizer = load_model(folder, device=device)
     if (Path(folder) / "adapter_config.json").is_file():
@@ -88,12 +91,8 @@ def _loaded(model: str, device: str) -> tuple[PreTrainedModel, PreTrainedTokeniz
     return loaded.eval().requires_grad_(False), tokenizer
 
 
-# A prompt of 128k tokens as numbers takes one of them.
-BODY_BYTES = 8 * 2**20
-
-
 def make_app(served: Served) -> web.Application:
-    """The server's routes; run it with handler_cancellation, so that who hangs up is let go."""
+    """The server's routes."""
     app = web.Application(middlewares=[with_errors], client_max_size=BODY_BYTES)
     app[SERVED] = served
     app.router.add_get("/health", info.health)

@@ -1,4 +1,4 @@
-"""Replies as JSON, errors too; nothing that a request holds ends the server."""
+"""Responses and errors as JSON, in the formats of vLLM and OpenAI."""
 
 from __future__ import annotations
 
@@ -19,6 +19,9 @@ from ludic_train.serving.local.served_model import Sampled, Served
 
 SERVED = web.AppKey("served", Served)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Json = dict[str, Any]
+# JSON has no infinity; vLLM writes this for tokens that could not have been sampled.
+LOWEST = -9999.0
 NAMES = {400: "BadRequestError", 404: "NotFoundError", 500: "InternalServerError"}
 
 
@@ -29,15 +32,16 @@ def reply(content: object, status: int = 200) -> web.Response:
 
 
 def refused(status: int, message: str) -> web.Response:
-    """An error in vLLM's form."""
+    """An error in vLLM's format."""
     kind = NAMES.get(status, "Error")
-    error: dict[str, Any] = {"message": message, "type": kind, "param": None, "code": status}
-    return reply({"error": error}, status)
+    return reply(
+        {"error": {"message": message, "type": kind, "param": None, "code": status}}, status
+    )
 
 
 @web.middleware
 async def with_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """What is the client's fault is said with 400 or 404, what failed here with 500."""
+    """Errors of the request as 400 or 404, failures of the server as 500."""
     try:
         return await handler(request)
     except web.HTTPException as error:
@@ -50,17 +54,12 @@ async def with_errors(request: web.Request, handler: Handler) -> web.StreamRespo
         return refused(500, str(error))
 
 
-# JSON has no infinity; what vLLM writes for tokens that could not have been sampled.
-LOWEST = -9999.0
-
-Json = dict[str, Any]
-
-
 def generated(each: Sampled, *, index: int, with_logprobs: bool) -> Json:
     """A choice of /inference/v1/generate."""
     ids, logprobs = _tokens(each)
-    content: list[Json]
-    content = [{"token_id": i, "logprob": p} for i, p in zip(ids, logprobs, strict=True)]
+    content: list[Json] = [
+        {"token_id": i, "logprob": p} for i, p in zip(ids, logprobs, strict=True)
+    ]
     for entry, scores in zip(content, each.scores, strict=False):
         ranked = _ranked(scores, entry["logprob"])
         entry["top_logprobs"] = [{"token_id": i, "logprob": p} for i, p in ranked]
@@ -102,7 +101,7 @@ def completed(each: Sampled, body: Complete, served: Served, *, index: int) -> J
 
 
 def answer(kind: str, served: Served, sampled: Sequence[Sampled], choices: list[Json]) -> Json:
-    """The whole of it. kind: OpenAI's name for the object."""
+    """The response with all choices and the usage. kind: OpenAI's name for the object."""
     prompt_tokens = len(sampled[0].completion.prompt_ids or ())
     tokens = sum(len(each.completion.completion_ids or ()) for each in sampled)
     return {
@@ -124,48 +123,51 @@ def _chat_logprobs(each: Sampled, body: Chat, served: Served) -> list[Json]:
         text = _name(token, served, body.return_tokens_as_token_ids)
         return {"token": text, "logprob": logprob}
 
-    content = [
+    content: list[Json] = [
         {**entry(token, logprob), "top_logprobs": []}
         for token, logprob in zip(*_tokens(each), strict=True)
     ]
     for known, scores in zip(content, each.scores, strict=False):
         ranked = islice(_ranked(scores, known["logprob"]), body.top_logprobs)
-        known["top_logprobs"] = [entry(i, p) for i, p in ranked]
+        known["top_logprobs"] = [entry(*pair) for pair in ranked]
     return content
 
 
 def _text_logprobs(each: Sampled, body: Complete, served: Served) -> Json:
     ids, logprobs = _tokens(each)
-    names = [_name(token, served, body.return_tokens_as_token_ids) for token in ids]
-    top = [
-        {
-            _name(token, served, body.return_tokens_as_token_ids): value
-            for token, value in [(ids[i], logprobs[i]), *_ranked(scores, logprobs[i])]
-        }
-        for i, scores in enumerate(each.scores)
-    ]
+
+    def name(token: int) -> str:
+        return _name(token, served, body.return_tokens_as_token_ids)
+
+    def named(token: int, logprob: float, scores: Scores) -> Json:
+        # The sampled token first, even if it is none of the likeliest.
+        return {name(i): p for i, p in [(token, logprob), *_ranked(scores, logprob)]}
+
+    names = list(map(name, ids))
     return {
         "tokens": names,
         "token_logprobs": logprobs,
-        "top_logprobs": top or None,
+        "top_logprobs": list(map(named, ids, logprobs, each.scores)) or None,
         "text_offset": [0, *accumulate(map(len, names))][: len(names)],
     }
 
 
 def _prompt_logprobs(each: Sampled, served: Served) -> list[Json | None]:
-    def told(scores: Scores) -> Json:
+    def entries(scores: Scores) -> Json:
         return {
             str(token): {"logprob": max(value, LOWEST), "decoded_token": served.text_of(token)}
             for token, value in scores.items()
         }
 
-    return [None, *map(told, each.prompt_scores)]
+    # Nothing comes before the first token, so it has no log-prob.
+    return [None, *map(entries, each.prompt_scores)]
 
 
 def _ranked(scores: Scores, sampled: float) -> Iterator[tuple[int, float]]:
-    """The likeliest tokens, likeliest first; the sampled one, the first, as it was sampled."""
+    """The likeliest tokens, likeliest first, with their log-probs; the sampled one with its own."""
     own = next(iter(scores))
     for token, value in sorted(scores.items(), key=lambda pair: -pair[1]):
+        # Rounding differs between the two computations; a client must find the same number twice.
         yield token, sampled if token == own else max(value, LOWEST)
 
 

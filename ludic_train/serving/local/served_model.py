@@ -1,4 +1,4 @@
-"""The model that is served, its version, and what has been sampled from it."""
+"""The served model, its version, and counts of its completions."""
 
 from __future__ import annotations
 
@@ -14,32 +14,21 @@ from torch import Tensor
 from ludic_gym.types import Completion, FinishReason, Sampling
 from ludic_train.errors import ModelNotFound
 from ludic_train.inference.client import LocalChatClient
+from ludic_train.inference.request_gate import Aborted, Gate
 from ludic_train.inference.sampling import Ranking, Scores
 from ludic_train.serving.local.params import ParamsReceiver
-from ludic_train.serving.local.request_gate import Aborted, Gate
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-# What vLLM calls params that nobody has published.
+# vLLM's version name of the initial params.
 UNNAMED = "default"
 REMEMBERED_TOKENS = 2**16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """How many of the likeliest tokens are to be told with each; None: not even its own score.
-
-    top: in the completion. prompt: in the prompt, at temperature 1.
-    """
-
-    top: int | None = None
-    prompt: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Sampled:
-    """A completion; the version of the params that all of it comes from; scores that were wanted.
+    """A completion, the version of the params that all of it comes from, and requested scores.
 
     prompt_scores: of the prompt's tokens but the first.
     """
@@ -52,7 +41,7 @@ class Sampled:
 
 @dataclass(slots=True)
 class Counts:
-    """Since the start. completions: that ended by themselves."""
+    """Counts since the start. completions: without aborted ones."""
 
     completions: int = 0
     prompt_tokens: int = 0
@@ -63,7 +52,7 @@ class Counts:
 class Served:
     """A model behind a gate: it is sampled from, or its params change, never both at a time.
 
-    name: what requests call it. version: of its params. text_of: a token's text.
+    name: in requests. version: of its params. text_of: text of a token.
     """
 
     name: str
@@ -81,7 +70,7 @@ class Served:
         self.client = LocalChatClient(self.model, self.tokenizer)
         self.gate = Gate(self.client.settled)
         self.receiver = ParamsReceiver(self.model)
-        # The same few tokens are told again and again.
+        # The likeliest tokens of most positions are the same few.
         self.text_of = lru_cache(REMEMBERED_TOKENS)(lambda i: str(self.tokenizer.decode([i])))
 
     def require(self, name: str | None) -> None:
@@ -90,20 +79,33 @@ class Served:
             raise ModelNotFound(f"The model `{name}` does not exist; here is `{self.name}`.")
 
     async def sample(
-        self, prompt_ids: Sequence[int], samplings: Sequence[Sampling], wanted: Wanted
+        self,
+        prompt_ids: Sequence[int],
+        samplings: Sequence[Sampling],
+        *,
+        top: int | None = None,
+        prompt_top: int | None = None,
     ) -> list[Sampled]:
         """A completion for each sampling, all of one version; waits while the server is paused.
 
-        Those that a pause ended have no tokens, and the reason "abort".
+        top: number of the likeliest tokens to score for each of the completion. prompt_top: for
+            each of the prompt, at temperature 1; with 0 the token itself, with None nothing.
+        Completions that a pause aborted have no tokens, and the finish reason "abort".
         Raises as `LocalChatClient.continued` does.
         """
+
+        async def all_choices() -> list[Sampled]:
+            choices = (self._one(prompt_ids, each, top, prompt_top) for each in samplings)
+            return await asyncio.gather(*choices)
+
         try:
-            return await self.gate.let_in(lambda: self._all(prompt_ids, samplings, wanted))
+            # One entry for all choices, so that no change of the params comes between them.
+            return await self.gate.let_in(all_choices)
         except Aborted:
             return [self._aborted(prompt_ids, sampling) for sampling in samplings]
 
     async def put_in(self, params: dict[str, Tensor], version: str) -> None:
-        """Sample from these from here on, under this name."""
+        """Replace the params, and their version, once no request is in flight."""
         async with self.gate.alone():
             await asyncio.to_thread(self.receiver.put_in, params)
             self.version = version
@@ -119,27 +121,21 @@ class Served:
         )
         return Sampled(completion=completion, version=self.version)
 
-    async def _all(
-        self, prompt_ids: Sequence[int], samplings: Sequence[Sampling], wanted: Wanted
-    ) -> list[Sampled]:
-        if len(samplings) == 1:
-            return [await self._one(prompt_ids, samplings[0], wanted)]
-        return await asyncio.gather(*(self._one(prompt_ids, each, wanted) for each in samplings))
-
-    async def _one(self, prompt_ids: Sequence[int], sampling: Sampling, wanted: Wanted) -> Sampled:
+    async def _one(
+        self, prompt_ids: Sequence[int], sampling: Sampling, top: int | None, prompt_top: int | None
+    ) -> Sampled:
         completion = await self.client.continued(prompt_ids, sampling)
         ids = completion.completion_ids or ()
         self.counts.completions += 1
         self.counts.prompt_tokens += len(prompt_ids)
         self.counts.sampled_tokens += len(ids)
         scores: Sequence[Scores] = ()
-        if wanted.top:
-            heat, top_p = sampling.temperature, sampling.top_p
-            ranking = Ranking(top=wanted.top, temperature=heat, top_p=top_p)
+        if top:
+            ranking = Ranking(top=top, temperature=sampling.temperature, top_p=sampling.top_p)
             scores = await self.client.scored([*prompt_ids, *ids], len(prompt_ids), ranking)
         prompt_scores: Sequence[Scores] = ()
-        if wanted.prompt is not None and len(prompt_ids) > 1:
-            prompt_scores = await self.client.scored(prompt_ids, 1, Ranking(top=wanted.prompt))
+        if prompt_top is not None and len(prompt_ids) > 1:
+            prompt_scores = await self.client.scored(prompt_ids, 1, Ranking(top=prompt_top))
         return Sampled(
             completion=completion,
             version=self.version,

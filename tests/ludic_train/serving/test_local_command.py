@@ -197,4 +197,4 @@ def test_other_machines_reach_it_only_with_a_note(folder):
         assert url.startswith("http://127.0.0.1:")
         child.terminate()
         child.wait(60)
-        assert "whoever reaches 0.0.0.0 can change the model" in child.stderr.read()
+        assert "every client that reaches 0.0.0.0 can change the model" in child.stderr.read()

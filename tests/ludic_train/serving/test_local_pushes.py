@@ -152,7 +152,7 @@ async def test_a_second_publisher_is_refused_until_the_session_is_closed(server)
     with pytest.raises(PublishError, match=r"already active.*another publisher uses the server"):
         await first.publish(server.model.named_parameters(), 1)
     status, reason = await server.refusal("/update_weights", {"update_info": {"abort": True}})
-    assert (status, reason) == (500, "the update was given up, as asked")
+    assert (status, reason) == (500, "the update was aborted on request")
     await second.publish(server.model.named_parameters(), 2)
     assert server.served.version == "2"
 

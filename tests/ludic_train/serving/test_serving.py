@@ -200,7 +200,7 @@ def test_a_server_that_breaks_shows_the_end_of_its_log(fake):
 
 def test_a_server_that_never_answers_is_given_up(fake):
     with (
-        pytest.raises(ServerError, match=r"did not answer within 0.5 s"),
+        pytest.raises(ServerError, match=r"did not respond within 0.5 s"),
         started_server("org/model", ANY_PORT, find_vllm(fake), ["--never"], start_s=0.5),
     ):
         pass
@@ -268,4 +268,4 @@ def test_the_command_prints_the_end_of_a_broken_servers_log(fake, capsys):
 
 def test_other_machines_can_reach_it_only_if_asked_to_and_with_a_note(fake, capsys):
     assert main(["serve", "org/model", "--port", "0", "--break", "--host", "0.0.0.0"]) == 1
-    assert "whoever reaches 0.0.0.0 can change the model" in capsys.readouterr().err
+    assert "every client that reaches 0.0.0.0 can change the model" in capsys.readouterr().err

@@ -269,7 +269,7 @@ def test_a_runs_servers_are_found_in_its_folder_unless_others_are_named(run_fold
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["redis://localhost"], "Say --key, or name a run's folder"),
+        (["redis://localhost"], "Give --key, or name a run's folder"),
         (["nowhere"], "nowhere is no run with --queue"),
     ],
 )

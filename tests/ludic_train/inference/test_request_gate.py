@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from ludic_train.serving.local.request_gate import Aborted, Gate
+from ludic_train.inference.request_gate import Aborted, Gate
 
 
 class Work:

@@ -1,4 +1,4 @@
-"""What lets requests in: sampling and changing params take turns."""
+"""Mutual exclusion of sampling and changes of the params."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ T = TypeVar("T")
 
 
 class Aborted(Exception):
-    """The request was ended before it had an answer."""
+    """A request was aborted before its completion."""
 
 
 class Gate:
-    """Holds requests while it is closed, and knows which are under way.
+    """Holds requests while it is closed, and knows those in flight.
 
-    rest: waits until whatever samples has come to rest, once no request is under way.
-    is_paused: whether somebody paused, and nobody resumed yet.
+    rest: waits until the engine is idle, once no request is in flight.
+    is_paused: True from a pause() to the next resume().
     waiting: requests that are held.
     """
 
@@ -30,24 +30,26 @@ class Gate:
         self._change = asyncio.Lock()
         self._open = asyncio.Event()
         self._open.set()
-        self._under_way: set[asyncio.Task[Any]] = set()
+        self._in_flight: set[asyncio.Task[Any]] = set()
 
     @property
     def running(self) -> int:
-        """Requests that are under way."""
-        return len(self._under_way)
+        """Number of requests in flight."""
+        return len(self._in_flight)
 
     async def let_in(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """What `work` returns, begun when the gate is open. Raises Aborted if that was ended."""
+        """Result of `work`, started when the gate is open. Raises Aborted if a pause aborted it."""
         self.waiting += 1
         try:
+            # A loop, because the gate may be closed again before this coroutine runs.
             while not self._open.is_set():
                 await self._open.wait()
         finally:
             self.waiting -= 1
+        # A task of its own, so that a pause can cancel the work and leave its caller alive.
         task = asyncio.ensure_future(work())
-        self._under_way.add(task)
-        task.add_done_callback(self._under_way.discard)
+        self._in_flight.add(task)
+        task.add_done_callback(self._in_flight.discard)
         try:
             return await task
         except asyncio.CancelledError:
@@ -57,25 +59,26 @@ class Gate:
             raise Aborted from None
 
     async def pause(self, *, abort: bool = False) -> None:
-        """Let nobody in any more; return when those under way have ended, or with abort been ended.
+        """Hold further requests; return when those in flight have ended, or were aborted.
 
-        Who is let in by a resume() meanwhile is not waited for.
+        Requests that a resume() lets in meanwhile are not waited for.
         """
         self.is_paused = True
         self._open.clear()
         if abort:
-            for task in self._under_way:
+            for task in self._in_flight:
                 task.cancel()
         await self._ended()
 
     def resume(self) -> None:
-        """Let in who waits, and whoever comes."""
+        """Let in held requests and all further ones."""
         self.is_paused = False
         self._open_if_free()
 
     @asynccontextmanager
     async def alone(self) -> AsyncIterator[None]:
-        """Nothing samples inside the block, paused or not; one block after the other."""
+        """No request is in flight inside the block, paused or not; one block after the other."""
+        # A count, because several changes can wait in a row: the gate opens after the last one.
         self._changes += 1
         self._open.clear()
         try:
@@ -88,8 +91,8 @@ class Gate:
             self._open_if_free()
 
     async def _ended(self) -> None:
-        if self._under_way:
-            await asyncio.wait(set(self._under_way))
+        if self._in_flight:
+            await asyncio.wait(set(self._in_flight))
 
     def _open_if_free(self) -> None:
         if not self.is_paused and not self._changes:
