@@ -34,6 +34,7 @@ class RunConfig:
         entropy: Coefficient of the entropy bonus.
         eval_every: Updates between two evaluations and checkpoints.
         eval_episodes: Episodes of an evaluation, per set of evaluation tasks.
+        final_episodes: The same for the last evaluation, when training has ended.
     """
 
     out: Path
@@ -52,6 +53,7 @@ class RunConfig:
     entropy: float = 0.0
     eval_every: int = 100
     eval_episodes: int = 200
+    final_episodes: int = 1_000
 
     def __post_init__(self) -> None:
         _check_at_least(
@@ -68,6 +70,7 @@ class RunConfig:
             minibatches=self.minibatches,
             eval_every=self.eval_every,
             eval_episodes=self.eval_episodes,
+            final_episodes=self.final_episodes,
         )
         if self.max_lag is not None and self.max_lag < self.minibatches - 1:
             raise ConfigError(
@@ -114,8 +117,8 @@ class Recipe:
     kwargs: of the environment, for the episodes that are learned from.
     evals: sets of evaluation tasks, by name, none of which is ever trained on.
     max_tokens: of a completion.
-    outcomes: shares of the episodes of an evaluation that are reported.
-    final_episodes: per set of evaluation tasks, when training has ended.
+    outcomes: values of the last info's "outcome" whose shares an evaluation reports, beside
+        the success rate and the mean reward.
     curves: metrics that are drawn.
     try_it: arguments of `ludic` to use the policy, with "{out}" for the run's folder.
     """
@@ -128,8 +131,7 @@ class Recipe:
     evals: Mapping[str, EvalTasks]
     demonstrations: Demonstrations | None = None
     max_tokens: int
-    outcomes: Sequence[str] = ("success", "failure", "truncated")
-    final_episodes: int = 1_000
+    outcomes: Sequence[str] = ()
     curves: Sequence[str]
     try_it: str
 

@@ -20,7 +20,9 @@ async def evaluate(
     episodes: int,
     keep: Callable[[Episode], None] | None = None,
 ) -> dict[str, float]:
-    """Share of each outcome in each set of evaluation tasks, as "set/outcome".
+    """Success rate, mean reward and shares of outcomes of each set of evaluation tasks.
+
+    The keys are "set/success", "set/reward" and "set/OUTCOME" for each outcome of the recipe.
 
     keep: called with every episode. Raises EpisodeError if an episode fails.
     """
@@ -30,6 +32,7 @@ async def evaluate(
         if result.errors:
             index, reason = result.errors[0]
             raise EpisodeError(f"{len(result.errors)} of {name} failed; task {index}: {reason}")
+        shares |= {f"{name}/success": result.success_rate, f"{name}/reward": result.mean_reward}
         for outcome in recipe.outcomes:
             shares[f"{name}/{outcome}"] = result.outcomes.get(outcome, 0) / result.episodes
     return shares

@@ -1,8 +1,9 @@
-"""Being asked to stop, and stopping where nothing is lost."""
+"""Signals that request a stop, for loops that save before they end."""
 
 from __future__ import annotations
 
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -11,17 +12,18 @@ from ludic_train.distributed.ranks import gathered
 
 @contextmanager
 def stop_signals() -> Iterator[Callable[[], bool]]:
-    """Whether Ctrl-C or SIGTERM came: the first is noted, a second one ends at once.
+    """A function that is true after Ctrl-C or SIGTERM; a second signal ends the process at once.
 
-        with stop_signals() as stop_asked:
-            while trainer.version < 1000 and not stop_asked():
+        with stop_signals() as stop_requested:
+            while trainer.version < 1000 and not stop_requested():
                 await trainer.train(1)
             save_training(manager, trainer, write_model)
 
-    Schedulers send SIGTERM some time before they kill. Under torch.distributed all ranks ask
-    together, and all are told to stop once one was. To be used in the main thread.
+    Schedulers send SIGTERM some time before they kill. Under torch.distributed all ranks call the
+    function together, and it is true on all once a signal came to one. Python handles signals in
+    the main thread only: in any other thread, signals stay as they are.
     """
-    asked: list[int] = []
+    received: list[int] = []
     usual = {signum: signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGTERM)}
 
     def restore() -> None:
@@ -29,12 +31,15 @@ def stop_signals() -> Iterator[Callable[[], bool]]:
             signal.signal(signum, handler)
 
     def note(signum: int, frame: object) -> None:
-        asked.append(signum)
+        received.append(signum)
         restore()
 
-    for signum in usual:
-        signal.signal(signum, note)
+    if threading.current_thread() is threading.main_thread():
+        for signum in usual:
+            signal.signal(signum, note)
+    else:
+        usual.clear()
     try:
-        yield lambda: any(gathered(b"y" * bool(asked)))
+        yield lambda: any(gathered(b"y" * bool(received)))
     finally:
         restore()

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ludic_gym.errors import ConfigError
+from ludic_gym.policies.base import run_blocking
 from ludic_gym.policies.reference import OraclePolicy, RandomPolicy
 from ludic_gym.types import MakePolicy, Rollout
 from ludic_train.algorithms.presets import RLAlgorithm, grpo, sft
@@ -69,7 +70,9 @@ def train(
     algo: `grpo()` if left out.
     demonstrator: "oracle" or "random", for a model from nothing; `reply` is the text of an action.
     settings: fields of `RunConfig`, such as updates=200, lora_rank=16, lr=1e-4, groups=32.
-    resume, queue, servers: as in `train_recipe`. Raises ConfigError for unknown settings.
+    resume, queue, servers: as in `train_recipe`.
+    Works in a notebook too, inside a running event loop; there, Ctrl-C ends the run at once, and
+    `resume` continues from its last checkpoint. Raises ConfigError for unknown settings.
     """
     known = RunConfig.__dataclass_fields__.keys()
     if unknown := sorted(settings.keys() - known):
@@ -86,15 +89,18 @@ def train(
         defaults=config,
         env_id=env,
         kwargs=kwargs,
-        evals={"eval": EvalTasks(kwargs=kwargs if eval_kwargs is None else dict(eval_kwargs))},
+        evals={"test": EvalTasks(kwargs=kwargs if eval_kwargs is None else dict(eval_kwargs))},
         demonstrations=demonstrations,
         max_tokens=max_tokens,
-        curves=("reward", "eval/eval/success", "entropy"),
+        curves=("reward", "eval/test/success", "entropy"),
         try_it=f"bench {env} --policy {{out}}",
     )
-    return asyncio.run(
-        train_recipe(recipe, config, algo=algo, resume=resume, queue=queue, servers=servers)
-    )
+    running = train_recipe(recipe, config, algo=algo, resume=resume, queue=queue, servers=servers)
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(running)
+    return run_blocking(running)
 
 
 async def train_recipe(
@@ -141,7 +147,7 @@ async def train_recipe(
                 source = stages[-1].trainer.batch_source
                 if isinstance(source, WatchedSource):
                     await source.aclose()
-        results = await evaluate(recipe, learner.make_policy, recipe.final_episodes)
+        results = await evaluate(recipe, learner.make_policy, config.final_episodes)
         samples = [task for tasks in evaluation_tasks(recipe, 2).values() for task in tasks]
         games = await play(samples, learner.make_policy)
     report(config.out, results=results, games=games, curves=recipe.curves)

@@ -1,0 +1,44 @@
+"""`lt.train`: any environment in one call."""
+
+import json
+
+import pytest
+
+import ludic_train as lt
+from ludic_gym.errors import ConfigError
+
+TINY = {
+    "demonstrations": 150,
+    "sft_updates": 1,
+    "updates": 1,
+    "groups": 1,
+    "group_size": 2,
+    "eval_episodes": 4,
+    "final_episodes": 8,
+}
+
+
+def trained(out, **options):
+    # A model that knows nothing loses every game, and equal rewards teach nothing.
+    algo, options = lt.grpo(filter=None), {**TINY, **options}
+    env = "ludic/TicTacToe-v0"
+    return lt.train(env, out=out, algo=algo, demonstrator="random", max_tokens=4, **options)
+
+
+def test_success_and_reward_are_reported_for_any_environment(tmp_path):
+    results = trained(tmp_path / "run")
+    assert set(results) == {"test/success", "test/reward"}
+    assert -1.0 <= results["test/reward"] <= 1.0
+    assert json.loads((tmp_path / "run" / "results.json").read_text()) == results
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    assert any("eval/test/success" in json.loads(line) for line in lines)
+
+
+async def test_it_works_in_the_running_loop_of_a_notebook(tmp_path):
+    results = trained(tmp_path / "run")
+    assert 0.0 <= results["test/success"] <= 1.0
+
+
+def test_an_unknown_setting_is_refused_with_the_known_ones(tmp_path):
+    with pytest.raises(ConfigError, match=r"no setting 'learning_rate'; it has out, seed, .*lr"):
+        trained(tmp_path / "run", learning_rate=1.0)
