@@ -26,7 +26,7 @@ async def evaluate(
 
     keep: called with every episode. Raises EpisodeError if an episode fails.
     """
-    shares = {}
+    shares: dict[str, float] = {}
     for name, tasks in evaluation_tasks(recipe, episodes).items():
         result = await run_bench(tasks, make_policy, concurrency=CONCURRENCY, on_episode=keep)
         if result.errors:
