@@ -104,7 +104,7 @@ def _with_chat_template(bpe: Tokenizer, special_tokens: Sequence[str]) -> PreTra
 
 
 def load_tokenizer(name: str | Path) -> PreTrainedTokenizerBase:
-    """The tokenizer alone of a model's folder or a hub id; it pads with "eos" where it has no pad.
+    """Tokenizer alone of a model's folder or a hub id; it pads with "eos" where it has no pad.
 
     Raises ModelNotFound where there is none, ConfigError for one without a chat template.
     """
@@ -131,10 +131,10 @@ def model_not_found(name: str | Path, error: Exception) -> ModelNotFound:
 
 
 def token_texts(folder: Path) -> Callable[[Sequence[int]], list[str]]:
-    """What gives each id's own text, special tokens as they are written.
+    """Function from ids to each id's own text, special tokens as they are written.
 
     folder: of a model, or of a run that holds one; or a tokenizer.json itself. A character that
-    spans tokens is shown as the replacement character in each of them.
+    spans tokens becomes the replacement character in each of them.
     Raises ConfigError where there is no tokenizer.
     """
     places = (folder, folder / "tokenizer.json", folder / "model" / "tokenizer.json")

@@ -1,4 +1,4 @@
-"""What an update of a model costs, measured on shapes alone, before any memory is taken.
+"""Memory and time of an update, measured on shapes alone, before any memory is taken.
 
 The model is made on torch's meta device, which has shapes and no numbers. One micro-batch goes
 forward and backward there, while every tensor that is kept for the backward pass and every
@@ -14,7 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from peft import LoraConfig, get_peft_model
 from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+from transformers import AttentionInterface, AutoConfig, AutoModelForCausalLM
 
 from ludic_train.distributed.fsdp import blocks, checkpoint_activations
 from ludic_train.errors import ModelNotFound
@@ -32,7 +35,7 @@ MOMENTS = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """Bytes on one rank, by what takes them, and the multiplications and additions of an update."""
+    """Bytes on one rank, by their use, and the multiplications and additions of an update."""
 
     params: int
     trained: int
@@ -57,16 +60,12 @@ def model_from_config(
     config: PretrainedConfig, dtype: torch.dtype, lora_rank: int = 0
 ) -> nn.Module:
     """The model on the meta device, with adapters of a rank if that is not 0."""
-    from transformers import AttentionInterface, AutoModelForCausalLM
-
     AttentionInterface.register(ATTENTION, _fused_attention)
     with torch.device("meta"):
         model: nn.Module = AutoModelForCausalLM.from_config(
             config, dtype=dtype, attn_implementation=ATTENTION
         )
         if lora_rank:
-            from peft import LoraConfig, get_peft_model
-
             adapters = LoraConfig(r=lora_rank, target_modules="all-linear", task_type="CAUSAL_LM")
             model = get_peft_model(model, adapters)
     return model.train()
@@ -74,8 +73,6 @@ def model_from_config(
 
 def read_config(name: str) -> PretrainedConfig:
     """The config of a model folder, a folder with nothing but config.json, or a hub id."""
-    from transformers import AutoConfig
-
     if Path(name).exists() or name.count("/") != 1:
         where = Path(name) / "config.json"
         if not where.is_file():
@@ -88,7 +85,7 @@ def read_config(name: str) -> PretrainedConfig:
 
 
 def estimate_update(model: nn.Module, load: Load, *, recompute: bool = False) -> Estimate:
-    """What one update takes; the model must be on the meta device.
+    """Memory and operations of one update; the model must be on the meta device.
 
     recompute: activations are computed again in the backward pass instead of kept.
     """
@@ -131,8 +128,6 @@ def measured_flops(device: str = "cpu", seconds: float = 0.3) -> float:
 
 def _micro_batch(model: nn.Module, load: Load) -> tuple[int, float]:
     """Bytes kept for the backward pass, and flops of both passes, of one micro-batch."""
-    from torch.utils.flop_counter import FlopCounterMode
-
     rows = load.micro_tokens // load.row_tokens
     sampled = max(int(load.micro_tokens * load.sampled), 1)
     ids = torch.zeros(rows, load.row_tokens, dtype=torch.int64, device="meta")
