@@ -7,6 +7,7 @@ at the end.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import astuple, dataclass
@@ -104,3 +105,14 @@ def _larger(left: float, right: float) -> float:
 def values(metrics: Mapping[str, Metric]) -> dict[str, float]:
     """One number per name, ready for a logger; names of which nothing was counted are left out."""
     return {name: metric.value for name, metric in metrics.items() if metric not in NOTHING}
+
+
+def metrics_to_bytes(metrics: Mapping[str, Metric]) -> bytes:
+    """The metrics as JSON, floats exact, for other ranks."""
+    plain = {name: [type(metric).__name__, *astuple(metric)] for name, metric in metrics.items()}
+    return json.dumps(plain).encode()
+
+
+def metrics_from_bytes(data: bytes) -> Metrics:
+    """The metrics that `metrics_to_bytes` wrote."""
+    return {name: KINDS[kind](*numbers) for name, (kind, *numbers) in json.loads(data).items()}

@@ -26,7 +26,7 @@ from ludic_train.pipeline.queues.base import (
     TrainerReport,
     persistently,
 )
-from ludic_train.sources.history import TaskHistory
+from ludic_train.sources.base import TaskHistory
 from ludic_train.types import Trajectory
 
 T = TypeVar("T")

@@ -8,7 +8,7 @@ multiplication is counted: no formula that would have to know the architecture.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -60,6 +60,7 @@ def model_from_config(
     config: PretrainedConfig, dtype: torch.dtype, lora_rank: int = 0
 ) -> nn.Module:
     """The model on the meta device, with adapters of a rank if that is not 0."""
+    # Registered under a name of ours, because a config chooses attention by its name.
     AttentionInterface.register(ATTENTION, _fused_attention)
     with torch.device("meta"):
         model: nn.Module = AutoModelForCausalLM.from_config(
@@ -121,6 +122,7 @@ def measured_flops(device: str = "cpu", seconds: float = 0.3) -> float:
     a = torch.randn(1024, 1024, device=device)
     done, started = 0, time.perf_counter()
     while time.perf_counter() - started < seconds:
+        # Reading a number waits for the product, which a GPU computes in the background.
         float((a @ a)[0, 0])
         done += 1
     return done * 2 * 1024**3 / (time.perf_counter() - started)
@@ -141,6 +143,7 @@ def _micro_batch(model: nn.Module, load: Load) -> tuple[int, float]:
             kept.setdefault(_storage(tensor), tensor)
         return tensor
 
+    # Measured and not computed from a formula, so that any architecture is estimated.
     with FlopCounterMode(display=False) as counter:
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
             temperature = torch.ones(sampled, device="meta")
@@ -174,8 +177,8 @@ def _storage(tensor: Tensor) -> int:
     return int(identity)
 
 
-def _bytes(tensors: list[nn.Parameter]) -> int:
-    return sum(t.numel() * t.element_size() for t in tensors)
+def _bytes(tensors: Iterable[Tensor]) -> int:
+    return sum(tensor.nbytes for tensor in tensors)
 
 
 def _logit_bytes(model: nn.Module, load: Load) -> int:
@@ -187,5 +190,5 @@ def _logit_bytes(model: nn.Module, load: Load) -> int:
 
 def _gathered_bytes(model: nn.Module) -> int:
     """Two blocks, the one at work and the next, and what no block holds: whole on every rank."""
-    inside = [_bytes(list(block.parameters())) for block in blocks(model)]
-    return 2 * max(inside) + _bytes(list(model.parameters())) - sum(inside)
+    inside = [_bytes(block.parameters()) for block in blocks(model)]
+    return 2 * max(inside) + _bytes(model.parameters()) - sum(inside)
