@@ -185,7 +185,11 @@ class LocalChatClient:
                 (ended,) = await asyncio.gather(self._in_thread(advance), return_exceptions=True)
                 if isinstance(ended, BaseException):
                     return self._abandon(ended)
-                self._hand_out(ended)
+                for request, completion in ended:
+                    answer = self._answers.pop(request)
+                    # Cancelled since, perhaps.
+                    if not answer.done():
+                        answer.set_result(completion)
         except asyncio.CancelledError:
             self._abandon(None)
             raise
@@ -218,12 +222,6 @@ class LocalChatClient:
             self._engine.add(request)
         # New requests join at the next token and not when some completion ends.
         return self._engine.advance(lambda: bool(self._inbox) or self._interrupted)
-
-    def _hand_out(self, ended: list[Ended]) -> None:
-        for request, completion in ended:
-            answer = self._answers.pop(request)
-            if not answer.done():
-                answer.set_result(completion)
 
     def _abandon(self, error: BaseException | None) -> None:
         """Drop all requests, with the error; cancel them if there is none."""

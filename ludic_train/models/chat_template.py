@@ -152,7 +152,8 @@ def typed_completion(
     Raises UntrainableRollout where the chat template writes something else for it.
     """
     prompt = render_chat(tokenizer, dialog)
-    completion = (*_encode(tokenizer, text), int(tokenizer.eos_token_id))
+    ids = tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)
+    completion = (*ids, int(tokenizer.eos_token_id))
     # Trained tokens must be those that later prompts will hold, or the model learns another dialog.
     written = render_chat(
         tokenizer, [*dialog, {"role": "assistant", "content": text}], reply_comes=False
@@ -187,8 +188,3 @@ def _typed(step: Step, reply: str, rollout: Rollout) -> str:
             "between them are not recorded; record rollouts with token ids"
         )
     return calls[0].text if calls else reply.replace("{}", step.decision.action or "")
-
-
-def _encode(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
-    ids: list[int] = tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)
-    return ids

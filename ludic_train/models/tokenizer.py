@@ -66,7 +66,18 @@ def make_tokenizer(
             f"vocab_size={vocab_size} is too small: 256 bytes and {len(specials)} special tokens "
             f"need {256 + len(specials)}"
         )
-    return _with_chat_template(_trained_bpe(list(texts), vocab_size, specials), special_tokens)
+    # Imported here, so that reading texts of tokens, as reports do, loads no transformers.
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=_trained_bpe(list(texts), vocab_size, specials),
+        pad_token=PAD,
+        eos_token=TURN_END,
+        additional_special_tokens=[TURN_START, *special_tokens],
+        clean_up_tokenization_spaces=False,
+    )
+    tokenizer.chat_template = CHAT_TEMPLATE
+    return tokenizer
 
 
 def _trained_bpe(texts: list[str], vocab_size: int, specials: list[str]) -> Tokenizer:
@@ -87,20 +98,6 @@ def _trained_bpe(texts: list[str], vocab_size: int, specials: list[str]) -> Toke
     # The template writes a role before every text, so roles count as often as texts.
     bpe.train_from_iterator([*texts, *ROLES * max(1, len(texts))], trainer)
     return bpe
-
-
-def _with_chat_template(bpe: Tokenizer, special_tokens: Sequence[str]) -> PreTrainedTokenizerBase:
-    from transformers import PreTrainedTokenizerFast
-
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=bpe,
-        pad_token=PAD,
-        eos_token=TURN_END,
-        additional_special_tokens=[TURN_START, *special_tokens],
-        clean_up_tokenization_spaces=False,
-    )
-    tokenizer.chat_template = CHAT_TEMPLATE
-    return tokenizer
 
 
 def load_tokenizer(name: str | Path) -> PreTrainedTokenizerBase:
