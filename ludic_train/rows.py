@@ -286,15 +286,9 @@ def _plain(info: Mapping[str, Any]) -> dict[str, bool | int | float | str]:
 
 def _is_plain(value: object) -> bool:
     """True for values that every wire format can carry: integers have 64 bits."""
-    match value:
-        case bool() | float():
-            return True
-        case int():
-            return -(2**63) <= value < 2**63
-        case str():
-            return len(value) <= LONGEST_INFO_TEXT and _is_text(value)
-        case _:
-            return False
+    if isinstance(value, str):
+        return len(value) <= LONGEST_INFO_TEXT and _is_text(value)
+    return isinstance(value, float) or (isinstance(value, int) and -(2**63) <= value < 2**63)
 
 
 def _is_text(value: str) -> bool:

@@ -1,4 +1,4 @@
-"""Credit relative to what is usual: a batch, a seat in a game, the tokens of an update.
+"""Credit relative to a baseline: of a batch, a seat in a game, the tokens of an update.
 
 Assigners of the same kind as those in `credit`; statistics are float64.
 """
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from ludic_gym.errors import ConfigError
 from ludic_train.algorithms.credit import (
+    EQUAL,
     Array,
     CreditAssigner,
     MonteCarloReturn,
@@ -51,24 +52,24 @@ class TokenWhitenedReturn:
     """REINFORCE++: the return that follows each step, whitened over all sampled tokens.
 
     (G - mean) / (std + eps), where a step counts once per token it sampled (Hu et al. 2025,
-    arXiv:2501.03262). Returns reach back over what tools and opponents said in between.
-    ddof, tolerance: as in `GroupNormalizedReturn`, over the batch.
+    arXiv:2501.03262). Returns reach back over the texts of tools and opponents in between.
+    ddof: as in `GroupNormalizedReturn`, over the batch.
     """
 
     gamma: float = 1.0
     ddof: int = 1
     eps: float = 1e-8
-    tolerance: float = 1e-9
 
     def __post_init__(self) -> None:
-        check_statistics("TokenWhitenedReturn", self.ddof, self.eps, self.tolerance)
+        check_statistics("TokenWhitenedReturn", self.ddof, self.eps)
 
     def __call__(self, trajectories: Sequence[Trajectory]) -> Weights:
         """One weight per step. Raises CreditError for a reward that is not finite."""
         earned = MonteCarloReturn(self.gamma)(trajectories)
+        # The empty array in front: concatenate() refuses a list of none.
         flat = np.concatenate([np.zeros(0), *earned])
         tokens = np.concatenate([np.zeros(0), *map(_sampled_tokens, trajectories)])
-        if tokens.sum() <= self.ddof or np.ptp(flat[tokens > 0]) <= self.tolerance:
+        if tokens.sum() <= self.ddof or np.ptp(flat[tokens > 0]) <= EQUAL:
             return [np.zeros_like(weights) for weights in earned]
         mean = float(np.average(flat, weights=tokens))
         variance = float((tokens * (flat - mean) ** 2).sum() / (tokens.sum() - self.ddof))
@@ -79,8 +80,8 @@ class TokenWhitenedReturn:
 class ExponentialAdvantage:
     """AWR: min(exp(A / beta), max_weight) with A from another assigner, such as a group's.
 
-    Peng et al. 2019, arXiv:1910.00177: imitation of what turned out better than usual. All weights
-    are positive; `max_weight` keeps one lucky episode from being all that is learned.
+    Peng et al. 2019, arXiv:1910.00177: imitation of actions that turned out better than usual. All
+    weights are positive; `max_weight` bounds the influence of one lucky episode.
     """
 
     advantage: CreditAssigner
@@ -133,18 +134,19 @@ class OverlongPenalty:
 
     def _penalized(self, trajectory: Trajectory) -> Trajectory:
         rewards = rewards_of(trajectory).copy()
+        # add.at, because several completions may belong to one step.
         np.add.at(rewards, trajectory.completions[:, 0], self.penalty(trajectory.completions[:, 1]))
         return replace(trajectory, rewards=rewards)
 
 
 @dataclass(slots=True)
 class SeatBaselineReturn:
-    """RAE: the return less a running mean of what the same seat of the same env has earned.
+    """RAE: the return less a running mean of the returns of the same seat of the same env.
 
     For self-play, where the seats of a game are not equally good (SPIRAL, arXiv:2506.24119). The
     mean is the one before the batch, so that no rollout is compared with itself; it starts at the
     first batch's own mean.
-    decay: how much of the mean a further rollout leaves.
+    decay: share of the mean that a further rollout leaves.
     """
 
     decay: float = 0.95
@@ -175,7 +177,7 @@ class SeatBaselineReturn:
         return {"means": dict(self.means)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on with the means of `state`."""
+        """Continue with the means of `state`."""
         self.means = {seat: float(mean) for seat, mean in state["means"].items()}
 
 

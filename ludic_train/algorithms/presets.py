@@ -168,11 +168,8 @@ def reinforce_baseline(
 
     Sets BatchCenteredReturn(gamma), ReinforceLoss(max_ratio) and the token mean.
     """
-    return RLAlgorithm(
-        name="reinforce_baseline",
-        credit=BatchCenteredReturn(gamma),
-        loss=with_entropy(ReinforceLoss(max_ratio), entropy),
-    ).having(parts)
+    usual = reinforce(max_ratio=max_ratio, entropy=entropy, credit=BatchCenteredReturn(gamma))
+    return usual.having({"name": "reinforce_baseline", **parts})
 
 
 def reinforce_plus_plus(
@@ -182,11 +179,9 @@ def reinforce_plus_plus(
 
     Sets TokenWhitenedReturn(gamma), the clipped surrogate and the token mean.
     """
-    return RLAlgorithm(
-        name="reinforce_plus_plus",
-        credit=TokenWhitenedReturn(gamma),
-        loss=TokenClippedSurrogateLoss(clip, clip),
-    ).having(parts)
+    loss = TokenClippedSurrogateLoss(clip, clip)
+    usual = RLAlgorithm(name="reinforce_plus_plus", credit=TokenWhitenedReturn(gamma), loss=loss)
+    return usual.having(parts)
 
 
 def rloo(
@@ -214,13 +209,10 @@ def dr_grpo(
     Sets GroupNormalizedReturn without the std, the clipped surrogate, and 1 / (rollouts *
     max_tokens) for every token. max_tokens: the most that a rollout may sample.
     """
-    return RLAlgorithm(
-        name="dr_grpo",
-        credit=GroupNormalizedReturn(divide_by_std=False),
-        loss=with_entropy(TokenClippedSurrogateLoss(clip, clip), entropy),
-        aggregation=ConstantLength(max_tokens),
-        filter=drop_zero_variance_groups(),
-    ).having(parts)
+    # Division by the std favours easy and hard prompts, division by the length long failures.
+    credit, share = GroupNormalizedReturn(divide_by_std=False), ConstantLength(max_tokens)
+    usual = grpo(name="dr_grpo", clip=clip, entropy=entropy, credit=credit, aggregation=share)
+    return usual.having(parts)
 
 
 def dapo(
@@ -233,11 +225,12 @@ def dapo(
     dropped and others played in their place. max_tokens: of a completion; buffer: the last of
     these, over which the penalty grows.
     """
-    return RLAlgorithm(
+    return grpo(
         name="dapo",
+        # The penalty after the filter: groups that differ in length alone have nothing to teach.
         credit=OverlongPenalty(GroupNormalizedReturn(), max_tokens, buffer),
         loss=with_entropy(TokenClippedSurrogateLoss(0.2, 0.28), entropy),
-        filter=drop_zero_variance_groups(),
+        aggregation=token_mean,
         full_batches=True,
     ).having(parts)
 
@@ -248,13 +241,8 @@ def gspo(*, clip_low: float = 3e-4, clip_high: float = 4e-4, **parts: Unpack[Par
     Sets GroupNormalizedReturn, SequenceClippedSurrogateLoss, the mean over rollouts of the mean
     over tokens, and drops groups of equal returns.
     """
-    return RLAlgorithm(
-        name="gspo",
-        credit=GroupNormalizedReturn(),
-        loss=SequenceClippedSurrogateLoss(clip_low, clip_high),
-        aggregation=sequence_mean,
-        filter=drop_zero_variance_groups(),
-    ).having(parts)
+    loss = SequenceClippedSurrogateLoss(clip_low, clip_high)
+    return grpo(name="gspo", loss=loss).having(parts)
 
 
 def cispo(
@@ -265,12 +253,8 @@ def cispo(
     Sets GroupNormalizedReturn, CISPOLoss(low, high), the token mean, and drops groups of equal
     returns.
     """
-    return RLAlgorithm(
-        name="cispo",
-        credit=GroupNormalizedReturn(),
-        loss=with_entropy(CISPOLoss(low, high), entropy),
-        filter=drop_zero_variance_groups(),
-    ).having(parts)
+    loss = with_entropy(CISPOLoss(low, high), entropy)
+    return grpo(name="cispo", loss=loss, aggregation=token_mean).having(parts)
 
 
 def scalerl(*, high: float = 5.0, **parts: Unpack[Parts]) -> RLAlgorithm:
@@ -281,15 +265,10 @@ def scalerl(*, high: float = 5.0, **parts: Unpack[Parts]) -> RLAlgorithm:
     rate of 0.9, and rows at most 8 updates old. The float32 head is how this trainer always
     computes; vLLM needs --hf-overrides '{"head_dtype":"float32"}'.
     """
-    return RLAlgorithm(
-        name="scalerl",
-        credit=HybridNormalizedReturn(),
-        loss=CISPOLoss(0.0, high),
-        aggregation=prompt_mean,
-        filter=drop_zero_variance_groups(),
-        retire_at=0.9,
-        max_lag=8,
-    ).having(parts)
+    usual = cispo(
+        name="scalerl", high=high, credit=HybridNormalizedReturn(), aggregation=prompt_mean
+    )
+    return usual.having({"retire_at": 0.9, "max_lag": 8, **parts})
 
 
 def ppo(
@@ -309,6 +288,7 @@ def ppo(
     policy = with_entropy(TokenClippedSurrogateLoss(clip, clip), entropy)
     return RLAlgorithm(
         name="ppo",
+        # Replaced by `refine`, which knows the values; it checks that rewards are finite.
         credit=PerStepReward(),
         loss=CompositeLoss((policy, ValueLoss(value_coefficient, clip))),
         attach=frozenset({VALUES, REWARDS}),
@@ -322,12 +302,9 @@ def self_play(*, decay: float = 0.95, entropy: float = 0.0, **parts: Unpack[Part
     Sets SeatBaselineReturn(decay), REINFORCE and the mean over rollouts of the mean over tokens.
     Each call makes a new one, because the baseline is kept from batch to batch.
     """
-    return RLAlgorithm(
-        name="self_play",
-        credit=SeatBaselineReturn(decay),
-        loss=with_entropy(ReinforceLoss(), entropy),
-        aggregation=sequence_mean,
-    ).having(parts)
+    credit = SeatBaselineReturn(decay)
+    usual = reinforce(name="self_play", entropy=entropy, credit=credit, aggregation=sequence_mean)
+    return usual.having(parts)
 
 
 def awr(*, beta: float = 1.0, max_weight: float = 20.0, **parts: Unpack[Parts]) -> RLAlgorithm:
@@ -337,11 +314,7 @@ def awr(*, beta: float = 1.0, max_weight: float = 20.0, **parts: Unpack[Parts]) 
     of the sampler, so recorded rollouts will do.
     """
     advantage = GroupNormalizedReturn(divide_by_std=False)
-    return RLAlgorithm(
-        name="awr",
-        credit=ExponentialAdvantage(advantage, beta, max_weight),
-        loss=MaskedCausalLMCrossEntropyLoss(),
-    ).having(parts)
+    return sft(name="awr", credit=ExponentialAdvantage(advantage, beta, max_weight)).having(parts)
 
 
 def distillation(*, max_ratio: float = 2.0, **parts: Unpack[Parts]) -> RLAlgorithm:
@@ -364,19 +337,13 @@ def rejection_sampling(*, best: int = 1, above: float = 0.0, **parts: Unpack[Par
     Sets keep_best(best, above=above) for each group, and what `sft` sets; needs no log-probs
     of the sampler, so recorded rollouts will do.
     """
-    return RLAlgorithm(
-        name="rejection_sampling",
-        credit=ConstantCredit(),
-        loss=MaskedCausalLMCrossEntropyLoss(),
-        filter=keep_best(best, above=above),
-    ).having(parts)
+    return sft(name="rejection_sampling", filter=keep_best(best, above=above)).having(parts)
 
 
 def sft(**parts: Unpack[Parts]) -> RLAlgorithm:
     """Supervised fine-tuning: weight 1, cross-entropy of the action tokens, token mean."""
-    return RLAlgorithm(
-        name="sft", credit=ConstantCredit(), loss=MaskedCausalLMCrossEntropyLoss()
-    ).having(parts)
+    loss = MaskedCausalLMCrossEntropyLoss()
+    return RLAlgorithm(name="sft", credit=ConstantCredit(), loss=loss).having(parts)
 
 
 def with_entropy(loss: Loss, coefficient: float) -> Loss:

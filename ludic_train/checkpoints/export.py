@@ -45,8 +45,10 @@ def export_params(
         drafts.append(folder / f"part_{len(drafts):05d}.incomplete")
         save_file(part, drafts[-1], metadata={"format": "pt"})
         weight_map |= dict.fromkeys(part, len(drafts))
-        size += sum(map(_bytes, part.values()))
-    names = _names(len(drafts))
+        size += sum(tensor.nbytes for tensor in part.values())
+    names = [f"model-{i + 1:05d}-of-{len(drafts):05d}.safetensors" for i in range(len(drafts))]
+    if len(drafts) == 1:
+        names = ["model.safetensors"]
     if len(drafts) > 1:
         index = {n: names[i - 1] for n, i in weight_map.items()}
         text = json.dumps({"metadata": {"total_size": size}, "weight_map": index}, indent=2)
@@ -68,18 +70,8 @@ def _files(params: Iterator[tuple[str, Tensor]], file_bytes: float) -> Iterator[
     """The params cut where the next would make a file larger than allowed."""
     part: Part = {}
     for name, tensor in params:
-        if part and sum(map(_bytes, part.values())) + _bytes(tensor) > file_bytes:
+        if part and sum(t.nbytes for t in part.values()) + tensor.nbytes > file_bytes:
             yield part
             part = {}
         part[name] = tensor
     yield part
-
-
-def _names(count: int) -> list[str]:
-    if count == 1:
-        return ["model.safetensors"]
-    return [f"model-{i:05d}-of-{count:05d}.safetensors" for i in range(1, count + 1)]
-
-
-def _bytes(tensor: Tensor) -> int:
-    return tensor.numel() * tensor.element_size()

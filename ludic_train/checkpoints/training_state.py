@@ -110,13 +110,10 @@ def whole_snapshot(
 
     Tensors are the live ones where nothing had to be put together.
     """
-    sharded = bool(sharded_modules(trainer.model))
-    params: dict[str, Tensor] | None = {} if sharded else None
-    if params is not None:
-        for name, param in whole_params(trainer.model):
-            # Every rank has to take part in putting params together; one has to hold them.
-            if rank() == 0:
-                params[name] = param.cpu()
+    params = None
+    if sharded_modules(trainer.model):
+        # Every rank has to take part in putting params together; one has to hold them.
+        params = {name: p.cpu() for name, p in whole_params(trainer.model) if rank() == 0}
     tensors = optimizer_tensors(trainer.optimizer, trainer.model)
     if params:
         # Once more and exactly: the model's folder may hold another type, or no frozen params.

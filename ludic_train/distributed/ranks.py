@@ -47,9 +47,7 @@ def meet() -> None:
 
 
 def scattered(
-    make: Callable[[], Sequence[T]],
-    encode: Callable[[T], bytes],
-    decode: Callable[[bytes], T],
+    make: Callable[[], Sequence[T]], encode: Callable[[T], bytes], decode: Callable[[bytes], T]
 ) -> T:
     """This rank's part of the result of `make`, which only rank 0 calls.
 
@@ -76,12 +74,7 @@ def on_rank_0(action: Callable[[], object]) -> None:
 
     An error is raised on every rank, as RankError on the others.
     """
-
-    def done() -> list[bytes]:
-        action()
-        return [b""] * world_size()
-
-    scattered(done, bytes, bytes)
+    scattered(lambda: [action()] * world_size(), lambda _: b"", bytes)
 
 
 async def awaited_on_rank_0(work: Callable[[], Awaitable[T]]) -> T | None:

@@ -83,14 +83,12 @@ class Batch:
 
     def join(self, requests: Sequence[Request]) -> None:
         """Add rows, with nothing sampled yet."""
-        samplings = [request.sampling for request in requests]
-        new = np.zeros(len(requests), ROW)
-        new["prompt_size"] = [len(request.prompt_ids) for request in requests]
-        new["limit"] = [sampling.max_tokens for sampling in samplings]
-        new["key"] = noise_keys([sampling.seed or 0 for sampling in samplings])
-        new["temperature"] = [sampling.temperature for sampling in samplings]
-        new["top_p"] = [sampling.top_p for sampling in samplings]
-        new["has_stop_strings"] = [bool(sampling.stop) for sampling in samplings]
+        keys = noise_keys([request.sampling.seed or 0 for request in requests])
+        facts = [
+            (len(r.prompt_ids), 0, s.max_tokens, key, s.temperature, s.top_p, bool(s.stop))
+            for r, s, key in zip(requests, (r.sampling for r in requests), keys, strict=True)
+        ]
+        new = np.array(facts, ROW)
         self.requests += requests
         self.rows = np.concatenate((self.rows, new))
         space = (len(new), self.ids.shape[1])

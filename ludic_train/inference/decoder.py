@@ -30,6 +30,8 @@ ROPE_TYPES = ("default", "linear", "llama3", "yarn")
 class Decoder:
     """A model as two functions, `prefill` and `decode`, over the rows of a key-value cache.
 
+    max_positions: longest text, in tokens. vocab_size: logits of a row.
+
     Call them under `torch.inference_mode()`, with the model in eval mode, after `refresh`.
     Raises UnsupportedModel for an architecture that it cannot compute exactly.
     """
@@ -37,15 +39,10 @@ class Decoder:
     def __init__(self, model: PreTrainedModel) -> None:
         self._causal = causal_lm(model)
         self.max_positions = max_positions(self._causal.config)
+        self.vocab_size = len(self._causal.lm_head.weight)
         self._heads = heads_of(self._causal)
         self._layers: list[Layer] = []
         self.release()
-
-    @property
-    def vocab_size(self) -> int:
-        """Logits of a row."""
-        size: int = self._causal.lm_head.weight.shape[0]
-        return size
 
     @property
     def device(self) -> torch.device:

@@ -95,12 +95,10 @@ def _read_layer(layer: GradientCheckpointingLayer, heads: Heads, *, joined: bool
 
 def _head_weight(layer: GradientCheckpointingLayer, heads: Heads) -> Tensor:
     attention = layer.self_attn
-    ones = layer.input_layernorm.weight.new_ones(heads.size)
-    query, key = (
-        (ones, ones)
-        if heads.eps is None
-        else (attention.q_norm.weight.detach(), attention.k_norm.weight.detach())
-    )
+    if heads.eps is None:
+        query = key = layer.input_layernorm.weight.new_ones(heads.size)
+    else:
+        query, key = attention.q_norm.weight.detach(), attention.k_norm.weight.detach()
     # In the weight, so that attention needs no multiplication of its own for every token.
     scaled = query * heads.size**-0.5
     return torch.cat((scaled.expand(heads.num_queries, -1), key.expand(heads.num_keys, -1)))

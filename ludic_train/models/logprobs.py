@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from peft import PeftModel
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, register_fsdp_forward_method
 from torch.utils.checkpoint import checkpoint
@@ -59,8 +60,6 @@ def gather_for_logprobs(causal_lm: nn.Module) -> None:
 
 def unwrapped(model: nn.Module) -> PreTrainedModel:
     """The transformers model inside a peft wrapper, its adapters in place; or the model itself."""
-    from peft import PeftModel
-
     inner: PreTrainedModel = model.get_base_model() if isinstance(model, PeftModel) else model
     return inner
 
@@ -97,6 +96,7 @@ def _chunked(
 ) -> tuple[Tensor, Tensor]:
     if len(targets) <= CHUNK_TOKENS:
         return _chunk_logprobs(head, hidden, targets, temperature)
+    # Checkpointed, because a chunk's logits kept for the backward pass are what chunks avoid.
     chunks = [
         checkpoint(_chunk_logprobs, head, h, t, temp, use_reentrant=False)
         for h, t, temp in zip(
@@ -113,6 +113,7 @@ def _chunked(
 def _chunk_logprobs(
     head: nn.Module, hidden: Tensor, targets: Tensor, temperature: Tensor
 ) -> tuple[Tensor, Tensor]:
+    # The sampler's distribution is of logits / temperature, and so are the log-probs it reports.
     logits = _float32_logits(head, hidden) / temperature[:, None]
     logprobs = logits.log_softmax(-1)
     entropy = -(logprobs.exp() * logprobs).sum(-1)
@@ -137,6 +138,7 @@ class _Float32Product(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, w: Tensor) -> Tensor:  # noqa: ANN401 - torch's own
         ctx.save_for_backward(x, w)
+        # The CPU has no such product, and copying the matrices is what it can do.
         if x.is_cuda:
             return torch.mm(x, w.t(), out_dtype=torch.float32)
         return F.linear(x.float(), w.float())

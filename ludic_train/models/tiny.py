@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
+from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from ludic_gym.errors import ConfigError
 from ludic_train.models.load import quiet
@@ -35,8 +36,6 @@ def make_tiny_model(
             f"hidden_size={hidden_size} must be a multiple of 2 * num_heads={num_heads}, and that "
             f"of num_kv_heads={num_kv_heads}"
         )
-    from transformers import Qwen3Config, Qwen3ForCausalLM
-
     config = Qwen3Config(
         vocab_size=len(tokenizer),
         hidden_size=hidden_size,

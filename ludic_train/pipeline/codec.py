@@ -5,7 +5,7 @@
                                 10   u32  CRC-32 of the 10 bytes before and of all after
     14  the body: msgpack of a `_Group`, arrays as raw little-endian bytes
 
-All numbers are little-endian. `trainer.rank_wire` is the sibling for ranks of one program, which
+All numbers are little-endian. `trainer.microbatches` has bytes for ranks of one program, which
 share their code and need none of these checks.
 """
 

@@ -25,7 +25,7 @@ from ludic_train.pipeline.queues.base import (
     TrainerReport,
     persistently,
 )
-from ludic_train.sources.history import TaskHistory
+from ludic_train.sources.base import TaskHistory
 from ludic_train.types import SAWItem, Trajectory
 
 T = TypeVar("T")

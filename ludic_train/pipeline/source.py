@@ -15,8 +15,7 @@ from ludic_train.pipeline.loop_thread import LoopThread
 from ludic_train.pipeline.queues.base import GroupQueue, QueueStatus, TrainerReport
 from ludic_train.pipeline.reader import Position, QueueReader
 from ludic_train.rows import credited_rows
-from ludic_train.sources.base import Gathered, Pace, gathered_groups
-from ludic_train.sources.history import TaskHistory
+from ludic_train.sources.base import Gathered, Pace, TaskHistory, gathered_groups
 from ludic_train.types import SAWBatch
 
 BATCHES_AHEAD = 2

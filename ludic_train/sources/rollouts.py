@@ -24,8 +24,7 @@ from ludic_gym.types import Episode, MakePolicy, Rollout, Task
 from ludic_train.errors import CheckpointError, EmptyBatch
 from ludic_train.metrics import Metrics, merge
 from ludic_train.rows import credited_rows, episode_metrics, task_key, trajectories_from
-from ludic_train.sources.base import gathered_groups
-from ludic_train.sources.history import TaskHistory
+from ludic_train.sources.base import TaskHistory, gathered_groups
 from ludic_train.types import SAWBatch, Trajectory
 
 if TYPE_CHECKING:
@@ -38,9 +37,11 @@ Reducer = Callable[[Sequence[Rollout]], Metrics]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Matches:
-    """Settings of matches in PettingZoo environments.
+    """Settings of matches in PettingZoo environments; each seat's rollout is learned from.
 
-    players: one policy for every agent (self-play), or policies by the name of the player.
+    Members of a group are games, compared seat by seat.
+    players: one policy for every agent (self-play), or policies by the name of the player, such as
+        {"learner": ..., "rival": ...} with learners={"learner"}.
     learners: players whose rollouts are learned from; None for all of them.
     view: the environment's interface, agents in turn ("aec") or all at once ("parallel").
     seating: from players to agents, for each game.
@@ -68,7 +69,7 @@ class TaskPlayer:
     async def episodes(self, tasks: Sequence[Task]) -> list[Episode]:
         """Episodes of the tasks, in the order of the tasks, with the rollouts of learners."""
         running = self._running(tasks)
-        # Before they are played: of several calls at once, each has other seats.
+        # Before they are played: seats rotate over all calls, also over those in flight at once.
         self._games += len({task.group for task in tasks})
         ended = [self._of_learners(episode) async for episode in running]
         return sorted(ended, key=lambda episode: episode.index)
@@ -114,7 +115,7 @@ class RolloutBatchSource:
         is seeded too can a run be repeated.
     play: the policy of one agent, or `Matches` of several.
     reducer: further metrics of all rollouts that were played, before filters.
-    Failed episodes are left out, and their groups too if fewer than two members survive; when more
+    Failed episodes are left out, and their groups too if fewer than two members survive; where more
     than half of a batch failed, next_batch raises EpisodeError with the first failure.
     """
 
@@ -173,10 +174,10 @@ class RolloutBatchSource:
         tasks = self._next_tasks(count)
         requests = list(grouped(tasks, self.group_size)) if self.group_size > 1 else tasks
         episodes = await self._player.episodes(requests)
-        trajectories = trajectories_from(episodes, self.group_size)
-        metrics = episode_metrics(episodes)
         rollouts = [rollout for episode in episodes for rollout in episode.rollouts]
-        return trajectories, merge([metrics, self.reducer(rollouts) if self.reducer else {}])
+        further = self.reducer(rollouts) if self.reducer else {}
+        metrics = merge([episode_metrics(episodes), further])
+        return trajectories_from(episodes, self.group_size), metrics
 
     async def keep(self, groups: Collection[str]) -> None:
         """Do nothing: groups that were played here wait nowhere."""
@@ -184,6 +185,7 @@ class RolloutBatchSource:
     def _next_tasks(self, wanted: int) -> list[Task]:
         tasks: list[Task] = []
         for task in self.tasks:
+            # Retired ones count as taken: a resumed run skips as many of the iterator.
             self.taken += 1
             if not self.history.retired or task_key(task) not in self.history.retired:
                 tasks.append(task)

@@ -30,20 +30,14 @@ from ludic_train.distributed.ranks import (
     world_size,
 )
 from ludic_train.errors import NonFiniteUpdate
-from ludic_train.metrics import Metrics, Stat, Total, merge
+from ludic_train.metrics import Metrics, Stat, Total, merge, metrics_from_bytes, metrics_to_bytes
 from ludic_train.models.logprobs import VALUE_HEAD
 from ludic_train.publishers.base import InProcessPublisher, PolicyPublisher
 from ludic_train.sources.base import BatchSource, DurableSource, Pace
 from ludic_train.trainer.config import TrainerConfig
 from ludic_train.trainer.forward import forward, loss_batch, may_pack
-from ludic_train.trainer.microbatches import MicroBatch
+from ludic_train.trainer.microbatches import MicroBatch, plan_from_bytes, plan_to_bytes
 from ludic_train.trainer.prepare import Plan, minibatches, planned_rows, prepared
-from ludic_train.trainer.rank_wire import (
-    metrics_from_bytes,
-    metrics_to_bytes,
-    plan_from_bytes,
-    plan_to_bytes,
-)
 from ludic_train.types import PROXIMAL, SAWBatch, SAWItem
 
 OnUpdate = Callable[[int, Metrics], None]
@@ -254,27 +248,22 @@ class Trainer:
         # Once over all micro-batches and ranks: clipping parts would depend on how they were cut.
         clipped = nn.utils.clip_grad_norm_(self._trained, self.cfg.max_grad_norm)
         norm = (whole(clipped) if self._sharded else clipped).item()
-        if math.isfinite(norm):
+        made = math.isfinite(norm)
+        if made:
             self.optimizer.step()
-            self.version += 1
-            self._skipped = 0
         else:
-            self._skip(norm)
-        return {
-            "grad_norm": Total(norm),
-            "lr": Total(lr),
-            "updates/skipped": Total(float(self._skipped > 0)),
-        }
-
-    def _skip(self, norm: float) -> None:
-        self.optimizer.zero_grad(set_to_none=True)
-        self._skipped += 1
+            self.optimizer.zero_grad(set_to_none=True)
+        self.version += made
+        self._skipped = 0 if made else self._skipped + 1
+        # One such batch may be a fluke of bfloat16; several in a row will not stop by themselves.
         if self._skipped > self.cfg.guards.max_skipped:
             raise NonFiniteUpdate(
                 f"the gradient norm of update {self.version + 1} is {norm}, for the "
                 f"{self._skipped}. time in a row; the params are unchanged. Lower "
                 f"lr={self.cfg.lr} or look for rewards that are not finite"
             )
+        skipped = Total(float(not made))
+        return {"grad_norm": Total(norm), "lr": Total(lr), "updates/skipped": skipped}
 
 
 def _remembering(algo: RLAlgorithm) -> Remembering | None:
