@@ -46,7 +46,6 @@ class InitInfo(WeightTransferInitInfo):  # type: ignore[misc]
     transport: str = "files"
     master_address: str = ""
     master_port: int = 0
-    rank_offset: int = 1
     world_size: int = 2
     timeout_s: float = 60.0
 
@@ -98,7 +97,8 @@ class StagedEngine(WeightTransferEngine):  # type: ignore[misc]
         )
         self._group = gloo_group(
             self._store,
-            rank=init_info.rank_offset + own,
+            # Rank 0 is the trainer's.
+            rank=1 + own,
             world_size=init_info.world_size,
             timeout_s=init_info.timeout_s,
         )

@@ -63,11 +63,9 @@ def main(argv: list[str]) -> int:
                 servers=options.servers,
             )
         )
-    except Interrupted:
-        print(f"saved; {resume_command(recipe, out, options.queue)}")
-        return INTERRUPTED
-    except KeyboardInterrupt:
-        print(f"stopped at once; {resume_command(recipe, out, options.queue)}")
+    except (Interrupted, KeyboardInterrupt) as error:
+        state = "saved" if isinstance(error, Interrupted) else "stopped at once"
+        print(f"{state}; {resume_command(recipe, out, options.queue)}")
         return INTERRUPTED
     print(f"try it   {program()} {recipe.try_it.format(out=out)}")
     return 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import time
+import timeit
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
@@ -117,12 +118,7 @@ def _is_greedy(model: nn.Module, completion: Completion) -> bool:
 def copy_seconds(num_bytes: int) -> float:
     """Seconds that this machine takes to copy that many bytes in memory."""
     source, target = (torch.ones(num_bytes, dtype=torch.uint8) for _ in range(2))
-    times = []
-    for _ in range(ROUNDS):
-        started = time.perf_counter()
-        target.copy_(source)
-        times.append(time.perf_counter() - started)
-    return min(times)
+    return min(timeit.repeat(lambda: target.copy_(source), number=1, repeat=ROUNDS))
 
 
 PUSH_CHECKS: Sequence[tuple[str, PushCheck]] = (

@@ -35,7 +35,7 @@ class NcclWire:
     Raises ConfigError without a GPU.
     """
 
-    backend, alignment = "nccl", 1
+    alignment = 1
 
     def __init__(self, device: str = "cuda:0", *, buffer_bytes: int = 2**30) -> None:
         if not torch.cuda.is_available():

@@ -28,13 +28,8 @@ SHARED_MEMORY = Path("/dev/shm")
 
 
 class Wire(Protocol):
-    """A transport of params.
+    """A transport of params. alignment: of params in a chunk's buffer, in bytes."""
 
-    backend: name of the server's engine, in its --weight-transfer-config.
-    alignment: of params in a chunk's buffer, in bytes.
-    """
-
-    backend: str
     alignment: int
 
     async def connect(self, server: ControlClient, *, limit_s: float) -> Send:
@@ -50,7 +45,7 @@ class GlooWire:
     host: this machine's address as the servers see it; None determines it from the route.
     """
 
-    backend, alignment = "ludic", 64
+    alignment = 64
 
     def __init__(self, host: str | None = None) -> None:
         self._host = host
@@ -87,7 +82,7 @@ class FileWire:
     the user, and removed after each chunk.
     """
 
-    backend, alignment = "ludic", 64
+    alignment = 64
 
     def __init__(self, folder: Path | str | None = None) -> None:
         usual = SHARED_MEMORY if SHARED_MEMORY.is_dir() else None
