@@ -20,9 +20,8 @@ from ludic_train.pipeline.queues.base import GroupQueue
 from ludic_train.pipeline.queues.open_queue import open_queue
 from ludic_train.runs.folder import QUEUE, Address, read_address
 from ludic_train.top.prometheus import serve_metrics
-from ludic_train.top.sample import Sample, next_sample
+from ludic_train.top.sample import Sample, ServerLoads, next_sample
 from ludic_train.top.screen import screen
-from ludic_train.top.servers import ServerLoads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,11 +39,6 @@ class Both:
         await self.second.publish(known, version)
 
 
-def default_lag(minibatches: int) -> int:
-    """Default `max_lag` with a queue: one batch may be played while another is trained on."""
-    return 2 * minibatches - 1
-
-
 def publish_every(minibatches: int, max_lag: int | None) -> int:
     """Updates between two pushes to servers: a batch's, or as many as `max_lag` leaves room for.
 

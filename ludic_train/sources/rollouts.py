@@ -64,13 +64,14 @@ class TaskPlayer:
         self._envs = env_pool(max_idle=concurrency)
         view: View = play.view if isinstance(play, Matches) else "aec"
         self._match_envs = match_pool(view, max_idle=concurrency)
-        self._games = 0
+        # Games so far: the seats of the next ones follow from it.
+        self.games = 0
 
     async def episodes(self, tasks: Sequence[Task]) -> list[Episode]:
         """Episodes of the tasks, in the order of the tasks, with the rollouts of learners."""
         running = self._running(tasks)
         # Before they are played: seats rotate over all calls, also over those in flight at once.
-        self._games += len({task.group for task in tasks})
+        self.games += len({task.group or i for i, task in enumerate(tasks)})
         ended = [self._of_learners(episode) async for episode in running]
         return sorted(ended, key=lambda episode: episode.index)
 
@@ -93,7 +94,7 @@ class TaskPlayer:
             self._play.players,
             view=self._play.view,
             seating=self._play.seating,
-            first_game=self._games,
+            first_game=self.games,
             concurrency=self._concurrency,
             timeout_s=self._timeout_s,
             envs=self._match_envs,
@@ -153,12 +154,13 @@ class RolloutBatchSource:
         return SAWBatch(items=tuple(credited_rows(batch.kept, algo)), metrics=batch.metrics)
 
     def state_dict(self) -> dict[str, Any]:
-        """Number of tasks taken, and the pass rates of tasks."""
-        return {"taken": self.taken, "history": self.history.state_dict()}
+        """Numbers of tasks taken and of games played, and the pass rates of tasks."""
+        history = self.history.state_dict()
+        return {"taken": self.taken, "games": self._player.games, "history": history}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Skip the tasks that were taken already; `tasks` must be a fresh, equal iterator."""
-        if "taken" not in state or "history" not in state:
+        if not state.keys() >= {"taken", "games", "history"}:
             raise CheckpointError(
                 f"the checkpoint's source kept {sorted(state)}: that run learned from another kind "
                 "of source, such as a queue; resume it with that"
@@ -167,6 +169,7 @@ class RolloutBatchSource:
         if skip < 0:
             raise ConfigError(f"cannot go back from task {self.taken} to task {state['taken']}")
         self.taken += sum(1 for _ in islice(self.tasks, skip))
+        self._player.games = int(state["games"])
         self.history.load_state_dict(state["history"])
 
     async def take(self, count: int) -> tuple[list[Trajectory], Metrics]:
