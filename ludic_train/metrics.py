@@ -27,6 +27,7 @@ class Stat:
     def of(cls, values: Iterable[float]) -> Stat:
         """The statistic of plain values, each counted once."""
         known = tuple(values)
+        # fsum, because the order of rollouts changes from run to run and must not show.
         return cls(math.fsum(known), len(known))
 
     @property
@@ -94,6 +95,7 @@ def merge(parts: Iterable[Mapping[str, Metric]]) -> Metrics:
 
 
 def _joined(name: str, left: Metric, right: Metric) -> Metric:
+    """The metric of two parts. Raises MetricError where they are of different kinds."""
     if type(left) is not type(right):
         raise MetricError(f"metric {name!r} is {left} in one part and {right} in another")
     join = _larger if isinstance(left, Peak) else add
@@ -101,6 +103,7 @@ def _joined(name: str, left: Metric, right: Metric) -> Metric:
 
 
 def _larger(left: float, right: float) -> float:
+    """The larger number; nan if either is nan."""
     # max() would hide a nan that comes second, and so a loss that has diverged.
     return math.nan if math.isnan(left) or math.isnan(right) else max(left, right)
 

@@ -35,6 +35,7 @@ class BatchCenteredReturn:
 
     Williams 1992: any constant may be subtracted without moving the expected gradient, and the
     mean makes it less noisy.
+    gamma: discount per step, in [0, 1].
     """
 
     gamma: float = 1.0
@@ -71,6 +72,7 @@ class TokenWhitenedReturn:
         tokens = np.concatenate([np.zeros(0), *map(_sampled_tokens, trajectories)])
         if tokens.sum() <= self.ddof or np.ptp(flat[tokens > 0]) <= EQUAL:
             return [np.zeros_like(weights) for weights in earned]
+        # By tokens, since the loss counts a step once for each of its tokens.
         mean = float(np.average(flat, weights=tokens))
         variance = float((tokens * (flat - mean) ** 2).sum() / (tokens.sum() - self.ddof))
         return [(weights - mean) / (math.sqrt(variance) + self.eps) for weights in earned]
@@ -82,6 +84,8 @@ class ExponentialAdvantage:
 
     Peng et al. 2019, arXiv:1910.00177: imitation of actions that turned out better than usual. All
     weights are positive; `max_weight` bounds the influence of one lucky episode.
+    advantage: the assigner of A. beta: temperature; small values imitate the best alone.
+    max_weight: largest weight, at least 1.
     """
 
     advantage: CreditAssigner
@@ -108,6 +112,8 @@ class OverlongPenalty:
 
     0 up to max_tokens - buffer tokens, from there down in a straight line to -factor at
     max_tokens (Yu et al. 2025, arXiv:2503.14476, eq. 13).
+    credit: assigner that gets the penalized rewards. max_tokens, buffer: tokens of a completion.
+    factor: penalty of the longest completions.
     """
 
     credit: CreditAssigner
@@ -133,6 +139,7 @@ class OverlongPenalty:
         return penalties
 
     def _penalized(self, trajectory: Trajectory) -> Trajectory:
+        """The trajectory with each completion's penalty in the reward of its step."""
         rewards = rewards_of(trajectory).copy()
         # add.at, because several completions may belong to one step.
         np.add.at(rewards, trajectory.completions[:, 0], self.penalty(trajectory.completions[:, 1]))
@@ -159,15 +166,18 @@ class SeatBaselineReturn:
     def __call__(self, trajectories: Sequence[Trajectory]) -> Weights:
         """The same weight for all steps. Raises CreditError for a reward that is not finite."""
         earned = returns(trajectories)
+        # Text, because the means are kept in JSON, whose keys are nothing else.
         seats = [json.dumps([t.env_id, t.agent]) for t in trajectories]
         own: dict[str, list[float]] = {}
         for seat, reward in zip(seats, earned.tolist(), strict=True):
             own.setdefault(seat, []).append(reward)
+        # From before the batch: a mean that includes a return would pull its advantage towards 0.
         before = {s: self.means.get(s, math.fsum(rs) / len(rs)) for s, rs in own.items()}
         self.means |= {seat: self._moved(before[seat], rs) for seat, rs in own.items()}
         return spread(earned - np.array([before[seat] for seat in seats]), trajectories)
 
     def _moved(self, mean: float, earned: Sequence[float]) -> float:
+        """The running mean after further returns."""
         for reward in earned:
             mean = self.decay * mean + (1 - self.decay) * reward
         return mean

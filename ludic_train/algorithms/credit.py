@@ -44,7 +44,10 @@ class Remembering(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class MonteCarloReturn:
-    """The discounted return that follows each step: w_t = r_t + gamma w_{t+1}."""
+    """The discounted return that follows each step: w_t = r_t + gamma w_{t+1}.
+
+    gamma: discount per step, in [0, 1].
+    """
 
     gamma: float = 1.0
 
@@ -57,6 +60,7 @@ class MonteCarloReturn:
         return [self._returns(rewards_of(trajectory)) for trajectory in trajectories]
 
     def _returns(self, rewards_S: Array) -> Array:
+        """Discounted returns-to-go of the rewards [S] of one rollout, [S]."""
         # From the end, so that each return takes one step: w_t from w_{t+1}.
         backwards = accumulate(
             reversed(rewards_S.tolist()), lambda later, r: r + self.gamma * later
@@ -84,7 +88,10 @@ class PerStepReward:
 
 @dataclass(frozen=True, slots=True)
 class ConstantCredit:
-    """One weight for every step, whatever it earned: imitation."""
+    """One weight for every step, whatever it earned: imitation.
+
+    value: the weight; negative ones unlearn.
+    """
 
     value: float = 1.0
 
@@ -118,6 +125,7 @@ class GroupNormalizedReturn:
         return spread(by_group(trajectories, self._normalized), trajectories)
 
     def _normalized(self, earned: Array) -> Array:
+        """Advantages of the returns of one group."""
         centered = center(earned)
         # Equal returns are exactly 0, and an eps of 0 must not make that nan.
         if not self.divide_by_std or not centered.any():

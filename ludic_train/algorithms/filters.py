@@ -87,5 +87,6 @@ def combine(*filters: Filter) -> Filter:
 
 
 def _spans_more(returns: Sequence[float], tolerance: float) -> bool:
+    """True if the returns differ by more than the tolerance, or one of them is nan."""
     # A nan is kept, for the credit assigner to refuse it by name.
     return any(map(math.isnan, returns)) or max(returns) - min(returns) > tolerance

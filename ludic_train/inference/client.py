@@ -75,7 +75,9 @@ class LocalChatClient:
         self._engine = Engine(model, tokenizer, max_batch_size=max_batch_size)
         self.max_positions = self._engine.max_positions
         self._seeds = random.Random(seed)
+        # One thread: the engine is not thread-safe, and torch uses all cores for one product.
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sampler")
+        # Requests wait here until the worker thread is between two tokens.
         self._inbox: list[tuple[Request, _Answer]] = []
         self._answers: dict[Request, _Answer] = {}
         self._task: asyncio.Task[None] | None = None
@@ -139,9 +141,11 @@ class LocalChatClient:
         return await self._in_thread(lambda: self._engine.scores(ids, first, ranking))
 
     def _in_thread(self, work: Callable[[], T]) -> asyncio.Future[T]:
+        """Run the work in the engine's thread."""
         return asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     def _check_ids(self, ids: Sequence[int], max_tokens: int) -> None:
+        """Raise ConfigError or PromptTooLong for ids that the model cannot continue."""
         if not ids:
             raise ConfigError("a prompt of no tokens cannot be continued")
         if not 0 <= min(ids) <= max(ids) < self._engine.vocab_size:
@@ -157,6 +161,7 @@ class LocalChatClient:
             )
 
     def _request(self, prompt_ids: tuple[int, ...], sampling: Sampling) -> Request:
+        """A checked request with a seed, for the params as they are now."""
         check_sampling(sampling)
         self._check_ids(prompt_ids, sampling.max_tokens)
         if sampling.seed is None:

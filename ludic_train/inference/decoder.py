@@ -78,6 +78,7 @@ class Decoder:
         Shorter prompts are padded to the longest, so read prompts apart that differ much.
         """
         longest = max(map(len, prompts))
+        # On the right, where causal attention of the prompt's own tokens never looks.
         padded = [[*prompt, *[0] * (longest - len(prompt))] for prompt in prompts]
         last = torch.tensor([len(prompt) - 1 for prompt in prompts], device=self.device)
         repeats = torch.tensor(copies, device=self.device)
@@ -136,6 +137,7 @@ class Decoder:
         return _finished(layer, hidden[prompts, last], attended)
 
     def _split(self, heads: Tensor) -> Tensor:
+        """Heads that lie side by side, [..., heads, head_size]."""
         return heads.view(*heads.shape[:-1], -1, self._heads.size)
 
     def _turned_apart(
@@ -164,6 +166,7 @@ class Decoder:
         return turned.mul_(inverse_rms(heads, self._heads.eps))
 
     def _logits(self, hidden: Tensor) -> Tensor:
+        """Logits of last hidden states, [..., V]."""
         logits: Tensor = self._causal.lm_head(self._last_norm(hidden))
         return logits
 
@@ -195,12 +198,14 @@ def max_positions(config: PretrainedConfig) -> int:
 
 
 def _weight(causal: PreTrainedModel) -> Tensor:
+    """A tensor with the device and type of the model."""
     weight: Tensor = causal.model.embed_tokens.weight
     return weight
 
 
 def _signed(sin: Tensor) -> Tensor:
     """`sin` for rotating by exchanged halves, neither of them negated."""
+    # The sign moves into the sines once, instead of into half of every head in every step.
     low, high = sin.chunk(2, dim=-1)
     return torch.cat((-low, high), dim=-1)
 

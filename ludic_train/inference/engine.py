@@ -34,6 +34,7 @@ class Engine:
 
     `add` requests, then `advance` until idle. Equal requests in equal order give equal completions,
     bit for bit; a completion depends on its own prompt, sampling and seed, not on the others.
+    max_batch_size: rows that are decoded together; further requests wait.
     """
 
     def __init__(
@@ -148,6 +149,7 @@ class Engine:
         return batch.completion(i, text, "length") if len(ids) == sampling.max_tokens else None
 
     def _text(self, ids: Sequence[int]) -> str:
+        """Text of sampled ids, without special tokens."""
         text: str = self._tokenizer.decode(
             ids, skip_special_tokens=True, clean_up_tokenization_spaces=False
         )

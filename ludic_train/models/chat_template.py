@@ -28,7 +28,7 @@ def render_chat(
     ids end where the last message does. Equals `tokenizer.apply_chat_template`, except that a
     special token spelled out inside a message ("<|im_end|>") stays ordinary text: no message can
     end a turn or open another.
-    Raises ConfigError for a dialog that the chat template rejects.
+    Raises ConfigError for a dialog that the chat template refuses.
     """
     safe, fence = _fence_specials(tokenizer, messages)
     text = _rendered(tokenizer, safe, reply_comes)
@@ -48,6 +48,7 @@ def chat_renderer(tokenizer: PreTrainedTokenizerBase) -> Render:
 def _rendered(
     tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], reply_comes: bool
 ) -> str:
+    """The dialog as the template writes it. Raises ConfigError where it refuses."""
     continued = reply_comes and bool(messages) and messages[-1]["role"] == "assistant"
     try:
         text: str = tokenizer.apply_chat_template(
@@ -57,7 +58,7 @@ def _rendered(
             tokenize=False,
         )
     except (TemplateError, ValueError) as error:
-        raise ConfigError(f"the chat template rejects this dialog: {error}") from error
+        raise ConfigError(f"the chat template refuses this dialog: {error}") from error
     return text
 
 
@@ -76,7 +77,7 @@ def _fence_specials(
     if not specials:
         return messages, ""
     fence = next(c for c in map(chr, range(0xF0000, 0xFFFFE)) if c not in text)
-    # Of two tokens that begin alike, the longer one is what the tokenizer would find.
+    # Where one token begins with another, the tokenizer finds the longer one.
     longest_first = sorted(specials, key=len, reverse=True)
     pattern = re.compile("|".join(map(re.escape, longest_first)))
     by = rf"{fence}\g<0>{fence}"
@@ -131,6 +132,7 @@ def dialog_rollout(messages: Sequence[Message], tokenizer: PreTrainedTokenizerBa
     """
     steps = []
     for i, message in enumerate(messages):
+        # Their spelling is the template's, and no text here says what the model would have typed.
         if message.get("tool_calls"):
             raise UntrainableRollout(f"message {i} of a dialog holds tool calls: {message}")
         if message["role"] == "assistant":
@@ -181,6 +183,7 @@ def _prove(
 
 
 def _typed(step: Step, reply: str, rollout: Rollout) -> str:
+    """Text of a step's one completion, or its action in `reply`. Raises UntrainableRollout."""
     calls = step.decision.completions
     if len(calls) > 1:
         raise UntrainableRollout(

@@ -102,30 +102,32 @@ def _put(model: nn.Module, params: dict[str, torch.Tensor]) -> tuple[set[str], s
 
 
 def _is_path(name: str | Path) -> bool:
+    """True for names that cannot be hub ids, and for existing folders."""
     return isinstance(name, Path) or name.startswith((".", "/", "~")) or Path(name).exists()
 
 
 def _load_base(name: str | Path, dtype: torch.dtype) -> PreTrainedModel:
+    """The model without adapters. Raises ModelNotFound."""
     try:
+        # Safetensors alone: other weight files are pickles, which run code when they are read.
         return AutoModelForCausalLM.from_pretrained(str(name), dtype=dtype, use_safetensors=True)
     except (OSError, ValueError) as error:
         raise model_not_found(name, error) from error
 
 
 def _with_adapter(folder: str | Path, dtype: torch.dtype) -> PreTrainedModel:
+    """The base that a folder's adapter names, with the adapter, trainable."""
     base = _load_base(PeftConfig.from_pretrained(str(folder)).base_model_name_or_path, dtype)
     return PeftModel.from_pretrained(base, str(folder), is_trainable=True)
 
 
 def _with_new_lora(model: PreTrainedModel, rank: int, seed: int) -> PreTrainedModel:
+    """The model, frozen, with adapters of a rank on all linear layers. Raises ConfigError."""
     if rank < 1:
         raise ConfigError(f"lora_rank={rank} must be at least 1")
+    # alpha / r is 2 for any rank, so that a learning rate suits all of them.
     config = LoraConfig(
-        r=rank,
-        lora_alpha=2 * rank,
-        lora_dropout=0.0,
-        target_modules="all-linear",
-        task_type="CAUSAL_LM",
+        r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type="CAUSAL_LM"
     )
     # Adapters are drawn from torch's global generator, whose state belongs to the caller.
     with torch.random.fork_rng(devices=[]):
@@ -136,6 +138,7 @@ def _with_new_lora(model: PreTrainedModel, rank: int, seed: int) -> PreTrainedMo
 @contextmanager
 def quiet() -> Iterator[None]:
     """No progress bars and no advice from transformers inside the block."""
+    # Both are global to the process, so they are put back for the caller.
     verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()

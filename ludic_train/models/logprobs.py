@@ -72,6 +72,7 @@ def _forward(
     temperature: Tensor,
     position_ids: Tensor | None,
 ) -> tuple[Tensor, ...]:
+    """Log-probs and entropies [N], and values [N] of a model with a value head."""
     # No attention mask: padding is on the right, and a causal token never looks there. With one,
     # transformers would not look for items in the positions either.
     hidden = causal_lm.get_decoder()(
@@ -94,6 +95,7 @@ def _forward_without_views(causal_lm: PreTrainedModel, *inputs: Tensor) -> tuple
 def _chunked(
     head: nn.Module, hidden: Tensor, targets: Tensor, temperature: Tensor
 ) -> tuple[Tensor, Tensor]:
+    """Log-probs and entropies [N] of the targets [N] after the hidden states [N, D]."""
     if len(targets) <= CHUNK_TOKENS:
         return _chunk_logprobs(head, hidden, targets, temperature)
     # Checkpointed, because a chunk's logits kept for the backward pass are what chunks avoid.
@@ -113,6 +115,7 @@ def _chunked(
 def _chunk_logprobs(
     head: nn.Module, hidden: Tensor, targets: Tensor, temperature: Tensor
 ) -> tuple[Tensor, Tensor]:
+    """As `_chunked`, with all logits at once."""
     # The sampler's distribution is of logits / temperature, and so are the log-probs it reports.
     logits = _float32_logits(head, hidden) / temperature[:, None]
     logprobs = logits.log_softmax(-1)
@@ -121,6 +124,7 @@ def _chunk_logprobs(
 
 
 def _float32_logits(head: nn.Module, hidden: Tensor) -> Tensor:
+    """Logits [N, V] in float32, whatever the type of the head."""
     if hidden.dtype == torch.float32 or type(head) is not nn.Linear:
         logits: Tensor = head(hidden)
         return logits.float()

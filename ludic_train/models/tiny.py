@@ -46,11 +46,13 @@ def make_tiny_model(
         head_dim=hidden_size // num_heads,
         max_position_embeddings=max_positions,
         initializer_range=initializer_range,
+        # As the small models of this family are.
         tie_word_embeddings=True,
         pad_token_id=tokenizer.pad_token_id,
         eos_token_id=tokenizer.eos_token_id,
         bos_token_id=None,
     )
+    # From a generator of its own: a program's other draws do not depend on the model's size.
     with quiet(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return Qwen3ForCausalLM(config)

@@ -81,6 +81,7 @@ def make_tokenizer(
 
 
 def _trained_bpe(texts: list[str], vocab_size: int, specials: list[str]) -> Tokenizer:
+    """Byte-level BPE trained on the texts, with the special tokens first."""
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.Sequence(
         [

@@ -158,5 +158,6 @@ def count_groups(trajectories: Sequence[Trajectory]) -> int:
 
 
 def _mean_reward(parts: Sequence[Metrics]) -> str:
+    """Mean reward of the parts, as text for an error."""
     metric = merge(parts).get("reward")
     return "unknown" if metric is None else f"{metric.value:.3g}"

@@ -27,6 +27,7 @@ class OfflineBatchSource:
         them, when the first batch is made; or rows, which keep their weights.
     Every pass sees each row once; the rows that do not fill a batch at its end open the next pass.
     The order is a function of `seed` and the pass alone.
+    Raises ConfigError for a batch size below 1, and for no data.
     """
 
     def __init__(
@@ -68,8 +69,10 @@ class OfflineBatchSource:
         self.taken = int(state["taken"])
 
     def _made(self, algo: RLAlgorithm) -> list[SAWItem]:
+        """The rows of the data, with the algorithm's credit. Raises EmptyBatch and ConfigError."""
         rows = [item for item in self._data if isinstance(item, SAWItem)]
         rollouts = [item for item in self._data if not isinstance(item, SAWItem)]
+        # Credit over all of them at once: a batch's worth is drawn anew in every pass.
         rows += rows_from(rollouts, algo)
         if not rows:
             best = max(rollout.total_reward for rollout in rollouts)
@@ -83,6 +86,7 @@ class OfflineBatchSource:
         return rows
 
     def _row_at(self, position: int) -> SAWItem:
+        """Row at a position of the endless sequence of passes."""
         epoch, offset = divmod(position, len(self._rows))
         return self._rows[_permutation(self.seed, epoch, len(self._rows))[offset]]
 
@@ -90,6 +94,7 @@ class OfflineBatchSource:
 # A batch needs its own pass and perhaps the next; other sources may share the cache.
 @lru_cache(maxsize=4)
 def _permutation(seed: int, epoch: int, size: int) -> tuple[int, ...]:
+    """Order of a pass, a function of the arguments alone."""
     return tuple(np.random.default_rng((seed, epoch)).permutation(size).tolist())
 
 
@@ -110,6 +115,7 @@ def recorded_rollouts(
 
 
 def _with_tokens(rollout: Rollout, render: Render | None) -> Rollout:
+    """The rollout with tokens: its own recorded ones, or those of `render`."""
     calls = [call for step in rollout.steps for call in step.decision.completions]
     if render is not None and not (calls and all(call.completion_ids for call in calls)):
         return render(rollout)

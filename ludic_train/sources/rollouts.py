@@ -54,7 +54,10 @@ class Matches:
 
 
 class TaskPlayer:
-    """Plays tasks in environments that are kept from call to call."""
+    """Plays tasks in environments that are kept from call to call.
+
+    concurrency: episodes at a time. timeout_s: seconds after which an episode has failed.
+    """
 
     def __init__(
         self, play: MakePolicy | Matches, *, concurrency: int, timeout_s: float | None = None
@@ -81,6 +84,7 @@ class TaskPlayer:
         self._match_envs.close()
 
     def _running(self, tasks: Sequence[Task]) -> AsyncGenerator[Episode, None]:
+        """Episodes of the tasks as they end."""
         if not isinstance(self._play, Matches):
             return run_episodes(
                 tasks,
@@ -101,6 +105,7 @@ class TaskPlayer:
         )
 
     def _of_learners(self, episode: Episode) -> Episode:
+        """The episode with the rollouts of learners alone."""
         learners = self._play.learners if isinstance(self._play, Matches) else None
         if learners is None:
             return episode
@@ -118,6 +123,7 @@ class RolloutBatchSource:
     reducer: further metrics of all rollouts that were played, before filters.
     Failed episodes are left out, and their groups too if fewer than two members survive; where more
     than half of a batch failed, next_batch raises EpisodeError with the first failure.
+    concurrency: episodes that are played at a time.
     """
 
     def __init__(
@@ -141,6 +147,7 @@ class RolloutBatchSource:
         self.taken = 0
         self.history = TaskHistory()
         self._player = TaskPlayer(play, concurrency=concurrency)
+        # Also at the interpreter's exit, where environments may hold processes.
         weakref.finalize(self, self._player.close)
 
     async def next_batch(self, algo: RLAlgorithm) -> SAWBatch:
@@ -177,6 +184,7 @@ class RolloutBatchSource:
         tasks = self._next_tasks(count)
         requests = list(grouped(tasks, self.group_size)) if self.group_size > 1 else tasks
         episodes = await self._player.episodes(requests)
+        # Before filters, so that metrics describe the policy and not the selection.
         rollouts = [rollout for episode in episodes for rollout in episode.rollouts]
         further = self.reducer(rollouts) if self.reducer else {}
         metrics = merge([episode_metrics(episodes), further])
@@ -186,6 +194,7 @@ class RolloutBatchSource:
         """Do nothing: groups that were played here wait nowhere."""
 
     def _next_tasks(self, wanted: int) -> list[Task]:
+        """Up to `wanted` further tasks that are not retired. Raises EmptyBatch."""
         tasks: list[Task] = []
         for task in self.tasks:
             # Retired ones count as taken: a resumed run skips as many of the iterator.

@@ -39,15 +39,16 @@ class TaughtBatchSource:
     async def next_batch(self, algo: RLAlgorithm) -> SAWBatch:
         """The next batch of the source, with the teacher's log-probs."""
         batch = await self.source.next_batch(algo)
-        judged = await self.teacher.logprobs(batch.items)
+        scored = await self.teacher.logprobs(batch.items)
         items = [
             replace(item, attachments={**item.attachments, REFERENCE: logprobs})
-            for item, logprobs in zip(batch.items, judged, strict=True)
+            for item, logprobs in zip(batch.items, scored, strict=True)
         ]
         return replace(batch, items=tuple(items))
 
     async def begin(self, pace: Pace) -> None:
         """Start the source, where it is durable."""
+        # This class looks durable to a trainer, whatever its source is.
         if isinstance(self.source, DurableSource):
             await self.source.begin(pace)
 
@@ -61,7 +62,7 @@ class TaughtBatchSource:
         return self.source.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where the source that returned `state` stopped."""
+        """Continue where the source that returned `state` stopped."""
         self.source.load_state_dict(state)
 
 
@@ -101,9 +102,11 @@ class VLLMTeacher(HttpClient):
                     f"a row was sampled at temperature {item.temperature}, and servers score "
                     "prompts at 1 only: sample with temperature=1, or give Trainer(reference=...)"
                 )
+        # All at once: the server batches requests, and the client limits how many are open.
         return await gathered(self._of_row(item) for item in items)
 
     async def _of_row(self, item: SAWItem) -> NDArray[np.float32]:
+        """Log-probs of one row, [T]; raises as `logprobs` does."""
         ids = item.input_ids.tolist()
         # One token has to be sampled; 0 further log-probs per token of the prompt.
         sampling = {"max_tokens": 1, "temperature": 1.0, "prompt_logprobs": 0}

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from peft import LoraConfig, get_peft_model
@@ -35,7 +35,11 @@ MOMENTS = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """Bytes on one rank, by their use, and the multiplications and additions of an update."""
+    """Bytes on one rank, by their use, and the multiplications and additions of an update.
+
+    params, trained: numbers of params on all ranks together. bytes: by "params", "gradients",
+        "optimizer", "activations", "logits" and, with several ranks, "gathered".
+    """
 
     params: int
     trained: int
@@ -113,6 +117,7 @@ def estimate_update(model: nn.Module, load: Load, *, recompute: bool = False) ->
         params=sum(p.numel() for p in params),
         trained=sum(p.numel() for p in trained),
         bytes=sizes,
+        # Micro-batches cost the same, and optimizer steps nothing beside them.
         flops=flops * load.tokens / load.micro_tokens / shard,
     )
 
@@ -134,6 +139,7 @@ def _micro_batch(model: nn.Module, load: Load) -> tuple[int, float]:
     sampled = max(int(load.micro_tokens * load.sampled), 1)
     ids = torch.zeros(rows, load.row_tokens, dtype=torch.int64, device="meta")
     at = torch.ones(sampled, dtype=torch.int64, device="meta")
+    # Params are counted apart, and transposed views of them are saved for the backward pass.
     own = {_storage(p) for p in model.parameters()}
     kept: dict[int, Tensor] = {}
 
@@ -173,11 +179,12 @@ def _fused_attention(
 
 
 def _storage(tensor: Tensor) -> int:
-    identity: Any = tensor.untyped_storage()._cdata
-    return int(identity)
+    """Identity of the memory that a tensor is a view of."""
+    return int(tensor.untyped_storage()._cdata)
 
 
 def _bytes(tensors: Iterable[Tensor]) -> int:
+    """Memory of the tensors together."""
     return sum(tensor.nbytes for tensor in tensors)
 
 

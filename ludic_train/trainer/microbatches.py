@@ -323,7 +323,7 @@ def _fitting(bundle: Bundle, lengths: Sequence[int], token_budget: int) -> list[
 
 
 def _cut(sizes: Sequence[tuple[int, int]], token_budget: int) -> list[int]:
-    """Where chunks start, if each takes as many bundles (width, rows) as the budget allows."""
+    """Start of each chunk, if each takes as many bundles (width, rows) as the budget allows."""
     starts: list[int] = []
     rows = chunk_width = 0
     for at, (wide, count) in enumerate(sizes):
@@ -336,8 +336,10 @@ def _cut(sizes: Sequence[tuple[int, int]], token_budget: int) -> list[int]:
 
 
 def _width(row: Sequence[int], lengths: Sequence[int]) -> int:
+    """Tokens in a row."""
     return sum(lengths[i] for i in row)
 
 
 def _widest(rows: Sequence[Row], lengths: Sequence[int]) -> int:
+    """Tokens in the widest row."""
     return max(_width(row, lengths) for row in rows)

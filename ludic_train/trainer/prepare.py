@@ -136,6 +136,7 @@ def reference_model(
     """
     if reference is not None:
         yield reference
+    # The base was frozen when the adapter was made, so no second copy of it is needed.
     elif isinstance(model, PeftModel):
         with model.disable_adapter():
             yield model
@@ -162,6 +163,7 @@ def minibatches(
     rng = np.random.default_rng((cfg.seed, version))
     for _ in range(cfg.epochs):
         order = rng.permutation(len(rollouts))
+        # Of rollouts and not rows: losses, credit and shares are of whole rollouts.
         for part in np.array_split(order, min(cfg.minibatches, len(rollouts)) or 1):
             yield [items[i] for number in part for i in rollouts[number]]
 
