@@ -116,7 +116,7 @@ def test_a_process_that_is_killed_ends_the_others_and_the_trainer_saves(tmp_path
     assert f"{victim} ended with -9; the end of {out}/logs/{victim}.log:" in text
     assert re.search(rf"resume   ludic launch tic-tac-toe --out {out} .* -- --resume", text)
     assert alive(str(out)) == []
-    assert "saved; go on with" in (out / "logs" / "trainer.log").read_text()
+    assert "saved; resume with" in (out / "logs" / "trainer.log").read_text()
 
 
 @pytest.mark.slow
