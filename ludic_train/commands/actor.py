@@ -65,6 +65,7 @@ def main(argv: list[str]) -> int:
 
 
 async def _play(options: Options) -> ActorSummary:
+    # An event, not an exception: the actor finishes its groups first.
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for signum in (signal.SIGINT, signal.SIGTERM):
@@ -79,9 +80,7 @@ async def _play(options: Options) -> ActorSummary:
         servers=options.servers,
         name=options.name,
         options=ActorOptions(
-            concurrency=options.concurrency,
-            timeout_s=options.timeout,
-            grace_s=options.grace,
+            concurrency=options.concurrency, timeout_s=options.timeout, grace_s=options.grace
         ),
         stop=stop,
     )

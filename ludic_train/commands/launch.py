@@ -112,6 +112,8 @@ def _run(
     is_stopped: Callable[[], bool],
 ) -> int:
     url = options.queue or start_redis(group, out / "redis")
+    # The trainer writes them into the folder for the actors, so they are chosen before the servers
+    # start. A server whose port was taken meanwhile ends, and all others with it.
     ports = [free_port() for _ in range(options.servers)]
     began = time.time()
     trainer = group.start("trainer", "trainer", _train(options, out, url, ports, further))

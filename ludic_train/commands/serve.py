@@ -10,7 +10,7 @@ import tyro
 
 from ludic_gym.errors import ConfigError
 from ludic_train.errors import ServerError
-from ludic_train.serving.flags import ServeOptions
+from ludic_train.serving.flags import LOOPBACK, ServeOptions
 from ludic_train.serving.installed import Installed, find_vllm
 from ludic_train.serving.process import Progress, ServerProcess, ended_with_log, started_server
 from ludic_train.serving.startup import Stopped, stop_by_signal
@@ -90,7 +90,7 @@ def _check_local(args: _Options, further: list[str]) -> None:
 
 
 def _note_exposure(options: ServeOptions) -> None:
-    if options.is_exposed:
+    if options.host not in LOOPBACK:
         print(
             f"note: every client that reaches {options.host} can change the model, without a "
             "password",

@@ -91,6 +91,7 @@ async def _show(address: Address, options: Options) -> None:
             await loads.look()
             console.print(screen(replace(sample, servers=loads.newest), address.key))
             return
+        # Beside the queue's updates, so that a silent server delays nothing.
         looking = asyncio.create_task(loads.keep_looking(options.interval))
         stack.callback(looking.cancel)
         if options.prometheus is not None:

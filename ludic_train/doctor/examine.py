@@ -41,18 +41,16 @@ async def examined(url: str, model_name: str, *, dtype: str, push: bool) -> list
     async with VLLMTokenClient(
         url, chat_renderer(tokenizer), options=HttpOptions(max_retries=1)
     ) as client:
+        # The first request: without a server there is nothing to examine.
         await client.model()
         config = await server_config(url)
         patient = Patient(url=url, model=model, tokenizer=tokenizer, client=client, config=config)
         findings = [await found_by(name, check(patient)) for name, check in CHECKS]
-        if not push:
-            return findings
-        publisher = publisher_to(patient)
-        if publisher is None:
-            return findings + [skipped(name) for name, _ in PUSH_CHECKS]
-        return findings + [
-            await found_by(name, check(patient, publisher)) for name, check in PUSH_CHECKS
-        ]
+        publisher = publisher_to(patient) if push else None
+        for name, push_check in PUSH_CHECKS if push else ():
+            check = None if publisher is None else push_check(patient, publisher)
+            findings.append(skipped(name) if check is None else await found_by(name, check))
+        return findings
 
 
 async def found_by(name: str, check: Awaitable[Finding]) -> Finding:

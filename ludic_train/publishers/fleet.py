@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -70,13 +69,9 @@ class Fleet:
         self.replicas = [Replica(url, ControlClient(url)) for url in addresses]
         self._clients, self._on_failure = clients, on_failure
 
-    @asynccontextmanager
-    async def opened(self) -> AsyncIterator[None]:
-        """Close the connections to the servers at the end of the block."""
-        try:
-            yield
-        finally:
-            await asyncio.gather(*(replica.server.aclose() for replica in self.replicas))
+    async def aclose(self) -> None:
+        """Close the connections to the servers; the next call opens new ones."""
+        await asyncio.gather(*(replica.server.aclose() for replica in self.replicas))
 
     def in_state(self, *states: State) -> list[Replica]:
         """The servers in any of these states."""
@@ -100,6 +95,7 @@ class Fleet:
             elif then is not None:
                 replica.state = then
 
+        # `recorded` raises nothing, so all calls have ended here: none runs on during a rollback.
         await asyncio.gather(*map(recorded, called))
         failed = [replica for replica in called if replica.state == "failed"]
         if failed and (self._on_failure == "stop" or not self.in_state("ready", "updating")):

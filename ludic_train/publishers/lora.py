@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterable, Sequence
+from contextlib import aclosing
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -72,9 +72,10 @@ class LoRAPublisher:
             replica.version = version
 
         fleet = self.fleet
-        async with fleet.opened():
+        async with aclosing(fleet):
             await fleet.connect("/health")
             await fleet.run("update", fleet.in_state("ready"), load)
+            # After all servers have loaded it: a request for an unknown name is an error.
             for client in self._clients:
                 client.use_model(name)
             fleet.stamp(version, "ready")
@@ -88,10 +89,9 @@ class LoRAPublisher:
         """Write the adapter in peft's format."""
         if not matrices:
             raise ConfigError("params have no LoRA matrices: publish them all instead")
-        text = json.dumps(self._config.to_dict(), default=_plain, indent=2)
         with new_folder(path) as unfinished:
             write_tensors(unfinished / "adapter_model.safetensors", matrices)
-            (unfinished / "adapter_config.json").write_text(text, encoding="utf-8")
+            self._config.save_pretrained(str(unfinished))
 
     async def _unload_unused(self) -> None:
         for version in self._loaded[:-KEPT]:
@@ -109,10 +109,6 @@ class LoRAPublisher:
 def model_name(version: int) -> str:
     """Model name of a version in requests."""
     return f"policy-v{version}"
-
-
-def _plain(value: object) -> object:
-    return sorted(map(str, value)) if isinstance(value, set | frozenset) else str(value)
 
 
 async def _unload(replica: Replica, *, name: str) -> None:

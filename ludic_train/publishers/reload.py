@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from pathlib import Path
 
 from safetensors.torch import save_file
@@ -57,19 +57,21 @@ class ReloadPublisher:
         async def load(replica: Replica) -> None:
             server = replica.server
             await server.call_workers("reload_weights", weights_path=str(path.resolve()))
+            # See ludic_vllm.worker. A stock vLLM on a GPU has no such method, and needs none.
             if await _is_on_cpu(server):
                 await server.call_workers("ludic_repair_tied_head")
             await server.post("/update_weight_version", {"new_version": str(version)})
             replica.version = version
 
         fleet = self.fleet
-        async with fleet.opened():
+        async with aclosing(fleet):
             await fleet.connect("/weight_info")
             ready = fleet.in_state("ready")
             await fleet.run("pause", ready, lambda r: r.server.pause(), then="updating")
             try:
                 await fleet.run("update", fleet.in_state("updating"), load)
             except BaseException:
+                # Failed servers may have a mixture of versions and stay paused.
                 updating = fleet.in_state("updating")
                 await fleet.attempt("resume", updating, lambda r: r.server.resume())
                 raise

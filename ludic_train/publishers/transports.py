@@ -52,6 +52,7 @@ class GlooWire:
 
     async def connect(self, server: ControlClient, *, limit_s: float) -> Send:
         """A group of this process and the server's workers."""
+        # A group per server, because one lost member breaks a group for all others.
         host = self._host or own_address(server.url)
         store = open_store(host, timeout_s=limit_s)
         world_size = 1 + await server.world_size()
@@ -65,6 +66,7 @@ class GlooWire:
 
         def join() -> Send:
             group = gloo_group(store, rank=0, world_size=world_size, timeout_s=limit_s)
+            # Gloo sends from CPU memory only.
             return lambda buffer: broadcast(group, buffer.cpu())
 
         return await met(server.connect(init_info), join)
@@ -96,6 +98,7 @@ class FileWire:
     @contextmanager
     def announced(self, chunk: Chunk, *, is_last: bool) -> Iterator[dict[str, Any]]:
         """The file's path, which exists as long as the block."""
+        # mkdtemp makes a folder of unguessable name that no other user can read.
         private = Path(mkdtemp(prefix="ludic-params-", dir=self._folder))
         try:
             path = private / "chunk.safetensors"

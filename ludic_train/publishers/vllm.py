@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import aclosing
 from functools import partial
 from itertools import chain, pairwise
 from typing import Any
@@ -58,7 +59,7 @@ class VLLMPublisher:
 
         Raises PublishError with the servers and phases that failed.
         """
-        async with self.fleet.opened():
+        async with aclosing(self.fleet):
             joining = self.fleet.in_state("new", "failed")
             await self.fleet.run("connect", joining, self._connect, then="ready")
             try:
@@ -72,7 +73,7 @@ class VLLMPublisher:
 
     async def take_over(self) -> None:
         """Close sessions that another publisher left open when it died."""
-        async with self.fleet.opened():
+        async with aclosing(self.fleet):
             await self.fleet.attempt("start", self.fleet.replicas, lambda r: r.server.abort())
 
     async def _push(self, params: Iterable[tuple[str, Tensor]], version: int) -> None:

@@ -63,6 +63,7 @@ async def chat(request: web.Request) -> web.Response:
             "calls; use a policy that calls tools in text"
         )
     ids = _rendered(body, served)
+    # At least 1: a prompt that is too long gets the error for that, not one about max_tokens.
     room = max(1, served.client.max_positions - len(ids))
     samplings = body.samplings(body.max_completion_tokens or room)
     sampled = await served.sample(ids, samplings, top=body.top_logprobs)

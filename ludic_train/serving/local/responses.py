@@ -60,6 +60,7 @@ def generated(each: Sampled, *, with_logprobs: bool) -> Json:
     content: list[Json] = [
         {"token_id": i, "logprob": p} for i, p in zip(ids, logprobs, strict=True)
     ]
+    # Not strict: `scores` is empty unless the request needs the likeliest tokens.
     for entry, scores in zip(content, each.scores, strict=False):
         ranked = _ranked(scores, entry["logprob"])
         entry["top_logprobs"] = [{"token_id": i, "logprob": p} for i, p in ranked]

@@ -188,6 +188,8 @@ def read(raw: bytes, kind: type[T]) -> T:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         text = excerpt(raw.decode(errors="replace"))
         raise ConfigError(f"the body is no JSON that can be read ({error}): {text}") from error
+    # Clients send many fields with their defaults. These are dropped before the types are checked,
+    # so that the structs have the fields of this engine only and still refuse misspelled ones.
     content = _without_neutral(content)
     if isinstance(content, dict) and "sampling_params" in content:
         content["sampling_params"] = _without_neutral(content["sampling_params"])
