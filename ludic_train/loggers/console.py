@@ -90,6 +90,7 @@ class ConsoleLogger:
 
     def _draw(self) -> None:
         if self._live is None:
+            # Drawn at each update: a thread that refreshes would print into the caller's output.
             self._live = Live(console=self.console, auto_refresh=False)
             self._live.start()
         self._live.update(self._panel(), refresh=True)

@@ -46,6 +46,7 @@ class JSONLLogger:
             raise MetricError(f'"update" names the line, so no metric can: {dict(metrics)}')
         numbers = {name: _json_number(value) for name, value in metrics.items()}
         self._file.write(json.dumps({"update": update, **numbers}) + "\n")
+        # A killed run keeps every update that it has logged.
         self._file.flush()
 
     def close(self) -> None:
@@ -54,7 +55,7 @@ class JSONLLogger:
 
 
 def read_metrics(path: Path | str) -> list[dict[str, float]]:
-    """What a JSONLLogger wrote, one dict per update, ascending, with "update" among its names.
+    """Records of a JSONLLogger, one dict per update, ascending, with "update" among its names.
 
     Where a run was resumed from before its last update, the later numbers of an update count.
     Raises MetricError for a line that is not such an object; a torn last line is left out.

@@ -62,6 +62,7 @@ def remote_ends(
     published.mkdir(exist_ok=True)
     _save_to_begin_with(learner, published / "model", is_served=bool(servers))
     write_policy_spec(published, learner.spec)
+    # A resumed run continues with its queue, where groups may wait.
     before = read_address(out)
     key = before.key if before else f"{out.resolve().name}-{secrets.token_hex(4)}"
     stop, look = StopSign(), None
@@ -78,6 +79,7 @@ def remote_ends(
         look,
         groups_per_batch=config.groups,
         group_size=config.group_size,
+        # Actors are other processes, perhaps with another tokenizer.
         vocab_size=learner.model.config.vocab_size,
     )
     # Actors wait for this file, so it names only a queue that could be opened.

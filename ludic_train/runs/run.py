@@ -76,6 +76,7 @@ async def _carry_out_stage(run: Run, position: int, stop_requested: Callable[[],
     while not ended:
         before = trainer.version
         ended = not await _learned(stage, log) or trainer.version >= stage.updates
+        # A batch may hold several updates, so that a multiple of `eval_every` may be passed over.
         due = ended or before // run.eval_every != trainer.version // run.eval_every
         if due:
             await _evaluate(run, offset + trainer.version)
@@ -98,6 +99,7 @@ async def _learned(stage: Stage, log: OnUpdate) -> bool:
         return True
     except ParamsLost as lost:
         print(f"publishing once more: {lost}", flush=True)
+        # The next call publishes the params again before it waits for a batch.
         stage.trainer.published = None
     except EmptyBatch as nothing:
         if stage.trainer.version == 0:
@@ -131,6 +133,7 @@ async def _evaluate(run: Run, update: int) -> None:
 def _save(run: Run, position: int) -> None:
     learner, trainer = run.learner, run.stages[position].trainer
     update = _offset(run, position) + trainer.version
+    # A stop right after an evaluation would save the same state twice.
     if update in run.checkpoints.steps():
         return
     write_model = partial(save_model, learner.model, learner.tokenizer)
