@@ -37,6 +37,10 @@ class HttpOptions:
         Retry-After is respected. No pause is longer than `max_pause_s`.
     keep_alive: reuse connections for later requests.
     jitter: a draw from [0, 1).
+    Raises ConfigError for a concurrency below 1, negative retries, or a limit that is not positive.
+
+        patient = HttpOptions(concurrency=32, request_timeout_s=1800, max_retries=8)
+        client = OpenAIChatClient("http://localhost:8000/v1", options=patient)
     """
 
     concurrency: int = 256
@@ -63,7 +67,13 @@ class HttpOptions:
 
 @dataclass(slots=True)
 class Usage:
-    """Counts so far. requests: with a response; failures: without one, for any reason."""
+    """Counts of a client so far.
+
+    requests: those with a response. failures: those without one, for any reason. Each request is
+        one of both, however often it was sent.
+    retries: attempts after the first one of a request.
+    prompt_tokens, completion_tokens: as the servers count them; 0 for a server that does not.
+    """
 
     requests: int = 0
     retries: int = 0
@@ -102,6 +112,8 @@ class HttpTransport:
     Works from several event loops, each with its own connections.
     urls: addresses that the paths are appended to.
     api_key_env: the environment variable that holds the bearer token; unset means none is sent.
+    usage: counts over all servers.
+    Raises ConfigError without an address, or for one that is not http(s).
     """
 
     def __init__(
@@ -117,7 +129,11 @@ class HttpTransport:
         self.use(urls)
 
     def use(self, urls: Sequence[str]) -> None:
-        """Send further requests to these servers only; requests in flight continue."""
+        """Send further requests to these servers only; requests in flight continue.
+
+        A server that was in use before keeps its count of requests in flight.
+        Raises ConfigError without an address, or for one that is not http(s).
+        """
         if not urls or not all(url.startswith(("http://", "https://")) for url in urls):
             raise ConfigError(f"base_url is one or more http(s) addresses, got {urls!r}")
         known = {server.url: server for server in self._servers}
@@ -130,15 +146,22 @@ class HttpTransport:
         return [server.url for server in self._servers]
 
     async def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """The JSON object in a server's response. Raises ClientError if there is none."""
+        """Send a JSON object; the JSON object in the response.
+
+        Raises ClientError if all attempts fail, if the request takes too long, or if the response
+        has another status than 200 or is no JSON object.
+        """
         return await self._counted(_Request("POST", path, body), _object)
 
     async def get(self, path: str) -> dict[str, Any]:
-        """As `post`, without a body."""
+        """The JSON object at the path. Raises ClientError as `post` does."""
         return await self._counted(_Request("GET", path, None), _object)
 
     async def text(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> str:
-        """Text of a server's response of any kind. Raises ClientError for a status but 200."""
+        """Text of a response that need not be JSON, such as metrics or an empty one.
+
+        method: "GET", "POST" and so on. Raises ClientError as `post` does, but for no text.
+        """
         return await self._counted(_Request(method, path, body), lambda url, text: text)
 
     async def close(self) -> None:
@@ -154,6 +177,7 @@ class HttpTransport:
         self._wires.clear()
 
     async def _counted(self, request: _Request, read: Callable[[str, str], T]) -> T:
+        """The response as `read` returns it for address and text; counted in `usage`."""
         try:
             response = read(*await self._persistent(request))
         # Cancellation too: every request is counted once.
@@ -172,6 +196,7 @@ class HttpTransport:
                 return await self._sent(tried, request)
             except _TryAgainError as failure:
                 error = failure
+            # The pause holds no slot, so that requests to other servers continue.
             if attempt < self.options.max_retries:
                 self.usage.retries += 1
                 await asyncio.sleep(self._pause_s(attempt, error))
@@ -185,6 +210,8 @@ class HttpTransport:
         return min(others or self._servers, key=lambda server: server.in_flight)
 
     def _pause_s(self, attempt: int, failure: _TryAgainError) -> float:
+        """Seconds before the next attempt. attempt: number of the failed one, from 0."""
+        # An earlier attempt would be rejected again, and a pause of hours looks like a hang.
         if failure.retry_after_s > self.options.max_pause_s:
             raise ClientError(
                 f"{failure} and requires a pause of {failure.retry_after_s:g} s, longer than "
@@ -210,6 +237,7 @@ class HttpTransport:
                 session.request(method, url, json=body, allow_redirects=False) as response,
             ):
                 raw = await response.read()
+        # Not sent again: the server may still be sampling, and a retry would add to its load.
         except TimeoutError as error:
             raise ClientError(self._too_late(url, error)) from error
         # A subclass of ClientConnectionError, but no retry makes a certificate valid.
@@ -219,6 +247,7 @@ class HttpTransport:
             raise _TryAgainError(f"{url}: {type(error).__name__}: {error}") from error
         except aiohttp.ClientError as error:
             raise ClientError(f"{url}: {type(error).__name__}: {error}") from error
+        # Error pages of proxies may have any encoding.
         text = raw.decode(errors="replace")
         _check_status(url, response.status, text, response.headers.get("Retry-After", ""))
         return url, text
@@ -230,10 +259,12 @@ class HttpTransport:
         return f"{url} sent no response within request_timeout_s={self.options.request_timeout_s:g}"
 
     def _wire(self) -> _Wire:
+        """Connections and slots of the running event loop, made at its first request."""
         import aiohttp
 
         loop = asyncio.get_running_loop()
         if loop not in self._wires:
+            # Read here and not in `__init__`: a client may be made before the key is set.
             api_key = os.environ.get(self.api_key_env)
             session = aiohttp.ClientSession(
                 # No limit of connections here: the slots limit requests over all servers.
@@ -247,6 +278,7 @@ class HttpTransport:
         return self._wires[loop]
 
 
+# The semaphore is per event loop, because asyncio's locks belong to one loop.
 @asynccontextmanager
 async def _slot(slots: asyncio.Semaphore, server: _Server) -> AsyncIterator[None]:
     # Counted before the wait for a slot: routing must see waiting requests too.
@@ -302,7 +334,11 @@ def _object(url: str, text: str) -> dict[str, Any]:
 
 
 def excerpt(text: str) -> str:
-    """The text, or its start if it is long."""
+    """The text, or its first 300 characters and its length if it is longer.
+
+    >>> excerpt("x" * 301)[-21:], excerpt("")
+    ('x... (301 characters)', '(nothing)')
+    """
     # Error pages may be long, and errors of episodes are kept in records.
     if len(text) <= _EXCERPT_CHARACTERS:
         return text or "(nothing)"
