@@ -160,7 +160,8 @@ class HttpTransport:
     async def text(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> str:
         """Text of a response that need not be JSON, such as metrics or an empty one.
 
-        method: "GET", "POST" and so on. Raises ClientError as `post` does, but for no text.
+        method: "GET", "POST" and so on.
+        Raises ClientError if all attempts fail, or for another status than 200.
         """
         return await self._counted(_Request(method, path, body), lambda url, text: text)
 
