@@ -147,6 +147,7 @@ async def game_for_several(env: MatchEnv, task: Task, args: PlayArgs) -> tuple[R
     against = "oracle" if args.against == "perfect" else args.against or "random"
     async with open_policy(against, args.model) as make_policy:
         # The reference policies accept both kinds of env; other policies ignore the env.
+        # A policy each, since policies store the dialog of their own seat.
         others = {agent: make_policy(cast(Env, env)) for agent in agents if agent != you}
         policies = {you: human(env.unwrapped, read=prompted), **others}
         return await run_match(env, policies, task)

@@ -102,6 +102,7 @@ def table_rows(findings: Mapping[str, Finding]) -> list[tuple[str, ...]]:
     "-" stands for a guarantee that was not tested, or that the sandbox does not give.
     """
     names = [field.name for field in fields(Guarantees)]
+    # `broken` lacks the guarantees that a sandbox does not give, and has "" for those that hold.
     states = {None: ABSENT, "": HOLDS}
     return [
         (name, *(states.get(one.broken.get(name), BROKEN) for one in findings.values()))

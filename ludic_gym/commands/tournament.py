@@ -130,6 +130,7 @@ async def played(args: TournamentArgs, specs: Mapping[str, str]) -> list[Episode
         max_turns=args.max_turns,
     )
     ended = []
+    # A stack, because all policies, the file and the bar are open until the last game.
     async with AsyncExitStack() as stack:
         # The reference policies accept both kinds of env; other policies ignore the env.
         players = {

@@ -70,5 +70,6 @@ def main(argv: list[str]) -> int:
     write_page(path, view)
     print(f"{path}, {path.stat().st_size / 1e6:.1f} MB: open it in a browser")
     if args.open:
+        # A file's address is absolute.
         webbrowser.open(path.resolve().as_uri())
     return 0

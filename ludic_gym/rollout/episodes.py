@@ -56,12 +56,14 @@ def run_episodes(
     """
 
     def jobs() -> Iterator[tuple[Task, Play[Env]]]:
+        # One at a time: a wrong item ends the stream after the episodes of those before it.
         for item in tasks:
             task, make = _task_and_maker(item, make_policy)
             yield task, partial(_play_alone, make)
 
     return EpisodeStream(
         jobs(),
+        # No more idle envs than can play at once, however many kinds the tasks need.
         envs or env_pool(max_idle=concurrency),
         concurrency=concurrency,
         timeout_s=timeout_s,
