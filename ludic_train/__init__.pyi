@@ -172,7 +172,7 @@ from .sources.base import DurableSource as DurableSource
 from .sources.base import GroupFeed as GroupFeed
 from .sources.base import Pace as Pace
 from .sources.offline import OfflineBatchSource as OfflineBatchSource
-from .sources.recorded import recorded_rollouts as recorded_rollouts
+from .sources.offline import recorded_rollouts as recorded_rollouts
 from .sources.rollouts import Matches as Matches
 from .sources.rollouts import MatchSource as MatchSource
 from .sources.rollouts import Reducer as Reducer

@@ -7,16 +7,18 @@ at the end.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from operator import add
 
 from ludic_train.errors import MetricError
 
 
 @dataclass(frozen=True, slots=True)
 class Stat:
-    """A weighted mean in the making: `sum` over `count` things (tokens, rollouts, seconds...)."""
+    """A mean before the division: `sum` over `count` things (tokens, rollouts, seconds...)."""
 
     sum: float
     count: float
@@ -25,22 +27,18 @@ class Stat:
     def of(cls, values: Iterable[float]) -> Stat:
         """The statistic of plain values, each counted once."""
         known = tuple(values)
+        # fsum, because the order of rollouts changes from run to run and must not show.
         return cls(math.fsum(known), len(known))
 
     @property
-    def mean(self) -> float:
-        """The sum over the count; nan where nothing was counted."""
-        return self.sum / self.count if self.count else math.nan
-
-    @property
     def value(self) -> float:
-        """What is logged: the mean."""
-        return self.mean
+        """The mean; nan where nothing was counted."""
+        return self.sum / self.count if self.count else math.nan
 
 
 @dataclass(frozen=True, slots=True)
 class Total:
-    """A sum in the making, such as the loss of an update: its parts' values add up."""
+    """A sum of parts, such as the loss of an update."""
 
     value: float
 
@@ -80,6 +78,8 @@ Metric = Stat | Total | Peak | SampleSize
 Metrics = dict[str, Metric]
 """Metrics by name."""
 KINDS: dict[str, type[Metric]] = {kind.__name__: kind for kind in (Stat, Total, Peak, SampleSize)}
+# Metrics of which nothing was counted; a total of 0 is a result.
+NOTHING: tuple[Metric, ...] = (Stat(0, 0), Peak(), SampleSize(0, 0, 0))
 
 
 def merge(parts: Iterable[Mapping[str, Metric]]) -> Metrics:
@@ -90,37 +90,35 @@ def merge(parts: Iterable[Mapping[str, Metric]]) -> Metrics:
     whole: Metrics = {}
     for part in parts:
         for name, metric in part.items():
-            whole[name] = _add(name, whole[name], metric) if name in whole else metric
+            whole[name] = _joined(name, whole[name], metric) if name in whole else metric
     return whole
 
 
-def _add(name: str, left: Metric, right: Metric) -> Metric:
-    match left, right:
-        case Stat(), Stat():
-            return Stat(left.sum + right.sum, left.count + right.count)
-        case Total(), Total():
-            return Total(left.value + right.value)
-        case Peak(), Peak():
-            # max() would hide a nan that comes second.
-            both = (left.value, right.value)
-            return Peak(math.nan if any(map(math.isnan, both)) else max(both))
-        case SampleSize(), SampleSize():
-            squares = left.sum_of_squares + right.sum_of_squares
-            return SampleSize(left.sum + right.sum, squares, left.count + right.count)
-        case _:
-            raise MetricError(f"metric {name!r} is {left} in one part and {right} in another")
+def _joined(name: str, left: Metric, right: Metric) -> Metric:
+    """The metric of two parts. Raises MetricError where they are of different kinds."""
+    if type(left) is not type(right):
+        raise MetricError(f"metric {name!r} is {left} in one part and {right} in another")
+    join = _larger if isinstance(left, Peak) else add
+    return type(left)(*map(join, astuple(left), astuple(right)))
+
+
+def _larger(left: float, right: float) -> float:
+    """The larger number; nan if either is nan."""
+    # max() would hide a nan that comes second, and so a loss that has diverged.
+    return math.nan if math.isnan(left) or math.isnan(right) else max(left, right)
 
 
 def values(metrics: Mapping[str, Metric]) -> dict[str, float]:
     """One number per name, ready for a logger; names of which nothing was counted are left out."""
-    return {name: metric.value for name, metric in metrics.items() if _counted(metric)}
+    return {name: metric.value for name, metric in metrics.items() if metric not in NOTHING}
 
 
-def _counted(metric: Metric) -> bool:
-    match metric:
-        case Stat() | SampleSize():
-            return metric.count > 0
-        case Peak():
-            return metric != Peak()
-        case Total():
-            return True
+def metrics_to_bytes(metrics: Mapping[str, Metric]) -> bytes:
+    """The metrics as JSON, floats exact, for other ranks."""
+    plain = {name: [type(metric).__name__, *astuple(metric)] for name, metric in metrics.items()}
+    return json.dumps(plain).encode()
+
+
+def metrics_from_bytes(data: bytes) -> Metrics:
+    """The metrics that `metrics_to_bytes` wrote."""
+    return {name: KINDS[kind](*numbers) for name, (kind, *numbers) in json.loads(data).items()}

@@ -111,6 +111,7 @@ def trajectories_from(episodes: Sequence[Episode], group_size: int) -> list[Traj
         )
     survivors = [episode for episode in episodes if episode.error is None]
     sizes = Counter(episode.task.group for episode in survivors)
+    # Only where something failed: a group of one that was played so is the caller's choice.
     if group_size > 1 and failed:
         survivors = [episode for episode in survivors if sizes[episode.task.group] > 1]
     trajectories = [trajectory_from(r) for episode in survivors for r in episode.rollouts]
@@ -188,6 +189,7 @@ def _earned(trajectory: Trajectory) -> list[NDArray[np.float32]]:
     earned = [np.zeros(len(row.input_ids), np.float32) for row in trajectory.rows]
     if not last:
         return earned
+    # Before any model call there is no earlier token; the first call gets what came before it.
     where = last[min(last)]
     for step, reward in enumerate(trajectory.rewards.tolist()):
         where = last.get(step, where)
@@ -196,6 +198,7 @@ def _earned(trajectory: Trajectory) -> list[NDArray[np.float32]]:
 
 
 def _require_trainable(completion: Completion, rollout: Rollout) -> None:
+    """Raise UntrainableRollout for a call whose tokens or log-probs cannot be trained on."""
     where = f"a completion of agent {rollout.agent!r} in {rollout.task.env_id}"
     if not completion.prompt_ids or not completion.completion_ids:
         raise UntrainableRollout(
@@ -243,6 +246,7 @@ def _continues(completion: Completion, last: Completion) -> bool:
 
 
 def _all_ids(completion: Completion) -> tuple[int, ...]:
+    """Token ids of prompt and completion."""
     return (completion.prompt_ids or ()) + (completion.completion_ids or ())
 
 
@@ -286,15 +290,9 @@ def _plain(info: Mapping[str, Any]) -> dict[str, bool | int | float | str]:
 
 def _is_plain(value: object) -> bool:
     """True for values that every wire format can carry: integers have 64 bits."""
-    match value:
-        case bool() | float():
-            return True
-        case int():
-            return -(2**63) <= value < 2**63
-        case str():
-            return len(value) <= LONGEST_INFO_TEXT and _is_text(value)
-        case _:
-            return False
+    if isinstance(value, str):
+        return len(value) <= LONGEST_INFO_TEXT and _is_text(value)
+    return isinstance(value, float) or (isinstance(value, int) and -(2**63) <= value < 2**63)
 
 
 def _is_text(value: str) -> bool:

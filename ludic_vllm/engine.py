@@ -7,6 +7,7 @@ lost trainer leaves the server with its old version. Written for vLLM 0.28 to 0.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 import torch
@@ -46,7 +47,6 @@ class InitInfo(WeightTransferInitInfo):  # type: ignore[misc]
     transport: str = "files"
     master_address: str = ""
     master_port: int = 0
-    rank_offset: int = 1
     world_size: int = 2
     timeout_s: float = 60.0
 
@@ -98,7 +98,8 @@ class StagedEngine(WeightTransferEngine):  # type: ignore[misc]
         )
         self._group = gloo_group(
             self._store,
-            rank=init_info.rank_offset + own,
+            # Rank 0 is the trainer's.
+            rank=1 + own,
             world_size=init_info.world_size,
             timeout_s=init_info.timeout_s,
         )
@@ -114,7 +115,7 @@ class StagedEngine(WeightTransferEngine):  # type: ignore[misc]
             raise ValueError("the update was aborted on request")
         # Received before they are checked, so that the trainer's broadcast ends.
         params = self._received(update_info)
-        expected = self._expected()
+        expected = self._expected
         wrong = [f"{n} {list(t.shape)}" for n, t in params if expected.get(n) != tuple(t.shape)]
         if wrong:
             raise ValueError(
@@ -138,7 +139,7 @@ class StagedEngine(WeightTransferEngine):  # type: ignore[misc]
         self._group = self._store = None
 
     def _require_all(self) -> None:
-        missing = sorted(self._expected().keys() - self._staged.keys())
+        missing = sorted(self._expected.keys() - self._staged.keys())
         if missing:
             raise ValueError(f"the update lacks {few(missing)}")
 
@@ -152,14 +153,14 @@ class StagedEngine(WeightTransferEngine):  # type: ignore[misc]
         broadcast(self._group, buffer)
         return list(unpacked(infos, buffer))
 
+    @cached_property
     def _expected(self) -> dict[str, tuple[int, ...]]:
         """Names and shapes of the checkpoint that the model was started from."""
-        if not hasattr(self, "_checkpoint"):
-            self._checkpoint = _checkpoint_shapes(_checkpoint_folder(self.model_config))
-            if getattr(self.model_config.hf_config, "tie_word_embeddings", False):
-                # Some checkpoints hold the tied head as well; a trainer sends it once.
-                self._checkpoint.pop("lm_head.weight", None)
-        return self._checkpoint
+        shapes = _checkpoint_shapes(_checkpoint_folder(self.model_config))
+        if getattr(self.model_config.hf_config, "tie_word_embeddings", False):
+            # Some checkpoints hold the tied head as well; a trainer sends it once.
+            shapes.pop("lm_head.weight", None)
+        return shapes
 
 
 def _checkpoint_folder(model_config) -> Path:  # type: ignore[no-untyped-def]  # noqa: ANN001

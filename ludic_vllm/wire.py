@@ -94,6 +94,7 @@ def few(names: Iterable[str]) -> str:
 
 def open_store(host: str, *, timeout_s: float) -> TCPStore:
     """A store of this process on a free port, `.port`, by which a group is formed."""
+    # Not waiting for workers: they join after the request that has the port, which is made next.
     return TCPStore(
         host, 0, is_master=True, timeout=timedelta(seconds=timeout_s), wait_for_workers=False
     )
@@ -110,6 +111,7 @@ def gloo_group(store: Store, *, rank: int, world_size: int, timeout_s: float) ->
 
     The store must live as long as the group. Raises RuntimeError for a rank that does not join.
     """
+    # Not torch's default group, which belongs to the trainer's ranks or to vLLM's workers.
     prefixed = PrefixStore("ludic", store)
     timeout = timedelta(seconds=timeout_s)
     return cast(dist.ProcessGroup, dist.ProcessGroupGloo(prefixed, rank, world_size, timeout))
@@ -123,6 +125,7 @@ def broadcast(group: dist.ProcessGroup, buffer: Tensor) -> None:
 
 
 def _packed(held: Sequence[tuple[str, Tensor]], size: int, alignment: int) -> Chunk:
+    # As bytes, because a chunk holds params of several dtypes.
     buffer = torch.empty(size, dtype=torch.uint8, device=held[0][1].device)
     start = 0
     for _, tensor in held:

@@ -3,7 +3,7 @@
 Each gets the arguments SECRET (a file of the host), PORT (a listener on the host's loopback, and
 in the abstract socket "ludic-PORT"), PID (a process of the host), FOLDER (one of the host, which
 the user may write to). It prints HARM where it did what it must not be able to do, and whatever
-it could read. Names are told by `CHEATS`; each source stands alone.
+it could read. `CHEATS` has them by name; each source stands alone.
 """
 
 _HEAD = """\
@@ -78,7 +78,7 @@ for path in ("/proc/sys/kernel/core_pattern", "/proc/sysrq-trigger", "/sys/kerne
     with trying:
         with open(path, "r+b", buffering=0): "oom" in path or print("HARM", path)
 """,
-    # Becoming somebody else, elsewhere.
+    # Another user, or another root.
     "become root": """
 for change in (os.setuid, os.setgid, os.seteuid):
     with trying: change(0); os.getuid() or print("HARM")

@@ -91,12 +91,12 @@ def become_program(source: bytes, arguments: list[str]) -> None:
     sys.modules["__main__"] = module
     sys.argv = [path, *arguments]
     sys.path.insert(0, os.getcwd())
-    try:
-        exec(compile(source, path, "exec", dont_inherit=True), module.__dict__)
-    except SystemExit:
-        raise
-    except BaseException as error:
-        # The traceback begins at the program, without this frame.
-        error.__traceback__ = error.__traceback__ and error.__traceback__.tb_next
-        sys.excepthook(type(error), error, error.__traceback__)
-        sys.exit(1)
+
+    def show(kind, error, trace):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+        # Without this file's frames. Typing would need an import, which every program pays for.
+        while trace and trace.tb_frame.f_code.co_filename != path:
+            trace = trace.tb_next
+        sys.__excepthook__(kind, error.with_traceback(trace), trace)
+
+    sys.excepthook = show
+    exec(compile(source, path, "exec", dont_inherit=True), module.__dict__)

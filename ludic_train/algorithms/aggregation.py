@@ -48,9 +48,7 @@ def prompt_mean(items: Sequence[SAWItem]) -> Scales:
     per_group: Counter[str] = Counter()
     for item, n in zip(items, tokens, strict=True):
         if not item.group:
-            raise DataError(
-                "prompt_mean averages by group and an item has none; give tasks a group"
-            )
+            raise DataError("prompt_mean averages by group and an item has none; group the tasks")
         # A group without tokens must not enter the Counter: P counts its keys.
         if n:
             per_group[item.group] += n
@@ -68,9 +66,7 @@ class ConstantLength:
 
     def __post_init__(self) -> None:
         if self.length < 1:
-            raise ConfigError(
-                f"ConstantLength.length is {self.length}; it must be at least 1 token"
-            )
+            raise ConfigError(f"ConstantLength.length is {self.length}; it must be 1 token or more")
 
     def __call__(self, items: Sequence[SAWItem]) -> Scales:
         """One array of equal scales per item."""
@@ -119,9 +115,11 @@ def at_sampled(item: SAWItem, values: NDArray[np.floating]) -> NDArray[np.float3
 
 
 def _token_counts(items: Sequence[SAWItem]) -> list[int]:
+    """Action tokens of each item."""
     return [int(np.count_nonzero(item.action_mask)) for item in items]
 
 
 def _spread(scales: Sequence[float], tokens: Sequence[int]) -> Scales:
+    """Arrays of equal scales, one per item, as long as it has action tokens."""
     # Scales stay in float64 until here, so that each is rounded to float32 once.
     return [np.full(n, scale, np.float32) for scale, n in zip(scales, tokens, strict=True)]

@@ -1,4 +1,4 @@
-"""Credit relative to what is usual: a batch, a seat in a game, the tokens of an update.
+"""Credit relative to a baseline: of a batch, a seat in a game, the tokens of an update.
 
 Assigners of the same kind as those in `credit`; statistics are float64.
 """
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from ludic_gym.errors import ConfigError
 from ludic_train.algorithms.credit import (
+    EQUAL,
     Array,
     CreditAssigner,
     MonteCarloReturn,
@@ -34,6 +35,7 @@ class BatchCenteredReturn:
 
     Williams 1992: any constant may be subtracted without moving the expected gradient, and the
     mean makes it less noisy.
+    gamma: discount per step, in [0, 1].
     """
 
     gamma: float = 1.0
@@ -51,25 +53,26 @@ class TokenWhitenedReturn:
     """REINFORCE++: the return that follows each step, whitened over all sampled tokens.
 
     (G - mean) / (std + eps), where a step counts once per token it sampled (Hu et al. 2025,
-    arXiv:2501.03262). Returns reach back over what tools and opponents said in between.
-    ddof, tolerance: as in `GroupNormalizedReturn`, over the batch.
+    arXiv:2501.03262). Returns reach back over the texts of tools and opponents in between.
+    ddof: as in `GroupNormalizedReturn`, over the batch.
     """
 
     gamma: float = 1.0
     ddof: int = 1
     eps: float = 1e-8
-    tolerance: float = 1e-9
 
     def __post_init__(self) -> None:
-        check_statistics("TokenWhitenedReturn", self.ddof, self.eps, self.tolerance)
+        check_statistics("TokenWhitenedReturn", self.ddof, self.eps)
 
     def __call__(self, trajectories: Sequence[Trajectory]) -> Weights:
         """One weight per step. Raises CreditError for a reward that is not finite."""
         earned = MonteCarloReturn(self.gamma)(trajectories)
+        # The empty array in front: concatenate() refuses a list of none.
         flat = np.concatenate([np.zeros(0), *earned])
         tokens = np.concatenate([np.zeros(0), *map(_sampled_tokens, trajectories)])
-        if tokens.sum() <= self.ddof or np.ptp(flat[tokens > 0]) <= self.tolerance:
+        if tokens.sum() <= self.ddof or np.ptp(flat[tokens > 0]) <= EQUAL:
             return [np.zeros_like(weights) for weights in earned]
+        # By tokens, since the loss counts a step once for each of its tokens.
         mean = float(np.average(flat, weights=tokens))
         variance = float((tokens * (flat - mean) ** 2).sum() / (tokens.sum() - self.ddof))
         return [(weights - mean) / (math.sqrt(variance) + self.eps) for weights in earned]
@@ -79,8 +82,10 @@ class TokenWhitenedReturn:
 class ExponentialAdvantage:
     """AWR: min(exp(A / beta), max_weight) with A from another assigner, such as a group's.
 
-    Peng et al. 2019, arXiv:1910.00177: imitation of what turned out better than usual. All weights
-    are positive; `max_weight` keeps one lucky episode from being all that is learned.
+    Peng et al. 2019, arXiv:1910.00177: imitation of actions that turned out better than usual. All
+    weights are positive; `max_weight` bounds the influence of one lucky episode.
+    advantage: the assigner of A. beta: temperature; small values imitate the best alone.
+    max_weight: largest weight, at least 1.
     """
 
     advantage: CreditAssigner
@@ -107,6 +112,8 @@ class OverlongPenalty:
 
     0 up to max_tokens - buffer tokens, from there down in a straight line to -factor at
     max_tokens (Yu et al. 2025, arXiv:2503.14476, eq. 13).
+    credit: assigner that gets the penalized rewards. max_tokens, buffer: tokens of a completion.
+    factor: penalty of the longest completions.
     """
 
     credit: CreditAssigner
@@ -132,19 +139,21 @@ class OverlongPenalty:
         return penalties
 
     def _penalized(self, trajectory: Trajectory) -> Trajectory:
+        """The trajectory with each completion's penalty in the reward of its step."""
         rewards = rewards_of(trajectory).copy()
+        # add.at, because several completions may belong to one step.
         np.add.at(rewards, trajectory.completions[:, 0], self.penalty(trajectory.completions[:, 1]))
         return replace(trajectory, rewards=rewards)
 
 
 @dataclass(slots=True)
 class SeatBaselineReturn:
-    """RAE: the return less a running mean of what the same seat of the same env has earned.
+    """RAE: the return less a running mean of the returns of the same seat of the same env.
 
     For self-play, where the seats of a game are not equally good (SPIRAL, arXiv:2506.24119). The
     mean is the one before the batch, so that no rollout is compared with itself; it starts at the
     first batch's own mean.
-    decay: how much of the mean a further rollout leaves.
+    decay: share of the mean that a further rollout leaves.
     """
 
     decay: float = 0.95
@@ -157,15 +166,18 @@ class SeatBaselineReturn:
     def __call__(self, trajectories: Sequence[Trajectory]) -> Weights:
         """The same weight for all steps. Raises CreditError for a reward that is not finite."""
         earned = returns(trajectories)
+        # Text, because the means are kept in JSON, whose keys are nothing else.
         seats = [json.dumps([t.env_id, t.agent]) for t in trajectories]
         own: dict[str, list[float]] = {}
         for seat, reward in zip(seats, earned.tolist(), strict=True):
             own.setdefault(seat, []).append(reward)
+        # From before the batch: a mean that includes a return would pull its advantage towards 0.
         before = {s: self.means.get(s, math.fsum(rs) / len(rs)) for s, rs in own.items()}
         self.means |= {seat: self._moved(before[seat], rs) for seat, rs in own.items()}
         return spread(earned - np.array([before[seat] for seat in seats]), trajectories)
 
     def _moved(self, mean: float, earned: Sequence[float]) -> float:
+        """The running mean after further returns."""
         for reward in earned:
             mean = self.decay * mean + (1 - self.decay) * reward
         return mean
@@ -175,7 +187,7 @@ class SeatBaselineReturn:
         return {"means": dict(self.means)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on with the means of `state`."""
+        """Continue with the means of `state`."""
         self.means = {seat: float(mean) for seat, mean in state["means"].items()}
 
 

@@ -1,4 +1,4 @@
-"""From rewards to weights: how much each step of a rollout counts in the update.
+"""Credit: weights of the steps of rollouts in an update, computed from their rewards.
 
 A credit assigner maps trajectories to one weight per step of each, `weights[i][t]`. It sees the
 whole batch; statistics are float64. Members of a group are trajectories with the same `group` and
@@ -22,6 +22,9 @@ from ludic_train.errors import CreditError
 from ludic_train.types import Trajectory
 
 Array = NDArray[np.float64]
+# Returns that span no more than this are equal: differences of rounding alone, divided by their own
+# size, would become advantages of 1.
+EQUAL = 1e-9
 # One float64 [S] per trajectory of S steps.
 Weights = list[Array]
 CreditAssigner = Callable[[Sequence[Trajectory]], Weights]
@@ -41,7 +44,10 @@ class Remembering(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class MonteCarloReturn:
-    """The discounted return that follows each step: w_t = r_t + gamma w_{t+1}."""
+    """The discounted return that follows each step: w_t = r_t + gamma w_{t+1}.
+
+    gamma: discount per step, in [0, 1].
+    """
 
     gamma: float = 1.0
 
@@ -54,6 +60,8 @@ class MonteCarloReturn:
         return [self._returns(rewards_of(trajectory)) for trajectory in trajectories]
 
     def _returns(self, rewards_S: Array) -> Array:
+        """Discounted returns-to-go of the rewards [S] of one rollout, [S]."""
+        # From the end, so that each return takes one step: w_t from w_{t+1}.
         backwards = accumulate(
             reversed(rewards_S.tolist()), lambda later, r: r + self.gamma * later
         )
@@ -80,7 +88,10 @@ class PerStepReward:
 
 @dataclass(frozen=True, slots=True)
 class ConstantCredit:
-    """One weight for every step, whatever it earned: imitation."""
+    """One weight for every step, whatever it earned: imitation.
+
+    value: the weight; negative ones unlearn.
+    """
 
     value: float = 1.0
 
@@ -100,28 +111,22 @@ class GroupNormalizedReturn:
     Shao et al. 2024, arXiv:2402.03300. divide_by_std False leaves R - mean, which does not favour
     prompts of little spread (Dr. GRPO, arXiv:2503.20783).
     ddof: 1 divides the squares by n - 1, 0 by n.
-    tolerance: a group whose returns span no more than this gets exactly 0.0; rounding alone would
-        otherwise be divided by its own size.
     """
 
     divide_by_std: bool = True
     ddof: int = 1
     eps: float = 1e-6
-    tolerance: float = 1e-9
 
     def __post_init__(self) -> None:
-        check_statistics("GroupNormalizedReturn", self.ddof, self.eps, self.tolerance)
+        check_statistics("GroupNormalizedReturn", self.ddof, self.eps)
 
     def __call__(self, trajectories: Sequence[Trajectory]) -> Weights:
         """The same weight for all steps. Raises CreditError for a group of fewer than two."""
-        earned = returns(trajectories)
-        advantage = np.zeros_like(earned)
-        for members in groups(trajectories):
-            advantage[members] = self._normalized(earned[members])
-        return spread(advantage, trajectories)
+        return spread(by_group(trajectories, self._normalized), trajectories)
 
     def _normalized(self, earned: Array) -> Array:
-        centered = center(earned, self.tolerance)
+        """Advantages of the returns of one group."""
+        centered = center(earned)
         # Equal returns are exactly 0, and an eps of 0 must not make that nan.
         if not self.divide_by_std or not centered.any():
             return centered
@@ -134,22 +139,18 @@ class HybridNormalizedReturn:
     """The return centred in its group, divided by the batch's std of these: ScaleRL.
 
     (R - mean_group) / (std_batch(R - mean_group) + eps) at each step (arXiv:2510.13786).
-    ddof, tolerance: as in `GroupNormalizedReturn`.
+    ddof: as in `GroupNormalizedReturn`.
     """
 
     ddof: int = 0
     eps: float = 1e-8
-    tolerance: float = 1e-9
 
     def __post_init__(self) -> None:
-        check_statistics("HybridNormalizedReturn", self.ddof, self.eps, self.tolerance)
+        check_statistics("HybridNormalizedReturn", self.ddof, self.eps)
 
     def __call__(self, trajectories: Sequence[Trajectory]) -> Weights:
         """The same weight for all steps. Raises CreditError for a group of fewer than two."""
-        earned = returns(trajectories)
-        centered = np.zeros_like(earned)
-        for members in groups(trajectories):
-            centered[members] = center(earned[members], self.tolerance)
+        centered = by_group(trajectories, center)
         # Without any spread all are exactly 0, and an eps of 0 must not make that nan.
         if not centered.any():
             return spread(centered, trajectories)
@@ -161,26 +162,29 @@ class LeaveOneOutReturn:
     """RLOO: the return less the mean of the OTHER members of the group, at each step.
 
     Ahmadian et al. 2024, arXiv:2402.14740; equals n / (n - 1) (R - mean).
-    tolerance: as in `GroupNormalizedReturn`.
     """
-
-    tolerance: float = 1e-9
-
-    def __post_init__(self) -> None:
-        check_statistics("LeaveOneOutReturn", 0, 0.0, self.tolerance)
 
     def __call__(self, trajectories: Sequence[Trajectory]) -> Weights:
         """The same weight for all steps. Raises CreditError for a group of fewer than two."""
-        earned = returns(trajectories)
-        advantage = np.zeros_like(earned)
-        for members in groups(trajectories):
-            n = len(members)
-            advantage[members] = center(earned[members], self.tolerance) * (n / (n - 1))
+        # n / (n - 1) turns the distance to the mean of all into that to the mean of the others.
+        advantage = by_group(trajectories, lambda r: center(r) * (len(r) / (len(r) - 1)))
         return spread(advantage, trajectories)
+
+
+def by_group(trajectories: Sequence[Trajectory], advantage: Callable[[Array], Array]) -> Array:
+    """`advantage` of the returns of each group, one number per trajectory, float64.
+
+    Raises CreditError for a return that is not finite, and a rollout that cannot be compared.
+    """
+    found = returns(trajectories)
+    for members in groups(trajectories):
+        found[members] = advantage(found[members])
+    return found
 
 
 def returns(trajectories: Sequence[Trajectory]) -> Array:
     """Sum of rewards of each trajectory. Raises CreditError for one that is not finite."""
+    # fsum, so that the order of rewards that cancel leaves no difference between equal returns.
     return np.array([math.fsum(rewards_of(t).tolist()) for t in trajectories], np.float64)
 
 
@@ -209,21 +213,20 @@ def groups(trajectories: Sequence[Trajectory]) -> list[list[int]]:
     return list(members.values())
 
 
-def center(earned: Array, tolerance: float) -> Array:
-    """`earned` less its mean; exactly 0.0 where it spans no more than `tolerance`."""
-    if np.ptp(earned) <= tolerance:
+def center(earned: Array) -> Array:
+    """`earned` less its mean; exactly 0.0 where it spans no more than EQUAL."""
+    if np.ptp(earned) <= EQUAL:
         return np.zeros_like(earned)
     centered: Array = earned - earned.mean()
     return centered
 
 
-def check_statistics(name: str, ddof: int, eps: float, tolerance: float) -> None:
-    """Raises ConfigError for values that no statistic can be computed with."""
-    if ddof not in (0, 1):
-        raise ConfigError(f"{name}.ddof is {ddof}; it must be 0 or 1")
-    if not 0 <= eps < math.inf or not 0 <= tolerance < math.inf:
+def check_statistics(name: str, ddof: int, eps: float) -> None:
+    """Raise ConfigError for values that no statistic can be computed with."""
+    if ddof not in (0, 1) or not 0 <= eps < math.inf:
         raise ConfigError(
-            f"{name} has eps={eps} and tolerance={tolerance}; both must be finite and >= 0"
+            f"{name} has ddof={ddof} and eps={eps}; the first must be 0 or 1, the second finite "
+            "and >= 0"
         )
 
 

@@ -1,4 +1,4 @@
-"""Filters: which rollouts are learned from. They see raw rewards, before any credit."""
+"""Filters: selection of the rollouts that are learned from, by raw rewards, before any credit."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def drop_parse_errors(trajectories: Sequence[Trajectory]) -> list[Trajectory]:
 def drop_zero_variance_groups(tolerance: float = 1e-9) -> Filter:
     """Filter that drops groups whose members' returns span no more than `tolerance`.
 
-    They have nothing to compare: group-relative credit gives them zero. Groups of one, such as
+    Their members cannot be compared: group-relative credit gives them zero. Groups of one, such as
     those whose other members failed, are dropped by the same rule. A group is the rollouts with
     one `group` and agent; rollouts without a group are all kept. Returns are sums of step rewards,
     those of a parser included.
@@ -63,6 +63,7 @@ def keep_best(count: int = 1, *, above: float = 0.0) -> Filter:
         earned = [trajectory.total_reward for trajectory in trajectories]
         taken: Counter[tuple[str, str]] = Counter()
         kept = []
+        # A stable sort: of equal rollouts the first stays, whatever the group's size.
         for i in sorted(range(len(earned)), key=lambda i: -earned[i]):
             group, agent = trajectories[i].group, trajectories[i].agent
             if earned[i] > above and (not group or taken[group, agent] < count):
@@ -86,5 +87,6 @@ def combine(*filters: Filter) -> Filter:
 
 
 def _spans_more(returns: Sequence[float], tolerance: float) -> bool:
+    """True if the returns differ by more than the tolerance, or one of them is nan."""
     # A nan is kept, for the credit assigner to refuse it by name.
     return any(map(math.isnan, returns)) or max(returns) - min(returns) > tolerance

@@ -37,6 +37,7 @@ class TokenKLLoss:
 
     On policy its expected gradient is that of KL(policy || reference) (Schulman 2020,
     http://joschu.net/blog/kl-approx.html). Raises MissingAttachment.
+    coefficient: weight of the divergence beside the other terms of a loss.
     """
 
     coefficient: float = 1e-3
@@ -57,6 +58,7 @@ class UnbiasedTokenKLLoss:
     The gradient goes through the ratio r_t to the sampler too, which makes it that of
     KL(policy || reference) off policy as well (DeepSeek-V3.2, arXiv:2512.02556). Raises
     MissingAttachment and MissingLogprobs.
+    coefficient: weight of the divergence beside the other terms of a loss.
     """
 
     coefficient: float = 1e-3
@@ -79,6 +81,7 @@ class DistillationLoss:
     On policy its expected gradient is that of KL(student || teacher) given the prefixes (Gu et al.
     2023, arXiv:2306.08543; Agarwal et al. 2023, arXiv:2306.13649). The teacher's log-probs are the
     attachment REFERENCE. Raises MissingAttachment and MissingLogprobs.
+    coefficient: factor of the whole loss. max_ratio: largest importance weight, at least 1.
     """
 
     coefficient: float = 1.0
@@ -105,10 +108,11 @@ class KLReward:
     """Penalty in the credit: each token's weight less coefficient * (d_t + d_{t+1} + ...).
 
     The estimator k1 where it is unbiased (Ouyang et al. 2022, arXiv:2203.02155): d_t is that of
-    the sampler, and a token answers for all that is sampled after it in its rollout, in later rows
-    too. For an algorithm's `refine`, with REFERENCE among its attachments:
+    the sampler, and a token is charged for all that are sampled after it in its rollout, in later
+    rows too. For an algorithm's `refine`, with REFERENCE among its attachments:
 
         rloo(attach=frozenset({REFERENCE}), refine=KLReward(0.01))
+    coefficient: reward that a nat of distance from the reference costs.
     """
 
     coefficient: float = 1e-3
@@ -121,9 +125,11 @@ class KLReward:
         return refined_by_rollout(items, self._penalized)
 
     def _penalized(self, rows: Sequence[SAWItem]) -> list[SAWItem]:
+        """The rows of one rollout with penalties in their weights."""
         differences = [_sampled_difference(row) for row in rows]
         flat = np.concatenate(differences)
         # Across the rows of a rollout, because a token influences the later rows too.
+        # float64: sums over thousands of tokens, of which the last are the smallest.
         still_to_come = np.cumsum(flat[::-1].astype(np.float64))[::-1]
         penalties = np.split(
             self.coefficient * still_to_come, np.cumsum([len(d) for d in differences])[:-1]
@@ -144,8 +150,8 @@ def _sampled_difference(row: SAWItem) -> NDArray[np.float32]:
             "KLReward reads the sampler's log-probs and a row has none; sample with a client "
             "that returns them, or use TokenKLLoss"
         )
-    difference: NDArray[np.float32] = row.behavior_logprobs - row.attachments[REFERENCE]
-    return difference[row.action_mask]
+    differences = row.behavior_logprobs - row.attachments[REFERENCE]
+    return np.asarray(differences[row.action_mask], np.float32)
 
 
 def _difference(out: TokenLogprobs, batch: LossBatch) -> Tensor:
@@ -154,5 +160,6 @@ def _difference(out: TokenLogprobs, batch: LossBatch) -> Tensor:
 
 
 def _kl(difference: Tensor) -> LossMetrics:
+    """The metric `reference_kl` of the differences d_t [N]."""
     # By k3, which is never negative: k1 and k2 would report noise around the same mean.
     return {"reference_kl": token_stat(k3(-difference))}

@@ -42,6 +42,7 @@ class ReinforceLoss:
     l_t = -A_t * sg(min(r_t, max_ratio)) * lp_t, and -A_t * lp_t without `max_ratio` (Williams
     1992; truncation: Espeholt et al. 2018, arXiv:1802.01561). Raises MissingLogprobs where a
     `max_ratio` is set and the sampler's log-probs are not known.
+    max_ratio: largest importance weight; None uses none, for rows of the current params.
     """
 
     max_ratio: float | None = None
@@ -68,6 +69,7 @@ class TokenClippedSurrogateLoss:
     arXiv:1707.06347, eq. 7); clip_high > clip_low is DAPO's clip-higher (arXiv:2503.14476).
     `dual_clip` c bounds it for A_t < 0 by -A_t c (Ye et al. 2020, arXiv:1912.09729): a token
     whose ratio has run away upwards stops pushing. Raises MissingLogprobs.
+    clip_low, clip_high: distances from a ratio of 1; dual_clip: None switches it off.
     """
 
     clip_low: float = 0.2
@@ -108,6 +110,7 @@ class SequenceClippedSurrogateLoss:
     s_t = sg(s) exp(lp_t - sg(lp_t)), l_t = max(-A_t s_t, -A_t clip(s_t, 1 - clip_low,
     1 + clip_high)) (Zheng et al. 2025, arXiv:2507.18071, the token form); meant for the aggregation
     `sequence_mean`. Raises MissingLogprobs, and LossError for a rollout that was cut.
+    clip_low, clip_high: distances from a ratio of 1; small, because a mean hardly moves.
     """
 
     clip_low: float = 3e-4
@@ -132,6 +135,7 @@ class CISPOLoss:
 
     l_t = -sg(clip(r_t, low, high)) * A_t * lp_t (MiniMax-M1, arXiv:2506.13585). The bounds
     are on the ratio itself; [0, 5] is ScaleRL's (arXiv:2510.13786). Raises MissingLogprobs.
+    low, high: bounds of the ratio, with low < 1 < high.
     """
 
     low: float = 0.0
@@ -169,7 +173,10 @@ class MaskedCausalLMCrossEntropyLoss:
 
 @dataclass(frozen=True, slots=True)
 class EntropyBonus:
-    """Rewards spread-out distributions: l_t = -coefficient * entropy_t (arXiv:1602.01783)."""
+    """Rewards spread-out distributions: l_t = -coefficient * entropy_t (arXiv:1602.01783).
+
+    coefficient: nats of entropy are worth this many units of weight.
+    """
 
     coefficient: float = 0.01
 
@@ -183,7 +190,10 @@ class EntropyBonus:
 
 @dataclass(frozen=True, slots=True)
 class CompositeLoss:
-    """The sum of several losses; coefficients belong to the terms."""
+    """The sum of several losses; coefficients belong to the terms.
+
+    terms: losses on the same tokens; their metrics need names of their own.
+    """
 
     terms: Sequence[Loss]
 
@@ -300,6 +310,7 @@ def check_positive(name: str, value: float) -> None:
 
 
 def _check_clip(low: float, high: float) -> None:
+    """Raise ConfigError for a clip range that does not hold 1."""
     if not 0 < low <= 1 or not 0 < high < math.inf:
         raise ConfigError(
             f"clip_low is {low} and clip_high is {high}; ratios are kept in "

@@ -42,7 +42,10 @@ Correction = Callable[[Tensor, LossBatch], Tensor]
 
 @dataclass(frozen=True, slots=True)
 class TokenTruncation:
-    """TIS: min(w_t, high); AReaL (arXiv:2505.24298) has 5."""
+    """TIS: min(w_t, high); AReaL (arXiv:2505.24298) has 5.
+
+    high: largest weight of a token, above 1.
+    """
 
     high: float = 2.0
 
@@ -56,7 +59,10 @@ class TokenTruncation:
 
 @dataclass(frozen=True, slots=True)
 class TokenMask:
-    """IcePop, or token MIS: w_t where low <= w_t <= high, 0 elsewhere (arXiv:2510.18855)."""
+    """IcePop, or token MIS: w_t where low <= w_t <= high, 0 elsewhere (arXiv:2510.18855).
+
+    low, high: range of weights that are kept, with low < 1 < high.
+    """
 
     low: float = 0.5
     high: float = 2.0
@@ -74,7 +80,10 @@ class TokenMask:
 
 @dataclass(frozen=True, slots=True)
 class SequenceTruncation:
-    """Sequence TIS: min(product of a rollout's w_t, high), at all its tokens."""
+    """Sequence TIS: min(product of a rollout's w_t, high), at all its tokens.
+
+    high: largest weight of a rollout, above 1.
+    """
 
     high: float = 2.0
 
@@ -88,7 +97,10 @@ class SequenceTruncation:
 
 @dataclass(frozen=True, slots=True)
 class SequenceMask:
-    """Sequence MIS: the product of a rollout's w_t where it is at most `high`, else 0."""
+    """Sequence MIS: the product of a rollout's w_t where it is at most `high`, else 0.
+
+    high: largest weight that is kept, above 1.
+    """
 
     high: float = 3.0
 
@@ -103,7 +115,10 @@ class SequenceMask:
 
 @dataclass(frozen=True, slots=True)
 class GeometricMask:
-    """1 for rollouts whose geometric mean of w_t is in [low, high], 0 for the others."""
+    """1 for rollouts whose geometric mean of w_t is in [low, high], 0 for the others.
+
+    low, high: range of means that are kept; narrow, because a mean hardly moves.
+    """
 
     low: float = 0.99
     high: float = 1.01
@@ -124,6 +139,7 @@ class Corrected:
     Around TokenClippedSurrogateLoss this is decoupled PPO (Hilton et al. 2021, arXiv:2110.00641).
     Reads the attachment PROXIMAL; raises MissingAttachment and MissingLogprobs. Terms that do not
     depend on the weight, such as an entropy bonus, belong outside.
+    loss: any loss of ratios. correction: the factors of its tokens, such as TokenTruncation().
     """
 
     loss: Loss
@@ -188,11 +204,13 @@ def check_sampler(metrics: Metrics, most: float | None, version: int) -> None:
 
 
 def _rollout_product(log_weight: Tensor, batch: LossBatch) -> Tensor:
+    """At each token the product of w_t over its rollout, [N]. Raises LossError."""
     # Bounded once more: a sum of logs over a rollout overflows where no single one does.
     return torch.exp(bounded(rollout_sum(log_weight, batch)))
 
 
 def _check_bounds(name: str, low: float, high: float) -> None:
+    """Raise ConfigError for bounds that would drop tokens on which both sides agree."""
     if not 0 <= low < 1 < high < math.inf:
         raise ConfigError(
             f"{name} keeps weights in [{low}, {high}]; a weight is 1 where sampler and trainer "

@@ -126,6 +126,7 @@ def reinforce(
     max_ratio: truncates importance weights against the sampler; needed as soon as params move
         between sampling and update.
     entropy: coefficient of an entropy bonus.
+    gamma: discount per step.
     """
     return RLAlgorithm(
         name="reinforce",
@@ -147,6 +148,7 @@ def grpo(
     per token, the mean over rollouts of the mean over tokens, and drops groups of equal returns:
     they have no gradient and only dilute that of the others.
     entropy: coefficient of an entropy bonus.
+    clip: distance from a ratio of 1 on both sides; dual_clip: as in TokenClippedSurrogateLoss.
     """
     return RLAlgorithm(
         name="grpo",
@@ -167,12 +169,10 @@ def reinforce_baseline(
     """REINFORCE with a baseline (Williams 1992): the mean return of the whole batch.
 
     Sets BatchCenteredReturn(gamma), ReinforceLoss(max_ratio) and the token mean.
+    gamma, max_ratio, entropy: as in `reinforce`.
     """
-    return RLAlgorithm(
-        name="reinforce_baseline",
-        credit=BatchCenteredReturn(gamma),
-        loss=with_entropy(ReinforceLoss(max_ratio), entropy),
-    ).having(parts)
+    usual = reinforce(max_ratio=max_ratio, entropy=entropy, credit=BatchCenteredReturn(gamma))
+    return usual.having({"name": "reinforce_baseline", **parts})
 
 
 def reinforce_plus_plus(
@@ -181,12 +181,10 @@ def reinforce_plus_plus(
     """REINFORCE++ (Hu et al. 2025, arXiv:2501.03262), without its KL penalty.
 
     Sets TokenWhitenedReturn(gamma), the clipped surrogate and the token mean.
+    gamma: discount per step. clip: distance from a ratio of 1 on both sides.
     """
-    return RLAlgorithm(
-        name="reinforce_plus_plus",
-        credit=TokenWhitenedReturn(gamma),
-        loss=TokenClippedSurrogateLoss(clip, clip),
-    ).having(parts)
+    credit, loss = TokenWhitenedReturn(gamma), TokenClippedSurrogateLoss(clip, clip)
+    return reinforce(name="reinforce_plus_plus", credit=credit, loss=loss).having(parts)
 
 
 def rloo(
@@ -196,11 +194,13 @@ def rloo(
 
     Sets LeaveOneOutReturn, ReinforceLoss(max_ratio), and the mean over rollouts of the sum over
     tokens: a rollout is one action.
+    max_ratio, entropy: as in `reinforce`.
     """
     return RLAlgorithm(
         name="rloo",
         credit=LeaveOneOutReturn(),
         loss=with_entropy(ReinforceLoss(max_ratio), entropy),
+        # 1 / rollouts at every token, which makes the log-prob of a rollout a sum.
         aggregation=ConstantLength(1),
         filter=drop_zero_variance_groups(),
     ).having(parts)
@@ -213,14 +213,12 @@ def dr_grpo(
 
     Sets GroupNormalizedReturn without the std, the clipped surrogate, and 1 / (rollouts *
     max_tokens) for every token. max_tokens: the most that a rollout may sample.
+    clip, entropy: as in `grpo`.
     """
-    return RLAlgorithm(
-        name="dr_grpo",
-        credit=GroupNormalizedReturn(divide_by_std=False),
-        loss=with_entropy(TokenClippedSurrogateLoss(clip, clip), entropy),
-        aggregation=ConstantLength(max_tokens),
-        filter=drop_zero_variance_groups(),
-    ).having(parts)
+    # Division by the std favours prompts of little spread, by the own length long failures.
+    credit, share = GroupNormalizedReturn(divide_by_std=False), ConstantLength(max_tokens)
+    usual = grpo(name="dr_grpo", clip=clip, entropy=entropy, credit=credit, aggregation=share)
+    return usual.having(parts)
 
 
 def dapo(
@@ -232,12 +230,14 @@ def dapo(
     OverlongPenalty(max_tokens, buffer), and dynamic sampling: groups of equal raw rewards are
     dropped and others played in their place. max_tokens: of a completion; buffer: the last of
     these, over which the penalty grows.
+    entropy: coefficient of an entropy bonus.
     """
-    return RLAlgorithm(
+    return grpo(
         name="dapo",
+        # In the credit and not in the rewards: a group that differs in length alone is dropped.
         credit=OverlongPenalty(GroupNormalizedReturn(), max_tokens, buffer),
         loss=with_entropy(TokenClippedSurrogateLoss(0.2, 0.28), entropy),
-        filter=drop_zero_variance_groups(),
+        aggregation=token_mean,
         full_batches=True,
     ).having(parts)
 
@@ -247,14 +247,10 @@ def gspo(*, clip_low: float = 3e-4, clip_high: float = 4e-4, **parts: Unpack[Par
 
     Sets GroupNormalizedReturn, SequenceClippedSurrogateLoss, the mean over rollouts of the mean
     over tokens, and drops groups of equal returns.
+    clip_low, clip_high: distances from a ratio of 1.
     """
-    return RLAlgorithm(
-        name="gspo",
-        credit=GroupNormalizedReturn(),
-        loss=SequenceClippedSurrogateLoss(clip_low, clip_high),
-        aggregation=sequence_mean,
-        filter=drop_zero_variance_groups(),
-    ).having(parts)
+    loss = SequenceClippedSurrogateLoss(clip_low, clip_high)
+    return grpo(name="gspo", loss=loss).having(parts)
 
 
 def cispo(
@@ -264,13 +260,10 @@ def cispo(
 
     Sets GroupNormalizedReturn, CISPOLoss(low, high), the token mean, and drops groups of equal
     returns.
+    low, high: bounds of the ratio. entropy: coefficient of an entropy bonus.
     """
-    return RLAlgorithm(
-        name="cispo",
-        credit=GroupNormalizedReturn(),
-        loss=with_entropy(CISPOLoss(low, high), entropy),
-        filter=drop_zero_variance_groups(),
-    ).having(parts)
+    loss = with_entropy(CISPOLoss(low, high), entropy)
+    return grpo(name="cispo", loss=loss, aggregation=token_mean).having(parts)
 
 
 def scalerl(*, high: float = 5.0, **parts: Unpack[Parts]) -> RLAlgorithm:
@@ -281,15 +274,8 @@ def scalerl(*, high: float = 5.0, **parts: Unpack[Parts]) -> RLAlgorithm:
     rate of 0.9, and rows at most 8 updates old. The float32 head is how this trainer always
     computes; vLLM needs --hf-overrides '{"head_dtype":"float32"}'.
     """
-    return RLAlgorithm(
-        name="scalerl",
-        credit=HybridNormalizedReturn(),
-        loss=CISPOLoss(0.0, high),
-        aggregation=prompt_mean,
-        filter=drop_zero_variance_groups(),
-        retire_at=0.9,
-        max_lag=8,
-    ).having(parts)
+    usual = cispo(high=high, credit=HybridNormalizedReturn(), aggregation=prompt_mean)
+    return usual.having({"name": "scalerl", "retire_at": 0.9, "max_lag": 8, **parts})
 
 
 def ppo(
@@ -305,10 +291,13 @@ def ppo(
 
     Sets whitened GAE(gamma, lam) over the tokens of a rollout, the clipped surrogate, the clipped
     value loss and the token mean.
+    lam: 1 trusts rewards alone, 0 the values alone. clip: of ratios and of values.
+    value_coefficient: weight of the value loss.
     """
     policy = with_entropy(TokenClippedSurrogateLoss(clip, clip), entropy)
     return RLAlgorithm(
         name="ppo",
+        # Replaced by `refine`, which knows the values; it checks that rewards are finite.
         credit=PerStepReward(),
         loss=CompositeLoss((policy, ValueLoss(value_coefficient, clip))),
         attach=frozenset({VALUES, REWARDS}),
@@ -321,13 +310,11 @@ def self_play(*, decay: float = 0.95, entropy: float = 0.0, **parts: Unpack[Part
 
     Sets SeatBaselineReturn(decay), REINFORCE and the mean over rollouts of the mean over tokens.
     Each call makes a new one, because the baseline is kept from batch to batch.
+    decay: share of a seat's mean that a further rollout leaves.
     """
-    return RLAlgorithm(
-        name="self_play",
-        credit=SeatBaselineReturn(decay),
-        loss=with_entropy(ReinforceLoss(), entropy),
-        aggregation=sequence_mean,
-    ).having(parts)
+    credit = SeatBaselineReturn(decay)
+    usual = reinforce(entropy=entropy, credit=credit, aggregation=sequence_mean)
+    return usual.having({"name": "self_play", **parts})
 
 
 def awr(*, beta: float = 1.0, max_weight: float = 20.0, **parts: Unpack[Parts]) -> RLAlgorithm:
@@ -335,23 +322,23 @@ def awr(*, beta: float = 1.0, max_weight: float = 20.0, **parts: Unpack[Parts]) 
 
     Sets ExponentialAdvantage of centred returns and cross-entropy, token mean; needs no log-probs
     of the sampler, so recorded rollouts will do.
+    beta: temperature of the weights; max_weight: the largest.
     """
+    # Undivided: beta sets the scale of advantages, and a std would set it anew in every group.
     advantage = GroupNormalizedReturn(divide_by_std=False)
-    return RLAlgorithm(
-        name="awr",
-        credit=ExponentialAdvantage(advantage, beta, max_weight),
-        loss=MaskedCausalLMCrossEntropyLoss(),
-    ).having(parts)
+    return sft(name="awr", credit=ExponentialAdvantage(advantage, beta, max_weight)).having(parts)
 
 
 def distillation(*, max_ratio: float = 2.0, **parts: Unpack[Parts]) -> RLAlgorithm:
     """On-policy distillation (Agarwal et al. 2023, arXiv:2306.13649), by reverse KL.
 
     Sets DistillationLoss and the token mean; rewards are not used. The teacher is the trainer's
-    `reference` model, or judges batches in a TaughtBatchSource.
+    `reference` model, or scores the batches of a TaughtBatchSource.
+    max_ratio: largest importance weight against the sampler.
     """
     return RLAlgorithm(
         name="distillation",
+        # The signal is in the loss, token by token, and rewards have no part in it.
         credit=ConstantCredit(),
         loss=DistillationLoss(max_ratio=max_ratio),
         attach=frozenset({REFERENCE}),
@@ -363,20 +350,15 @@ def rejection_sampling(*, best: int = 1, above: float = 0.0, **parts: Unpack[Par
 
     Sets keep_best(best, above=above) for each group, and what `sft` sets; needs no log-probs
     of the sampler, so recorded rollouts will do.
+    best: rollouts per group; above: return that each must exceed.
     """
-    return RLAlgorithm(
-        name="rejection_sampling",
-        credit=ConstantCredit(),
-        loss=MaskedCausalLMCrossEntropyLoss(),
-        filter=keep_best(best, above=above),
-    ).having(parts)
+    return sft(name="rejection_sampling", filter=keep_best(best, above=above)).having(parts)
 
 
 def sft(**parts: Unpack[Parts]) -> RLAlgorithm:
     """Supervised fine-tuning: weight 1, cross-entropy of the action tokens, token mean."""
-    return RLAlgorithm(
-        name="sft", credit=ConstantCredit(), loss=MaskedCausalLMCrossEntropyLoss()
-    ).having(parts)
+    loss = MaskedCausalLMCrossEntropyLoss()
+    return RLAlgorithm(name="sft", credit=ConstantCredit(), loss=loss).having(parts)
 
 
 def with_entropy(loss: Loss, coefficient: float) -> Loss:

@@ -15,15 +15,7 @@ from ludic_train.algorithms.aggregation import at_sampled, refined_by_rollout, w
 from ludic_train.algorithms.losses import LossMetrics, attachment, scaled_sum, token_stat
 from ludic_train.errors import LossError, MissingAttachment
 from ludic_train.models.logprobs import VALUE_HEAD, unwrapped
-from ludic_train.types import (
-    BOOTSTRAP,
-    RETURNS,
-    REWARDS,
-    VALUES,
-    LossBatch,
-    SAWItem,
-    TokenLogprobs,
-)
+from ludic_train.types import BOOTSTRAP, RETURNS, REWARDS, VALUES, LossBatch, SAWItem, TokenLogprobs
 
 Array = NDArray[np.float64]
 
@@ -36,6 +28,7 @@ def add_value_head(model: nn.Module) -> None:
     causal_lm = unwrapped(model)
     embedding = causal_lm.get_input_embeddings().weight
     head = nn.Linear(embedding.shape[1], 1, device=embedding.device, dtype=embedding.dtype)
+    # Advantages of the first update are plain returns then, and no random baseline moves them.
     nn.init.zeros_(head.weight)
     nn.init.zeros_(head.bias)
     causal_lm.add_module(VALUE_HEAD, head)
@@ -51,6 +44,7 @@ class GAE:
     through. After the last token the value is 0 where the episode ended, and the value of the state
     that it ended in (BOOTSTRAP) where it was truncated.
     whiten: advantages of the batch get mean 0 and standard deviation 1 (ddof 1).
+    gamma: discount per token. lam: 1 trusts rewards alone, 0 the values alone.
     """
 
     gamma: float = 1.0
@@ -68,6 +62,7 @@ class GAE:
         MissingAttachment.
         """
         estimated = refined_by_rollout(items, self._estimated)
+        # Over the batch: within a rollout of good actions, whitening would punish half of them.
         everything = np.concatenate([item.weight[item.action_mask] for item in estimated])
         if not self.whiten or len(everything) < 2:
             return estimated
@@ -79,6 +74,7 @@ class GAE:
 
     def _estimated(self, rows: Sequence[SAWItem]) -> list[SAWItem]:
         """The rows of one rollout with advantages as weights and RETURNS attached."""
+        # All rows at once, so that the last token of a row sees the value at the start of the next.
         rewards, values = _sampled(rows, REWARDS), _sampled(rows, VALUES)
         after = float(_sampled(rows[-1:], BOOTSTRAP).sum()) if rows[-1].truncated else 0.0
         advantages = generalized_advantages(rewards, values, self.gamma, self.lam, after)
@@ -112,6 +108,7 @@ def generalized_advantages(
     """A_t for each of T consecutive decisions; rewards and values are [T], `value_after` is V_T."""
     advantages = np.zeros_like(rewards)
     advantage_after = 0.0
+    # From the end, so that each advantage takes one step from the one after it.
     for t in reversed(range(len(rewards))):
         delta = rewards[t] + gamma * value_after - values[t]
         advantage_after = delta + gamma * lam * advantage_after
@@ -126,6 +123,7 @@ class ValueLoss:
     l_t = coefficient / 2 * max((v - R)^2, (clip(v, V - clip, V + clip) - R)^2), V the values of
     the params that began the batch (Schulman et al. 2017, arXiv:1707.06347). Reads the attachments
     VALUES and RETURNS; raises MissingAttachment, and LossError for a model without a value head.
+    coefficient: weight beside the policy's loss. clip: largest move from V that is rewarded.
     """
 
     coefficient: float = 0.5
@@ -143,6 +141,7 @@ class ValueLoss:
         if out.values is None:
             raise LossError("ValueLoss needs values: call add_value_head(model) first")
         old, goal = attachment(batch, VALUES), attachment(batch, RETURNS)
+        # The larger error of the two, so that the clip never makes a distant value look close.
         near = old + (out.values - old).clamp(-self.clip, self.clip)
         error = (out.values - goal).square()
         per_token = torch.maximum(error, (near - goal).square()) * (self.coefficient / 2)

@@ -1,4 +1,4 @@
-"""Checkpoints that are written while training goes on.
+"""Checkpoints that are written while training continues.
 
 Tensors are copied to the CPU's memory, at the speed of memory; a thread then writes, syncs and
 renames them. The memory is kept for the next copies, pinned where they come
@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from threading import Event
-from types import TracebackType
 from typing import Self
 
 import torch
@@ -48,10 +47,12 @@ class BackgroundSaver:
     One checkpoint is written at a time: a save waits for the one before. An error of a checkpoint
     is raised, as CheckpointError, by the next save or at the end of the `with`. All ranks call the
     same methods in the same order.
+    manager: of the run's checkpoints; the same directory on all ranks.
     """
 
     def __init__(self, manager: CheckpointManager) -> None:
         self.manager = manager
+        # One thread, so that checkpoints are completed in the order of their numbers.
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._writing: Future[None] | None = None
         self._given_up = Event()
@@ -125,12 +126,7 @@ class BackgroundSaver:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         try:
             if error is None:
                 self.finish()
@@ -151,6 +147,7 @@ class BackgroundSaver:
                 buffer = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)
                 self._copies[prefix + name] = buffer
             buffer.copy_(tensor.detach(), non_blocking=True)
+        # The copies run in the background, and the next step changes the tensors.
         if any(tensor.is_cuda for tensor in tensors.values()):
             torch.cuda.synchronize()
         return {name: self._copies[prefix + name] for name in tensors}

@@ -43,11 +43,13 @@ def export_params(
     drafts: list[Path] = []
     for part in _files(_params(shards, dtype), file_bytes):
         drafts.append(folder / f"part_{len(drafts):05d}.incomplete")
+        # transformers refuses a file that does not say for which library it was written.
         save_file(part, drafts[-1], metadata={"format": "pt"})
         weight_map |= dict.fromkeys(part, len(drafts))
-        size += sum(map(_bytes, part.values()))
-    names = _names(len(drafts))
-    if len(drafts) > 1:
+        size += sum(tensor.nbytes for tensor in part.values())
+    names, count = ["model.safetensors"], len(drafts)
+    if count > 1:
+        names = [f"model-{i + 1:05d}-of-{count:05d}.safetensors" for i in range(count)]
         index = {n: names[i - 1] for n, i in weight_map.items()}
         text = json.dumps({"metadata": {"total_size": size}, "weight_map": index}, indent=2)
         (folder / "model.safetensors.index.json").write_text(text)
@@ -55,6 +57,7 @@ def export_params(
 
 
 def _params(shards: Path, dtype: torch.dtype | None) -> Iterator[tuple[str, Tensor]]:
+    """Names and whole params of the shards, one at a time. Raises CheckpointError for LoRA."""
     for name, tensor in whole_tensors(shards, lambda name: name.startswith(PARAM)):
         if "lora_" in name:
             raise CheckpointError(
@@ -68,18 +71,9 @@ def _files(params: Iterator[tuple[str, Tensor]], file_bytes: float) -> Iterator[
     """The params cut where the next would make a file larger than allowed."""
     part: Part = {}
     for name, tensor in params:
-        if part and sum(map(_bytes, part.values())) + _bytes(tensor) > file_bytes:
+        # A part of one tensor is written however large that is.
+        if part and sum(t.nbytes for t in part.values()) + tensor.nbytes > file_bytes:
             yield part
             part = {}
         part[name] = tensor
     yield part
-
-
-def _names(count: int) -> list[str]:
-    if count == 1:
-        return ["model.safetensors"]
-    return [f"model-{i:05d}-of-{count:05d}.safetensors" for i in range(1, count + 1)]
-
-
-def _bytes(tensor: Tensor) -> int:
-    return tensor.numel() * tensor.element_size()

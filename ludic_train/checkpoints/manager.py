@@ -43,7 +43,10 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedCheckpoint:
-    """Content of a checkpoint; the model stays on disk, in `model_dir`."""
+    """Content of a checkpoint; the model stays on disk, in `model_dir`.
+
+    step: its number. tensors: those of `save`, on the CPU. state: that of `save`, read from JSON.
+    """
 
     path: Path
     step: int
@@ -127,9 +130,11 @@ class CheckpointManager:
         raise CheckpointNotFound(f"no complete checkpoint in {self.directory}{left}")
 
     def _path(self, step: int) -> Path:
+        """Directory of a complete checkpoint."""
         return self.directory / folder_name(step)
 
     def _retire(self, older: list[int]) -> None:
+        """Remove the oldest checkpoints beyond `keep_last`."""
         for step in older[: max(len(older) + 1 - self.keep_last, 0)]:
             # If killed in the middle of a removal, a half must not look like a whole checkpoint.
             doomed = self._path(step)
@@ -192,6 +197,7 @@ def restore_optimizer(
             "does not train; was another model, or LoRA, resumed?"
         )
     state = {i: _state_of(name, param, tensors) for i, (param, name) in enumerate(names)}
+    # Its own groups: rates and weight decay are settings of this run and not state.
     groups = optimizer.state_dict()["param_groups"]
     optimizer.load_state_dict({"state": state, "param_groups": groups})
 
@@ -233,6 +239,7 @@ def restore_rng(state: Json) -> None:
 
 
 def _encoded(step: int, state: Json) -> str:
+    """The content of state.json. Raises CheckpointError where JSON cannot hold it."""
     if step < 0:
         raise CheckpointError(f"step is {step}; it must be 0 or more")
     try:
@@ -257,6 +264,7 @@ def _names(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[Tensor, s
 
 
 def _state_of(name: str, param: Tensor, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The optimizer's state of one param by key, placed as the param is. Raises CheckpointError."""
     own = {key.partition("/")[0]: t for key, t in tensors.items() if key.partition("/")[2] == name}
     for key, tensor in own.items():
         # The optimizer's step count is a scalar, whatever the param.
@@ -265,4 +273,5 @@ def _state_of(name: str, param: Tensor, tensors: Mapping[str, Tensor]) -> dict[s
                 f"the checkpoint's {key} of {name} is {list(tensor.shape)}, the parameter here "
                 f"{list(param.shape)}"
             )
+    # Cloned, because the optimizer would keep and change the caller's tensors.
     return {key: like(param, t.clone()) if t.ndim else t.clone() for key, t in own.items()}

@@ -72,7 +72,9 @@ def wait_for_shards(
     """Return when the parts of all ranks are complete.
 
     Raises CheckpointError once `given_up()` or after `timeout_s`.
+    ranks: number of parts. given_up: True once a part will never come, such as after an error.
     """
+    # Polled: file systems that several machines share report no changes.
     deadline = time.monotonic() + timeout_s
     while missing := [i for i in range(ranks) if not (folder / f"rank_{i:05d}.json").exists()]:
         if given_up() or time.monotonic() > deadline:
@@ -97,6 +99,7 @@ def read_shards(folder: Path, wanted: Mapping[str, Tensor]) -> dict[str, Tensor]
 
 
 def _read(folder: Path, name: str, like: Tensor) -> Tensor:
+    """The rows of a tensor that this rank holds of `like`. Raises CheckpointError."""
     start, stop = _rows(name, like)
     pieces = list(_pieces(folder, name, start, stop))
     if not pieces:
@@ -140,6 +143,7 @@ def _rows(name: str, tensor: Tensor) -> tuple[int, int]:
         return 0, tensor.shape[0] if tensor.ndim else 0
     if not all(p == Shard(0) or isinstance(p, Replicate) for p in tensor.placements):
         raise CheckpointError(f"{name} is cut as {tensor.placements}; only rows can be written")
+    # Not len / ranks: torch gives the last ranks fewer rows, or none.
     shape, offset = compute_local_shape_and_global_offset(
         tensor.shape, tensor.device_mesh, tensor.placements
     )
@@ -147,4 +151,5 @@ def _rows(name: str, tensor: Tensor) -> tuple[int, int]:
 
 
 def _local(tensor: Tensor) -> Tensor:
+    """This rank's part of a tensor, or all of one that is not spread."""
     return (tensor.to_local() if isinstance(tensor, DTensor) else tensor).detach()

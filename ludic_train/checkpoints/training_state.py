@@ -40,6 +40,7 @@ class Snapshot:
     """A run at one update, ready to be written; ranks other than 0 hold no tensors.
 
     params: whole params by name, where those of the model cannot be written as they stand.
+    tensors: state of the optimizer, and trained params of a sharded model. state: as JSON holds it.
     """
 
     step: int
@@ -110,13 +111,10 @@ def whole_snapshot(
 
     Tensors are the live ones where nothing had to be put together.
     """
-    sharded = bool(sharded_modules(trainer.model))
-    params: dict[str, Tensor] | None = {} if sharded else None
-    if params is not None:
-        for name, param in whole_params(trainer.model):
-            # Every rank has to take part in putting params together; one has to hold them.
-            if rank() == 0:
-                params[name] = param.cpu()
+    params = None
+    if sharded_modules(trainer.model):
+        # Every rank has to take part in putting params together; one has to hold them.
+        params = {name: p.cpu() for name, p in whole_params(trainer.model) if rank() == 0}
     tensors = optimizer_tensors(trainer.optimizer, trainer.model)
     if params:
         # Once more and exactly: the model's folder may hold another type, or no frozen params.
@@ -202,12 +200,14 @@ def _restore_shards(trainer: Trainer, folder: Path) -> dict[str, Tensor]:
     own = trained_params(trainer.model)
     stored = read_shards(folder, {PARAM + name: param for name, param in own.items()})
     _copy_into(own, {name.removeprefix(PARAM): tensor for name, tensor in stored.items()})
+    # The fresh optimizer has no state yet whose names could be read.
     wanted = {f"{key}/{n}": p for key in ("exp_avg", "exp_avg_sq") for n, p in own.items()}
     steps = {f"step/{name}": torch.tensor(0.0) for name in own}
     return read_shards(folder, wanted | steps)
 
 
 def _restore_params(trainer: Trainer, checkpoint: LoadedCheckpoint) -> None:
+    """Put the params of a whole checkpoint into the model. Raises CheckpointError."""
     stored = {n.removeprefix(PARAM): t for n, t in checkpoint.tensors.items() if PARAM in n}
     if not stored and not sharded_modules(trainer.model):
         load_params(trainer.model, checkpoint.model_dir)
@@ -222,6 +222,7 @@ def _restore_params(trainer: Trainer, checkpoint: LoadedCheckpoint) -> None:
 
 @torch.no_grad()
 def _copy_into(params: Mapping[str, nn.Parameter], stored: Mapping[str, Tensor]) -> None:
+    """Set the params to whole or equally spread tensors of the same names."""
     # In place: the optimizer and FSDP hold these very tensors.
     for name, param in params.items():
         param.copy_(like(param, stored[name]))
@@ -232,6 +233,7 @@ def _params_of_files(folder: Path, wanted: Iterable[str]) -> dict[str, Tensor]:
 
     Adapters are written without the name of the adapter, "default".
     """
+    # Whole files on every rank: this is for models that fit on one, saved by `save_training`.
     files = sorted(folder.glob("*.safetensors"))
     found = {name: tensor for file in files for name, tensor in load_file(file).items()}
     shorter = {name.replace(".default.", "."): name for name in wanted}

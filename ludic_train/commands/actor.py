@@ -16,22 +16,21 @@ from ludic_train.runs.actor_loop import play_remotely, until_published
 from ludic_train.runs.folder import started_recipe
 from ludic_train.runs.tasks import training_tasks
 
-ABOUT = """Play for a run that was started with `ludic train RECIPE --queue URL`, and push rollouts
-into the queue. The run's folder must be visible here: it holds the recipe and the params that the
-trainer publishes; or it names the inference servers, and the actor holds no model. Start as many
-actors as there are cores, anywhere, at any time, before the trainer and the servers too; Ctrl-C or
-SIGTERM lets an actor finish its groups first.
-
-examples:
-  ludic train tic-tac-toe --queue redis://localhost:6379
-  ludic actor runs/tic-tac-toe
-  ludic actor runs/tic-tac-toe --queue redis://trainer:6379 --name second-machine
-  ludic actor runs/tic-tac-toe --servers http://server:8000"""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """Settings of an actor.
+    """Play for a run of `ludic train RECIPE --queue URL`, and push rollouts into its queue.
+
+    The run's folder must be visible here: it holds the recipe and the params that the trainer
+    publishes; or it names the inference servers, and the actor holds no model. Start as many actors
+    as there are cores, anywhere, at any time, before the trainer and the servers too; Ctrl-C or
+    SIGTERM lets an actor finish its groups first.
+
+    For example:
+      ludic train tic-tac-toe --queue redis://localhost:6379
+      ludic actor runs/tic-tac-toe
+      ludic actor runs/tic-tac-toe --queue redis://trainer:6379 --name second-machine
+      ludic actor runs/tic-tac-toe --servers http://server:8000
 
     Attributes:
         run: Folder of the run.
@@ -56,7 +55,7 @@ class Options:
 
 def main(argv: list[str]) -> int:
     """Play until the run ends or a signal arrives; the exit code."""
-    options = tyro.cli(Options, args=argv, prog="ludic actor", description=ABOUT)
+    options = tyro.cli(Options, args=argv, prog="ludic actor")
     summary = asyncio.run(_play(options))
     print(
         f"pushed {summary.pushed} groups; {summary.stale} became too old, "
@@ -66,6 +65,7 @@ def main(argv: list[str]) -> int:
 
 
 async def _play(options: Options) -> ActorSummary:
+    # An event, not an exception: the actor finishes its groups first.
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for signum in (signal.SIGINT, signal.SIGTERM):
@@ -80,9 +80,7 @@ async def _play(options: Options) -> ActorSummary:
         servers=options.servers,
         name=options.name,
         options=ActorOptions(
-            concurrency=options.concurrency,
-            timeout_s=options.timeout,
-            grace_s=options.grace,
+            concurrency=options.concurrency, timeout_s=options.timeout, grace_s=options.grace
         ),
         stop=stop,
     )

@@ -18,18 +18,19 @@ if TYPE_CHECKING:
 
 BAD = 1
 STYLES = {"good": "green", "bad": "bold red", "skipped": "yellow"}
-ABOUT = """Compare a vLLM server with the model that it should serve: its flags, tokens, log-probs
-at several temperatures, seeds; then push changed params to it, check that it computes with them,
-and restore its own. Not while a trainer uses it. The exit code is 1 if a finding is bad.
-
-examples:
-  ludic doctor --url http://localhost:8000 --model runs/tic-tac-toe
-  ludic doctor --url http://localhost:8000 --model Qwen/Qwen3-0.6B --no-push"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DoctorOptions:
-    """Options of `ludic doctor`.
+    """Compare a vLLM server with the model that it should serve.
+
+    Checks its flags, tokens, log-probs at several temperatures, and seeds; then pushes changed
+    params to it, checks that it computes with them, and restores its own. Not while a trainer uses
+    it. The exit code is 1 if a finding is bad.
+
+    For example:
+      ludic doctor --url http://localhost:8000 --model runs/tic-tac-toe
+      ludic doctor --url http://localhost:8000 --model Qwen/Qwen3-0.6B --no-push
 
     Attributes:
         url: Address of the server.
@@ -46,7 +47,7 @@ class DoctorOptions:
 
 def main(argv: list[str]) -> int:
     """Examine, print the table; the exit code."""
-    options = tyro.cli(DoctorOptions, args=argv, prog="ludic doctor", description=ABOUT)
+    options = tyro.cli(DoctorOptions, args=argv, prog="ludic doctor")
     # torch takes seconds, and --help must not wait for it.
     from ludic_train.doctor.examine import examined
 

@@ -23,20 +23,19 @@ from ludic_train.serving.installed import find_vllm
 from ludic_train.serving.process import last_lines
 from ludic_train.serving.startup import free_port, stop_handler
 
-ABOUT = """Start Redis, a server, actors and the trainer of a recipe on this machine, each with a
-log in the run's folder, and stop them together: when training has ended, when one of them fails, or
-at Ctrl-C, which saves. What follows `--` goes to `ludic train`.
-
-examples:
-  ludic launch tic-tac-toe --redis
-  ludic launch tic-tac-toe --actors 3 --redis -- --seed 1 --updates 400
-  ludic launch tic-tac-toe --servers 0 --queue redis://redis-host:6379 --out runs/mine
-  ludic launch tic-tac-toe --redis --engine vllm --python vllm/bin/python -- --model runs/warm"""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """Options of `ludic launch`.
+    """Start Redis, servers, actors and the trainer of a recipe on this machine.
+
+    Each has a log in the run's folder. All are stopped together: when training has ended, when one
+    of them fails, or at Ctrl-C, which saves. Arguments after `--` go to `ludic train`.
+
+    For example:
+      ludic launch tic-tac-toe --redis
+      ludic launch tic-tac-toe --actors 3 --redis -- --seed 1 --updates 400
+      ludic launch tic-tac-toe --servers 0 --queue redis://redis-host:6379 --out runs/mine
+      ludic launch tic-tac-toe --redis --engine vllm --python vllm/bin/python -- --model runs/warm
 
     Attributes:
         recipe: As for `ludic train`.
@@ -68,7 +67,7 @@ LUDIC = (sys.executable, "-m", "ludic_gym")
 def main(argv: list[str]) -> int:
     """Run a pipeline to its end; the exit code is the trainer's."""
     own, further = _split(argv)
-    options = tyro.cli(Options, args=own, prog="ludic launch", description=ABOUT)
+    options = tyro.cli(Options, args=own, prog="ludic launch")
     _check(options, further)
     out = options.out or RECIPES[options.recipe].defaults.out
     logs = out / "logs"
@@ -113,6 +112,8 @@ def _run(
     is_stopped: Callable[[], bool],
 ) -> int:
     url = options.queue or start_redis(group, out / "redis")
+    # The trainer writes them into the folder for the actors, so they are chosen before the servers
+    # start. A server whose port was taken meanwhile ends, and all others with it.
     ports = [free_port() for _ in range(options.servers)]
     began = time.time()
     trainer = group.start("trainer", "trainer", _train(options, out, url, ports, further))

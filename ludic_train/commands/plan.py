@@ -12,25 +12,23 @@ from ludic_train.trainer.config import Load
 if TYPE_CHECKING:
     from ludic_train.trainer.memory_estimate import Estimate
 
-HELP = """Estimate the memory and time that an update of a model takes, before it is made.
-
-Shapes alone are computed: no params are loaded and no memory is needed.
-
-An update learns from --tokens tokens, --micro-tokens at a time (a trainer's micro_token_budget). If
-the total is more than your device has: --recompute first, then a smaller --micro-tokens (both leave
-the result as it is), then --lora-rank, --dtype bfloat16, or --world-size with torchrun and
-shard_model.
-
-examples:
-  ludic plan path/to/model
-  ludic plan path/to/model --recompute --micro-tokens 4096
-  ludic plan Qwen/Qwen2.5-7B --dtype bfloat16 --lora-rank 16 --tflops 400
-  ludic plan Qwen/Qwen2.5-7B --world-size 8 --recompute --tflops 400"""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanOptions:
-    """Options of `ludic plan`.
+    """Estimate the memory and time that an update of a model takes, before it is made.
+
+    Shapes alone are computed: no params are loaded and no memory is needed.
+
+    An update learns from --tokens tokens, --micro-tokens at a time (a trainer's
+    micro_token_budget). If the total is more than your device has: --recompute first, then a
+    smaller --micro-tokens (both leave the result as it is), then --lora-rank, --dtype bfloat16, or
+    several GPUs: --world-size, with torchrun and shard_model.
+
+    For example:
+      ludic plan path/to/model
+      ludic plan path/to/model --recompute --micro-tokens 4096
+      ludic plan Qwen/Qwen2.5-7B --dtype bfloat16 --lora-rank 16 --tflops 400
+      ludic plan Qwen/Qwen2.5-7B --world-size 8 --recompute --tflops 400
 
     Attributes:
         model: Folder with a config.json, or hub id.
@@ -53,7 +51,7 @@ class PlanOptions:
 
 def main(argv: list[str]) -> int:
     """Print the estimate; the exit code."""
-    options = tyro.cli(PlanOptions, args=argv, prog="ludic plan", description=HELP)
+    options = tyro.cli(PlanOptions, args=argv, prog="ludic plan")
     # torch takes seconds, and --help must not wait for it.
     from ludic_train.trainer.memory_estimate import estimate_of, measured_flops
 

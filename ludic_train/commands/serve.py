@@ -10,7 +10,7 @@ import tyro
 
 from ludic_gym.errors import ConfigError
 from ludic_train.errors import ServerError
-from ludic_train.serving.flags import ServeOptions
+from ludic_train.serving.flags import LOOPBACK, ServeOptions
 from ludic_train.serving.installed import Installed, find_vllm
 from ludic_train.serving.process import Progress, ServerProcess, ended_with_log, started_server
 from ludic_train.serving.startup import Stopped, stop_by_signal
@@ -18,23 +18,24 @@ from ludic_train.serving.startup import Stopped, stop_by_signal
 FAILED = 1
 START_S = 600.0
 VLLM_ONLY = ("lora", "max_loras", "tensor_parallel_size", "transfer", "float32_head")
-ABOUT = """Start vLLM with the flags that training needs: log-probs of the distribution that is
-sampled from, no sampling defaults of the model, token ids in and out, and routes for params while
-it runs. Flags that are not listed here go to vLLM as they are. Ctrl-C stops it.
-
-With --engine local, Ludic's local engine serves the same routes: small models, any machine, no
-vLLM. It has the options --host, --port, --device and --threads.
-
-examples:
-  ludic serve runs/tic-tac-toe --engine local
-  ludic serve runs/tic-tac-toe --python ../vllm/bin/python
-  ludic serve Qwen/Qwen3-0.6B --port 8001 --gpu-memory-utilization 0.8
-  ludic serve path/to/model --lora 16"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Options:
-    """Options of `ludic serve`.
+    """Start vLLM with the flags that training needs.
+
+    These are: log-probs of the distribution that is sampled from, no sampling defaults of the
+    model, token ids in and out, and routes for params while it runs. Flags that are not listed here
+    go to vLLM as they are. Ctrl-C stops it.
+
+    With --engine local, Ludic's local engine serves the same routes: small models, any machine, no
+    vLLM. It has the options --host, --port, --device and --threads.
+
+    For example:
+      ludic serve runs/tic-tac-toe --engine local
+      ludic serve runs/tic-tac-toe --python ../vllm/bin/python
+      ludic serve Qwen/Qwen3-0.6B --port 8001 --gpu-memory-utilization 0.8
+      ludic serve path/to/model --lora 16
 
     Attributes:
         model: A run's folder, a folder in Hugging Face format, or a hub id.
@@ -54,9 +55,7 @@ class _Options:
 
 def main(argv: list[str]) -> int:
     """Serve until Ctrl-C or SIGTERM; the exit code."""
-    args, further = tyro.cli(
-        _Options, args=argv, prog="ludic serve", description=ABOUT, return_unknown_args=True
-    )
+    args, further = tyro.cli(_Options, args=argv, prog="ludic serve", return_unknown_args=True)
     if args.engine == "local":
         _check_local(args, further)
         _note_exposure(args.options)
@@ -91,7 +90,7 @@ def _check_local(args: _Options, further: list[str]) -> None:
 
 
 def _note_exposure(options: ServeOptions) -> None:
-    if options.is_exposed:
+    if options.host not in LOOPBACK:
         print(
             f"note: every client that reaches {options.host} can change the model, without a "
             "password",

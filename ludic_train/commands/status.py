@@ -16,18 +16,18 @@ from ludic_gym.errors import ConfigError
 from ludic_train.serving.server_status import Status, statuses
 
 UNREACHABLE = 1
-ABOUT = """Show for each vLLM server the version of its params, if it is paused, how many requests
-run and wait, and how much of its cache is in use. The exit code is 1 if a server gives no valid
-response.
-
-examples:
-  ludic status http://localhost:8000
-  ludic status http://node1:8000 http://node2:8000"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Options:
-    """Options of `ludic status`.
+    """Show the version, state and load of vLLM servers.
+
+    The load is the number of requests that run and wait, and the used share of the cache. The exit
+    code is 1 if a server gives no valid response.
+
+    For example:
+      ludic status http://localhost:8000
+      ludic status http://node1:8000 http://node2:8000
 
     Attributes:
         urls: Addresses of the servers.
@@ -38,7 +38,7 @@ class _Options:
 
 def main(argv: list[str]) -> int:
     """Print the table; the exit code."""
-    options = tyro.cli(_Options, args=argv, prog="ludic status", description=ABOUT)
+    options = tyro.cli(_Options, args=argv, prog="ludic status")
     if not options.urls:
         raise ConfigError("name the address of a server, such as http://localhost:8000")
     found = asyncio.run(statuses(options.urls))

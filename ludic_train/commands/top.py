@@ -20,23 +20,21 @@ from ludic_train.pipeline.queues.base import GroupQueue
 from ludic_train.pipeline.queues.open_queue import open_queue
 from ludic_train.runs.folder import QUEUE, Address, read_address
 from ludic_train.top.prometheus import serve_metrics
-from ludic_train.top.sample import Sample, next_sample
+from ludic_train.top.sample import Sample, ServerLoads, next_sample
 from ludic_train.top.screen import screen
-from ludic_train.top.servers import ServerLoads
-
-ABOUT = """Show the queue between actors and a trainer: the number of groups that wait and what
-became of the others, the speed and version of each actor, the load of the inference servers, and
-the lag of groups when they were trained on.
-
-examples:
-  ludic top runs/tic-tac-toe
-  ludic top redis://localhost:6379 --key my-queue --servers http://localhost:8000
-  ludic top runs/tic-tac-toe --prometheus 9464"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """Options of `ludic top`.
+    """Show the queue between actors and a trainer.
+
+    That is: the number of groups that wait and what became of the others, the speed and version of
+    each actor, the load of the inference servers, and the lag of groups when they were trained on.
+
+    For example:
+      ludic top runs/tic-tac-toe
+      ludic top redis://localhost:6379 --key my-queue --servers http://localhost:8000
+      ludic top runs/tic-tac-toe --prometheus 9464
 
     Attributes:
         where: Folder of a run, or URL of a queue.
@@ -61,7 +59,7 @@ class Options:
 
 def main(argv: list[str]) -> int:
     """Show until Ctrl-C; the exit code."""
-    options = tyro.cli(Options, args=argv, prog="ludic top", description=ABOUT)
+    options = tyro.cli(Options, args=argv, prog="ludic top")
     asyncio.run(_show(address_of(options), options))
     return 0
 
@@ -93,6 +91,7 @@ async def _show(address: Address, options: Options) -> None:
             await loads.look()
             console.print(screen(replace(sample, servers=loads.newest), address.key))
             return
+        # Beside the queue's updates, so that a silent server delays nothing.
         looking = asyncio.create_task(loads.keep_looking(options.interval))
         stack.callback(looking.cancel)
         if options.prometheus is not None:

@@ -22,19 +22,20 @@ INTERRUPTED = 130
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Options:
+    """Options of `ludic train RECIPE`.
+
+    Attributes:
+        config: Options of all recipes.
+        resume: Resume the run in --out.
+        queue: Let actors play (`ludic actor`), through the queue at this URL.
+        servers: Addresses of inference servers (`ludic serve`): of --model, or with --queue, of
+            the model that the run leaves in OUT/published.
+    """
+
     config: Annotated[RunConfig, tyro.conf.arg(name="")]
-    resume: Annotated[bool, tyro.conf.arg(help="Resume the run in --out.")] = False
-    queue: Annotated[
-        str | None,
-        tyro.conf.arg(help="Let actors play (`ludic actor`), through the queue at this URL."),
-    ] = None
-    servers: Annotated[
-        tuple[str, ...],
-        tyro.conf.arg(
-            help="Addresses of inference servers (`ludic serve`): of --model, or with --queue, of "
-            "the model that the run leaves in OUT/published."
-        ),
-    ] = ()
+    resume: bool = False
+    queue: str | None = None
+    servers: tuple[str, ...] = ()
 
 
 def main(argv: list[str]) -> int:
@@ -63,11 +64,9 @@ def main(argv: list[str]) -> int:
                 servers=options.servers,
             )
         )
-    except Interrupted:
-        print(f"saved; {resume_command(recipe, out, options.queue)}")
-        return INTERRUPTED
-    except KeyboardInterrupt:
-        print(f"stopped at once; {resume_command(recipe, out, options.queue)}")
+    except (Interrupted, KeyboardInterrupt) as error:
+        state = "saved" if isinstance(error, Interrupted) else "stopped at once"
+        print(f"{state}; {resume_command(recipe, out, options.queue)}")
         return INTERRUPTED
     print(f"try it   {program()} {recipe.try_it.format(out=out)}")
     return 0

@@ -10,12 +10,8 @@ from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.fsdp import (
-    FSDPModule,
-    MixedPrecisionPolicy,
-    fully_shard,
-)
-from torch.distributed.tensor import DTensor
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
 
 from ludic_gym.errors import ConfigError
 from ludic_train.models.logprobs import gather_for_logprobs, unwrapped
@@ -29,8 +25,9 @@ def shard_model(
 ) -> nn.Module:
     """The model itself, its params spread over all ranks, a transformer block at a time (FSDP2).
 
-    param_dtype: what forward and backward compute in, such as torch.bfloat16; the params that the
-        optimizer sees keep their own type. reduce_dtype: what gradients are added up in.
+    param_dtype: type of forward and backward, such as torch.bfloat16; the params that the
+        optimizer sees keep their own type.
+    reduce_dtype: type in which gradients are added up.
     All ranks must hold equal params. Raises ConfigError outside torch.distributed.
     """
     if not torch.distributed.is_initialized():
@@ -43,6 +40,8 @@ def shard_model(
         param_dtype=param_dtype, reduce_dtype=reduce_dtype, cast_forward_inputs=False
     )
     causal_lm = unwrapped(model)
+    # Blocks first: the whole model then shards only what no block holds, and gathers one block at a
+    # time.
     for module in [*blocks(model), causal_lm]:
         fully_shard(module, mp_policy=policy)
     gather_for_logprobs(causal_lm)
@@ -85,13 +84,13 @@ def sharded_modules(model: nn.Module) -> list[FSDPModule]:
 
 
 def sync_gradients(model: nn.Module, now: bool) -> None:
-    """Whether the next backward pass adds gradients up over ranks, or keeps them whole here."""
+    """Make the next backward pass add gradients up over ranks, or keep them whole here."""
     for module in sharded_modules(model):
         module.set_requires_gradient_sync(now, recurse=False)
 
 
 def whole(tensor: Tensor) -> Tensor:
-    """The tensor with all its shards, on every rank; all ranks must ask for it."""
+    """The tensor with all its shards, on every rank; all ranks must call this."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
@@ -107,6 +106,4 @@ def like(param: Tensor, value: Tensor) -> Tensor:
         return value
     if not isinstance(param, DTensor):
         return value.to(param.device)
-    from torch.distributed.tensor import distribute_tensor
-
     return distribute_tensor(value.to(param.device), param.device_mesh, param.placements)

@@ -47,9 +47,7 @@ def meet() -> None:
 
 
 def scattered(
-    make: Callable[[], Sequence[T]],
-    encode: Callable[[T], bytes],
-    decode: Callable[[bytes], T],
+    make: Callable[[], Sequence[T]], encode: Callable[[T], bytes], decode: Callable[[bytes], T]
 ) -> T:
     """This rank's part of the result of `make`, which only rank 0 calls.
 
@@ -76,12 +74,7 @@ def on_rank_0(action: Callable[[], object]) -> None:
 
     An error is raised on every rank, as RankError on the others.
     """
-
-    def done() -> list[bytes]:
-        action()
-        return [b""] * world_size()
-
-    scattered(done, bytes, bytes)
+    scattered(lambda: [action()] * world_size(), lambda _: b"", bytes)
 
 
 async def awaited_on_rank_0(work: Callable[[], Awaitable[T]]) -> T | None:
@@ -131,6 +124,7 @@ def _announced(items: Iterator[T]) -> Iterator[T]:
 
 
 def _follow(items: Iterator[T]) -> None:
+    """Make an item for each order of rank 0, until it ends. Raises RankError."""
     while _received() == _NEXT:
         next(items, None)
 
@@ -139,6 +133,7 @@ def gathered(own: bytes) -> list[bytes]:
     """The messages of all ranks, in the order of ranks, on every rank."""
     if world_size() == 1:
         return [own]
+    # Metrics of ranks differ in size, and a collective's buffers must not.
     longest = torch.tensor(len(own))
     dist.all_reduce(longest, dist.ReduceOp.MAX, group=_messages())
     buffers = [_padded(b"", int(longest)) for _ in range(world_size())]
@@ -174,6 +169,7 @@ def _messages() -> dist.ProcessGroup:
 # By the world group, so that a program may end one and start another.
 @lru_cache(maxsize=1)
 def _made_for(world: dist.ProcessGroup) -> dist.ProcessGroup:
+    """The message group beside a default group."""
     group: dist.ProcessGroup = dist.new_group(backend="gloo", timeout=PATIENCE)
     return group
 
@@ -191,6 +187,7 @@ def _reporting() -> Iterator[None]:
 
 
 def _send(messages: Sequence[bytes]) -> None:
+    """Send one message to each rank, from rank 0; its own is not delivered."""
     longest = max(map(len, messages))
     # Collectives need buffers of one size on all ranks, and the others know none yet.
     dist.broadcast(torch.tensor(longest), 0, group=_messages())
@@ -199,6 +196,7 @@ def _send(messages: Sequence[bytes]) -> None:
 
 
 def _received() -> bytes:
+    """The message of rank 0 to this rank. Raises RankError where it reports an error."""
     longest = torch.tensor(0)
     dist.broadcast(longest, 0, group=_messages())
     buffer = _padded(b"", int(longest))
@@ -216,5 +214,6 @@ def _padded(message: bytes, size: int) -> Tensor:
 
 
 def _unpadded(buffer: Tensor) -> bytes:
+    """The message of which `_padded` made the buffer."""
     data = buffer.numpy()
     return data[8 : 8 + int.from_bytes(data[:8].tobytes(), "little")].tobytes()

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Awaitable, Mapping
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from ludic_gym.clients.openai import root_address
-from ludic_gym.clients.transport import HttpOptions, HttpTransport
+from ludic_gym.clients.transport import HttpOptions
 from ludic_gym.clients.vllm_tokens import VLLMTokenClient
-from ludic_gym.errors import ClientError, LudicError
+from ludic_gym.errors import LudicError
 from ludic_train.doctor.checks import CHECKS, RESTART, Finding, Patient
 from ludic_train.doctor.pushes import PUSH_CHECKS, publisher_to
+from ludic_train.errors import PublishError
 from ludic_train.inference.policy_spec import model_and_spec
 from ludic_train.models.chat_template import chat_renderer
 from ludic_train.models.load import load_model
-
-QUICK = HttpOptions(max_retries=1)
+from ludic_train.publishers.control import ControlClient
+from ludic_train.serving.server_status import LIMIT_S
 
 
 async def examined(url: str, model_name: str, *, dtype: str, push: bool) -> list[Finding]:
@@ -36,19 +38,19 @@ async def examined(url: str, model_name: str, *, dtype: str, push: bool) -> list
     model.eval()
 
     url = root_address(url)
-    async with VLLMTokenClient(url, chat_renderer(tokenizer), options=QUICK) as client:
+    async with VLLMTokenClient(
+        url, chat_renderer(tokenizer), options=HttpOptions(max_retries=1)
+    ) as client:
+        # The first request: without a server there is nothing to examine.
         await client.model()
         config = await server_config(url)
         patient = Patient(url=url, model=model, tokenizer=tokenizer, client=client, config=config)
         findings = [await found_by(name, check(patient)) for name, check in CHECKS]
-        if not push:
-            return findings
-        publisher = publisher_to(patient)
-        if publisher is None:
-            return findings + [skipped(name) for name, _ in PUSH_CHECKS]
-        return findings + [
-            await found_by(name, check(patient, publisher)) for name, check in PUSH_CHECKS
-        ]
+        publisher = publisher_to(patient) if push else None
+        for name, push_check in PUSH_CHECKS if push else ():
+            check = None if publisher is None else push_check(patient, publisher)
+            findings.append(skipped(name) if check is None else await found_by(name, check))
+        return findings
 
 
 async def found_by(name: str, check: Awaitable[Finding]) -> Finding:
@@ -72,14 +74,12 @@ def skipped(check: str) -> Finding:
 
 async def server_config(url: str) -> Mapping[str, Any]:
     """Configuration of vLLM; empty for a server without the route."""
-    http = HttpTransport([url], "VLLM_API_KEY", QUICK)
-    try:
-        response = await http.get("/server_info?config_format=json")
-    except ClientError as error:
-        if " returned 404" not in str(error):
-            raise
-        return {}
-    finally:
-        await http.close()
+    async with aclosing(ControlClient(url, limit_s=LIMIT_S)) as server:
+        try:
+            response = await server.get("/server_info?config_format=json")
+        except PublishError as error:
+            if " returned 404" not in str(error):
+                raise
+            return {}
     config: Mapping[str, Any] = response["vllm_config"]
     return config

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import time
+import timeit
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
@@ -11,9 +12,9 @@ from urllib.parse import urlsplit
 import torch
 from torch import nn
 
-from ludic_gym.types import Completion, Sampling
+from ludic_gym.types import Sampling
 from ludic_train.doctor.checks import QUESTIONS, RESTART, Finding, Patient, judged
-from ludic_train.doctor.scores import differences, greedy_ids
+from ludic_train.doctor.scores import differences, is_greedy
 from ludic_train.publishers.nccl import NcclWire
 from ludic_train.publishers.transports import FileWire, GlooWire, Wire
 from ludic_train.publishers.vllm import VLLMPublisher
@@ -51,6 +52,7 @@ async def changed_params(patient: Patient, publisher: VLLMPublisher) -> AsyncIte
     with torch.no_grad():
         for param in other.parameters():
             noise = torch.randn(param.shape, generator=generator).to(param.device, param.dtype)
+            # Enough to change most greedy tokens, and too little to make a logit infinite.
             param.add_(0.1 * noise * param.std())
     try:
         await publisher.publish(other.named_parameters(), CHANGED)
@@ -65,7 +67,7 @@ async def check_push(patient: Patient, publisher: VLLMPublisher) -> Finding:
     async with changed_params(patient, publisher) as other:
         greedy = [await patient.client.continued(prompt, GREEDY) for prompt in prompts]
         sampled = await patient.samples(Sampling(max_tokens=GREEDY.max_tokens))
-    equal = sum(_is_greedy(other, completion) for completion in greedy)
+    equal = sum(is_greedy(other, completion) for completion in greedy)
     off = differences(other, sampled)
     return judged(
         "push",
@@ -102,6 +104,7 @@ async def check_push_time(patient: Patient, publisher: VLLMPublisher) -> Finding
         await publisher.publish(patient.model.named_parameters(), RESTORED)
         seconds.append(time.perf_counter() - started)
     size = sum(p.numel() * p.element_size() for p in patient.model.parameters())
+    # The fastest, because other processes only ever add time.
     found = (
         f"{min(seconds):.3g} s for {size / 1e6:.3g} MB, {size / 1e6 / min(seconds):.3g} MB/s; "
         f"a copy in memory takes {copy_seconds(size):.2g} s"
@@ -109,20 +112,10 @@ async def check_push_time(patient: Patient, publisher: VLLMPublisher) -> Finding
     return judged("push time", True, found, "")
 
 
-def _is_greedy(model: nn.Module, completion: Completion) -> bool:
-    ids = completion.completion_ids or ()
-    return ids == greedy_ids(model, completion.prompt_ids or (), len(ids))
-
-
 def copy_seconds(num_bytes: int) -> float:
     """Seconds that this machine takes to copy that many bytes in memory."""
     source, target = (torch.ones(num_bytes, dtype=torch.uint8) for _ in range(2))
-    times = []
-    for _ in range(ROUNDS):
-        started = time.perf_counter()
-        target.copy_(source)
-        times.append(time.perf_counter() - started)
-    return min(times)
+    return min(timeit.repeat(lambda: target.copy_(source), number=1, repeat=ROUNDS))
 
 
 PUSH_CHECKS: Sequence[tuple[str, PushCheck]] = (

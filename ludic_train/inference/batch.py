@@ -36,7 +36,10 @@ ROW = np.dtype(
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Request:
-    """A completion to sample; `sampling.seed` is set. A request equals only itself."""
+    """A completion to sample; `sampling.seed` is set. A request equals only itself.
+
+    prompt_ids: at least one. policy_version: update of the params that it is sampled from.
+    """
 
     prompt_ids: tuple[int, ...]
     sampling: Sampling
@@ -45,7 +48,10 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Prefill:
-    """Prompts to read in one forward pass, and for each the requests that share it."""
+    """Prompts to read in one forward pass, and for each the requests that share it.
+
+    prompts: of similar length, shorter ones to be padded. sharers: per prompt, at least one.
+    """
 
     prompts: tuple[tuple[int, ...], ...]
     sharers: tuple[tuple[Request, ...], ...]
@@ -72,25 +78,21 @@ class Batch:
     @property
     def lengths(self) -> Ints:
         """Tokens in the key-value cache: all but the newest, which the next step reads."""
-        lengths: Ints = self.rows["prompt_size"] + self.rows["count"] - 1
-        return lengths
+        return np.asarray(self.rows["prompt_size"] + self.rows["count"] - 1, np.int64)
 
     @property
     def newest(self) -> Ints:
         """The last sampled token of each row."""
-        newest: Ints = self.ids[np.arange(len(self)), self.rows["count"] - 1]
-        return newest
+        return np.asarray(self.ids[np.arange(len(self)), self.rows["count"] - 1], np.int64)
 
     def join(self, requests: Sequence[Request]) -> None:
         """Add rows, with nothing sampled yet."""
-        samplings = [request.sampling for request in requests]
-        new = np.zeros(len(requests), ROW)
-        new["prompt_size"] = [len(request.prompt_ids) for request in requests]
-        new["limit"] = [sampling.max_tokens for sampling in samplings]
-        new["key"] = noise_keys([sampling.seed or 0 for sampling in samplings])
-        new["temperature"] = [sampling.temperature for sampling in samplings]
-        new["top_p"] = [sampling.top_p for sampling in samplings]
-        new["has_stop_strings"] = [bool(sampling.stop) for sampling in samplings]
+        keys = noise_keys([request.sampling.seed or 0 for request in requests])
+        facts = [
+            (len(r.prompt_ids), 0, s.max_tokens, key, s.temperature, s.top_p, bool(s.stop))
+            for r, s, key in zip(requests, (r.sampling for r in requests), keys, strict=True)
+        ]
+        new = np.array(facts, ROW)
         self.requests += requests
         self.rows = np.concatenate((self.rows, new))
         space = (len(new), self.ids.shape[1])
@@ -117,8 +119,7 @@ class Batch:
 
     def sampled(self, i: int) -> list[int]:
         """All tokens sampled for row i."""
-        ids: list[int] = self.ids[i, : self.rows["count"][i]].tolist()
-        return ids
+        return list(map(int, self.ids[i, : self.rows["count"][i]]))
 
     def completion(self, i: int, text: str, reason: FinishReason) -> Completion:
         """The completion of row i, which has ended."""
@@ -142,6 +143,7 @@ def prefills(requests: Iterable[Request]) -> Iterator[Prefill]:
     sharers: dict[tuple[int, ...], list[Request]] = {}
     for request in requests:
         sharers.setdefault(request.prompt_ids, []).append(request)
+    # Sorted, so that neighbours differ least in length and need least padding.
     for prompts in _buckets(sorted(sharers, key=len)):
         yield Prefill(tuple(prompts), tuple(tuple(sharers[prompt]) for prompt in prompts))
 
@@ -159,6 +161,7 @@ def _buckets(prompts: Iterable[tuple[int, ...]]) -> Iterator[list[tuple[int, ...
 
 
 def _fits(bucket: list[tuple[int, ...]], prompt: tuple[int, ...]) -> bool:
+    """True if one more prompt wastes less on padding than a forward pass of its own costs."""
     padded = len(prompt) * (len(bucket) + 1)
     padding = padded - sum(map(len, bucket)) - len(prompt)
     return padded <= PREFILL_TOKENS and padding <= max(FREE_PADDING, MAX_PADDING * padded)

@@ -20,6 +20,7 @@ class KVCache:
 
     keys, values: [layers, rows, kv_heads, slots, head_dim]. Slots past a row's length hold finite
     leftovers, which readers mask.
+    like: a tensor with the type and device of the cache.
     """
 
     def __init__(self, num_layers: int, num_kv_heads: int, head_dim: int, like: Tensor) -> None:
@@ -122,6 +123,7 @@ def length_mask(lengths: Tensor, num_slots: int, dtype: torch.dtype) -> Tensor:
 
 
 def _grown(kept: Tensor, num_rows: int, num_slots: int) -> Tensor:
+    """A larger tensor, zero beyond the rows and slots of the given one."""
     layers, rows, heads, slots, dim = kept.shape
     # Zeros, since a masked slot still meets the arithmetic, and NaN would survive the mask.
     grown = kept.new_zeros(layers, num_rows, heads, num_slots, dim)

@@ -23,7 +23,7 @@ from ludic_train.inference.batch import Request
 from ludic_train.inference.engine import Ended, Engine
 from ludic_train.inference.policy_spec import model_and_spec, policies
 from ludic_train.inference.sampling import Ranking, Scores
-from ludic_train.models.chat_template import render_chat
+from ludic_train.models.chat_template import chat_renderer
 from ludic_train.models.load import load_model
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ class LocalChatClient:
     for bit, and a request with a seed gives the same text in any batch, up to the rounding that
     `sampling.choose` explains.
 
+    max_positions: longest prompt and completion together, in tokens.
     prompts: makes a prompt continue the very tokens that earlier replies were sampled as, so that
         the turns of a dialog become one training row; it counts those that could not.
     Raises UnsupportedModel for a model that the decoder cannot run.
@@ -72,8 +73,11 @@ class LocalChatClient:
         self.prompts = ExactPrompts(_remembering_render(tokenizer))
         self.max_batch_size = max_batch_size
         self._engine = Engine(model, tokenizer, max_batch_size=max_batch_size)
+        self.max_positions = self._engine.max_positions
         self._seeds = random.Random(seed)
+        # One thread: the engine is not thread-safe, and torch uses all cores for one product.
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sampler")
+        # Requests wait here until the worker thread is between two tokens.
         self._inbox: list[tuple[Request, _Answer]] = []
         self._answers: dict[Request, _Answer] = {}
         self._task: asyncio.Task[None] | None = None
@@ -116,11 +120,6 @@ class LocalChatClient:
         """Requests that wait for their completion."""
         return len(self._inbox) + len(self._answers)
 
-    @property
-    def max_positions(self) -> int:
-        """Longest prompt and completion together, in tokens."""
-        return self._engine.max_positions
-
     async def settled(self) -> None:
         """Return when nothing is in flight and the worker thread rests: params may change now.
 
@@ -136,17 +135,17 @@ class LocalChatClient:
         first: at least 1. Raises ConfigError for tokens that the model does not have, PromptTooLong
         for too many of them.
         """
-        self._check_ids(ids)
-        if len(ids) > self.max_positions:
-            raise PromptTooLong(_too_long(self.max_positions, len(ids), 0))
+        self._check_ids(ids, 0)
         # So that the worker thread is free at its next token; it would decode to the end first.
         self._interrupted = True
         return await self._in_thread(lambda: self._engine.scores(ids, first, ranking))
 
     def _in_thread(self, work: Callable[[], T]) -> asyncio.Future[T]:
+        """Run the work in the engine's thread."""
         return asyncio.get_running_loop().run_in_executor(self._thread, work)
 
-    def _check_ids(self, ids: Sequence[int]) -> None:
+    def _check_ids(self, ids: Sequence[int], max_tokens: int) -> None:
+        """Raise ConfigError or PromptTooLong for ids that the model cannot continue."""
         if not ids:
             raise ConfigError("a prompt of no tokens cannot be continued")
         if not 0 <= min(ids) <= max(ids) < self._engine.vocab_size:
@@ -155,13 +154,16 @@ class LocalChatClient:
                 f"token {wrong} is none of the model's {self._engine.vocab_size}; is the prompt "
                 "made with another tokenizer?"
             )
+        if len(ids) + max_tokens > self.max_positions:
+            raise PromptTooLong(
+                f"a prompt of {len(ids)} tokens and max_tokens={max_tokens} do not fit the model's "
+                f"{self.max_positions} positions, its maximum context length"
+            )
 
     def _request(self, prompt_ids: tuple[int, ...], sampling: Sampling) -> Request:
+        """A checked request with a seed, for the params as they are now."""
         check_sampling(sampling)
-        self._check_ids(prompt_ids)
-        if len(prompt_ids) + sampling.max_tokens > self._engine.max_positions:
-            limit = self.max_positions
-            raise PromptTooLong(_too_long(limit, len(prompt_ids), sampling.max_tokens))
+        self._check_ids(prompt_ids, sampling.max_tokens)
         if sampling.seed is None:
             sampling = replace(sampling, seed=self._seeds.getrandbits(63))
         return Request(prompt_ids=prompt_ids, sampling=sampling, policy_version=self.policy_version)
@@ -188,7 +190,11 @@ class LocalChatClient:
                 (ended,) = await asyncio.gather(self._in_thread(advance), return_exceptions=True)
                 if isinstance(ended, BaseException):
                     return self._abandon(ended)
-                self._hand_out(ended)
+                for request, completion in ended:
+                    answer = self._answers.pop(request)
+                    # Cancelled since, perhaps.
+                    if not answer.done():
+                        answer.set_result(completion)
         except asyncio.CancelledError:
             self._abandon(None)
             raise
@@ -222,12 +228,6 @@ class LocalChatClient:
         # New requests join at the next token and not when some completion ends.
         return self._engine.advance(lambda: bool(self._inbox) or self._interrupted)
 
-    def _hand_out(self, ended: list[Ended]) -> None:
-        for request, completion in ended:
-            answer = self._answers.pop(request)
-            if not answer.done():
-                answer.set_result(completion)
-
     def _abandon(self, error: BaseException | None) -> None:
         """Drop all requests, with the error; cancel them if there is none."""
         for answer in self._forget():
@@ -251,25 +251,19 @@ class LocalChatClient:
 
 def _remembering_render(tokenizer: PreTrainedTokenizerBase) -> Render:
     """`render_chat` with a cache of short dialogs, which the members of groups share."""
+    render_anew = chat_renderer(tokenizer)
 
     def render(messages: Sequence[Message], reply_comes: bool) -> Sequence[int]:
         dialog = json.dumps(messages)
         if len(dialog) > REMEMBERED_LENGTH:
-            return render_chat(tokenizer, messages, reply_comes=reply_comes)
+            return render_anew(messages, reply_comes)
         return remembered(dialog, reply_comes)
 
     @lru_cache(maxsize=REMEMBERED_DIALOGS)
     def remembered(dialog: str, reply_comes: bool) -> Sequence[int]:
-        return tuple(render_chat(tokenizer, json.loads(dialog), reply_comes=reply_comes))
+        return tuple(render_anew(json.loads(dialog), reply_comes))
 
     return render
-
-
-def _too_long(limit: int, prompt_size: int, max_tokens: int) -> str:
-    return (
-        f"a prompt of {prompt_size} tokens and max_tokens={max_tokens} do not fit the model's "
-        f"{limit} positions, its maximum context length"
-    )
 
 
 def policy_from_run(path: str | Path) -> MakePolicy:

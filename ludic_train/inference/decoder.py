@@ -30,6 +30,8 @@ ROPE_TYPES = ("default", "linear", "llama3", "yarn")
 class Decoder:
     """A model as two functions, `prefill` and `decode`, over the rows of a key-value cache.
 
+    max_positions: longest text, in tokens. vocab_size: logits of a row.
+
     Call them under `torch.inference_mode()`, with the model in eval mode, after `refresh`.
     Raises UnsupportedModel for an architecture that it cannot compute exactly.
     """
@@ -37,15 +39,10 @@ class Decoder:
     def __init__(self, model: PreTrainedModel) -> None:
         self._causal = causal_lm(model)
         self.max_positions = max_positions(self._causal.config)
+        self.vocab_size = len(self._causal.lm_head.weight)
         self._heads = heads_of(self._causal)
         self._layers: list[Layer] = []
         self.release()
-
-    @property
-    def vocab_size(self) -> int:
-        """Logits of a row."""
-        size: int = self._causal.lm_head.weight.shape[0]
-        return size
 
     @property
     def device(self) -> torch.device:
@@ -81,6 +78,7 @@ class Decoder:
         Shorter prompts are padded to the longest, so read prompts apart that differ much.
         """
         longest = max(map(len, prompts))
+        # On the right, where causal attention of the prompt's own tokens never looks.
         padded = [[*prompt, *[0] * (longest - len(prompt))] for prompt in prompts]
         last = torch.tensor([len(prompt) - 1 for prompt in prompts], device=self.device)
         repeats = torch.tensor(copies, device=self.device)
@@ -139,6 +137,7 @@ class Decoder:
         return _finished(layer, hidden[prompts, last], attended)
 
     def _split(self, heads: Tensor) -> Tensor:
+        """Heads that lie side by side, [..., heads, head_size]."""
         return heads.view(*heads.shape[:-1], -1, self._heads.size)
 
     def _turned_apart(
@@ -167,6 +166,7 @@ class Decoder:
         return turned.mul_(inverse_rms(heads, self._heads.eps))
 
     def _logits(self, hidden: Tensor) -> Tensor:
+        """Logits of last hidden states, [..., V]."""
         logits: Tensor = self._causal.lm_head(self._last_norm(hidden))
         return logits
 
@@ -198,12 +198,14 @@ def max_positions(config: PretrainedConfig) -> int:
 
 
 def _weight(causal: PreTrainedModel) -> Tensor:
+    """A tensor with the device and type of the model."""
     weight: Tensor = causal.model.embed_tokens.weight
     return weight
 
 
 def _signed(sin: Tensor) -> Tensor:
     """`sin` for rotating by exchanged halves, neither of them negated."""
+    # The sign moves into the sines once, instead of into half of every head in every step.
     low, high = sin.chunk(2, dim=-1)
     return torch.cat((-low, high), dim=-1)
 

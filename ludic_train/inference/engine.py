@@ -29,8 +29,12 @@ Ended = tuple[Request, Completion]
 class Engine:
     """Samples many requests at once from the live model; one thread at a time.
 
+    max_positions: longest prompt and completion together, in tokens.
+    vocab_size: number of tokens in the vocabulary.
+
     `add` requests, then `advance` until idle. Equal requests in equal order give equal completions,
     bit for bit; a completion depends on its own prompt, sampling and seed, not on the others.
+    max_batch_size: rows that are decoded together; further requests wait.
     """
 
     def __init__(
@@ -39,19 +43,11 @@ class Engine:
         self._model, self._tokenizer = model, tokenizer
         self._max_batch_size = max_batch_size
         self._decoder = Decoder(model)
-        self._is_stop = np.zeros(self._decoder.vocab_size, np.bool_)
+        self.max_positions = self._decoder.max_positions
+        self.vocab_size = self._decoder.vocab_size
+        self._is_stop = np.zeros(self.vocab_size, np.bool_)
         self._is_stop[list(stop_ids(model, tokenizer))] = True
         self.reset()
-
-    @property
-    def max_positions(self) -> int:
-        """Longest prompt and completion together, in tokens."""
-        return self._decoder.max_positions
-
-    @property
-    def vocab_size(self) -> int:
-        """Number of tokens in the vocabulary."""
-        return len(self._is_stop)
 
     @property
     def is_idle(self) -> bool:
@@ -153,6 +149,7 @@ class Engine:
         return batch.completion(i, text, "length") if len(ids) == sampling.max_tokens else None
 
     def _text(self, ids: Sequence[int]) -> str:
+        """Text of sampled ids, without special tokens."""
         text: str = self._tokenizer.decode(
             ids, skip_special_tokens=True, clean_up_tokenization_spaces=False
         )

@@ -56,27 +56,24 @@ class Layer:
 def heads_of(causal: PreTrainedModel) -> Heads:
     """Shape of the attention of a model; all its layers have the same."""
     config, attention = causal.config, causal.model.layers[0].self_attn
-    device = causal.lm_head.weight.device
-    return Heads(
-        num_queries=config.num_attention_heads,
-        num_keys=config.num_key_value_heads,
-        size=attention.head_dim,
-        eps=torch.tensor([attention.q_norm.variance_epsilon], device=device)
-        if config.model_type == "qwen3"
-        else None,
-    )
+    eps = None
+    if config.model_type == "qwen3":
+        eps = torch.tensor([attention.q_norm.variance_epsilon], device=causal.lm_head.weight.device)
+    return Heads(config.num_attention_heads, config.num_key_value_heads, attention.head_dim, eps)
 
 
 def read_layers(causal: PreTrainedModel, heads: Heads) -> list[Layer]:
     """All layers with the params of this moment; read again after these have changed."""
     layers = causal.model.layers
     linears = [m for m in layers.modules() if isinstance(m, nn.Linear)]
+    # Anything else than the seven products of a plain layer, such as adapters, runs as it is.
     plain = all(type(m) is nn.Linear for m in linears) and len(linears) == 7 * len(layers)
     joined = plain and sum(m.weight.nbytes for m in linears) <= JOINED_BYTES
     return [_read_layer(layer, heads, joined=joined) for layer in layers]
 
 
 def _read_layer(layer: GradientCheckpointingLayer, heads: Heads, *, joined: bool) -> Layer:
+    """One layer with its params of this moment."""
     attention = layer.self_attn
     projections = [attention.q_proj, attention.k_proj, attention.v_proj]
     weight = _head_weight(layer, heads)
@@ -94,19 +91,19 @@ def _read_layer(layer: GradientCheckpointingLayer, heads: Heads, *, joined: bool
 
 
 def _head_weight(layer: GradientCheckpointingLayer, heads: Heads) -> Tensor:
+    """Factors of queries and keys, [queries + keys, head_size], as `Layer.weight`."""
     attention = layer.self_attn
-    ones = layer.input_layernorm.weight.new_ones(heads.size)
-    query, key = (
-        (ones, ones)
-        if heads.eps is None
-        else (attention.q_norm.weight.detach(), attention.k_norm.weight.detach())
-    )
+    if heads.eps is None:
+        query = key = layer.input_layernorm.weight.new_ones(heads.size)
+    else:
+        query, key = attention.q_norm.weight.detach(), attention.k_norm.weight.detach()
     # In the weight, so that attention needs no multiplication of its own for every token.
     scaled = query * heads.size**-0.5
     return torch.cat((scaled.expand(heads.num_queries, -1), key.expand(heads.num_keys, -1)))
 
 
 def _side_by_side(linears: Sequence[nn.Linear], *, joined: bool) -> Map:
+    """Several linear maps of one input, their outputs side by side."""
     if joined:
         return _joined(linears)
 
@@ -117,6 +114,7 @@ def _side_by_side(linears: Sequence[nn.Linear], *, joined: bool) -> Map:
 
 
 def _joined(linears: Sequence[nn.Linear]) -> Map:
+    """The same with their weights as one matrix, which is copied."""
     biases = [linear.bias for linear in linears if linear.bias is not None]
     weight = torch.cat(tuple(linear.weight for linear in linears))
     return partial(F.linear, weight=weight, bias=torch.cat(tuple(biases)) if biases else None)
@@ -131,6 +129,7 @@ def _linear(module: nn.Linear) -> Map:
 
 
 def _joined_mlp(layer: GradientCheckpointingLayer) -> Map:
+    """A gated MLP whose first two products are one."""
     mlp = layer.mlp
     gate_and_up, down = _joined([mlp.gate_proj, mlp.up_proj]), _linear(mlp.down_proj)
     activation = F.silu if mlp.config.hidden_act == "silu" else mlp.act_fn

@@ -30,13 +30,13 @@ SPEC_FILE = "policy.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicySpec:
-    """How a model is asked, so that it is asked as it was in training.
+    """Prompt settings of a model, so that it is prompted as it was in training.
 
     Attributes:
-        context: "full" shows it the whole dialog, "latest" the newest observation alone.
+        context: "full" prompts with the whole dialog, "latest" with the newest observation alone.
         system_prompt: None takes the env's suggestion, "" takes none.
-        parser_tag: The action is what the model writes inside this XML tag; None: its whole reply.
-        max_tokens: No completion is longer, whatever is asked for; None leaves that to who asks.
+        parser_tag: The action is the text inside this XML tag; None: the whole reply.
+        max_tokens: Longest completion, whatever the request; None leaves it to the request.
     """
 
     context: Literal["full", "latest"] = "full"
@@ -58,38 +58,41 @@ def write_policy_spec(folder: str | Path, spec: PolicySpec) -> None:
 
 
 def read_policy_spec(folder: str | Path) -> PolicySpec:
-    """What `write_policy_spec` wrote. Raises ConfigError if the file is something else."""
+    """The spec that `write_policy_spec` wrote. Raises ConfigError for any other file."""
     path, known = Path(folder) / SPEC_FILE, [field.name for field in fields(PolicySpec)]
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
     except json.JSONDecodeError as error:
         raise ConfigError(f"{path} is no JSON: {error}") from error
+    # An unknown field may change the prompts, so it is refused and not ignored.
     if not isinstance(values, dict) or not values.keys() <= set(known):
         raise ConfigError(f"{path} must be an object with {', '.join(known)}, got {values!r}")
     return PolicySpec(**values)
 
 
 def policies(client: ChatClient, spec: PolicySpec) -> MakePolicy:
-    """Makes policies that ask `client` as `spec` says."""
-    asked = client if spec.max_tokens is None else _Brief(client, spec.max_tokens)
+    """Factory of policies that prompt `client` as `spec` says."""
+    # A policy does not choose the sampling, so the limit has to sit in the client.
+    limited = client if spec.max_tokens is None else _Brief(client, spec.max_tokens)
 
     def make_policy(env: Env) -> Policy:
-        policy = ChatPolicy(asked, new_context(spec), spec.system_prompt)
+        policy = ChatPolicy(limited, new_context(spec), spec.system_prompt)
         return Parsed(policy, xml_tag_parser(spec.parser_tag)) if spec.parser_tag else policy
 
     return make_policy
 
 
 def new_context(spec: PolicySpec) -> Context:
-    """What prompts are made of, empty."""
+    """An empty context of the spec's kind."""
     return FullDialog() if spec.context == "full" else LatestObservation()
 
 
 def model_and_spec(path: Path) -> tuple[Path, PolicySpec]:
-    """The folder of the model and how to ask it, of a run folder or a model's own.
+    """Folder of the model and its prompt settings, of a run folder or a model's own.
 
     Raises ModelNotFound for a folder that is neither.
     """
+    # Without its spec, the model of a run would be prompted in another way than it was trained.
     if (path / "model").is_dir():
         if not (path / SPEC_FILE).is_file():
             raise ModelNotFound(f"{str(path)!r} has a model/ but no {SPEC_FILE}")
@@ -103,7 +106,7 @@ def model_and_spec(path: Path) -> tuple[Path, PolicySpec]:
 
 
 class _Brief:
-    """A chat client that keeps completions to `max_tokens`."""
+    """Chat client that limits completions to `max_tokens`."""
 
     def __init__(self, client: ChatClient, max_tokens: int) -> None:
         self._client, self._max_tokens = client, max_tokens
@@ -111,6 +114,7 @@ class _Brief:
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, tools: Sequence[ToolSchema] = ()
     ) -> Completion:
+        # Longer ones were cut off in training, so the model never learned to end them.
         if sampling.max_tokens > self._max_tokens:
             sampling = replace(sampling, max_tokens=self._max_tokens)
         return await self._client.complete(messages, sampling, tools)

@@ -105,6 +105,7 @@ def scores(
 
 
 def _drawn(logprobs: Tensor, uniform: Tensor) -> Tensor:
+    """The token at which each row's cumulative distribution passes its number, [B, 1]."""
     # float64, because 150 000 float32 terms lose the last of them. Times the total and not 1: the
     # sum of rounded probabilities is not exactly 1.
     cumulative = logprobs.exp().cumsum(-1, dtype=torch.float64)
@@ -115,6 +116,7 @@ def _drawn(logprobs: Tensor, uniform: Tensor) -> Tensor:
 
 
 def _cut_to_nucleus(logprobs: Tensor, top_p: Tensor) -> Tensor:
+    """Log-probs [B, V] with -inf outside the nucleus, renormalised inside."""
     ordered, order = logprobs.sort(dim=-1, descending=True, stable=True)
     probs = ordered.double().exp()
     # A token belongs to the nucleus if those before it do not reach top_p yet.
@@ -125,12 +127,14 @@ def _cut_to_nucleus(logprobs: Tensor, top_p: Tensor) -> Tensor:
 
 
 def _mixed(bits: Keys) -> Keys:
+    """The finalizer of splitmix64: every bit of the input changes half of the output."""
     bits = (bits ^ (bits >> np.uint64(30))) * MIX_1
     bits = (bits ^ (bits >> np.uint64(27))) * MIX_2
     return bits ^ (bits >> np.uint64(31))
 
 
 def _ranked(logits: Tensor, tokens: Sequence[int], ranking: Ranking) -> list[Scores]:
+    """Scores of the tokens whose logits these are."""
     temperature = np.full(len(logits), ranking.temperature, np.float32)
     top_p = np.full(len(logits), ranking.top_p, np.float32)
     logprobs = log_distribution(logits, temperature, top_p)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from itertools import pairwise
 
 from rich.box import SQUARE
@@ -84,10 +85,12 @@ class ConsoleLogger:
 
     def _progress(self) -> str:
         left = self.seconds_left()
-        return f"{self._update}/{self.total}" + (f"  {duration(left)} left" if left else "")
+        text = f"  {timedelta(seconds=round(left))} left" if left else ""
+        return f"{self._update}/{self.total}{text}"
 
     def _draw(self) -> None:
         if self._live is None:
+            # Drawn at each update: a thread that refreshes would print into the caller's output.
             self._live = Live(console=self.console, auto_refresh=False)
             self._live.start()
         self._live.update(self._panel(), refresh=True)
@@ -107,18 +110,14 @@ class ConsoleLogger:
         return Panel(body, title=heading, title_align="left", width=width + 4)
 
     def _columns(self, width: int) -> RenderableType:
-        columns = 2 if width >= 70 else 1
-        shares: list[list[RenderableType]] = [[] for _ in range(columns)]
-        heights = [0] * columns
         others = {n: v for n, v in self._latest.items() if n != self.headline}
-        for title, numbers in _families(others).items():
-            shortest = heights.index(min(heights))
-            shares[shortest].append(_family_panel(title, numbers))
-            heights[shortest] += len(numbers) + 2
+        panels = [_family_panel(*family) for family in _families(others).items()]
+        columns = 2 if width >= 70 else 1
         table = Table.grid(padding=(0, 1), expand=True)
-        for _ in shares:
+        for _ in range(columns):
             table.add_column(ratio=1)
-        table.add_row(*(Group(*share) for share in shares))
+        # Not one grid row per pair of panels, because a short panel would leave a hole.
+        table.add_row(*(Group(*panels[column::columns]) for column in range(columns)))
         return table
 
 
@@ -161,16 +160,6 @@ def readable(value: float) -> str:
     if 1e4 <= abs(value) < 1e9:
         return f"{value:,.0f}"
     return f"{value:.2e}"
-
-
-def duration(seconds: float) -> str:
-    """As "45s", "3m05s" or "2h10m"."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole}s"
-    if whole < 3600:
-        return f"{whole // 60}m{whole % 60:02d}s"
-    return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
 
 
 def _bar(value: float, low: float, high: float) -> str:

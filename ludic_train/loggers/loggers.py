@@ -6,7 +6,8 @@ import json
 import logging
 import math
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol
@@ -45,6 +46,7 @@ class JSONLLogger:
             raise MetricError(f'"update" names the line, so no metric can: {dict(metrics)}')
         numbers = {name: _json_number(value) for name, value in metrics.items()}
         self._file.write(json.dumps({"update": update, **numbers}) + "\n")
+        # A killed run keeps every update that it has logged.
         self._file.flush()
 
     def close(self) -> None:
@@ -53,7 +55,7 @@ class JSONLLogger:
 
 
 def read_metrics(path: Path | str) -> list[dict[str, float]]:
-    """What a JSONLLogger wrote, one dict per update, ascending, with "update" among its names.
+    """Records of a JSONLLogger, one dict per update, ascending, with "update" among its names.
 
     Where a run was resumed from before its last update, the later numbers of an update count.
     Raises MetricError for a line that is not such an object; a torn last line is left out.
@@ -87,31 +89,24 @@ class MultiLogger:
 
     def _each(self, call: Callable[[Logger], None]) -> None:
         for logger in tuple(self._loggers):
-            with _LeftOut(logger, self._loggers):
+            with ExitStack() as stack:
+                stack.push(partial(self._leave_out, logger))
                 call(logger)
 
-
-class _LeftOut(AbstractContextManager[None]):
-    """Remove a logger that fails in the block, with whatever error it has, and report that."""
-
-    def __init__(self, logger: Logger, loggers: list[Logger]) -> None:
-        self._logger, self._loggers = logger, loggers
-
-    def __exit__(
+    def _leave_out(
         self,
+        logger: Logger,
         kind: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> bool:
+        """Report the error of a logger and use it no more; True if there was one."""
         # Loggers are the user's code, so that any error may come; Ctrl-C is none of theirs.
         if not isinstance(error, Exception):
             return False
-        self._loggers.remove(self._logger)
-        logging.getLogger(__name__).error(
-            "%s failed and gets no more metrics; training continues",
-            type(self._logger).__name__,
-            exc_info=error,
-        )
+        self._loggers.remove(logger)
+        log, name = logging.getLogger(__name__), type(logger).__name__
+        log.error("%s failed and gets no more metrics; training continues", name, exc_info=error)
         return True
 
 

@@ -23,7 +23,7 @@ def plot_curve(
     """Draw one panel per metric over the updates, and return the PNG's path.
 
     Each panel shows the raw points, and a running mean where there are many. Raises MetricError
-    for a metric of which the file has no number, or where no metric is asked for.
+    for a metric of which the file has no number, or where none is named.
     """
     if not metrics:
         raise MetricError("no metric to draw; name at least one")
@@ -32,6 +32,7 @@ def plot_curve(
     columns = 2 if len(series) == 4 else min(len(series), MOST_COLUMNS)
     rows = -(-len(series) // columns)
     figure = Figure(figsize=(4.2 * columns, 2.9 * rows + 0.3 * bool(title)), layout="constrained")
+    # Without pyplot, whose global state and choice of a display no library should touch.
     FigureCanvasAgg(figure)
     if title:
         figure.suptitle(title, fontsize=12, fontweight="bold")
@@ -59,6 +60,7 @@ def _series(
 
 def _draw(axes: Axes, name: str, points: Sequence[tuple[float, float]]) -> None:
     updates, numbers = (list(column) for column in zip(*points, strict=True))
+    # Raw points of many updates hide the trend.
     many = len(points) >= 40
     if many:
         axes.plot(updates, numbers, color=COLOR, alpha=0.25, linewidth=0.8)

@@ -1,11 +1,13 @@
-"""From messages to token ids, by the tokenizer's chat template."""
+"""Token ids of messages, by the tokenizer's chat template."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+from jinja2 import TemplateError
 
 from ludic_gym.contexts import Context
 from ludic_gym.errors import ConfigError
@@ -23,14 +25,15 @@ def render_chat(
     """Prompt ids for the next assistant message; the one way from a dialog to ids.
 
     A dialog that ends with an assistant message has that one continued. Without `reply_comes`, the
-    ids end where the last message does. Equals
-    `tokenizer.apply_chat_template`, except that a special token spelled out inside a message
-    ("<|im_end|>") stays ordinary text: nobody's words can end a turn or open another.
+    ids end where the last message does. Equals `tokenizer.apply_chat_template`, except that a
+    special token spelled out inside a message ("<|im_end|>") stays ordinary text: no message can
+    end a turn or open another.
     Raises ConfigError for a dialog that the chat template refuses.
     """
     safe, fence = _fence_specials(tokenizer, messages)
     text = _rendered(tokenizer, safe, reply_comes)
     ids: list[int] = []
+    # Pieces between fences are special tokens of the template, so odd ones are text of messages.
     for i, piece in enumerate(text.split(fence) if fence else [text]):
         fenced = i % 2 == 1
         ids += tokenizer.encode(piece, add_special_tokens=False, split_special_tokens=fenced)
@@ -39,24 +42,19 @@ def render_chat(
 
 def chat_renderer(tokenizer: PreTrainedTokenizerBase) -> Render:
     """`render_chat` with this tokenizer, for clients that make their prompts themselves."""
-
-    def render(messages: Sequence[Message], reply_comes: bool) -> Sequence[int]:
-        return render_chat(tokenizer, messages, reply_comes=reply_comes)
-
-    return render
+    return lambda messages, reply_comes: render_chat(tokenizer, messages, reply_comes=reply_comes)
 
 
 def _rendered(
     tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], reply_comes: bool
 ) -> str:
-    from jinja2 import TemplateError
-
-    goes_on = reply_comes and bool(messages) and messages[-1]["role"] == "assistant"
+    """The dialog as the template writes it. Raises ConfigError where it refuses."""
+    continued = reply_comes and bool(messages) and messages[-1]["role"] == "assistant"
     try:
         text: str = tokenizer.apply_chat_template(
             messages,
-            add_generation_prompt=reply_comes and not goes_on,
-            continue_final_message=goes_on,
+            add_generation_prompt=reply_comes and not continued,
+            continue_final_message=continued,
             tokenize=False,
         )
     except (TemplateError, ValueError) as error:
@@ -71,38 +69,31 @@ def _fence_specials(
 
     The fence is a private-use character that no message contains, "" if none was needed.
     """
-    said = "\0".join(_strings(list(messages)))
-    specials = [token for token in tokenizer.all_special_tokens if token in said]
+    strings: list[str] = []
+    _with_strings(list(messages), strings.append)
+    # Joined by a character that no special token holds, so that none is found across two strings.
+    text = "\0".join(strings)
+    specials = [token for token in tokenizer.all_special_tokens if token in text]
     if not specials:
         return messages, ""
-    fence = next(c for c in map(chr, range(0xF0000, 0xFFFFE)) if c not in said)
+    fence = next(c for c in map(chr, range(0xF0000, 0xFFFFE)) if c not in text)
+    # Where one token begins with another, the tokenizer finds the longer one.
     longest_first = sorted(specials, key=len, reverse=True)
     pattern = re.compile("|".join(map(re.escape, longest_first)))
-    fenced: Sequence[Message] = _replaced(list(messages), pattern, rf"{fence}\g<0>{fence}")
+    by = rf"{fence}\g<0>{fence}"
+    fenced = _with_strings(list(messages), lambda string: pattern.sub(by, string))
     return fenced, fence
 
 
-def _strings(value: Any) -> Iterator[str]:  # noqa: ANN401 - JSON
-    """Every string value in JSON data."""
+def _with_strings(value: Any, change: Callable[[str], Any]) -> Any:  # noqa: ANN401 - JSON
+    """JSON data with every string value changed."""
     match value:
         case str():
-            yield value
+            return change(value)
         case list():
-            for item in value:
-                yield from _strings(item)
+            return [_with_strings(item, change) for item in value]
         case dict():
-            yield from _strings(list(value.values()))
-
-
-def _replaced(value: Any, pattern: re.Pattern[str], by: str) -> Any:  # noqa: ANN401 - JSON
-    """JSON data with the pattern replaced in every string."""
-    match value:
-        case str():
-            return pattern.sub(by, value)
-        case list():
-            return [_replaced(item, pattern, by) for item in value]
-        case dict():
-            return {key: _replaced(item, pattern, by) for key, item in value.items()}
+            return {key: _with_strings(item, change) for key, item in value.items()}
     return value
 
 
@@ -116,18 +107,17 @@ def with_token_ids(
 ) -> Rollout:
     """The rollout as if a model had typed it: each step gets one completion with token ids.
 
-    What was typed is the text of the step's one completion; or, of policies that call no model, the
-    action, in `reply`, which says what the assistant writes for one, such as
-    "<answer>{}</answer>". `context` and `system_prompt` make the prompts, as they will when the
-    model plays. The completions have no log-probs and no version.
-    Raises UntrainableRollout for a step of several model calls, whose dialog nobody recorded, and
+    The typed text is that of the step's one completion; or, of policies that call no model, the
+    action inside `reply`, such as "<answer>{}</answer>". `context` and `system_prompt` make the
+    prompts, as they will when the model plays. The completions have no log-probs and no version.
+    Raises UntrainableRollout for a step of several model calls, whose dialog was not recorded, and
     where the chat template does not write replies as they were typed.
     """
     context.reset(system_prompt)
     steps = []
     for step in rollout.steps:
         context.add({"role": "user", "content": step.observation})
-        completion = said(tokenizer, context.messages(), _typed(step, reply, rollout))
+        completion = typed_completion(tokenizer, context.messages(), _typed(step, reply, rollout))
         context.add({"role": "assistant", "content": completion.text})
         decision: Decision = replace(step.decision, completions=(completion,))
         steps.append(replace(step, decision=decision))
@@ -142,10 +132,11 @@ def dialog_rollout(messages: Sequence[Message], tokenizer: PreTrainedTokenizerBa
     """
     steps = []
     for i, message in enumerate(messages):
+        # Their spelling is the template's, and no text here says what the model would have typed.
         if message.get("tool_calls"):
             raise UntrainableRollout(f"message {i} of a dialog holds tool calls: {message}")
         if message["role"] == "assistant":
-            call = said(tokenizer, messages[:i], message["content"] or "")
+            call = typed_completion(tokenizer, messages[:i], message["content"] or "")
             decision = Decision(action=call.text, completions=(call,))
             seen = (messages[i - 1]["content"] if i else None) or ""
             steps.append(Step(observation=seen, decision=decision, reward=0.0))
@@ -155,13 +146,17 @@ def dialog_rollout(messages: Sequence[Message], tokenizer: PreTrainedTokenizerBa
     return Rollout(task=Task(env_id="dialog"), steps=tuple(steps))
 
 
-def said(tokenizer: PreTrainedTokenizerBase, dialog: Sequence[Message], text: str) -> Completion:
-    """What an assistant says next in a dialog, with the tokens of the prompt and of its words.
+def typed_completion(
+    tokenizer: PreTrainedTokenizerBase, dialog: Sequence[Message], text: str
+) -> Completion:
+    """The assistant's next message of a dialog, with the tokens of the prompt and of the message.
 
     Raises UntrainableRollout where the chat template writes something else for it.
     """
     prompt = render_chat(tokenizer, dialog)
-    completion = (*_encode(tokenizer, text), int(tokenizer.eos_token_id))
+    ids = tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)
+    completion = (*ids, int(tokenizer.eos_token_id))
+    # Trained tokens must be those that later prompts will hold, or the model learns another dialog.
     written = render_chat(
         tokenizer, [*dialog, {"role": "assistant", "content": text}], reply_comes=False
     )
@@ -188,15 +183,11 @@ def _prove(
 
 
 def _typed(step: Step, reply: str, rollout: Rollout) -> str:
+    """Text of a step's one completion, or its action in `reply`. Raises UntrainableRollout."""
     calls = step.decision.completions
     if len(calls) > 1:
         raise UntrainableRollout(
-            f"a step of {rollout.task.env_id} has {len(calls)} model calls, and what was said "
-            "between them is not recorded; record rollouts with token ids"
+            f"a step of {rollout.task.env_id} has {len(calls)} model calls, and the messages "
+            "between them are not recorded; record rollouts with token ids"
         )
     return calls[0].text if calls else reply.replace("{}", step.decision.action or "")
-
-
-def _encode(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
-    ids: list[int] = tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)
-    return ids

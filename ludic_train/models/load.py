@@ -1,4 +1,4 @@
-"""Models and tokenizers: made from nothing, loaded, saved; and the one way from messages to ids."""
+"""Models in Hugging Face format: loaded, with or without adapters, and saved."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
+from peft import LoraConfig, PeftConfig, PeftModel, get_peft_model, set_peft_model_state_dict
+from safetensors.torch import load_file
 from torch import nn
+from transformers import AutoModelForCausalLM
+from transformers.utils import logging
 
 from ludic_gym.errors import ConfigError
 from ludic_train.errors import ModelNotFound
@@ -69,8 +73,6 @@ def load_params(model: nn.Module, folder: str | Path) -> None:
 
     Raises ModelNotFound where there are none, and ConfigError where names do not match.
     """
-    from safetensors.torch import load_file
-
     files = sorted(Path(folder).glob("*.safetensors"))
     if not files:
         raise ModelNotFound(f"there are no *.safetensors in {str(folder)!r}")
@@ -85,52 +87,49 @@ def load_params(model: nn.Module, folder: str | Path) -> None:
 
 def _put(model: nn.Module, params: dict[str, torch.Tensor]) -> tuple[set[str], set[str]]:
     """Names that `model` lacked in `params`, and those it does not know."""
-    from peft import PeftModel, set_peft_model_state_dict
-
     if isinstance(model, PeftModel):
         result = set_peft_model_state_dict(model, params)
+        # The frozen base is never in the file of an adapter.
         return {n for n in result.missing_keys if "lora_" in n}, set(result.unexpected_keys)
     try:
         result = model.load_state_dict(params, strict=False)
     except RuntimeError as error:
         reason = str(error).splitlines()[-1].strip()
         raise ConfigError(f"the params are of a model of another shape: {reason}") from error
+    # Tied params are written once, under one of their names.
     tied = set(getattr(model, "all_tied_weights_keys", None) or ())
     return set(result.missing_keys) - tied, set(result.unexpected_keys)
 
 
 def _is_path(name: str | Path) -> bool:
+    """True for names that cannot be hub ids, and for existing folders."""
     return isinstance(name, Path) or name.startswith((".", "/", "~")) or Path(name).exists()
 
 
 def _load_base(name: str | Path, dtype: torch.dtype) -> PreTrainedModel:
-    from transformers import AutoModelForCausalLM
-
+    """The model without adapters. Raises ModelNotFound."""
     try:
+        # Safetensors alone: other weight files are pickles, which run code when they are read.
         return AutoModelForCausalLM.from_pretrained(str(name), dtype=dtype, use_safetensors=True)
     except (OSError, ValueError) as error:
         raise model_not_found(name, error) from error
 
 
 def _with_adapter(folder: str | Path, dtype: torch.dtype) -> PreTrainedModel:
-    from peft import PeftConfig, PeftModel
-
+    """The base that a folder's adapter names, with the adapter, trainable."""
     base = _load_base(PeftConfig.from_pretrained(str(folder)).base_model_name_or_path, dtype)
     return PeftModel.from_pretrained(base, str(folder), is_trainable=True)
 
 
 def _with_new_lora(model: PreTrainedModel, rank: int, seed: int) -> PreTrainedModel:
-    from peft import LoraConfig, get_peft_model
-
+    """The model, frozen, with adapters of a rank on all linear layers. Raises ConfigError."""
     if rank < 1:
         raise ConfigError(f"lora_rank={rank} must be at least 1")
+    # alpha / r is 2 for any rank, so that a learning rate suits all of them.
     config = LoraConfig(
-        r=rank,
-        lora_alpha=2 * rank,
-        lora_dropout=0.0,
-        target_modules="all-linear",
-        task_type="CAUSAL_LM",
+        r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type="CAUSAL_LM"
     )
+    # Adapters are drawn from torch's global generator, whose state belongs to the caller.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return get_peft_model(model, config)
@@ -139,8 +138,7 @@ def _with_new_lora(model: PreTrainedModel, rank: int, seed: int) -> PreTrainedMo
 @contextmanager
 def quiet() -> Iterator[None]:
     """No progress bars and no advice from transformers inside the block."""
-    from transformers.utils import logging
-
+    # Both are global to the process, so they are put back for the caller.
     verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from peft import PeftModel
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, register_fsdp_forward_method
 from torch.utils.checkpoint import checkpoint
@@ -59,8 +60,6 @@ def gather_for_logprobs(causal_lm: nn.Module) -> None:
 
 def unwrapped(model: nn.Module) -> PreTrainedModel:
     """The transformers model inside a peft wrapper, its adapters in place; or the model itself."""
-    from peft import PeftModel
-
     inner: PreTrainedModel = model.get_base_model() if isinstance(model, PeftModel) else model
     return inner
 
@@ -73,6 +72,7 @@ def _forward(
     temperature: Tensor,
     position_ids: Tensor | None,
 ) -> tuple[Tensor, ...]:
+    """Log-probs and entropies [N], and values [N] of a model with a value head."""
     # No attention mask: padding is on the right, and a causal token never looks there. With one,
     # transformers would not look for items in the positions either.
     hidden = causal_lm.get_decoder()(
@@ -95,8 +95,10 @@ def _forward_without_views(causal_lm: PreTrainedModel, *inputs: Tensor) -> tuple
 def _chunked(
     head: nn.Module, hidden: Tensor, targets: Tensor, temperature: Tensor
 ) -> tuple[Tensor, Tensor]:
+    """Log-probs and entropies [N] of the targets [N] after the hidden states [N, D]."""
     if len(targets) <= CHUNK_TOKENS:
         return _chunk_logprobs(head, hidden, targets, temperature)
+    # Checkpointed, because a chunk's logits kept for the backward pass are what chunks avoid.
     chunks = [
         checkpoint(_chunk_logprobs, head, h, t, temp, use_reentrant=False)
         for h, t, temp in zip(
@@ -113,6 +115,8 @@ def _chunked(
 def _chunk_logprobs(
     head: nn.Module, hidden: Tensor, targets: Tensor, temperature: Tensor
 ) -> tuple[Tensor, Tensor]:
+    """As `_chunked`, with all logits at once."""
+    # The sampler's distribution is of logits / temperature, and so are the log-probs it reports.
     logits = _float32_logits(head, hidden) / temperature[:, None]
     logprobs = logits.log_softmax(-1)
     entropy = -(logprobs.exp() * logprobs).sum(-1)
@@ -120,6 +124,7 @@ def _chunk_logprobs(
 
 
 def _float32_logits(head: nn.Module, hidden: Tensor) -> Tensor:
+    """Logits [N, V] in float32, whatever the type of the head."""
     if hidden.dtype == torch.float32 or type(head) is not nn.Linear:
         logits: Tensor = head(hidden)
         return logits.float()
@@ -137,6 +142,7 @@ class _Float32Product(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, w: Tensor) -> Tensor:  # noqa: ANN401 - torch's own
         ctx.save_for_backward(x, w)
+        # The CPU has no such product, and copying the matrices is what it can do.
         if x.is_cuda:
             return torch.mm(x, w.t(), out_dtype=torch.float32)
         return F.linear(x.float(), w.float())

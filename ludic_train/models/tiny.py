@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
+from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from ludic_gym.errors import ConfigError
 from ludic_train.models.load import quiet
@@ -35,8 +36,6 @@ def make_tiny_model(
             f"hidden_size={hidden_size} must be a multiple of 2 * num_heads={num_heads}, and that "
             f"of num_kv_heads={num_kv_heads}"
         )
-    from transformers import Qwen3Config, Qwen3ForCausalLM
-
     config = Qwen3Config(
         vocab_size=len(tokenizer),
         hidden_size=hidden_size,
@@ -47,11 +46,13 @@ def make_tiny_model(
         head_dim=hidden_size // num_heads,
         max_position_embeddings=max_positions,
         initializer_range=initializer_range,
+        # As the small models of this family are.
         tie_word_embeddings=True,
         pad_token_id=tokenizer.pad_token_id,
         eos_token_id=tokenizer.eos_token_id,
         bos_token_id=None,
     )
+    # From a generator of its own: a program's other draws do not depend on the model's size.
     with quiet(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return Qwen3ForCausalLM(config)

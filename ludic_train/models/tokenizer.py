@@ -66,10 +66,22 @@ def make_tokenizer(
             f"vocab_size={vocab_size} is too small: 256 bytes and {len(specials)} special tokens "
             f"need {256 + len(specials)}"
         )
-    return _with_chat_template(_trained_bpe(list(texts), vocab_size, specials), special_tokens)
+    # Imported here, so that reading texts of tokens, as reports do, loads no transformers.
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=_trained_bpe(list(texts), vocab_size, specials),
+        pad_token=PAD,
+        eos_token=TURN_END,
+        additional_special_tokens=[TURN_START, *special_tokens],
+        clean_up_tokenization_spaces=False,
+    )
+    tokenizer.chat_template = CHAT_TEMPLATE
+    return tokenizer
 
 
 def _trained_bpe(texts: list[str], vocab_size: int, specials: list[str]) -> Tokenizer:
+    """Byte-level BPE trained on the texts, with the special tokens first."""
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -89,22 +101,8 @@ def _trained_bpe(texts: list[str], vocab_size: int, specials: list[str]) -> Toke
     return bpe
 
 
-def _with_chat_template(bpe: Tokenizer, special_tokens: Sequence[str]) -> PreTrainedTokenizerBase:
-    from transformers import PreTrainedTokenizerFast
-
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=bpe,
-        pad_token=PAD,
-        eos_token=TURN_END,
-        additional_special_tokens=[TURN_START, *special_tokens],
-        clean_up_tokenization_spaces=False,
-    )
-    tokenizer.chat_template = CHAT_TEMPLATE
-    return tokenizer
-
-
 def load_tokenizer(name: str | Path) -> PreTrainedTokenizerBase:
-    """The tokenizer alone of a model's folder or a hub id; it pads with "eos" where it has no pad.
+    """Tokenizer alone of a model's folder or a hub id; it pads with "eos" where it has no pad.
 
     Raises ModelNotFound where there is none, ConfigError for one without a chat template.
     """
@@ -131,10 +129,10 @@ def model_not_found(name: str | Path, error: Exception) -> ModelNotFound:
 
 
 def token_texts(folder: Path) -> Callable[[Sequence[int]], list[str]]:
-    """What gives each id's own text, special tokens as they are written.
+    """Function from ids to each id's own text, special tokens as they are written.
 
     folder: of a model, or of a run that holds one; or a tokenizer.json itself. A character that
-    spans tokens is shown as the replacement character in each of them.
+    spans tokens becomes the replacement character in each of them.
     Raises ConfigError where there is no tokenizer.
     """
     places = (folder, folder / "tokenizer.json", folder / "model" / "tokenizer.json")

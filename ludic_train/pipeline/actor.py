@@ -137,10 +137,12 @@ class _Actor:
         stopped = asyncio.create_task(stop.wait())
         try:
             while not (stop.is_set() or (self.ended and not self.playing and not self.again)):
+                # A task, so that a stop need not wait for a queue that is away.
                 beginning = asyncio.create_task(self._begin_groups())
                 if not await _ended_before(beginning, stopped):
                     break
                 await self._wait({refreshing, stopped}, beginning.result())
+                # It ends only by an error, which ends the actor too.
                 if refreshing.done():
                     refreshing.result()
             await self._finish()
@@ -176,11 +178,13 @@ class _Actor:
         """
         size = self.group_size
         free = 0 if size is None else self.options.concurrency // size - len(self.playing)
+        # Read once: the version that is reported is the one that the groups begin with.
         version = self.version
         upcoming = [] if self._is_paused() or version is None else self._upcoming(free)
         try:
             admission = await self._reported(wanted=len(upcoming))
         except asyncio.CancelledError:
+            # No task is lost by a stop: the summary returns them.
             self.again.extendleft(reversed(upcoming))
             raise
         for task in upcoming[: admission.granted]:
@@ -235,6 +239,7 @@ class _Actor:
     def _drop_stale(self, trainer: TrainerReport) -> None:
         if trainer.max_lag is None:
             return
+        # As the trainer will judge them: by the last update made from a batch that begins now.
         oldest = trainer.version + trainer.updates_per_batch - 1 - trainer.max_lag
         for work, (_, version) in self.playing.items():
             if version < oldest:
@@ -242,6 +247,7 @@ class _Actor:
 
     async def _wait(self, others: set[asyncio.Task[None] | asyncio.Task[bool]], idle: bool) -> None:
         """Wait for a group to end, or until the next report is due."""
+        # With room left, an admission may come at any moment; without, only a group that ends.
         pause_s = self.options.heartbeat_s if idle and self.playing else POLL_S
         awaited: set[asyncio.Task[None] | asyncio.Task[bool]] = {*self.playing, *others}
         await asyncio.wait(awaited, timeout=pause_s, return_when=asyncio.FIRST_COMPLETED)
@@ -285,6 +291,7 @@ class _Actor:
         assert self.group_size is not None
         if self.options.max_turns is not None:
             task = replace(task, max_turns=self.options.max_turns)
+        # The queue's key is unique among all actors, which a hash of the task would not be.
         members = [replace(each, group=key) for each in grouped([task], self.group_size)]
         episodes = await self.player.episodes(members)
         metrics = episode_metrics(episodes)
@@ -304,6 +311,7 @@ class _Actor:
         with suppress(TimeoutError):
             async with asyncio.timeout(self.options.grace_s):
                 while self.playing:
+                    # Still alive: else the queue would grant its places to others.
                     await self._reported(wanted=0)
                     await asyncio.wait(self.playing, timeout=self.options.heartbeat_s)
                     self._collect()

@@ -5,7 +5,7 @@
                                 10   u32  CRC-32 of the 10 bytes before and of all after
     14  the body: msgpack of a `_Group`, arrays as raw little-endian bytes
 
-All numbers are little-endian. `trainer.rank_wire` is the sibling for ranks of one program, which
+All numbers are little-endian. `trainer.microbatches` has bytes for ranks of one program, which
 share their code and need none of these checks.
 """
 
@@ -107,6 +107,7 @@ def group_to_bytes(
 
     Raises BadGroup for a group that `group_from_bytes` would refuse.
     """
+    # Sorted, so that equal groups have equal bytes.
     metrics = {
         name: (type(metric).__name__, [float(x) for x in astuple(metric)])
         for name, metric in sorted(group.metrics.items())
@@ -143,8 +144,10 @@ def _body(data: bytes, max_bytes: int) -> bytes | memoryview:
         raise BadGroup(f"not a group: it begins with {magic!r} instead of {MAGIC!r}")
     if schema != SCHEMA:
         raise BadGroup(f"schema {schema}; this version reads {SCHEMA}")
+    # Both sizes: the claimed one is allocated, the real one is decoded.
     if max(size, len(data) - _START) > max_bytes:
         raise BadGroup(f"{max(size, len(data))} bytes, more than max_bytes={max_bytes}")
+    # Against accidents, such as a write that was cut off; a hostile writer can make a right one.
     (checksum,) = _SUM.unpack_from(data, _HEAD.size)
     body: bytes | memoryview = memoryview(data)[_START:]
     if checksum != _checksum(data[: _HEAD.size], body):
@@ -159,7 +162,7 @@ def _body(data: bytes, max_bytes: int) -> bytes | memoryview:
 
 
 def _decompressed(body: bytes | memoryview, size: int) -> bytes:
-    # What a frame says of itself decides what is allocated, so it is asked first.
+    # The size that a frame claims decides how much is allocated, so it is checked first.
     try:
         if (claimed := zstandard.frame_content_size(body)) != size:
             raise BadGroup(f"the zstd frame claims {claimed} bytes instead of {size}")
@@ -294,6 +297,7 @@ def _bits(raw: bytes, length: int) -> NDArray[np.bool_]:
         raise BadGroup(f"action_mask has {len(raw)} bytes for {length} tokens")
     if length % 8 and raw[-1] >> length % 8:
         raise BadGroup(f"action_mask marks tokens after the {length} that there are")
+    # Each byte is 0 or 1, which is how numpy stores booleans: no copy.
     bits = np.unpackbits(np.frombuffer(raw, np.uint8), count=length, bitorder="little")
     return bits.view(np.bool_)
 

@@ -25,7 +25,7 @@ from ludic_train.pipeline.queues.base import (
     TrainerReport,
     persistently,
 )
-from ludic_train.sources.history import TaskHistory
+from ludic_train.sources.base import TaskHistory
 from ludic_train.types import SAWItem, Trajectory
 
 T = TypeVar("T")
@@ -110,7 +110,7 @@ class QueueReader:
         return self._reader is not None
 
     async def begin(self, trainer: TrainerReport, retired: Sequence[str]) -> None:
-        """Take the queue over, to go on after `position`, and start reading.
+        """Take the queue over, to continue after `position`, and start reading.
 
         retired: keys of the tasks that actors must not play again.
         """
@@ -127,6 +127,7 @@ class QueueReader:
         `keep` or `give` must follow before `settle`.
         """
         groups = [await self._fresh() for _ in range(count)]
+        # Before training begins: a group that kills its trainer must be known to have been tried.
         await self._call(partial(self.queue.attempt, [ready.entry for ready in groups]))
         lags = [self._lag(ready) for ready in groups]
         for ready, lag in zip(groups, lags, strict=True):
@@ -163,6 +164,8 @@ class QueueReader:
 
     async def settle(self, version: int) -> None:
         """Note that the last batch is in the params `version`, and release what may go."""
+        # Every batch that was given is in the params: the trainer takes the next one only after all
+        # updates from the last, or after it has skipped them.
         done, self._batch = self._batch, ()
         if done or self._unsent or self._retired or version != self.trainer.version:
             await self._settle(done, version)
@@ -175,6 +178,7 @@ class QueueReader:
             self.position = Position(done[-1].id, self.position.trained + len(done))
         self._unsent += done
         self._leaving += self._releasable()
+        # One call at a time, because two would report the same facts and delete them twice.
         async with self._settling:
             progress = Progress(
                 trainer=self.trainer,
@@ -185,6 +189,7 @@ class QueueReader:
                 retired=tuple(self._retired),
             )
             await self._call(lambda: self.queue.settle(progress))
+            # Only what was sent: a cancelled call may have left more, and more may have come since.
             del self._unsent[: len(progress.trained)], self._leaving[: len(progress.release)]
             del self._retired[: len(progress.retired)]
         self._forget_old_keys()
@@ -201,6 +206,7 @@ class QueueReader:
         await self.queue.aclose()
 
     def _releasable(self) -> list[str]:
+        # In order, so that the queue holds all groups after one position, the one to resume from.
         release, trained = [], self.position.trained
         while self._held and (
             len(self._held) > self._hold or trained - len(self._held) < self._covered
@@ -267,6 +273,7 @@ class QueueReader:
         """Make the entry ready, or discard it for reasons that can be known now."""
         self._known.add(entry.id)
         entry = replace(entry, attempts=self._attempts.get(entry.id, 0))
+        # Before it is decoded, which costs more: an actor pushes again when a response was lost.
         if self._owners.get(entry.key, entry.id) != entry.id:
             await self._discard(entry, "duplicate")
             return
@@ -288,6 +295,7 @@ class QueueReader:
             pushed = _brief(entry.key)
             raise BadGroup(f"it says its key is {group.key!r}, but was pushed as {pushed!r}")
         rows = group.rows
+        # An id outside the vocabulary would end the trainer in a kernel, without a name.
         largest = max((int(row.input_ids.max()) for row in rows), default=-1)
         if self._vocab_size is not None and largest >= self._vocab_size:
             raise BadGroup(f"a token id is {largest}; the model has {self._vocab_size}")
@@ -311,6 +319,7 @@ class QueueReader:
 
     def _forget_old_keys(self) -> None:
         """Remember as many keys as the queue does, and those of all groups that wait here."""
+        # Keys of groups that wait or are held stay: their duplicates may still come.
         surplus = len(self._owners) - REMEMBERED_KEYS
         oldest = islice(self._owners.items(), max(0, surplus))
         for key, entry_id in list(oldest):
@@ -320,6 +329,8 @@ class QueueReader:
     async def _call(self, call: Callable[[], Awaitable[T]]) -> T:
         """Result of a call to the queue, through failures and after it has forgotten its reader."""
         while True:
+            # Which takeover the call belongs to, to tell a second finder of one reset from a second
+            # reset.
             generation = self._generation
             try:
                 return await persistently(call)
@@ -345,13 +356,14 @@ class QueueReader:
         if taken.lost:
             self._counts["lost"] += taken.lost
             logging.getLogger(__name__).warning(
-                "%d groups were trained on after the state that this run goes on from, and are "
+                "%d groups were trained on after the state that this run starts from, and are "
                 "gone; a larger `hold`, or checkpoints more often, would have kept them",
                 taken.lost,
             )
 
     def _metrics(self, groups: Sequence[_Ready], lags: Sequence[int | None]) -> Metrics:
         known = [lag for lag in lags if lag is not None]
+        # Counts since the last batch, so that the metrics of all batches add up.
         counts, self._counts = self._counts, Counter()
         names = ("stale", "duplicate", "filtered", "dead", "lost")
         return merge(ready.group.metrics for ready in groups) | {

@@ -1,4 +1,4 @@
-"""Which version of the params servers have: what an actor needs that asks them, and holds none."""
+"""Versions of the params that servers have, for actors that hold no model."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class ServedVersions:
         served = ServedVersions(urls, [client])
         await run_pipeline_actor(tasks, make_policy, algo, queue, served.refresh)
 
-    clients: told of each version; the tokens of their completions have those of the answers.
-    every_s: least seconds between two looks.
+    clients: get each version as `policy_version`; tokens have the versions of their responses.
+    every_s: least seconds between two requests.
     """
 
     def __init__(

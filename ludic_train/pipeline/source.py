@@ -15,10 +15,10 @@ from ludic_train.pipeline.loop_thread import LoopThread
 from ludic_train.pipeline.queues.base import GroupQueue, QueueStatus, TrainerReport
 from ludic_train.pipeline.reader import Position, QueueReader
 from ludic_train.rows import credited_rows
-from ludic_train.sources.base import Gathered, Pace, gathered_groups
-from ludic_train.sources.history import TaskHistory
+from ludic_train.sources.base import Gathered, Pace, TaskHistory, gathered_groups
 from ludic_train.types import SAWBatch
 
+# One batch to train on next, and one that fills while the trainer takes that.
 BATCHES_AHEAD = 2
 
 
@@ -83,6 +83,7 @@ class PipelineBatchSource:
             updates_per_batch=pace.updates_per_batch,
             max_lag=pace.max_lag,
         )
+        # A loop of its own, because the trainer's stands still during an update.
         self._thread = self._thread or LoopThread("queue")
         await self._thread.call(self._reader.begin(report, list(self.history.retired)))
 
@@ -97,6 +98,7 @@ class PipelineBatchSource:
         Cancelled, it skips nothing: the next call is given the groups that this one waited for.
         """
         thread = self._running()
+        # A cancelled call leaves its groups here, already taken from the queue.
         if self._coming is None:
             groups = gathered_groups(self._reader, algo, self._groups_per_batch)
             self._coming = thread.start(groups)
@@ -116,6 +118,7 @@ class PipelineBatchSource:
         Each call takes the state that the last one gave to be in a checkpoint: a caller completes
         one save before the next. Groups that it covers are released.
         """
+        # One save late: the checkpoint with the last state is complete only now.
         self._reader.cover(self._saved)
         position = self._reader.position
         self._saved = position.trained
@@ -142,6 +145,7 @@ class PipelineBatchSource:
         if self._closed:
             return
         self._closed = True
+        # Before the reader ends, or the wait for groups would outlive it.
         if self._coming is not None:
             self._coming.cancel()
         if self._thread is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 from peft import PeftModel
 from torch import Tensor, nn
@@ -17,16 +17,12 @@ LORA = re.compile(r"\.(lora_([AB]))\.[^.]+\.weight$")
 
 
 def checkpoint_params(
-    params: Params,
-    *,
-    lora_scaling: float | None = None,
-    keep: Callable[[str], bool] = lambda name: True,
+    params: Params, *, lora_scaling: float | None = None
 ) -> Iterator[tuple[str, Tensor]]:
-    """The params under the names of the checkpoint, adapters merged into new memory.
+    """The params under the names of the checkpoint, adapters merged.
 
     lora_scaling: alpha / rank of the adapters (Hu et al. 2021, arXiv:2106.09685); None for a model
-        without. W + scaling * B A is computed in float32.
-    keep: True for the names of params to yield.
+        without. W + scaling * B A is computed in float32, in new memory.
     Raises ConfigError for adapters without a scaling, or of another kind than LoRA's matrices.
     """
     # peft lists the matrices A and B directly after the weight that they adapt, so one weight at a
@@ -45,8 +41,6 @@ def checkpoint_params(
         if "lora_" in name or "modules_to_save" in name:
             raise ConfigError(f"{name} is no LoRA matrix that can be merged into a checkpoint")
         known = WRAPPERS.sub("", name.removeprefix("base_model.model."))
-        if not keep(known):
-            continue
         if name.endswith("base_layer.weight"):
             base = known, tensor
         else:

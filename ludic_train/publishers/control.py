@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,8 +85,16 @@ class ControlClient:
         await self.post("/init_weight_transfer_engine", {"init_info": init_info})
 
     async def start(self) -> None:
-        """Open a session, in which params can be sent."""
-        await self.post("/start_weight_update")
+        """Open a session, in which params can be sent; one at a time can be open."""
+        try:
+            await self.post("/start_weight_update")
+        except PublishError as error:
+            if SESSION_OPEN not in str(error):
+                raise
+            raise PublishError(
+                f"{error}; another publisher uses the server. If it died during an update, call "
+                "take_over()"
+            ) from error
 
     async def update(self, update_info: Mapping[str, Any]) -> None:
         """Announce params; return when they have arrived."""
@@ -100,10 +109,8 @@ class ControlClient:
 
     async def abort(self) -> None:
         """Close a session and drop its params. The response is always an error: it closes it."""
-        try:
+        with suppress(PublishError):
             await self.update({"abort": True})
-        except PublishError:
-            return
 
     async def call_workers(self, method: str, **kwargs: object) -> None:
         """Call a method of the workers."""

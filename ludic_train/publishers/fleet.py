@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,12 +15,12 @@ from ludic_train.publishers.control import ControlClient, PhaseLimits
 
 State = Literal["new", "ready", "updating", "failed"]
 OnFailure = Literal["stop", "skip"]
-Call = Callable[["Replica", ControlClient], Awaitable[object]]
+Call = Callable[["Replica"], Awaitable[object]]
 
 
 @dataclass(slots=True, eq=False)
 class Replica:
-    """A server.
+    """A server, and its control routes.
 
     state: new until it is connected; ready to sample; updating between pause and resume; failed
         until it is connected again.
@@ -30,6 +29,7 @@ class Replica:
     """
 
     url: str
+    server: ControlClient
     state: State = "new"
     version: int | None = None
     phase: str = ""
@@ -48,6 +48,7 @@ class Replica:
 class Fleet:
     """The servers of one publisher.
 
+    clients: get each version, and the servers that have it.
     on_failure: "stop" raises at the first phase that fails on any server; "skip" continues without
         the servers that fail, which stay paused, and raises only when none is left.
     """
@@ -55,25 +56,22 @@ class Fleet:
     def __init__(
         self,
         urls: Sequence[str] | str,
-        on_failure: OnFailure = "stop",
-        limits: PhaseLimits | None = None,
+        clients: Sequence[Stamping],
+        on_failure: OnFailure,
+        limits: PhaseLimits | None,
     ) -> None:
         addresses = [root_address(url) for url in ([urls] if isinstance(urls, str) else urls)]
         if not addresses or len(set(addresses)) < len(addresses):
             raise ConfigError(f"urls are one server each, got {urls!r}")
         if on_failure not in ("stop", "skip"):
             raise ConfigError(f'on_failure={on_failure!r} must be "stop" or "skip"')
-        self.on_failure, self.limits = on_failure, limits or PhaseLimits()
-        self.replicas = [Replica(url) for url in addresses]
-        self._servers = {url: ControlClient(url) for url in addresses}
+        self.limits = limits or PhaseLimits()
+        self.replicas = [Replica(url, ControlClient(url)) for url in addresses]
+        self._clients, self._on_failure = clients, on_failure
 
-    @asynccontextmanager
-    async def opened(self) -> AsyncIterator[None]:
-        """Close the connections to the servers at the end of the block."""
-        try:
-            yield
-        finally:
-            await asyncio.gather(*(server.aclose() for server in self._servers.values()))
+    async def aclose(self) -> None:
+        """Close the connections to the servers; the next call opens new ones."""
+        await asyncio.gather(*(replica.server.aclose() for replica in self.replicas))
 
     def in_state(self, *states: State) -> list[Replica]:
         """The servers in any of these states."""
@@ -97,9 +95,10 @@ class Fleet:
             elif then is not None:
                 replica.state = then
 
+        # `recorded` raises nothing, so all calls have ended here: none runs on during a rollback.
         await asyncio.gather(*map(recorded, called))
         failed = [replica for replica in called if replica.state == "failed"]
-        if failed and (self.on_failure == "stop" or not self.in_state("ready", "updating")):
+        if failed and (self._on_failure == "stop" or not self.in_state("ready", "updating")):
             raise PublishError("; ".join(replica.describe() for replica in failed))
 
     async def attempt(self, phase: str, replicas: Iterable[Replica], call: Call) -> None:
@@ -111,15 +110,24 @@ class Fleet:
         limit_s: float = getattr(self.limits, phase)
         try:
             async with asyncio.timeout(limit_s):
-                await call(replica, self._servers[replica.url])
+                await call(replica)
         except TimeoutError:
             return f"no end within {limit_s:g} s"
         except PublishError as error:
             return str(error)
         return None
 
-    def stamp(self, clients: Sequence[Stamping], version: int, state: State) -> None:
-        """Set the version of clients, and the servers in `state` as the only ones they call."""
-        for client in clients:
+    async def connect(self, route: str) -> None:
+        """Connect the new and failed servers, those that respond on `route`."""
+
+        async def greet(replica: Replica) -> None:
+            await replica.server.get(route)
+            replica.connected()
+
+        await self.run("connect", self.in_state("new", "failed"), greet, then="ready")
+
+    def stamp(self, version: int, state: State) -> None:
+        """Set the version of the clients, and have them use the servers in `state` only."""
+        for client in self._clients:
             client.use([replica.url for replica in self.in_state(state)])
             client.policy_version = version

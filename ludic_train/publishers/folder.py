@@ -55,7 +55,9 @@ class FolderPublisher:
         save_file(tensors, path / PARAMS)
         pointer = self.folder / f".{path.name}.json"
         pointer.write_text(json.dumps({"version": version, "folder": path.name}))
+        # Atomic: a reader sees the old pointer or the new one, never a part.
         pointer.replace(self.folder / NEWEST)
+        # By time, because a run that was rolled back writes smaller versions later.
         older = sorted(self.folder.glob("v*-*"), key=lambda each: each.stat().st_mtime_ns)
         for old in older[: -self.keep_last]:
             shutil.rmtree(old)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterable, Sequence
+from contextlib import aclosing
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
+from peft import PeftConfig
 from torch import Tensor
 
 from ludic_gym.errors import ConfigError
 from ludic_train.publishers.base import Stamping
 from ludic_train.publishers.checkpoint_names import adapter_params
-from ludic_train.publishers.control import ControlClient, PhaseLimits
+from ludic_train.publishers.control import PhaseLimits
 from ludic_train.publishers.fleet import Fleet, OnFailure, Replica
 from ludic_train.publishers.reload import KEPT, new_folder, write_tensors
 
@@ -26,13 +28,6 @@ class Naming(Stamping, Protocol):
 
     def in_flight(self, name: str) -> int:
         """Number of requests that still wait for a response of this adapter."""
-
-
-class PeftConfig(Protocol):
-    """The part of peft's config that is read."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """All its settings."""
 
 
 class LoRAPublisher:
@@ -53,15 +48,13 @@ class LoRAPublisher:
         config: PeftConfig,
         *,
         clients: Sequence[Naming] = (),
-        name: str = "policy",
         on_failure: OnFailure = "stop",
         limits: PhaseLimits | None = None,
     ) -> None:
-        self.fleet = Fleet(urls, on_failure, limits)
+        self.fleet = Fleet(urls, clients, on_failure, limits)
         self._folder = Path(folder)
         self._config = config
         self._clients = clients
-        self._name = name
         self._loaded: list[int] = []
 
     async def publish(self, params: Iterable[tuple[str, Tensor]], version: int) -> None:
@@ -70,27 +63,24 @@ class LoRAPublisher:
         Raises PublishError with the servers and phases that failed, ConfigError where `params` has
         no adapter, or the folder has that version already.
         """
-        path, name = self._path(version), self.model_name(version)
+        path, name = self._path(version), model_name(version)
         self._write(path, dict(adapter_params(params)))
 
-        async def load(replica: Replica, server: ControlClient) -> None:
+        async def load(replica: Replica) -> None:
             body = {"lora_name": name, "lora_path": str(path.resolve())}
-            await server.post("/v1/load_lora_adapter", body)
+            await replica.server.post("/v1/load_lora_adapter", body)
             replica.version = version
 
         fleet = self.fleet
-        async with fleet.opened():
-            await fleet.run("connect", fleet.in_state("new", "failed"), _greet, then="ready")
+        async with aclosing(fleet):
+            await fleet.connect("/health")
             await fleet.run("update", fleet.in_state("ready"), load)
+            # After all servers have loaded it: a request for an unknown name is an error.
             for client in self._clients:
                 client.use_model(name)
-            fleet.stamp(self._clients, version, "ready")
+            fleet.stamp(version, "ready")
             self._loaded.append(version)
             await self._unload_unused()
-
-    def model_name(self, version: int) -> str:
-        """Model name of a version in requests."""
-        return f"{self._name}-v{version}"
 
     def _path(self, version: int) -> Path:
         return self._folder / f"v{version:06d}"
@@ -99,30 +89,27 @@ class LoRAPublisher:
         """Write the adapter in peft's format."""
         if not matrices:
             raise ConfigError("params have no LoRA matrices: publish them all instead")
-        text = json.dumps(self._config.to_dict(), default=_plain, indent=2)
         with new_folder(path) as unfinished:
             write_tensors(unfinished / "adapter_model.safetensors", matrices)
-            (unfinished / "adapter_config.json").write_text(text, encoding="utf-8")
+            self._config.save_pretrained(str(unfinished))
 
     async def _unload_unused(self) -> None:
         for version in self._loaded[:-KEPT]:
-            name = self.model_name(version)
+            name = model_name(version)
             # Unloading an adapter would end the requests that still use it.
             if any(client.in_flight(name) for client in self._clients):
                 continue
 
-            async def unload(replica: Replica, server: ControlClient, name: str = name) -> None:
-                await server.post("/v1/unload_lora_adapter", {"lora_name": name})
-
+            unload = partial(_unload, name=name)
             await self.fleet.run("update", self.fleet.in_state("ready"), unload)
             shutil.rmtree(self._path(version))
             self._loaded.remove(version)
 
 
-def _plain(value: object) -> object:
-    return sorted(map(str, value)) if isinstance(value, set | frozenset) else str(value)
+def model_name(version: int) -> str:
+    """Model name of a version in requests."""
+    return f"policy-v{version}"
 
 
-async def _greet(replica: Replica, server: ControlClient) -> None:
-    await server.get("/health")
-    replica.connected()
+async def _unload(replica: Replica, *, name: str) -> None:
+    await replica.server.post("/v1/unload_lora_adapter", {"lora_name": name})

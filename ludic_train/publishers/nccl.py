@@ -35,7 +35,7 @@ class NcclWire:
     Raises ConfigError without a GPU.
     """
 
-    backend, alignment = "nccl", 1
+    alignment = 1
 
     def __init__(self, device: str = "cuda:0", *, buffer_bytes: int = 2**30) -> None:
         if not torch.cuda.is_available():
@@ -46,6 +46,7 @@ class NcclWire:
     async def connect(self, server: ControlClient, *, limit_s: float) -> Send:
         """A communicator of this process and the server's workers."""
         world_size = 1 + await server.world_size()
+        # Local, because workers get the id that torch puts into it by HTTP.
         store = open_store("127.0.0.1", timeout_s=limit_s)
 
         def join() -> Send:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager
 from pathlib import Path
 
 from safetensors.torch import save_file
@@ -15,7 +15,6 @@ from ludic_train.publishers.base import Stamping
 from ludic_train.publishers.checkpoint_names import checkpoint_params
 from ludic_train.publishers.control import ControlClient, PhaseLimits
 from ludic_train.publishers.fleet import Fleet, OnFailure, Replica
-from ludic_train.publishers.vllm import pause, resume
 
 KEPT = 2
 
@@ -38,13 +37,10 @@ class ReloadPublisher:
         on_failure: OnFailure = "stop",
         limits: PhaseLimits | None = None,
         lora_scaling: float | None = None,
-        keep: Callable[[str], bool] = lambda name: True,
     ) -> None:
-        self.fleet = Fleet(urls, on_failure, limits)
+        self.fleet = Fleet(urls, clients, on_failure, limits)
         self._folder = Path(folder)
-        self._clients = clients
         self._lora_scaling = lora_scaling
-        self._keep = keep
 
     async def publish(self, params: Iterable[tuple[str, Tensor]], version: int) -> None:
         """Return once all further completions come from `params`, under the name `version`.
@@ -52,29 +48,36 @@ class ReloadPublisher:
         Raises PublishError with the servers and phases that failed, ConfigError where the folder
         has that version already.
         """
-        named = checkpoint_params(params, lora_scaling=self._lora_scaling, keep=self._keep)
-        path, tensors = self._folder / f"v{version:06d}", dict(named)
+        # All params are read before anything can fail: sharded ones need every rank to the end.
+        tensors = dict(checkpoint_params(params, lora_scaling=self._lora_scaling))
+        path = self._folder / f"v{version:06d}"
         with new_folder(path) as unfinished:
             write_tensors(unfinished / "model.safetensors", tensors)
 
-        async def load(replica: Replica, server: ControlClient) -> None:
+        async def load(replica: Replica) -> None:
+            server = replica.server
             await server.call_workers("reload_weights", weights_path=str(path.resolve()))
+            # See ludic_vllm.worker. A stock vLLM on a GPU has no such method, and needs none.
             if await _is_on_cpu(server):
                 await server.call_workers("ludic_repair_tied_head")
             await server.post("/update_weight_version", {"new_version": str(version)})
             replica.version = version
 
         fleet = self.fleet
-        async with fleet.opened():
-            await fleet.run("connect", fleet.in_state("new", "failed"), _greet, then="ready")
-            await fleet.run("pause", fleet.in_state("ready"), pause, then="updating")
+        async with aclosing(fleet):
+            await fleet.connect("/weight_info")
+            ready = fleet.in_state("ready")
+            await fleet.run("pause", ready, lambda r: r.server.pause(), then="updating")
             try:
                 await fleet.run("update", fleet.in_state("updating"), load)
             except BaseException:
-                await fleet.attempt("resume", fleet.in_state("updating"), resume)
+                # Failed servers may have a mixture of versions and stay paused.
+                updating = fleet.in_state("updating")
+                await fleet.attempt("resume", updating, lambda r: r.server.resume())
                 raise
-            fleet.stamp(self._clients, version, "updating")
-            await fleet.run("resume", fleet.in_state("updating"), resume, then="ready")
+            fleet.stamp(version, "updating")
+            updating = fleet.in_state("updating")
+            await fleet.run("resume", updating, lambda r: r.server.resume(), then="ready")
         for old in sorted(self._folder.glob("v*"))[:-KEPT]:
             shutil.rmtree(old)
 
@@ -98,11 +101,6 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """Write the tensors as Hugging Face's libraries read them, from any device."""
     on_cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     save_file(on_cpu, path, metadata={"format": "pt"})
-
-
-async def _greet(replica: Replica, server: ControlClient) -> None:
-    await server.get("/weight_info")
-    replica.connected()
 
 
 async def _is_on_cpu(server: ControlClient) -> bool:

@@ -28,13 +28,8 @@ SHARED_MEMORY = Path("/dev/shm")
 
 
 class Wire(Protocol):
-    """A transport of params.
+    """A transport of params. alignment: of params in a chunk's buffer, in bytes."""
 
-    backend: name of the server's engine, in its --weight-transfer-config.
-    alignment: of params in a chunk's buffer, in bytes.
-    """
-
-    backend: str
     alignment: int
 
     async def connect(self, server: ControlClient, *, limit_s: float) -> Send:
@@ -50,13 +45,14 @@ class GlooWire:
     host: this machine's address as the servers see it; None determines it from the route.
     """
 
-    backend, alignment = "ludic", 64
+    alignment = 64
 
     def __init__(self, host: str | None = None) -> None:
         self._host = host
 
     async def connect(self, server: ControlClient, *, limit_s: float) -> Send:
         """A group of this process and the server's workers."""
+        # A group per server, because one lost member breaks a group for all others.
         host = self._host or own_address(server.url)
         store = open_store(host, timeout_s=limit_s)
         world_size = 1 + await server.world_size()
@@ -70,6 +66,7 @@ class GlooWire:
 
         def join() -> Send:
             group = gloo_group(store, rank=0, world_size=world_size, timeout_s=limit_s)
+            # Gloo sends from CPU memory only.
             return lambda buffer: broadcast(group, buffer.cpu())
 
         return await met(server.connect(init_info), join)
@@ -87,7 +84,7 @@ class FileWire:
     the user, and removed after each chunk.
     """
 
-    backend, alignment = "ludic", 64
+    alignment = 64
 
     def __init__(self, folder: Path | str | None = None) -> None:
         usual = SHARED_MEMORY if SHARED_MEMORY.is_dir() else None
@@ -101,6 +98,7 @@ class FileWire:
     @contextmanager
     def announced(self, chunk: Chunk, *, is_last: bool) -> Iterator[dict[str, Any]]:
         """The file's path, which exists as long as the block."""
+        # mkdtemp makes a folder of unguessable name that no other user can read.
         private = Path(mkdtemp(prefix="ludic-params-", dir=self._folder))
         try:
             path = private / "chunk.safetensors"

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import aclosing
+from functools import partial
+from itertools import chain, pairwise
 from typing import Any
 
 from torch import Tensor
 
 from ludic_gym.errors import ConfigError
-from ludic_train.errors import PublishError
 from ludic_train.publishers.base import Stamping
 from ludic_train.publishers.checkpoint_names import checkpoint_params
-from ludic_train.publishers.control import SESSION_OPEN, ControlClient, PhaseLimits
-from ludic_train.publishers.fleet import Call, Fleet, OnFailure, Replica
+from ludic_train.publishers.control import SESSION_OPEN, PhaseLimits
+from ludic_train.publishers.fleet import Fleet, OnFailure, Replica
 from ludic_train.publishers.transports import GlooWire, Send, Wire, met
 from ludic_vllm.wire import Chunk, packed
 
@@ -27,7 +29,6 @@ class VLLMPublisher:
     clients: get each version, and the servers that have it.
     on_failure, limits: handling of a server that fails, and time limits of each phase.
     lora_scaling: alpha / rank of adapters that are published merged.
-    keep: True for the names of params to send, as the checkpoint has them.
 
     All servers receive a version before any uses it: where one fails and `on_failure` is "stop",
     every server still has the version before. A server that failed is connected again, and gets
@@ -43,16 +44,13 @@ class VLLMPublisher:
         on_failure: OnFailure = "stop",
         limits: PhaseLimits | None = None,
         lora_scaling: float | None = None,
-        keep: Callable[[str], bool] = lambda name: True,
         chunk_bytes: int = CHUNK_BYTES,
     ) -> None:
         if chunk_bytes < 1:
             raise ConfigError(f"chunk_bytes={chunk_bytes} must be at least 1")
-        self.fleet = Fleet(urls, on_failure, limits)
+        self.fleet = Fleet(urls, clients, on_failure, limits)
         self._wire = wire or GlooWire()
-        self._clients = clients
         self._lora_scaling = lora_scaling
-        self._keep = keep
         self._chunk_bytes = chunk_bytes
         self._sends: dict[str, Send] = {}
 
@@ -61,7 +59,7 @@ class VLLMPublisher:
 
         Raises PublishError with the servers and phases that failed.
         """
-        async with self.fleet.opened():
+        async with aclosing(self.fleet):
             joining = self.fleet.in_state("new", "failed")
             await self.fleet.run("connect", joining, self._connect, then="ready")
             try:
@@ -75,44 +73,46 @@ class VLLMPublisher:
 
     async def take_over(self) -> None:
         """Close sessions that another publisher left open when it died."""
-        async with self.fleet.opened():
-            await self.fleet.attempt("start", self.fleet.replicas, abort)
+        async with aclosing(self.fleet):
+            await self.fleet.attempt("start", self.fleet.replicas, lambda r: r.server.abort())
 
     async def _push(self, params: Iterable[tuple[str, Tensor]], version: int) -> None:
         # Each phase ends on all servers before the next one begins on any, so that until "finish"
         # a failure anywhere leaves every server with its whole old version.
         run, fleet = self.fleet.run, self.fleet
-        await run("pause", fleet.in_state("ready"), pause, then="updating")
-        await run("start", fleet.in_state("updating"), _start)
-        named = checkpoint_params(params, lora_scaling=self._lora_scaling, keep=self._keep)
+        await run("pause", fleet.in_state("ready"), lambda r: r.server.pause(), then="updating")
+        await run("start", fleet.in_state("updating"), lambda r: r.server.start())
+        named = checkpoint_params(params, lora_scaling=self._lora_scaling)
         chunks = packed(named, chunk_bytes=self._chunk_bytes, alignment=self._wire.alignment)
-        for chunk, is_last in with_last(chunks):
-            with self._wire.announced(chunk, is_last=is_last) as update_info:
-                await run("update", fleet.in_state("updating"), self._sending(chunk, update_info))
+        for chunk, after in pairwise(chain(chunks, (None,))):
+            assert chunk is not None
+            with self._wire.announced(chunk, is_last=after is None) as update_info:
+                send = partial(self._send, chunk=chunk, update_info=update_info)
+                await run("update", fleet.in_state("updating"), send)
 
-        async def finish(replica: Replica, server: ControlClient) -> None:
-            await server.finish(version)
+        async def finish(replica: Replica) -> None:
+            await replica.server.finish(version)
             replica.version = version
 
         await run("finish", fleet.in_state("updating"), finish)
         # Before "resume": the first completion of the new params must carry their version.
-        fleet.stamp(self._clients, version, "updating")
-        await run("resume", fleet.in_state("updating"), resume, then="ready")
+        fleet.stamp(version, "updating")
+        updating = fleet.in_state("updating")
+        await run("resume", updating, lambda r: r.server.resume(), then="ready")
 
-    async def _connect(self, replica: Replica, server: ControlClient) -> None:
+    async def _connect(self, replica: Replica) -> None:
         if replica.error and SESSION_OPEN not in replica.error:
             # It may still be in the session that failed.
-            await server.abort()
+            await replica.server.abort()
         limit_s = self.fleet.limits.connect
-        self._sends[replica.url] = await self._wire.connect(server, limit_s=limit_s)
+        self._sends[replica.url] = await self._wire.connect(replica.server, limit_s=limit_s)
         replica.connected()
 
-    def _sending(self, chunk: Chunk, update_info: Mapping[str, Any]) -> Call:
-        async def send(replica: Replica, server: ControlClient) -> None:
-            send_to = self._sends[replica.url]
-            await met(server.update(update_info), lambda: send_to(chunk.buffer))
-
-        return send
+    async def _send(
+        self, replica: Replica, *, chunk: Chunk, update_info: Mapping[str, Any]
+    ) -> None:
+        send = self._sends[replica.url]
+        await met(replica.server.update(update_info), lambda: send(chunk.buffer))
 
     async def _roll_back(self) -> None:
         """Resume the servers that still have whole params."""
@@ -124,43 +124,7 @@ class VLLMPublisher:
             if replica.phase != "finish" or replica.state == "updating"
             if SESSION_OPEN not in replica.error
         ]
-        await self.fleet.attempt("start", whole, abort)
-        await self.fleet.attempt("resume", whole, resume)
+        await self.fleet.attempt("start", whole, lambda r: r.server.abort())
+        await self.fleet.attempt("resume", whole, lambda r: r.server.resume())
         for replica in self.fleet.in_state("updating"):
             replica.state = "ready"
-
-
-def with_last(chunks: Iterator[Chunk]) -> Iterator[tuple[Chunk, bool]]:
-    """Each chunk, and True with the last one."""
-    held = next(chunks, None)
-    while held is not None:
-        after = next(chunks, None)
-        yield held, after is None
-        held = after
-
-
-async def pause(replica: Replica, server: ControlClient) -> None:
-    """Pause the server."""
-    await server.pause()
-
-
-async def resume(replica: Replica, server: ControlClient) -> None:
-    """Resume the server."""
-    await server.resume()
-
-
-async def abort(replica: Replica, server: ControlClient) -> None:
-    """Close the server's session."""
-    await server.abort()
-
-
-async def _start(replica: Replica, server: ControlClient) -> None:
-    try:
-        await server.start()
-    except PublishError as error:
-        if SESSION_OPEN not in str(error):
-            raise
-        raise PublishError(
-            f"{error}; another publisher uses the server. If it died during an update, call "
-            "take_over()"
-        ) from error

@@ -32,15 +32,13 @@ async def until_published(out: Path, stop: asyncio.Event) -> None:
 
     Raises ActorError if `stop` is set before.
     """
-    while not _is_published(out):
+    while True:
+        address = read_address(out)
+        if address is not None and (address.servers or newest(out / PUBLISHED) is not None):
+            return
         if stop.is_set():
-            raise ActorError(f"asked to stop before the run in {out} published any params")
+            raise ActorError(f"stopped before the run in {out} published any params")
         await asyncio.sleep(WAIT_S)
-
-
-def _is_published(out: Path) -> bool:
-    address = read_address(out)
-    return address is not None and (bool(address.servers) or newest(out / PUBLISHED) is not None)
 
 
 async def play_remotely(

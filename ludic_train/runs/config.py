@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from ludic_gym.errors import ConfigError
+
+LEAST = {
+    **dict.fromkeys(("seed", "demonstrations", "sft_updates", "lora_rank"), 0),
+    **dict.fromkeys(("updates", "groups", "minibatches", "eval_every", "eval_episodes"), 1),
+    "final_episodes": 1,
+    # One episode alone has nothing to be compared with: it teaches nothing.
+    "group_size": 2,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,29 +64,15 @@ class RunConfig:
     final_episodes: int = 1_000
 
     def __post_init__(self) -> None:
-        _check_at_least(
-            0,
-            seed=self.seed,
-            demonstrations=self.demonstrations,
-            sft_updates=self.sft_updates,
-            lora_rank=self.lora_rank,
-        )
-        _check_at_least(
-            1,
-            updates=self.updates,
-            groups=self.groups,
-            minibatches=self.minibatches,
-            eval_every=self.eval_every,
-            eval_episodes=self.eval_episodes,
-            final_episodes=self.final_episodes,
-        )
+        values = asdict(self)
+        for name, least in LEAST.items():
+            if values[name] < least:
+                raise ConfigError(f"{name} must be at least {least}, got {values[name]}")
         if self.max_lag is not None and self.max_lag < self.minibatches - 1:
             raise ConfigError(
                 f"max_lag={self.max_lag}, but the last of minibatches={self.minibatches} updates "
                 f"from a batch is {self.minibatches - 1} after the first: raise it to that or more"
             )
-        # One episode alone has nothing to be compared with: it teaches nothing.
-        _check_at_least(2, group_size=self.group_size)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,9 +128,3 @@ class Recipe:
     outcomes: Sequence[str] = ()
     curves: Sequence[str]
     try_it: str
-
-
-def _check_at_least(least: int, **values: int) -> None:
-    for name, value in values.items():
-        if value < least:
-            raise ConfigError(f"{name} must be at least {least}, got {value}")

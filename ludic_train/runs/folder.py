@@ -55,12 +55,12 @@ def started_recipe(out: Path) -> Recipe:
     try:
         facts, settings = started["recipe"], started["config"]
         evals = {name: EvalTasks(**tasks) for name, tasks in facts["evals"].items()}
-        shown = facts["demonstrations"]
+        demonstrations = facts["demonstrations"]
         return Recipe(
             **{
                 **facts,
                 "evals": evals,
-                "demonstrations": None if shown is None else Demonstrations(**shown),
+                "demonstrations": demonstrations and Demonstrations(**demonstrations),
                 "defaults": RunConfig(**{**settings, "out": out}),
             }
         )
@@ -111,7 +111,7 @@ def _refuse_changes(started: RunConfig, config: RunConfig) -> None:
     if changed:
         raise ConfigError(
             f"the run in {config.out} was started with { ({n: before[n] for n in changed}) }, and "
-            f"now {changed} is asked for; leave these out to resume, or start a new run"
+            f"now {changed} is given; leave these out to resume, or start a new run"
         )
 
 
@@ -132,7 +132,7 @@ class Address:
 
 
 def read_address(out: Path) -> Address | None:
-    """What is in the run's queue.json; None where there is none, or not yet.
+    """The address in the run's queue.json; None where there is no such file, or not yet.
 
     Raises ConfigError for a file that names no queue.
     """

@@ -78,6 +78,7 @@ def learner_from_model(
     sample instead of this process.
     """
     folder, spec = model_and_spec(Path(name)) if Path(name).is_dir() else (name, PolicySpec())
+    # How long replies may be belongs to the recipe, and prompts to the model.
     spec = replace(spec, max_tokens=max_tokens)
     model, tokenizer = load_model(folder, lora_rank=lora_rank or None)
     if not servers:

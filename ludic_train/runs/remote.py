@@ -39,11 +39,6 @@ class Both:
         await self.second.publish(known, version)
 
 
-def default_lag(minibatches: int) -> int:
-    """Default `max_lag` with a queue: one batch may be played while another is trained on."""
-    return 2 * minibatches - 1
-
-
 def publish_every(minibatches: int, max_lag: int | None) -> int:
     """Updates between two pushes to servers: a batch's, or as many as `max_lag` leaves room for.
 
@@ -67,6 +62,7 @@ def remote_ends(
     published.mkdir(exist_ok=True)
     _save_to_begin_with(learner, published / "model", is_served=bool(servers))
     write_policy_spec(published, learner.spec)
+    # A resumed run continues with its queue, where groups may wait.
     before = read_address(out)
     key = before.key if before else f"{out.resolve().name}-{secrets.token_hex(4)}"
     stop, look = StopSign(), None
@@ -83,6 +79,7 @@ def remote_ends(
         look,
         groups_per_batch=config.groups,
         group_size=config.group_size,
+        # Actors are other processes, perhaps with another tokenizer.
         vocab_size=learner.model.config.vocab_size,
     )
     # Actors wait for this file, so it names only a queue that could be opened.

@@ -1,10 +1,9 @@
-"""What every recipe does once its parts are made: updates, evaluations, checkpoints."""
+"""The loop of every run: updates, evaluations, checkpoints."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,8 +12,7 @@ from ludic_train.checkpoints.manager import CheckpointManager
 from ludic_train.checkpoints.training_state import resume_training, save_training
 from ludic_train.errors import CheckpointError, EmptyBatch, Interrupted, ParamsLost
 from ludic_train.inference.policy_spec import write_policy_spec
-from ludic_train.loggers.console import ConsoleLogger
-from ludic_train.loggers.loggers import JSONLLogger, Logger, MultiLogger
+from ludic_train.loggers.loggers import Logger
 from ludic_train.metrics import Metrics, values
 from ludic_train.models.load import save_model
 from ludic_train.runs.learner import Learner
@@ -22,13 +20,13 @@ from ludic_train.runs.signals import stop_signals
 from ludic_train.runs.watch import StopRequested, WatchedSource
 from ludic_train.trainer.trainer import OnUpdate, Trainer
 
-# From the number of updates made to what was measured then.
+# From the number of updates made to the numbers of an evaluation then.
 Evaluate = Callable[[int], Awaitable[Mapping[str, float]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """Updates made by one trainer: imitation first, games after it, for example."""
+    """Updates made by one trainer, such as supervised fine-tuning or reinforcement learning."""
 
     name: str
     trainer: Trainer
@@ -57,7 +55,7 @@ class Run:
 
 
 async def carry_out(run: Run, *, resume: bool) -> None:
-    """Make the updates that are left; asked to stop, save everything and raise Interrupted."""
+    """Make the updates that are left. On a first Ctrl-C or SIGTERM, save and raise Interrupted."""
     write_policy_spec(run.out, run.learner.spec)
     first = _restore(run) if resume else 0
     with stop_signals() as stop_requested:
@@ -78,6 +76,7 @@ async def _carry_out_stage(run: Run, position: int, stop_requested: Callable[[],
     while not ended:
         before = trainer.version
         ended = not await _learned(stage, log) or trainer.version >= stage.updates
+        # A batch may hold several updates, so that a multiple of `eval_every` may be passed over.
         due = ended or before // run.eval_every != trainer.version // run.eval_every
         if due:
             await _evaluate(run, offset + trainer.version)
@@ -90,7 +89,7 @@ async def _carry_out_stage(run: Run, position: int, stop_requested: Callable[[],
 async def _learned(stage: Stage, log: OnUpdate) -> bool:
     """Make the updates of one batch; False, with a note, where a stage has nothing left to learn.
 
-    Somebody who asks to stop ends a wait for a batch, or for a sampler; so does a sampler that lost
+    A stop that is requested ends a wait for a batch, or for a server; so does a server that lost
     its params, which are then published before the next wait.
     Raises EmptyBatch where there never was anything to learn.
     """
@@ -100,6 +99,7 @@ async def _learned(stage: Stage, log: OnUpdate) -> bool:
         return True
     except ParamsLost as lost:
         print(f"publishing once more: {lost}", flush=True)
+        # The next call publishes the params again before it waits for a batch.
         stage.trainer.published = None
     except EmptyBatch as nothing:
         if stage.trainer.version == 0:
@@ -110,7 +110,10 @@ async def _learned(stage: Stage, log: OnUpdate) -> bool:
 
 
 def _is_between_batches(trainer: Trainer) -> bool:
-    """Whether to save now repeats no update: all that were begun from a batch are made."""
+    """True if a run that is resumed from here repeats no update.
+
+    A queue gives whole batches again, so all updates from the last one must have been made.
+    """
     source = trainer.batch_source
     return not isinstance(source, WatchedSource) or source.settled == trainer.version
 
@@ -130,6 +133,7 @@ async def _evaluate(run: Run, update: int) -> None:
 def _save(run: Run, position: int) -> None:
     learner, trainer = run.learner, run.stages[position].trainer
     update = _offset(run, position) + trainer.version
+    # A stop right after an evaluation would save the same state twice.
     if update in run.checkpoints.steps():
         return
     write_model = partial(save_model, learner.model, learner.tokenizer)
@@ -138,7 +142,7 @@ def _save(run: Run, position: int) -> None:
 
 
 def _restore(run: Run) -> int:
-    """Put the latest checkpoint into the run; the position of the stage to go on with."""
+    """Load the latest checkpoint into the run; the position of the stage that continues."""
     checkpoint = run.checkpoints.load("latest")
     position = int(checkpoint.state["extra"]["stage"])
     if position >= len(run.stages):
@@ -148,15 +152,3 @@ def _restore(run: Run) -> int:
         )
     resume_training(run.checkpoints, run.stages[position].trainer, checkpoint.path)
     return position
-
-
-@contextmanager
-def open_loggers(out: Path, updates: int) -> Iterator[Logger]:
-    """Metrics to the screen, whose progress bar ends at `updates`, and to `out`/metrics.jsonl."""
-    logger = MultiLogger(
-        JSONLLogger(out / "metrics.jsonl"), ConsoleLogger(updates, title=out.name, every=100)
-    )
-    try:
-        yield logger
-    finally:
-        logger.close()

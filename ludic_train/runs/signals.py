@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from ludic_train.distributed.ranks import gathered
 
@@ -24,22 +24,14 @@ def stop_signals() -> Iterator[Callable[[], bool]]:
     the main thread only: in any other thread, signals stay as they are.
     """
     received: list[int] = []
-    usual = {signum: signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGTERM)}
+    with ExitStack() as handlers:
 
-    def restore() -> None:
-        for signum, handler in usual.items():
-            signal.signal(signum, handler)
+        def note(signum: int, frame: object) -> None:
+            received.append(signum)
+            # The usual handlers are back, so that the next signal is not only noted.
+            handlers.close()
 
-    def note(signum: int, frame: object) -> None:
-        received.append(signum)
-        restore()
-
-    if threading.current_thread() is threading.main_thread():
-        for signum in usual:
-            signal.signal(signum, note)
-    else:
-        usual.clear()
-    try:
+        if threading.current_thread() is threading.main_thread():
+            for signum in (signal.SIGINT, signal.SIGTERM):
+                handlers.callback(signal.signal, signum, signal.signal(signum, note))
         yield lambda: any(gathered(b"y" * bool(received)))
-    finally:
-        restore()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -21,16 +21,24 @@ from ludic_gym.policies.reference import OraclePolicy, RandomPolicy
 from ludic_gym.types import MakePolicy, Rollout
 from ludic_train.algorithms.presets import RLAlgorithm, grpo, sft
 from ludic_train.inference.policy_spec import PolicySpec, new_context
+from ludic_train.loggers.console import ConsoleLogger
+from ludic_train.loggers.loggers import JSONLLogger, MultiLogger
 from ludic_train.models.chat_template import with_token_ids
 from ludic_train.rows import rows_from
 from ludic_train.runs.config import Demonstrations, EvalTasks, Recipe, RunConfig
-from ludic_train.runs.evaluation import CONCURRENCY, evaluate, play
-from ludic_train.runs.folder import forget_queue, kept, open_run
+from ludic_train.runs.folder import METRICS, forget_queue, kept, open_run
 from ludic_train.runs.learner import Learner, learner_from_model, learner_from_nothing
-from ludic_train.runs.remote import default_lag, publish_every, remote_ends
+from ludic_train.runs.remote import publish_every, remote_ends
 from ludic_train.runs.report import report
-from ludic_train.runs.run import Run, Stage, carry_out, open_loggers
-from ludic_train.runs.tasks import demonstration_tasks, evaluation_tasks, training_tasks
+from ludic_train.runs.run import Run, Stage, carry_out
+from ludic_train.runs.tasks import (
+    CONCURRENCY,
+    demonstration_tasks,
+    evaluate,
+    evaluation_tasks,
+    play,
+    training_tasks,
+)
 from ludic_train.runs.watch import WatchedSource
 from ludic_train.sources.base import BatchSource
 from ludic_train.sources.offline import OfflineBatchSource
@@ -112,14 +120,14 @@ async def train_recipe(
     queue: str | None = None,
     servers: Sequence[str] = (),
 ) -> Mapping[str, float]:
-    """Train as `config` says, report in its folder; the final evaluation.
+    """Train with the settings of `config`, and report in its folder; the final evaluation.
 
     algo: of learning from rewards; GRPO if left out.
     queue: URL of a queue; its actors play then (`ludic actor`) instead of this process.
     servers: addresses of inference servers (`ludic serve`): without a queue, of `config.model`;
         with one, of the params that the run publishes. They play no part in what is learned, so a
         resumed run may have others.
-    Raises Interrupted after an orderly Ctrl-C; `resume` goes on from there, with the same config.
+    Raises Interrupted after an orderly Ctrl-C; `resume` continues from there, with the same config.
     """
     _refuse_combination(recipe, config, queue, servers)
     open_run(recipe, config, resume=resume)
@@ -130,7 +138,9 @@ async def train_recipe(
     algorithm = algo or grpo(entropy=config.entropy, max_lag=config.max_lag)
     stages.append(rl_stage(recipe, config, algorithm, learner, queue, servers))
     async with aclosing(learner):
-        with open_loggers(config.out, sum(stage.updates for stage in stages)) as logger:
+        updates = sum(stage.updates for stage in stages)
+        console = ConsoleLogger(updates, title=config.out.name, every=100)
+        with closing(MultiLogger(JSONLLogger(config.out / METRICS), console)) as logger:
             run = Run(
                 out=config.out,
                 learner=learner,
@@ -157,7 +167,7 @@ async def train_recipe(
 async def _learner(
     recipe: Recipe, config: RunConfig, servers: Sequence[str]
 ) -> tuple[Learner, list[Rollout]]:
-    """The learner, and the demonstrations that it is made from and has to imitate first."""
+    """The learner, and the demonstrations that its model was made from."""
     if config.model is not None:
         learner = learner_from_model(
             config.model,
@@ -214,7 +224,8 @@ def rl_stage(
 ) -> Stage:
     """Updates on episodes that the learner plays itself, or that come through a queue."""
     if queue is not None and algo.max_lag is None:
-        algo = replace(algo, max_lag=default_lag(config.minibatches))
+        # One batch may be played while another is trained on.
+        algo = replace(algo, max_lag=2 * config.minibatches - 1)
     cfg = TrainerConfig(
         lr=config.lr,
         warmup_updates=WARMUP,

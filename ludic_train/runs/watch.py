@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 
@@ -67,7 +67,7 @@ class PatientPublisher:
         try:
             await self._publisher.publish(known, version)
         except PublishError as error:
-            if not await self._has_outage(version):
+            if not any(await self._silent_and_lost(version)):
                 raise
             logging.getLogger(__name__).warning("publishing once more: %s", error)
             await self._until_all_answer(version)
@@ -80,43 +80,43 @@ class PatientPublisher:
         Raises ParamsLost where one was started again, PublishError where one is silent for too
         long, after a warning.
         """
-        found = await self._named()
-        self._note_silent(_silent(found))
-        if lost := self._lost(found, self.version):
+        silent, lost = await self._silent_and_lost(self.version)
+        self._note_silent(silent)
+        if lost:
             raise ParamsLost(f"{', '.join(lost)} lost version {self.version}")
 
     async def _until_all_answer(self, version: int) -> None:
         """Wait for all servers, and have those that lost their params connected again."""
-        while silent := _silent(found := await self._named()):
+        while True:
+            silent, lost = await self._silent_and_lost(version)
             self._note_silent(silent)
+            if not silent:
+                break
             self._stop.check()
             await asyncio.sleep(POLL_S)
-        self._note_silent(silent)
         for replica in self._publisher.fleet.replicas:
-            if replica.url in self._lost(found, version):
+            if replica.url in lost:
                 replica.state, replica.error = "new", ""
 
-    async def _has_outage(self, version: int) -> bool:
-        found = await self._named()
-        return bool(_silent(found) or self._lost(found, version))
+    async def _silent_and_lost(self, version: int | None) -> tuple[list[str], list[str]]:
+        """Servers that do not answer, and those with params that were not published.
 
-    def _lost(self, found: Mapping[str, str | None], version: int | None) -> list[str]:
-        """Servers with params that were not published.
-
+        version: that may have reached some of them, beside the last one that reached all.
         Raises PublishError for params that another run has published.
         """
-        if self.version is None:
-            return []
-        others = {
-            u: n for u, n in found.items() if n not in (None, str(self.version), str(version))
-        }
-        for url, named in others.items():
-            if str(named).isdecimal():
+        named = await self._named()
+        silent = [url for url, name in named.items() if name is None]
+        usual = {None, str(self.version), str(version)}
+        # Before the first publication, params of any name are to be replaced.
+        lost = {u: n for u, n in named.items() if self.version is not None and n not in usual}
+        for url, name in lost.items():
+            # A server that was started again does not call its params by a number.
+            if str(name).isdecimal():
                 raise PublishError(
-                    f"{url} has version {named}, but {self.version} was published to it: another "
+                    f"{url} has version {name}, but {self.version} was published to it: another "
                     "run publishes to it too, and a server can serve one run at a time"
                 )
-        return list(others)
+        return silent, list(lost)
 
     def _note_silent(self, urls: Sequence[str]) -> None:
         if not urls:
@@ -141,10 +141,6 @@ class PatientPublisher:
         """Name that each server gives its params, by address; None where it does not answer."""
         urls = [replica.url for replica in self._publisher.fleet.replicas]
         return dict(zip(urls, await asyncio.gather(*map(_version, urls)), strict=True))
-
-
-def _silent(found: Mapping[str, str | None]) -> list[str]:
-    return [url for url, named in found.items() if named is None]
 
 
 async def _version(url: str) -> str | None:

@@ -56,11 +56,6 @@ class ServeOptions:
                 f"tensor_parallel_size={self.tensor_parallel_size} at least 1"
             )
 
-    @property
-    def is_exposed(self) -> bool:
-        """True if other machines can reach the server."""
-        return self.host not in LOOPBACK
-
     def on_cpu(self, vllm: Installed) -> bool:
         """True if vLLM computes on the CPU. Raises ConfigError for a device of another build."""
         if self.device == ("cuda" if vllm.on_cpu else "cpu"):
@@ -112,6 +107,7 @@ def environment(
     needed = {"VLLM_SERVER_DEV_MODE": "1", "PYTHONPATH": ":".join(paths)}
     if options.lora:
         needed["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] = "1"
+    # Without the dev mode vLLM has no routes for params and pauses.
     usual = {"VLLM_NO_USAGE_STATS": "1", **(CPU_DEFAULTS if options.on_cpu(vllm) else {})}
     return {**usual, **inherited, **needed}
 

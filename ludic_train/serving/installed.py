@@ -12,6 +12,7 @@ from shutil import which
 from ludic_gym.errors import ConfigError
 
 OLDEST, NEWEST_TESTED = (0, 28), (0, 33)
+# For a process of the other Python. vLLM itself takes many seconds to import.
 PROBE = """
 import json
 from importlib.metadata import distributions

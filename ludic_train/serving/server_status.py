@@ -54,6 +54,7 @@ async def _status(url: str) -> Status:
             )
         except PublishError as error:
             return Status(url=url, error=str(error))
+        # OverflowError is from int(inf): Prometheus' format has infinities.
         except (KeyError, ValueError, OverflowError) as error:
             return Status(url=url, error=f"its responses differ from vLLM's: {error!r}")
 

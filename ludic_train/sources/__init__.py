@@ -1,1 +1,1 @@
-"""Where batches come from: rollouts played now or elsewhere, or data that exists."""
+"""Batch sources: rollouts that are played now or elsewhere, or existing data."""

@@ -1,8 +1,8 @@
-"""Interfaces of batch sources, and the loop that fills a batch with groups."""
+"""Interfaces of batch sources, pass rates of tasks, and the loop that fills a batch with groups."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -14,7 +14,7 @@ from ludic_train.types import SAWBatch, Trajectory
 if TYPE_CHECKING:
     from ludic_train.algorithms.presets import RLAlgorithm
 
-# A source whose filter leaves nothing this often in a row will not recover by going on.
+# A source whose filter leaves nothing this often in a row will not recover by more of the same.
 EMPTY_BATCHES_ALLOWED = 20
 
 
@@ -22,7 +22,10 @@ class BatchSource(Protocol):
     """Source of batches that can continue where it stopped."""
 
     async def next_batch(self, algo: RLAlgorithm) -> SAWBatch:
-        """The next batch, with the filter and the credit of `algo`; never empty."""
+        """The next batch, with the filter and the credit of `algo`; never empty.
+
+        Raises EmptyBatch where there is nothing left to train on.
+        """
 
     def state_dict(self) -> dict[str, Any]:
         """State, as JSON can hold it, from which an equal source continues after this batch."""
@@ -78,6 +81,43 @@ class Gathered:
     metrics: Metrics
 
 
+class TaskHistory:
+    """Rollouts and successes of each task, over all its groups.
+
+    retired: keys of tasks whose pass rate has reached `retire_at`; they are not played again
+    (no-positive-resampling of ScaleRL, Khatri et al. 2025, arXiv:2510.13786).
+    """
+
+    def __init__(self) -> None:
+        self.retired: dict[str, None] = {}
+        self._plays: dict[str, list[int]] = {}
+
+    def note(self, trajectories: Iterable[Trajectory], retire_at: float) -> list[str]:
+        """Count the rollouts; keys of the tasks that are retired by them."""
+        changed = {}
+        for trajectory in trajectories:
+            changed[trajectory.task] = plays = self._plays.setdefault(trajectory.task, [0, 0])
+            plays[0] += trajectory.success
+            plays[1] += 1
+        # Over all groups of a task, since the rate of a single small group is mostly luck.
+        rates = {task: passes / plays for task, (passes, plays) in changed.items()}
+        solved = [t for t, rate in rates.items() if rate >= retire_at and t not in self.retired]
+        self.retired |= dict.fromkeys(solved)
+        return solved
+
+    def state_dict(self) -> dict[str, Any]:
+        """The counts, as JSON can hold them."""
+        return {
+            "plays": {task: list(plays) for task, plays in self._plays.items()},
+            "retired": list(self.retired),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue with the counts of `state`."""
+        self._plays = {task: [int(a), int(b)] for task, (a, b) in state["plays"].items()}
+        self.retired = dict.fromkeys(state["retired"])
+
+
 async def gathered_groups(feed: GroupFeed, algo: RLAlgorithm, groups: int) -> Gathered:
     """The next `groups` groups, filtered; further ones while none is left.
 
@@ -88,6 +128,8 @@ async def gathered_groups(feed: GroupFeed, algo: RLAlgorithm, groups: int) -> Ga
     seen: list[Trajectory] = []
     parts: list[Metrics] = []
     for _ in range(EMPTY_BATCHES_ALLOWED):
+        # A full batch is topped up; any other is played anew, so that its size has no bias towards
+        # groups that pass the filter.
         missing = groups - count_groups(kept) if algo.full_batches else groups
         found, metrics = await feed.take(missing)
         good = filtered(found, algo)
@@ -116,5 +158,6 @@ def count_groups(trajectories: Sequence[Trajectory]) -> int:
 
 
 def _mean_reward(parts: Sequence[Metrics]) -> str:
+    """Mean reward of the parts, as text for an error."""
     metric = merge(parts).get("reward")
     return "unknown" if metric is None else f"{metric.value:.3g}"

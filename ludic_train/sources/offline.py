@@ -1,19 +1,23 @@
-"""Batches from data that exists: demonstrations, recorded rollouts, rows made by hand."""
+"""Batches from existing data: demonstrations, rollouts of other runs, rows made by hand."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from ludic_gym.errors import ConfigError
-from ludic_gym.types import Rollout
+from ludic_gym.types import Completion, Rollout
 from ludic_train.algorithms.presets import RLAlgorithm
 from ludic_train.errors import EmptyBatch
 from ludic_train.rows import rows_from
 from ludic_train.types import SAWBatch, SAWItem, Trajectory
+
+# Such as `lambda rollout: with_token_ids(rollout, tokenizer, FullDialog())`.
+Render = Callable[[Rollout], Rollout]
 
 
 class OfflineBatchSource:
@@ -23,6 +27,7 @@ class OfflineBatchSource:
         them, when the first batch is made; or rows, which keep their weights.
     Every pass sees each row once; the rows that do not fill a batch at its end open the next pass.
     The order is a function of `seed` and the pass alone.
+    Raises ConfigError for a batch size below 1, and for no data.
     """
 
     def __init__(
@@ -33,7 +38,9 @@ class OfflineBatchSource:
         seed: int = 0,
     ) -> None:
         if batch_size < 1 or not data:
-            raise ConfigError(f"batch_size={batch_size} with {len(data)} rollouts or rows")
+            raise ConfigError(
+                f"batch_size={batch_size} with {len(data)} rollouts or rows; both >= 1"
+            )
         self.batch_size = batch_size
         self.seed = seed
         self.taken = 0
@@ -48,6 +55,7 @@ class OfflineBatchSource:
         """
         if not self._rows:
             self._rows = self._made(algo)
+        # A row's place follows from its number alone, so a resumed run needs no other state.
         rows = [self._row_at(self.taken + k) for k in range(self.batch_size)]
         self.taken += self.batch_size
         return SAWBatch(items=tuple(rows))
@@ -61,8 +69,10 @@ class OfflineBatchSource:
         self.taken = int(state["taken"])
 
     def _made(self, algo: RLAlgorithm) -> list[SAWItem]:
+        """The rows of the data, with the algorithm's credit. Raises EmptyBatch and ConfigError."""
         rows = [item for item in self._data if isinstance(item, SAWItem)]
         rollouts = [item for item in self._data if not isinstance(item, SAWItem)]
+        # Credit over all of them at once: a batch's worth is drawn anew in every pass.
         rows += rows_from(rollouts, algo)
         if not rows:
             best = max(rollout.total_reward for rollout in rollouts)
@@ -76,10 +86,50 @@ class OfflineBatchSource:
         return rows
 
     def _row_at(self, position: int) -> SAWItem:
+        """Row at a position of the endless sequence of passes."""
         epoch, offset = divmod(position, len(self._rows))
         return self._rows[_permutation(self.seed, epoch, len(self._rows))[offset]]
 
 
+# A batch needs its own pass and perhaps the next; other sources may share the cache.
 @lru_cache(maxsize=4)
 def _permutation(seed: int, epoch: int, size: int) -> tuple[int, ...]:
+    """Order of a pass, a function of the arguments alone."""
     return tuple(np.random.default_rng((seed, epoch)).permutation(size).tolist())
+
+
+def recorded_rollouts(
+    rollouts: Iterable[Rollout], *, render: Render | None = None
+) -> list[Rollout]:
+    """Rollouts of another run, fit to be learned from by an `OfflineBatchSource`.
+
+        rollouts = recorded_rollouts(read_rollouts("results/ludic.jsonl"))
+        source = OfflineBatchSource(rollouts, batch_size=32)
+
+    Recorded tokens are taken as they are, so the model must have the tokenizer of the one that was
+    recorded; `render` makes those of rollouts without. Their versions count the updates of another
+    run, and are left out. Log-probs stay where they are of the policy's own distribution
+    (temperature above 0, top_p 1); losses that need them refuse rows without.
+    """
+    return [_with_tokens(rollout, render) for rollout in rollouts]
+
+
+def _with_tokens(rollout: Rollout, render: Render | None) -> Rollout:
+    """The rollout with tokens: its own recorded ones, or those of `render`."""
+    calls = [call for step in rollout.steps for call in step.decision.completions]
+    if render is not None and not (calls and all(call.completion_ids for call in calls)):
+        return render(rollout)
+    steps = []
+    for step in rollout.steps:
+        completions = tuple(map(_recorded, step.decision.completions))
+        steps.append(replace(step, decision=replace(step.decision, completions=completions)))
+    return replace(rollout, steps=tuple(steps))
+
+
+def _recorded(call: Completion) -> Completion:
+    """The call without facts that mean nothing in another run."""
+    if call.sampling.temperature > 0 and call.sampling.top_p == 1:
+        return replace(call, policy_version=None, versions=None)
+    # Greedy and nucleus sampling have log-probs of another distribution than the policy's.
+    sampling = replace(call.sampling, temperature=1.0, top_p=1.0)
+    return replace(call, policy_version=None, versions=None, logprobs=None, sampling=sampling)

@@ -24,8 +24,7 @@ from ludic_gym.types import Episode, MakePolicy, Rollout, Task
 from ludic_train.errors import CheckpointError, EmptyBatch
 from ludic_train.metrics import Metrics, merge
 from ludic_train.rows import credited_rows, episode_metrics, task_key, trajectories_from
-from ludic_train.sources.base import gathered_groups
-from ludic_train.sources.history import TaskHistory
+from ludic_train.sources.base import TaskHistory, gathered_groups
 from ludic_train.types import SAWBatch, Trajectory
 
 if TYPE_CHECKING:
@@ -38,9 +37,11 @@ Reducer = Callable[[Sequence[Rollout]], Metrics]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Matches:
-    """Settings of matches in PettingZoo environments.
+    """Settings of matches in PettingZoo environments; each seat's rollout is learned from.
 
-    players: one policy for every agent (self-play), or policies by the name of the player.
+    Members of a group are games, compared seat by seat.
+    players: one policy for every agent (self-play), or policies by the name of the player, such as
+        {"learner": ..., "rival": ...} with learners={"learner"}.
     learners: players whose rollouts are learned from; None for all of them.
     view: the environment's interface, agents in turn ("aec") or all at once ("parallel").
     seating: from players to agents, for each game.
@@ -53,7 +54,10 @@ class Matches:
 
 
 class TaskPlayer:
-    """Plays tasks in environments that are kept from call to call."""
+    """Plays tasks in environments that are kept from call to call.
+
+    concurrency: episodes at a time. timeout_s: seconds after which an episode has failed.
+    """
 
     def __init__(
         self, play: MakePolicy | Matches, *, concurrency: int, timeout_s: float | None = None
@@ -63,13 +67,14 @@ class TaskPlayer:
         self._envs = env_pool(max_idle=concurrency)
         view: View = play.view if isinstance(play, Matches) else "aec"
         self._match_envs = match_pool(view, max_idle=concurrency)
-        self._games = 0
+        # Games so far: the seats of the next ones follow from it.
+        self.games = 0
 
     async def episodes(self, tasks: Sequence[Task]) -> list[Episode]:
         """Episodes of the tasks, in the order of the tasks, with the rollouts of learners."""
         running = self._running(tasks)
-        # Before they are played: of several calls at once, each has other seats.
-        self._games += len({task.group for task in tasks})
+        # Before they are played: seats rotate over all calls, also over those in flight at once.
+        self.games += len({task.group or i for i, task in enumerate(tasks)})
         ended = [self._of_learners(episode) async for episode in running]
         return sorted(ended, key=lambda episode: episode.index)
 
@@ -79,6 +84,7 @@ class TaskPlayer:
         self._match_envs.close()
 
     def _running(self, tasks: Sequence[Task]) -> AsyncGenerator[Episode, None]:
+        """Episodes of the tasks as they end."""
         if not isinstance(self._play, Matches):
             return run_episodes(
                 tasks,
@@ -92,13 +98,14 @@ class TaskPlayer:
             self._play.players,
             view=self._play.view,
             seating=self._play.seating,
-            first_game=self._games,
+            first_game=self.games,
             concurrency=self._concurrency,
             timeout_s=self._timeout_s,
             envs=self._match_envs,
         )
 
     def _of_learners(self, episode: Episode) -> Episode:
+        """The episode with the rollouts of learners alone."""
         learners = self._play.learners if isinstance(self._play, Matches) else None
         if learners is None:
             return episode
@@ -114,8 +121,9 @@ class RolloutBatchSource:
         is seeded too can a run be repeated.
     play: the policy of one agent, or `Matches` of several.
     reducer: further metrics of all rollouts that were played, before filters.
-    Failed episodes are left out, and their groups too if fewer than two members survive; when more
+    Failed episodes are left out, and their groups too if fewer than two members survive; where more
     than half of a batch failed, next_batch raises EpisodeError with the first failure.
+    concurrency: episodes that are played at a time.
     """
 
     def __init__(
@@ -139,6 +147,7 @@ class RolloutBatchSource:
         self.taken = 0
         self.history = TaskHistory()
         self._player = TaskPlayer(play, concurrency=concurrency)
+        # Also at the interpreter's exit, where environments may hold processes.
         weakref.finalize(self, self._player.close)
 
     async def next_batch(self, algo: RLAlgorithm) -> SAWBatch:
@@ -152,12 +161,13 @@ class RolloutBatchSource:
         return SAWBatch(items=tuple(credited_rows(batch.kept, algo)), metrics=batch.metrics)
 
     def state_dict(self) -> dict[str, Any]:
-        """Number of tasks taken, and the pass rates of tasks."""
-        return {"taken": self.taken, "history": self.history.state_dict()}
+        """Numbers of tasks taken and of games played, and the pass rates of tasks."""
+        history = self.history.state_dict()
+        return {"taken": self.taken, "games": self._player.games, "history": history}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Skip the tasks that were taken already; `tasks` must be a fresh, equal iterator."""
-        if "taken" not in state or "history" not in state:
+        if not state.keys() >= {"taken", "games", "history"}:
             raise CheckpointError(
                 f"the checkpoint's source kept {sorted(state)}: that run learned from another kind "
                 "of source, such as a queue; resume it with that"
@@ -166,6 +176,7 @@ class RolloutBatchSource:
         if skip < 0:
             raise ConfigError(f"cannot go back from task {self.taken} to task {state['taken']}")
         self.taken += sum(1 for _ in islice(self.tasks, skip))
+        self._player.games = int(state["games"])
         self.history.load_state_dict(state["history"])
 
     async def take(self, count: int) -> tuple[list[Trajectory], Metrics]:
@@ -173,17 +184,20 @@ class RolloutBatchSource:
         tasks = self._next_tasks(count)
         requests = list(grouped(tasks, self.group_size)) if self.group_size > 1 else tasks
         episodes = await self._player.episodes(requests)
-        trajectories = trajectories_from(episodes, self.group_size)
-        metrics = episode_metrics(episodes)
+        # Before filters, so that metrics describe the policy and not the selection.
         rollouts = [rollout for episode in episodes for rollout in episode.rollouts]
-        return trajectories, merge([metrics, self.reducer(rollouts) if self.reducer else {}])
+        further = self.reducer(rollouts) if self.reducer else {}
+        metrics = merge([episode_metrics(episodes), further])
+        return trajectories_from(episodes, self.group_size), metrics
 
     async def keep(self, groups: Collection[str]) -> None:
         """Do nothing: groups that were played here wait nowhere."""
 
     def _next_tasks(self, wanted: int) -> list[Task]:
+        """Up to `wanted` further tasks that are not retired. Raises EmptyBatch."""
         tasks: list[Task] = []
         for task in self.tasks:
+            # Retired ones count as taken: a resumed run skips as many of the iterator.
             self.taken += 1
             if not self.history.retired or task_key(task) not in self.history.retired:
                 tasks.append(task)

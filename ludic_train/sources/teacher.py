@@ -1,4 +1,4 @@
-"""Batches that a teacher has judged, for on-policy distillation."""
+"""Batches with log-probs of a teacher, for on-policy distillation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ludic_train.types import REFERENCE, SAWBatch, SAWItem
 
 
 class Teacher(Protocol):
-    """Says how likely it would have been to write what a student wrote."""
+    """Source of log-probs of a student's tokens, under another model."""
 
     async def logprobs(self, items: Sequence[SAWItem]) -> Sequence[NDArray[np.float32]]:
         """Nats of each token of each row given what came before it, [T] per item; 0 off the mask.
@@ -39,15 +39,16 @@ class TaughtBatchSource:
     async def next_batch(self, algo: RLAlgorithm) -> SAWBatch:
         """The next batch of the source, with the teacher's log-probs."""
         batch = await self.source.next_batch(algo)
-        judged = await self.teacher.logprobs(batch.items)
+        scored = await self.teacher.logprobs(batch.items)
         items = [
             replace(item, attachments={**item.attachments, REFERENCE: logprobs})
-            for item, logprobs in zip(batch.items, judged, strict=True)
+            for item, logprobs in zip(batch.items, scored, strict=True)
         ]
         return replace(batch, items=tuple(items))
 
     async def begin(self, pace: Pace) -> None:
         """Start the source, where it is durable."""
+        # This class looks durable to a trainer, whatever its source is.
         if isinstance(self.source, DurableSource):
             await self.source.begin(pace)
 
@@ -61,7 +62,7 @@ class TaughtBatchSource:
         return self.source.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where the source that returned `state` stopped."""
+        """Continue where the source that returned `state` stopped."""
         self.source.load_state_dict(state)
 
 
@@ -69,10 +70,10 @@ COMPLETIONS_ROUTE = "/v1/completions"
 
 
 class VLLMTeacher(HttpClient):
-    """Asks `/v1/completions` of a vLLM server for the log-probs of rows, as `prompt_logprobs`.
+    """Log-probs of rows from `/v1/completions` of a vLLM server, as `prompt_logprobs`.
 
     The server's model must have the student's tokenizer: rows are sent as token ids. It computes
-    prompts at temperature 1, whatever is asked for, so rows must have been sampled at that.
+    prompts at temperature 1, whatever the request says, so rows must have been sampled at that.
     base_url, model, options, extra_body: as for the chat clients.
     """
 
@@ -92,8 +93,8 @@ class VLLMTeacher(HttpClient):
     async def logprobs(self, items: Sequence[SAWItem]) -> Sequence[NDArray[np.float32]]:
         """Nats of each sampled token of each row given what came before it, [T]; 0 off the mask.
 
-        Raises TeacherError for a row that was not sampled at temperature 1, and for an answer that
-        is not about the tokens that were asked about; ClientError where none comes.
+        Raises TeacherError for a row that was not sampled at temperature 1, and for a response
+        about other tokens; ClientError where there is no response.
         """
         for item in items:
             if item.temperature != 1.0:
@@ -101,27 +102,25 @@ class VLLMTeacher(HttpClient):
                     f"a row was sampled at temperature {item.temperature}, and servers score "
                     "prompts at 1 only: sample with temperature=1, or give Trainer(reference=...)"
                 )
+        # All at once: the server batches requests, and the client limits how many are open.
         return await gathered(self._of_row(item) for item in items)
 
     async def _of_row(self, item: SAWItem) -> NDArray[np.float32]:
+        """Log-probs of one row, [T]; raises as `logprobs` does."""
         ids = item.input_ids.tolist()
-        body = {
-            "model": await self.model(),
-            "prompt": ids,
-            "max_tokens": 1,
-            "temperature": 1.0,
-            "prompt_logprobs": 0,
-        }
+        # One token has to be sampled; 0 further log-probs per token of the prompt.
+        sampling = {"max_tokens": 1, "temperature": 1.0, "prompt_logprobs": 0}
+        body = {"model": await self.model(), "prompt": ids, **sampling}
         choice = first_choice(await self.request(COMPLETIONS_ROUTE, body))
         scored = _of_tokens(needed(choice, "prompt_logprobs", list), ids)
         return np.where(item.action_mask, scored, np.float32(0))
 
 
-def _of_tokens(answer: Sequence[Any], ids: Sequence[int]) -> NDArray[np.float32]:
+def _of_tokens(scores: Sequence[Any], ids: Sequence[int]) -> NDArray[np.float32]:
     """One number per token, 0 for the first: nothing came before it."""
-    if len(answer) != len(ids):
-        raise TeacherError(f"the server scored {len(answer)} tokens of a row of {len(ids)}")
-    pairs = zip(answer[1:], ids[1:], strict=True)
+    if len(scores) != len(ids):
+        raise TeacherError(f"the server scored {len(scores)} tokens of a row of {len(ids)}")
+    pairs = zip(scores[1:], ids[1:], strict=True)
     return np.array([0.0, *(_of_token(found, token) for found, token in pairs)], np.float32)
 
 
@@ -129,7 +128,7 @@ def _of_token(found: Any, token: int) -> float:  # noqa: ANN401 - JSON
     """The log-prob of the token in {"TOKEN ID": {"logprob": ...}, ...}."""
     if not isinstance(found, dict) or str(token) not in found:
         raise TeacherError(
-            f"the server scored {found!r} where token {token} was asked about; has its model the "
+            f"the server scored {found!r} where the row has token {token}; does its model have the "
             "student's tokenizer?"
         )
     number = found[str(token)].get("logprob")

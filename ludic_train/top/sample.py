@@ -1,12 +1,13 @@
-"""What a queue looked like at one moment, and what went on between two."""
+"""States of a queue and of the servers that sample, and rates between two of them."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ludic_train.pipeline.queues.base import QueueStatus
-from ludic_train.top.servers import Load
+from ludic_train.serving.server_status import Status, statuses
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,6 +16,15 @@ class Rate:
 
     groups: float = 0.0
     tokens: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """Last known state of a server, and its tokens per second since the state before."""
+
+    status: Status
+    at_s: float
+    tokens_per_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,3 +71,46 @@ def next_sample(
         trained_per_s=max(0.0, trained / seconds),
         servers=servers,
     )
+
+
+def next_load(before: Load | None, status: Status, at_s: float) -> Load:
+    """The load at `at_s`, seconds of any clock; no rate where nothing is known from before."""
+    seconds = 0.0 if before is None else at_s - before.at_s
+    if before is None or seconds <= 0 or before.status.error or status.error:
+        return Load(status=status, at_s=at_s)
+    # A server that was started again counts from 0.
+    sampled = max(0, status.sampled - before.status.sampled)
+    return Load(status=status, at_s=at_s, tokens_per_s=sampled / seconds)
+
+
+class ServerLoads:
+    """Polls each server apart from the others, so that a silent one delays only itself."""
+
+    def __init__(self, urls: Sequence[str]) -> None:
+        self._newest = {
+            url: Load(status=Status(url=url, error="no answer yet"), at_s=0.0) for url in urls
+        }
+
+    @property
+    def newest(self) -> tuple[Load, ...]:
+        """Last known load of each server."""
+        return tuple(self._newest.values())
+
+    async def look(self) -> None:
+        """Poll each server once."""
+        await asyncio.gather(*map(self._look_at, self._newest))
+
+    async def keep_looking(self, every_s: float) -> None:
+        """Poll each server every `every_s` seconds, until this is cancelled."""
+
+        async def keep_looking_at(url: str) -> None:
+            while True:
+                await self._look_at(url)
+                await asyncio.sleep(every_s)
+
+        await asyncio.gather(*map(keep_looking_at, self._newest))
+
+    async def _look_at(self, url: str) -> None:
+        (status,) = await statuses([url])
+        now = asyncio.get_running_loop().time()
+        self._newest[url] = next_load(self._newest[url], status, now)

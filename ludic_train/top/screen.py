@@ -1,4 +1,4 @@
-"""A sample as tables on a terminal. Names come from whoever reports: they are shown as text."""
+"""A sample as tables on a terminal. Names come from actors and servers: they are plain text."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ludic_train.pipeline.queues.base import QueueStatus
-from ludic_train.top.sample import Rate, Sample
-from ludic_train.top.servers import Load
+from ludic_train.top.sample import Load, Rate, Sample
 
 BAR = 40
 

@@ -24,8 +24,13 @@ def cosine(done: float) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdamW:
-    """Settings of the optimizer (Loshchilov & Hutter 2019, arXiv:1711.05101)."""
+    """Settings of the optimizer (Loshchilov & Hutter 2019, arXiv:1711.05101).
 
+    betas: decay per update of the means of gradients and of their squares.
+    eps: added to the root of the second. weight_decay: share of a param lost per unit of rate.
+    """
+
+    # 0.95 and not torch's 0.999: a run has few updates, and old gradients are of another policy.
     betas: tuple[float, float] = (0.9, 0.95)
     eps: float = 1e-8
     weight_decay: float = 0.0
@@ -74,9 +79,7 @@ class Guards:
         if self.max_skipped < 0:
             raise ConfigError(f"max_skipped={self.max_skipped}; it must be 0 or more")
         if self.max_kl_at_lag_0 is not None and not self.max_kl_at_lag_0 > 0:
-            raise ConfigError(
-                f"max_kl_at_lag_0={self.max_kl_at_lag_0}; it must be greater than 0, or None"
-            )
+            raise ConfigError(f"max_kl_at_lag_0={self.max_kl_at_lag_0}; it must be > 0, or None")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,6 +149,7 @@ class TrainerConfig:
 
     def learning_rate(self, done: int) -> float:
         """The rate of the update after `done` others."""
+        # done + 1, so that the first update already moves the params.
         rise = min(1.0, (done + 1) / self.warmup_updates) if self.warmup_updates else 1.0
         if self.decay_updates is None:
             return self.lr * rise
@@ -155,7 +159,7 @@ class TrainerConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """What an update is to be made of.
+    """Size of an update and of its parts.
 
     Attributes:
         tokens: Tokens of an update, prompts and completions of all rows together.

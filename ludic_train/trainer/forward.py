@@ -30,6 +30,7 @@ def forward(model: nn.Module, micro_batch: MicroBatch, device: str = "cpu") -> T
 def loss_batch(micro_batch: MicroBatch, version: int, device: str = "cpu") -> LossBatch:
     """The micro-batch as tensors for a loss; `version` is the one being updated."""
     versions, logprobs = micro_batch.versions, micro_batch.behavior_logprobs
+    # Differences of versions here, so that a loss needs no version of its own.
     return LossBatch(
         weight=tensor(micro_batch.weight, device),
         scale=tensor(micro_batch.scale, device),
@@ -44,6 +45,7 @@ def loss_batch(micro_batch: MicroBatch, version: int, device: str = "cpu") -> Lo
 
 def tensor(array: np.ndarray[Any, Any], device: str) -> Tensor:
     """The array on a device."""
+    # Shares the array's memory on a CPU; nothing writes to it.
     return torch.from_numpy(array).to(device)
 
 

@@ -1,4 +1,4 @@
-"""What an update of a model costs, measured on shapes alone, before any memory is taken.
+"""Memory and time of an update, measured on shapes alone, before any memory is taken.
 
 The model is made on torch's meta device, which has shapes and no numbers. One micro-batch goes
 forward and backward there, while every tensor that is kept for the backward pass and every
@@ -8,13 +8,16 @@ multiplication is counted: no formula that would have to know the architecture.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
+from peft import LoraConfig, get_peft_model
 from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+from transformers import AttentionInterface, AutoConfig, AutoModelForCausalLM
 
 from ludic_train.distributed.fsdp import blocks, checkpoint_activations
 from ludic_train.errors import ModelNotFound
@@ -32,7 +35,11 @@ MOMENTS = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """Bytes on one rank, by what takes them, and the multiplications and additions of an update."""
+    """Bytes on one rank, by their use, and the multiplications and additions of an update.
+
+    params, trained: numbers of params on all ranks together. bytes: by "params", "gradients",
+        "optimizer", "activations", "logits" and, with several ranks, "gathered".
+    """
 
     params: int
     trained: int
@@ -57,16 +64,13 @@ def model_from_config(
     config: PretrainedConfig, dtype: torch.dtype, lora_rank: int = 0
 ) -> nn.Module:
     """The model on the meta device, with adapters of a rank if that is not 0."""
-    from transformers import AttentionInterface, AutoModelForCausalLM
-
+    # Registered under a name of ours, because a config chooses attention by its name.
     AttentionInterface.register(ATTENTION, _fused_attention)
     with torch.device("meta"):
         model: nn.Module = AutoModelForCausalLM.from_config(
             config, dtype=dtype, attn_implementation=ATTENTION
         )
         if lora_rank:
-            from peft import LoraConfig, get_peft_model
-
             adapters = LoraConfig(r=lora_rank, target_modules="all-linear", task_type="CAUSAL_LM")
             model = get_peft_model(model, adapters)
     return model.train()
@@ -74,8 +78,6 @@ def model_from_config(
 
 def read_config(name: str) -> PretrainedConfig:
     """The config of a model folder, a folder with nothing but config.json, or a hub id."""
-    from transformers import AutoConfig
-
     if Path(name).exists() or name.count("/") != 1:
         where = Path(name) / "config.json"
         if not where.is_file():
@@ -88,7 +90,7 @@ def read_config(name: str) -> PretrainedConfig:
 
 
 def estimate_update(model: nn.Module, load: Load, *, recompute: bool = False) -> Estimate:
-    """What one update takes; the model must be on the meta device.
+    """Memory and operations of one update; the model must be on the meta device.
 
     recompute: activations are computed again in the backward pass instead of kept.
     """
@@ -115,6 +117,7 @@ def estimate_update(model: nn.Module, load: Load, *, recompute: bool = False) ->
         params=sum(p.numel() for p in params),
         trained=sum(p.numel() for p in trained),
         bytes=sizes,
+        # Micro-batches cost the same, and optimizer steps nothing beside them.
         flops=flops * load.tokens / load.micro_tokens / shard,
     )
 
@@ -124,6 +127,7 @@ def measured_flops(device: str = "cpu", seconds: float = 0.3) -> float:
     a = torch.randn(1024, 1024, device=device)
     done, started = 0, time.perf_counter()
     while time.perf_counter() - started < seconds:
+        # Reading a number waits for the product, which a GPU computes in the background.
         float((a @ a)[0, 0])
         done += 1
     return done * 2 * 1024**3 / (time.perf_counter() - started)
@@ -131,12 +135,11 @@ def measured_flops(device: str = "cpu", seconds: float = 0.3) -> float:
 
 def _micro_batch(model: nn.Module, load: Load) -> tuple[int, float]:
     """Bytes kept for the backward pass, and flops of both passes, of one micro-batch."""
-    from torch.utils.flop_counter import FlopCounterMode
-
     rows = load.micro_tokens // load.row_tokens
     sampled = max(int(load.micro_tokens * load.sampled), 1)
     ids = torch.zeros(rows, load.row_tokens, dtype=torch.int64, device="meta")
     at = torch.ones(sampled, dtype=torch.int64, device="meta")
+    # Params are counted apart, and transposed views of them are saved for the backward pass.
     own = {_storage(p) for p in model.parameters()}
     kept: dict[int, Tensor] = {}
 
@@ -146,6 +149,7 @@ def _micro_batch(model: nn.Module, load: Load) -> tuple[int, float]:
             kept.setdefault(_storage(tensor), tensor)
         return tensor
 
+    # Measured and not computed from a formula, so that any architecture is estimated.
     with FlopCounterMode(display=False) as counter:
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
             temperature = torch.ones(sampled, device="meta")
@@ -175,12 +179,13 @@ def _fused_attention(
 
 
 def _storage(tensor: Tensor) -> int:
-    identity: Any = tensor.untyped_storage()._cdata
-    return int(identity)
+    """Identity of the memory that a tensor is a view of."""
+    return int(tensor.untyped_storage()._cdata)
 
 
-def _bytes(tensors: list[nn.Parameter]) -> int:
-    return sum(t.numel() * t.element_size() for t in tensors)
+def _bytes(tensors: Iterable[Tensor]) -> int:
+    """Memory of the tensors together."""
+    return sum(tensor.nbytes for tensor in tensors)
 
 
 def _logit_bytes(model: nn.Module, load: Load) -> int:
@@ -192,5 +197,5 @@ def _logit_bytes(model: nn.Module, load: Load) -> int:
 
 def _gathered_bytes(model: nn.Module) -> int:
     """Two blocks, the one at work and the next, and what no block holds: whole on every rank."""
-    inside = [_bytes(list(block.parameters())) for block in blocks(model)]
-    return 2 * max(inside) + _bytes(list(model.parameters())) - sum(inside)
+    inside = [_bytes(block.parameters()) for block in blocks(model)]
+    return 2 * max(inside) + _bytes(model.parameters()) - sum(inside)

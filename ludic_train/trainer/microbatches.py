@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from safetensors.numpy import load, save
 
 from ludic_train.algorithms.aggregation import Aggregation, by_sequence, sequence_ids, token_mean
 from ludic_train.errors import EmptyBatch, OverlongRow
@@ -83,6 +84,22 @@ def micro_batch_from(arrays: Mapping[str, Array]) -> MicroBatch:
     own["num_rollouts"], own["whole"] = int(own["num_rollouts"]), bool(own["whole"])
     attached = {n.removeprefix(ATTACHED): a for n, a in arrays.items() if n not in own}
     return MicroBatch(**own, attachments=attached)
+
+
+def plan_to_bytes(micro_batches: Sequence[MicroBatch]) -> bytes:
+    """The arrays of the micro-batches as one safetensors file, named NUMBER/NAME."""
+    numbered = [(k, arrays_of(micro_batch)) for k, micro_batch in enumerate(micro_batches)]
+    return save({f"{k}/{name}": a for k, arrays in numbered for name, a in arrays.items()})
+
+
+def plan_from_bytes(data: bytes) -> tuple[MicroBatch, ...]:
+    """The micro-batches that `plan_to_bytes` wrote; nothing in the bytes is executed."""
+    found: dict[int, dict[str, Array]] = {}
+    for key, array in load(data).items():
+        # An attachment's name may hold a slash itself, so only the first one counts.
+        k, _, name = key.partition("/")
+        found.setdefault(int(k), {})[name] = array
+    return tuple(micro_batch_from(found[k]) for k in sorted(found))
 
 
 def plan_update(
@@ -306,7 +323,7 @@ def _fitting(bundle: Bundle, lengths: Sequence[int], token_budget: int) -> list[
 
 
 def _cut(sizes: Sequence[tuple[int, int]], token_budget: int) -> list[int]:
-    """Where chunks start, if each takes as many bundles (width, rows) as the budget allows."""
+    """Start of each chunk, if each takes as many bundles (width, rows) as the budget allows."""
     starts: list[int] = []
     rows = chunk_width = 0
     for at, (wide, count) in enumerate(sizes):
@@ -319,8 +336,10 @@ def _cut(sizes: Sequence[tuple[int, int]], token_budget: int) -> list[int]:
 
 
 def _width(row: Sequence[int], lengths: Sequence[int]) -> int:
+    """Tokens in a row."""
     return sum(lengths[i] for i in row)
 
 
 def _widest(rows: Sequence[Row], lengths: Sequence[int]) -> int:
+    """Tokens in the widest row."""
     return max(_width(row, lengths) for row in rows)

@@ -28,8 +28,7 @@ from ludic_train.errors import EmptyBatch
 from ludic_train.metrics import Metrics, Stat, Total
 from ludic_train.trainer.config import TrainerConfig
 from ludic_train.trainer.forward import forward
-from ludic_train.trainer.microbatches import MicroBatch, plan_update
-from ludic_train.trainer.rank_wire import plan_from_bytes, plan_to_bytes
+from ludic_train.trainer.microbatches import MicroBatch, plan_from_bytes, plan_to_bytes, plan_update
 from ludic_train.types import BOOTSTRAP, PROXIMAL, REFERENCE, VALUES, SAWItem
 
 Streams = Mapping[str, NDArray[np.float32]]
@@ -55,7 +54,10 @@ def prepared(
     # In a single update, the params that begin the batch are those that begin the update.
     if names != {PROXIMAL} or cfg.minibatches * cfg.epochs > 1:
         kept = scored(kept, model, names, cfg, packing=packing)
-    if REFERENCE in algo.attach and not _judged(kept):
+    # A source may have attached a teacher's log-probs already; rank 0 alone holds the rows.
+    if REFERENCE in algo.attach and not number_of_rank_0(
+        lambda: all(REFERENCE in item.attachments for item in kept)
+    ):
         with reference_model(model, reference, algo.name) as judge:
             kept = scored(kept, judge, frozenset({REFERENCE}), cfg, packing=packing)
     refine, refined = algo.refine, list[SAWItem]()
@@ -134,6 +136,7 @@ def reference_model(
     """
     if reference is not None:
         yield reference
+    # The base was frozen when the adapter was made, so no second copy of it is needed.
     elif isinstance(model, PeftModel):
         with model.disable_adapter():
             yield model
@@ -160,6 +163,7 @@ def minibatches(
     rng = np.random.default_rng((cfg.seed, version))
     for _ in range(cfg.epochs):
         order = rng.permutation(len(rollouts))
+        # Of rollouts and not rows: losses, credit and shares are of whole rollouts.
         for part in np.array_split(order, min(cfg.minibatches, len(rollouts)) or 1):
             yield [items[i] for number in part for i in rollouts[number]]
 
@@ -193,24 +197,23 @@ def _with_streams(item: SAWItem, streams: Streams) -> SAWItem:
     return replace(item, attachments={**item.attachments, **new})
 
 
-def _judged(items: Sequence[SAWItem]) -> bool:
-    """True if the source attached log-probs of a reference or teacher; rank 0 knows."""
-    return bool(number_of_rank_0(lambda: all(REFERENCE in item.attachments for item in items)))
-
-
 def planned_rows(
-    items: Sequence[SAWItem],
-    cfg: TrainerConfig,
-    algo: RLAlgorithm,
-    *,
-    version: int,
-    packing: bool,
+    items: Sequence[SAWItem], cfg: TrainerConfig, algo: RLAlgorithm, *, version: int, packing: bool
 ) -> tuple[tuple[Plan, ...], Metrics]:
     """The micro-batches of each rank, and metrics of all of them.
 
-    Raises EmptyBatch where no row is left.
+    Rows of more than `cfg.max_seq_len` tokens, or older than `algo.max_lag` updates, are left out
+    and counted. Raises EmptyBatch where no row is left.
     """
-    usable, dropped = usable_rows(items, cfg.max_seq_len, version=version, max_lag=algo.max_lag)
+    short = [item for item in items if len(item.input_ids) <= cfg.max_seq_len]
+    # Once more at consumption: rows of a batch grow older with each of its updates.
+    usable = [i for i in short if algo.max_lag is None or _lag(i, version) <= algo.max_lag]
+    overlong, stale = len(items) - len(short), len(short) - len(usable)
+    if not usable:
+        raise EmptyBatch(
+            f"of {len(items)} rows, {overlong} exceed max_seq_len={cfg.max_seq_len} and {stale} "
+            f"lag more than max_lag={algo.max_lag} updates; none is left"
+        )
     plan = plan_update(
         usable,
         token_budget=cfg.micro_token_budget,
@@ -218,33 +221,14 @@ def planned_rows(
         aggregation=algo.aggregation,
         packing=packing,
     )
-    tokens = sum(len(item.input_ids) for item in usable)
     computed = sum(m.input_ids.size for own in plan for m in own)
+    tokens = sum(len(item.input_ids) for item in usable)
     return plan, {
-        **dropped,
+        "rows/overlong": Total(overlong),
+        "rows/stale": Total(stale),
         "rows": Total(len(usable)),
         "tokens/trained": Total(tokens),
         "tokens/fill": Stat(tokens, computed),
-    }
-
-
-def usable_rows(
-    items: Sequence[SAWItem], max_seq_len: int, *, version: int, max_lag: int | None
-) -> tuple[list[SAWItem], Metrics]:
-    """The rows of at most `max_seq_len` tokens and `max_lag` updates; counts of all others.
-
-    Raises EmptyBatch where no row is left.
-    """
-    short = [item for item in items if len(item.input_ids) <= max_seq_len]
-    fresh = [item for item in short if max_lag is None or _lag(item, version) <= max_lag]
-    if not fresh:
-        raise EmptyBatch(
-            f"of {len(items)} rows, {len(items) - len(short)} exceed max_seq_len={max_seq_len} and "
-            f"{len(short) - len(fresh)} lag more than max_lag={max_lag} updates; none is left"
-        )
-    return fresh, {
-        "rows/overlong": Total(len(items) - len(short)),
-        "rows/stale": Total(len(short) - len(fresh)),
     }
 
 

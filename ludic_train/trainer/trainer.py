@@ -30,20 +30,14 @@ from ludic_train.distributed.ranks import (
     world_size,
 )
 from ludic_train.errors import NonFiniteUpdate
-from ludic_train.metrics import Metrics, Stat, Total, merge
+from ludic_train.metrics import Metrics, Stat, Total, merge, metrics_from_bytes, metrics_to_bytes
 from ludic_train.models.logprobs import VALUE_HEAD
 from ludic_train.publishers.base import InProcessPublisher, PolicyPublisher
 from ludic_train.sources.base import BatchSource, DurableSource, Pace
 from ludic_train.trainer.config import TrainerConfig
 from ludic_train.trainer.forward import forward, loss_batch, may_pack
-from ludic_train.trainer.microbatches import MicroBatch
+from ludic_train.trainer.microbatches import MicroBatch, plan_from_bytes, plan_to_bytes
 from ludic_train.trainer.prepare import Plan, minibatches, planned_rows, prepared
-from ludic_train.trainer.rank_wire import (
-    metrics_from_bytes,
-    metrics_to_bytes,
-    plan_from_bytes,
-    plan_to_bytes,
-)
 from ludic_train.types import PROXIMAL, SAWBatch, SAWItem
 
 OnUpdate = Callable[[int, Metrics], None]
@@ -60,6 +54,8 @@ class Trainer:
     calls for as long as it likes. A model that `shard_model` spread stays so; of any other, each
     rank trains an equal copy.
     Raises ConfigError where the settings make rows older than the algorithm's `max_lag`.
+    model: trained in place, all params that require a gradient; moved to `cfg.device`.
+    publisher: None publishes nowhere. cfg: None takes the defaults.
     """
 
     def __init__(
@@ -88,6 +84,7 @@ class Trainer:
         self._sharded = bool(sharded_modules(model))
         self._trained = [p for p in model.parameters() if p.requires_grad]
         if world_size() > 1 and not self._sharded:
+            # Only gradients are exchanged from here on, so copies must begin equal.
             copy_from_rank_0(self._trained)
         adamw = asdict(self.cfg.adamw)
         self.optimizer = torch.optim.AdamW(self._trained, lr=self.cfg.lr, fused=True, **adamw)
@@ -99,8 +96,10 @@ class Trainer:
             raise to stop.
         """
         target = self.version + num_updates
+        # Samplers may hold other params than these, and would stamp them with this version.
         if self.published is None:
             await self.publish()
+        # Metrics that no callback has had yet: of a batch before its first update, of skipped ones.
         carried: Metrics = {}
         while self.version < target:
             started = time.perf_counter()
@@ -163,6 +162,7 @@ class Trainer:
             credit.load_state_dict(state["credit"])
 
     async def _next_batch(self) -> SAWBatch:
+        """The source's next batch; rank 0 alone calls it."""
         source = self.batch_source
         if isinstance(source, DurableSource):
             if not self._began:
@@ -178,11 +178,13 @@ class Trainer:
         return await source.next_batch(self.algo)
 
     async def _note_trained(self) -> None:
+        """Note at a durable source that its batches are in the params."""
         source = self.batch_source
         if isinstance(source, DurableSource):
             await source.trained(self.version)
 
     async def _handed_over(self, params: Iterable[tuple[str, torch.Tensor]]) -> None:
+        """Publish the params; rank 0 alone calls it."""
         if self.publisher is not None:
             await self.publisher.publish(params, self.version)
 
@@ -211,6 +213,7 @@ class Trainer:
             return plan
 
         micro_batches = scattered(planned, plan_to_bytes, plan_from_bytes)
+        # Scoring before the update left the model in eval mode.
         self.model.train()
         self.optimizer.zero_grad(set_to_none=True)
         last = len(micro_batches) - 1
@@ -232,6 +235,7 @@ class Trainer:
         return self.cfg.execution.packing and may_pack(self.model, self.cfg.device)
 
     def _accumulate(self, micro_batch: MicroBatch, *, is_last: bool) -> Metrics:
+        """Add the gradient of a micro-batch; its metrics."""
         if self._sharded:
             sync_gradients(self.model, is_last or not self.cfg.execution.sync_last_only)
         out = forward(self.model, micro_batch, self.cfg.device)
@@ -240,12 +244,14 @@ class Trainer:
             # A batch of one update: its params are the proximal ones, and a pass is saved.
             batch = batch.with_attachment(PROXIMAL, out.logprobs.detach())
         loss, pairs = self.algo.loss(out, batch)
+        # A sum whose scale holds the denominator of the whole update, so that gradients add up.
         loss.backward()  # type: ignore[no-untyped-call]
         pairs = {**pairs, "entropy": token_stat(out.entropy)}
         found: OnDevice = {name: (Stat, pair) for name, pair in pairs.items()}
         return {**fetched({**found, "loss": (Total, (loss,))}), **mismatch_metrics(out, batch)}
 
     def _step(self) -> Metrics:
+        """Clip the gradient and update the params, unless it is not finite; metrics of that."""
         lr = self.cfg.learning_rate(self.version)
         for group in self.optimizer.param_groups:
             group["lr"] = lr
@@ -254,37 +260,33 @@ class Trainer:
         # Once over all micro-batches and ranks: clipping parts would depend on how they were cut.
         clipped = nn.utils.clip_grad_norm_(self._trained, self.cfg.max_grad_norm)
         norm = (whole(clipped) if self._sharded else clipped).item()
-        if math.isfinite(norm):
+        made = math.isfinite(norm)
+        if made:
             self.optimizer.step()
-            self.version += 1
-            self._skipped = 0
         else:
-            self._skip(norm)
-        return {
-            "grad_norm": Total(norm),
-            "lr": Total(lr),
-            "updates/skipped": Total(float(self._skipped > 0)),
-        }
-
-    def _skip(self, norm: float) -> None:
-        self.optimizer.zero_grad(set_to_none=True)
-        self._skipped += 1
+            self.optimizer.zero_grad(set_to_none=True)
+        self.version += made
+        self._skipped = 0 if made else self._skipped + 1
+        # One such batch may be a fluke of bfloat16; several in a row will not stop by themselves.
         if self._skipped > self.cfg.guards.max_skipped:
             raise NonFiniteUpdate(
                 f"the gradient norm of update {self.version + 1} is {norm}, for the "
                 f"{self._skipped}. time in a row; the params are unchanged. Lower "
                 f"lr={self.cfg.lr} or look for rewards that are not finite"
             )
+        skipped = Total(float(not made))
+        return {"grad_norm": Total(norm), "lr": Total(lr), "updates/skipped": skipped}
 
 
 def _remembering(algo: RLAlgorithm) -> Remembering | None:
-    credit: object = algo.credit
-    return credit if isinstance(credit, Remembering) else None
+    """The credit assigner, if it keeps statistics."""
+    return algo.credit if isinstance(algo.credit, Remembering) else None
 
 
 def _refuse_impossible_lag(
     cfg: TrainerConfig, algo: RLAlgorithm, publisher: PolicyPublisher | None
 ) -> None:
+    """Raise ConfigError for settings under which rows are older than allowed."""
     if isinstance(publisher, InProcessPublisher) and cfg.publish_every != 1:
         raise ConfigError(
             f"publish_every={cfg.publish_every}, but every update changes the params that an "

@@ -17,7 +17,7 @@ def test_mean_of_parts_of_unequal_size_is_the_mean_of_all():
     # means 1 and 10: a mean of means says 5.5, all four values say (1+1+1+10)/4 = 3.25.
     whole = merge([{"x": Stat.of([1, 1, 1])}, {"x": Stat.of([10])}])
     assert whole["x"] == Stat(13.0, 4)
-    assert whole["x"].mean == 3.25
+    assert whole["x"].value == 3.25
 
 
 @given(VALUES, st.lists(st.integers(0, 30), max_size=5))
@@ -47,7 +47,7 @@ def test_a_part_may_lack_a_name():
 
 
 def test_nothing_counted_is_nan_and_not_logged():
-    assert math.isnan(Stat(0, 0).mean)
+    assert math.isnan(Stat(0, 0).value)
     assert values({"empty": Stat(0, 0), "none": Peak(), "one": Stat(0, 1)}) == {"one": 0.0}
 
 

@@ -1,8 +1,8 @@
 """The wire from actors to a trainer: groups in order, kept until they have been learned from.
 
-Any number of actors push; one trainer reads. Who takes a queue over becomes its only reader, and
-is given everything again that was read and not released; whoever read before gets Superseded. No
-clock decides that a reader is dead, so none that is slow or jumps can give a group to two.
+Any number of actors push; one trainer reads. A trainer that takes a queue over becomes its only
+reader, and gets everything again that was read and not released; the reader before it gets
+Superseded. No clock decides that a reader is dead, so that no slow clock can give a group to two.
 """
 
 from __future__ import annotations
@@ -111,11 +111,11 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakenOver:
-    """What a reader must know of those before it.
+    """Facts about the readers before, for one that takes over.
 
-    owners: which entry a key belongs to; another one with that key is a duplicate.
+    owners: id of the entry that a key belongs to; another one with that key is a duplicate.
     attempts: of the entries that it will be given again.
-    lost: groups released after the state that this reader goes on from, never to be trained on.
+    lost: groups released after the state that this reader starts from, never to be trained on.
     """
 
     owners: Mapping[str, str]
@@ -125,7 +125,7 @@ class TakenOver:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetter:
-    """An entry that could not be trained on; `head` is how it begins."""
+    """An entry that could not be trained on; `head` holds its first bytes."""
 
     id: str
     key: str
@@ -158,7 +158,7 @@ class GroupQueue(Protocol):
     """Carries groups; every call may raise QueueUnavailable and may then be made again."""
 
     async def admit(self, report: ActorReport, wanted: int) -> Admission:
-        """Note that the actor lives, and say how many of the `wanted` groups it may begin.
+        """Note that the actor lives, and grant as many of the `wanted` groups as it may begin.
 
         Those count as running until its next report. No more are granted than can be trained on
         within the trainer's `max_lag` if they are trained on in the order of admission.
@@ -176,7 +176,7 @@ class GroupQueue(Protocol):
         """Become the only reader; everything after the entry `kept` will be read, in order.
 
         What is up to it ("" for nothing) is removed: a checkpoint covers it.
-        held, released: as in Progress, of the state that the reader goes on from.
+        held, released: as in Progress, of the state that the reader starts from.
         Raises QueueError for a `kept` of another kind of queue.
         """
 
@@ -247,7 +247,7 @@ def check_batch_fits(trainer: TrainerReport, max_queued: int) -> None:
 async def persistently(
     call: Callable[[], Awaitable[T]], *, patience_s: float = 600.0, what: str = "the queue"
 ) -> T:
-    """What `call` returns, called again with growing delays while it raises QueueUnavailable.
+    """Result of `call`, which is repeated with growing delays while it raises QueueUnavailable.
 
     Raises QueueError after `patience_s` seconds without an answer.
     """
@@ -261,7 +261,7 @@ async def persistently(
             if waited > patience_s:
                 raise QueueError(f"{what} gave no answer for {waited:.0f} s: {error}") from error
             log.warning("%s does not answer, next try in %.1f s: %s", what, delay_s, error)
-            # Spread, so that a server that comes back is not asked by all at once.
+            # Spread, so that not all callers reach a server at once when it comes back.
             await asyncio.sleep(delay_s * random.uniform(0.5, 1.0))
             delay_s = min(2 * delay_s, LONGEST_DELAY_S)
 

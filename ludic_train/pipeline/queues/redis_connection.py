@@ -1,4 +1,4 @@
-"""A connection to Redis, and what its refusals mean."""
+"""Connections to Redis, and errors of our own for its refusals."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ AWAY = (
     *(exceptions.ConnectionError, exceptions.TimeoutError, OSError),
     *(exceptions.ClusterDownError, exceptions.TryAgainError, exceptions.ReadOnlyError),
 )
-# Words of a server that cannot do now what it will do later; scripts quote them in a sentence.
+# Signs of a server that cannot do now what it will do later; scripts quote them in a sentence.
 TEMPORARY = ("LOADING", "OOM ", "'maxmemory'", "MISCONF", "NOREPLICAS", "BUSY ", "UNBLOCKED")
 
 
@@ -29,7 +29,7 @@ def connected(url: str, timeout_s: float) -> Redis:
     Raises QueueError for a URL that is none, or that asks for what cannot be given.
     """
     try:
-        # A client that silently asks twice would hide what a lost answer has delivered.
+        # A silent retry would hide groups that a lost response has delivered.
         redis: Redis = Redis.from_url(
             url,
             retry=Retry(NoBackoff(), 0),
@@ -42,9 +42,9 @@ def connected(url: str, timeout_s: float) -> Redis:
         _check_database(url)
     except (ValueError, TypeError) as error:
         # The message may quote a piece of the password, and so would the chain of errors.
-        said = "" if "@" in url else f": {error}"
+        detail = "" if "@" in url else f": {error}"
         raise QueueError(
-            f"{without_password(url)!r} is no URL of a Redis{said}; write "
+            f"{without_password(url)!r} is no URL of a Redis{detail}; write "
             "redis://user:password@host:6379/0, with %40 for @, %2F for / and %23 for # in the "
             "password"
         ) from None
@@ -74,11 +74,11 @@ async def translated() -> AsyncIterator[None]:
         raise _meaning(str(error)) from error
 
 
-def _meaning(said: str) -> QueueError:
-    if "SUPERSEDED" in said:
+def _meaning(message: str) -> QueueError:
+    if "SUPERSEDED" in message:
         return Superseded("another trainer has taken this queue over; start one per queue key")
-    if "RESET" in said or "NOGROUP" in said:
-        return QueueReset(f"the queue has forgotten its reader: {said}")
-    if any(word in said for word in TEMPORARY):
-        return QueueUnavailable(f"Redis refused for now: {said}")
-    return QueueError(f"Redis refused: {said}")
+    if "RESET" in message or "NOGROUP" in message:
+        return QueueReset(f"the queue has forgotten its reader: {message}")
+    if any(sign in message for sign in TEMPORARY):
+        return QueueUnavailable(f"Redis refused for now: {message}")
+    return QueueError(f"Redis refused: {message}")

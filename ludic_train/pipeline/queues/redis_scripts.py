@@ -1,4 +1,4 @@
-"""What Redis does in one piece: small scripts that see ids and numbers, never the groups.
+"""Atomic steps of a queue in Redis: small scripts that see ids and numbers, never the groups.
 
 A group of 150 kB through Lua costs four times what it costs beside it, so groups travel by plain
 XADD and XREADGROUP. Every script that changes something says absolute numbers or checks first
@@ -153,8 +153,8 @@ return 1
 
 # KEYS: groups, state, counts, owners, order, attempts, dead. ARGV: epoch, id, key, why, reason,
 # size, head, dead letters kept. A dead entry owns no key, since its key may be a lie; nor does a
-# duplicate, whose key is that of an entry which may still have to be trained on. Redis 6.2 is asked
-# to replicate what the script did, since XADD chooses an id.
+# duplicate, whose key is that of an entry which may still have to be trained on. Redis 6.2
+# has to replicate the effects of the script, since XADD chooses an id.
 DISCARD = f"""
 if redis.replicate_commands then redis.replicate_commands() end
 local STATE = KEYS[2]

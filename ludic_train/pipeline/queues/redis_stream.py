@@ -40,6 +40,7 @@ from ludic_train.pipeline.queues.base import (
 )
 from ludic_train.pipeline.queues.redis_connection import connected, translated
 
+# An actor that reports no more is dead after ALIVE_MS, and its places go to others.
 READ_WAIT_MS, ALIVE_MS = 1_000, 15_000
 # An actor that found room takes one in this many places before it asks again.
 ROOM_SHARE = 32
@@ -69,9 +70,9 @@ class RedisQueue:
         self._names = {part: f"{{{key}}}:{part}" for part in PARTS}
         self._alive = f"{{{key}}}:alive:"
         self._epoch = 0
-        # After a read whose answer was lost, what it delivered is asked for once more.
+        # After a read whose response was lost, the entries that it delivered are read once more.
         self._last_read, self._again = "0-0", False
-        # What is pushed to a server that forgot the queue must not be taken for what was read.
+        # New entries of a server that forgot the queue must not get ids that were read before.
         self._newest = "0-0"
         self._may_push = 0
 
@@ -80,6 +81,7 @@ class RedisQueue:
         text = json.dumps(asdict(report))
         arguments = [self._alive, report.name, text, report.running, report.version, wanted]
         arguments += [ALIVE_MS, self._max_queued, report.retired, RETIRED_AT_ONCE]
+        # One script for report and grant, so that two actors never get the same place.
         names = ["groups", "state", "actors", "running", "retired"]
         found = await self._run(redis_scripts.ADMIT, names, arguments)
         if len(found) == 1:
@@ -96,7 +98,7 @@ class RedisQueue:
             return
         if self._may_push <= 0:
             room = await until_room(self._room)
-            # Asked for every group, room would cost as much as the group; others push as well.
+            # A request for room before every push would cost as much as the push; others push too.
             self._may_push = 1 + room // ROOM_SHARE
         async with translated():
             await self._redis.xadd(self._names["groups"], {"k": key, "d": data})
@@ -145,8 +147,10 @@ class RedisQueue:
     async def read(self, count: int) -> list[Entry]:
         """As GroupQueue."""
         start = self._last_read if self._again else ">"
+        # Until a response arrives, the entries that this read delivers count as lost on the way.
         again, self._again = self._again, True
         found = await self._read(start, count)
+        # All that was delivered before has been read again: now the new entries.
         if again and not found:
             self._again = False
             return await self.read(count)
@@ -154,6 +158,7 @@ class RedisQueue:
         if found:
             self._last_read = found[-1][0].decode()
             self._newest = max(self._newest, self._last_read, key=_parts)
+        # An entry that was removed after it was delivered comes back without fields.
         return [_entry(entry_id, fields) for entry_id, fields in found if fields]
 
     async def attempt(self, entries: Sequence[Entry]) -> None:
@@ -236,6 +241,7 @@ class RedisQueue:
             async with translated():
                 memory: Any = await self._redis.info("memory")
         except QueueError as error:
+            # A user with few rights may not read this; the queue works for it all the same.
             if not isinstance(error.__cause__, NoPermissionError):
                 raise
             logging.getLogger(__name__).warning("whether Redis evicts groups is unknown: %s", error)
@@ -258,7 +264,7 @@ class RedisQueue:
                     block=READ_WAIT_MS if start == ">" else None,
                 )
         except QueueReset:
-            # Whoever takes over removes the groups of those before, which looks like a reset.
+            # A reader that takes over removes the consumer groups before, which looks like a reset.
             await self.attempt([])
             raise
         entries: list[tuple[bytes, Mapping[bytes, bytes]]] = found[0][1] if found else []
@@ -291,7 +297,7 @@ def _parts(entry_id: str) -> tuple[int, int]:
     milliseconds, _, sequence = entry_id.partition("-")
     if not (milliseconds.isdigit() and sequence.isdigit()):
         raise QueueError(
-            f"the checkpoint goes on after the entry {entry_id!r}, which is none of a Redis; "
+            f"the checkpoint continues after the entry {entry_id!r}, which is none of a Redis; "
             "resume with the kind of queue that the run learned from"
         )
     return int(milliseconds), int(sequence)

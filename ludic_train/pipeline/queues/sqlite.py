@@ -44,7 +44,9 @@ from ludic_train.pipeline.queues.base import (
 P = ParamSpec("P")
 T = TypeVar("T")
 READ_WAIT_S, POLL_S = 1.0, 0.005
+# An actor that reports no more is dead after this: many times the usual time between two reports.
 ALIVE_S = 15.0
+# Longer than any transaction of another process takes.
 BUSY_S = 10.0
 TABLES = """
 CREATE TABLE IF NOT EXISTS groups (id INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT, data BLOB);
@@ -135,9 +137,11 @@ class SQLiteQueue:
     @_transaction
     def _push(self, key: str, data: bytes) -> bool:
         surplus = self._queued() + 1 - self._max_queued
+        # Outside the transaction, or the trainer could not make room.
         if surplus > 0 and self._when_full == "block":
             return False
         if surplus > 0:
+            # Only groups that were not read: the trainer may have the others in its batch.
             oldest = "SELECT id FROM groups WHERE id > ? ORDER BY id LIMIT ?"
             ids = self._run(oldest, self._state("read"), surplus).fetchall()
             self._db.executemany("DELETE FROM groups WHERE id = ?", ids)
@@ -158,11 +162,12 @@ class SQLiteQueue:
         check_batch_fits(trainer, self._max_queued)
         if not (kept or "0").isdigit():
             raise QueueError(
-                f"the checkpoint goes on after the entry {kept!r}, which is none of a file; resume "
-                "with the kind of queue that the run learned from"
+                f"the checkpoint continues after the entry {kept!r}, which is none of a file; "
+                "resume with the kind of queue that the run learned from"
             )
         last = int(kept or 0)
         self._run("DELETE FROM groups WHERE id <= ?", last)
+        # Absolute numbers, so that a takeover that is repeated counts nothing twice.
         lost = max(0, self._state("released") - released)
         self._count("lost", lost)
         # New groups must come after those that were read, even in a new file.
@@ -223,6 +228,7 @@ class SQLiteQueue:
     def discard(self, entry: Entry, why: Discarded, reason: str = "") -> None:
         """As GroupQueue."""
         self._fence()
+        # Gone already: the response of an earlier call was lost.
         if not self._run("DELETE FROM groups WHERE id = ?", int(entry.id)).rowcount:
             return
         self._count(why, 1)
@@ -279,6 +285,7 @@ class SQLiteQueue:
     def _fence(self) -> None:
         """Raise Superseded for all but the newest reader: only it may change what was read."""
         epoch = self._state("epoch")
+        # Epochs only grow; a smaller one is that of a file whose state was lost.
         if epoch < self._epoch:
             raise QueueReset("the queue has forgotten its reader")
         if epoch != self._epoch:

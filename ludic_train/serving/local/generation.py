@@ -12,11 +12,11 @@ from ludic_gym.types import Message
 from ludic_train.errors import PromptTooLong
 from ludic_train.serving.local.responses import (
     SERVED,
-    answer,
     chatted,
     completed,
     generated,
     reply,
+    response,
 )
 from ludic_train.serving.local.schemas import Chat, Complete, Generate, read
 from ludic_train.serving.local.served_model import Served
@@ -35,9 +35,8 @@ async def generate(request: web.Request) -> web.Response:
     params = body.sampling_params
     samplings = params.samplings(MAX_TOKENS)
     sampled = await served.sample(body.token_ids, samplings, top=params.logprobs)
-    known = params.logprobs is not None
-    choices = [generated(each, index=i, with_logprobs=known) for i, each in enumerate(sampled)]
-    return reply({"request_id": body.request_id, **answer("generate", served, sampled, choices)})
+    choices = [generated(each, with_logprobs=params.logprobs is not None) for each in sampled]
+    return reply({"request_id": body.request_id, **response("generate", served, sampled, choices)})
 
 
 async def complete(request: web.Request) -> web.Response:
@@ -50,8 +49,8 @@ async def complete(request: web.Request) -> web.Response:
     sampled = await served.sample(
         ids, samplings, top=body.logprobs, prompt_top=body.prompt_logprobs
     )
-    choices = [completed(each, body, served, index=i) for i, each in enumerate(sampled)]
-    return reply(answer("text_completion", served, sampled, choices))
+    choices = [completed(each, body, served) for each in sampled]
+    return reply(response("text_completion", served, sampled, choices))
 
 
 async def chat(request: web.Request) -> web.Response:
@@ -64,11 +63,12 @@ async def chat(request: web.Request) -> web.Response:
             "calls; use a policy that calls tools in text"
         )
     ids = _rendered(body, served)
+    # At least 1: a prompt that is too long gets the error for that, not one about max_tokens.
     room = max(1, served.client.max_positions - len(ids))
     samplings = body.samplings(body.max_completion_tokens or room)
     sampled = await served.sample(ids, samplings, top=body.top_logprobs)
-    choices = [chatted(each, body, served, index=i) for i, each in enumerate(sampled)]
-    whole = answer("chat.completion", served, sampled, choices)
+    choices = [chatted(each, body, served) for each in sampled]
+    whole = response("chat.completion", served, sampled, choices)
     return reply({**whole, "prompt_token_ids": ids} if body.return_token_ids else whole)
 
 

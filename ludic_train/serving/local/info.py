@@ -5,7 +5,6 @@ from __future__ import annotations
 from aiohttp import web
 
 from ludic_train.serving.local.responses import SERVED, reply
-from ludic_train.serving.local.served_model import Served
 from ludic_vllm import BACKEND
 
 
@@ -55,22 +54,19 @@ async def server_info(request: web.Request) -> web.Response:
 async def metrics(request: web.Request) -> web.Response:
     """GET /metrics: Prometheus' text format, under vLLM's names."""
     served = request.app[SERVED]
+    counts, client = served.counts, served.client
+    numbers = {
+        "num_requests_running": served.gate.running,
+        "num_requests_waiting": served.gate.waiting,
+        # The cache grows with the batch, so the batch is the resource that can be full.
+        "kv_cache_usage_perc": min(1.0, client.in_flight / client.max_batch_size),
+        "prompt_tokens_total": counts.prompt_tokens,
+        "generation_tokens_total": counts.sampled_tokens,
+        "request_success_total": counts.completions,
+    }
     label = served.name.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
     lines = []
-    for name, value in _numbers(served).items():
+    for name, value in numbers.items():
         kind = "counter" if name.endswith("_total") else "gauge"
-        lines += [f"# TYPE {name} {kind}", f'{name}{{model_name="{label}"}} {value}']
+        lines += [f"# TYPE vllm:{name} {kind}", f'vllm:{name}{{model_name="{label}"}} {value}']
     return web.Response(text="\n".join([*lines, ""]))
-
-
-def _numbers(served: Served) -> dict[str, float]:
-    counts, client = served.counts, served.client
-    return {
-        "vllm:num_requests_running": served.gate.running,
-        "vllm:num_requests_waiting": served.gate.waiting,
-        # The cache grows with the batch, so the batch is the resource that can be full.
-        "vllm:kv_cache_usage_perc": min(1.0, client.in_flight / client.max_batch_size),
-        "vllm:prompt_tokens_total": counts.prompt_tokens,
-        "vllm:generation_tokens_total": counts.sampled_tokens,
-        "vllm:request_success_total": counts.completions,
-    }

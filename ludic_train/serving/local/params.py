@@ -148,9 +148,7 @@ class ParamsReceiver:
 
 def _met(info: InitInfo) -> tuple[Store, ProcessGroup]:
     store = join_store(info.master_address, info.master_port, timeout_s=info.timeout_s)
-    group = gloo_group(
-        store, rank=info.rank_offset, world_size=info.world_size, timeout_s=info.timeout_s
-    )
+    group = gloo_group(store, rank=1, world_size=info.world_size, timeout_s=info.timeout_s)
     return store, group
 
 

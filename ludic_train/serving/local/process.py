@@ -39,6 +39,7 @@ def serve_local(model: str, options: ServeOptions, threads: int | None) -> int:
         if threads < 1:
             raise ConfigError(f"threads={threads} must be at least 1")
         torch.set_num_threads(threads)
+    # Bound first, because loading takes long and a port in use should be an error at once.
     with stop_by_signal(), bound_socket(options.host, options.port) as bound:
         served = Served(model, *_loaded(model, _device(options)))
         asyncio.run(_serve(served, bound, options))
@@ -62,6 +63,7 @@ async def running(served: Served, bound: socket.socket) -> web.AppRunner:
 
 async def _serve(served: Served, bound: socket.socket, options: ServeOptions) -> None:
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    # In place of `stop_by_signal`, whose exception is for the time of loading.
     for each in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(each, stop.set)
     runner = await running(served, bound)

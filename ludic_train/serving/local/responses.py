@@ -54,42 +54,37 @@ async def with_errors(request: web.Request, handler: Handler) -> web.StreamRespo
         return refused(500, str(error))
 
 
-def generated(each: Sampled, *, index: int, with_logprobs: bool) -> Json:
-    """A choice of /inference/v1/generate."""
+def generated(each: Sampled, *, with_logprobs: bool) -> Json:
+    """Part of a choice of /inference/v1/generate."""
     ids, logprobs = _tokens(each)
     content: list[Json] = [
         {"token_id": i, "logprob": p} for i, p in zip(ids, logprobs, strict=True)
     ]
+    # Not strict: `scores` is empty unless the request needs the likeliest tokens.
     for entry, scores in zip(content, each.scores, strict=False):
         ranked = _ranked(scores, entry["logprob"])
         entry["top_logprobs"] = [{"token_id": i, "logprob": p} for i, p in ranked]
     return {
-        "index": index,
         "text": each.completion.text,
-        "finish_reason": each.completion.finish_reason,
         "token_ids": ids,
         "logprobs": {"content": content} if with_logprobs else None,
         "weight_versions": [{"version": each.version, "start": 0, "end": len(ids)}],
     }
 
 
-def chatted(each: Sampled, body: Chat, served: Served, *, index: int) -> Json:
-    """A choice of /v1/chat/completions."""
+def chatted(each: Sampled, body: Chat, served: Served) -> Json:
+    """Part of a choice of /v1/chat/completions."""
     return {
-        "index": index,
         "message": {"role": "assistant", "content": each.completion.text},
-        "finish_reason": each.completion.finish_reason,
         "logprobs": {"content": _chat_logprobs(each, body, served)} if body.logprobs else None,
         **({"token_ids": _tokens(each)[0]} if body.return_token_ids else {}),
     }
 
 
-def completed(each: Sampled, body: Complete, served: Served, *, index: int) -> Json:
-    """A choice of /v1/completions."""
+def completed(each: Sampled, body: Complete, served: Served) -> Json:
+    """Part of a choice of /v1/completions."""
     choice: Json = {
-        "index": index,
         "text": each.completion.text,
-        "finish_reason": each.completion.finish_reason,
         "logprobs": None if body.logprobs is None else _text_logprobs(each, body, served),
     }
     if body.prompt_logprobs is not None:
@@ -100,8 +95,11 @@ def completed(each: Sampled, body: Complete, served: Served, *, index: int) -> J
     return choice
 
 
-def answer(kind: str, served: Served, sampled: Sequence[Sampled], choices: list[Json]) -> Json:
-    """The response with all choices and the usage. kind: OpenAI's name for the object."""
+def response(kind: str, served: Served, sampled: Sequence[Sampled], parts: list[Json]) -> Json:
+    """The response with all choices and the usage.
+
+    kind: OpenAI's name for the object. parts: of each choice, all that depends on the route.
+    """
     prompt_tokens = len(sampled[0].completion.prompt_ids or ())
     tokens = sum(len(each.completion.completion_ids or ()) for each in sampled)
     return {
@@ -109,7 +107,10 @@ def answer(kind: str, served: Served, sampled: Sequence[Sampled], choices: list[
         "object": kind,
         "created": int(time.time()),
         "model": served.name,
-        "choices": choices,
+        "choices": [
+            {"index": i, "finish_reason": each.completion.finish_reason, **part}
+            for i, (each, part) in enumerate(zip(sampled, parts, strict=True))
+        ],
         "usage": {
             "prompt_tokens": prompt_tokens,
             "completion_tokens": tokens,

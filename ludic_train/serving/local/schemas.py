@@ -24,24 +24,16 @@ Positive = Annotated[int, Meta(ge=1)]
 LONGEST_S = 3600.0
 # Fields without an effect here, and the values that request the engine's only behaviour.
 NEUTRAL: Mapping[str, tuple[object, ...]] = {
-    "top_k": (0, -1),
-    "min_p": (0,),
-    "repetition_penalty": (1,),
-    "presence_penalty": (0,),
-    "frequency_penalty": (0,),
-    "logit_bias": ({},),
-    "min_tokens": (0,),
-    "best_of": (1,),
-    "ignore_eos": (False,),
-    "stop_token_ids": ([],),
-    "stream": (False,),
-    "stream_options": (),
-    "echo": (False,),
-    "suffix": ("",),
-    "skip_special_tokens": (True,),
-    "spaces_between_special_tokens": (True,),
-    "include_stop_str_in_output": (False,),
+    **dict.fromkeys(("presence_penalty", "frequency_penalty", "min_p", "min_tokens"), (0,)),
+    **dict.fromkeys(("repetition_penalty", "best_of"), (1,)),
+    **dict.fromkeys(("stream", "echo", "ignore_eos", "include_stop_str_in_output"), (False,)),
+    **dict.fromkeys(("skip_special_tokens", "spaces_between_special_tokens"), (True,)),
     "detokenize": (True,),
+    "top_k": (0, -1),
+    "logit_bias": ({},),
+    "stop_token_ids": ([],),
+    "stream_options": (),
+    "suffix": ("",),
     "output_mode": ("text", "tokens"),
     "tool_choice": ("none", "auto"),
     "response_format": ({"type": "text"},),
@@ -129,7 +121,6 @@ class InitInfo(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     transport: Literal["gloo", "files"]
     master_address: str = ""
     master_port: Port = 1
-    rank_offset: Positive = 1
     world_size: Positive = 2
     timeout_s: Annotated[float, Meta(gt=0, le=LONGEST_S)] = 60.0
 
@@ -197,6 +188,8 @@ def read(raw: bytes, kind: type[T]) -> T:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         text = excerpt(raw.decode(errors="replace"))
         raise ConfigError(f"the body is no JSON that can be read ({error}): {text}") from error
+    # Clients send many fields with their defaults. These are dropped before the types are checked,
+    # so that the structs have the fields of this engine only and still refuse misspelled ones.
     content = _without_neutral(content)
     if isinstance(content, dict) and "sampling_params" in content:
         content["sampling_params"] = _without_neutral(content["sampling_params"])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, cast
 
@@ -48,30 +48,24 @@ class Counts:
     sampled_tokens: int = 0
 
 
-@dataclass(slots=True, eq=False)
 class Served:
     """A model behind a gate: it is sampled from, or its params change, never both at a time.
 
     name: in requests. version: of its params. text_of: text of a token.
     """
 
-    name: str
-    model: PreTrainedModel
-    tokenizer: PreTrainedTokenizerBase
-    version: str = UNNAMED
-    counts: Counts = field(default_factory=Counts)
-    started: int = field(default_factory=lambda: int(time.time()))
-    client: LocalChatClient = field(init=False)
-    gate: Gate = field(init=False)
-    receiver: ParamsReceiver = field(init=False)
-    text_of: Callable[[int], str] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.client = LocalChatClient(self.model, self.tokenizer)
+    def __init__(
+        self, name: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
+    ) -> None:
+        self.name, self.model, self.tokenizer = name, model, tokenizer
+        self.version = UNNAMED
+        self.counts = Counts()
+        self.started = int(time.time())
+        self.client = LocalChatClient(model, tokenizer)
         self.gate = Gate(self.client.settled)
-        self.receiver = ParamsReceiver(self.model)
+        self.receiver = ParamsReceiver(model)
         # The likeliest tokens of most positions are the same few.
-        self.text_of = lru_cache(REMEMBERED_TOKENS)(lambda i: str(self.tokenizer.decode([i])))
+        self.text_of = lru_cache(REMEMBERED_TOKENS)(lambda i: str(tokenizer.decode([i])))
 
     def require(self, name: str | None) -> None:
         """Raises ModelNotFound for the name of another model."""
@@ -107,6 +101,7 @@ class Served:
     async def put_in(self, params: dict[str, Tensor], version: str) -> None:
         """Replace the params, and their version, once no request is in flight."""
         async with self.gate.alone():
+            # In a thread, because a large copy would block the routes that show the state.
             await asyncio.to_thread(self.receiver.put_in, params)
             self.version = version
 
@@ -137,8 +132,5 @@ class Served:
         if prompt_top is not None and len(prompt_ids) > 1:
             prompt_scores = await self.client.scored(prompt_ids, 1, Ranking(top=prompt_top))
         return Sampled(
-            completion=completion,
-            version=self.version,
-            scores=scores,
-            prompt_scores=prompt_scores,
+            completion=completion, version=self.version, scores=scores, prompt_scores=prompt_scores
         )

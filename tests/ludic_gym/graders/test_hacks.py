@@ -141,7 +141,7 @@ async def test_no_text_is_a_verdict_for_a_judge_that_repeats_it():
 
 
 def plays(env, say):
-    """Whether saying the same all the time ever succeeds, over some episodes."""
+    """True if one action for all turns ever succeeds, over some episodes."""
     won = 0
     for seed in range(3):
         text, info = env.reset(seed=seed)
@@ -164,7 +164,7 @@ def test_no_environment_is_won_by_an_echo_or_by_everything_at_once(entry):
         lambda text, prompt: f"<answer>{text}</answer>",
         lambda text, prompt: " ".join(env.legal_actions()) + " or any of them",
     )
-    # Any text may be said in a negotiation, which then ends without a deal.
+    # Any text is an action of a negotiation, which then ends without a deal.
     assert [plays(env, say) for say in echoes] == [0] * len(echoes)
     said = ("", "none", "<answer>A, B, C or D</answer>", "10%", "1/2004!", "9" * 1000)
     assert [plays(env, lambda *_, text=text: text) for text in said] == [0] * len(said)

@@ -14,7 +14,7 @@ _, MARK = judge_prompt(Exchange(ASKED.question, "four", ASKED.truth), "it is rig
 
 
 def judged(*replies, exchange=ASKED):
-    """The grade, and the dialogs that the judge was asked."""
+    """The grade, and the dialogs that the judge got."""
     client = ScriptedClient(list(replies))
     grade = asyncio.run(grade_by_judge(client, exchange, criterion="it is right."))
     return grade, client.requests

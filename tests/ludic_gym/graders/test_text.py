@@ -46,7 +46,7 @@ def test_case_articles_and_punctuation_do_not_matter():
 
 
 def test_f1_is_the_harmonic_mean_over_words():
-    # Two of three words said are right, two of two are found: 2 * 2 / 5.
+    # Two of three words are right, two of two are found: 2 * 2 / 5.
     assert word_f1("big red house", "red house") == 0.8
     assert word_f1("", "red") == 0
     assert grade_f1("big red house", "red house").correct

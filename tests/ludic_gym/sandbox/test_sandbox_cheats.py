@@ -41,7 +41,7 @@ PATIENT = Limits(wall_s=120.0)
 
 
 class Host:
-    """What a program must not touch: a file, two listeners, a process, a folder, a variable."""
+    """Things that no program may touch: a file, two listeners, a process, a folder, a variable."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -66,7 +66,7 @@ class Host:
         return (str(self.secret), str(self.port), str(self.victim.pid), str(self.folder))
 
     def visitors(self):
-        """How many came by since the last time."""
+        """Number of connections since the last call."""
         count = 0
         for listener in self.listeners:
             with suppress(BlockingIOError):
@@ -106,7 +106,7 @@ def alive(mark):
 
 
 def settled(condition, seconds=60):
-    """Whether it becomes true; processes take a moment to go."""
+    """True if it becomes true; processes take a moment to end."""
     deadline = time.monotonic() + seconds
     while not condition() and time.monotonic() < deadline:
         time.sleep(0.02)

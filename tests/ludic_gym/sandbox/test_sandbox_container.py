@@ -1,4 +1,4 @@
-"""Containers: what the engine is told. What it does is tested with the others, where one runs."""
+"""Containers: options of the engine. Their effect is tested with the others, where one runs."""
 
 import os
 
@@ -9,7 +9,7 @@ from ludic_gym.sandbox.container import container, require_image
 from ludic_gym.sandbox.types import MEBIBYTE, Limits
 
 LIMITS = Limits(memory_bytes=300 * MEBIBYTE, processes=20, disk_bytes=10 * MEBIBYTE)
-# Says what it was asked, and that it has one image, "here".
+# Writes its arguments to a file, and has one image, "here".
 ENGINE = """#!/bin/sh
 echo "$@" >> "$(dirname "$0")/asked"
 [ "$1 $2 $3" = "image inspect here" ] && exit 0
@@ -21,7 +21,7 @@ exit 1
 
 @pytest.fixture
 def asked(tmp_path, monkeypatch):
-    """The file with what a stand-in for the engine's command was asked, a line per call."""
+    """The file with the arguments of a stand-in for the engine's command, a line per call."""
     engine = tmp_path / "docker"
     engine.write_text(ENGINE)
     engine.chmod(0o755)

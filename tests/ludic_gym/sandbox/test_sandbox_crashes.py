@@ -1,4 +1,4 @@
-"""Sandboxes that break are told from programs that fail, and leave nothing behind."""
+"""Sandboxes that break differ from programs that fail, and leave nothing behind."""
 
 import asyncio
 import os
@@ -62,12 +62,12 @@ def own_folder(tmp_path, monkeypatch):
 
 
 def left():
-    """What a sandbox may leave behind: descriptors, processes, folders."""
+    """Things that a sandbox may leave behind: descriptors, processes, folders."""
     return descriptors(), children(), set(os.listdir(tempfile.gettempdir()))
 
 
 async def quiet():
-    """What is there once it no longer changes: other tests' sandboxes refill their reserves."""
+    """State once it no longer changes: other tests' sandboxes refill their reserves."""
     before, now = None, left()
     while now != before:
         await asyncio.sleep(0.1)
@@ -76,7 +76,7 @@ async def quiet():
 
 
 async def answer(sandbox, number, crashes):
-    """What the program says, after as many attempts as it takes."""
+    """Result of the program, after as many attempts as it takes."""
     source = f"import time; time.sleep({number % 5 * 0.02}); print({number} ** 2)"
     for _ in range(8):
         try:
@@ -126,8 +126,12 @@ async def test_one_that_died_while_it_waited_is_replaced(backend):
     known = set((await quiet())[1])
     sandbox = LocalSandbox(backend, warm=1)
     await sandbox.run(Program(source=""), limits=PATIENT)
-    for waiting in set(children()) - known:
+    killed = set(children()) - known
+    for waiting in killed:
         os.kill(int(waiting), signal.SIGKILL)
+    # Until the kernel has ended its namespace, a worker may still begin a program.
+    while killed & set(children()):
+        await asyncio.sleep(0.01)
     result = await sandbox.run(Program(source="print(1)"), limits=PATIENT)
     assert result.stdout == b"1\n"
     await sandbox.close()

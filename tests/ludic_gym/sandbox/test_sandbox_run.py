@@ -1,4 +1,4 @@
-"""What running a program means, the same in every sandbox."""
+"""Contract of a run, the same in every sandbox."""
 
 import asyncio
 

@@ -13,7 +13,7 @@ ALLOWED, KILLED = "allowed", "killed"
 
 
 def verdict(rules, architecture, number, *arguments):
-    """What the kernel would do: "allowed", "killed", or the name of an errno."""
+    """Effect of the filter: "allowed", "killed", or the name of an errno."""
     words = [*arguments, *[0] * (6 - len(arguments))]
     data = struct.pack("=IIQ6Q", number, architecture, 0, *words)
     steps = list(struct.iter_unpack("=HBBI", rules))

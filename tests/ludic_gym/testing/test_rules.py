@@ -194,7 +194,7 @@ class StepsBeforeReset(Sound):
 
 
 def broken(cls, **options):
-    """What the check says about the class, registered under its name."""
+    """Complaint of the check about the class, registered under its name."""
     env_id = f"broken/{cls.__name__}-v0"
     gym.register(env_id, f"{__name__}:{cls.__name__}", order_enforce=False)
     try:

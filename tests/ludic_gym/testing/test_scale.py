@@ -61,7 +61,7 @@ class KnowsItsProcess(Sound):
 
 
 class OnlyHere(Sound):
-    """Cannot be made where nobody has plugged in a device."""
+    """Cannot be made where no device is plugged in."""
 
     def __init__(self, render_mode=None):
         super().__init__(render_mode)
@@ -70,7 +70,7 @@ class OnlyHere(Sound):
 
 
 def broken(cls, rule):
-    """What the rule of these words says about the class, "" for nothing."""
+    """Complaint of the rule with these words about the class, "" for none."""
     env_id = f"broken/{cls.__name__}-v0"
     gym.register(env_id, f"{__name__}:{cls.__name__}", order_enforce=False)
     (check,) = (check for words, check in SCALE_RULES if rule in words)

@@ -61,7 +61,7 @@ class JointRaises(GameParallelEnv):
 
 
 def broken(cls, registry, rule):
-    """What the rule of these words says about the class, "" for nothing."""
+    """Complaint of the rule with these words about the class, "" for none."""
     env_id = f"broken/{cls.__name__}-v0"
     known = {"aec": pettingzoo.aec_registry, "parallel": pettingzoo.parallel_registry}[registry]
     pettingzoo.register(registry, env_id, f"{__name__}:{cls.__name__}")

@@ -148,8 +148,7 @@ def test_only_differences_of_returns_count(assigner, rewards, shift):
         lambda: ConstantCredit(math.inf),
         lambda: GroupNormalizedReturn(ddof=2),
         lambda: GroupNormalizedReturn(eps=-1e-6),
-        lambda: HybridNormalizedReturn(tolerance=math.nan),
-        lambda: LeaveOneOutReturn(tolerance=-1),
+        lambda: HybridNormalizedReturn(eps=math.nan),
     ],
 )
 def test_impossible_values_are_refused_at_construction(make):

@@ -179,6 +179,28 @@ async def test_only_learners_are_trained_on_and_sit_on_each_seat_in_turn(tmp_pat
     assert list(map(content, found)) == list(map(content, expected))
 
 
+def learner_against_random(**options):
+    players, learners = {"learner": policy, "rival": RandomPolicy}, {"learner"}
+    return MatchSource(games(9), players, learners=learners, **options)
+
+
+@pytest.mark.parametrize("size", [1, 2])
+async def test_seats_change_from_game_to_game_over_batches_and_resumes(size):
+    straight = learner_against_random(groups_per_batch=3, group_size=size)
+    batches = [await straight.next_batch(reinforce()) for _ in range(2)]
+    games = {
+        (i, item.group or item.rollout): item.agent
+        for i, b in enumerate(batches)
+        for item in b.items
+    }
+    assert list(games.values()) == ["player_0", "player_1"] * 3
+    stopped = learner_against_random(groups_per_batch=3, group_size=size)
+    await stopped.next_batch(reinforce())
+    resumed = learner_against_random(groups_per_batch=3, group_size=size)
+    resumed.load_state_dict(stopped.state_dict())
+    assert content(await resumed.next_batch(reinforce())) == content(batches[1])
+
+
 async def test_an_actor_that_plays_several_matches_at_once_changes_seats_after_each(tmp_path):
     rivals = Matches(players={"learner": policy, "rival": RandomPolicy}, learners={"learner"})
     url, algo = queue_url("file", None, tmp_path), reinforce()

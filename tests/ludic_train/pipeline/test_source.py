@@ -19,8 +19,7 @@ from ludic_train.pipeline.queues.base import ActorReport, Admission, TrainerRepo
 from ludic_train.pipeline.queues.sqlite import SQLiteQueue
 from ludic_train.pipeline.source import PipelineBatchSource
 from ludic_train.rows import trajectory_from
-from ludic_train.sources.base import DurableSource, Pace
-from ludic_train.sources.history import TaskHistory
+from ludic_train.sources.base import DurableSource, Pace, TaskHistory
 from ludic_train.sources.teacher import TaughtBatchSource
 from ludic_train.trainer.config import TrainerConfig
 

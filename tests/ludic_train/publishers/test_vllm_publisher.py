@@ -215,9 +215,10 @@ async def test_params_that_do_not_fit_change_nothing(wire, changes, phase, reaso
 
 async def test_a_missing_param_is_found_before_anything_changes(wire):
     async with running(1, params(0)) as (server,):
-        target = publisher([server], wire, keep=lambda name: name != "norm.weight")
+        target = publisher([server], wire)
+        some = params(1, ("embed.weight", "layers.0.w", "layers.1.w"))
         with pytest.raises(PublishError, match=r"failed in update: .*lacks \['norm.weight'\]"):
-            await published(target, 1)
+            await target.publish(iter(some.items()), 1)
         assert served(server) == ("default", digest(params(0)))
         assert not server.paused
 

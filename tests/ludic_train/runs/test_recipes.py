@@ -5,8 +5,7 @@ import pytest
 import ludic_gym  # noqa: F401 - registers the environments
 from ludic_gym.policies.reference import OraclePolicy, RandomPolicy
 from ludic_train.recipes.catalog import ARITHMETIC, TIC_TAC_TOE
-from ludic_train.runs.evaluation import play
-from ludic_train.runs.tasks import demonstration_tasks, evaluation_tasks, training_tasks
+from ludic_train.runs.tasks import demonstration_tasks, evaluation_tasks, play, training_tasks
 
 RECIPES = pytest.mark.parametrize("recipe", [TIC_TAC_TOE, ARITHMETIC], ids=lambda r: r.name)
 

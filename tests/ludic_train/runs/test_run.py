@@ -1,4 +1,5 @@
 import json
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -7,11 +8,12 @@ from ludic_train.algorithms.presets import sft
 from ludic_train.errors import EmptyBatch
 from ludic_train.inference.client import LocalChatClient
 from ludic_train.inference.policy_spec import PolicySpec
+from ludic_train.loggers.loggers import JSONLLogger
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
 from ludic_train.publishers.base import InProcessPublisher
 from ludic_train.runs.learner import Learner
-from ludic_train.runs.run import Run, Stage, carry_out, open_loggers
+from ludic_train.runs.run import Run, Stage, carry_out
 from ludic_train.trainer.trainer import Trainer
 from ludic_train.types import SAWBatch, SAWItem
 
@@ -56,7 +58,7 @@ async def carried_out(out, *stages):
     async def evaluate(update):
         return {"update": float(update)}
 
-    with open_loggers(out, 9) as logger:
+    with closing(JSONLLogger(out / "metrics.jsonl")) as logger:
         run = Run(
             out=out,
             learner=learner,

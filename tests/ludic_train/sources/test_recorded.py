@@ -11,8 +11,7 @@ from ludic_train.algorithms.presets import awr, grpo, rejection_sampling, sft
 from ludic_train.errors import EmptyBatch, MissingLogprobs, UntrainableRollout
 from ludic_train.models.chat_template import with_token_ids
 from ludic_train.rows import rows_from
-from ludic_train.sources.offline import OfflineBatchSource
-from ludic_train.sources.recorded import recorded_rollouts
+from ludic_train.sources.offline import OfflineBatchSource, recorded_rollouts
 from ludic_train.trainer.trainer import Trainer
 
 EXACT = Completion(

@@ -152,7 +152,7 @@ def test_a_source_cannot_go_backwards():
     playing = source()
     playing.taken = 9
     with pytest.raises(ConfigError, match="from task 9 to task 4"):
-        playing.load_state_dict({"taken": 4, "history": {"plays": {}, "retired": []}})
+        playing.load_state_dict({"taken": 4, "games": 4, "history": {"plays": {}, "retired": []}})
 
 
 def test_a_run_through_a_queue_is_not_resumed_without_one():

@@ -95,7 +95,7 @@ async def test_what_http_attaches_is_what_a_reference_model_in_memory_attaches()
     ("answer", "why"),
     [
         (lambda body: [None], "scored 1 tokens of a row of"),
-        (lambda body: [None] * len(body["prompt"]), "scored None where token"),
+        (lambda body: [None] * len(body["prompt"]), "scored None where the row has token"),
         (lambda body: [{"1": {"logprob": -1.0}}] * len(body["prompt"]), "the student's tokenizer"),
         (
             lambda body: [{str(i): {"logprob": None}} for i in body["prompt"]],

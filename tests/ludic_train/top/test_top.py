@@ -25,9 +25,8 @@ from ludic_train.pipeline.queues.base import (
 from ludic_train.pipeline.queues.sqlite import SQLiteQueue
 from ludic_train.serving.server_status import Status
 from ludic_train.top.prometheus import metrics_text, serve_metrics
-from ludic_train.top.sample import Sample, next_sample
+from ludic_train.top.sample import Sample, ServerLoads, next_load, next_sample
 from ludic_train.top.screen import screen
-from ludic_train.top.servers import ServerLoads, next_load
 
 
 def status(*, trained=0, **actors):

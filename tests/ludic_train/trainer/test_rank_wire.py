@@ -3,14 +3,15 @@ import math
 import numpy as np
 import pytest
 
-from ludic_train.metrics import Peak, SampleSize, Stat, Total
-from ludic_train.trainer.microbatches import plan_update
-from ludic_train.trainer.rank_wire import (
+from ludic_train.metrics import (
+    Peak,
+    SampleSize,
+    Stat,
+    Total,
     metrics_from_bytes,
     metrics_to_bytes,
-    plan_from_bytes,
-    plan_to_bytes,
 )
+from ludic_train.trainer.microbatches import plan_from_bytes, plan_to_bytes, plan_update
 from ludic_train.types import SAWItem
 
 
