@@ -7,13 +7,12 @@ import json
 import os
 import random
 import weakref
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
-from weakref import WeakKeyDictionary
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ludic_gym.errors import ClientError, ConfigError
 
@@ -94,8 +93,12 @@ class _Request(NamedTuple):
     body: Mapping[str, Any] | None
 
 
-# Connections and slots of one event loop.
-_Wire: TypeAlias = "tuple[aiohttp.ClientSession, asyncio.Semaphore]"
+class _Wire(NamedTuple):
+    """Connections and slots of one event loop, and the generator that ends with the loop."""
+
+    session: aiohttp.ClientSession
+    slots: asyncio.Semaphore
+    keeper: AsyncGenerator[None, None]
 
 
 class _TryAgainError(Exception):
@@ -123,9 +126,10 @@ class HttpTransport:
         self.options = options or HttpOptions()
         self.usage = Usage()
         self._servers: list[_Server] = []
-        # By event loop, because a session works on its own loop only. Weak, because tests and
-        # notebooks start many loops.
-        self._wires: WeakKeyDictionary[asyncio.AbstractEventLoop, _Wire] = WeakKeyDictionary()
+        # By event loop, because a session works on its own loop only.
+        self._wires: dict[asyncio.AbstractEventLoop, _Wire] = {}
+        # aiohttp warns about sessions that are collected without a close.
+        weakref.finalize(self, _close_left_open, self._wires)
         self.use(urls)
 
     def use(self, urls: Sequence[str]) -> None:
@@ -168,12 +172,12 @@ class HttpTransport:
     async def close(self) -> None:
         """Close all connections; the next request opens new ones."""
         here = asyncio.get_running_loop()
-        for loop, (session, _) in list(self._wires.items()):
-            # A session can be closed on its own loop only; one of an ended loop is gone with it.
+        for loop, wire in list(self._wires.items()):
+            # A session can be closed on its own loop only; that of an ended loop is closed.
             if loop is here:
-                await session.close()
+                await wire.session.close()
             elif loop.is_running():
-                closing = asyncio.run_coroutine_threadsafe(session.close(), loop)
+                closing = asyncio.run_coroutine_threadsafe(wire.session.close(), loop)
                 await asyncio.wrap_future(closing)
         self._wires.clear()
 
@@ -228,7 +232,7 @@ class HttpTransport:
 
         method, path, body = request
         url = server.url + path
-        session, slots = self._wire()
+        session, slots, _ = await self._wire()
         try:
             async with (
                 # First, so that the time limit does not include the wait for a slot.
@@ -259,12 +263,15 @@ class HttpTransport:
             return f"{url}: {error} (connect_timeout_s={self.options.connect_timeout_s:g})"
         return f"{url} sent no response within request_timeout_s={self.options.request_timeout_s:g}"
 
-    def _wire(self) -> _Wire:
+    async def _wire(self) -> _Wire:
         """Connections and slots of the running event loop, made at its first request."""
         import aiohttp
 
         loop = asyncio.get_running_loop()
         if loop not in self._wires:
+            # Tests and notebooks start many loops, and each of them would be kept.
+            for ended in [known for known in self._wires if known.is_closed()]:
+                del self._wires[ended]
             # Read here and not in `__init__`: a client may be made before the key is set.
             api_key = os.environ.get(self.api_key_env)
             session = aiohttp.ClientSession(
@@ -273,13 +280,22 @@ class HttpTransport:
                 timeout=aiohttp.ClientTimeout(sock_connect=self.options.connect_timeout_s),
                 headers={"Authorization": f"Bearer {api_key}"} if api_key else {},
             )
-            # aiohttp warns about sessions that are collected without a close.
-            weakref.finalize(self, _close_left_open, loop, session)
-            self._wires[loop] = session, asyncio.Semaphore(self.options.concurrency)
+            keeper = _closed_with_its_loop(session)
+            # Up to its `yield`, without a wait: no other request can make a second session.
+            await anext(keeper)
+            slots = asyncio.Semaphore(self.options.concurrency)
+            self._wires[loop] = _Wire(session, slots, keeper)
         return self._wires[loop]
 
 
-# The semaphore is per event loop, because asyncio's locks belong to one loop.
+async def _closed_with_its_loop(session: aiohttp.ClientSession) -> AsyncGenerator[None, None]:
+    # `asyncio.run` ends the asynchronous generators of its loop, and with this one the session.
+    try:
+        yield
+    finally:
+        await session.close()
+
+
 @asynccontextmanager
 async def _slot(slots: asyncio.Semaphore, server: _Server) -> AsyncIterator[None]:
     # Counted before the wait for a slot: routing must see waiting requests too.
@@ -291,13 +307,14 @@ async def _slot(slots: asyncio.Semaphore, server: _Server) -> AsyncIterator[None
         server.in_flight -= 1
 
 
-def _close_left_open(loop: asyncio.AbstractEventLoop, session: aiohttp.ClientSession) -> None:
-    """Close the session of a collected transport, if its loop runs in another thread.
+def _close_left_open(wires: Mapping[asyncio.AbstractEventLoop, _Wire]) -> None:
+    """Close the sessions of a collected transport whose loops run in other threads.
 
     Plain calls of policies have such a loop, and no place for an `async with`.
     """
-    if not session.closed and loop.is_running() and _running_loop() is not loop:
-        asyncio.run_coroutine_threadsafe(session.close(), loop).result(timeout=1.0)
+    for loop, (session, *_) in wires.items():
+        if not session.closed and loop.is_running() and _running_loop() is not loop:
+            asyncio.run_coroutine_threadsafe(session.close(), loop).result(timeout=1.0)
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:
