@@ -61,6 +61,7 @@ class LatestObservation(FullDialog):
     def add(self, message: Message) -> None:
         """Store a message; an observation starts a new turn and removes the previous one."""
         if is_observation(message):
+            # Only the first message can be the system prompt.
             self._stored = [m for m in self._stored[:1] if m["role"] == "system"]
         super().add(message)
 
@@ -95,6 +96,7 @@ class SlidingWindow:
 
     max_tokens: limit for the selected messages, as `count_tokens` measures their texts.
     summarize: turns the messages that do not fit into a text, which is added to the system message.
+    Raises ConfigError for a limit below 1.
 
     >>> window = SlidingWindow(max_tokens=10, count_tokens=len)
     >>> for text in ("abcdef", "ghijkl"):
@@ -131,6 +133,7 @@ class SlidingWindow:
     def messages(self) -> list[Message]:
         """The system message, with the summary if there is one, and the turns that fit."""
         start = self._window_start()
+        # For nothing left out, a summary would cost a model call and tell the model nothing new.
         summary = ""
         if start and self._summarize is not None:
             summary = self._summarize(tuple(self._stored[:start]))
@@ -163,6 +166,7 @@ def without_thinking(text: str, placeholder: str = "") -> str:
         text = "<think>" + text
     result, *thoughts = text.split("<think>")
     for thought in thoughts:
+        # Without a closing tag the token limit cut the thought: all of the rest belongs to it.
         _, closing, rest = thought.partition("</think>")
         result += placeholder + (rest if placeholder or not closing else rest.lstrip())
     return result

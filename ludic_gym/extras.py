@@ -28,6 +28,7 @@ def optional(module: str, install: str) -> ModuleType:
         with _TURN, warnings.catch_warnings(), redirect_stdout(io.StringIO()):
             warnings.simplefilter("ignore")
             return import_module(module)
+    # Not ModuleNotFoundError only: an installed package may lack a library of its own.
     except ImportError as error:
         raise MissingPackage(
             f"{module} cannot be imported: pip install '{install}' ({error})"

@@ -83,6 +83,7 @@ def result_html(result: BenchResult) -> str:
 
 def _turn(number: int, step: Step) -> str:
     action = step.decision.action
+    # The last call: earlier ones of a turn are tool calls, retries or other candidates.
     reply = step.decision.completions[-1].text if step.decision.completions else action
     note = "" if action is not None else " (not parsed)"
     head = f"turn {number}, reward {step.reward:g}{note}"

@@ -21,7 +21,11 @@ _MAX_JSON_STARTS = 64
 
 @dataclass(frozen=True, slots=True)
 class ParseResult:
-    """An action, or None with feedback about the expected format."""
+    """An action, or None with feedback about the expected format.
+
+    reward: added to the reward of the step, negative for a failure by default.
+    feedback: text for the model as its next observation; "" with an action.
+    """
 
     action: str | None
     reward: float = 0.0
@@ -38,6 +42,8 @@ def xml_tag_parser(
     """A parser for the stripped content of the last `<tag>...</tag>`; the tag's case is free.
 
     exact: only white space may surround the tag, and it may occur only once.
+    success_reward, error_reward: reward of a reply with an action, and of one without.
+    Raises ConfigError for a tag that is no name.
 
     >>> parse = xml_tag_parser("answer")
     >>> parse("So it is <answer> 5 </answer>.").action
@@ -108,6 +114,7 @@ def json_parser(
         found = list(_whole_object(text) if exact else _objects(text))
         if not found or (key is not None and key not in found[-1]):
             return ""
+        # A number or a list as JSON too, so that equal values are equal actions.
         value = found[-1] if key is None else found[-1][key]
         return value.strip() if isinstance(value, str) else json.dumps(value)
 
@@ -133,6 +140,7 @@ def regex_parser(
     group = min(compiled.groups, 1)
 
     def find(text: str) -> str:
+        # A group that took no part in its match is None.
         matches = [match[group] for match in compiled.finditer(text)]
         return (matches[-1] or "").strip() if matches else ""
 
@@ -169,6 +177,7 @@ def _parser(
     find: Callable[[str], str], feedback: str, success_reward: float, error_reward: float
 ) -> Parser:
     """A parser whose action is the text that `find` returns; "" is a failure."""
+    # Made once: frozen, and the same for every reply that fails.
     failure = ParseResult(None, error_reward, feedback)
 
     def parse(text: str) -> ParseResult:

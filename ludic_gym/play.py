@@ -29,6 +29,11 @@ def play(
     If the legal actions are known, an illegal one is not sent to the env, and another is read.
     Works inside a running event loop too, as in a notebook. EOFError and KeyboardInterrupt of
     `read` are raised.
+
+    >>> import gymnasium as gym
+    >>> env, moves = gym.make("ludic/Arithmetic-v0"), iter(["7"])
+    >>> play(env, seed=1, read=lambda: next(moves), write=lambda text: None).total_reward
+    0.0
     """
     env_id = env.spec.id if env.spec is not None else type(env.unwrapped).__name__
     task = Task(env_id=env_id, seed=seed, options=options, max_turns=10_000)

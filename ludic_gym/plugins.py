@@ -15,7 +15,10 @@ OWN_PACKAGES = ("envs_registry", "ludic_gym", "ludic_train")
 
 
 def find_plugins(group: str) -> dict[str, EntryPoint]:
-    """The entry points of a group by name; nothing is loaded yet."""
+    """The entry points of a group by name; nothing is loaded yet.
+
+    group: "ludic.commands", "ludic.policies" or "ludic.tokens".
+    """
     return {point.name: point for point in entry_points(group=group)}
 
 

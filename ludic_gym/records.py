@@ -49,6 +49,7 @@ def open_records(
     to_json = to_json or episode_to_json
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
+    # ASCII, because `json.dumps` escapes all else: no line separator of Unicode can split a line.
     with path.open("a", encoding="ascii") as file:
 
         def append(episode: Episode) -> None:
@@ -68,7 +69,10 @@ async def recorded(episodes: AsyncIterator[Episode], path: Path | str) -> AsyncI
 
 
 def write_rollouts(rollouts: Iterable[Rollout], path: Path | str) -> None:
-    """Append rollouts without an episode, each as an episode of its own."""
+    """Append rollouts without an episode, each as an episode of its own; its index is its position.
+
+    Raises DataError for a rollout with a value that could not be read back.
+    """
     with open_records(path) as append:
         for index, rollout in enumerate(rollouts):
             append(Episode(index=index, task=rollout.task, rollouts=(rollout,)))
@@ -115,6 +119,7 @@ def episode_to_json(episode: Episode) -> dict[str, JSON]:
         if rollout.task != episode.task:
             raise DataError(f"the rollout of {rollout.agent!r} has another task than its episode")
     record = to_json(episode)
+    # Once per episode: a task with its arguments may be longer than a short rollout.
     for rollout in record["rollouts"]:
         del rollout["task"]
     return {"schema": SCHEMA, "version": VERSION, **record}
@@ -158,6 +163,7 @@ def from_json(kind: Callable[..., T], record: Mapping[str, JSON], **given: objec
         elif name in SEQUENCES:
             values[name] = tuple(from_json(SEQUENCES[name], item) for item in value)
         else:
+            # JSON has no tuples, and no field of data is a list.
             values[name] = tuple(value) if isinstance(value, list) else value
     return kind(**values, **given)
 
@@ -188,6 +194,7 @@ def _marked_array(value: np.generic | np.ndarray) -> JSON:
         raise DataError(
             f"cannot record {value!r} of dtype {value.dtype} so that it can be read back"
         )
+    # `dtype.str` has the byte order and the length of texts, unlike the dtype's name.
     if isinstance(value, np.ndarray):
         return {"$array": [value.dtype.str, list(value.shape), value.ravel().tolist()]}
     return {"$scalar": [value.dtype.str, value.item()]}
@@ -207,5 +214,6 @@ def _unmarked(value: JSON) -> Any:  # noqa: ANN401 - whatever was recorded
         return np.array(values, dtype=dtype).reshape(shape)
     if "$scalar" in value:
         dtype, item = value["$scalar"]
+        # The empty index turns an array without dimensions into a scalar of its dtype.
         return np.array(item, dtype=dtype)[()]
     return {key: _unmarked(item) for key, item in value.items()}

@@ -11,6 +11,7 @@ from ludic_gym.types import Sampling
 
 def check_sampling(sampling: Sampling) -> None:
     """Raise ConfigError for parameters that no completion can be sampled with."""
+    # Ranges, not their negations: every comparison with nan is False, so that nan is rejected too.
     if not 0 <= sampling.temperature < math.inf:
         raise ConfigError(f"temperature={sampling.temperature} must be 0 (greedy) or more")
     if not 0 < sampling.top_p <= 1:
@@ -40,7 +41,13 @@ def derived_seed(seed: int, index: int) -> int:
 
 
 def turn_sampling(sampling: Sampling, turn: int) -> Sampling:
-    """The sampling of one turn, with a seed derived from the episode's and the turn's number."""
+    """The sampling of one turn, with a seed derived from the episode's and the turn's number.
+
+    Without a seed it stays the same: every completion is then a new draw.
+
+    >>> turn_sampling(Sampling(seed=1), 0) == turn_sampling(Sampling(seed=1), 1)
+    False
+    """
     if sampling.seed is None:
         return sampling
     return replace(sampling, seed=derived_seed(sampling.seed, turn))

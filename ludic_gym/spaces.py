@@ -70,6 +70,7 @@ class TextSpace(ByLength, Text):
                 f"probability={probability!r}; draw from the env's legal_actions() instead"
             )
         length = int(self.np_random.integers(1, min(_LONGEST_SAMPLE, self.max_length) + 1))
+        # One draw of codes is much faster than Text's own choice from the character set.
         codes = self.np_random.integers(32, 127, size=length, dtype=np.uint8)
         return codes.tobytes().decode("ascii")
 
@@ -129,6 +130,7 @@ def _read(space: TextSpace, shared_memory: SharedBytes, n: int = 1) -> SharedTex
 
 @shared_memory.write_to_shared_memory.register(TextSpace)
 def _write(space: TextSpace, index: int, value: str, shared_memory: SharedBytes) -> None:
+    # The memory has a fixed size: a longer text would overwrite the next environment's.
     if len(value) > space.max_length:
         raise EnvError(f"an observation of {len(value)} characters is not in {space}; shorten it")
     # A Python string may hold lone surrogates, which strict UTF-8 rejects.

@@ -47,6 +47,9 @@ class Message(TypedDict):
     tool_call_id: NotRequired[str]
 
 
+# All data is frozen: one object may be in a queue, a record and a batch at the same time. It has
+# slots, because a run makes millions of them, and no positional arguments, so that a field can be
+# added anywhere.
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
     """A tool call of a model. `arguments` is the model's JSON text, unchecked."""
@@ -116,7 +119,12 @@ class Decision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One turn: observation, decision, and reward (of env and parser together)."""
+    """One turn: observation, decision, and reward (of env and parser together).
+
+    observation: the text before the decision; the last one is `Rollout.final_observation`.
+    terminated, truncated, info: as `env.step` returned them. info is {"parse_error": True} for a
+        decision without an action, and has "truncation_reason" if the rollout was cut from outside.
+    """
 
     observation: str
     decision: Decision
@@ -170,6 +178,8 @@ class Episode:
     """One run of a task: a rollout per agent, or the error that ended it.
 
     index: the task's position in the iterable it came from.
+    error: class and message of the exception; None for an episode that has ended by itself. An
+        episode with an error has no rollouts and says nothing about the policy.
     """
 
     index: int

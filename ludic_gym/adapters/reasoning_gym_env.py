@@ -114,7 +114,10 @@ def answer_of(text: str) -> str:
 
 @lru_cache(maxsize=128)
 def puzzles(name: str, config: str, data_seed: int, size: int) -> Any:  # noqa: ANN401 (not typed)
-    """The data set. Raises ConfigError if it is unknown or rejects its settings."""
+    """The data set. Raises ConfigError if it is unknown or rejects its settings.
+
+    config: JSON of its settings. data_seed, size: see `ReasoningGymEnv`.
+    """
     package = optional("reasoning_gym", "ludic-gym[adapters]")
     try:
         # Some data sets leave files open.

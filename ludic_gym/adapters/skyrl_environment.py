@@ -74,5 +74,6 @@ def skyrl_env(env_config: object = None, extras: Mapping[str, Any] | None = None
     `skyrl_gym.register("ludic", entry_point="ludic_gym.adapters.skyrl_environment:skyrl_env")`.
     Raises ConfigError without the package skyrl-gym.
     """
+    # Made here, because the module must be importable without the package.
     base = optional("skyrl_gym.envs.base_text_env", "skyrl-gym").BaseTextEnv
     return type("LudicEnv", (SkyRLGame, base), {})(env_config, extras)

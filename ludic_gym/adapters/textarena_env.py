@@ -65,6 +65,7 @@ class TextArenaAECEnv(TwoAgentAECEnv):
     def __init__(self, game: str, render_mode: str | None = None) -> None:
         super().__init__(game.lower().replace("-", "_"), render_mode)
         self._game = game
+        # As above: a wrong name or number of players fails here.
         Match(game, 2, seed=0)
 
     def deal(self, rng: np.random.Generator) -> int:
@@ -102,7 +103,11 @@ class TextArenaAECEnv(TwoAgentAECEnv):
 
 
 def outcome_of(match: Match, player: int, reward: float) -> str:
-    """The outcome of a match for a player."""
+    """The outcome of a match for a player: "win", "draw", "loss", "illegal" or "broken".
+
+    reward: of the player, from -1 to 1.
+    """
+    # With a positive reward the game has forgiven the move.
     if match.broken:
         return "broken"
     if match.made_invalid_move(player) and reward <= 0.0:

@@ -54,6 +54,7 @@ class Match:
     def read(self, player: int) -> str:
         """The messages to the player since the last call."""
         text, self._unread[player] = self._unread[player].strip("\n"), ""
+        # The end, because the newest messages have the position to play from.
         return text[-LONGEST:]
 
     def rewards(self) -> dict[int, float]:

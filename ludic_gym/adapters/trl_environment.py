@@ -57,5 +57,8 @@ def trl_environment(env_id: str, **kwargs: Any) -> Callable[[], TRLEnvironment]:
     """A factory for TRL: `environment_factory=trl_environment("ludic/...")`.
 
     env_id, kwargs: arguments of `gymnasium.make`.
+
+        make = trl_environment("ludic/GuessTheNumber-v0")
+        trainer = GRPOTrainer(..., environment_factory=make)
     """
     return lambda: TRLEnvironment(env_id, **kwargs)

@@ -79,5 +79,6 @@ async def _closing(policy: MakePolicy, playing: Coroutine[Any, Any, BenchResult]
     try:
         return await playing
     finally:
+        # The loop of `run_blocking` outlives the call, and its connections would too.
         if isinstance(policy, ServedPolicy):
             await policy.aclose()

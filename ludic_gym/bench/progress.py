@@ -32,6 +32,7 @@ def progress_bar(
 ) -> Iterator[Callable[[object], None]]:
     """A function to call with every finished episode.
 
+    label: the text before the bar. total: number of episodes.
     done: episodes that need not be played again. note: the text behind the bar.
     """
     bar = Progress(
@@ -42,6 +43,7 @@ def progress_bar(
         RateColumn(),
         TimeRemainingColumn(),
         TextColumn("{task.fields[note]}", markup=False),
+        # Not standard output, which holds the results and may be piped.
         console=Console(stderr=True),
     )
     with bar:

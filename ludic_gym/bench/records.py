@@ -59,7 +59,10 @@ def keep_finished(path: Path) -> None:
 
 
 def put_in_order(path: Path) -> None:
-    """Sort the file's episodes by index: equal runs then have equal files."""
+    """Sort the file's episodes by index: equal runs then have equal files.
+
+    Only for files of whole lines, see `keep_finished`. A missing file stays missing.
+    """
     if not path.exists():
         return
     # Only the positions of the lines are kept in memory: transcripts may be long.

@@ -42,6 +42,7 @@ def result_table(results: Mapping[str, BenchResult]) -> list[tuple[str, ...]]:
         mark = " (sample)" if "sample@" in result.data else ""
         by_chance = percent(random.get(label, math.nan))
         rows.append((label + mark, *_cells(result), by_chance, str(len(result.errors))))
+    # A column of zeros would only take room from the others.
     return rows if any(result.errors for result in results.values()) else [r[:-1] for r in rows]
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from ludic_gym.bench.statistics import Interval
 from ludic_gym.types import Episode, Rollout
 
+# Seeds may have any size, but the integers of a parquet file have 64 bits.
 _SEED_BITS = (1 << 63) - 1
 
 
@@ -99,6 +100,7 @@ def score(episode: Episode) -> Score:
 
 def succeeded(rollout: Rollout) -> bool:
     """True if the env calls the end a success; a truncated episode is none."""
+    # True itself: any other value, such as a text, is a mistake of the env and no success.
     return _last_info(rollout).get("success") is True
 
 

@@ -28,6 +28,7 @@ async def run_bench(
 ) -> BenchResult:
     """Play every task once; the result over all episodes.
 
+    make_policy: makes the policy of an episode; usable by all episodes at the same time.
     tasks: a task that comes with a MakePolicy is played by that one.
     concurrency: episodes in flight.
     timeout_s: seconds after which an episode fails; None for no limit.

@@ -152,6 +152,7 @@ def _kept(env_id: str, play: Play) -> Iterator[tuple[OnEpisode, Callable[[int, f
     ):
 
         def time(index: int, seconds: float) -> None:
+            # Beside the transcripts, because durations differ where equal runs are equal.
             line = {"env": env_id, "index": index, "seconds": round(seconds, 4)}
             times.write(json.dumps(line) + "\n")
 

@@ -65,8 +65,10 @@ class Tally:
             tasks=len(trials),
             pass_at_k=_over_tasks(pass_at_k, wins, trials),
             pass_hat_k=_over_tasks(pass_hat_k, wins, trials),
+            # Equal counts by name, so that equal results are equal texts.
             outcomes=dict(sorted(outcomes.items(), key=lambda item: (-item[1], item[0]))),
             turns=sum(score.turns for score in scores),
+            # A sum without the episodes of a server that does not count would be too small.
             completion_tokens=sum(tokens) if len(tokens) == len(scores) else None,
             cut_off=sum(score.cut_off for score in scores),
             data=", ".join(sorted({score.data for score in scores} - {""})),

@@ -55,7 +55,9 @@ def game_of(episode: Episode) -> PlayedGame:
     """
     if episode.error is not None or len(episode.rollouts) != 2:
         raise ConfigError(f"episode {episode.index} is no finished game of two players")
+    # By agent, because rollouts are in the order of the policies, and the first agent moves first.
     first, second = sorted(episode.rollouts, key=lambda rollout: rollout.agent)
+    # Wins and not rewards: the scale of rewards differs between games, and ratings are of odds.
     gap = first.total_reward - second.total_reward
     return PlayedGame(first.player, second.player, 0.5 if gap == 0 else float(gap > 0))
 

@@ -18,11 +18,25 @@ from ludic_gym.types import ChatClient, Completion, Message, Sampling, ToolSchem
 class CachingClient:
     """Client that sends a request to `client` only if its completion is not in `folder`.
 
+    client: receives the requests that the folder lacks. Equal requests in flight at the same time
+        are all sent.
+    folder: one JSON file per completion; several processes may share it.
     model: all that a completion depends on besides the request: the model, its version, the
         server's options. Completions of different models never mix.
     The key is the model, the messages, the sampling parameters and the tools. Above temperature 0
     and without a seed, every completion is a new draw: such requests always go to the client.
     hits, misses: numbers of completions from the folder and from the client.
+    Raises ConfigError for an empty `model`.
+
+    >>> import asyncio
+    >>> from tempfile import TemporaryDirectory
+    >>> from ludic_gym import ScriptedClient
+    >>> question, greedy = [{"role": "user", "content": "2 + 3 = ?"}], Sampling(temperature=0)
+    >>> with TemporaryDirectory() as folder:
+    ...     client = CachingClient(ScriptedClient(["5"]), folder, model="scripted")
+    ...     texts = [asyncio.run(client.complete(question, greedy)).text for _ in range(2)]
+    >>> texts, client.hits, client.misses
+    (['5', '5'], 1, 1)
     """
 
     def __init__(self, client: ChatClient, folder: Path | str, *, model: str) -> None:
@@ -37,7 +51,10 @@ class CachingClient:
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, tools: Sequence[ToolSchema] = ()
     ) -> Completion:
-        """The next assistant message. Raises DataError for a file that cannot be read."""
+        """The next assistant message, from the folder or from the client.
+
+        Raises DataError for a file that cannot be read, and the errors of the client.
+        """
         if sampling.seed is None and sampling.temperature > 0:
             self.misses += 1
             return await self._client.complete(messages, sampling, tools)
@@ -62,6 +79,7 @@ class CachingClient:
 
 
 def _read(path: Path) -> Completion:
+    """The completion in a file. Raises DataError, because a miss would hide a damaged folder."""
     try:
         return from_json(Completion, json.loads(path.read_text(encoding="ascii")))
     except (ValueError, KeyError, TypeError) as error:
@@ -69,8 +87,9 @@ def _read(path: Path) -> Completion:
 
 
 def _write(path: Path, completion: Completion) -> None:
+    """Write the completion atomically: other processes see the whole file or none."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Renamed when it is complete, because other processes may read the folder.
+    # A name of its own, because two processes may write the same completion at once.
     with NamedTemporaryFile("w", encoding="ascii", dir=path.parent, delete=False) as file:
         json.dump(to_json(completion), file)
     os.replace(file.name, path)

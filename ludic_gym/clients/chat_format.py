@@ -16,7 +16,13 @@ T = TypeVar("T")
 
 
 def sampling_fields(sampling: Sampling) -> dict[str, Any]:
-    """The sampling parameters, as in the chat and the completions route."""
+    """The sampling parameters, as in the chat and the completions route.
+
+    Fields that are None or empty are left out, so that the server's defaults hold for them.
+
+    >>> sampling_fields(Sampling(temperature=0.5, seed=7))
+    {'temperature': 0.5, 'top_p': 1.0, 'max_tokens': 256, 'seed': 7}
+    """
     fields = {**asdict(sampling), "stop": list(sampling.stop)}
     # Some servers reject an empty list or null.
     return {name: value for name, value in fields.items() if value not in ([], None)}
@@ -25,17 +31,27 @@ def sampling_fields(sampling: Sampling) -> dict[str, Any]:
 def chat_body(
     model: str, messages: Sequence[Message], sampling: Sampling, tools: Sequence[ToolSchema]
 ) -> dict[str, Any]:
-    """A chat request for any OpenAI-style server."""
+    """A chat request for any OpenAI-style server, as the JSON object of its body.
+
+    model: name of the model on the server.
+    tools: schemas that the model may call; "tools" is left out of the request if there are none.
+    """
+    # OpenAI rejects an empty list of tools.
     offer = {"tools": list(tools)} if tools else {}
     return {"model": model, "messages": list(messages), **sampling_fields(sampling), **offer}
 
 
 def plain_completion(response: Mapping[str, Any], sampling: Sampling) -> Completion:
-    """The response's first choice, without tokens. Raises ClientError if it is malformed."""
+    """The response's first choice as a Completion without token ids and log-probs.
+
+    sampling: the parameters that were requested; the response does not repeat them.
+    Raises ClientError if the response is malformed, or ended for a reason that makes it unusable.
+    """
     choice = first_choice(response)
     message = needed(choice, "message", dict)
     reason = finish_reason(choice)
     return Completion(
+        # null in a message that has only tool calls.
         text=message.get("content") or "",
         finish_reason=reason,
         sampling=sampling,
@@ -46,7 +62,16 @@ def plain_completion(response: Mapping[str, Any], sampling: Sampling) -> Complet
 def token_trace(
     prompt_ids: object, completion_ids: object, logprobs: object
 ) -> dict[str, tuple[Any, ...]]:
-    """The three token fields of a Completion. Raises ClientError if they are inconsistent."""
+    """The token fields of a Completion: prompt_ids, completion_ids and logprobs.
+
+    prompt_ids, completion_ids: lists of integers, as the server returned them.
+    logprobs: list of numbers in nats, one for each completion id.
+    Raises ClientError if a list is missing, has other types, or if the lengths differ: a trainer
+    would pair the log-probs with the wrong tokens.
+
+    >>> token_trace([1, 2], [3], [-0.5])
+    {'prompt_ids': (1, 2), 'completion_ids': (3,), 'logprobs': (-0.5,)}
+    """
     prompt, ids = _integers("prompt ids", prompt_ids), _integers("completion ids", completion_ids)
     values = _numbers(logprobs)
     if len(values) != len(ids):
@@ -55,14 +80,18 @@ def token_trace(
 
 
 def count_usage(response: Mapping[str, Any]) -> tuple[int, int]:
-    """Prompt and completion tokens as the server counts them, else 0."""
+    """Numbers of prompt and completion tokens, as the server counts them; 0 without a count.
+
+    >>> count_usage({"usage": {"prompt_tokens": 12, "completion_tokens": None}})
+    (12, 0)
+    """
     # Servers that do not count leave the object out or send null.
     usage = response.get("usage") or {}
     return usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0
 
 
 def first_choice(response: Mapping[str, Any]) -> dict[str, Any]:
-    """The first choice, the only one that is requested."""
+    """The first choice, the only one that is requested. Raises ClientError if there is none."""
     choices = needed(response, "choices", list)
     if not choices or not isinstance(choices[0], dict):
         raise ClientError(f"the response has no choice: {excerpt(json.dumps(response))}")
@@ -71,7 +100,11 @@ def first_choice(response: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def finish_reason(choice: Mapping[str, Any]) -> FinishReason:
-    """The reason for the choice's end. Raises ClientError for reasons that make it unusable."""
+    """The reason for which the model stopped: "stop", "length" or "tool_calls".
+
+    Raises ClientError for any other, such as "content_filter" or "abort": the text is then not
+    what the model would have sampled.
+    """
     reason = needed(choice, "finish_reason", str)
     if reason not in get_args(FinishReason):
         usable = ", ".join(get_args(FinishReason))
@@ -80,7 +113,10 @@ def finish_reason(choice: Mapping[str, Any]) -> FinishReason:
 
 
 def needed(response: Mapping[str, Any], key: str, kind: type[T]) -> T:
-    """The value at the key. Raises ClientError if it is missing or of another kind."""
+    """The value at the key. Raises ClientError if it is missing or of another type.
+
+    kind: the required type, such as `dict` or `str`.
+    """
     value = response.get(key)
     if not isinstance(value, kind):
         raise ClientError(
@@ -91,6 +127,7 @@ def needed(response: Mapping[str, Any], key: str, kind: type[T]) -> T:
 
 
 def _tool_call(call: object) -> ToolCall:
+    """A tool call of a response; its arguments stay text, which the model may have got wrong."""
     if not isinstance(call, dict):
         raise ClientError(f"a tool call is an object, got {call!r}")
     function = needed(call, "function", dict)
@@ -102,6 +139,7 @@ def _tool_call(call: object) -> ToolCall:
 
 
 def _integers(name: str, values: object) -> tuple[int, ...]:
+    """The list as a tuple. name: of the list in the message of a ClientError."""
     # Not isinstance, because True is an int too.
     if not isinstance(values, list) or not all(type(value) is int for value in values):
         raise ClientError(
@@ -112,6 +150,7 @@ def _integers(name: str, values: object) -> tuple[int, ...]:
 
 
 def _numbers(values: object) -> tuple[float, ...]:
+    # Python's JSON reader accepts NaN and Infinity, either of which would make a loss nan.
     if isinstance(values, list) and all(
         isinstance(value, float | int) and math.isfinite(value) for value in values
     ):

@@ -18,9 +18,12 @@ class HttpClient:
 
     base_url: as for the `openai` package, with or without a final "/v1"; several addresses of one
         model share the load.
-    model: None for the only model of the server.
+    model: name on the server; None for the only model of the server, found at the first request.
     api_key_env: the environment variable with the key; if it is unset, no key is sent.
-    extra_body: further fields of every request.
+    options: time limits, retries and requests in flight; None: `HttpOptions()`.
+    extra_body: further fields of every request; they replace fields of the same name.
+    Use it as an async context manager, or call `aclose`, to close its connections.
+    Raises ConfigError if an address is not http(s).
     """
 
     def __init__(
@@ -39,11 +42,14 @@ class HttpClient:
 
     @property
     def usage(self) -> Usage:
-        """Requests and tokens so far."""
+        """Numbers of requests, retries, failures and tokens so far, over all servers."""
         return self._http.usage
 
     async def model(self) -> str:
-        """The model's name on the server. Raises ClientError unless it has exactly one."""
+        """The model's name on the server.
+
+        Raises ClientError if no name was given and the server has not exactly one model.
+        """
         if self._model is None:
             listed = needed(await self._http.get(MODELS_ROUTE), "data", list)
             # vLLM lists adapters too, each with the model it belongs to.
@@ -55,7 +61,11 @@ class HttpClient:
         return self._model
 
     async def request(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Send a request and count its tokens. Raises ClientError if there is no response."""
+        """Send a request and count its tokens; the JSON object of the response.
+
+        path: route on the server, such as "/v1/chat/completions".
+        Raises ClientError if all attempts fail, or if the response is no JSON object.
+        """
         # The further fields last, so that they win.
         response = await self._http.post(path, {**body, **self._extra_body})
         prompt_tokens, completion_tokens = count_usage(response)
@@ -64,7 +74,7 @@ class HttpClient:
         return response
 
     async def aclose(self) -> None:
-        """Close all connections."""
+        """Close all connections; the next request opens new ones."""
         await self._http.close()
 
     async def __aenter__(self) -> Self:
@@ -78,12 +88,22 @@ class OpenAIChatClient(HttpClient):
     """Chat completions from any server with OpenAI's API.
 
     Its completions have no token ids: usable for benchmarks, rejected by the trainer.
+
+        async with OpenAIChatClient("http://localhost:8000/v1") as client:
+            question = [{"role": "user", "content": "2 + 3 = ?"}]
+            completion = await client.complete(question, Sampling(max_tokens=16))
+            print(completion.text, client.usage.completion_tokens)
     """
 
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, tools: Sequence[ToolSchema] = ()
     ) -> Completion:
-        """The next assistant message. Raises ClientError if there is no usable response."""
+        """The next assistant message.
+
+        Raises ClientError if there is no usable response, or if the dialog ends with a message of
+        the assistant.
+        """
+        # OpenAI's route would begin a new message, and the caller would join two half replies.
         if messages and messages[-1]["role"] == "assistant":
             raise ClientError("this route cannot continue an assistant message; use VLLMChatClient")
         body = chat_body(await self.model(), messages, sampling, tools)
@@ -91,5 +111,9 @@ class OpenAIChatClient(HttpClient):
 
 
 def root_address(url: str) -> str:
-    """The address without a final "/v1"."""
+    """The address without a final "/v1", because vLLM has routes outside it.
+
+    >>> root_address("http://localhost:8000/v1/")
+    'http://localhost:8000'
+    """
     return url.rstrip("/").removesuffix("/v1")

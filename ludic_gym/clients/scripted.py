@@ -25,7 +25,11 @@ class ScriptedClient:
     i is `-(i % 16 + 1) / 16`. `max_tokens` and `stop` work as in a model. A reply that is a message
     may have tool calls.
 
+    replies: texts or messages in order; or a function of the dialog and the sampling parameters,
+        which may be called any number of times.
+    policy_version: version of the completions; a test may change it at any time.
     requests: the dialogs of all calls, in order.
+    Raises ConfigError for a single text, whose characters would be the replies.
 
     >>> import asyncio
     >>> client = ScriptedClient(["yes", "no"])
@@ -44,7 +48,10 @@ class ScriptedClient:
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, tools: Sequence[ToolSchema] = ()
     ) -> Completion:
-        """The next reply. Raises ScriptExhausted when the list is used up."""
+        """The next reply, with its prompt, tokens and log-probs; the tools have no effect.
+
+        Raises ScriptExhausted when the list is used up.
+        """
         self.requests.append(tuple(messages))
         reply = self._script(messages, sampling)
         message: Message = (
@@ -71,16 +78,22 @@ class ScriptedClient:
 
 
 def prompt_tokens(messages: Sequence[Message]) -> tuple[int, ...]:
-    """The dialog's tokens, up to the start or the continuation of the assistant's reply."""
+    """The dialog's tokens, up to the start or the continuation of the assistant's reply.
+
+    >>> prompt_tokens([{"role": "user", "content": "hi"}])
+    (258, 104, 105, 256, 259)
+    """
     ids: list[int] = []
     for message in messages:
         ids += [ROLE_TOKENS[message["role"]], *_body(message), END_OF_TURN]
     if messages and messages[-1]["role"] == "assistant":
+        # Without the end of the turn, so that the completion continues the message.
         return tuple(ids[:-1])
     return (*ids, ROLE_TOKENS["assistant"])
 
 
 def _generated(message: Message, sampling: Sampling) -> tuple[str, tuple[int, ...], FinishReason]:
+    """Text, token ids and finish reason of a reply, cut by `stop` and then by `max_tokens`."""
     text = message["content"] or ""
     # A server samples up to the end of the first stop string, and cuts the string from the text.
     stops = [text.find(stop) + len(stop) for stop in sampling.stop if stop in text]
@@ -98,6 +111,7 @@ def _generated(message: Message, sampling: Sampling) -> tuple[str, tuple[int, ..
 
 
 def _body(message: Message) -> bytes:
+    """The bytes of a message, its tool calls after its text, as a chat template writes them."""
     calls = message.get("tool_calls")
     return _encode((message["content"] or "") + (json.dumps(calls) if calls else ""))
 

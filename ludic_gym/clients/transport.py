@@ -7,13 +7,12 @@ import json
 import os
 import random
 import weakref
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
-from weakref import WeakKeyDictionary
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ludic_gym.errors import ClientError, ConfigError
 
@@ -37,6 +36,10 @@ class HttpOptions:
         Retry-After is respected. No pause is longer than `max_pause_s`.
     keep_alive: reuse connections for later requests.
     jitter: a draw from [0, 1).
+    Raises ConfigError for a concurrency below 1, negative retries, or a limit that is not positive.
+
+        patient = HttpOptions(concurrency=32, request_timeout_s=1800, max_retries=8)
+        client = OpenAIChatClient("http://localhost:8000/v1", options=patient)
     """
 
     concurrency: int = 256
@@ -63,7 +66,13 @@ class HttpOptions:
 
 @dataclass(slots=True)
 class Usage:
-    """Counts so far. requests: with a response; failures: without one, for any reason."""
+    """Counts of a client so far.
+
+    requests: those with a response. failures: those without one, for any reason. Each request is
+        one of both, however often it was sent.
+    retries: attempts after the first one of a request.
+    prompt_tokens, completion_tokens: as the servers count them; 0 for a server that does not.
+    """
 
     requests: int = 0
     retries: int = 0
@@ -84,8 +93,12 @@ class _Request(NamedTuple):
     body: Mapping[str, Any] | None
 
 
-# Connections and slots of one event loop.
-_Wire: TypeAlias = "tuple[aiohttp.ClientSession, asyncio.Semaphore]"
+class _Wire(NamedTuple):
+    """Connections and slots of one event loop, and the generator that ends with the loop."""
+
+    session: aiohttp.ClientSession
+    slots: asyncio.Semaphore
+    keeper: AsyncGenerator[None, None]
 
 
 class _TryAgainError(Exception):
@@ -102,6 +115,8 @@ class HttpTransport:
     Works from several event loops, each with its own connections.
     urls: addresses that the paths are appended to.
     api_key_env: the environment variable that holds the bearer token; unset means none is sent.
+    usage: counts over all servers.
+    Raises ConfigError without an address, or for one that is not http(s).
     """
 
     def __init__(
@@ -111,13 +126,18 @@ class HttpTransport:
         self.options = options or HttpOptions()
         self.usage = Usage()
         self._servers: list[_Server] = []
-        # By event loop, because a session works on its own loop only. Weak, because tests and
-        # notebooks start many loops.
-        self._wires: WeakKeyDictionary[asyncio.AbstractEventLoop, _Wire] = WeakKeyDictionary()
+        # By event loop, because a session works on its own loop only.
+        self._wires: dict[asyncio.AbstractEventLoop, _Wire] = {}
+        # aiohttp warns about sessions that are collected without a close.
+        weakref.finalize(self, _close_left_open, self._wires)
         self.use(urls)
 
     def use(self, urls: Sequence[str]) -> None:
-        """Send further requests to these servers only; requests in flight continue."""
+        """Send further requests to these servers only; requests in flight continue.
+
+        A server that was in use before keeps its count of requests in flight.
+        Raises ConfigError without an address, or for one that is not http(s).
+        """
         if not urls or not all(url.startswith(("http://", "https://")) for url in urls):
             raise ConfigError(f"base_url is one or more http(s) addresses, got {urls!r}")
         known = {server.url: server for server in self._servers}
@@ -130,30 +150,39 @@ class HttpTransport:
         return [server.url for server in self._servers]
 
     async def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """The JSON object in a server's response. Raises ClientError if there is none."""
+        """Send a JSON object; the JSON object in the response.
+
+        Raises ClientError if all attempts fail, if the request takes too long, or if the response
+        has another status than 200 or is no JSON object.
+        """
         return await self._counted(_Request("POST", path, body), _object)
 
     async def get(self, path: str) -> dict[str, Any]:
-        """As `post`, without a body."""
+        """The JSON object at the path. Raises ClientError as `post` does."""
         return await self._counted(_Request("GET", path, None), _object)
 
     async def text(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> str:
-        """Text of a server's response of any kind. Raises ClientError for a status but 200."""
+        """Text of a response that need not be JSON, such as metrics or an empty one.
+
+        method: "GET", "POST" and so on.
+        Raises ClientError if all attempts fail, or for another status than 200.
+        """
         return await self._counted(_Request(method, path, body), lambda url, text: text)
 
     async def close(self) -> None:
         """Close all connections; the next request opens new ones."""
         here = asyncio.get_running_loop()
-        for loop, (session, _) in list(self._wires.items()):
-            # A session can be closed on its own loop only; one of an ended loop is gone with it.
+        for loop, wire in list(self._wires.items()):
+            # A session can be closed on its own loop only; that of an ended loop is closed.
             if loop is here:
-                await session.close()
+                await wire.session.close()
             elif loop.is_running():
-                closing = asyncio.run_coroutine_threadsafe(session.close(), loop)
+                closing = asyncio.run_coroutine_threadsafe(wire.session.close(), loop)
                 await asyncio.wrap_future(closing)
         self._wires.clear()
 
     async def _counted(self, request: _Request, read: Callable[[str, str], T]) -> T:
+        """The response as `read` returns it for address and text; counted in `usage`."""
         try:
             response = read(*await self._persistent(request))
         # Cancellation too: every request is counted once.
@@ -172,6 +201,7 @@ class HttpTransport:
                 return await self._sent(tried, request)
             except _TryAgainError as failure:
                 error = failure
+            # The pause holds no slot, so that requests to other servers continue.
             if attempt < self.options.max_retries:
                 self.usage.retries += 1
                 await asyncio.sleep(self._pause_s(attempt, error))
@@ -185,6 +215,8 @@ class HttpTransport:
         return min(others or self._servers, key=lambda server: server.in_flight)
 
     def _pause_s(self, attempt: int, failure: _TryAgainError) -> float:
+        """Seconds before the next attempt. attempt: number of the failed one, from 0."""
+        # An earlier attempt would be rejected again, and a pause of hours looks like a hang.
         if failure.retry_after_s > self.options.max_pause_s:
             raise ClientError(
                 f"{failure} and requires a pause of {failure.retry_after_s:g} s, longer than "
@@ -200,7 +232,7 @@ class HttpTransport:
 
         method, path, body = request
         url = server.url + path
-        session, slots = self._wire()
+        session, slots, _ = await self._wire()
         try:
             async with (
                 # First, so that the time limit does not include the wait for a slot.
@@ -210,6 +242,7 @@ class HttpTransport:
                 session.request(method, url, json=body, allow_redirects=False) as response,
             ):
                 raw = await response.read()
+        # Not sent again: the server may still be sampling, and a retry would add to its load.
         except TimeoutError as error:
             raise ClientError(self._too_late(url, error)) from error
         # A subclass of ClientConnectionError, but no retry makes a certificate valid.
@@ -219,6 +252,7 @@ class HttpTransport:
             raise _TryAgainError(f"{url}: {type(error).__name__}: {error}") from error
         except aiohttp.ClientError as error:
             raise ClientError(f"{url}: {type(error).__name__}: {error}") from error
+        # Error pages of proxies may have any encoding.
         text = raw.decode(errors="replace")
         _check_status(url, response.status, text, response.headers.get("Retry-After", ""))
         return url, text
@@ -229,11 +263,16 @@ class HttpTransport:
             return f"{url}: {error} (connect_timeout_s={self.options.connect_timeout_s:g})"
         return f"{url} sent no response within request_timeout_s={self.options.request_timeout_s:g}"
 
-    def _wire(self) -> _Wire:
+    async def _wire(self) -> _Wire:
+        """Connections and slots of the running event loop, made at its first request."""
         import aiohttp
 
         loop = asyncio.get_running_loop()
         if loop not in self._wires:
+            # Tests and notebooks start many loops, and each of them would be kept.
+            for ended in [known for known in self._wires if known.is_closed()]:
+                del self._wires[ended]
+            # Read here and not in `__init__`: a client may be made before the key is set.
             api_key = os.environ.get(self.api_key_env)
             session = aiohttp.ClientSession(
                 # No limit of connections here: the slots limit requests over all servers.
@@ -241,10 +280,20 @@ class HttpTransport:
                 timeout=aiohttp.ClientTimeout(sock_connect=self.options.connect_timeout_s),
                 headers={"Authorization": f"Bearer {api_key}"} if api_key else {},
             )
-            # aiohttp warns about sessions that are collected without a close.
-            weakref.finalize(self, _close_left_open, loop, session)
-            self._wires[loop] = session, asyncio.Semaphore(self.options.concurrency)
+            keeper = _closed_with_its_loop(session)
+            # Up to its `yield`, without a wait: no other request can make a second session.
+            await anext(keeper)
+            slots = asyncio.Semaphore(self.options.concurrency)
+            self._wires[loop] = _Wire(session, slots, keeper)
         return self._wires[loop]
+
+
+async def _closed_with_its_loop(session: aiohttp.ClientSession) -> AsyncGenerator[None, None]:
+    # `asyncio.run` ends the asynchronous generators of its loop, and with this one the session.
+    try:
+        yield
+    finally:
+        await session.close()
 
 
 @asynccontextmanager
@@ -258,13 +307,14 @@ async def _slot(slots: asyncio.Semaphore, server: _Server) -> AsyncIterator[None
         server.in_flight -= 1
 
 
-def _close_left_open(loop: asyncio.AbstractEventLoop, session: aiohttp.ClientSession) -> None:
-    """Close the session of a collected transport, if its loop runs in another thread.
+def _close_left_open(wires: Mapping[asyncio.AbstractEventLoop, _Wire]) -> None:
+    """Close the sessions of a collected transport whose loops run in other threads.
 
     Plain calls of policies have such a loop, and no place for an `async with`.
     """
-    if not session.closed and loop.is_running() and _running_loop() is not loop:
-        asyncio.run_coroutine_threadsafe(session.close(), loop).result(timeout=1.0)
+    for loop, (session, *_) in wires.items():
+        if not session.closed and loop.is_running() and _running_loop() is not loop:
+            asyncio.run_coroutine_threadsafe(session.close(), loop).result(timeout=1.0)
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:
@@ -302,7 +352,11 @@ def _object(url: str, text: str) -> dict[str, Any]:
 
 
 def excerpt(text: str) -> str:
-    """The text, or its start if it is long."""
+    """The text, or its first 300 characters and its length if it is longer.
+
+    >>> excerpt("x" * 301)[-21:], excerpt("")
+    ('x... (301 characters)', '(nothing)')
+    """
     # Error pages may be long, and errors of episodes are kept in records.
     if len(text) <= _EXCERPT_CHARACTERS:
         return text or "(nothing)"

@@ -24,12 +24,21 @@ class VLLMChatClient(VLLMClient):
     The server renders the dialog, and parses tool calls with `--enable-auto-tool-choice`. This
     route returns no versions: if the params change during a completion, it has the version of its
     start. VLLMTokenClient has the version of every token.
+
+        async with VLLMChatClient("http://localhost:8000/v1", policy_version=0) as client:
+            dialog = [{"role": "user", "content": "2 + 3 = ?"}]
+            completion = await client.complete(dialog, Sampling(seed=1))
+            print(completion.text, completion.completion_ids, completion.logprobs)
     """
 
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, tools: Sequence[ToolSchema] = ()
     ) -> Completion:
-        """The next assistant message. Raises ClientError if there is no usable response."""
+        """The next assistant message, with token ids and log-probs.
+
+        A last message of the assistant is continued; the completion has only the new text.
+        Raises ClientError if there is no usable response, or one without token ids.
+        """
         # Read before the request, because the publisher may change it meanwhile.
         sampling, version = self._sent(sampling), self.policy_version
         async with self._counted(sampling) as model:
@@ -44,6 +53,7 @@ class VLLMChatClient(VLLMClient):
 
 
 def _trace(response: Mapping[str, Any]) -> dict[str, Any]:
+    """The token fields of a Completion. Raises ClientError if the server returned none."""
     choice = first_choice(response)
     content = needed(choice, "logprobs", dict).get("content")
     logprobs = [token.get("logprob") for token in content] if isinstance(content, list) else content

@@ -23,6 +23,7 @@ PROBED_TEMPERATURE, PROBED_TOKENS = 2.0, 5
 class VLLMClient(HttpClient):
     """A client of one or more vLLM servers of one model.
 
+    base_url, model, api_key_env, options, extra_body: see `HttpClient`.
     policy_version: the version of completions that start from now on; the publisher sets it.
     seeds: False sends no seeds. On a CPU, vLLM 0.32 crashes if a batch has several requests with
         seeds.
@@ -53,15 +54,21 @@ class VLLMClient(HttpClient):
         self._probed: set[str] = set()
 
     def use(self, urls: Sequence[str]) -> None:
-        """Use only these servers from now on."""
+        """Send further requests to these servers only; requests in flight continue.
+
+        urls: addresses, with or without a final "/v1". Raises ConfigError without any.
+        """
         self._http.use(list(map(root_address, urls)))
 
     def use_model(self, name: str) -> None:
-        """Use this adapter from now on."""
+        """Sample from this adapter from now on; requests in flight keep the earlier one."""
         self._model = self._adapter = name
 
     def in_flight(self, name: str) -> int:
-        """Number of requests to the model or adapter without a response."""
+        """Number of requests to the model or adapter without a response.
+
+        A publisher waits for 0 before it unloads an adapter.
+        """
         return self._pending[name]
 
     def _sent(self, sampling: Sampling) -> Sampling:
@@ -82,7 +89,11 @@ class VLLMClient(HttpClient):
             self._pending[name] -= 1
 
     async def _probe(self) -> None:
-        """Raise ClientError for servers whose log-probs ignore temperature and top_p."""
+        """Raise ClientError for servers whose log-probs ignore temperature and top_p.
+
+        By default vLLM returns log-probs before both are applied; importance ratios of a trainer
+        would then be wrong without any other sign.
+        """
         name = await self.model()
         for url in set(self._http.used) - self._probed:
             # A transport of its own: probes count neither as usage nor as load, and go to this
@@ -100,6 +111,7 @@ class VLLMClient(HttpClient):
                     "sampled distribution: start it with --logprobs-mode processed_logprobs, as "
                     "`ludic serve` does, or sample at temperature 1 and top_p 1"
                 )
+            # Only now: a server that could not be reached is probed again by the next request.
             self._probed.add(url)
 
 
@@ -108,10 +120,18 @@ def versions_of(
 ) -> tuple[int, ...] | None:
     """The version that sampled each of `length` tokens; None if the server returns none.
 
-    Raises ClientError if it returns the params of its start after others were `published`.
+    choice: of a response; its "weight_versions" are spans {"start", "end", "version"} of tokens.
+    published: the version that was pushed to the server last; None before the first push.
+    Raises ClientError if it returns the params of its start after others were `published`, or if
+    the spans have gaps or another length.
+
+    >>> spans = [{"start": 0, "end": 2, "version": "7"}, {"start": 2, "end": 3, "version": "8"}]
+    >>> versions_of({"weight_versions": spans}, published=8, length=3)
+    (7, 7, 8)
     """
     spans = choice.get("weight_versions") or []
     named = [str(needed(span, "version", str)) for span in spans]
+    # A server that was started again has the params of its checkpoint, under a name of its own.
     if not all(map(str.isdecimal, named)):
         if published is None:
             return None
@@ -140,6 +160,7 @@ async def _ignores_temperature(http: HttpTransport, model: str) -> bool:
 
 async def _spread(http: HttpTransport, model: str, temperature: float) -> float:
     """Difference, in nats, between the most likely and the fifth most likely first token."""
+    # A difference, because normalization shifts all log-probs of a temperature by a constant.
     body = {
         "model": model,
         "prompt": ".",

@@ -24,6 +24,7 @@ GENERATE_ROUTE = "/inference/v1/generate"
 class VLLMTokenClient(VLLMClient):
     """Client that renders the prompts itself, so that each continues the tokens sampled before.
 
+    base_url, model, api_key_env, options, policy_version, seeds: see `VLLMClient`.
     render: the chat template of the server's model, from messages to token ids.
     extra_body: further fields of every request; those in its "sampling_params" are vLLM's.
     prompts: the renderer, which counts the prompts that could not be continued.
@@ -59,13 +60,21 @@ class VLLMTokenClient(VLLMClient):
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, tools: Sequence[ToolSchema] = ()
     ) -> Completion:
-        """The next assistant message. Raises ClientError if there is no usable response."""
+        """The next assistant message, its prompt rendered here.
+
+        Raises ClientError for tools, and if there is no usable response.
+        """
         if tools:
             raise ClientError("this route has no tool calls; use ToolUse(protocol=TextTools())")
         return await self.continued(self.prompts.token_ids(messages), sampling)
 
     async def continued(self, prompt_ids: Sequence[int], sampling: Sampling) -> Completion:
-        """The continuation of these tokens. Raises ClientError if there is no usable response."""
+        """The continuation of these token ids, with the version of every sampled token.
+
+        Raises ClientError if there is no usable response, or if its tokens, log-probs and versions
+        do not fit together.
+        """
+        # Read before the request, because the publisher may change them meanwhile.
         sampling, version, adapter = self._sent(sampling), self.policy_version, self._adapter
         async with self._counted(sampling) as model:
             # The user's parameters last, so that they may replace the neutral ones.

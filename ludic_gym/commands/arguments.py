@@ -1,4 +1,7 @@
-"""Command lines: arguments to values, results to tables."""
+"""Command lines: arguments to values, results to tables.
+
+The arguments of a command are the fields of a frozen dataclass; the text below a field is its help.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +25,21 @@ PIPE_WIDTH = 200
 
 
 def option(metavar: str) -> object:
-    """An argument whose help text describes its default."""
+    """Marker for an argument whose help text describes its default.
+
+    metavar: placeholder of the value in the usage, such as "DIR" or "KEY=VALUE ...".
+
+        out: Annotated[Path | None, option("DIR")] = None
+    """
+    # Without a hint, tyro would append "(default: None)" to a text that describes the default.
     return tyro.conf.arg(metavar=metavar, help_behavior_hint="")
 
 
 def parse(args_type: type[Args], argv: Sequence[str], *, command: str, examples: str) -> Args:
     """The arguments as a dataclass; `--help` prints its docstring and the examples.
 
+    args_type: dataclass of the arguments. argv: the arguments after the command's name.
+    command: name after `ludic` in the usage. examples: command lines, one a line.
     Exits with code 2 and the help of the option for an argument that cannot be parsed.
     """
     about = inspect.getdoc(args_type) or ""
@@ -57,6 +68,7 @@ def _keyword_argument(pair: str) -> tuple[str, Any]:
     key, equals, value = pair.partition("=")
     if not equals or not key.isidentifier():
         raise ConfigError(f"{pair!r} is not of the form key=value")
+    # JSON and not Python's syntax: true, null and lists need no quotes in a shell.
     try:
         return key, json.loads(value)
     except json.JSONDecodeError:
@@ -65,7 +77,10 @@ def _keyword_argument(pair: str) -> tuple[str, Any]:
 
 @contextmanager
 def readable_env_errors() -> Iterator[None]:
-    """Turn Gymnasium's errors about an unknown id or a wrong keyword into ConfigError."""
+    """Turn Gymnasium's errors about an unknown id or a wrong keyword into ConfigError.
+
+    Only for blocks that make environments: a TypeError of a running one is a bug.
+    """
     try:
         yield
     except gym.error.Error as error:
@@ -82,6 +97,9 @@ def env_name(spec: str) -> str:
     """The id in "id" or "module:id", after an import of the module, which registers it.
 
     The module may be in the current folder. Raises ConfigError if it cannot be imported.
+
+    >>> env_name("ludic/Nim-v0"), env_name("envs_registry:ludic/Nim-v0")
+    ('ludic/Nim-v0', 'ludic/Nim-v0')
     """
     module, colon, env_id = spec.rpartition(":")
     if not colon:
@@ -106,6 +124,8 @@ def print_table(
 ) -> None:
     """Print aligned columns; markup in texts has no effect.
 
+    headings: one per column. rows: one text per heading.
+    title: a line above the headings.
     numbers: align all columns but the first to the right, and never fold them.
     """
     grid = Table(

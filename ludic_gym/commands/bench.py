@@ -1,4 +1,14 @@
-"""`ludic bench`: play environments with a policy, print a table of results."""
+"""`ludic bench`: play environments with a policy, print a table of results.
+
+    $ ludic bench ludic/TicTacToe-v0 --policy random --episodes 20 --out results
+    policy: random
+    env                successes  rate          95% reward           95% random
+    ludic/TicTacToe-v0     12/20 60.0% [38.7, 78.1]   0.25 [-0.15, 0.65]  58.5%
+    transcripts: results; to view them: ludic view results
+
+The columns are the success rate and the mean reward, each with its interval, and the success rate
+of random play. The format of the folder is described in `ludic_gym.bench.folder`.
+"""
 
 from __future__ import annotations
 
@@ -100,7 +110,11 @@ class BenchArgs:
 
 
 def main(argv: list[str]) -> int:
-    """Run `ludic bench`; 1 if an episode failed, or a success rate is under `--fail-under`."""
+    """Run `ludic bench`; 1 if an episode failed, or a success rate is under `--fail-under`.
+
+    Raises ConfigError for arguments that contradict each other, and KeyboardInterrupt after the
+    results of the finished episodes.
+    """
     args = parse(BenchArgs, argv, command="bench", examples=EXAMPLES)
     if bool(args.ids) == (args.rescore is not None):
         raise ConfigError(
@@ -125,7 +139,11 @@ def main(argv: list[str]) -> int:
 
 
 async def run_all(args: BenchArgs, tallies: dict[str, Tally]) -> None:
-    """Play one env after the other; each fills its tally as its episodes end."""
+    """Play one env after the other; each fills its tally as its episodes end.
+
+    tallies: filled here and not returned, so that Ctrl-C leaves the finished episodes to the
+        caller.
+    """
     with readable_env_errors():
         plans = plans_of(args)
     # Claimed before the first episode: a second process must fail before it pays for tokens.
@@ -145,6 +163,7 @@ async def run_all(args: BenchArgs, tallies: dict[str, Tally]) -> None:
                 tally = tallies.setdefault(env_id, Tally())
                 note = partial(bar_note, tally, make_policy, args.price)
                 await play_env(env_id, plan, play, tally=tally, note=note)
+        # Inside the claim: no other process may change the folder before its results are written.
         if args.out is not None:
             write_results(args.out, {name: tally.result() for name, tally in tallies.items()})
     if args.out is not None and args.parquet:
@@ -152,20 +171,26 @@ async def run_all(args: BenchArgs, tallies: dict[str, Tally]) -> None:
 
 
 def bar_note(tally: Tally, make_policy: MakePolicy, price: tuple[float, float] | None) -> str:
-    """The text behind the bar: success rate, and the tokens of a policy behind a server."""
+    """The text behind the bar: success rate, and the tokens of a policy behind a server.
+
+    price: cost of a million tokens of prompts, and of completions; None shows no cost.
+    """
     spent = spent_text(make_policy.usage, price) if isinstance(make_policy, ServedPolicy) else ""
     return f"success {percent(tally.success_rate)} {spent}"
 
 
 def policy_name(args: BenchArgs) -> str:
-    """Name of the policy in tables and records."""
+    """Name of the policy in tables and records; that of the earlier run when it is rescored."""
     if args.rescore is None:
         return args.policy
     return str(read_request(args.rescore)["policy"])
 
 
 def request(args: BenchArgs, plans: Mapping[str, EnvPlan]) -> Mapping[str, Any]:
-    """All settings that determine the episodes."""
+    """All settings that determine the episodes, as the JSON object of the folder's bench.json.
+
+    plans: the plan of each env, by id.
+    """
     return {
         **{name: getattr(args, name) for name in ("model", "seed", "samples", "max_turns")},
         "ludic": ludic_version(),
@@ -180,7 +205,10 @@ def request(args: BenchArgs, plans: Mapping[str, EnvPlan]) -> Mapping[str, Any]:
 
 
 def plans_of(args: BenchArgs) -> Mapping[str, EnvPlan]:
-    """The plan of each env, by id."""
+    """The plan of each env, by id.
+
+    Raises ConfigError for arguments that cannot work, and Gymnasium's errors for unknown ids.
+    """
     kwargs = dict(keyword_arguments(args.env_kwargs))
     if args.rescore is not None:
         return rescoring_plans(args.rescore, kwargs)
@@ -193,6 +221,7 @@ def plans_of(args: BenchArgs) -> Mapping[str, EnvPlan]:
         env_name(env_id)
         tasks = bench_tasks(
             env_id,
+            # The user's last, so that --env-kwargs replaces the split that a suite names.
             kwargs={**suggested, **kwargs},
             episodes=args.episodes,
             seed=args.seed,
@@ -205,7 +234,10 @@ def plans_of(args: BenchArgs) -> Mapping[str, EnvPlan]:
 
 
 def show_results(tallies: Mapping[str, Tally], args: BenchArgs) -> Mapping[str, BenchResult]:
-    """Print the table and the lines below it; the results."""
+    """Print the table and the lines below it; the results, by env.
+
+    tallies: the scores of each env, by id; those of an interrupted run too.
+    """
     results = {env_id: tally.result() for env_id, tally in tallies.items()}
     headings, *rows = result_table(results)
     print_table(headings, rows, title=f"policy: {policy_name(args)}", numbers=True)
@@ -220,7 +252,11 @@ def show_results(tallies: Mapping[str, Tally], args: BenchArgs) -> Mapping[str, 
 
 
 def too_low(results: Mapping[str, BenchResult], least: float | None) -> list[str]:
-    """A line for every env whose success rate is below the required one."""
+    """A line for every env whose success rate is below the required one.
+
+    least: from 0 to 1; None requires nothing.
+    """
+    # `not >=` instead of `<`: the rate of an env without a finished episode is nan.
     return [
         f"{env_id}: success rate {result.success_rate:.1%} is not at least {least:.1%}"
         for env_id, result in results.items()

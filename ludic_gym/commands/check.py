@@ -1,4 +1,10 @@
-"""`ludic check`: test environments against the contract."""
+"""`ludic check`: test environments against the contract.
+
+    $ ludic check ludic/Nim-v0
+    ok      ludic/Nim-v0: keeps 24 rules
+
+The rules are those of `ludic_gym.testing.rules`.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +48,10 @@ class CheckArgs:
 
 
 def main(argv: list[str]) -> int:
-    """Run `ludic check`; 1 if an environment breaks a rule."""
+    """Run `ludic check`; 1 if an environment breaks a rule.
+
+    Raises ConfigError for an unknown id, before any environment is tested.
+    """
     args = parse(CheckArgs, argv, command="check", examples=EXAMPLES)
     if bool(args.ids) == args.all:
         raise ConfigError(
@@ -61,7 +70,11 @@ def main(argv: list[str]) -> int:
 
 
 def passes(env_id: str, kwargs: Mapping[str, Any], index: int, count: int) -> bool:
-    """True if the env keeps every rule; print the progress and the broken rules."""
+    """True if the env keeps every rule; print the progress and the broken rules.
+
+    kwargs: arguments of the env.
+    index, count: position of the env among all that are tested, for the progress.
+    """
     tried, complaints = 0, list[str]()
     for tried, verdict in enumerate(verdicts(env_id, **kwargs), 1):
         show_progress(f"[{index + 1}/{count}] {env_id}: {tried} rules tried")
@@ -70,6 +83,7 @@ def passes(env_id: str, kwargs: Mapping[str, Any], index: int, count: int) -> bo
     show_progress("")
     breaks = f", breaks {len(complaints)}" if complaints else ""
     kept = f"keeps {tried - len(complaints)} rules{breaks}"
+    # Flushed, because the next environment may take a minute, and a pipe is buffered.
     print(f"{'FAILED' if complaints else 'ok':8}{env_id}: {kept}", flush=True)
     for complaint in complaints:
         print(f"        {complaint}", flush=True)
@@ -77,6 +91,9 @@ def passes(env_id: str, kwargs: Mapping[str, Any], index: int, count: int) -> bo
 
 
 def show_progress(text: str) -> None:
-    """Replace the progress line; only on a terminal."""
+    """Replace the progress line, "" to remove it; only on a terminal.
+
+    On standard error, so that the output can be piped into another program.
+    """
     if sys.stderr.isatty():
         print(f"{BLANK_LINE}{text}", end="", file=sys.stderr, flush=True)

@@ -1,4 +1,12 @@
-"""`ludic compare`: two benchmarks of the same tasks, side by side."""
+"""`ludic compare`: two benchmarks of the same tasks, side by side.
+
+    $ ludic compare before after
+    success: first before, second after
+    env                tasks first second difference              95%      p
+    ludic/TicTacToe-v0    20 0.600  1.000     +0.400 [+0.200, +0.600] 0.0078
+
+The statistics are those of `ludic_gym.bench.comparison`.
+"""
 
 from __future__ import annotations
 
@@ -37,9 +45,14 @@ class CompareArgs:
 
 
 def main(argv: list[str]) -> int:
-    """Run `ludic compare`."""
+    """Run `ludic compare`; 0.
+
+    Raises ConfigError for folders of another kind, without a common environment, or with one
+    whose tasks differ.
+    """
     args = parse(CompareArgs, argv, command="compare", examples=EXAMPLES)
     runs = [read_request(folder)["envs"] for folder in (args.first, args.second)]
+    # In the order of the first run; envs that only one run played cannot be compared.
     shared = [env_id for env_id in runs[0] if env_id in runs[1]]
     if not shared:
         raise ConfigError(f"{args.first} and {args.second} have no environment in common")
@@ -53,13 +66,16 @@ def main(argv: list[str]) -> int:
 
 
 def compared(env_id: str, args: CompareArgs) -> Comparison:
-    """Compare the two runs on one env."""
+    """Compare the two runs on one env. Raises ConfigError if they share no task."""
     scores = [list(read_scores(transcript_path(run, env_id))) for run in (args.first, args.second)]
     return compare(*scores, measure=args.measure)
 
 
 def comparison_row(env_id: str, c: Comparison) -> tuple[str, ...]:
-    """The cells of an env's row, one for each of `HEADINGS`."""
+    """The cells of an env's row, one for each of `HEADINGS`.
+
+    A single task has no interval, which is "-".
+    """
     interval = "-" if c.interval is None else f"[{c.interval.low:+.3f}, {c.interval.high:+.3f}]"
     numbers = (f"{c.first:.3f}", f"{c.second:.3f}", f"{c.difference:+.3f}")
     return (env_id, str(c.tasks), *numbers, interval, f"{c.p_value:.2g}")

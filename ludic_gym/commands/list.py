@@ -1,4 +1,13 @@
-"""`ludic list`: print the environments."""
+"""`ludic list`: print the environments.
+
+    $ ludic list --suite core
+    id                   title        players  suites
+    ludic/TicTacToe-v0   Tic-Tac-Toe  1 or 2   core, multi-agent
+    ludic/Arithmetic-v0  Arithmetic   1        core, math
+    ...
+
+The catalogue and its suites are in `envs_registry.catalog`.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +36,7 @@ class ListArgs:
 
 
 def main(argv: list[str]) -> int:
-    """Run `ludic list`."""
+    """Run `ludic list`; 0. Raises ConfigError for an unknown suite."""
     args = parse(ListArgs, argv, command="list", examples=EXAMPLES)
     print_table(
         ("id", "title", "players", "suites"),
@@ -42,7 +51,13 @@ def main(argv: list[str]) -> int:
 
 
 def entries_of(suite: str | None) -> tuple[EnvEntry, ...]:
-    """The catalogue, or the entries of a suite. Raises ConfigError for an unknown suite."""
+    """The catalogue, or the entries of a suite, in the order of the catalogue.
+
+    suite: None for all. Raises ConfigError for an unknown suite.
+
+    >>> [entry.title for entry in entries_of("core")][:2]
+    ['Tic-Tac-Toe', 'Arithmetic']
+    """
     if suite is None:
         return CATALOG
     if suite not in SUITES:
@@ -51,5 +66,8 @@ def entries_of(suite: str | None) -> tuple[EnvEntry, ...]:
 
 
 def players_of(entry: EnvEntry | AdapterEntry) -> str:
-    """Numbers of players for which there is a view: "1", "2" or "1 or 2"."""
+    """Numbers of players for which there is a view: "1", "2" or "1 or 2".
+
+    One player is a Gymnasium environment, two are a PettingZoo one.
+    """
     return " or ".join(["1"] * bool(entry.gym) + ["2"] * bool(entry.aec))

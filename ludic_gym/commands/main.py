@@ -1,4 +1,10 @@
-"""The command `ludic`: run a subcommand, print our errors as one line, return an exit code."""
+"""The command `ludic`: run a subcommand, print our errors as one line, return an exit code.
+
+Further packages add subcommands by the entry points of the group "ludic.commands":
+
+    [project.entry-points."ludic.commands"]
+    train = "ludic_train.commands.train:main"
+"""
 
 from __future__ import annotations
 
@@ -46,7 +52,12 @@ INTERRUPTED = 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The exit code: 0 for success, 1 for a failure, 2 for bad input, 130 for Ctrl-C."""
+    """Run a command line; the exit code.
+
+    argv: the arguments after `ludic`; None for those of the process.
+    Returns 0 for success, 1 for a failure (see the subcommand), 2 for bad input, 130 for Ctrl-C.
+    Errors that are not ours are bugs and raised, with their traceback.
+    """
     args = list(sys.argv[1:] if argv is None else argv)
     try:
         return run(args)
@@ -55,6 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"ludic: {one_line(error)}", file=sys.stderr)
         return USAGE_ERROR
     except KeyboardInterrupt:
+        # 128 + SIGINT, by which a shell ends a script of several commands too.
         return INTERRUPTED
     except BrokenPipeError:
         # The reader (`| head`) has closed the pipe; the flush at exit must not raise again.
@@ -63,7 +75,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def run(args: list[str]) -> int:
-    """Run the subcommand that the first argument names."""
+    """Run the subcommand that the first argument names; its exit code.
+
+    Raises ConfigError for an unknown subcommand, and the errors of the subcommand.
+    """
     if not args or args[0] in {"-h", "--help"}:
         print(overview())
         return 0
@@ -74,8 +89,13 @@ def run(args: list[str]) -> int:
 
 
 def find_command(name: str) -> Command:
-    """The function behind a subcommand; raises ConfigError if there is none of that name."""
-    # Imported by name, so that a command loads nothing of the others.
+    """The function behind a subcommand, which takes its arguments and returns the exit code.
+
+    Raises ConfigError if there is none of that name, MissingPackage if its package cannot be
+    imported.
+    """
+    # Imported by name, so that a command loads nothing of the others. Before the plug-ins, so that
+    # no package can replace a command of our own.
     if name in COMMANDS:
         return cast(Command, import_module(f"ludic_gym.commands.{name}").main)
     plugins = find_plugins("ludic.commands")
@@ -86,7 +106,7 @@ def find_command(name: str) -> Command:
 
 
 def overview() -> str:
-    """The text of `ludic --help`."""
+    """The text of `ludic --help`, with the subcommands of installed packages."""
     plugins = {
         name: PLUGIN_SUMMARIES.get(name, f"from {point.module.split('.')[0]}")
         for name, point in find_plugins("ludic.commands").items()
@@ -98,5 +118,9 @@ def overview() -> str:
 
 
 def one_line(error: BaseException) -> str:
-    """The text of an error without line breaks."""
+    r"""The text of an error without line breaks.
+
+    >>> one_line(ConfigError("no env 'x';\n  see `ludic list`"))
+    "no env 'x'; see `ludic list`"
+    """
     return " ".join(str(error).split())

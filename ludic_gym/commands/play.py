@@ -1,4 +1,17 @@
-"""`ludic play`: play an env at the terminal, alone or against a policy."""
+"""`ludic play`: play an env at the terminal, alone or against a policy.
+
+    $ ludic play ludic/Arithmetic-v0 --seed 7
+
+    Give the number in <answer></answer> tags.
+
+    Bob has 66 pens and gets 79. How many?
+    > 145
+
+    success (the answer is 145)
+    reward 1
+
+`ludic_gym.play` does the same in Python, for an environment of one player.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +75,10 @@ class PlayArgs:
 
 
 def main(argv: list[str]) -> int:
-    """Run `ludic play`."""
+    """Run `ludic play`; 0, also for an episode that was left before its end.
+
+    Raises ConfigError for arguments that cannot work, and KeyboardInterrupt for Ctrl-C.
+    """
     args = parse(PlayArgs, argv, command="play", examples=EXAMPLES)
     if args.seed is not None and args.seed < 0:
         raise ConfigError(f"seed must be at least 0, got {args.seed}")
@@ -79,6 +95,7 @@ def main(argv: list[str]) -> int:
         print("\nleft before the end")
         return 0
     print(farewell(*rollouts))
+    # Only a whole episode: readers of records compute its reward and outcome from the last step.
     if args.save is not None:
         with open_records(args.save) as append:
             append(Episode(index=0, task=task, rollouts=rollouts))
@@ -87,7 +104,11 @@ def main(argv: list[str]) -> int:
 
 
 async def played(task: Task, args: PlayArgs) -> tuple[Rollout, ...]:
-    """The human's rollout, and in a match those of the other players after it."""
+    """The human's rollout, and in a match those of the other players after it.
+
+    Raises ConfigError for an unknown id, for options of matches in an environment of one player,
+    and EOFError if the human leaves.
+    """
     with readable_env_errors():
         match = match_env(task)
     if match is not None:
@@ -98,7 +119,10 @@ async def played(task: Task, args: PlayArgs) -> tuple[Rollout, ...]:
 
 
 def match_env(task: Task) -> MatchEnv | None:
-    """The PettingZoo env of that id, as an AEC env if there is one; or None."""
+    """The PettingZoo env of that id, as an AEC env if there is one; None if it has one player.
+
+    An AEC env first, because its turns alternate as at a table.
+    """
     if task.env_id in pettingzoo.aec_registry:
         return pettingzoo.make("aec", task.env_id, **task.kwargs)
     if task.env_id in pettingzoo.parallel_registry:
@@ -114,19 +138,28 @@ async def game_for_one(task: Task) -> Rollout:
 
 
 async def game_for_several(env: MatchEnv, task: Task, args: PlayArgs) -> tuple[Rollout, ...]:
-    """The human's rollout of a match, and those of the others, who share one policy."""
+    """The human's rollout of a match, and those of the others, who share one policy.
+
+    Raises ConfigError for a seat that the env does not have, and for an unknown policy.
+    """
     agents = list(env.possible_agents)
     you = seat_named(args.seat, agents)
     against = "oracle" if args.against == "perfect" else args.against or "random"
     async with open_policy(against, args.model) as make_policy:
         # The reference policies accept both kinds of env; other policies ignore the env.
+        # A policy each, since policies store the dialog of their own seat.
         others = {agent: make_policy(cast(Env, env)) for agent in agents if agent != you}
         policies = {you: human(env.unwrapped, read=prompted), **others}
         return await run_match(env, policies, task)
 
 
 def seat_named(seat: str, agents: list[str]) -> str:
-    """The agent of that name, or in that position. Raises ConfigError if there is none."""
+    """The agent of that name, or in that position. Raises ConfigError if there is none.
+
+    >>> seat_named("second", ["white", "black"]), seat_named("white", ["white", "black"])
+    ('black', 'white')
+    """
+    # Names replace positions, because an env may call its second agent "first".
     names = {**dict(zip(PLACES, agents, strict=False)), **{agent: agent for agent in agents}}
     if seat not in names:
         raise ConfigError(f"no seat {seat!r}; there are: {', '.join(names)}")
@@ -134,13 +167,16 @@ def seat_named(seat: str, agents: list[str]) -> str:
 
 
 def prompted() -> str:
-    """A line from the terminal, after a prompt."""
+    """A line from the terminal, after a prompt. Raises EOFError at Ctrl-D."""
     print("> ", end="", flush=True)
     return read_line()
 
 
 def farewell(rollout: Rollout, *others: Rollout) -> str:
-    """The final observation, outcome and reward of the human's rollout, as text."""
+    """The final observation, outcome and reward of the human's rollout, as text.
+
+    others: rollouts of the other players, whose illegal moves are named as the reason of the end.
+    """
     info = rollout.steps[-1].info
     truth = f" (the answer is {info['truth']})" if "truth" in info else ""
     faults = [

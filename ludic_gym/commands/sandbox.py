@@ -1,4 +1,16 @@
-"""`ludic sandbox`: test the sandboxes on this machine."""
+"""`ludic sandbox`: test the sandboxes on this machine.
+
+    $ ludic sandbox doctor --only bubblewrap podman
+    guarantee   bubblewrap  podman
+    network     holds       -
+    filesystem  holds       -
+    ...
+
+    podman does not work here: podman is not installed
+    Environments use bubblewrap.
+
+The programs that try to break out are those of `ludic_gym.sandbox.probes`.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +48,11 @@ class SandboxArgs:
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """Result for a sandbox: the reason why it does not work, or the breach of each guarantee."""
+    """Result for a sandbox: the reason why it does not work, or the breach of each guarantee.
+
+    why_not: "" for a sandbox that works.
+    broken: by the name of the guarantee, a description of the breach; "" if it holds.
+    """
 
     why_not: str = ""
     broken: Mapping[str, str]
@@ -48,7 +64,10 @@ class Finding:
 
 
 def main(argv: list[str]) -> int:
-    """Run `ludic sandbox`; 1 if no sandbox works, or if the default one breaks a guarantee."""
+    """Run `ludic sandbox`; 1 if no sandbox works, or if the default one breaks a guarantee.
+
+    Raises ConfigError for an unknown sandbox.
+    """
     args = parse(SandboxArgs, argv, command="sandbox", examples=EXAMPLES)
     unknown = set(args.only) - set(BACKENDS)
     if unknown:
@@ -62,10 +81,11 @@ def main(argv: list[str]) -> int:
 
 
 def examined(name: str) -> Finding:
-    """Test the sandbox of that name."""
+    """Test the sandbox of that name; this takes some seconds."""
     reason = why_not(name)
     if reason:
         return Finding(why_not=reason, broken={})
+    # No processes in reserve: they would be started for a few programs only.
     return Finding(broken=run_blocking(_measured_and_closed(open_sandbox(name, warm=0))))
 
 
@@ -77,8 +97,12 @@ async def _measured_and_closed(sandbox: Sandbox) -> dict[str, str]:
 
 
 def table_rows(findings: Mapping[str, Finding]) -> list[tuple[str, ...]]:
-    """A row per guarantee: its name, then its state in each sandbox: holds, BROKEN or -."""
+    """A row per guarantee: its name, then its state in each sandbox: holds, BROKEN or -.
+
+    "-" stands for a guarantee that was not tested, or that the sandbox does not give.
+    """
     names = [field.name for field in fields(Guarantees)]
+    # `broken` lacks the guarantees that a sandbox does not give, and has "" for those that hold.
     states = {None: ABSENT, "": HOLDS}
     return [
         (name, *(states.get(one.broken.get(name), BROKEN) for one in findings.values()))
@@ -87,7 +111,7 @@ def table_rows(findings: Mapping[str, Finding]) -> list[tuple[str, ...]]:
 
 
 def remarks(findings: Mapping[str, Finding]) -> list[str]:
-    """Details of failures, and the sandbox that environments use."""
+    """Lines below the table: details of failures, and the sandbox that environments use."""
     lines = [
         f"{name} does not work here: {one.why_not}" for name, one in findings.items() if one.why_not
     ]

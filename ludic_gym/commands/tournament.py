@@ -1,4 +1,13 @@
-"""`ludic tournament`: let all policies play each other, and rate them."""
+"""`ludic tournament`: let all policies play each other, and rate them.
+
+    $ ludic tournament ludic/TicTacToe-v0 --players random oracle --games 5
+    ratings
+    player  Elo        95% points games v oracle v random
+    oracle +138 [-0, +277]    8.5    10            8.5/10
+    random -138 [-277, +0]    1.5    10   1.5/10
+
+The last columns are the points of the row's player against each other player.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +77,11 @@ class TournamentArgs:
 
 
 def main(argv: list[str]) -> int:
-    """Run `ludic tournament`; 1 if a game failed."""
+    """Run `ludic tournament`; 1 if a game failed.
+
+    Failed games are printed and do not count for the ratings. Raises ConfigError for fewer than
+    two players, a file that exists, or an environment that is no game for two.
+    """
     args = parse(TournamentArgs, argv, command="tournament", examples=EXAMPLES)
     specs = named_players(args.players)
     # Seats and seeds repeat from run to run, so appended games would count twice.
@@ -85,7 +98,14 @@ def main(argv: list[str]) -> int:
 
 
 def named_players(specs: tuple[str, ...]) -> dict[str, str]:
-    """("random", "mine=runs/x") -> {"random": "random", "mine": "runs/x"}."""
+    """The policies by the name of the player, which is the policy itself if none is given.
+
+    Raises ConfigError for fewer than two players, and for a name that occurs twice.
+
+    >>> named_players(("random", "mine=runs/x"))
+    {'random': 'random', 'mine': 'runs/x'}
+    """
+    # At the first "=" only, because the query of an address may have others.
     pairs = [spec.split("=", 1) if "=" in spec else [spec, spec] for spec in specs]
     if len({name for name, _ in pairs}) < max(2, len(pairs)):
         raise ConfigError(f"name at least two players, each once; got {' '.join(specs) or 'none'}")
@@ -93,7 +113,12 @@ def named_players(specs: tuple[str, ...]) -> dict[str, str]:
 
 
 async def played(args: TournamentArgs, specs: Mapping[str, str]) -> list[Episode]:
-    """Play all games behind a bar; each is written to the file as it ends."""
+    """Play all games behind a bar; each is written to the file as it ends.
+
+    specs: policies by the name of the player. Returns the games in order of completion, failed
+    ones with their error. Raises ConfigError for an env that is no game for two, or an unknown
+    policy.
+    """
     env_id = env_name(args.env_id)
     if env_id not in pettingzoo.aec_registry:
         raise ConfigError(f"{env_id} is no two-player game (see `ludic list`)")
@@ -105,6 +130,7 @@ async def played(args: TournamentArgs, specs: Mapping[str, str]) -> list[Episode
         max_turns=args.max_turns,
     )
     ended = []
+    # A stack, because all policies, the file and the bar are open until the last game.
     async with AsyncExitStack() as stack:
         # The reference policies accept both kinds of env; other policies ignore the env.
         players = {
@@ -112,6 +138,7 @@ async def played(args: TournamentArgs, specs: Mapping[str, str]) -> list[Episode
             for name, spec in specs.items()
         }
         record = stack.enter_context(open_records(args.out)) if args.out else None
+        # n (n - 1) / 2 pairs of players, each of which plays every game from both seats.
         total = args.games * len(specs) * (len(specs) - 1)
         show = stack.enter_context(progress_bar("games", total=total))
         async for episode in round_robin(
@@ -129,7 +156,10 @@ async def played(args: TournamentArgs, specs: Mapping[str, str]) -> list[Episode
 
 
 def print_ratings(ratings: tuple[Rating, ...], games: list[PlayedGame]) -> None:
-    """Print a line per player, the strongest first, with its points against each other."""
+    """Print a line per player, the strongest first, with its points against each other.
+
+    ratings: in the order of the lines. games: those that the ratings are from.
+    """
     names = [rating.player for rating in ratings]
     print_table(
         ("player", "Elo", "95%", "points", "games", *(f"v {name}" for name in names)),
@@ -150,9 +180,14 @@ def print_ratings(ratings: tuple[Rating, ...], games: list[PlayedGame]) -> None:
 
 
 def points_from(games: list[PlayedGame], player: str, other: str) -> str:
-    """The points of a player against another; "" against itself."""
+    """The points of a player against another, of the number of games; "" against itself.
+
+    >>> points_from([PlayedGame("a", "b", 1.0), PlayedGame("b", "a", 0.5)], "a", "b")
+    '1.5/2'
+    """
     if player == other:
         return ""
+    # A result is what the first player got; the second got the rest of one point.
     won = [game.result for game in games if game[:2] == (player, other)]
     lost = [game.result for game in games if game[:2] == (other, player)]
     return f"{sum(won) + len(lost) - sum(lost):g}/{len(won) + len(lost)}"

@@ -1,4 +1,10 @@
-"""`ludic view`: make one HTML file of a run."""
+"""`ludic view`: make one HTML file of a run, or serve it while the run continues.
+
+    $ ludic view results
+    results/view.html, 0.1 MB: open it in a browser
+
+The data of the page and its files are in `ludic_gym.view`.
+"""
 
 from __future__ import annotations
 
@@ -44,10 +50,15 @@ class ViewArgs:
 
 
 def main(argv: list[str]) -> int:
-    """Run `ludic view`."""
+    """Run `ludic view`; 0. With --serve, it runs until Ctrl-C, which raises KeyboardInterrupt.
+
+    Raises ConfigError for folders of another kind, MissingPackage for --tokenizer without the
+    trainer.
+    """
     args = parse(ViewArgs, argv, command="view", examples=EXAMPLES)
     texts = token_texts_from(args.tokenizer) if args.tokenizer else None
 
+    # A function, because the server reads the run again after each change of its files.
     def current() -> object:
         return view_of(args.runs, most=args.most, token_texts=texts)
 
@@ -59,5 +70,6 @@ def main(argv: list[str]) -> int:
     write_page(path, view)
     print(f"{path}, {path.stat().st_size / 1e6:.1f} MB: open it in a browser")
     if args.open:
+        # A file's address is absolute.
         webbrowser.open(path.resolve().as_uri())
     return 0

@@ -90,5 +90,6 @@ def majority(decisions: Sequence[Decision]) -> int:
     votes = Counter(d.action for d in decisions if d.action is not None)
     if not votes:
         return 0
+    # Among equal counts, `most_common` keeps the order of the first votes: ties are reproducible.
     winner = votes.most_common(1)[0][0]
     return next(index for index, d in enumerate(decisions) if d.action == winner)

@@ -51,6 +51,7 @@ class Budget(PolicyWrapper):
         if self._max_tokens is not None:
             self._tokens += sum(map(_token_count, decision.completions))
         reason = self._used_up()
+        # A reason from within stays: it came first.
         return replace(decision, give_up=reason) if reason and not decision.give_up else decision
 
     def _used_up(self) -> str:
@@ -66,7 +67,9 @@ class ThinkingBudget(PolicyWrapper):
 
     A reply that reaches `max_think_tokens` is continued in a second model call, with up to
     `max_tokens` in all. If its `<think>` is still open, `closing` is appended first. The tokens of
-    `closing` belong to the second prompt and are never trained on.
+    `closing` belong to the second prompt and are never trained on (budget forcing, Muennighoff et
+    al. 2025, arXiv:2501.19393).
+    Raises ConfigError for a limit below 1.
     """
 
     def __init__(
@@ -81,6 +84,7 @@ class ThinkingBudget(PolicyWrapper):
 
     async def act(self, sampling: Sampling) -> Decision:
         """Think and reply, in one or two model calls."""
+        # Two calls, because no chat API can add tokens to a completion in progress.
         short = min(sampling.max_tokens, self._max_think_tokens)
         # Not stored yet: only the whole reply belongs to the dialog.
         first = await self._chat.ask(replace(sampling, max_tokens=short))

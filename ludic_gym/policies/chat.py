@@ -105,6 +105,7 @@ def assistant_message(completion: Completion, prefill: str = "") -> Message:
         return {"role": "assistant", "content": text}
     return {
         "role": "assistant",
+        # As the chat API has it for a message that consists of calls.
         "content": text or None,
         "tool_calls": [
             {

@@ -10,7 +10,13 @@ from ludic_gym.types import Decision, Policy, Sampling
 
 
 class Parsed(PolicyWrapper):
-    """Apply `parser` to the wrapped policy's action, and add the parser's reward."""
+    """Apply `parser` to the wrapped policy's action, and add the parser's reward.
+
+    >>> from ludic_gym import ChatPolicy, ScriptedClient, xml_tag_parser
+    >>> client = ScriptedClient(["I add.<answer>5</answer>"])
+    >>> Parsed(ChatPolicy(client), xml_tag_parser("answer"))("2 + 3 = ?")
+    '5'
+    """
 
     def __init__(self, policy: Policy, parser: Parser) -> None:
         super().__init__(policy)

@@ -138,6 +138,7 @@ class HumanPolicy(PlainCall):
 
     async def act(self, sampling: Sampling) -> Decision:
         """Read an action, which blocks the loop; EOFError and KeyboardInterrupt are raised."""
+        # Not on another thread, where notebooks cannot read input.
         return Decision(action=self._read())
 
 
@@ -164,6 +165,7 @@ class ReplayPolicy(PlainCall):
         """
         if self._turn == len(self._steps):
             raise ScriptExhausted(f"the recorded rollout ends after {self._turn} steps")
+        # Checked, because decisions in other states would give a rollout that never happened.
         step = self._steps[self._turn]
         if self._seen != step.observation:
             raise EnvError(

@@ -33,6 +33,7 @@ class ServedPolicy:
 
     def __call__(self, env: Env) -> Policy:
         """The policy of one episode."""
+        # One client for all episodes: its limit of requests in flight holds for them together.
         chat = ChatPolicy(self.client, self.context(), self.system_prompt)
         return chat if self.parser is None else Parsed(chat, self.parser)
 
@@ -70,6 +71,9 @@ def openai(
     options: time limits, retries and requests in flight.
     extra_body: further fields of each request.
     Raises ConfigError if `base_url` is not an http(s) address.
+
+        policy = openai("http://localhost:8000/v1", parser=xml_tag_parser("answer"))
+        evaluate("ludic/GSM8K-v0", policy, split="test", sampling=Sampling(temperature=0))
     """
     # Imported here: `ludic bench` with a reference policy sends no requests.
     from ludic_gym.clients.openai import OpenAIChatClient

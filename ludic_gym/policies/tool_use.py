@@ -83,6 +83,7 @@ class TextTools:
 
     def results(self, calls: Sequence[ToolCall], texts: Sequence[str]) -> list[Message]:
         """One user message with all results; its name distinguishes it from an observation."""
+        # From the user, because templates of models without tool calls have no role "tool".
         content = "\n".join(f"<tool_result>\n{text}\n</tool_result>" for text in texts)
         return [{"role": "user", "name": "tools", "content": content}]
 
@@ -95,7 +96,9 @@ class ToolUse(PolicyWrapper):
     max_steps: model calls per turn. The last one has no tools, and `wrap_up` ends its prompt
         without being stored.
     max_calls: tool calls per turn; further calls get an error as their result.
+    protocol: format of tools and calls; None: `NativeTools()`.
     A turn whose last model call still calls tools has no action.
+    Raises ConfigError for fewer than two steps, without tools, or for tools of one name.
 
     >>> from ludic_gym import ScriptedClient
     >>> def double(number: int) -> int:
@@ -148,11 +151,13 @@ class ToolUse(PolicyWrapper):
             completions += decision.completions
             reward += decision.reward
             decision = replace(decision, completions=completions, reward=reward)
+            # A reply that a wrapper rejected, such as one that was cut off, may hold half a call.
             calls = () if decision.action is None else self.protocol.calls_in(completions[-1])
             if not calls:
                 return decision
             # Calls of the last reply are not run, because no reply could use their results.
             await self._run(calls, 0 if is_last else calls_left)
+            # Counted over the turn: one reply may hold thousands of calls.
             calls_left = max(0, calls_left - len(calls))
         return replace(decision, action=None, feedback=self.wrap_up)
 
@@ -179,7 +184,16 @@ def ReAct(
     max_react_steps: int = 8,
     protocol: ToolProtocol | None = None,
 ) -> Parsed:
-    """Reason and act (Yao et al. 2022, arXiv:2210.03629): tool use, then a parsed answer."""
+    """Reason and act (Yao et al. 2022, arXiv:2210.03629): tool use, then a parsed answer.
+
+    parser: finds the action in the last reply, outside of which the model may think.
+    max_react_steps: model calls per turn, the answer included.
+    policy, tools, protocol: see `ToolUse`.
+
+        search = ReAct(ChatPolicy(client), [calculator], xml_tag_parser("answer"))
+        action = await search.act(Sampling())
+    """
+    # The parser is outermost, so that it sees the answer only and no reply with tool calls.
     return Parsed(ToolUse(policy, tools, max_steps=max_react_steps, protocol=protocol), parser)
 
 

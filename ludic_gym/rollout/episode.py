@@ -21,8 +21,16 @@ async def run_episode(env: Env, policy: Policy, task: Task) -> Rollout:
     the info {"parse_error": True}, and the feedback is the next observation. The last of
     `max_turns` turns is truncated, with info["truncation_reason"] "max_turns"; so is one with a
     `give_up`, with that reason.
-    Raises the errors of the env and the policy, and EnvError for an observation that is no text or
-    a reward that is nan or infinite.
+    Raises the errors of the env and the policy, EnvError for an observation that is no text or a
+    reward that is nan or infinite, and ConfigError for a limit of no turns.
+
+    >>> import asyncio
+    >>> import gymnasium as gym
+    >>> from ludic_gym import OraclePolicy
+    >>> env = gym.make("ludic/Arithmetic-v0")
+    >>> task = Task(env_id="ludic/Arithmetic-v0", seed=1)
+    >>> asyncio.run(run_episode(env, OraclePolicy(env), task)).total_reward
+    1.0
     """
     options = copied_options(task)
     observation, info = await call(env, env.reset, seed=task.seed, options=options)
@@ -31,6 +39,7 @@ async def run_episode(env: Env, policy: Policy, task: Task) -> Rollout:
     while not (steps and (steps[-1].terminated or steps[-1].truncated)):
         seen, turn = text_of(observation, env), len(steps)
         policy.observe(seen)
+        # A seed per turn: with one seed for all, a model could repeat itself in a loop.
         decision = await policy.act(turn_sampling(task.sampling, turn))
         step, observation = await _played(env, seen, decision, turn + 1 == task.max_turns)
         steps.append(step)
@@ -38,7 +47,10 @@ async def run_episode(env: Env, policy: Policy, task: Task) -> Rollout:
 
 
 async def _played(env: Env, seen: str, decision: Decision, is_last: bool) -> tuple[Step, str]:
-    """The step of this decision, and the observation after it."""
+    """The step of this decision, and the observation after it.
+
+    seen: the observation that the decision is about. is_last: True if no further turn is allowed.
+    """
     reward, terminated, truncated, info = decision.reward, False, False, dict[str, Any]()
     if decision.action is None:
         after, info = decision.feedback, {"parse_error": True}
@@ -46,6 +58,7 @@ async def _played(env: Env, seen: str, decision: Decision, is_last: bool) -> tup
         after, earned, terminated, truncated, info = await call(env, env.step, decision.action)
         # Plain values and a copy: envs return NumPy scalars, and may fill the same dict each turn.
         reward, info = reward + float(earned), dict(info)
+    # The end that the env found counts first: a game won with the last turn is won.
     reason = decision.give_up or (MAX_TURNS if is_last else "")
     if reason and not (terminated or truncated):
         truncated, info = True, truncated_info(info, reason)
@@ -61,12 +74,19 @@ async def _played(env: Env, seen: str, decision: Decision, is_last: bool) -> tup
 
 
 def truncated_info(info: Mapping[str, Any], reason: str) -> dict[str, Any]:
-    """The info of a step that is truncated for a reason outside the env."""
+    """The info of a step that is truncated for a reason outside the env, as a new dict.
+
+    >>> truncated_info({"turn": 3}, MAX_TURNS)
+    {'turn': 3, 'truncation_reason': 'max_turns'}
+    """
     return {**info, "truncation_reason": reason}
 
 
 def text_of(observation: object, env: object) -> str:
-    """The observation itself, as a plain string. Raises EnvError if it is no text."""
+    """The observation itself, as a plain string. Raises EnvError if it is no text.
+
+    env: named in the message.
+    """
     if not isinstance(observation, str):
         raise EnvError(
             f"{env} returned a {type(observation).__name__}, not text; wrap it, for instance in "

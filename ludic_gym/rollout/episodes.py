@@ -56,12 +56,14 @@ def run_episodes(
     """
 
     def jobs() -> Iterator[tuple[Task, Play[Env]]]:
+        # One at a time: a wrong item ends the stream after the episodes of those before it.
         for item in tasks:
             task, make = _task_and_maker(item, make_policy)
             yield task, partial(_play_alone, make)
 
     return EpisodeStream(
         jobs(),
+        # No more idle envs than can play at once, however many kinds the tasks need.
         envs or env_pool(max_idle=concurrency),
         concurrency=concurrency,
         timeout_s=timeout_s,
@@ -70,6 +72,7 @@ def run_episodes(
 
 
 def _task_and_maker(item: object, make_policy: MakePolicy) -> tuple[Task, MakePolicy]:
+    """The task and the function that makes its policy. Raises ConfigError for any other item."""
     if isinstance(item, Task):
         return item, make_policy
     if isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], Task):
@@ -83,6 +86,11 @@ def env_pool(*, max_idle: int) -> EnvPool[Env]:
     """A pool of envs from `gymnasium.make` for several `run_episodes`; close it at the end.
 
     max_idle: maximum number of envs that wait to be used again.
+
+        with closing(env_pool(max_idle=64)) as envs:
+            for tasks in batches:
+                async for episode in run_episodes(tasks, make_policy, envs=envs):
+                    ...
     """
     return EnvPool(_made_env, max_idle)
 
@@ -106,7 +114,11 @@ def rotating_seats(players: Sequence[str], agents: Sequence[str], game: int) -> 
 
 
 def match_pool(view: View = "aec", *, max_idle: int) -> EnvPool[MatchEnv]:
-    """Envs made by `pettingzoo.make`, to keep over several calls of `run_matches`."""
+    """A pool of envs from `pettingzoo.make` for several `run_matches`; close it at the end.
+
+    view: "aec" (one agent moves at a time) or "parallel" (all at once).
+    max_idle: maximum number of envs that wait to be used again.
+    """
 
     def made(task: Task) -> MatchEnv:
         match_env: MatchEnv = pettingzoo.make(view, task.env_id, **task.kwargs)
@@ -134,6 +146,17 @@ def run_matches(
         so that they have the same seats; games are numbered from `first_game`.
     envs: a pool of `match_pool` to play in, which stays open; without it, envs are closed at the
         end.
+    tasks, view, concurrency, timeout_s: see `run_episodes` and `match_pool`.
+
+    >>> import asyncio
+    >>> from ludic_gym import OraclePolicy, RandomPolicy
+    >>> async def winners() -> list[str]:
+    ...     tasks = [Task(env_id="ludic/Nim-v0", seed=seed) for seed in range(2)]
+    ...     matches = run_matches(tasks, {"weak": RandomPolicy, "strong": OraclePolicy})
+    ...     both = [rollout async for match in matches for rollout in match.rollouts]
+    ...     return [rollout.player for rollout in both if rollout.total_reward > 0]
+    >>> asyncio.run(winners())
+    ['strong', 'strong']
     """
 
     def jobs() -> Iterator[tuple[Task, Play[MatchEnv]]]:
@@ -155,6 +178,7 @@ def _made_env(task: Task) -> Env:
 
 
 async def _play_alone(make_policy: MakePolicy, env: Env, task: Task) -> tuple[Rollout, ...]:
+    """The one rollout of an episode. Raises EpisodeError for a failure that the env reports."""
     rollout = await run_episode(env, make_policy(env), task)
     last = rollout.steps[-1]
     # A sandbox or server of the env has failed, which is no result of the policy.
@@ -180,6 +204,7 @@ async def _play_match(
 
 
 def _numbered_games(tasks: Iterable[Task], first: int) -> Iterator[tuple[int, Task]]:
+    """Each task with the number of its game, from `first`; a group is one game."""
     game, group = first - 1, ""
     for task in tasks:
         if not task.group or task.group != group:

@@ -29,6 +29,7 @@ def grouped(tasks: Iterable[Task], size: int) -> Iterator[Task]:
 
 
 def _group(task: Task, size: int, index: int) -> Iterator[Task]:
+    """The members of one group. index: position of the task in the iterable."""
     if task.seed is None:
         raise ConfigError(
             f"a group shares its env seed, but the task {index} of {task.env_id} has seed=None; "
@@ -44,6 +45,7 @@ def _group(task: Task, size: int, index: int) -> Iterator[Task]:
 
 def _group_id(task: Task, index: int) -> str:
     # With the index, because a data set may have the same row twice.
+    # A hash, because the fields may be long, and a group id is stored with every item.
     fields = f"{index} {task!r}".encode(errors="backslashreplace")
     return hashlib.blake2b(fields, digest_size=16).hexdigest()
 
@@ -52,7 +54,11 @@ async def by_group(episodes: AsyncIterator[Episode], size: int) -> AsyncIterator
     """The episodes of each group together, as soon as all `size` members have ended or failed.
 
     Members are in the order of their tasks. Groups that are incomplete at the end of the stream
-    come last.
+    come last. Memory grows with the number of groups that are open at once.
+
+        tasks = grouped((Task(env_id=env_id, seed=seed) for seed in itertools.count()), size=8)
+        async for members in by_group(run_episodes(tasks, make_policy), size=8):
+            rewards = [m.rollouts[0].total_reward for m in members if m.error is None]
     """
     waiting: dict[str, list[Episode]] = {}
     async for episode in episodes:

@@ -30,6 +30,10 @@ async def run_match(
     count. In an AECEnv every agent that has to move needs a policy. In a ParallelEnv the joint
     action holds the actions that were found; the env moves the agents without a policy.
     Raises ConfigError for a missing policy, and the errors of the env and the policies.
+
+        env = pettingzoo.make("aec", "ludic/TicTacToe-v0")
+        policies = {agent: RandomPolicy(env) for agent in env.possible_agents}
+        first, second = await run_match(env, policies, Task(env_id="ludic/TicTacToe-v0", seed=1))
     """
     unknown = [agent for agent in policies if agent not in env.possible_agents]
     if unknown or not policies:
@@ -45,6 +49,7 @@ async def run_match(
 
 
 async def _play_in_turn(env: TurnEnv, seats: Mapping[str, Seat], task: Task) -> None:
+    """Play until no agent is left or the match is truncated; fill the seats' steps."""
     await call(env, env.reset, seed=task.seed, options=copied_options(task))
     for agent, seat in seats.items():
         seat.policy.reset(env.infos.get(agent, {}).get("system_prompt", ""))
@@ -81,16 +86,19 @@ async def _move(env: TurnEnv, seats: Mapping[str, Seat], sampling: Sampling) -> 
 
 
 async def _retire(env: TurnEnv, seats: Mapping[str, Seat]) -> None:
+    """Settle with the selected agent, whose match has ended, and let the env remove it."""
     agent = env.agent_selection
     observation, reward, terminated, truncated, info = await call(env, env.last)
     if agent in seats:
         seats[agent].finish(reward, Ending(terminated, truncated, info))
         # Some envs have no observation for an agent that has left.
         seats[agent].show_end("" if observation is None else text_of(observation, env))
+    # By the AEC interface the only legal action of an agent that has ended.
     await call(env, env.step, None)
 
 
 async def _cut_short(env: TurnEnv, seats: Mapping[str, Seat], reason: str) -> None:
+    """Truncate the match for every agent that is still in it."""
     for agent, seat in seats.items():
         if agent not in env.agents:
             continue
@@ -103,6 +111,7 @@ async def _cut_short(env: TurnEnv, seats: Mapping[str, Seat], reason: str) -> No
 
 
 def _seat_of(agent: str, seats: Mapping[str, Seat]) -> Seat:
+    """The agent's seat. Raises ConfigError if it has no policy: the AEC env cannot move it."""
     if agent not in seats:
         raise ConfigError(
             f"{agent!r} has to move, but there are only policies for {sorted(seats)}; add one"

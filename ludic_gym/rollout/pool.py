@@ -36,7 +36,11 @@ _threads: WeakKeyDictionary[Closable, WorkerThread] = WeakKeyDictionary()
 
 
 async def call(env: Closable, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Call the function on the env's thread, or here if the env does not block; its result."""
+    """Call the function on the env's thread, or here if the env does not block; its result.
+
+    function: a method of the env, or of an env inside it. Raises the errors of the function.
+    A call that is cancelled continues on its thread; the next call of the env waits for it.
+    """
     if not env.metadata.get("blocking"):
         return function(*args, **kwargs)
     if env not in _threads:
@@ -57,7 +61,12 @@ E = TypeVar("E", bound=Closable)
 
 
 class EnvPool(Generic[E]):
-    """Pool of envs; at most `max_idle` wait to be lent, the longest unused is closed first."""
+    """Pool of envs; at most `max_idle` wait to be lent, the longest unused is closed first.
+
+    make: makes an env for the env_id and the kwargs of a task.
+    Envs are shared by tasks with equal env_id and kwargs. Those with unhashable kwargs are made for
+    every episode. An env that failed is not given back, so that a broken one is never lent.
+    """
 
     def __init__(self, make: Callable[[Task], E], max_idle: int) -> None:
         self._make = make
@@ -66,7 +75,7 @@ class EnvPool(Generic[E]):
         self._idle: list[tuple[Hashable, E]] = []
 
     def lend(self, task: Task) -> E:
-        """An env for the task that is not in use."""
+        """An env for the task that is not in use. Raises the errors of `make`."""
         key = _key(task)
         # From the end, because tasks that follow each other are mostly for the same env.
         for place in reversed(range(len(self._idle))):
@@ -75,7 +84,7 @@ class EnvPool(Generic[E]):
         return self._make(task)
 
     def give_back(self, task: Task, env: E) -> None:
-        """Return an env that can be used again."""
+        """Return an env that can be used again. task: the one that it was lent for."""
         key = _key(task)
         if key is None:
             close(env)

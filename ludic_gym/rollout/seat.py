@@ -30,6 +30,10 @@ GOES_ON = Ending()
 class Seat:
     """Steps of one agent whose rewards arrive after its turn.
 
+    The order of calls in a turn is `observe`, `decide`, `settle`; at the end `finish` and
+    `show_end`.
+
+    policy: the agent's policy, reset by the caller.
     feedback: the next observation if the last decision held no action, else None.
     """
 
@@ -53,7 +57,10 @@ class Seat:
         return self._pending
 
     def settle(self, reward: float, ending: Ending = GOES_ON) -> None:
-        """Close the open turn with its reward; a reward before the first turn is added to that."""
+        """Close the open turn with its reward; a reward before the first turn is added to that.
+
+        ending: the end of the match for this agent, and the info of its step.
+        """
         if self._pending is None:
             # In games such as poker a move of another agent may pay before the first turn.
             self._early_reward += float(reward)
@@ -79,7 +86,7 @@ class Seat:
             self._append(Decision(action=None), reward, ending)
 
     def show_end(self, text: str) -> None:
-        """Set the final observation."""
+        """Set the final observation, which the policy does not see: it has no further turn."""
         self._seen = text
 
     def _append(self, decision: Decision, reward: float, ending: Ending) -> None:
@@ -97,7 +104,7 @@ class Seat:
         self._early_reward = 0.0
 
     def rollout(self, task: Task, agent: str) -> Rollout:
-        """The record so far."""
+        """The record so far. agent: the env's name of the seat."""
         return Rollout(
             task=task, steps=tuple(self._steps), agent=agent, final_observation=self._seen
         )

@@ -21,6 +21,8 @@ Play = Callable[[E, Task], Awaitable[tuple[Rollout, ...]]]
 class EpisodeStream(Generic[E]):
     """Workers that take one task after the other from a shared iterator.
 
+    jobs: a task, and the coroutine function that plays it in an env.
+    envs: pool from which each episode gets its env.
     concurrency: number of workers. timeout_s: time limit of an episode, None for no limit.
     closes_envs: close the pool at the end of the stream.
     Raises ConfigError for a concurrency below 1 or a time limit that is not positive.
@@ -52,7 +54,10 @@ class EpisodeStream(Generic[E]):
         self._results: asyncio.Queue[Episode | BaseException | None] = asyncio.Queue(concurrency)
 
     async def episodes(self) -> AsyncGenerator[Episode, None]:
-        """All episodes; closing the generator cancels all workers and waits for them."""
+        """All episodes; closing the generator cancels all workers and waits for them.
+
+        Raises the first error of the iterator of jobs. Errors of episodes are in `Episode.error`.
+        """
         workers = [asyncio.create_task(self._work()) for _ in range(self._concurrency)]
         try:
             working = len(workers)
@@ -80,6 +85,7 @@ class EpisodeStream(Generic[E]):
         await self._results.put(failure.error)
 
     async def _episode(self, index: int, task: Task, play: Play[E]) -> Episode:
+        """The episode, with its error if it failed; raises only if this worker is cancelled."""
         env: E | None = None
         # Any error of the env, the policy or a client is the result of this episode only.
         with Caught(Exception, asyncio.CancelledError) as failure:
@@ -95,6 +101,7 @@ class EpisodeStream(Generic[E]):
 
 
 async def _in_time(awaitable: Awaitable[T], timeout_s: float | None) -> T:
+    """The result of the awaitable. Raises EpisodeError after `timeout_s` seconds."""
     if timeout_s is None:
         return await awaitable
     try:

@@ -17,7 +17,11 @@ _NUMBERS = (bool, int, float)
 
 
 def columns_of(infos: Sequence[Info]) -> Columns:
-    """The infos by key instead of by environment."""
+    """The infos by key instead of by environment: the indices that have it, and their values.
+
+    >>> columns_of([{"success": True}, {}])
+    {'success': ([0], [True])}
+    """
     keys = infos[0].keys()
     if all(info.keys() == keys for info in infos):
         places = range(len(infos))
@@ -37,6 +41,10 @@ def merged(columns: Columns, size: int) -> Info:
 
     Numbers become arrays of their type, with 0 for missing ones; arrays are stacked, dictionaries
     merged recursively. All other values are in arrays of objects, with None for missing ones.
+    columns: of `columns_of`, the values of a key all of one type: see `kind_conflicts`.
+
+    >>> merged(columns_of([{"score": 1.5}, {}]), 2)
+    {'score': array([1.5, 0. ]), '_score': array([ True, False])}
     """
     infos: Info = {}
     for key, (places, values) in columns.items():
@@ -72,11 +80,15 @@ def kind_conflicts(kinds: dict[str, Kind], columns: Columns) -> dict[int, str]:
     """The infos in which a key has another type than before: a message by index.
 
     kinds: the kind of every known key; new ones are added.
+
+    >>> sorted(kind_conflicts({"score": float}, columns_of([{"score": 1.5}, {"score": "high"}])))
+    [1]
     """
     conflicts: dict[int, str] = {}
     for key, (places, values) in columns.items():
         known = kinds.setdefault(key, _kind(values[0]))
         # One comparison of all types is nearly always enough.
+        # An array is never equal here: its kind has dtype and shape, which differ within a type.
         if set(map(type, values)) == {known}:
             continue
         for place, value in zip(places, values, strict=True):

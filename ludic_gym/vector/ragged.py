@@ -36,7 +36,14 @@ class RaggedVectorEnv(VectorEnv[Any, Any, "np.ndarray"]):
     env_fns: functions that make the environments; called again after a failure.
     timeout_s: time limit for calls of blocking environments. A longer call is a failure; its thread
         and its environment are abandoned and replaced.
-    Raises ConfigError for environments whose spaces differ.
+    autoreset_mode: the moment of the reset after an episode, as in Gymnasium.
+    Raises ConfigError for environments whose spaces differ, and without environments.
+
+        envs = make_ragged("ludic/TwentyQuestions-v0", 64)
+        envs.send_reset({i: i for i in range(64)})
+        while True:
+            for i, observation, reward, terminated, truncated, info in envs.recv():
+                envs.send({i: reply_to(observation)})
     """
 
     def __init__(
@@ -103,8 +110,11 @@ class RaggedVectorEnv(VectorEnv[Any, Any, "np.ndarray"]):
     def send(self, actions: Mapping[int, object]) -> None:
         """Send actions to some environments, by their index; `recv` returns their results.
 
+        actions: by index, for any number of environments; those that do not block are stepped
+            before `send` returns.
         In NEXT_STEP mode, an action for an environment whose episode is over starts the next one.
-        Raises EnvError for an environment with a pending result or without a running episode.
+        Raises EnvError for an environment with a pending result or without a running episode; no
+        action has been sent then.
         """
         # All actions are checked before any is sent: an error must leave no call half done. The
         # checks are inline, because this runs for every turn of every environment.
@@ -119,6 +129,7 @@ class RaggedVectorEnv(VectorEnv[Any, Any, "np.ndarray"]):
     ) -> None:
         """Start episodes in some environments, by their index, each with its seed.
 
+        options: those of `reset`, the same for all.
         Raises EnvError for an environment with a pending result.
         """
         for env_id in seeds:
@@ -129,7 +140,7 @@ class RaggedVectorEnv(VectorEnv[Any, Any, "np.ndarray"]):
     def recv(self, count: int = 1) -> list[Arrival]:
         """All results so far, at least `count`, in order of arrival; wait for them if needed.
 
-        Raises EnvError if fewer results are pending.
+        Raises EnvError if fewer results are pending: the wait would never end.
         """
         if count > len(self._busy):
             raise EnvError(f"{count} results are required, but {len(self._busy)} are pending")
@@ -168,6 +179,7 @@ class RaggedVectorEnv(VectorEnv[Any, Any, "np.ndarray"]):
             self._inbox.put(arrivals)
 
     def _post(self, thread: WorkerThread, env_id: int, call: Job) -> None:
+        """Make the call on the thread, and settle it by its result or by the time limit."""
         self._tickets[env_id] += 1
         ticket = self._tickets[env_id]
         timer: threading.Timer | None = None
@@ -277,16 +289,20 @@ class RaggedVectorEnv(VectorEnv[Any, Any, "np.ndarray"]):
         return [Arrival(i, last[i], 0.0, False, False, {}) for i in others]
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:  # noqa: ANN401
-        """Call each environment's method of that name, or get its attribute."""
+        """Call each environment's method of that name, or get its attribute; a value for each.
+
+        Methods run on the caller's thread, wrappers first. Raises EnvError while a result is
+        pending, or after a failure without a reset.
+        """
         found = [env.get_wrapper_attr(name) for env in self._envs()]
         return tuple(each(*args, **kwargs) if callable(each) else each for each in found)
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
-        """Each environment's attribute."""
+        """Each environment's attribute of that name. Raises EnvError as `call` does."""
         return self.call(name)
 
     def render(self) -> tuple[Any, ...]:
-        """Render each environment."""
+        """The picture of each environment. Raises EnvError as `call` does."""
         return self.call("render")
 
     def close_extras(self, **kwargs: object) -> None:
@@ -319,6 +335,7 @@ def make_ragged(
 ) -> RaggedVectorEnv:
     """`num_envs` environments of that id, each in the wrappers, the first one innermost.
 
+    autoreset_mode, timeout_s: see `RaggedVectorEnv`.
     kwargs: further arguments of `gymnasium.make`.
 
     >>> envs = make_ragged("ludic/Arithmetic-v0", 3)

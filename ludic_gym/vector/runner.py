@@ -19,6 +19,9 @@ class Arrival(NamedTuple):
 
     A failed environment is truncated, with its last observation, the reward 0, and the info
     {"error": the exception, "success": False}. It is made again for the next episode.
+
+    env_id: index of the environment.
+    observation, reward, terminated, truncated, info: as `reset` and `step` return them.
     """
 
     env_id: int
@@ -30,8 +33,11 @@ class Arrival(NamedTuple):
 
 
 class Runner:
-    """Player of one environment.
+    """Player of one environment, whose methods raise nothing.
 
+    env_id: index of the environment in its results.
+    make: makes the environment again after a failure.
+    mode: in SAME_STEP mode, the last turn of an episode is followed by a reset at once.
     env: None after a failure, until the next reset makes another one.
     over: True if there is no running episode.
     started: True if there has ever been one.
@@ -57,7 +63,7 @@ class Runner:
         self._resets_at_once = mode is AutoresetMode.SAME_STEP
 
     def reset(self, seed: int | None = None, options: Info | None = None) -> Arrival:
-        """Start an episode."""
+        """Start an episode, in a new environment after a failure; the result, or the failure."""
         self.started = True
         # Any error of an environment ends its own episode and no other.
         with Caught(Exception) as failure:
@@ -84,7 +90,10 @@ class Runner:
         return self._restarted(arrival) if self._resets_at_once else arrival
 
     def failure(self, error: str) -> Arrival:
-        """The end of an episode that failed; the environment is not used again."""
+        """The end of an episode that failed; the environment is closed and not used again.
+
+        error: class and message of the exception, for info["error"].
+        """
         # `over` and `started`, so that the next action starts an episode as after any other end.
         env, self.env, self.over, self.started = self.env, None, True, True
         if env is not None:

@@ -23,8 +23,12 @@ def bench_view(
 ) -> JSON:
     """Results and episodes of one benchmark, or of two side by side.
 
+    folders: of `ludic bench --out`, in progress or finished.
     most: limit of transcripts per folder, the first ones of each env in equal shares; the other
         episodes have their scores only.
+    token_texts: texts of token ids, or None to show the ids.
+    Returns "kind", "title", "runs" and "curves" (none). A run has "about" (its request), "envs"
+    (results by env), "columns" (a row per episode) and "chunks" (transcripts by row).
     Raises ConfigError for a folder of another kind.
     """
     runs = [_run(folder, most=most, token_texts=token_texts) for folder in folders]
@@ -33,6 +37,7 @@ def bench_view(
 
 
 def _run(folder: Path, *, most: int, token_texts: TokenTexts | None) -> JSON:
+    """One folder for the page; the rows are those of its envs, one env after the other."""
     request = read_request(folder)
     envs = request.pop("envs")
     scores = {env_id: list(read_scores(transcript_path(folder, env_id))) for env_id in envs}
@@ -52,18 +57,25 @@ def _run(folder: Path, *, most: int, token_texts: TokenTexts | None) -> JSON:
 
 
 def _env(env_id: str, requested: JSON, scores: Sequence[Score]) -> JSON:
+    """The results of an env. requested: its part of the folder's request."""
+    # From the scores and not from results.json, which a run in progress does not have yet.
     result = asdict(Tally(scores).result())
     known = {entry.id: entry for entry in CATALOG}.get(env_id)
     return {
         "id": env_id,
         "kwargs": requested["kwargs"],
+        # Measured with the default arguments: others may make random play better or worse.
         "random": None if known is None or requested["kwargs"] else known.random_success,
         **result,
     }
 
 
 def _nth(tasks: Sequence[Hashable]) -> list[int]:
-    """The number of earlier rows of the same task, for each row."""
+    """The number of earlier rows of the same task, for each row.
+
+    >>> _nth(["a", "b", "a", "a"])
+    [0, 0, 1, 2]
+    """
     # Samples are paired by number where two runs are compared.
     seen: Counter[Hashable] = Counter()
     nth = []
@@ -76,7 +88,10 @@ def _nth(tasks: Sequence[Hashable]) -> list[int]:
 def _first_episodes(
     folder: Path, scores: Mapping[str, Sequence[Score]], share: int
 ) -> Iterator[tuple[int, Episode]]:
-    """The first episodes of each env, with their rows in the columns."""
+    """The first episodes of each env, with their rows in the columns.
+
+    scores: by env, in the order of the columns. share: limit of episodes per env.
+    """
     start = 0
     for env_id, of_env in scores.items():
         path = transcript_path(folder, env_id)

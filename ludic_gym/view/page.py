@@ -26,7 +26,10 @@ def view_of(
 ) -> JSON:
     """The data of the page for a benchmark, for two benchmarks, or for a training run.
 
-    Raises ConfigError for any other folder.
+    most, token_texts: see `bench_view` and `training_view`.
+    Raises ConfigError for any other folder, and for another number of them.
+
+        write_page(Path("view.html"), view_of([Path("results/before"), Path("results/after")]))
     """
     if not 1 <= len(folders) <= MOST_RUNS:
         raise ConfigError(f"name one run, or two to show side by side; got {len(folders)}")
@@ -42,12 +45,15 @@ def view_of(
 
 
 def page(view: JSON, *, live: bool = False) -> str:
-    """The whole page. live: it polls its server for changes."""
+    """The whole page, as HTML.
+
+    view: data of `view_of`. live: True if the page polls its server for changes.
+    """
     script, style = asset("view.js"), asset("view.css")
     # The hashes allow exactly this script and this style, so that no text of a run can add another.
     policy = (
         f"default-src 'none'; script-src {_digest(script)}; style-src {_digest(style)}; "
-        f"connect-src {chr(39)}self{chr(39)}; base-uri 'none'; form-action 'none'"
+        "connect-src 'self'; base-uri 'none'; form-action 'none'"
     )
     blocks = [_data(name, episodes) for name, episodes in chunks_of(view).items()]
     return asset("view.html").format(
@@ -60,7 +66,10 @@ def page(view: JSON, *, live: bool = False) -> str:
 
 
 def shell_of(view: JSON, *, live: bool) -> JSON:
-    """The view without its transcripts, but with their places in the chunks."""
+    """The view without its transcripts, but with their places in the chunks.
+
+    The page parses it when it is opened, and a chunk only when one of its transcripts is.
+    """
     runs = [{**run, "chunks": _starts(run["chunks"])} for run in view["runs"]]
     return {**view, "runs": runs, "live": live}
 
@@ -84,13 +93,21 @@ def write_page(path: Path, view: JSON) -> None:
 
 
 def as_json(value: JSON) -> str:
-    """JSON for a script element, which no text in it can end."""
+    r"""JSON for a script element, which no text in it can end.
+
+    nan and infinities become null: JavaScript's parser rejects them.
+
+    >>> as_json({"text": "</script>", "rate": float("nan")})
+    '{"text": "\\u003c/script\\u003e", "rate": null}'
+    """
+    # Not HTML's escapes, which a script element does not decode; both characters occur in JSON
+    # within strings only, where JSON's own escapes are valid.
     return json.dumps(finite(value)).replace("<", "\\u003c").replace(">", "\\u003e")
 
 
 @cache
 def asset(name: str) -> str:
-    """A file of the page."""
+    """A file of the page, by its name in the folder `assets`; read once per process."""
     return files("ludic_gym.view").joinpath("assets", name).read_text(encoding="utf-8")
 
 

@@ -21,8 +21,13 @@ def serve(
 ) -> None:
     """Serve the view of `current` until Ctrl-C; it is called again after a file has changed.
 
+    current: makes the data of the page, see `view_of`.
+    folders: their JSON files are watched.
+    port: 0 for any free one; the address is printed.
+    open_browser: open the address in the browser.
     Raises ConfigError for a port in use, and at once the errors of `current`.
     """
+    # Called in advance: in the handler, an error would be a failed request and no message.
     current()
     with make_server(current, folders, port=port) as server:
         url = f"http://127.0.0.1:{server.server_address[1]}/"
@@ -35,7 +40,12 @@ def serve(
 def make_server(
     current: Callable[[], JSON], folders: Sequence[Path], *, port: int = 0
 ) -> ThreadingHTTPServer:
-    """The server, on the loopback address only."""
+    """The server, on the loopback address only; `serve_forever` runs it.
+
+    "/" is the page, "/data.json" its data after a change. Requests whose Host is another name than
+    127.0.0.1 or localhost get status 403, other paths 404.
+    Raises ConfigError for a port in use.
+    """
 
     # Browsers poll every two seconds, and a large run takes longer than that to read.
     @lru_cache(maxsize=1)
@@ -76,12 +86,16 @@ def make_server(
 
 
 def version_of(folders: Sequence[Path]) -> Version:
-    """Times and sizes of the folders' files, which differ after any change."""
+    """Times and sizes of the folders' files, which differ after any change.
+
+    Each is (path, modification time in nanoseconds, bytes).
+    """
     found = sorted(path for folder in folders for path in folder.glob("*.json*"))
     stats = [(str(path), path.stat()) for path in found]
     return tuple((name, stat.st_mtime_ns, stat.st_size) for name, stat in stats)
 
 
 def _news(view: JSON, version: Version) -> str:
+    """The data of the page as JSON, with a version by which the page sees a change."""
     shell, chunks = shell_of(view, live=True), chunks_of(view)
     return as_json({"version": json.dumps(version), "view": shell, "chunks": chunks})

@@ -16,7 +16,14 @@ METRICS, ROLLOUTS, CONFIG = "metrics.jsonl", "rollouts.jsonl", "config.json"
 def training_view(
     folder: Path, *, most: int = 10_000, token_texts: TokenTexts | None = None
 ) -> JSON:
-    """The metrics of every update, and the last `most` recorded rollouts."""
+    """The metrics of every update, and the last `most` recorded rollouts.
+
+    folder: of `ludic train`, in progress or finished.
+    token_texts: texts of token ids, or None to show the ids.
+    Returns the same keys as `bench_view`, with "curves" and one run. Its column "nth" is the
+    update in which a rollout was trained on.
+    Raises DataError for a rollout of another schema.
+    """
     config = folder / CONFIG
     kept = list(_rollouts(folder / ROLLOUTS))[-most:]
     episodes = [episode_from_json(record) for record in kept]
@@ -32,6 +39,7 @@ def training_view(
         ),
         "chunks": list(chunks(enumerate(episodes), token_texts)),
     }
+    # All of them, unlike the rollouts: a point takes a few bytes.
     curves = _curves(folder / METRICS)
     return {"kind": "train", "title": folder.name, "curves": curves, "runs": [run]}
 
@@ -49,6 +57,7 @@ def _curves(path: Path) -> list[JSON]:
     points: dict[str, list[list[float]]] = {}
     for record in _rollouts(path):
         for name, value in record.items():
+            # Records may have texts too, such as the name of a device.
             if name != "update" and isinstance(value, (int, float)):
                 points.setdefault(name, []).append([record["update"], value])
     return [{"name": name, "points": values} for name, values in points.items()]

@@ -22,11 +22,15 @@ TokenTexts = Callable[[Sequence[int]], list[str]]
 
 
 def transcript(episode: Episode, token_texts: TokenTexts | None = None) -> JSON:
-    """The episode for the page. token_texts: None shows tokens by their ids."""
+    """The episode for the page: env, seed, arguments, error, and its rollouts with all turns.
+
+    token_texts: texts of token ids; None shows tokens by their ids.
+    """
     task = episode.task
     return {
         "env": task.env_id,
         "index": episode.index,
+        # As text, because JavaScript rounds large whole numbers.
         "seed": str(task.seed),
         "kwargs": _plain(task.kwargs),
         "error": episode.error,
@@ -40,6 +44,7 @@ def chunks(
     """Transcripts by row, in pieces of consecutive rows: the first row, and their JSON.
 
     The page parses a piece as a whole, when one of its transcripts is opened.
+    rows: in ascending order. A piece has up to 400,000 characters, or one longer transcript.
     """
     start, texts, size = 0, list[str](), 0
     for row, episode in rows:
@@ -56,9 +61,10 @@ def chunks(
 
 
 def columns(envs: Sequence[int], nth: Sequence[int], scores: Sequence[Score]) -> JSON:
-    """The rows of the page as a list per field.
+    """The rows of the page as a list per field: names once, and not once per row.
 
     envs: index of each row's env. nth: number of the sample of a task, or of the update.
+    scores: of each row.
     """
     return {
         "env": envs,
@@ -128,7 +134,11 @@ def token_texts_from(folder: Path) -> TokenTexts:
     """The texts of tokens, from the tokenizer in a model's folder.
 
     Raises ConfigError if there is none, MissingPackage without the trainer, which reads it.
+
+        texts = token_texts_from(Path("runs/tic-tac-toe/model"))
+        texts([9707, 1879])  # ["Hello", " world"]
     """
+    # An entry point, because tokenizers come with torch, which this package must not import.
     readers = find_plugins("ludic.tokens")
     if "texts" not in readers:
         raise MissingPackage("--tokenizer needs the trainer: pip install 'ludic-gym[train]'")

@@ -28,7 +28,16 @@ class Curriculum(gym.Wrapper[str, str, str, str], RecordConstructorArgs):
     threshold: success rate over the last `window` episodes at which a stage ends.
     The info of the first and the last turn has "stage", from 0. Copies, pickles and `state()` keep
     the progress. All stages share one random generator.
-    Raises ConfigError for an environment that was not made by `gymnasium.make`.
+    Raises ConfigError for an environment that was not made by `gymnasium.make`, without stages, and
+    for an impossible threshold or window.
+
+    >>> env = gym.make("ludic/Arithmetic-v0")
+    >>> env = Curriculum(env, [{"digits": 1}, {"digits": 2}], window=1)
+    >>> for seed in range(2):
+    ...     observation, info = env.reset(seed=seed)
+    ...     _ = env.step(env.unwrapped.oracle_action())
+    >>> env.stage
+    1
     """
 
     def __init__(
@@ -62,7 +71,7 @@ class Curriculum(gym.Wrapper[str, str, str, str], RecordConstructorArgs):
         return self._stage
 
     def state(self) -> CurriculumState:
-        """The progress, for `restore`; JSON can hold it."""
+        """The progress, for `restore`; JSON can hold it, as a trainer's checkpoint does."""
         return {"stage": self._stage, "successes": list(self._successes)}
 
     def restore(self, state: CurriculumState) -> None:
@@ -75,7 +84,7 @@ class Curriculum(gym.Wrapper[str, str, str, str], RecordConstructorArgs):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[str, Info]:
-        """Start an episode, in the next stage if this one is solved."""
+        """Start an episode, in the next stage if this one is solved; the info has "stage"."""
         # At the reset and not at the end of the episode, whose env is still in use.
         if self._is_solved() and self._stage + 1 < len(self._stages):
             self._enter(self._stage + 1)
@@ -93,14 +102,17 @@ class Curriculum(gym.Wrapper[str, str, str, str], RecordConstructorArgs):
         return observation, float(reward), terminated, truncated, info
 
     def _is_solved(self) -> bool:
+        # A full window first: one success of one episode is no evidence for a rate.
         seen = self._successes
         return len(seen) == seen.maxlen and sum(seen) >= self._threshold * len(seen)
 
     def _enter(self, stage: int) -> None:
+        # Made before the old one is closed: arguments that cannot work leave this stage playable.
         env: Env = self._spec.make(**self._stages[stage])
         # One generator for all stages, so that the first seed determines every later episode.
         env.unwrapped.np_random = self.env.unwrapped.np_random
         self.env.close()
         self.env = env
         self._stage = stage
+        # Successes in an easier stage say nothing about this one.
         self._successes.clear()

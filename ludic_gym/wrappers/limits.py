@@ -16,7 +16,8 @@ from ludic_gym.types import Env
 class TurnLimit(gym.Wrapper[str, str, str, str], RecordConstructorArgs):
     """Truncates an episode with its `max_turns`-th turn, unless that turn ends it.
 
-    The info of such a turn has the reason, and the keys of every last info: see `cut_short`.
+    Unlike `gymnasium.wrappers.TimeLimit`, it keeps the contract of text environments: the info of
+    such a turn has the reason, and the keys of every last info, see `cut_short`.
     Raises ConfigError for a limit below 2: an episode of one turn terminates.
 
     >>> env = TurnLimit(gym.make("ludic/GuessTheNumber-v0"), max_turns=2)
@@ -54,6 +55,9 @@ def cut_short(info: Mapping[str, Any], reward: float, reason: str) -> Info:
 
     "success" is False, "truncation_reason" the reason. A reward without components becomes the
     component "reward/unfinished".
+
+    >>> cut_short({}, 0.5, "max_turns")
+    {'reward/unfinished': 0.5, 'success': False, 'truncation_reason': 'max_turns'}
     """
     # The contract requires components that sum to the reward.
     explained = any(key.startswith("reward/") for key in info)

@@ -32,6 +32,10 @@ class MessagesSpace(ByLength, gym.Space[Messages]):
     """Tuples of messages, {"role": "system" | "user" | "assistant", "content": text}.
 
     max_length: characters of all texts, where every message counts 16 more.
+
+    >>> space = MessagesSpace(100)
+    >>> space.contains(({"role": "user", "content": "hi"},)), space.contains(("hi",))
+    (True, False)
     """
 
     def __init__(self, max_length: int, *, seed: int | np.random.Generator | None = None) -> None:
@@ -46,7 +50,7 @@ class MessagesSpace(ByLength, gym.Space[Messages]):
         return self.fits((message["role"], str(message["content"])) for message in x)
 
     def fits(self, dialog: Iterable[tuple[str, str]]) -> bool:
-        """True if the (role, text) pairs are within `max_length`."""
+        """True if the (role, text) pairs are within `max_length`; roles are not checked."""
         return sum(len(text) + _HEADER for _, text in dialog) <= self.max_length
 
     def sample(self, mask: object = None, probability: object = None) -> Messages:
@@ -67,6 +71,7 @@ class ChatMessages(gym.Wrapper[Messages, str, str, str], RecordConstructorArgs):
     system_prompt: text of the first message; None for the environment's suggestion, "" for none.
     If a dialog becomes too long for the space, the episode is truncated with the reason
     "dialog_length", and the last observation is the previous dialog.
+    Raises ConfigError for an environment whose observations are not in `TEXT`.
 
     >>> env = ChatMessages(gym.make("ludic/Arithmetic-v0"), system_prompt="Just the number.")
     >>> [message["role"] for message in env.reset(seed=1)[0]]
@@ -97,6 +102,8 @@ class ChatMessages(gym.Wrapper[Messages, str, str, str], RecordConstructorArgs):
         """Play a turn: the dialog with the action and the next observation."""
         observation, reward, terminated, truncated, info = self._text_env.step(action)
         dialog = (*self._dialog, ("assistant", action), ("user", observation))
+        # Checked before the dialog grows: an observation outside its space breaks vector
+        # environments, whose shared memory has a fixed size.
         if MESSAGES.fits(dialog):
             self._dialog = dialog
         elif not (terminated or truncated):
@@ -113,7 +120,10 @@ class ChatMessages(gym.Wrapper[Messages, str, str, str], RecordConstructorArgs):
 
 
 class SharedMessages(Sequence[Messages]):
-    """The newest dialogs of the workers of an AsyncVectorEnv; a deep copy is a tuple."""
+    """The newest dialogs of the workers of an AsyncVectorEnv; a deep copy is a tuple.
+
+    A dialog is decoded when it is read: most workers' dialogs of a step may never be.
+    """
 
     def __init__(self, texts: SharedTexts) -> None:
         self._texts = texts
@@ -130,7 +140,11 @@ class SharedMessages(Sequence[Messages]):
 
 
 def encoded(messages: Messages) -> str:
-    """The messages in one text: each has its role's letter, its length, a colon, its content."""
+    """The messages in one text: each has its role's letter, its length, a colon, its content.
+
+    >>> encoded(({"role": "user", "content": "2:3?"}, {"role": "assistant", "content": "5"}))
+    'u4:2:3?a1:5'
+    """
     # Lengths, because a text may hold any separator. JSON would escape characters, and so exceed
     # the memory that the space's `max_length` bounds.
     return "".join(
@@ -140,7 +154,11 @@ def encoded(messages: Messages) -> str:
 
 
 def decoded(text: str) -> Messages:
-    """The messages of a text of `encoded`."""
+    """The messages of a text of `encoded`.
+
+    >>> [message["content"] for message in decoded("u4:2:3?a1:5")]
+    ['2:3?', '5']
+    """
     messages, at = [], 0
     while at < len(text):
         start = text.index(":", at) + 1
@@ -162,9 +180,11 @@ def _is_message(x: object) -> bool:
 
 @create_empty_array.register(MessagesSpace)
 def _empty(space: MessagesSpace, n: int = 1, fn: object = None) -> tuple[Messages, ...]:
+    # Not a list: a batch of such a space is a tuple, as `batch_space` declares it.
     return ((),) * n
 
 
+# Dialogs cross to other processes as one text each: TextSpace's memory, bounds included, is reused.
 @shared_memory.create_shared_memory.register(MessagesSpace)
 def _create(space: MessagesSpace, n: int = 1, ctx: ModuleType = multiprocessing) -> SharedBytes:
     return cast(SharedBytes, shared_memory.create_shared_memory(space.text, n, ctx))

@@ -34,7 +34,11 @@ TURN_SECONDS = 1.0
 class Recording:
     """Texts and rewards of one episode.
 
+    title: env, number of the episode, and its seed.
+    first: the first observation.
     turns: (action, observation after it, reward).
+    end: "terminated", "truncated" or "not finished".
+    info: the last one.
     """
 
     title: str
@@ -54,6 +58,10 @@ class RecordText(gym.Wrapper[str, str, str, str], RecordConstructorArgs):
     episode_trigger: returns True for the numbers, from 0, of episodes to record; None: all.
     An episode is written when it ends, or at `reset` or `close` before its end. Markup and control
     characters in its texts are escaped.
+    Raises ConfigError for other formats, and for an environment whose observations are not in
+    `TEXT`.
+
+        env = RecordText(gym.make("ludic/Maze-v0"), "recordings", episode_trigger=lambda i: i < 3)
     """
 
     def __init__(
@@ -122,7 +130,9 @@ class RecordText(gym.Wrapper[str, str, str, str], RecordConstructorArgs):
         self.env.close()
 
     def _finish(self) -> None:
+        # Taken away first, so that an error of the disk does not repeat at the next reset.
         recording, self._recording = self._recording, None
+        # Vector environments reset once more than they play.
         if recording is None or not recording.turns:
             return
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -132,7 +142,11 @@ class RecordText(gym.Wrapper[str, str, str, str], RecordConstructorArgs):
 
 
 def write_new(stem: Path, suffix: str, text: str) -> Path:
-    """Write to the first of stem, stem-2, stem-3 ... that does not exist; the path."""
+    """Write to the first of stem, stem-2, stem-3 ... that does not exist; the path.
+
+    suffix: with its dot. No file is ever overwritten: several environments, also in other
+    processes, may record into one folder.
+    """
     for number in count(1):
         path = stem.with_name(stem.name + (f"-{number}" if number > 1 else "") + suffix)
         try:
@@ -146,7 +160,10 @@ def write_new(stem: Path, suffix: str, text: str) -> Path:
 
 
 def html_page(recording: Recording) -> str:
-    """The episode as one file of HTML without scripts or external resources."""
+    """The episode as one file of HTML without scripts or external resources.
+
+    Untrusted texts are in it as escaped text only, never in attributes.
+    """
     title = _escaped(recording.title)
     head = f'<meta charset="utf-8"><title>{title}</title><style>{STYLE}</style>'
     return "\n".join(["<!doctype html>", head, f"<h1>{title}</h1>", *_html_parts(recording), ""])
@@ -168,7 +185,11 @@ def _html_parts(recording: Recording) -> Iterator[str]:
 
 
 def asciicast(recording: Recording) -> str:
-    """The episode as asciicast v2, one turn per second."""
+    """The episode as asciicast v2, one turn per second.
+
+    A line with the header, then a line per event: [seconds, "o" for output, text]. See
+    https://docs.asciinema.org/manual/asciicast/v2/ for the format.
+    """
     header = {"version": 2, "width": COLUMNS, "height": ROWS, "title": printable(recording.title)}
     events = [[i * TURN_SECONDS, "o", text] for i, text in enumerate(_screens(recording))]
     return "\n".join([*map(json.dumps, [header, *events]), ""])

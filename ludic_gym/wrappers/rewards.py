@@ -20,8 +20,6 @@ class WeighRewards(gym.Wrapper[str, str, str, str], RecordConstructorArgs):
     weights: by name, without "reward/".
     default: the weight of all other components; None: all must be named, so that a misspelt name
         is an error.
-    `step` raises ConfigError for a component without a weight, EnvError for a reward without
-    components.
 
     >>> env = WeighRewards(gym.make("ludic/Arithmetic-v0"), {}, default=0.5)
     >>> observation, info = env.reset(seed=1)
@@ -39,9 +37,14 @@ class WeighRewards(gym.Wrapper[str, str, str, str], RecordConstructorArgs):
         self._default = default
 
     def step(self, action: str) -> Turn:
-        """Play a turn; the reward is the weighted sum."""
+        """Play a turn; the reward is the weighted sum of its components.
+
+        Raises ConfigError for a component without a weight, EnvError for a reward without
+        components.
+        """
         observation, reward, terminated, truncated, info = self.env.step(action)
         parts = {key: value for key, value in info.items() if key.startswith(_PREFIX)}
+        # A reward of 0 needs no components: any weights would leave it 0.
         if reward and not parts:
             raise EnvError(
                 f"{self.env} returned the reward {reward!r} without components to weigh; add them "

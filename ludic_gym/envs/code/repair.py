@@ -149,6 +149,7 @@ def reported(verdict: Verdict, problem: BrokenProgram) -> str:
     text = f"{verdict.passed} of {verdict.total} visible tests pass."
     if verdict.failed >= 0:
         call, result = visible(problem)[verdict.failed]
+        # The first failure only: one is repaired at a time, and observations stay short.
         text += f"\n{call} should give {result!r}: {verdict.outcome}, {verdict.message[:EXCERPT]}"
     elif verdict.outcome != "passed":
         text += f"\n{verdict.outcome}: {verdict.message[:EXCERPT]}"

@@ -89,6 +89,7 @@ class OnePlayerEnv(TextEnv, Generic[S]):
         if result is None:
             return proceed(game.observation(self.state, self.seat))
         outcome, success = game.outcome(self.state, self.seat)
+        # A return of 0 is a draw, whose reward is the caller's choice.
         return self._last_turn(outcome, success, result[self.seat] or self._draw_reward)
 
     def _after_replies(self, state: S) -> S:

@@ -64,6 +64,7 @@ class QuestionEnv(TextEnv):
 
     def grade_action(self, action: str) -> Grade:
         """The grade of the action; by default that of `grade`."""
+        # From the class: found on the instance, a plain function would be a bound method.
         return type(self).grade(action, self.question.truth)
 
     def start(self, options: Mapping[str, Any]) -> tuple[str, Info]:

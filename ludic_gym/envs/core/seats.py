@@ -60,6 +60,7 @@ class TwoAgentAECEnv(AECEnv[str, str, str | None], ABC):
         # Kept beside the tables because policies look up legal actions in every turn.
         self._running = False
         self._rng: np.random.Generator | None = None
+        # Spaces of their own, because agents that are seeded apart must not share one generator.
         self._action_spaces = {agent: own_copy(TEXT) for agent in PLAYERS}
 
     @abstractmethod

@@ -82,6 +82,7 @@ def _terms(tokens: tuple[str, ...]) -> Iterator[Term | None]:
         # The longest phrase first, because a phrase may begin with another one.
         ends = range(min(position + _longest(), len(tokens)), position, -1)
         end = next((end for end in ends if tokens[position:end] in table), 0)
+        # Unknown words are not skipped: "is it not an animal" must not be read as "an animal".
         if end:
             yield table[tokens[position:end]]
         elif tokens[position] not in fillers():

@@ -23,6 +23,7 @@ FULL = sum(((1 << ROWS) - 1) << HEIGHT * column for column in range(COLUMNS))
 STEPS = (1, HEIGHT, HEIGHT + 1, HEIGHT - 1)
 # Columns near the centre are in more lines, so alpha-beta cuts off sooner if they come first.
 ORDER = (3, 2, 4, 1, 5, 0, 6)
+# Each further move makes the search up to seven times as long.
 DEPTH = 4
 PROMPT = (
     "You play Connect Four as {mark}; X moves first. A disc falls to the lowest free cell (.) of "
@@ -128,6 +129,7 @@ def negamax(own: int, other: int, depth: int, alpha: int, beta: int) -> int:
     taken = own | other
     if taken == FULL:
         return 0
+    # No estimate of undecided positions: a win or a loss within the depth is all that it sees.
     if depth == 0:
         return 0
     for column in ORDER:

@@ -81,6 +81,7 @@ class HangmanEnv(SolitaireEnv):
         """The letter that occurs in most of the bundled words that fit."""
         known = masked(self._word, self._guessed)
         fitting = (word for word in words(WORDS) if masked(word, self._guessed) == known)
+        # A letter once per word: the one that most words have is most likely right.
         counts = Counter(letter for word in fitting for letter in set(word))
         return max(self.allowed_actions(), key=lambda letter: counts[letter])
 

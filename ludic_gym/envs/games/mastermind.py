@@ -13,6 +13,7 @@ from ludic_gym.envs.core.base import checked_range, pick
 from ludic_gym.envs.core.solitaire import Outcome, SolitaireEnv
 from ludic_gym.errors import ConfigError
 
+# The legal actions are a tuple of all codes, and the oracle compares them with every hint.
 MOST_CODES = 10_000
 
 
@@ -70,6 +71,7 @@ class MastermindEnv(SolitaireEnv):
         guess = action.upper()
         if len(guess) != self._length or not set(guess) <= set(self._letters):
             return "illegal"
+        # By guess, so that a repeated guess is one line.
         self._hints[guess] = hint(guess, self._code)
         return "win" if guess == self._code else ""
 

@@ -98,6 +98,7 @@ def carved(size: int, rng: np.random.Generator) -> frozenset[Cell]:
     while path:
         y, x = path[-1]
         ahead = [
+            # Two steps to the next cell; the gap between becomes the passage.
             (dy, dx)
             for dy, dx in DIRECTIONS.values()
             if 0 < y + 2 * dy < 2 * size

@@ -54,6 +54,7 @@ class MinesweeperEnv(SolitaireEnv):
     )
 
     def __init__(self, size: int = 6, mines: int = 5, render_mode: str | None = None) -> None:
+        # A turn for each cell: only illegal actions can use them up.
         super().__init__(checked_range("size", size, 3, 16) ** 2, render_mode)
         self._size, self._count = size, mines
         if not 1 <= mines <= size * size // MOST_CELLS_PER_MINE:

@@ -195,6 +195,7 @@ def best_actions(state: State) -> tuple[str, ...]:
             state.scenario, offered
         ):
             return ("accept",)
+    # Shares of the scenario are the first player's.
     mine = fair if player == 0 else rest_of(state.scenario.counts, fair)
     return (f"propose: {' '.join(map(str, mine))}",)
 
@@ -216,6 +217,7 @@ def conceding(
             return "That suits me.\naccept"
     # All items are worth TOTAL to it, so the demand can always be met.
     enough = [share for share in shares(counts) if worth(share, own) >= wanted]
+    # Items and not points, because it does not know their values for the other player.
     fewest = min(map(sum, enough))
     share = pick(rng, [share for share in enough if sum(share) == fewest])
     return f"How about this?\npropose: {' '.join(map(str, share))}"

@@ -99,6 +99,7 @@ class RockPaperScissorsEnv(OnePlayerEnv[Rounds]):
         """The action that beats the opponent's next one, if its strategy determines it."""
         rounds = seen_by(self.state, self.seat)
         if not rounds or self.opponent is random_action:
+            # Nothing is known about the next choice: any reply is as good as another.
             return ACTIONS[0]
         # A cycling opponent moves on from its last choice, a copying one repeats the agent's.
         own, other = rounds[-1]

@@ -89,6 +89,7 @@ def marks(guess: str, word: str) -> str:
     return "".join(given)
 
 
+# Compares all pairs of fitting words, which at the start are all bundled ones.
 @lru_cache(maxsize=2**10)
 def best_guess(guesses: tuple[tuple[str, str], ...]) -> str:
     """The first of the fitting words whose marks split them into most groups.

@@ -71,6 +71,7 @@ class CountdownEnv(QuestionEnv):
         """Draw numbers, and combine all of them into the target."""
         rng = self.np_random
         numbers = [between(rng, 1, self._largest) for _ in range(self._count)]
+        # Computed from the numbers, because a random target may have no solution.
         target, self._solution = combined([(n, str(n)) for n in numbers], rng)
         given = " ".join(map(str, numbers))
         return Question(f"Numbers: {given}\nTarget: {target}", f"{given} = {target}")
@@ -82,6 +83,7 @@ class CountdownEnv(QuestionEnv):
 
 def combined(terms: list[Term], rng: np.random.Generator) -> Term:
     """A random combination of all terms, whose intermediate values are positive integers."""
+    # Every pair has a sum, so that no choice leads to a dead end.
     while len(terms) > 1:
         i, j = (int(k) for k in rng.permutation(len(terms))[:2])
         joined = pick(rng, joins(terms[i], terms[j]))

@@ -84,6 +84,7 @@ def primes(rng: np.random.Generator) -> Item:
     sieve = np.ones(limit, dtype=bool)
     sieve[:2] = False
     for i in range(2, int(limit**0.5) + 1):
+        # From the square on: smaller multiples have a smaller prime factor.
         sieve[i * i :: i] = False
     return f"What is the sum of all prime numbers below {limit}?", int(np.flatnonzero(sieve).sum())
 
@@ -116,6 +117,7 @@ def change(rng: np.random.Generator) -> Item:
     coins = sorted({1 + int(coin) for coin in rng.integers(1, 50, size=5)})
     amount = between(rng, 100, 400)
     ways = [1] + [0] * amount
+    # Coins in the outer loop: each choice of coins is counted in one order only.
     for coin in coins:
         for total in range(coin, amount + 1):
             ways[total] += ways[total - coin]

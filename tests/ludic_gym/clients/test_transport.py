@@ -1,9 +1,11 @@
 """How requests are sent: retries, time limits, routing, accounting."""
 
 import asyncio
+import gc
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
+import aiohttp
 import pytest
 from aiohttp import web
 
@@ -242,6 +244,21 @@ async def test_one_client_works_from_several_event_loops(http):
         here = await client.complete(http.ASK, Sampling())
 
     assert here == elsewhere
+
+
+async def test_connections_are_closed_with_the_event_loop_that_made_them(http):
+    def open_sessions():
+        found = (item for item in gc.get_objects() if isinstance(item, aiohttp.ClientSession))
+        return {id(session) for session in found if not session.closed}
+
+    before = open_sessions()
+    async with http.serving(http.replying(http.answer(), http.answer())) as url:
+        client = VLLMChatClient(url, "m")
+        for _ in range(2):
+            await asyncio.to_thread(asyncio.run, client.complete(http.ASK, Sampling()))
+
+    assert client.usage.requests == 2
+    assert open_sessions() <= before
 
 
 @pytest.mark.parametrize(
