@@ -125,7 +125,7 @@ def _facts(entry: EnvEntry) -> str:
 
 def _example(entry: EnvEntry) -> str:
     """System prompt and a transcript of the oracle."""
-    env: lg.Env = gym.make(entry.id, **entry.kwargs)
+    env: lg.Env = gym.make(entry.id)
     try:
         first, info = env.reset(seed=SEED)
         turns = list(_turns(env, first))
@@ -175,7 +175,7 @@ def _splits(entry: EnvEntry) -> str:
     cls = getattr(import_module(module), name)
     if "split" not in inspect.signature(cls).parameters:
         return ""
-    env: lg.Env = gym.make(entry.id, **entry.kwargs)
+    env: lg.Env = gym.make(entry.id)
     rows = [f"| none | the bundled sample, {env.unwrapped.num_rows} rows |"]
     rows += [f'| `"{split}"` | {origin} |' for split, origin in _origins(import_module(module))]
     table = "\n".join(["| `split` | rows |", "|---|---|", *rows])

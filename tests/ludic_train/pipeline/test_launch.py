@@ -154,7 +154,7 @@ def test_a_process_that_fails_ends_the_others_and_is_quoted(tmp_path, capsys):
         (["chess", "--redis"], "no recipe 'chess'"),
         (["arithmetic"], "give one of the two"),
         (["arithmetic", "--redis", "--queue", "redis://x"], "give one of the two"),
-        (["arithmetic", "--redis", "--actors", "0"], "at least one has to play"),
+        (["arithmetic", "--redis", "--actors", "0"], "at least one must play"),
         (["arithmetic", "--redis", "--servers", "-1"], "0 lets each actor sample by itself"),
         (["arithmetic", "--redis", "--python", "x"], "python='x' is for --engine vllm"),
         (
