@@ -189,9 +189,11 @@ def serve(address, ready, alive):
                 data, files, _, _ = socket.recv_fds(client, 2**20, 2)
                 pid = os.fork()
                 if pid == 0:
-                    for each in [*children, alive, selector.fileno()]:
+                    for each in [*children, alive]:
                         os.close(each)
-                    for each in [listener, client, *(c for _, c in children.values())]:
+                    # Objects that own a descriptor would close it again when they are collected,
+                    # and it would be another one's by then.
+                    for each in [selector, listener, client, *(c for _, c in children.values())]:
                         each.close()
                     return json.loads(data), files
                 for file in files:

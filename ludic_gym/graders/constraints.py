@@ -1,4 +1,13 @@
-"""Instructions that a program can verify (Zhou et al. 2023, arXiv:2311.07911)."""
+"""Instructions that a program can verify (Zhou et al. 2023, arXiv:2311.07911).
+
+A task's truth is a list of constraints in JSON; a reply is correct if it keeps all of them:
+
+>>> truth = written([Constraint("words_at_most", count=3), Constraint("no_commas")])
+>>> grade_constraints("Nice to meet you", truth).rule
+'not kept: words_at_most'
+>>> grade_constraints("Nice to see", truth).correct
+True
+"""
 
 import json
 import re
@@ -16,6 +25,7 @@ _PART = re.compile(r"\w+")
 # A full stop inside a number or an address ends no sentence: white space must follow.
 _SENTENCE_END = re.compile(r"[.!?]+[\"'\u201d\u2019)\]]*(?:\s|$)")
 _TITLE = re.compile(r"<<[^\n<>]*\w[^\n<>]*>>")
+# A letter or digit inside: "[ ]" and "<<>>" are neither gap nor title.
 _GAP = re.compile(r"\[[^\[\]\n]*\w[^\[\]\n]*\]")
 _BULLET = re.compile(r"\s*[*-] +\S")
 _SECTION = re.compile(r"Section (\d{1,3})")
@@ -28,8 +38,8 @@ class Constraint:
     """One instruction.
 
     kind: one of `KINDS`, which defines the meaning of the other two.
-    count: a number of words, paragraphs ...
-    texts: the required or forbidden words, phrase or letter.
+    count: a number of words, paragraphs ...; ignored by kinds without a number.
+    texts: the required or forbidden words, phrase or letter; ignored by kinds without a text.
     """
 
     kind: str
@@ -42,36 +52,59 @@ Test = Callable[[str, Constraint], bool]
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Wording of an instruction, and a test of texts that are not blank."""
+    """Wording of an instruction, and a test of texts that are not blank.
+
+    wording: a format with {count} and {texts}, as the policy reads it.
+    holds: True if a text keeps the constraint.
+    """
 
     wording: str
     holds: Test
 
 
 def word_count(text: str) -> int:
-    """Number of words; "it's" and "well-known" are one each."""
+    """Number of words; "it's" and "well-known" are one each.
+
+    >>> word_count("It's a well-known fact.")
+    4
+    """
     return len(_WORD.findall(text))
 
 
 def sentences(text: str) -> int:
-    """Number of sentences: pieces between the ends of sentences that have a word in them."""
+    """Number of sentences: pieces that contain a letter or digit, between the ends of sentences.
+
+    >>> sentences("Pi is 3.14. Is it? Yes ...")
+    3
+    """
     return sum(1 for piece in _SENTENCE_END.split(text) if _PART.search(piece))
 
 
 def paragraphs(text: str) -> int:
-    """Number of paragraphs: runs of lines between blank lines."""
+    r"""Number of paragraphs: runs of lines between blank lines.
+
+    >>> paragraphs("One\nstill one\n\n\nTwo")
+    2
+    """
     return sum(
         1 for blank, _ in groupby(text.splitlines(), lambda line: not line.strip()) if not blank
     )
 
 
-def occurrences(text: str, word: str) -> int:
-    """Number of times that the word occurs as a whole, in any case."""
-    return _PART.findall(text.casefold()).count(word.casefold())
+def occurrences(text: str, term: str) -> int:
+    """Number of times that a term of one part occurs as a whole, in any case.
+
+    >>> occurrences("The cat saw a catalogue. Cat's eyes!", "cat")
+    2
+    """
+    return _PART.findall(text.casefold()).count(term.casefold())
 
 
 def is_json_object(text: str, constraint: Constraint) -> bool:
-    """True if the text, or its fenced block, is one JSON object that is not empty."""
+    """True if the text, or its fenced block, is one JSON object that is not empty.
+
+    constraint: unused; a `Test` takes it.
+    """
     fenced = _FENCED.fullmatch(text.strip())
     try:
         value = json.loads(fenced[1] if fenced else text)
@@ -82,23 +115,37 @@ def is_json_object(text: str, constraint: Constraint) -> bool:
 
 
 def in_case(changed: Callable[[str], str]) -> Test:
-    """Test of a text that has letters, all of which `changed` leaves as they are."""
+    """Test of a text that has letters, all of which `changed` leaves as they are.
+
+    changed: `str.lower` or `str.upper`. "42" passes neither test.
+    """
     return lambda text, c: text == changed(text) and text.lower() != text.upper()
 
 
 def sections(text: str) -> list[str]:
-    """The numbers of the lines "Section 1", "Section 2" ..., in order."""
+    r"""The numbers of the lines "Section 1", "Section 2" ..., in order, as texts.
+
+    >>> sections("Section 1\nOnce ...\nSection 2\n... upon a time. See Section 1")
+    ['1', '2']
+    """
     found = (_SECTION.fullmatch(line.strip()) for line in text.splitlines())
     return [match[1] for match in found if match]
 
 
 def bullets(text: str) -> int:
-    """Number of lines that begin with "* " or "- "."""
+    r"""Number of lines that begin with "* " or "- ".
+
+    >>> bullets("* one\n  - two\n**bold**")
+    2
+    """
     return sum(1 for line in text.splitlines() if _BULLET.match(line))
 
 
 def is_quoted(text: str, constraint: Constraint) -> bool:
-    """True if the whole text is in double quotation marks."""
+    """True if the whole text is in double quotation marks, straight or curly.
+
+    constraint: unused; a `Test` takes it.
+    """
     return len(text) > 2 and text[0] in '"\u201c' and text[-1] in '"\u201d'
 
 
@@ -134,11 +181,11 @@ KINDS: Mapping[str, Kind] = {
     ),
     "keywords": Kind(
         "Use all of these words: {texts}.",
-        lambda text, c: all(occurrences(text, word) for word in c.texts),
+        lambda text, c: all(occurrences(text, term) for term in c.texts),
     ),
     "forbidden": Kind(
         "Use none of these words: {texts}.",
-        lambda text, c: not any(occurrences(text, word) for word in c.texts),
+        lambda text, c: not any(occurrences(text, term) for term in c.texts),
     ),
     "frequency": Kind(
         "Use the word {texts} exactly {count} times.",
@@ -178,16 +225,25 @@ KINDS: Mapping[str, Kind] = {
 
 
 def wording(constraint: Constraint) -> str:
-    """The instruction as a sentence."""
+    """The instruction as a sentence.
+
+    >>> wording(Constraint("keywords", texts=("sun", "sea")))
+    'Use all of these words: sun, sea.'
+    """
     texts = ", ".join(constraint.texts)
     return KINDS[constraint.kind].wording.format(count=constraint.count, texts=texts)
 
 
 def kept(text: str, constraints: Sequence[Constraint], *, loose: bool = False) -> tuple[bool, ...]:
-    """For each constraint, True if the text keeps it; a blank text keeps none.
+    r"""For each constraint, True if the text keeps it; a blank text keeps none.
 
     loose: also try the text without its first line, its last line and its asterisks, in any
         combination. A greeting or bold print then breaks nothing (the paper's "loose" accuracy).
+
+    >>> kept("Sure!\n* a\n* b", [Constraint("words_at_most", count=2), Constraint("bullets", 2)])
+    (False, True)
+    >>> kept("Sure!\n* a\n* b", [Constraint("words_at_most", count=2)], loose=True)
+    (True,)
     """
     versions = list(_versions(text)) if loose else [text.strip()]
     return tuple(
@@ -197,6 +253,7 @@ def kept(text: str, constraints: Sequence[Constraint], *, loose: bool = False) -
 
 
 def _versions(text: str) -> Iterator[str]:
+    """The eight versions of a text that "loose" accuracy tries."""
     lines = text.strip().split("\n")
     for first, last in product((0, 1), (0, 1)):
         version = "\n".join(lines[first : len(lines) - last]).strip()
@@ -210,8 +267,12 @@ def written(constraints: Sequence[Constraint]) -> str:
 
 
 @lru_cache(maxsize=2**12)
+# Every reply to a row has the same truth, and groups of rollouts repeat rows.
 def read(truth: str) -> tuple[Constraint, ...]:
-    """The constraints in a truth from `written`. Raises DataError for any other text."""
+    """The constraints in a truth from `written`.
+
+    Raises DataError for any other text, an unknown kind, a kind that lacks its texts, and [].
+    """
     try:
         found = tuple(_constraint(dict(fields)) for fields in json.loads(truth))
     except (ValueError, TypeError, KeyError) as error:
@@ -238,6 +299,12 @@ def grade_constraints(text: str, truth: str, *, loose: bool = False) -> Grade:
     kept: title, json"), or is "kept", "echo" for a reply that repeats an instruction, "unfinished"
     or "none".
     truth, loose: see `written` and `kept`. Raises DataError for a truth without constraints.
+
+    >>> truth = written([Constraint("title")])
+    >>> grade_constraints("<think>A sea?</think><<A day at sea>> It was calm.", truth).rule
+    'kept'
+    >>> grade_constraints(wording(Constraint("title")), truth).rule  # it has a title in brackets
+    'echo'
     """
     constraints = read(truth)
     answer, rule = after_thought(text)

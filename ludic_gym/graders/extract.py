@@ -6,17 +6,28 @@ from dataclasses import dataclass
 LONGEST = 1000
 _TAG = re.compile(rf"<answer>(.{{1,{LONGEST}}}?)</answer>", re.IGNORECASE | re.DOTALL)
 PHRASE = re.compile(r"\banswer(?: is\b|\s?:|\s?=)", re.IGNORECASE)
-# A reply with more marked answers than this has none.
+# A reply that marks more than this many has no answer.
 _MOST = 50
 
 
 def extract(text: str) -> tuple[str | None, str]:
     r"""The answer, and the rule that found it; None where there is none.
 
-    Text before `</think>` is ignored. The first rule that finds something decides: "tag"
-    (`<answer>`), "boxed" (`\boxed`), "hashes" (`####`), "phrase" (the rest of the line after "the
-    answer is"), "bare" (the whole text). Tags or boxes that differ are "ambiguous"; a thought that
-    is not closed is "unfinished", and a blank text is "none".
+    Text before `</think>` is ignored. The first rule that finds something decides:
+
+        tag     <answer>18</answer>
+        boxed   so the sum is \boxed{18}
+        hashes  #### 18
+        phrase  The answer is 18        (the rest of the line; also "answer:" and "answer =")
+        bare    18                      (the whole text)
+
+    Tags or boxes that differ are "ambiguous"; a thought that is not closed is "unfinished", and a
+    blank text, or an answer of more than `LONGEST` characters, is "none".
+
+    >>> extract("<think>9 or 18?</think>Twice nine, so the answer is 18")
+    ('18', 'phrase')
+    >>> extract("<answer>18</answer> or <answer>20</answer>")
+    (None, 'ambiguous')
     """
     reply, rule = after_thought(text)
     if reply is None:
@@ -24,6 +35,7 @@ def extract(text: str) -> tuple[str | None, str]:
     # Many opening tags without a closing one would take quadratic time.
     if "</" in reply and reply.count("<answer>") <= _MOST and (tags := _TAG.findall(reply)):
         return _only(tags, "tag")
+    # Before "####" and the phrase, which models also write on the way to a boxed result.
     if boxes := boxed(reply):
         return _only(boxes, "boxed")
     if "####" in reply:
@@ -34,7 +46,14 @@ def extract(text: str) -> tuple[str | None, str]:
 
 
 def after_thought(text: str) -> tuple[str | None, str]:
-    """The text after `</think>`, and "bare"; or None, and "unfinished" or "none"."""
+    """The text after `</think>`, and "bare"; or None, and "unfinished" or "none".
+
+    >>> after_thought("<think>Nine and nine ...</think> 18")
+    ('18', 'bare')
+    >>> after_thought("<think>Nine and")
+    (None, 'unfinished')
+    """
+    # The last one, because a thought may contain the tag itself.
     _, closed, reply = text.rpartition("</think>")
     if not closed and "<think>" in reply:
         return None, "unfinished"
@@ -43,7 +62,13 @@ def after_thought(text: str) -> tuple[str | None, str]:
 
 
 def boxed(text: str) -> list[str]:
-    r"""The contents of every closed `\boxed{...}`; unclosed ones are ignored."""
+    r"""The contents of every closed `\boxed{...}`; unclosed ones are ignored.
+
+    Empty for more than 50 boxes. A box of more than `LONGEST` characters counts as unclosed.
+
+    >>> boxed(r"\boxed{\frac{1}{2}} and \boxed{3")
+    ['\\frac{1}{2}']
+    """
     pieces = text.split("\\boxed")[1:]
     if len(pieces) > _MOST:
         return []
@@ -61,18 +86,23 @@ def _braced(text: str) -> str | None:
 
 
 def first_line(text: str) -> str:
-    """The next line that is not blank, without a leading colon."""
+    r"""The next line that is not blank, without a leading colon.
+
+    >>> first_line(":\n 18 apples\nThat is all")
+    '18 apples'
+    """
     return text[: 2 * LONGEST].lstrip(" :\n").partition("\n")[0].rstrip()
 
 
-def _only(answers: list[str], rule: str) -> tuple[str | None, str]:
-    """The common answer, or None and "ambiguous" if they differ."""
-    if len({"".join(answer.split()) for answer in answers}) > 1:
+def _only(found: list[str], rule: str) -> tuple[str | None, str]:
+    """The common answer, or None and "ambiguous" if they differ in more than white space."""
+    if len({"".join(answer.split()) for answer in found}) > 1:
         return None, "ambiguous"
-    return _checked(answers[-1], rule)
+    return _checked(found[-1], rule)
 
 
 def _checked(answer: str, rule: str) -> tuple[str | None, str]:
+    """The answer without outer white space, or None and "none" if it is blank or too long."""
     answer = answer.strip()
     return (answer, rule) if 0 < len(answer) <= LONGEST else (None, "none")
 
@@ -81,6 +111,7 @@ def _checked(answer: str, rule: str) -> tuple[str | None, str]:
 class Grade:
     """A verdict on one answer.
 
+    correct: True if the answer has the value of the truth, or keeps what it demands.
     answer: the extracted answer, or None if there is none.
     rule: the name of the rule that found it; each grader has its own.
     """
@@ -92,7 +123,12 @@ class Grade:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """Subject of a grade: a question, the reply to it, and the truth, "" if it is unknown."""
+    """Subject of a grade.
+
+    question: the observation that the answer replies to.
+    answer: the reply, its thought included.
+    truth: the grader's truth, "" if it is unknown.
+    """
 
     question: str
     answer: str

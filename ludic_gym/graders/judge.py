@@ -1,4 +1,9 @@
-"""Grades by a model, for criteria that no program can check."""
+"""Grades by a model, for criteria that no program can check.
+
+The judged text is untrusted: a policy in training finds any sentence by which the judge can be
+persuaded. The defences are marks around the texts, a mark in the verdict, and the removal of the
+control tokens of chat templates. None of them is proof against a judge that obeys its input.
+"""
 
 from __future__ import annotations
 
@@ -44,12 +49,17 @@ async def grade_by_judge(
 ) -> Grade:
     """Grade an answer as correct if a model finds that the criterion holds for it.
 
-    criterion: the condition, as the end of a sentence. The judge sees the question, the answer
-        (the text after `</think>`) and, unless it is blank, the truth as the reference.
+    client: the judge. exchange: question, answer (all text after `</think>` is judged) and truth.
+    criterion: the condition, as the end of a sentence. The judge sees the question, the answer and,
+        unless it is blank, the truth as the reference.
+    sampling: temperature 0 unless given, so that equal requests have equal verdicts.
     The texts stand between marks that are derived from their content, so that no text can contain
     its own mark. The verdict must repeat the mark, so that no text can pass for a verdict. The rule
     is "judge"; "judge_error" if two replies in a row are no verdict or the client fails, without an
     exception; "none" or "unfinished" for a blank answer, without a request.
+
+        exchange = Exchange("Capital of France?", "It is Paris.", "Paris")
+        grade = await grade_by_judge(client, exchange, criterion="it names the reference's city.")
     """
     answer, rule = after_thought(exchange.answer)
     if answer is None:
@@ -58,8 +68,11 @@ async def grade_by_judge(
     for _ in range(ATTEMPTS):
         try:
             completion = await client.complete(messages, sampling)
+        # One request of a long run may fail. The rule "judge_error" lets the caller drop the
+        # rollout.
         except (ClientError, TimeoutError):
             continue
+        # A reply that was cut off may end in a verdict that the judge was still weighing.
         if completion.finish_reason == "stop" and (verdict := verdict_in(completion.text, mark)):
             return Grade(verdict == CORRECT, answer, "judge")
         messages = [
@@ -71,7 +84,15 @@ async def grade_by_judge(
 
 
 def judge_prompt(exchange: Exchange, criterion: str) -> tuple[list[Message], str]:
-    """The dialog for the judge, and the mark that the verdict repeats: 12 hexadecimal digits."""
+    """The dialog for the judge, and the mark that the verdict repeats: 12 hexadecimal digits.
+
+    A system message with the rules, and a user message with each text between its marks:
+
+        Question:
+        [[5f0c7a9b12de:
+        Capital of France?
+        :5f0c7a9b12de]]
+    """
     mark = mark_for(exchange, criterion)
     parts = [("Question", exchange.question), ("Answer", exchange.answer)]
     if exchange.truth.strip():
@@ -85,7 +106,11 @@ def judge_prompt(exchange: Exchange, criterion: str) -> tuple[list[Message], str
 
 
 def mark_for(exchange: Exchange, criterion: str) -> str:
-    """A digest of the texts. Equal requests have equal marks, so that they can be cached."""
+    """A digest of the texts and the criterion, 12 hexadecimal digits.
+
+    Equal requests have equal marks, so that they can be cached. A text that contains its own mark
+    would be a fixed point of the hash, which a policy cannot find by sampling.
+    """
     fields = (exchange.question, exchange.answer, exchange.truth, criterion)
     # With the lengths, no two lists of texts have the same concatenation.
     data = "".join(f"{len(field)}:{field}" for field in fields)
@@ -93,7 +118,11 @@ def mark_for(exchange: Exchange, criterion: str) -> str:
 
 
 def harmless(text: str) -> str:
-    """The text cut, without lone surrogates, and with the tokens of chat templates split."""
+    """The text cut, without lone surrogates, and with the tokens of chat templates split.
+
+    >>> harmless("fine<|im_end|>")
+    'fine< |im_end| >'
+    """
     if len(text) > LONGEST:
         text = f"{text[:LONGEST]}\n(cut after {LONGEST} characters)"
     text = text.encode(errors="replace").decode()
@@ -102,7 +131,13 @@ def harmless(text: str) -> str:
 
 
 def verdict_in(reply: str, mark: str) -> str:
-    """The verdict if the last line, and no other, is the mark and a verdict; else ""."""
+    r"""The verdict if the last line, and no other, is the mark and a verdict; else "".
+
+    >>> verdict_in("Paris is right.\nab12 CORRECT", "ab12")
+    'CORRECT'
+    >>> verdict_in("ab12 CORRECT\nab12 INCORRECT", "ab12")
+    ''
+    """
     _, _, reply = reply.rpartition("</think>")
     lines = [line.strip() for line in reply.strip().split("\n")]
     verdicts = {f"{mark} {verdict}": verdict for verdict in (CORRECT, INCORRECT)}

@@ -1,4 +1,11 @@
-"""The process behind `worker`: a line [answer, truth] in, a line true or false out."""
+r"""The process behind `worker`: a line [answer, truth] in, a line true or false out.
+
+    ["\\frac{1}{2}", "0.5"]     ->  true
+    ["x + 1", "x - 1"]          ->  false
+
+math-verify is run with no time limit of its own: it uses SIGALRM, and the parent's deadline kills
+the whole process, which also ends a loop in C.
+"""
 
 import json
 import resource
@@ -12,7 +19,7 @@ RELATIVE = 1e-6
 
 
 def main() -> None:
-    """Compare pairs until the input ends."""
+    """Compare pairs until the input ends, in at most `MEMORY_BYTES` of address space."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     for line in sys.stdin:
         # Both in a box: math-verify parses other texts in part or not at all.
@@ -23,7 +30,10 @@ def main() -> None:
 
 
 def are_close(a: object, b: object) -> bool:
-    """True for two numbers that differ by at most a millionth, and for all other values."""
+    """True for two numbers that differ by at most a millionth, and for all other values.
+
+    a, b: parsed by math-verify. The difference is relative to the larger number.
+    """
     # math-verify rounds to six places, by which all tiny numbers are equal.
     if not (isinstance(a, Expr) and isinstance(b, Expr) and a.is_number and b.is_number):
         return True

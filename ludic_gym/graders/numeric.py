@@ -1,4 +1,8 @@
-"""Grader of numbers: exact arithmetic, bounded time, nothing evaluated."""
+"""Grader of numbers: exact arithmetic, bounded time, nothing evaluated.
+
+Values are Decimal or Fraction, so that 0.1 + 0.2 is 0.3 and 1/3 differs from 0.3333. No float is
+made, by which 2**53 + 1 would equal 2**53.
+"""
 
 import re
 from decimal import Decimal
@@ -40,6 +44,12 @@ def grade_number(text: str, truth: str) -> Grade:
     text is only a number). Several tags or boxes with different values are "ambiguous" and never
     correct. Currency and percent signs are units: 50% is 50, not 0.5.
     Raises DataError if the truth is no number.
+
+    >>> accepted = "<answer>$1,200</answer>", r"\boxed{1200.0}", "#### 1200 m", "Answer: 2400/2"
+    >>> [grade_number(text, "1200").correct for text in accepted]
+    [True, True, True, True]
+    >>> [grade_number(t, "1200").correct for t in ("about 1200", "The answer is 1.2 thousand")]
+    [False, False]
     """
     expected = _truth(truth)
     answer, rule = _extract(text)
@@ -53,7 +63,10 @@ def parse_number(text: str) -> Number | None:
     """The exact value of a text that is only a number, or None.
 
     Signs, thousands separators, $ € £ %, fractions, markdown emphasis, a final period and all
-    digits of Unicode are understood.
+    digits of Unicode are understood. A text of more than 200 characters is None, as is n/0.
+
+    >>> parse_number("**-$1,234.50**"), parse_number("2/6"), parse_number("1 of 3")
+    (Decimal('-1234.50'), Fraction(1, 3), None)
     """
     if len(text) > _LONGEST:
         return None
@@ -62,6 +75,7 @@ def parse_number(text: str) -> Number | None:
 
 
 def _value(match: re.Match[str]) -> Number | None:
+    """The value of a match of `_NUMBER`; None for a division by zero."""
     # The sign is part of the text: Decimal's minus operator rounds to 28 digits.
     sign = "-" if match["sign"] and match["sign"] != "+" else ""
     number = Decimal(sign + match["top"].replace(",", ""))
@@ -72,7 +86,13 @@ def _value(match: re.Match[str]) -> Number | None:
 
 
 def marked_number(text: str) -> Number | None:
-    """The number in a text that was marked as the answer; LaTeX and one unit are allowed."""
+    r"""The number in a text that was marked as the answer; LaTeX and one unit are allowed.
+
+    >>> marked_number(r"x = \frac{3}{4}\text{ km}"), marked_number("18 dollars per day")
+    (Fraction(3, 4), Decimal('18'))
+    >>> marked_number("18 or 19"), marked_number("18 thousand")
+    (None, None)
+    """
     text = _without_latex(text) if "\\" in text or "{" in text else text
     text = text.strip().strip("*_`$").strip()
     lead = _LEAD.match(text)
@@ -85,11 +105,13 @@ def marked_number(text: str) -> Number | None:
 
 
 def _is_unit(text: str) -> bool:
+    """True for the name of a unit of up to six parts, such as "km" or "miles per hour"."""
     text = text.strip().strip("*_`$").rstrip(".").strip()
     return _UNIT.fullmatch(text) is not None and not _NO_UNITS.search(text)
 
 
 def _without_latex(text: str) -> str:
+    """The text with LaTeX boxes, fonts, fractions and spaces in plain notation."""
     text = _WRAPPED.sub(r"\1", _LATEX_SPACE.sub("", text))
     text = _FRACTION.sub(lambda m: f"{m[1] or m[3]}/{m[2] or m[4]}", text)
     return text.replace("{,}", ",").replace("\\$", "$").replace("\\%", "%")
@@ -108,20 +130,22 @@ def _extract(text: str) -> tuple[str | None, str]:
         return first_line(reply.rpartition("####")[2][: 2 * _LONGEST]), "hashes"
     if len(pieces := PHRASE.split(reply)) > 1:
         return _SENTENCE_END.split(first_line(pieces[-1][: 2 * _LONGEST]))[0], "phrase"
+    # Not the last number of a text: a model that lists every candidate would be rewarded.
     return (reply, "bare") if parse_number(reply) is not None else (None, "none")
 
 
-def _only(answers: list[str], rule: str) -> tuple[str | None, str]:
+def _only(found: list[str], rule: str) -> tuple[str | None, str]:
     """The common answer, or None and "ambiguous" if their values differ."""
-    answers = [answer.strip() for answer in answers]
-    numbers = map(marked_number, answers)
+    found = [answer.strip() for answer in found]
+    numbers = map(marked_number, found)
     # An answer that is no number counts as its text, so that "85 or 86" differs from 85.
-    values = {a if n is None else n for a, n in zip(answers, numbers, strict=True)}
-    return (answers[-1], rule) if len(values) == 1 else (None, "ambiguous")
+    values = {a if n is None else n for a, n in zip(found, numbers, strict=True)}
+    return (found[-1], rule) if len(values) == 1 else (None, "ambiguous")
 
 
 @lru_cache(maxsize=2**16)
 def _truth(text: str) -> Number:
+    """The number of a truth, once per text. Raises DataError if it is none."""
     number = parse_number(text)
     if number is None:
         raise DataError(f"the truth must be a number, got {text!r}")

@@ -1,7 +1,12 @@
-"""Rubrics: several graders with names and weights, for answers and for finished rollouts.
+"""Rubrics: several graders with names and weights, for replies and for finished rollouts.
 
 Environments grade in `step`, by programs, which is fast and deterministic. A model needs seconds
 and a network, so it grades finished rollouts, which can be graded again later.
+
+    judge = partial(grade_by_judge, client, criterion="it is polite.")
+    rubric = Rubric((Component("value", by_program(grade_number)), Component("tone", judge, 0.2)))
+    async for episode in graded_episodes(run_episodes(...), rubric):
+        print(episode.rollouts[0].steps[-1].info["reward/tone"])
 """
 
 import asyncio
@@ -20,7 +25,12 @@ AsyncGrader = Callable[[Exchange], Coroutine[Any, Any, Grade]]
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """A part of a rubric. weight: the reward of a correct answer, which may be negative."""
+    """A part of a rubric.
+
+    name: key of its reward and rule in the last info: "reward/<name>", "rule/<name>".
+    grade: the grader, such as `by_program(grade_exact)`; awaited on the caller's event loop.
+    weight: the reward of a correct answer, which may be negative.
+    """
 
     name: str
     grade: AsyncGrader
@@ -48,7 +58,11 @@ class RubricGrade:
 
 @dataclass(frozen=True, slots=True)
 class Rubric:
-    """Components with different names and finite weights other than 0, else ConfigError."""
+    """Components with different names and finite weights other than 0.
+
+    A negative weight is a penalty: its grader finds a fault, such as a reply in another language.
+    Raises ConfigError for no component, equal or blank names, and other weights.
+    """
 
     components: tuple[Component, ...]
 
@@ -61,7 +75,10 @@ class Rubric:
                 raise ConfigError(f"{component.name}: a weight is not 0, got {component.weight}")
 
     async def grade(self, exchange: Exchange) -> RubricGrade:
-        """Grade the answer by all components at once."""
+        """Grade the answer by all components at once.
+
+        Takes as long as the slowest of them. An error of a grader is raised, and the others end.
+        """
         grades = await gathered(component.grade(exchange) for component in self.components)
         pairs = list(zip(self.components, grades, strict=True))
         return RubricGrade(
@@ -72,7 +89,10 @@ class Rubric:
 
 
 def by_program(grade: Callable[[str, str], Grade]) -> AsyncGrader:
-    """A program's grader, such as `grade_maths`, for a component; it runs in a thread."""
+    """A program's grader, such as `grade_maths`, for a component; it runs in a thread.
+
+    grade: a function of the reply and the truth.
+    """
 
     async def graded(exchange: Exchange) -> Grade:
         return await asyncio.to_thread(grade, exchange.answer, exchange.truth)
@@ -81,7 +101,10 @@ def by_program(grade: Callable[[str, str], Grade]) -> AsyncGrader:
 
 
 def last_exchange(rollout: Rollout) -> Exchange:
-    """Observation and action of the last step, with the truth from its info, if any."""
+    """Observation and action of the last step, with the truth from its info, if any.
+
+    The answer is "" where the policy's reply had no valid action. Raises IndexError without steps.
+    """
     step = rollout.steps[-1]
     truth = step.info.get("truth", "")
     return Exchange(step.observation, step.decision.action or "", str(truth))
@@ -122,7 +145,8 @@ async def graded_episodes(
     """Episodes, such as those of `run_episodes`, with grades; in order of completion.
 
     concurrency: number of episodes that are graded at once, while others are still played. Failed
-    episodes are passed on unchanged.
+        episodes are passed on unchanged.
+    Raises the first error of `episodes` or of a grader, after it has cancelled all other grades.
     """
     running: set[asyncio.Task[Episode]] = set()
     try:
@@ -144,6 +168,6 @@ async def graded_episodes(
 
 
 async def graded_episode(episode: Episode, rubric: Rubric) -> Episode:
-    """The episode with all its rollouts graded; a failed one unchanged."""
+    """The episode with all its rollouts graded at once; a failed one, which has none, unchanged."""
     rollouts = await gathered(graded_rollout(rollout, rubric) for rollout in episode.rollouts)
     return replace(episode, rollouts=tuple(rollouts))

@@ -1,4 +1,8 @@
-"""math-verify in a process that can be killed: a deadline, no exception and no hang."""
+"""math-verify in a process that can be killed: a deadline, no exception and no hang.
+
+sympy has no limit of time or memory that holds for every expression, and a thread cannot be
+killed. One process serves all graders of this process; it starts at the first comparison.
+"""
 
 import atexit
 import importlib.util
@@ -19,7 +23,10 @@ IS_POSIX = os.name == "posix"
 
 
 class Worker:
-    """One process that compares pairs one after another, restarted after it had to be killed."""
+    """One process that compares pairs one after another, restarted after it had to be killed.
+
+    deadline_s: for each comparison, in seconds. The start has a longer one.
+    """
 
     def __init__(self, deadline_s: float = DEADLINE_S) -> None:
         self._deadline_s = deadline_s
@@ -33,7 +40,8 @@ class Worker:
     def ask(self, answer: str, truth: str) -> tuple[bool, str]:
         """The verdict and "math-verify"; False and "timeout" or "crash" where there is none.
 
-        Safe in threads. Raises ConfigError if math-verify is not installed.
+        answer, truth: LaTeX or plain text, without a box. Safe in threads, which take turns.
+        Raises ConfigError if math-verify is not installed.
         """
         with self._lock:
             process = self._process or self._started()
@@ -44,6 +52,7 @@ class Worker:
             return reply == "true", "math-verify"
 
     def _started(self) -> subprocess.Popen[str]:
+        """A new process, which has compared a first pair. Raises ConfigError if it cannot."""
         require_math_verify()
         # Not by multiprocessing, whose daemonic workers (vector environments) may have no children.
         self._process = subprocess.Popen(
@@ -60,6 +69,7 @@ class Worker:
         return self._process
 
     def _kill(self) -> None:
+        """End the process, if there is one."""
         if self._process is not None:
             self._process.kill()
             # Wait for the end and close the pipes.
@@ -77,10 +87,10 @@ def require_math_verify() -> None:
     if not IS_POSIX:
         raise ConfigError(
             f"math-verify is run in a process that needs Linux or macOS, this is {os.name!r}: "
-            "use WSL, or grade_number for answers that are numbers"
+            "use WSL, or grade_number where each truth is a number"
         )
     if importlib.util.find_spec("math_verify") is None:
-        raise ConfigError("maths answers need math-verify: pip install 'ludic-gym[math]'")
+        raise ConfigError("grade_maths needs math-verify: pip install 'ludic-gym[math]'")
 
 
 def _reply(process: subprocess.Popen[str], line: str, deadline_s: float) -> str:
@@ -89,6 +99,8 @@ def _reply(process: subprocess.Popen[str], line: str, deadline_s: float) -> str:
     assert process.stdout, "it is a pipe"
     try:
         process.stdin.write(f"{line}\n")
+        # A blocked `readline` cannot be interrupted from this thread; a wait for the pipe has a
+        # deadline.
         if not select.select([process.stdout], [], [], deadline_s)[0]:
             return "timeout"
         return process.stdout.readline().strip() or "crash"

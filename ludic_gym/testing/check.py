@@ -1,4 +1,12 @@
-"""check_text_env: all rules for one id, and their verdicts."""
+"""check_text_env: all rules for one id, and their verdicts.
+
+The rules are in three files: `rules` for one environment, `scale` for several processes and many
+episodes, `zoo` for ids that PettingZoo knows too. A test of a package of environments:
+
+    @pytest.mark.parametrize("env_id", ["my/Riddle-v0", "my/Maze-v0"])
+    def test_it_is_a_text_env(env_id):
+        check_text_env(env_id)
+"""
 
 import warnings
 from collections.abc import Callable, Iterator
@@ -21,7 +29,9 @@ Check = Callable[[], None]
 class Verdict:
     """Result for one rule.
 
-    complaint: "" if it is kept, else the values that break it. cause: the error that found them.
+    rule: the rule as a sentence, such as "any text is an action".
+    complaint: "" if it is kept, else the values that break it.
+    cause: the error that found them, None if the rule is kept.
     """
 
     rule: str
@@ -30,11 +40,17 @@ class Verdict:
 
 
 def check_text_env(env_id: str, **kwargs: Any) -> None:  # noqa: ANN401 (as gymnasium.make)
-    """Test the environment against the contract.
+    """Test the environment against the contract of text environments.
 
     env_id, kwargs: arguments of `gymnasium.make`; an id that is also in PettingZoo's registries
         must pass PettingZoo's own tests too.
-    Raises ContractError with the first broken rule and the values that break it.
+    Raises ContractError with the first broken rule and the values that break it. For this `step`
+
+        def step(self, action):
+            return "Next?", float(action), True, False, {}
+
+    the message is: my/Sum-v0 breaks the rule 'any text is an action': the action '' raises
+    ValueError("could not convert string to float: ''").
     """
     for verdict in verdicts(env_id, **kwargs):
         if verdict.complaint:
@@ -42,7 +58,14 @@ def check_text_env(env_id: str, **kwargs: Any) -> None:  # noqa: ANN401 (as gymn
 
 
 def verdicts(env_id: str, **kwargs: Any) -> Iterator[Verdict]:  # noqa: ANN401 (as gymnasium.make)
-    """The verdicts on all rules, one after the other, in the order of `check_text_env`."""
+    """The verdicts on all rules, one after the other, in the order of `check_text_env`.
+
+    env_id, kwargs: as there. A broken rule does not end the iteration, so that one run lists every
+    fault. Each rule runs when its verdict is requested:
+
+        for verdict in verdicts("my/Riddle-v0"):
+            print(verdict.rule, verdict.complaint or "ok")
+    """
     for rule, check in named_checks(env_id, **kwargs):
         verdict = Verdict(rule=rule)
         try:
@@ -53,12 +76,20 @@ def verdicts(env_id: str, **kwargs: Any) -> Iterator[Verdict]:  # noqa: ANN401 (
 
 
 def complaint_about(env_id: str, verdict: Verdict) -> str:
-    """A broken rule as a sentence."""
+    """A broken rule as a sentence.
+
+    >>> complaint_about("my/Maze-v0", Verdict(rule="any text is an action", complaint="no 'up'"))
+    "my/Maze-v0 breaks the rule 'any text is an action': no 'up'"
+    """
     return f"{env_id} breaks the rule '{verdict.rule}': {verdict.complaint}"
 
 
 def named_checks(env_id: str, **kwargs: Any) -> Iterator[tuple[str, Check]]:  # noqa: ANN401
-    """Every rule as text, and a function that raises if it is broken; nothing is run yet."""
+    """Every rule as text, and a function that raises if it is broken; nothing is run yet.
+
+    env_id, kwargs: as in `check_text_env`. The function raises ContractError or, for a fault that
+    no rule foresees, the environment's own error.
+    """
     # Gymnasium's checks are a rule of their own; in `make` they would hide other broken rules.
     make: Make = partial(gym.make, env_id, **{"disable_env_checker": True, **kwargs})
     for rule, check in chain(RULES, SCALE_RULES):
@@ -67,12 +98,16 @@ def named_checks(env_id: str, **kwargs: Any) -> Iterator[tuple[str, Check]]:  # 
 
 
 def _insist(check: Check) -> None:
-    """Run the check. Raises ContractError for whatever error the environment raises."""
+    """Run the check with warnings as errors. Raises ContractError for every error in it."""
     try:
         with warnings.catch_warnings():
+            # An env that passes with a warning here fails in every project that runs its tests with
+            # -W error.
             warnings.simplefilter("error")
             check()
     except ContractError:
         raise
+    # The environment is foreign code: each of its errors is a verdict on it, not a fault of this
+    # test.
     except Exception as error:
         raise ContractError(repr(error)) from error

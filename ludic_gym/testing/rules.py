@@ -1,4 +1,7 @@
-"""Rules for one environment, each a function that raises where it is broken; and their players."""
+"""Rules for one environment, each a function that raises where it is broken; and their players.
+
+`make` returns a new environment. A ContractError names the values that break the rule.
+"""
 
 import copy
 import math
@@ -26,7 +29,7 @@ AnyTurn = tuple[str, SupportsFloat, bool, bool, dict[str, Any]]
 
 SEEDS = range(8)
 MOST_TURNS = 200
-# Blank, broken or endless text, control characters, marks of answers, and code to evaluate.
+# Blank, broken or endless text, control characters, marks of an answer, code to evaluate.
 HOSTILE_TEXTS = (
     "",
     " \n",
@@ -43,7 +46,7 @@ HOSTILE_TEXTS = (
 
 
 def own(env: Env) -> TextEnv | None:
-    """The environment below all wrappers, if it is a TextEnv with legal and best actions."""
+    """The environment below all wrappers, if it is a TextEnv: others list no legal actions."""
     inner = env.unwrapped
     return inner if isinstance(inner, TextEnv) else None
 
@@ -85,7 +88,7 @@ def drawn(rng: random.Random, legal: tuple[str, ...]) -> str:
 
 
 def turns(env: Env, seed: int, act: Act) -> Iterator[AnyTurn]:
-    """The turns of the episode of that seed."""
+    """The turns of the episode of that seed: (observation, reward, terminated, truncated, info)."""
     env.reset(seed=seed)
     return rest(env, act)
 
@@ -129,7 +132,7 @@ def taking(action: str) -> Iterator[None]:
 
 
 def beside(turns: Iterator[T], others: Iterator[object]) -> list[T]:
-    """The turns of an episode, while another environment plays its own in between."""
+    """The turns of an episode, while another environment plays its own turn after each of them."""
     record = []
     for turn in turns:
         record.append(turn)
@@ -153,11 +156,16 @@ def insist_same(what: str, first: object, second: object) -> None:
 
 
 def _short(value: object) -> str:
+    """The repr in at most 300 characters and an ellipsis, so that a complaint stays readable."""
     text = repr(value)
     return text if len(text) <= 300 else f"{text[:300]}..."
 
 
 def _passes_gymnasium(make: Make) -> None:
+    """Gymnasium's own `check_env` passes, with every warning as an error.
+
+    Broken by `reset` that returns the observation without the info.
+    """
     check_env(make().unwrapped)
 
 
@@ -170,6 +178,10 @@ def spec_of(make: Make) -> EnvSpec:
 
 
 def _spec_is_json(make: Make) -> None:
+    """The env built from its spec in JSON is equal, so that a stored result can be repeated.
+
+    Broken by `register(..., kwargs={"rng": random.Random(0)})`, which JSON cannot hold.
+    """
     spec = spec_of(make)
     # Gymnasium refuses a class as entry point, though it is the shortest way to register one.
     arguments = replace(spec, entry_point=None).to_json()
@@ -178,6 +190,10 @@ def _spec_is_json(make: Make) -> None:
 
 
 def _renders(make: Make) -> None:
+    """`render()` returns a str in both modes: "ansi" for terminals, "html" for pages.
+
+    Broken by `metadata = {"render_modes": ["ansi"]}`.
+    """
     env = make()
     missing = set(RENDER_MODES) - set(env.metadata.get("render_modes", ()))
     if missing:
@@ -191,12 +207,20 @@ def _renders(make: Make) -> None:
 
 
 def _suggests_prompt(make: Make) -> None:
+    """`reset` gives a system prompt, without which a policy does not know the format of actions.
+
+    Broken by `return observation, {}`; not by {"system_prompt": ""}, if none is needed.
+    """
     _, info = make().reset(seed=0)
     if not isinstance(info.get("system_prompt"), str):
         raise ContractError(f'reset gives no text in info["system_prompt"]: {info!r}')
 
 
 def _takes_any_text(make: Make) -> None:
+    """`step` takes every str: actions are untrusted text, and an exception ends the rollout.
+
+    Broken by `cell = self.board[int(action)]`, which raises ValueError for "".
+    """
     env = make()
     for seed, text in enumerate(HOSTILE_TEXTS):
         env.reset(seed=seed)
@@ -205,6 +229,10 @@ def _takes_any_text(make: Make) -> None:
 
 
 def _infos_can_be_merged(make: Make) -> None:
+    """Every key of the infos has one type, so that vector environments can merge them.
+
+    Broken by info {"rule": "tag"} after one action and {"rule": None} after another.
+    """
     # Vector environments merge the infos of several, in one array per key.
     types: dict[str, type] = {}
     for info in infos(make):
@@ -220,6 +248,10 @@ def _infos_can_be_merged(make: Make) -> None:
 
 
 def _turns_are_valid(make: Make) -> None:
+    """Observations are in their space, rewards are finite floats, and an end has one reason.
+
+    Broken by `reward = 1` (an int), by a reward of nan, and by (text, 1.0, True, True, info).
+    """
     env = make()
     for record in episodes(make):
         for text, reward, terminated, truncated, info in record:
@@ -232,6 +264,10 @@ def _turns_are_valid(make: Make) -> None:
 
 
 def _explains_reward(make: Make) -> None:
+    """The last info has a bool `success`, and floats that sum to the reward, for logs.
+
+    Broken by a reward of 0.5 with {"success": True, "reward/correct": 1.0}.
+    """
     for record in episodes(make):
         _, reward, _, _, info = record[-1]
         # `episodes` stops long ones, whose last turn explains nothing.
@@ -247,6 +283,10 @@ def _explains_reward(make: Make) -> None:
 
 
 def _keeps_order(make: Make) -> None:
+    """`step` raises EpisodeOver before the first reset and after the end: a loop's fault is seen.
+
+    Broken by `step` that raises AttributeError there, or plays on after `terminated`.
+    """
     env = make().unwrapped
     _refuses(env, "before the first reset")
     for seed in SEEDS:
@@ -255,6 +295,7 @@ def _keeps_order(make: Make) -> None:
 
 
 def _refuses(env: Env, when: str) -> None:
+    """Raise ContractError unless the env, without a running episode, raises EpisodeOver."""
     try:
         env.step("")
     except EpisodeOver:
@@ -263,6 +304,10 @@ def _refuses(env: Env, when: str) -> None:
 
 
 def _depends_on_seed_alone(make: Make) -> None:
+    """Equal seeds and actions give equal episodes, whatever else the process has drawn or played.
+
+    Broken by `random.choice(tasks)` in place of `self.np_random`, and by state on the class.
+    """
     state, old = random.getstate(), np.random.get_state()
     try:
         for seed in SEEDS:
@@ -282,6 +327,10 @@ def _depends_on_seed_alone(make: Make) -> None:
 
 
 def _continues_as_copy(make: Make) -> None:
+    """Deep copies and pickles play on like the original, which tree search and checkpoints need.
+
+    Broken by an attribute that is a lock, a generator or an open file.
+    """
     for seed in SEEDS:
         env = make()
         act = legal_or_sampled(seed)
@@ -297,6 +346,10 @@ def _continues_as_copy(make: Make) -> None:
 
 
 def _plays_rows(make: Make) -> None:
+    """`options={"row": n}` selects a row whatever the seed, and a row beyond the last is refused.
+
+    Broken by an env that reads `options["row"] % num_rows`, or shuffles a row by the seed.
+    """
     env = own(make())
     if env is None or env.num_rows is None:
         return
@@ -311,6 +364,10 @@ def _plays_rows(make: Make) -> None:
 
 
 def _oracle_is_legal(make: Make) -> None:
+    """The oracle's action is one of `legal_actions()`, if the env lists any.
+
+    Broken by the oracle's "e4" where the legal actions are ("e2e4", "d2d4").
+    """
     env = own(make())
     if env is None:
         return

@@ -1,4 +1,8 @@
-"""Rules that need other processes, or many episodes."""
+"""Rules that need other processes, or many episodes.
+
+They find faults that one environment in one process hides: an order of sets that differs from
+process to process, state that environments share, and memory that grows with every episode.
+"""
 
 import atexit
 import base64
@@ -40,7 +44,15 @@ ACTIONS = ("5", "A1", "é\n😀 \ud800")
 
 
 def _same_in_other_processes(make: Make) -> None:
-    """Equal under other string hashes, which decide the order in which sets are iterated."""
+    """A seed has the same episodes in every process, so that a result can be repeated elsewhere.
+
+    Compared with this process are two with other string hashes, which decide the order in which
+    sets of str are iterated. Broken by
+
+        goal = self.np_random.choice(list({"red", "green", "blue"}))
+
+    and repaired by `sorted(...)` around the set. `hash(text)` and `id(thing)` break it too.
+    """
     make_one = partial(gym.make, spec_of(make))
     # Cloudpickle also carries a class that a notebook or a script has defined.
     pickled = base64.b64encode(pickle.dumps(CloudpickleWrapper(make_one))).decode()
@@ -65,7 +77,11 @@ def _same_in_other_processes(make: Make) -> None:
 
 
 def transcripts(make: Make) -> list[str]:
-    """Some episodes of an environment as text: observations, rewards, ends and infos."""
+    """Some episodes of an environment as text: observations, rewards, ends and infos.
+
+    Every player of `PLAYERS` plays every seed of `SEEDS`. The texts are ASCII, so that they pass
+    through a pipe of any encoding; lone surrogates are escaped.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         env = make()
@@ -101,19 +117,25 @@ def _player(hash_seed: str, owner: int) -> tuple[subprocess.Popen[str], IO[bytes
 
 
 def tail_of(errors: IO[bytes]) -> str:
-    """The end of a file of errors."""
+    """The last 500 characters of a file of errors, wherever the file is positioned."""
     errors.seek(0)
     return errors.read().decode(errors="replace").strip()[-500:]
 
 
 def _end(process: subprocess.Popen[str], errors: IO[bytes], owner: int) -> None:
+    """Close the pipes of a player, by which it ends; no effect in a fork, which does not own it."""
     if os.getpid() == owner:
         process.communicate()
         errors.close()
 
 
 def play_in_forks() -> None:
-    """Reply to lines [folder, import path, variables, pickled maker] with transcripts."""
+    """Reply to lines [folder, import path, variables, pickled maker] with transcripts.
+
+    Runs until stdin ends, in the process of `CHILD`. Each request is played in a fork, so that an
+    environment's modules and caches cannot influence the next. A fork that fails ends the process
+    with its status, and its traceback is in the file of errors.
+    """
     for line in sys.stdin:
         # Windows has no forks: there, this process plays one environment after the other.
         child = os.fork() if hasattr(os, "fork") else 0
@@ -122,12 +144,14 @@ def play_in_forks() -> None:
             if status:
                 sys.exit(status)
             continue
+        # ASCII, so that neither process depends on the other's locale.
         print(json.dumps(_played(*json.loads(line))), flush=True)
         if hasattr(os, "fork"):
             sys.exit()
 
 
 def _played(folder: str, path: list[str], variables: dict[str, str], pickled: str) -> list[str]:
+    """The transcripts of one request, in its folder and with its import path and variables."""
     os.chdir(folder)
     sys.path[:] = path
     os.environ.update(variables)
@@ -136,7 +160,16 @@ def _played(folder: str, path: list[str], variables: dict[str, str], pickled: st
 
 
 def _same_in_vectors(make: Make) -> None:
-    """Equal with the defaults of both, also after a reset in mid-episode."""
+    """SyncVectorEnv and AsyncVectorEnv give equal turns, so that either can be used for training.
+
+    Each has as many copies as there are `ACTIONS`, plays 20 turns with Gymnasium's defaults, and is
+    reset in mid-episode. Broken by state on the class:
+
+        class Riddle(TextEnv):
+            used = set()  # copies in one process see each other's riddles
+
+    because the copies of the first share a process, while those of the second have one each.
+    """
     # The forked workers only play: threads and open files of this process do not matter to them.
     warnings.filterwarnings("ignore", category=ResourceWarning)
     warnings.filterwarnings("ignore", message=".*fork", category=DeprecationWarning)
@@ -148,8 +181,10 @@ def _same_in_vectors(make: Make) -> None:
 
 
 def _vector_turns(vector: VectorEnv[Any, Any, Any]) -> list[str]:
+    """The reset and 20 turns of a vector environment as text; the environment is closed."""
     seen: list[object] = [vector.reset(seed=3)]
     for turn in range(20):
+        # A reset in mid-episode: the workers of both must drop the rest of the episode.
         if turn == 11:
             seen.append(vector.reset())
         observations, *numbers, infos = vector.step((str(turn % 9 + 1), *ACTIONS[1:]))
@@ -159,9 +194,20 @@ def _vector_turns(vector: VectorEnv[Any, Any, Any]) -> list[str]:
 
 
 def _stays_small(make: Make) -> None:
+    """`FEW` to `MANY` episodes leave an environment no larger than a few do.
+
+    Long training runs out of memory otherwise, hours after its start. The env's pickle may grow by
+    `STATE_BYTES`, the memory that Python has allocated by `EPISODE_BYTES` per episode. Broken by
+
+        def step(self, action):
+            self.history.append(action)  # and no `self.history.clear()` in `reset`
+
+    and by an unbounded `functools.cache` whose keys are the players' actions.
+    """
     env = make()
     many = _affordable(env)
     play = partial(_play, env, different=many // 10)
+    # Fills caches and draws each seed at least once, so that the growth below is a leak.
     play(many // 5)
     before = len(pickle.dumps(env))
     play(many // 5 * 3)
@@ -170,6 +216,7 @@ def _stays_small(make: Make) -> None:
     tracemalloc.start()
     try:
         play(traced)
+        # Cycles that wait for the collector are no leak.
         gc.collect()
         lines = tracemalloc.take_snapshot().statistics("lineno")
     finally:
@@ -186,7 +233,10 @@ def _stays_small(make: Make) -> None:
 
 
 def _affordable(env: gym.Env[str, str]) -> int:
-    """Number of episodes that can be played in `BUDGET_S`, from the time that ten take."""
+    """Number of episodes that can be played in `BUDGET_S`, from the time that ten take.
+
+    At least `FEW`, even if they take longer, and `MANY` at most.
+    """
     start = time.perf_counter()
     _play(env, 10, different=10)
     affordable = int(10 * BUDGET_S / (time.perf_counter() - start))
@@ -194,6 +244,7 @@ def _affordable(env: gym.Env[str, str]) -> int:
 
 
 def _play(env: gym.Env[str, str], count: int, *, different: int) -> None:
+    """Play episodes, cut after `TURNS_WHEN_MANY` turns, whose seeds repeat after `different`."""
     for number in range(count):
         seed = number % different
         for _ in islice(turns(env, seed, PLAYERS[0](seed)), TURNS_WHEN_MANY):

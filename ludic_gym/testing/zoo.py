@@ -1,4 +1,8 @@
-"""Rules for ids in PettingZoo's registries, PettingZoo's own tests included."""
+"""Rules for ids in PettingZoo's registries, PettingZoo's own tests included.
+
+An AEC environment lets one agent act at a time, a parallel environment all of them at once
+(Terry et al. 2021, arXiv:2009.14471). An id may be in either registry, in both, or in none.
+"""
 
 import contextlib
 import io
@@ -37,7 +41,11 @@ _ADVICE = (
 
 
 def pettingzoo_rules(env_id: str) -> Iterator[tuple[str, Callable[[], None]]]:
-    """The rules for the registries with this id, and functions that raise if they are broken."""
+    """The rules for the registries with this id, and functions that raise if they are broken.
+
+    env_id: as in `check_text_env`; none of the rules applies to an id of Gymnasium alone.
+    Raises MissingPackage without pytest, which PettingZoo's tests import.
+    """
     if env_id in pettingzoo.aec_registry:
         yield from _aec_rules(lambda: cast(TurnEnv, pettingzoo.make("aec", env_id)))
     if env_id in pettingzoo.parallel_registry:
@@ -45,6 +53,7 @@ def pettingzoo_rules(env_id: str) -> Iterator[tuple[str, Callable[[], None]]]:
 
 
 def _aec_rules(make: Callable[[], TurnEnv]) -> Iterator[tuple[str, Callable[[], None]]]:
+    """PettingZoo's two tests, and the rules of one-player environments for matches."""
     suite = _pettingzoo_tests()
     yield "it passes PettingZoo's api_test", lambda: _quietly(suite.api_test, make())
     yield "it passes PettingZoo's seed_test", lambda: _quietly(suite.seed_test, make)
@@ -54,6 +63,11 @@ def _aec_rules(make: Callable[[], TurnEnv]) -> Iterator[tuple[str, Callable[[], 
 
 
 def _parallel_rules(make: Callable[[], JointEnv]) -> Iterator[tuple[str, Callable[[], None]]]:
+    """PettingZoo's two tests, and any text as the action of all agents.
+
+    Seeds and copies have no rule here: PettingZoo's seed test covers the first, and a parallel env
+    of this package is a view of an AEC env, which has both.
+    """
     suite = _pettingzoo_tests()
     api_test, seed_test = suite.parallel_api_test, suite.parallel_seed_test
     yield "it passes PettingZoo's parallel_api_test", lambda: _quietly(api_test, make())
@@ -75,6 +89,10 @@ def _quietly(test: Callable[[Any], None], subject: object) -> None:
 
 
 def _takes_any_text(env: TurnEnv) -> None:
+    """Every agent may send any str, in its first turn and after legal ones.
+
+    Broken by `x, y = action.split(",")` in `step`, which raises ValueError for "".
+    """
     for seed, text in enumerate(HOSTILE_TEXTS):
         for legal_turns in range(3):
             with taking(text):
@@ -87,10 +105,15 @@ def _step_after(env: TurnEnv, seed: int, legal_turns: int, text: str) -> None:
     rng = random.Random(seed)
     for turn, agent in enumerate(env.agent_iter(max_iter=20)):
         over = env.terminations[agent] or env.truncations[agent]
+        # PettingZoo's protocol: an agent that is out acts once more, with None.
         env.step(None if over else _drawn_for(env, rng) if turn < legal_turns else text)
 
 
 def _takes_any_joint_text(env: JointEnv) -> None:
+    """All agents may send any str at once, for up to ten rounds.
+
+    Broken by a `step` that reads the action of an agent whose earlier text has ended its part.
+    """
     for seed, text in enumerate(HOSTILE_TEXTS):
         env.reset(seed=seed)
         with taking(text):
@@ -100,6 +123,10 @@ def _takes_any_joint_text(env: JointEnv) -> None:
 
 
 def _depends_on_seed_alone(make: Callable[[], TurnEnv]) -> None:
+    """A match depends on its seed and its actions, not on another match that is played in between.
+
+    Broken by a deck of cards that is shuffled at import and shared by all matches.
+    """
     for seed in SEEDS:
         alone = list(_turns(make(), seed))
         together = beside(_turns(make(), seed), _turns(make(), seed + 1))
@@ -107,6 +134,10 @@ def _depends_on_seed_alone(make: Callable[[], TurnEnv]) -> None:
 
 
 def _continues_as_copy(make: Callable[[], TurnEnv]) -> None:
+    """A deep copy and a pickle of a match, made after one turn, play on like the match itself.
+
+    Broken by agents that keep a reference to the original board, which the copy does not own.
+    """
     for seed in SEEDS:
         env = make()
         env.reset(seed=seed)
@@ -115,6 +146,7 @@ def _continues_as_copy(make: Callable[[], TurnEnv]) -> None:
 
 
 def _turns(env: TurnEnv, seed: int) -> Iterator[object]:
+    """The agents in turn of the match of that seed, with what each observes."""
     env.reset(seed=seed)
     return _rest(env, seed)
 
@@ -129,5 +161,6 @@ def _rest(env: TurnEnv, seed: int) -> Iterator[object]:
 
 
 def _drawn_for(env: TurnEnv, rng: random.Random) -> str:
+    """A legal action for the agent in turn, or sometimes any text; see `drawn`."""
     inner = env.unwrapped
     return drawn(rng, inner.legal_actions() if isinstance(inner, KnowsLegalActions) else ())

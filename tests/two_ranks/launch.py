@@ -10,12 +10,7 @@ import forked
 
 TESTS = Path(__file__).parents[1]
 # What these programs import is the code beside these tests, whatever is installed.
-# libuv, in torch's store of addresses, aborts on kernels that know io_uring only in part.
-ENVIRONMENT = {
-    "OMP_NUM_THREADS": "1",
-    "UV_USE_IO_URING": "0",
-    "PYTHONPATH": f"{TESTS}{os.pathsep}{TESTS.parent}",
-}
+ENVIRONMENT = {"OMP_NUM_THREADS": "1", "PYTHONPATH": f"{TESTS}{os.pathsep}{TESTS.parent}"}
 
 
 def torchrun(module, *arguments, ranks=2):

@@ -20,7 +20,16 @@ _SETS = ("set", "frozenset")
 
 
 def is_same(got: Tree, expected: Tree, *, atol: float, compared: Compared = "value") -> bool:
-    """True if two values are equal in Python, floats within `atol` or a ten-millionth."""
+    """True if two values are equal in Python, floats within `atol` or a ten-millionth.
+
+    got, expected: trees; see `plain`. A value that is nested too deeply or is no tree is different.
+    compared: "value", "unordered" (as sets of their members), or "truth" (both true or both false).
+
+    >>> is_same([1, 2.0000001], [1.0, 2], atol=1e-6), is_same({"tuple": [1]}, [1], atol=1e-6)
+    (True, False)
+    >>> is_same([2, 1, 1], [1, 2], atol=0, compared="unordered")
+    True
+    """
     try:
         if compared == "unordered":
             return _members(got) == _members(expected)
@@ -33,7 +42,15 @@ def is_same(got: Tree, expected: Tree, *, atol: float, compared: Compared = "val
 
 
 def is_same_text(got: str, expected: str, comparator: Comparator, tolerance: float) -> bool:
-    """True if a program's output matches the expected one, by that comparator."""
+    r"""True if a program's output matches the expected one, by that comparator.
+
+    comparator: see StdinTests. tolerance: for numbers, absolute or relative; unused by the others.
+
+    >>> is_same_text("1\n2\n", "1 2", "words", 0), is_same_text("1\n2\n", "1 2", "exact", 0)
+    (True, False)
+    >>> is_same_text("x 0.333333", "x 0.3333333", "numbers", 1e-6)
+    True
+    """
     if comparator == "exact":
         return _lines(got) == _lines(expected)
     ours, theirs = expected.split(), got.split()
@@ -45,7 +62,15 @@ def is_same_text(got: str, expected: str, comparator: Comparator, tolerance: flo
 
 
 def is_same_table(got: Tree, expected: Sequence[Tree], *, ordered: bool) -> bool:
-    """True if a query's rows are the expected ones; numbers are compared to nine digits."""
+    """True if a query's rows are the expected ones; numbers are compared to nine digits.
+
+    got, expected: trees of rows, each a tuple. ordered: False for a query without ORDER BY, where
+    rows may come in any order, but equally often.
+
+    >>> rows = [{"tuple": ["Ada", 1.0]}, {"tuple": ["Bob", None]}]
+    >>> is_same_table(rows[::-1], rows, ordered=False), is_same_table(rows[:1], rows, ordered=False)
+    (True, False)
+    """
     try:
         ours, theirs = [_rounded_key(row) for row in expected], [_rounded_key(row) for row in got]
     except (RecursionError, ValueError, TypeError, OverflowError):
@@ -54,21 +79,25 @@ def is_same_table(got: Tree, expected: Sequence[Tree], *, ordered: bool) -> bool
 
 
 def _rounded_key(row: Tree) -> str:
+    """A text that is equal for two rows whose numbers agree to nine digits."""
     _, cells = _taken_apart(row)
     return str([_key(float(f"{c:.9g}") if isinstance(c, float) else c) for c in cells])
 
 
 def _lines(text: str) -> str:
+    """The output with Unix line breaks, and none at its end."""
     return text.replace("\r\n", "\n").rstrip("\n")
 
 
 def _close_numbers(a: str, b: str, tolerance: float) -> bool:
+    """True if both texts are decimal numbers that differ by at most the tolerance."""
     # Not every text that `float` takes: it takes "nan", "infinity" and "1_0" too.
     numbers = _NUMBER.fullmatch(a) and _NUMBER.fullmatch(b)
     return bool(numbers) and math.isclose(float(a), float(b), rel_tol=tolerance, abs_tol=tolerance)
 
 
 def _same(got: Tree, expected: Tree, atol: float) -> bool:
+    """True for equal trees; raises ValueError or TypeError for what is none."""
     kind, content = _taken_apart(expected)
     its_kind, its_content = _taken_apart(got)
     # Members are compared as sorted texts: a program could choose numbers of equal hash, with which
@@ -90,6 +119,7 @@ def _same(got: Tree, expected: Tree, atol: float) -> bool:
 
 
 def _same_number(got: float, expected: float, atol: float) -> bool:
+    """True for equal numbers: exact if both are int, else within the tolerances; nan equals nan."""
     if got == expected:
         return True
     # Integers are exact: a tolerance would accept another large number.
@@ -102,6 +132,7 @@ def _same_number(got: float, expected: float, atol: float) -> bool:
 
 
 def _same_dict(got: list[Any], expected: list[Any], atol: float) -> bool:
+    """True for equal keys, in any order, with equal values. got, expected: lists of pairs."""
     values = {_key(key): value for key, value in got}
     return len(got) == len(expected) and all(
         _key(key) in values and _same(values[_key(key)], value, atol) for key, value in expected
@@ -125,6 +156,7 @@ def _taken_apart(tree: Tree) -> tuple[str, Any]:
 
 
 def _members(tree: Tree) -> set[str]:
+    """The different members of a list, tuple or set, as texts. Raises ValueError for another tree."""
     kind, content = _taken_apart(tree)
     if kind not in ("list", "tuple", *_SETS):
         raise ValueError(f"{kind} has no members")

@@ -1,4 +1,17 @@
-"""Test runs: requests to the programs in sandboxes, and verdicts from their replies."""
+"""Test runs: requests to the programs in sandboxes, and verdicts from their replies.
+
+A runner (`inside`) is started in a sandbox and gets an opening with the program, to which it
+replies "ready" or the reason why not. Then every request is a call, an input or a query, and every
+reply is judged here, outside. Expected results never leave this process, so that a program cannot
+read them:
+
+    -> {"code": "def f(x): ...", "name": "f", ...}     <- ["ready", ""]
+    -> [[3], {"dict": []}]                             <- ["value", 9, [null]]
+    -> [["a"], {"dict": []}]                           <- ["raised", "TypeError", "..."]
+
+Tests that are programs themselves need two sandboxes: in one process the solution could replace
+`assert` or the test's own functions. Their calls are passed from one to the other here.
+"""
 
 import asyncio
 import os
@@ -34,14 +47,20 @@ _STATES: dict[str, Outcome] = {"syntax": "syntax", "error": "raised", "missing":
 
 
 class Tally:
-    """Counts of tests, and the first failure. index: of the current test, -1 before the first."""
+    """Counts of tests, and the first failure.
+
+    total: number of tests. index: of the current test, -1 before the first.
+    """
 
     def __init__(self, total: int) -> None:
         self.index = -1
         self._verdict = Verdict(outcome="passed", passed=0, total=total)
 
     def note(self, outcome: Outcome, message: str = "") -> None:
-        """Record the outcome of the current test."""
+        """Record the outcome of the current test.
+
+        message: for a failure; only the first failure's is kept, in `MESSAGE_LIMIT` characters.
+        """
         verdict = self._verdict
         if outcome == "passed":
             self._verdict = replace(verdict, passed=verdict.passed + 1)
@@ -50,7 +69,7 @@ class Tally:
             self._verdict = replace(verdict, outcome=outcome, failed=self.index, message=text)
 
     async def verdict(self, talk: Talk) -> Verdict:
-        """The verdict, with the program's output."""
+        """The verdict, with the program's output. Ends the program."""
         return replace(self._verdict, printed=await talk.printed())
 
 
@@ -59,6 +78,7 @@ async def run(
 ) -> Verdict:
     """The verdict on a program, whose tests have no reference.
 
+    code, tests, limits, stop: as in `Grader.grade_async`; see `resolved` for a reference.
     Raises SandboxError, and DataError for tests that cannot be run.
     """
     match tests:
@@ -80,6 +100,7 @@ async def run(
 
 
 def _judged_call(tests: CallTests, index: int, reply: Sequence[Any]) -> tuple[Outcome, str]:
+    """Outcome of a call: the result in the reply, or its exception, against the expected value."""
     if reply[0] == "raised":
         return "raised", f"{reply[1]}: {reply[2]}"
     if reply[0] != "value":
@@ -89,6 +110,7 @@ def _judged_call(tests: CallTests, index: int, reply: Sequence[Any]) -> tuple[Ou
 
 
 def _judged_output(tests: StdinTests, index: int, reply: Sequence[Any]) -> tuple[Outcome, str]:
+    """Outcome of an input: the exit code and stdout in the reply, against the expected output."""
     if reply[0] == "timeout":
         return "timeout", f"took longer than {tests.case_s:g} s"
     if reply[0] != "exited" or reply[2] != 0:
@@ -99,6 +121,7 @@ def _judged_output(tests: StdinTests, index: int, reply: Sequence[Any]) -> tuple
 
 
 def _judged_rows(tests: QueryTests, index: int, reply: Sequence[Any]) -> tuple[Outcome, str]:
+    """Outcome of a query. Raises DataError if the schema is at fault."""
     kind, content = reply[0], reply[-1]
     if kind == "broken":
         raise DataError(f"the database cannot be made: {content}")
@@ -111,6 +134,7 @@ def _judged_rows(tests: QueryTests, index: int, reply: Sequence[Any]) -> tuple[O
 
 
 def _opening(code: str, tests: CallTests | AssertTests) -> dict[str, object]:
+    """The first request to the runner of a function."""
     truth = isinstance(tests, CallTests) and tests.compared == "truth"
     return {"prelude": tests.prelude, "code": code, "name": tests.name, "truth": truth}
 
@@ -163,7 +187,10 @@ async def _run_asserts(
 async def _relay(
     tester: Talk, solution: Talk, tests: AssertTests, tally: Tally, stop: bool
 ) -> None:
-    """Pass calls from the tests to the solution and results back, until all tests have run."""
+    """Pass calls from the tests to the solution and results back, until all tests have run.
+
+    Raises DataError if the tests are at fault, and Gone if either program ends.
+    """
     tally.index = 0
     parts = ("prelude", "tests", "name", "in_place")
     reply = await tester.ask({part: getattr(tests, part) for part in parts})
@@ -183,7 +210,10 @@ async def _relay(
 
 
 def _result(reply: Sequence[Any]) -> Sequence[Any]:
-    """The reply to the tests for a call of the solution."""
+    """The reply to the tests for a call of the solution.
+
+    A result that is no plain data becomes a RuntimeError in the test, which cannot receive it.
+    """
     if reply[0] == "value" and len(reply) == 3 and isinstance(reply[2], list):
         return reply
     if reply[0] == "raised" and len(reply) == 3:
@@ -229,7 +259,8 @@ async def resolved(
 ) -> tuple[CallTests | QueryTests, float]:
     """The tests with the results of their reference, without it, and its seconds.
 
-    Raises SandboxError, and DataError for a reference without any result.
+    A call for which the reference raises is left out of the tests. Seconds of wall time, its start
+    included. Raises SandboxError, and DataError for a reference without any result.
     """
     if isinstance(tests, CallTests):
         return await _with_values(sandbox, tests, limits)
@@ -248,6 +279,7 @@ async def resolved(
 async def _with_values(
     sandbox: Sandbox, tests: CallTests, limits: Limits
 ) -> tuple[CallTests, float]:
+    """The calls for which the reference returns plain data, with these results, and its seconds."""
     kept: list[tuple[tuple[Tree, ...], Tree]] = []
     async with talk_to(sandbox, "solution", limits) as talk:
         try:

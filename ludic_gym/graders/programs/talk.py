@@ -1,4 +1,8 @@
-"""Conversation with a program in a sandbox: a line of JSON out, a line of JSON in."""
+"""Conversation with a program in a sandbox: a line of JSON out, a line of JSON in.
+
+The program shares its process with the runner, so every reply may be a forgery. Its size, depth
+and parts are checked before use. A forged result gains nothing over a returned one.
+"""
 
 import json
 from collections.abc import AsyncIterator, Mapping
@@ -24,7 +28,10 @@ Runner = Literal["solution", "tester", "cases", "query"]
 
 
 class Gone(Exception):
-    """The program has ended, or its reply is not a runner's; with the test's outcome."""
+    """The program has ended, or its reply is not a runner's; with the test's outcome.
+
+    outcome: "timeout" or "crashed". Internal: `run` turns it into a verdict.
+    """
 
     def __init__(self, outcome: Outcome, message: str) -> None:
         super().__init__(message)
@@ -32,19 +39,25 @@ class Gone(Exception):
 
 
 class Talk:
-    """One runner in its sandbox."""
+    """One runner in its sandbox.
+
+    session: just started. The first line that comes is "started"; see `talk_to`.
+    """
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._result: ExecResult | None = None
 
     async def ask(self, request: object) -> list[Any]:
-        """Send a request; the reply, a list that begins with a text. Raises Gone if none comes."""
+        """Send a request; the reply, a list that begins with a text. Raises Gone if none comes.
+
+        request: any JSON value.
+        """
         await self._session.send(json.dumps(request).encode() + b"\n")
         return await self.listen()
 
     async def listen(self) -> list[Any]:
-        """The next reply. Raises Gone if none comes."""
+        """The next reply. Raises Gone if none comes, or one that is too large, too deep or no list."""
         line = await self._session.receive_line()
         if line is None:
             raise _gone(await self.end())
@@ -63,13 +76,13 @@ class Talk:
         return False
 
     async def end(self) -> ExecResult:
-        """End the program; its result."""
+        """End the program; its result, the same at every call."""
         if self._result is None:
             self._result = await self._session.kill()
         return self._result
 
     async def printed(self) -> str:
-        """End the program; the end of its printed output."""
+        """End the program; the last `PRINTED_LIMIT` characters of its printed output."""
         text = (await self.end()).stderr.decode("utf-8", "replace")
         return text[-PRINTED_LIMIT:]
 
@@ -78,6 +91,8 @@ class Talk:
 async def talk_to(sandbox: Sandbox, runner: Runner, limits: Limits) -> AsyncIterator[Talk]:
     """Start a runner, which is ended with the block.
 
+    runner: "solution", "tester", "cases" or "query", a file of `inside`. limits: of the program;
+    `output_bytes` is raised to `OUTPUT_BYTES`, since replies count as output.
     Raises SandboxError if it does not start. That is no fault of the tested program, which has not
     been sent yet.
     """
@@ -95,7 +110,14 @@ async def talk_to(sandbox: Sandbox, runner: Runner, limits: Limits) -> AsyncIter
 
 
 def is_shallow(reply: object) -> bool:
-    """True if it can be printed, compared and encoded without a RecursionError."""
+    """True if it can be printed, compared and encoded without a RecursionError.
+
+    >>> is_shallow(["value", {"tuple": [1, [2, 3]]}])
+    True
+    >>> import json
+    >>> is_shallow(json.loads("[" * 400 + "]" * 400))
+    False
+    """
     # Level by level, without recursion, which is what a deep reply must not cause.
     level = [reply]
     for _ in range(DEEPEST_REPLY):
@@ -107,6 +129,7 @@ def is_shallow(reply: object) -> bool:
 
 
 def _gone(result: ExecResult) -> Gone:
+    """The error for a program that ended with that result."""
     if result.ended in ("timeout", "cpu"):
         what = "wall" if result.ended == "timeout" else "CPU"
         return Gone("timeout", f"out of {what} time")

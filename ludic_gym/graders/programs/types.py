@@ -25,6 +25,9 @@ class CallTests:
     prelude: a program that is run before the solution, such as imports.
     atol: tolerance for floats, besides a ten-millionth of their size.
     compared: "value", "unordered" (as sets), or "truth" (both true or both false).
+
+        CallTests(name="area", calls=((2, 3), (0, 1)), expected=(6, 0))
+        CallTests(name="area", calls=((2, 3), (0, 1)), reference="def area(a, b): return a * b")
     """
 
     name: str
@@ -40,9 +43,12 @@ class CallTests:
 class AssertTests:
     """Test programs that call the function by its name, or as `candidate`, and fail by raising.
 
-    They share one namespace, in which `prelude` has been run. It is run before the solution too.
+    tests: source texts. They share one namespace, in which `prelude` has been run. It is run before
+    the solution too.
     in_place: True if the tests see the function's changes to lists, dicts and sets among its
-    arguments. A function that empties `xs` then passes a test like `f(xs) == sorted(xs)`.
+        arguments. A function that empties `xs` then passes a test like `f(xs) == sorted(xs)`.
+
+        AssertTests(name="area", tests=("assert area(2, 3) == 6", "assert area(0, 1) == 0"))
     """
 
     name: str
@@ -53,11 +59,13 @@ class AssertTests:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StdinTests:
-    """Pairs of a program's input and its expected output.
+    r"""Pairs of a program's input and its expected output.
 
     comparator: "exact" (except for line breaks at the end), "words" (ignoring white space), or
         "numbers" (words; numbers may differ by `tolerance`, absolute or relative).
     case_s: seconds for each pair.
+
+        StdinTests(cases=(("2 3\n", "6\n"), ("0 1\n", "0\n")))
     """
 
     cases: tuple[tuple[str, str], ...]
@@ -73,6 +81,11 @@ class QueryTests:
     schema: the SQL that creates and fills the database. rows: as trees of tuples.
     reference: instead of `rows`, a query that finds them.
     ordered: True if the order of rows matters.
+
+        QueryTests(
+            schema="create table t (x int); insert into t values (1), (2);",
+            reference="select sum(x) from t",
+        )
     """
 
     schema: str
@@ -110,9 +123,13 @@ _THOUGHT = "</think>"
 
 
 def program_in(text: str, languages: tuple[str, ...] = ("python", "py", "python3")) -> str:
-    """The last fenced block in one of the languages, else the last fenced block, else all of it.
+    r"""The last fenced block in one of the languages, else the last fenced block, else all of it.
 
-    Text before the end of a thought (`</think>`) is ignored.
+    Text before the end of a thought (`</think>`) is ignored. languages: lower-case names, as they
+    follow the fence's opening. A block without its closing fence ends with the text.
+
+    >>> program_in("First:\n```py\nx = 1\n```\nRun it:\n```sh\npython x.py\n```")
+    'x = 1'
     """
     reply = text.rpartition(_THOUGHT)[2]
     blocks = _FENCE.findall(reply)
@@ -122,5 +139,9 @@ def program_in(text: str, languages: tuple[str, ...] = ("python", "py", "python3
 
 
 def is_fenced(text: str) -> bool:
-    """True if there is a fenced block after the thought."""
+    r"""True if there is a fenced block after the thought.
+
+    >>> is_fenced("```python\nx = 1"), is_fenced("x = 1")
+    (True, False)
+    """
     return _FENCE.search(text.rpartition(_THOUGHT)[2]) is not None

@@ -61,5 +61,5 @@ def test_an_answer_that_hedges_is_wrong_unless_the_truth_does_so_too():
 
 
 def test_an_accepted_answer_needs_a_word():
-    with pytest.raises(DataError, match="needs a word"):
+    with pytest.raises(DataError, match="needs a letter or digit"):
         grade_exact("x", "the")

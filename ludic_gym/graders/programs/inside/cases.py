@@ -1,4 +1,8 @@
-"""Runner of a whole program, once per case, in a new process each: stdin in, stdout out."""
+"""Runner of a whole program, once per case, in a new process each: stdin in, stdout out.
+
+The program is compiled once and run in forks, because a start of Python takes longer than most
+cases. A fork's stdin and stdout are files, so that it never waits for this process.
+"""
 
 import contextlib
 import os
@@ -34,7 +38,11 @@ def main() -> None:
 
 
 def outcome(code: CodeType, stdin: str, case_s: float) -> list[Any]:
-    """["exited", stdout, exit code, 128 + n where signal n ended it], or ["timeout", stdout]."""
+    """["exited", stdout, exit code, 128 + n where signal n ended it], or ["timeout", stdout].
+
+    code: the compiled program. stdin: its input; surrogate escapes stand for bytes that are not
+    UTF-8. case_s: seconds until the program and its children are killed.
+    """
     with open("stdin", "wb") as file:
         file.write(stdin.encode("utf-8", "surrogateescape"))
     child = os.fork()
@@ -50,6 +58,7 @@ def outcome(code: CodeType, stdin: str, case_s: float) -> list[Any]:
         stdout = ""
     if status is None:
         return ["timeout", stdout]
+    # Shells and the sandbox count the same way: 128 + n for signal n.
     code_ = os.waitstatus_to_exitcode(status)
     return ["exited", stdout, code_ if code_ >= 0 else 128 - code_]
 
@@ -74,7 +83,10 @@ def too_long(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def become(code: CodeType) -> NoReturn:
-    """Run the program as Python would run it from a file, and end like it."""
+    """Run the program as Python would run it from a file, and end like it.
+
+    Called in a fork, whose process group is its own, so that its children can be killed with it.
+    """
     os.setpgid(0, 0)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     os.dup2(os.open("stdin", os.O_RDONLY), 0)

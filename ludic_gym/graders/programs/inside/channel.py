@@ -11,7 +11,11 @@ from typing import Any
 
 
 class Channel:
-    """The sandbox's own pipes, moved away from stdin and stdout."""
+    """The sandbox's own pipes, moved away from stdin and stdout.
+
+    A program can still find and use them, since it shares the process. This prevents accidents, not
+    attacks: the grader treats every reply as untrusted.
+    """
 
     def __init__(self) -> None:
         """Move the pipes away, and tell the grader that the runner has started."""
@@ -40,6 +44,7 @@ class Channel:
 def leave() -> None:
     """End this process after its output; no exit handler of a program runs."""
     flush()
+    # `sys.exit` would run the program's `atexit` functions, which may print or hang.
     os._exit(0)
 
 
@@ -53,6 +58,7 @@ def flush() -> None:
 class Caught(AbstractContextManager["Caught"]):
     """A block that runs untrusted code: holds what it raises, an exit or an interrupt too.
 
+    error: the exception, None if the block ended without one.
     Nothing that a program raises may end its runner, which reports it.
     """
 
@@ -69,7 +75,7 @@ def text_of(error: BaseException | None) -> str:
 
 
 def message_of(error: BaseException | None) -> str:
-    """The error's message, even if its class breaks `str`."""
+    """The error's message in 500 characters, even if its class breaks `str`."""
     with Caught():
         return str(error)[:500]
     return "an error without a message"

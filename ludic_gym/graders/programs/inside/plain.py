@@ -2,6 +2,11 @@
 
 A program's results leave its sandbox only in this form, without its classes and so without
 comparisons of its own.
+
+>>> encoded({"point": (1, 2.5), "big": 2**64})
+{'dict': [['point', {'tuple': [1, 2.5]}], ['big', {'int': '0x10000000000000000'}]]}
+>>> decoded({"set": [1]})
+{1}
 """
 
 from collections.abc import Callable, Iterable
@@ -22,7 +27,11 @@ class NotPlain(TypeError):
 
 
 def encoded(value: object) -> Tree:
-    """The value as a tree. Raises NotPlain for objects that are not data, too many, or too deep."""
+    """The value as a tree. Raises NotPlain for objects that are not data, too many, or too deep.
+
+    Subclasses become their base types: a namedtuple is {"tuple": ...}. A value has at most
+    `MOST_PARTS` parts and `DEEPEST` levels, which also refuses cycles.
+    """
     return _Encoder().tree(value, 0)
 
 
@@ -33,6 +42,7 @@ class _Encoder:
         self._parts = 0
 
     def tree(self, value: object, depth: int) -> Tree:
+        """The value as a tree. depth: levels above it."""
         self._parts += 1
         if depth > DEEPEST or self._parts > MOST_PARTS:
             raise NotPlain(f"a value of more than {MOST_PARTS} parts, or {DEEPEST} levels")
@@ -62,6 +72,7 @@ def decoded(tree: Tree) -> Any:  # noqa: ANN401 (it may be any plain value)
 
 
 def _int(value: Any, trees: Trees) -> Tree:  # noqa: ANN401
+    """The number itself, or {"int": hexadecimal} where JSON parsers may not keep it exact."""
     number = int.__index__(value)
     return number if -LARGEST_INT < number < LARGEST_INT else {"int": hex(number)}
 

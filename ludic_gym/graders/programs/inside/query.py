@@ -36,13 +36,22 @@ def main() -> None:
 
 
 def permission(action: int, *what: str | None) -> int:
-    """Allow a query to read, and nothing else."""
+    """Allow a query to read, and nothing else.
+
+    action: a code of SQLite's authorizer. what: names that depend on it, such as table and column.
+    ATTACH and writes are refused, so that a query can neither open files nor change the rows.
+    """
     return sqlite3.SQLITE_OK if action in _ALLOWED else sqlite3.SQLITE_DENY
 
 
 def answer(database: sqlite3.Connection, query: str) -> list[object]:
-    """["rows", list of tuples], ["syntax", why], ["raised", why], or ["unfit", why]."""
+    """["rows", list of tuples], ["syntax", why], ["raised", why], or ["unfit", why].
+
+    "unfit" are more than `MOST_ROWS` rows, and values that are not plain data.
+    """
     try:
+        # One more than the most, by which a result that is too long is recognized without reading
+        # all of it.
         rows = database.execute(query).fetchmany(MOST_ROWS + 1)
         if len(rows) > MOST_ROWS:
             return ["unfit", f"more than {MOST_ROWS} rows"]

@@ -21,7 +21,10 @@ def main() -> None:
 
 
 def loaded(prelude: str, code: str, name: str) -> tuple[str, Any]:
-    """The state "ready" and the function, or "syntax", "error" or "missing" and a message."""
+    """The state "ready" and the function, or "syntax", "error" or "missing" and a message.
+
+    prelude, code: programs that are run one after the other in one module. name: of the function.
+    """
     try:
         compiled = compile(code, "solution.py", "exec", dont_inherit=True)
     except (SyntaxError, ValueError, MemoryError, RecursionError, OverflowError) as error:
@@ -42,7 +45,11 @@ def loaded(prelude: str, code: str, name: str) -> tuple[str, Any]:
 
 
 def answer(function: Any, convert: Any, positional: Any, named: Any) -> list[Any]:  # noqa: ANN401
-    """["value", result, the arguments after the call], ["raised", type, text], ["unfit", text]."""
+    """["value", result, the arguments after the call], ["raised", type, text], ["unfit", text].
+
+    function: from `loaded`. convert: from the result to JSON. positional, named: trees of a list
+    and a dict. "unfit" is a result that is not plain data.
+    """
     with Caught() as caught:
         arguments = decoded(positional)
         result = function(*arguments, **decoded(named))

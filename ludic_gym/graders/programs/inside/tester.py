@@ -1,4 +1,8 @@
-"""Runner of test programs, whose `candidate` sends calls out and receives their results."""
+"""Runner of test programs, whose `candidate` sends calls out and receives their results.
+
+The tests are the data set's own and trusted. The solution is in another sandbox, because in one
+process it could change what the tests compare with.
+"""
 
 import builtins
 from typing import Any
@@ -32,7 +36,10 @@ def main() -> None:
 
 
 def outcome(test: Any, space: dict[str, Any], calls: list[str]) -> list[str]:  # noqa: ANN401
-    """["passed"], ["failed", why], or ["broken", why] for a fault of the test itself."""
+    """["passed"], ["failed", why], or ["broken", why] for a fault of the test itself.
+
+    test: compiled. space: the namespace of all tests. calls: cleared, then filled by `candidate`.
+    """
     calls.clear()
     with Caught() as caught:
         exec(test, space)
@@ -43,7 +50,11 @@ def outcome(test: Any, space: dict[str, Any], calls: list[str]) -> list[str]:  #
 
 
 def stand_in(channel: Channel, calls: list[str], in_place: bool) -> Any:  # noqa: ANN401
-    """A function that sends its calls out and returns the results from outside."""
+    """A function that sends its calls out and returns the results from outside.
+
+    channel: to the grader. calls: gets an entry per call. in_place: as in AssertTests.
+    It raises the solution's exception, or RuntimeError for one that is not Python's own.
+    """
 
     def candidate(*positional: object, **named: object) -> object:
         try:
@@ -65,7 +76,10 @@ def stand_in(channel: Channel, calls: list[str], in_place: bool) -> Any:  # noqa
 
 
 def replace(argument: Any, now: Any) -> None:  # noqa: ANN401 (any plain value)
-    """Apply the function's change to a list, dict or set."""
+    """Apply the function's change to a list, dict or set, which keeps its identity.
+
+    argument: the test's object. now: its content after the call.
+    """
     if isinstance(argument, list):
         argument[:] = now
     elif isinstance(argument, dict | set):
@@ -74,11 +88,18 @@ def replace(argument: Any, now: Any) -> None:  # noqa: ANN401 (any plain value)
 
 
 def raised(name: str, text: str) -> Exception:
-    """The exception that the function raised, if it is one of Python's own."""
+    """The exception that the function raised, if it is one of Python's own.
+
+    name: of its type. text: its message. A RuntimeError stands for all other types.
+
+    >>> raised("ValueError", "no"), raised("MyError", "no")
+    (ValueError('no'), RuntimeError('no'))
+    """
     kind = getattr(builtins, name, None)
     if isinstance(kind, type) and issubclass(kind, Exception):
         try:
             return kind(text)
+        # Such as UnicodeDecodeError, which cannot be made from one text.
         except TypeError:
             pass
     return RuntimeError(text)
