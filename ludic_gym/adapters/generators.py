@@ -17,7 +17,7 @@ State = tuple[Any, Any]
 
 
 def seeded_state(seed: int) -> State:
-    """The states of both generators after seeding with the lower 32 bits."""
+    """The states of both generators, Python's and NumPy's, seeded with the lower 32 bits."""
     # NumPy's old generator takes no larger seeds.
     seed %= 2**32
     return random.Random(seed).getstate(), np.random.RandomState(seed).get_state(legacy=False)
@@ -28,7 +28,15 @@ def lent_generators(state: State) -> Iterator[list[State]]:
     """Set Python's and NumPy's global generators to a state, and restore them afterwards.
 
     Prints are discarded meanwhile. Yields a list, which after the block has the generators' new
-    state.
+    state. Other threads wait at the block, so that none draws from a lent state.
+
+    >>> with lent_generators(seeded_state(7)) as left:
+    ...     first = random.random()
+    >>> with lent_generators(left[0]):
+    ...     second = random.random()
+    >>> same = random.Random(7)
+    >>> (first, second) == (same.random(), same.random())
+    True
     """
     left: list[State] = []
     with _TURN:

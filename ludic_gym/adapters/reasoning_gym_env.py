@@ -102,7 +102,11 @@ class ReasoningGymEnv(TextEnv):
 
 
 def answer_of(text: str) -> str:
-    """The content of the tags after the last thought, else all text; "" if tags differ."""
+    """The content of the tags after the last thought, else all text; "" if tags differ.
+
+    >>> answer_of("<think>5 or 6</think> <answer>5</answer>"), answer_of("5")
+    ('5', '5')
+    """
     reply = text.rpartition("</think>")[2]
     found = _TAGGED.findall(reply) if "</answer>" in reply else ()
     tagged = {answer.strip("\n") for answer in found}

@@ -15,6 +15,7 @@ from ludic_gym.types import Message
 class SkyRLGame:
     """The methods that SkyRL-Gym calls: `init`, `step` and `close`.
 
+    env_config: SkyRL's settings of the environment, which have no effect.
     extras: a row of the training data: "env_id", and optionally "kwargs", "seed", "row", and
         "max_turns", after which a game ends.
     Raises ConfigError without an "env_id".

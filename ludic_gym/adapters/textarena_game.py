@@ -20,6 +20,7 @@ class Match:
     TextArena draws from the global random generators, and a game that is used again grows in
     memory. So every match has its own state of the generators, and its own objects.
 
+    game: its name in TextArena. players: their number. seed: of the game's generators.
     over: True once the game has ended.
     broken: the error that the game raised, "" for none; it ends the game.
     Raises MissingPackage without the package, ConfigError if it cannot set the game up.

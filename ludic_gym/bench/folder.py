@@ -63,7 +63,11 @@ def read_request(folder: Path) -> dict[str, JSON]:
 
 
 def transcript_path(folder: Path, env_id: str) -> Path:
-    """The file of an env's episodes."""
+    """The file of an env's episodes, which need not exist.
+
+    >>> transcript_path(Path("results"), "my_envs:mine/Riddle-v0").name
+    'my_envs-mine-Riddle-v0.jsonl'
+    """
     # Ids have "/" and ":", which file names of some systems cannot have.
     return folder / f"{env_id.replace('/', '-').replace(':', '-')}.jsonl"
 

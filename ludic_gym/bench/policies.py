@@ -25,6 +25,9 @@ async def open_policy(spec: str, model: str | None = None) -> AsyncIterator[Make
         in the current folder.
     model: the server's name for its model; None uses the only one it has.
     Raises ConfigError for any other text, and for a run folder that cannot be loaded.
+
+        async with open_policy("http://localhost:8000/v1") as make_policy:
+            policy = make_policy(env)
     """
     if spec in REFERENCE_POLICIES:
         yield REFERENCE_POLICIES[spec]
@@ -40,7 +43,10 @@ async def open_policy(spec: str, model: str | None = None) -> AsyncIterator[Make
 
 
 def policy_from_function(spec: str) -> MakePolicy:
-    """The function that "module:function" names."""
+    """The function that "module:function" names, which takes an env and returns a policy.
+
+    Raises ConfigError if the module cannot be imported or has no such function.
+    """
     module, _, name = spec.rpartition(":")
     make_policy = getattr(imported(module, spec), name, None)
     if not callable(make_policy):
@@ -49,7 +55,10 @@ def policy_from_function(spec: str) -> MakePolicy:
 
 
 def policy_from_path(spec: str) -> MakePolicy:
-    """A function that builds the policy of a run folder."""
+    """A function that builds the policy of a run folder of `ludic train`.
+
+    Raises ConfigError for a path that does not exist, and if no installed package can load it.
+    """
     if not Path(spec).exists():
         raise ConfigError(
             f"policy {spec!r} is neither {', '.join(REFERENCE_POLICIES)}, an http(s) address, "

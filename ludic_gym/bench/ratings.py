@@ -17,7 +17,11 @@ _MOST_STEPS = 100
 
 
 class PlayedGame(NamedTuple):
-    """One game: `result` is what the first player got of it, 1 for a win, 0.5 for a draw."""
+    """One game of two players.
+
+    first, second: names of the players, in the order of their seats.
+    result: points of the first player: 1 for a win, 0.5 for a draw, 0 for a loss.
+    """
 
     first: str
     second: str
@@ -26,7 +30,10 @@ class PlayedGame(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rating:
-    """A player's strength. 400 points more mean odds of ten to one; the mean over players is 0."""
+    """A player's strength. 400 points more mean odds of ten to one; the mean over players is 0.
+
+    interval: of `elo`, 95%. games: number of the player's games. points: sum of its results.
+    """
 
     player: str
     elo: float

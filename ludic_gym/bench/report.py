@@ -109,5 +109,9 @@ def _interval(interval: Interval, *, scale: int, digits: int) -> str:
 
 
 def percent(share: float) -> str:
-    """A share in percent; "-" for nan."""
+    """A share in percent; "-" for nan.
+
+    >>> percent(0.625), percent(float("nan"))
+    ('62.5%', '-')
+    """
     return "-" if math.isnan(share) else f"{share:.1%}"

@@ -76,7 +76,14 @@ class BenchResult:
 
 
 def score(episode: Episode) -> Score:
-    """The episode in numbers; its one rollout is that of the one-player view."""
+    """The episode in numbers; its one rollout is that of the one-player view.
+
+    Raises ValueError for a finished match, which has a rollout for each player.
+
+    >>> from ludic_gym import Task
+    >>> score(Episode(index=3, task=Task(env_id="ludic/Nim-v0", seed=7), error="it broke")).task
+    7
+    """
     seed = episode.task.seed
     task = episode.index if seed is None else seed & _SEED_BITS
     if episode.error is not None:

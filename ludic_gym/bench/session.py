@@ -37,6 +37,7 @@ class EnvPlan:
 def named_envs(names: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
     """The named ids and the ids of the named suites, each once, with their kwargs.
 
+    names: ids and suites in any order; ids are not checked here.
     A suite names a real split for its data sets; an id that is named directly has no kwargs.
     """
     named: dict[str, Mapping[str, Any]] = {}

@@ -49,8 +49,9 @@ async def round_robin(
 
 
 def game_of(episode: Episode) -> PlayedGame:
-    """Who won: the player with more reward; as much is a draw.
+    """The players of a finished game and its result: more reward wins, equal rewards are a draw.
 
+    The first player is that of the env's first agent.
     Raises ConfigError for an episode that is no finished game of two.
     """
     if episode.error is not None or len(episode.rollouts) != 2:

@@ -102,8 +102,8 @@ def first_choice(response: Mapping[str, Any]) -> dict[str, Any]:
 def finish_reason(choice: Mapping[str, Any]) -> FinishReason:
     """The reason for which the model stopped: "stop", "length" or "tool_calls".
 
-    Raises ClientError for any other, such as "content_filter" or "abort": the text is then not
-    what the model would have sampled.
+    Raises ClientError for any other, such as "content_filter" or "abort": such a text is not a
+    sample of the model.
     """
     reason = needed(choice, "finish_reason", str)
     if reason not in get_args(FinishReason):

@@ -77,5 +77,6 @@ def comparison_row(env_id: str, c: Comparison) -> tuple[str, ...]:
     A single task has no interval, which is "-".
     """
     interval = "-" if c.interval is None else f"[{c.interval.low:+.3f}, {c.interval.high:+.3f}]"
+    # Three digits and not percent, because the measure may be a reward.
     numbers = (f"{c.first:.3f}", f"{c.second:.3f}", f"{c.difference:+.3f}")
     return (env_id, str(c.tasks), *numbers, interval, f"{c.p_value:.2g}")

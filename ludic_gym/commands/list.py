@@ -42,6 +42,7 @@ def main(argv: list[str]) -> int:
         ("id", "title", "players", "suites"),
         [(e.id, e.title, players_of(e), ", ".join(e.suites)) for e in entries_of(args.suite)],
     )
+    # A table of its own: these have no title and no suite, but a package to install.
     if args.all:
         print_table(
             ("id", "players", "package", "to install"),

@@ -187,7 +187,7 @@ def points_from(games: list[PlayedGame], player: str, other: str) -> str:
     """
     if player == other:
         return ""
-    # A result is what the first player got; the second got the rest of one point.
+    # A result is the first player's share of one point; the rest is the second player's.
     won = [game.result for game in games if game[:2] == (player, other)]
     lost = [game.result for game in games if game[:2] == (other, player)]
     return f"{sum(won) + len(lost) - sum(lost):g}/{len(won) + len(lost)}"

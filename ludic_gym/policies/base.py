@@ -25,6 +25,7 @@ class PlainCall:
 
         Raises NoAction, with the feedback, if the policy found none.
         """
+        # On a loop of its own: a notebook runs one already, in which no second one can be started.
         self.observe(observation)
         decision = run_blocking(self.act(sampling))
         if decision.action is None:

@@ -31,6 +31,7 @@ class ServedPolicy:
     system_prompt: str | None = None
     context: Callable[[], Context] = FullDialog
 
+    # A class and not a closure: callers read `usage` and close the connections.
     def __call__(self, env: Env) -> Policy:
         """The policy of one episode."""
         # One client for all episodes: its limit of requests in flight holds for them together.

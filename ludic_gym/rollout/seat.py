@@ -24,7 +24,8 @@ class Ending(NamedTuple):
         return Ending(False, True, truncated_info(self.info, reason))
 
 
-GOES_ON = Ending()
+# The usual case, made once: most turns do not end the match.
+CONTINUES = Ending()
 
 
 class Seat:
@@ -56,7 +57,7 @@ class Seat:
         self.feedback = self._pending.feedback if self._pending.action is None else None
         return self._pending
 
-    def settle(self, reward: float, ending: Ending = GOES_ON) -> None:
+    def settle(self, reward: float, ending: Ending = CONTINUES) -> None:
         """Close the open turn with its reward; a reward before the first turn is added to that.
 
         ending: the end of the match for this agent, and the info of its step.

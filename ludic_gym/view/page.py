@@ -75,7 +75,10 @@ def shell_of(view: JSON, *, live: bool) -> JSON:
 
 
 def chunks_of(view: JSON) -> dict[str, JSON]:
-    """The chunks of transcripts by name; each is parsed only when one of them is opened."""
+    """The chunks of transcripts by name; each is parsed only when one of them is opened.
+
+    The name "chunk-i-j" has the number of the run and of the chunk in it.
+    """
     return {
         f"chunk-{i}-{j}": chunk["episodes"]
         for i, run in enumerate(view["runs"])
@@ -84,7 +87,10 @@ def chunks_of(view: JSON) -> dict[str, JSON]:
 
 
 def write_page(path: Path, view: JSON) -> None:
-    """Write the page atomically."""
+    """Write the page atomically, into a folder that is created if needed.
+
+    path: of the HTML file, which is replaced if it exists.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     # A browser that reloads during the write must not see half a page.
     new = path.with_suffix(".new")

@@ -28,6 +28,7 @@ class TurnLimit(gym.Wrapper[str, str, str, str], RecordConstructorArgs):
 
     def __init__(self, env: Env, max_turns: int) -> None:
         RecordConstructorArgs.__init__(self, max_turns=max_turns)
+        # 1 is refused: the contract has a last turn of a single-turn environment terminate.
         if not isinstance(max_turns, int) or max_turns < 2:
             raise ConfigError(f"max_turns is an int of at least 2, got {max_turns!r}")
         super().__init__(env)

@@ -75,6 +75,7 @@ class RecordText(gym.Wrapper[str, str, str, str], RecordConstructorArgs):
     ) -> None:
         RecordConstructorArgs.__init__(
             self,
+            # As text, because the spec of an environment is written as JSON.
             folder=str(folder),
             formats=list(formats),
             episode_trigger=episode_trigger,

@@ -30,6 +30,7 @@ class WeighRewards(gym.Wrapper[str, str, str, str], RecordConstructorArgs):
     def __init__(
         self, env: Env, weights: Mapping[str, float], default: float | None = None
     ) -> None:
+        # Floats and a copy, because the spec of the environment keeps them as JSON.
         weights = {name: float(weight) for name, weight in weights.items()}
         RecordConstructorArgs.__init__(self, weights=weights, default=default)
         super().__init__(env)
