@@ -21,7 +21,7 @@ class HubSet:
     config: its default part.
     splits: the publisher's names of our splits "test" and "train"; other splits have equal names.
     files: the address of a split's rows, for a data set that is published as a program, which
-        `datasets` no longer runs.
+        `datasets` no longer runs. "{split}" stands for the split.
     """
 
     config: str | None = None
@@ -31,7 +31,11 @@ class HubSet:
 
 @dataclass(frozen=True, slots=True)
 class HubData:
-    """A split of a data set on the hub, by its publisher's name; `requested` is our name."""
+    """A split of a data set on the hub.
+
+    id: "owner/name". config: its part, None for a set without parts.
+    split: by its publisher's name. requested: by our name, for results.
+    """
 
     id: str
     config: str | None
@@ -53,7 +57,13 @@ HUB_SETS: Mapping[str, HubSet] = MappingProxyType(
 
 
 def hub_data(id: str, *, config: str | None = None, split: str | None = None) -> HubData:
-    """The split, "test" unless given, of the data set with that id."""
+    """The split, "test" unless given, of the data set with that id.
+
+    config: a part of it, else the default of `HUB_SETS`, else None. Nothing is downloaded.
+
+    >>> hub_data("cais/mmlu", split="train")
+    HubData(id='cais/mmlu', config='all', split='auxiliary_train', requested='train')
+    """
     known, requested = HUB_SETS.get(id, HubSet()), split or "test"
     return HubData(id, config or known.config, known.splits.get(requested, requested), requested)
 
@@ -61,6 +71,7 @@ def hub_data(id: str, *, config: str | None = None, split: str | None = None) ->
 def hub_rows(data: HubData) -> Iterator[Row]:
     """The rows of the split; without network, those of an earlier download.
 
+    Each row's place is the id, the split and its number from 0, for error messages.
     Raises MissingPackage without the package `datasets`, DataError, naming two other ways to get
     rows, if the split cannot be loaded.
     """
@@ -75,6 +86,7 @@ def hub_rows(data: HubData) -> Iterator[Row]:
 
 
 def _download(data: HubData, datasets: ModuleType) -> Iterable[dict[str, Any]]:
+    """The rows of a split as dicts, by `load_dataset` or from the addresses of `HubSet.files`."""
     rows: Iterable[dict[str, Any]]
     files = HUB_SETS.get(data.id, HubSet()).files
     if not files:
@@ -101,6 +113,7 @@ def _no_retries_without_network(config: Any) -> Iterator[None]:  # noqa: ANN401 
 
 def _is_reachable(address: str) -> bool:
     """True if the address accepts connections, or if there is a proxy, which may reach it."""
+    # A machine behind a proxy cannot open this connection, but `datasets` can.
     if getproxies():
         return True
     url = urlsplit(address)
@@ -112,6 +125,8 @@ def _is_reachable(address: str) -> bool:
 
 
 def _unreachable(data: HubData, error: Exception) -> str:
+    """The message for a split that cannot be loaded: the reason, and two other ways to get rows."""
+    # Errors of the hub are pages long, and may hold a whole reply in HTML.
     reason = " ".join(str(error).split())[:200]
     return (
         f"{data.id}, split {data.split!r}: cannot be loaded from the hub ({reason}); without it, "

@@ -1,4 +1,11 @@
-"""Rows by name, read and parsed once per process."""
+"""Rows by name, read and parsed once per process.
+
+    rows = load_rows("mine.jsonl", parse=lambda row: text_field(row, "question"), sample=SAMPLE)
+    rows[0], len(rows), rows.origin.hash
+
+`load_rows(None, ...)` has the bundled sample, and `load_rows("openai/gsm8k", ...)` a data set of
+the hub.
+"""
 
 import hashlib
 import json
@@ -20,6 +27,7 @@ HASH_DIGITS = 16
 class File:
     """A local file in its current state: a changed file is another one, and read again.
 
+    path: without links. changed_ns, size_bytes: its state, from which a change is seen.
     split: "sample" for the bundled one, the requested split in a folder, else "file".
     """
 
@@ -37,6 +45,9 @@ class Origin:
         ("openai/gsm8k:main").
     split: "sample", "file", or the requested split.
     hash: 16 hexadecimal digits of the rows' content; equal for equal rows of any origin.
+
+    >>> str(Origin("rows.jsonl", "file", "0123456789abcdef"))
+    'rows.jsonl@0123456789abcdef'
     """
 
     name: str
@@ -49,7 +60,10 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Rows(Sequence[T], Generic[T]):
-    """The parsed rows and their origin."""
+    """The parsed rows, in the order of the file or data set, and their origin.
+
+    items: results of `parse`, shared by all callers in this process, so they should be frozen.
+    """
 
     items: tuple[T, ...]
     origin: Origin
@@ -95,9 +109,14 @@ def locate(
     config: str | None = None,
     split: str | None = None,
 ) -> File | HubData:
-    """The file or data set of that name; arguments as in `load_rows`."""
+    """The file or data set of that name; arguments and ConfigError as in `load_rows`.
+
+    Nothing is read: a data set may turn out not to exist. Raises DataError for a file that does
+    not exist, with the files of its folder.
+    """
     if name is None:
         name = real if real and (split or config) else "sample"
+    # By the name alone: a misspelled file is reported as one, and not looked for on the hub.
     if name == "sample" or name.endswith(ENDINGS):
         if split is not None:
             raise ConfigError(f"a file has no splits: data={name!r} goes without split={split!r}")
@@ -115,6 +134,7 @@ def locate(
 
 
 def _file_of_split(folder: Path, split: str) -> File:
+    """The file of a split in a folder, with the first ending that exists; else DataError."""
     for ending in ENDINGS:
         path = folder / f"{split}{ending}"
         if path.is_file():
@@ -124,6 +144,7 @@ def _file_of_split(folder: Path, split: str) -> File:
 
 
 def _file(path: Path, split: str) -> File:
+    """A file in its current state. Raises DataError if it cannot be read."""
     try:
         found = path.resolve(strict=True)
         status = found.stat()
@@ -134,6 +155,7 @@ def _file(path: Path, split: str) -> File:
 
 @lru_cache(maxsize=16)
 def _load(origin: File | HubData, parse: Callable[[Row], T]) -> Rows[T]:
+    """The rows and their hash, once per state of a file and per parser."""
     digest, items = hashlib.sha256(), []
     rows = hub_rows(origin) if isinstance(origin, HubData) else file_rows(origin.path)
     for row in rows:
@@ -148,6 +170,7 @@ def _load(origin: File | HubData, parse: Callable[[Row], T]) -> Rows[T]:
 
 
 def _name(origin: File | HubData) -> str:
+    """The origin's name for results; see `Origin`."""
     if isinstance(origin, File):
         return "sample" if origin.split == "sample" else origin.path.name
     return f"{origin.id}:{origin.config}" if origin.config else origin.id

@@ -18,7 +18,11 @@ ENDINGS = (".jsonl", ".jsonl.gz", ".parquet")
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row, and its place for error messages ("rows.jsonl line 3")."""
+    """One row of a data set.
+
+    where: its place for error messages, such as "rows.jsonl line 3".
+    fields: values by name, as the file has them.
+    """
 
     where: str
     fields: Mapping[str, Any]
@@ -27,14 +31,23 @@ class Row:
 def renamed(row: Row, names: Mapping[str, str]) -> Row:
     """The row with further field names, {theirs: ours}, unless it has a field of our name.
 
-    `renamed(row, {"type": "subject"})` reads another publisher's field "type" as "subject".
+    Reads another publisher's field "type" as "subject":
+
+    >>> renamed(Row("line 1", {"type": "biology"}), {"type": "subject"}).fields
+    {'subject': 'biology', 'type': 'biology'}
     """
     others = {ours: row.fields[theirs] for theirs, ours in names.items() if theirs in row.fields}
     return Row(row.where, {**others, **row.fields})
 
 
 def text_field(row: Row, name: str) -> str:
-    """A text field. Raises DataError if it is missing, no text, or blank."""
+    """A text field, as it is. Raises DataError if it is missing, no text, or blank.
+
+    >>> text_field(Row("rows.jsonl line 3", {"question": " "}), "question")
+    Traceback (most recent call last):
+    ...
+    ludic_gym.errors.DataError: rows.jsonl line 3: no text in field 'question' (it is ' ')
+    """
     value = row.fields.get(name)
     if not isinstance(value, str) or not value.strip():
         found = f"it is {value!r}" if name in row.fields else f"fields: {sorted(row.fields)}"
@@ -44,13 +57,17 @@ def text_field(row: Row, name: str) -> str:
 
 @lru_cache(maxsize=16)
 def words(path: Path) -> tuple[str, ...]:
-    """The words of a bundled list, one or several per line, read once per process."""
+    """The words of a bundled list, one or several per line, read once per process.
+
+    path: a UTF-8 text; words are separated by any white space.
+    """
     return tuple(path.read_text(encoding="utf-8").split())
 
 
 def file_rows(path: Path) -> Iterator[Row]:
     """The rows of a file with one of the `ENDINGS`, without blank lines.
 
+    A row's place is the path and the line, from 1, or the row in a parquet file, from 0.
     Raises DataError with the number of a line that cannot be read, MissingPackage where pyarrow is
     needed and missing.
     """
@@ -58,6 +75,7 @@ def file_rows(path: Path) -> Iterator[Row]:
 
 
 def _json_lines(path: Path) -> Iterator[Row]:
+    """The rows of a file of JSON lines, plain or gzipped."""
     try:
         data = path.read_bytes()
         # Not `splitlines`: a text in JSON may hold U+2028, which would split its line.
@@ -71,6 +89,7 @@ def _json_lines(path: Path) -> Iterator[Row]:
 
 
 def _json_row(line: str, where: str) -> Row:
+    """The row of one line. Raises DataError unless it is a JSON object."""
     try:
         fields = json.loads(line)
     except ValueError as error:
@@ -81,6 +100,7 @@ def _json_row(line: str, where: str) -> Row:
 
 
 def _parquet_rows(path: Path) -> Iterator[Row]:
+    """The rows of a parquet file."""
     parquet = optional("pyarrow.parquet", "ludic-gym[data]")
     arrow = optional("pyarrow", "ludic-gym[data]")
     try:

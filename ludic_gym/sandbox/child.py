@@ -1,4 +1,8 @@
-"""Child: a process on the running event loop, with its pipes and its end."""
+"""Child: a process on the running event loop, with its pipes and its end.
+
+asyncio's own subprocesses need a thread for each process to see its end, and their `communicate`
+reads output without a limit.
+"""
 
 import asyncio
 import os
@@ -15,7 +19,11 @@ CHUNK_BYTES = 2**16
 
 
 class Tap:
-    """Bytes that were read from a pipe, up to a limit."""
+    """Bytes that were read from a pipe, up to a limit.
+
+    descriptor: the pipe's end for reading. data: the first `limit` bytes.
+    cut: True if there were more. open: False after the end of the pipe.
+    """
 
     def __init__(self, descriptor: int) -> None:
         os.set_blocking(descriptor, False)
@@ -42,8 +50,9 @@ class Tap:
 class Child:
     """A process and its three pipes. Made and used on one event loop only.
 
-    exit_code: as in Popen, None while it runs. weighed: as in its Launch. Every change calls
-    `watch` and wakes all waiting coroutines.
+    exit_code: as in Popen, None while it runs. weighed: as in its Launch. stdout, stderr: output so
+    far. Every change calls `watch` and wakes all waiting coroutines.
+    Raises SandboxError if the command of the launch cannot be started.
     """
 
     def __init__(self, launch: Launch) -> None:
@@ -66,6 +75,7 @@ class Child:
         _CHILDREN.add(self)
 
     def _readable(self, tap: Tap) -> None:
+        """Take the new output of a pipe, and stop listening at its end or its limit."""
         tap.read()
         if tap.cut or not tap.open:
             # A pipe at its end stays readable, and would keep the loop busy.
@@ -73,6 +83,7 @@ class Child:
         self._wake()
 
     def _call_at_end(self) -> None:
+        """Have `_ended` called on the loop when the process ends."""
         if sys.platform == "linux":
             # A pidfd becomes readable at the end. SIGCHLD would need the main thread, which runs
             # the caller's code.
@@ -86,6 +97,7 @@ class Child:
         self._loop.call_soon_threadsafe(self._ended, None)
 
     def _ended(self, handle: int | None) -> None:
+        """Read the rest of the output, free the process's id, and clean up."""
         if handle is not None:
             self._loop.remove_reader(handle)
             os.close(handle)
@@ -103,6 +115,7 @@ class Child:
         self._wake()
 
     def _wake(self) -> None:
+        """Report a change to `watch` and to all waiting coroutines."""
         self.watch()
         waiting, self._waiting = self._waiting, []
         for future in waiting:
@@ -111,7 +124,7 @@ class Child:
                 future.set_result(None)
 
     async def changed(self) -> None:
-        """Wait for the next change."""
+        """Wait for the next change: output, a writable stdin, or the end."""
         future: asyncio.Future[None] = self._loop.create_future()
         self._waiting.append(future)
         await future
@@ -123,7 +136,10 @@ class Child:
         return self.exit_code
 
     async def line(self) -> bytes | None:
-        """The next line of its stdout, with its line break; None if none comes."""
+        """The next line of its stdout, with its line break; None if none comes.
+
+        None is final: the process has ended, closed its stdout, or exceeded its output limit.
+        """
         seen = start = self._taken
         while (end := self.stdout.data.find(b"\n", seen)) < 0:
             if self.exit_code is not None or self.stdout.cut or not self.stdout.open:
@@ -135,7 +151,10 @@ class Child:
         return bytes(self.stdout.data[start : end + 1])
 
     async def write(self, data: bytes) -> None:
-        """Write to its stdin; return early if it has closed its stdin."""
+        """Write to its stdin; return early if it has closed its stdin.
+
+        Returns when the pipe has taken all of the data, of which the process may not have read any.
+        """
         rest = memoryview(data)
         while rest and self._stdin is not None:
             try:
@@ -146,6 +165,7 @@ class Child:
                 self.close_stdin()
 
     async def _writable(self, descriptor: int) -> None:
+        """Wait until the pipe has room, or for any other change."""
         self._loop.add_writer(descriptor, self._wake)
         try:
             await self.changed()
@@ -161,7 +181,7 @@ class Child:
             self._pipes[0].close()
 
     def kill(self) -> None:
-        """Kill it and the processes of its session."""
+        """Kill it and the processes of its session; no effect after its end."""
         # After `wait`, the id may belong to another process.
         if self._process.returncode is None:
             with suppress(ProcessLookupError):

@@ -34,15 +34,20 @@ def open_sandbox(
     warm: int | None = None,
     concurrency: int | None = None,
 ) -> Sandbox:
-    """A new sandbox; `await sandbox.close()` ends what it keeps warm.
+    r"""A new sandbox; `await sandbox.close()` ends what it keeps warm.
 
     name: one of `sandbox_names()`, or "auto" for the first of them that runs every program and
-    works here. Each is tried once per process, which takes a fraction of a second. allow_unsafe:
-    permit "process", a plain subprocess without any protection, also as the last resort of "auto".
+        works here. Each is tried once per process, which takes a fraction of a second.
+    allow_unsafe: permit "process", a plain subprocess without any protection, also as the last
+        resort of "auto".
     warm, concurrency: processes in reserve, and programs at a time; by default the number of CPUs
-    (8 at most), and twice that. "monty" ignores both.
+        (8 at most), and twice that. "monty" ignores both.
     Raises NoSandbox with the packages to install, MissingPackage for "monty" without its package,
     and ConfigError for other names.
+
+        sandbox = open_sandbox()
+        result = await sandbox.run(Program(source="print(6 * 7)"), limits=Limits(wall_s=5.0))
+        assert (result.ended, result.stdout) == ("exited", b"42\n")
     """
     chosen = chosen_name(name, allow_unsafe=allow_unsafe)
     if chosen == MONTY:
@@ -53,11 +58,15 @@ def open_sandbox(
 
 
 def chosen_name(name: str, *, allow_unsafe: bool) -> str:
-    """The name of the sandbox that `open_sandbox` would open. Raises the same errors."""
+    """The name of the sandbox that `open_sandbox` would open. Raises the same errors.
+
+    name, allow_unsafe: as there. "auto" becomes the name of a back end.
+    """
     if name not in ("auto", *sandbox_names()):
         raise ConfigError(f"no sandbox {name!r}; there are auto, {', '.join(sandbox_names())}")
     if name == UNSAFE and not allow_unsafe:
         raise ConfigError(f"{name!r} protects nothing; allow_unsafe=True if you mean it")
+    # Neither has anything to try: one is a package, the other works wherever Python does.
     if name in (MONTY, UNSAFE):
         return name
     reasons: dict[str, str] = {}
@@ -78,11 +87,15 @@ def sandbox_names() -> tuple[str, ...]:
 
 @cache
 def why_not(name: str) -> str:
-    """Reason why that sandbox does not work here, "" if it does; tested with a program."""
+    """Reason why that sandbox does not work here, "" if it does; tested with a program.
+
+    name: a key of `BACKENDS`. The result holds for the life of this process.
+    """
     return run_blocking(_trial(LocalSandbox(BACKENDS[name], warm=0)))
 
 
 async def _trial(sandbox: Sandbox) -> str:
+    """Reason why a trial program fails in the sandbox, which is closed, or ""."""
     try:
         result = await sandbox.run(TRIAL, limits=TRIAL_LIMITS)
     except SandboxError as error:
@@ -98,7 +111,8 @@ _shared: dict[str, Sandbox] = {}
 def shared_sandbox(name: str = "auto", *, allow_unsafe: bool = False) -> Sandbox:
     """The sandbox of that name that this whole process shares; it is closed at exit.
 
-    Raises the errors of `open_sandbox`.
+    name, allow_unsafe: as in `open_sandbox`, whose errors are raised. "auto" and the name that it
+    selects give the same sandbox.
     """
     chosen = chosen_name(name, allow_unsafe=allow_unsafe)
     if chosen in _shared:

@@ -1,9 +1,16 @@
 """Confinement of a worker's process by system calls. Only its text goes to `python -c`.
 
-A process namespace with our process as its first, a network namespace with a loopback only, file
-systems in memory on /tmp and /dev/shm, Landlock for all other files, and the filter of system
-calls; see unshare(2), pid_namespaces(7), landlock(7), seccomp(2). Where the kernel refuses a call,
-the process prints to stderr and exits with code 70.
+The defences, and the attack against which each stands:
+
+    process namespace   signals to processes of the host, and processes that outlive the program
+    network namespace   connections, also to services on the host's loopback
+    mounts              changes of the host's files; /tmp and /dev/shm are small and in memory
+    Landlock            reading files of the host other than the interpreter and /usr
+    filter of calls     undoing the above, and kernel interfaces with a history of exploits
+    no capabilities     everything that is reserved to a root, in the namespaces too
+
+The first process of the process namespace is ours. See unshare(2), pid_namespaces(7), landlock(7),
+seccomp(2). Where the kernel refuses a call, the process prints to stderr and exits with code 70.
 """
 
 import ctypes
@@ -54,7 +61,11 @@ class Filter(ctypes.Structure):
 
 
 def checked(result: int, what: str) -> int:
-    """The result of a system call; end the process if it failed."""
+    """The result of a system call; end the process if it failed.
+
+    what: the call's name, for the message on stderr. A confinement that is incomplete must not run
+    anything, so there is no error that a caller could catch.
+    """
     if result < 0:
         sys.stderr.write(f"{what}: {os.strerror(ctypes.get_errno())}\n")
         sys.stderr.flush()
@@ -69,7 +80,8 @@ def confine(parent: int, as_root: bool, prefix: str, readable: list[str], sizes:
     code on. The first one of the namespace reaps orphans. The program runs in the third.
 
     parent: the process whose end ends all. as_root: True for a root that needs no user namespace.
-    prefix: the interpreter's folder. sizes: of the file systems on /tmp and on /dev/shm, in bytes.
+    prefix: the interpreter's folder. readable: further paths that the program may read.
+    sizes: of the file systems on /tmp and on /dev/shm, in bytes.
     """
     enter_namespaces(as_root)
     checked(LIBC.prctl(PARENT_DEATH, signal.SIGKILL, 0, 0, 0), "prctl")
@@ -97,13 +109,20 @@ def confine(parent: int, as_root: bool, prefix: str, readable: list[str], sizes:
 
 
 def filter_calls(rules: bytes) -> None:
-    """Install the filter of system calls."""
+    """Install the filter of system calls, for this process and its future children, for good.
+
+    rules: an array of `struct sock_filter`, from `syscall_filter`.
+    """
     filtered = Filter(len(rules) // 8, rules)
     checked(LIBC.prctl(SECCOMP, FILTER_MODE, ctypes.byref(filtered), 0, 0), "seccomp")
 
 
 def enter_namespaces(as_root: bool) -> None:
-    """Leave the host's processes, network and mounts."""
+    """Leave the host's processes, network and mounts.
+
+    A root of the host has the capabilities for it. Any other user first gets a user namespace, in
+    which it keeps its own id and has every capability until `drop_capabilities`.
+    """
     # Inside the user namespace both would be 65534 until the maps are written.
     user, group = os.getuid(), os.getgid()
     if as_root:
@@ -121,7 +140,7 @@ def enter_namespaces(as_root: bool) -> None:
 
 
 def end_like(status: int) -> None:
-    """Exit as the process with that status did."""
+    """Exit as the process with that status did: with its code, or 128 + n for signal n."""
     code = os.waitstatus_to_exitcode(status)
     os._exit(code if code >= 0 else 128 - code)
 
@@ -138,7 +157,11 @@ def reap(program: int) -> None:
 
 
 def mount_files(prefix: str, disk_bytes: int, shared_bytes: int) -> None:
-    """Mount all read-only except for two empty folders, and a /proc of the new processes."""
+    """Mount all read-only except for two empty folders, and a /proc of the new processes.
+
+    prefix: the interpreter's folder, which stays where it is. disk_bytes: of /tmp, in which the
+    program runs. shared_bytes: of /dev/shm.
+    """
     # Mounts must not propagate to the host's namespace.
     checked(LIBC.mount(None, b"/", None, PRIVATE, None), "mount /")
     # Landlock alone would let the owner of a file change its mode and its times.
@@ -157,14 +180,20 @@ def mount_files(prefix: str, disk_bytes: int, shared_bytes: int) -> None:
 
 
 def mount_empty(folder: str, options: str) -> None:
-    """Mount a file system in memory on a folder."""
+    """Mount a file system in memory on a folder.
+
+    options: of tmpfs, such as "size=4096,mode=755".
+    """
     flags = NO_SETUID | NO_DEVICES
     result = LIBC.mount(b"tmpfs", os.fsencode(folder), b"tmpfs", flags, os.fsencode(options))
     checked(result, f"mount {folder}")
 
 
 def mount_alone(path: str, descriptor: int) -> None:
-    """Mount a folder at its own path, without its siblings."""
+    """Mount a folder at its own path, without its siblings.
+
+    descriptor: of the folder, opened before a mount hid its path.
+    """
     # The folders above it may be closed to the program's user (/root, a home of mode 700). An empty
     # file system over the topmost one replaces all of them.
     top = "/" + path.split("/")[1]
@@ -176,7 +205,10 @@ def mount_alone(path: str, descriptor: int) -> None:
 
 
 def allow_files(readable: list[str]) -> None:
-    """Refuse all files except for these, which can be read, and those in memory."""
+    """Refuse all files except for these, which can be read, and those in memory.
+
+    Landlock checks a path when it is opened. An open descriptor, such as the pipes, stays usable.
+    """
     version = checked(LIBC.syscall(CREATE_RULESET, None, 0, VERSION_FLAG), "landlock")
     handled = ALL_RIGHTS.get(version, NEWEST_RIGHTS)
     attributes = RulesetAttributes(handled)
@@ -191,7 +223,10 @@ def allow_files(readable: list[str]) -> None:
 
 
 def allow(ruleset: int, path: str, rights: int) -> None:
-    """Add a rule for what lies below a path, if it exists."""
+    """Add a rule for all paths below one, if it exists.
+
+    ruleset: its descriptor. rights: bits of Landlock's; those of folders are left out for a file.
+    """
     try:
         descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -202,11 +237,16 @@ def allow(ruleset: int, path: str, rights: int) -> None:
 
 
 def drop_capabilities() -> None:
-    """Drop the capabilities that the creator of a user namespace has in it."""
+    """Drop the capabilities that the creator of a user namespace has in it.
+
+    They hold only inside the namespaces, but open parts of the kernel that a program does not need.
+    """
     # First the bounding set, from which a program that is executed could regain them.
     for capability in range(64):
         if LIBC.prctl(DROP_BOUND, capability, 0, 0, 0) < 0:
             break
     header = (ctypes.c_uint32 * 2)(0x20080522, 0)
+    # Three sets (effective, permitted, inheritable) of 64 bits each; the header names their
+    # version.
     nothing = (ctypes.c_uint32 * 6)()
     checked(LIBC.capset(header, nothing), "capset")

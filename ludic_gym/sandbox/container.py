@@ -30,7 +30,11 @@ REMOVE = '"$0" rm --force "$1" >/dev/null 2>&1 &'
 
 
 def container(engine: str, image: str = IMAGE) -> Backend:
-    """Back end of an engine ("docker"). image: has Python 3.11 or newer; it is never downloaded."""
+    """Back end of an engine, "docker" or "podman".
+
+    image: has Python 3.11 or newer as `python3`; it is never downloaded. The default has this
+    process's version of Python.
+    """
     return Backend(
         name=engine,
         launch=partial(launch_container, engine, image),
@@ -41,7 +45,10 @@ def container(engine: str, image: str = IMAGE) -> Backend:
 
 
 def launch_container(engine: str, image: str, limits: Limits) -> Launch:
-    """Launch of a worker in a container. Raises NoSandbox without the engine or the image."""
+    """Launch of a worker in a container. Raises NoSandbox without the engine or the image.
+
+    engine: the name of its command. limits: those of `fixed`; the worker sets the others itself.
+    """
     path = shutil.which(engine)
     if path is None:
         raise NoSandbox(f"{engine} is not installed")
@@ -59,7 +66,11 @@ def launch_container(engine: str, image: str, limits: Limits) -> Launch:
 
 
 def container_options(name: str, limits: Limits) -> Iterator[str]:
-    """Options of `run` for a container without network and with these limits."""
+    """Options of `run` for a container without network and with these limits.
+
+    name: of the container, by which it is removed. The root file system is read-only. The program
+    is a user without capabilities, and its files are in memory.
+    """
     own, shared = file_system_sizes(limits.disk_bytes)
     user = secrets.choice(USERS)
     yield from ("--name", name, "--rm", "--interactive", "--init", "--pull", "never")
@@ -69,6 +80,7 @@ def container_options(name: str, limits: Limits) -> Iterator[str]:
     yield from ("--user", f"{user}:{user}", "--cap-drop", "ALL")
     yield from ("--security-opt", "no-new-privileges")
     yield from ("--pids-limit", str(limits.processes + SPARE_PROCESSES))
+    # An equal limit for memory and swap together allows no swap.
     yield from ("--memory", str(limits.memory_bytes), "--memory-swap", str(limits.memory_bytes))
     # An engine would write all output to the host's disk.
     yield from ("--log-driver", "none")

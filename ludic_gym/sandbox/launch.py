@@ -1,4 +1,15 @@
-"""Back ends: command lines that start an empty sandbox with a worker in it."""
+"""Back ends: command lines that start an empty sandbox with a worker in it.
+
+A back end differs from another only in its command. This is one of your own:
+
+    def launch(limits):
+        command = ("firejail", "--quiet", "--net=none", *worker_command("python3"))
+        return Launch(command=command, environment=ENVIRONMENT)
+
+    sandbox = LocalSandbox(Backend(name="firejail", launch=launch))
+
+`measured` in `probes` tests its guarantees.
+"""
 
 import os
 import shutil
@@ -29,8 +40,10 @@ ENVIRONMENT: Mapping[str, str] = {
 class Launch:
     """A command that starts a worker with its three pipes.
 
-    descriptors: kept open in the command, closed here. weighed: True if the program is a descendant
-    of this process, so that its memory can be summed. end: cleanup after the command has ended.
+    command, environment, folder: of the process; it inherits no variable.
+    descriptors: kept open in the command, closed here.
+    weighed: True if the program is a descendant of this process, so that its memory can be summed.
+    end: cleanup after the command has ended.
     """
 
     command: tuple[str, ...]
@@ -63,7 +76,10 @@ class Backend:
 
 
 def spawned(launch: Launch) -> subprocess.Popen[bytes]:
-    """Start the process in a session of its own. Raises SandboxError if it cannot start."""
+    """Start the process in a session of its own. Raises SandboxError if it cannot start.
+
+    Closes the launch's descriptors here in any case, and calls its `end` if there is no process.
+    """
     try:
         return subprocess.Popen(
             launch.command,
@@ -90,7 +106,10 @@ def worker_source() -> str:
 
 
 def worker_command(python: str, uid: int = 0) -> tuple[str, ...]:
-    """Command of a worker that changes to user `uid`, or keeps its user for 0."""
+    """Command of a worker that changes to user `uid`, or keeps its user for 0.
+
+    python: path of an interpreter inside the sandbox, 3.11 or newer.
+    """
     return (python, *PYTHON_FLAGS, "-c", f"{worker_source()}\nmain({uid})")
 
 
@@ -101,7 +120,7 @@ def interpreter() -> tuple[str, str]:
 
 
 def launch_plainly(limits: Limits) -> Launch:
-    """Launch of a worker in a folder of its own, without any protection."""
+    """Launch of a worker without any protection, in a folder of its own, removed at its end."""
     folder = tempfile.mkdtemp(prefix="ludic-")
     return Launch(
         command=worker_command(interpreter()[0]),

@@ -29,7 +29,8 @@ from ludic_gym.sandbox.launch import (
 from ludic_gym.sandbox.seccomp import syscall_filter
 from ludic_gym.sandbox.types import MEBIBYTE, Limits
 
-NOBODY = 65534
+# The kernel's overflow id: it owns no files.
+NO_USER = 65534
 SYSTEM_LINKS = ("bin", "lib", "lib32", "lib64", "sbin")
 READABLE = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc/ld.so.cache")
 # Without AF_UNIX: Landlock does not restrict connections to socket files of the host.
@@ -41,7 +42,10 @@ COUNTS_PER_NAMESPACE = (5, 14)
 
 
 def launch_bubblewrap(limits: Limits) -> Launch:
-    """Launch by bwrap. Raises NoSandbox without it, or on a kernel too old for users."""
+    """Launch by bwrap. Raises NoSandbox without it, or on a kernel too old for users.
+
+    limits: only `disk_bytes` is used, for the file systems in memory.
+    """
     bwrap = shutil.which("bwrap")
     if bwrap is None:
         raise NoSandbox("bwrap is not installed: apt install bubblewrap")
@@ -61,7 +65,11 @@ def launch_bubblewrap(limits: Limits) -> Launch:
 
 
 def launch_native(limits: Limits) -> Launch:
-    """Launch by system calls. Raises NoSandbox on other systems, and on a kernel too old."""
+    """Launch by system calls. Raises NoSandbox on other systems, and on a kernel too old.
+
+    limits: only `disk_bytes` is used. A kernel without Landlock or user namespaces is found when
+    the process starts, which then ends with exit code 70.
+    """
     if sys.platform != "linux":
         raise NoSandbox(f"it is made of Linux's system calls, and this is {sys.platform}")
     uid = program_uid()
@@ -81,11 +89,15 @@ NATIVE = Backend(name="native", launch=launch_native, fixed=lambda limits: (limi
 
 # With these two capabilities, which root alone has, the worker changes its user, for good.
 AS_ROOT = ("--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID")
-AS_USER = ("--unshare-user", "--uid", str(NOBODY), "--gid", str(NOBODY), "--cap-drop", "ALL")
+AS_USER = ("--unshare-user", "--uid", str(NO_USER), "--gid", str(NO_USER), "--cap-drop", "ALL")
 
 
 def isolation() -> Iterator[str]:
-    """Options for new namespaces, and for the end of the program with its parent."""
+    """Options for new namespaces, and for the end of the program with its parent.
+
+    The program sees no process, connection, shared memory, host name or variable of this machine.
+    `--new-session` takes its terminal away, into which it could otherwise push input (TIOCSTI).
+    """
     yield from ("--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts")
     yield from ("--unshare-cgroup-try", "--hostname", "sandbox")
     yield from ("--die-with-parent", "--new-session", "--clearenv")
@@ -94,7 +106,10 @@ def isolation() -> Iterator[str]:
 
 
 def file_system(prefix: str, disk_bytes: int) -> Iterator[str]:
-    """Options for a root of read-only binds, and of that many bytes in memory."""
+    """Options for a root of read-only binds, and of that many bytes in memory.
+
+    prefix: the interpreter's folder. disk_bytes: divided as in `file_system_sizes`.
+    """
     own, shared = file_system_sizes(disk_bytes)
     for folder in reversed(PurePosixPath(prefix).parents[:-1]):
         # Created by bwrap itself, they could be entered by its own user only.
@@ -112,7 +127,7 @@ def file_system(prefix: str, disk_bytes: int) -> Iterator[str]:
 
 
 def sized(folder: str, size: int) -> tuple[str, ...]:
-    """Options for a file system in memory that every user may write to."""
+    """Options for a file system in memory that every user may write to. size: in bytes."""
     return ("--perms", "1777", "--size", str(size), "--tmpfs", folder)
 
 
@@ -148,6 +163,9 @@ def file_system_sizes(disk_bytes: int) -> tuple[int, int]:
     """Sizes of /tmp and of /dev/shm, in bytes, that sum to the limit of a program's files.
 
     The second is half of the limit, but at most 16 MiB. Neither is 0, which would mean no limit.
+
+    >>> file_system_sizes(64 * MEBIBYTE) == (48 * MEBIBYTE, 16 * MEBIBYTE)
+    True
     """
     shared = min(SHARED_MEMORY_BYTES, disk_bytes // 2)
     return max(disk_bytes - shared, PAGE_BYTES), max(shared, PAGE_BYTES)
@@ -183,6 +201,6 @@ def fresh_uid() -> int:
 
 @cache
 def uid_ranges() -> tuple[tuple[int, int], ...]:
-    """Pairs (first, count) of the user ids in this user namespace."""
+    """Pairs (first, count) of the user ids in this user namespace; outside of containers one."""
     lines = Path("/proc/self/uid_map").read_text().splitlines()
     return tuple((int(line.split()[0]), int(line.split()[2])) for line in lines)

@@ -23,8 +23,12 @@ CPUS = os.cpu_count() or 1
 class LocalSandbox(Sandbox):
     """Sandbox that runs each program in a fresh process of a back end, started in advance.
 
-    warm: processes in reserve. concurrency: programs at a time. Others wait, because programs that
-    share a core would run out of wall time.
+    backend: makes the processes; see `launch` for one of your own.
+    warm: processes in reserve, by default one per CPU, 8 at most.
+    concurrency: programs at a time, by default two per CPU. Others wait, because programs that
+        share a core would run out of wall time.
+    Safe in threads, forks and any number of event loops. After `close`, `run` and `start` raise
+    SandboxError.
     """
 
     def __init__(
@@ -54,6 +58,7 @@ class LocalSandbox(Sandbox):
         return await on_sandbox_loop(self._run(job(program, limits), stdin, limits))
 
     async def _run(self, work: bytes, stdin: bytes, limits: Limits) -> ExecResult:
+        """The result of a job, on the sandboxes' loop."""
         running = await self._pool.begun(work, limits)
         return await running.finish(stdin)
 
@@ -67,6 +72,7 @@ class LocalSandbox(Sandbox):
 
 
 def _abandon(pool: Pool) -> None:
+    """End the workers in reserve of a sandbox that has been collected."""
     # The garbage collector may call this on any thread, the sandboxes' own included.
     loop = existing_loop()
     if loop:

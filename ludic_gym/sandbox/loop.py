@@ -38,7 +38,10 @@ def existing_loop() -> asyncio.AbstractEventLoop | None:
 
 
 async def on_sandbox_loop(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run the coroutine on the sandboxes' loop and await its result on the caller's."""
+    """Run the coroutine on the sandboxes' loop and await its result on the caller's.
+
+    A cancelled caller cancels the coroutine there. The coroutine's errors are raised here.
+    """
     loop = sandbox_loop()
     if asyncio.get_running_loop() is loop:
         return await coroutine
@@ -50,6 +53,8 @@ def run_blocking(coroutine: Coroutine[Any, Any, T]) -> T:
 
     Works on every thread, also inside a running event loop, which it blocks. Ctrl-C cancels the
     coroutine. Raises SandboxError on the sandboxes' own thread, where it would wait forever.
+
+        result = run_blocking(sandbox.run(Program(source="print(1)")))
     """
     loop = sandbox_loop()
     if _runs_here(loop):
@@ -65,6 +70,7 @@ def run_blocking(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 def _runs_here(loop: asyncio.AbstractEventLoop) -> bool:
+    """True on the thread of that loop, inside one of its coroutines."""
     try:
         return asyncio.get_running_loop() is loop
     except RuntimeError:
@@ -85,7 +91,10 @@ _HELD: weakref.WeakSet[Held] = weakref.WeakSet()
 
 
 def hold(thing: Held) -> None:
-    """Register an owner, to be closed at exit if it still exists, and renewed in forks."""
+    """Register an owner, to be closed at exit if it still exists, and renewed in forks.
+
+    thing: kept by weak reference only, so that it can be collected before.
+    """
     _HELD.add(thing)
 
 

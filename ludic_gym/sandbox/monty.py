@@ -28,10 +28,14 @@ DEEPEST = 1000
 
 
 class MontySandbox(Sandbox):
-    """Sandbox for source text; the value of a last expression is printed, as in a notebook.
+    r"""Sandbox for source text; the value of a last expression is printed, as in a notebook.
 
     Stdin, files, arguments, interpreters and sessions raise ConfigError. `cpu_s`, `memory_bytes`
-    and `output_bytes` hold for the interpreter, `wall_s` for sleeps too.
+    and `output_bytes` hold for the interpreter, `wall_s` for sleeps too; the other limits have no
+    object. A fork of a process that has used it cannot: `run` raises SandboxError there.
+
+        result = await MontySandbox().run(Program(source="import math\nmath.sqrt(2)"))
+        result.stdout  # b"1.4142135623730951\n"
     """
 
     name = "monty"
@@ -70,6 +74,7 @@ class MontySandbox(Sandbox):
         return await asyncio.to_thread(_fed, await self._opened(), source, limits)
 
     async def _opened(self) -> Monty:
+        """The library's pool of interpreters, made at first use. Raises SandboxError in a fork."""
         if _ABANDONED:
             raise SandboxError("monty cannot be used in a fork of a process that has used it")
         async with self._lock:
@@ -87,6 +92,7 @@ class MontySandbox(Sandbox):
 
 
 def _fed(pool: Monty, source: str, limits: Limits) -> ExecResult:
+    """The result of a source text in an interpreter of the pool, on the calling thread."""
     began = time.monotonic()
     written = CollectStreams(max_bytes=limits.output_bytes)
     # The binding rejects lone surrogates before the interpreter can report them.
@@ -121,6 +127,7 @@ def _fed(pool: Monty, source: str, limits: Limits) -> ExecResult:
 
 
 def _bounds(limits: Limits) -> ResourceLimits:
+    """The limits in the library's terms."""
     return ResourceLimits(
         max_feed_duration_secs=min(limits.cpu_s, limits.wall_s),
         max_total_sleep_secs=limits.wall_s,
@@ -130,6 +137,7 @@ def _bounds(limits: Limits) -> ResourceLimits:
 
 
 def _how(message: str, limits: Limits) -> Ended:
+    """The reason for an end by an error, from its message: the library has no other sign of it."""
     if message.startswith("TimeoutError: feed time limit exceeded"):
         return "cpu"
     if message.startswith("TimeoutError: sleep limit exceeded"):

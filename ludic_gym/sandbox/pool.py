@@ -1,4 +1,8 @@
-"""Pool: the processes of one sandbox, started in advance, so that programs begin at once."""
+"""Pool: the processes of one sandbox, started in advance, so that programs begin at once.
+
+The start of a process takes longer than most programs of an environment. The reserve refills while
+programs run, on the sandboxes' loop.
+"""
 
 import asyncio
 from collections import deque
@@ -17,7 +21,8 @@ class Pool:
     """Running programs, and workers in reserve. Used on the sandboxes' loop only.
 
     size: workers in reserve, replaced as they are taken. Only workers for the most recent limits
-        are kept. concurrency: programs at a time.
+        are kept: mixed limits in turn would start every worker anew.
+    concurrency: programs at a time; more of them wait for a free place.
     """
 
     def __init__(self, backend: Backend, size: int, concurrency: int) -> None:
@@ -41,7 +46,12 @@ class Pool:
         self._begin()
 
     async def begun(self, work: bytes, limits: Limits) -> Running:
-        """Start a program when there is a free place. Raises SandboxError if it does not begin."""
+        """Start a program when there is a free place; returns once it has begun.
+
+        work: from `job`. limits: the same as for the job.
+        Raises SandboxError if it does not begin in `ATTEMPTS` workers or the pool is closed, and
+        NoSandbox at once if the back end does not work.
+        """
         await self._slots.acquire()
         try:
             running = await self._handed_over(work, limits)
@@ -55,12 +65,14 @@ class Pool:
         return running
 
     def _ended(self, running: Running) -> None:
+        """Free the place of a program that has ended."""
         # Called at every change after the end, of which the first frees the place.
         if running in self._running:
             self._running.remove(running)
             self._slots.release()
 
     async def _handed_over(self, work: bytes, limits: Limits) -> Running:
+        """The job in a worker that has begun it."""
         # Until a program begins, the loss of its worker has no effect: another one takes the job.
         failure = SandboxError(f"the sandbox {self._backend.name!r} is closed; open another")
         for _ in range(ATTEMPTS):
@@ -69,6 +81,7 @@ class Pool:
             try:
                 running = Running(await self._take(limits), self._backend, limits)
                 await running.begin(work)
+            # Another attempt would find the same machine.
             except NoSandbox:
                 raise
             except SandboxError as error:
@@ -78,6 +91,7 @@ class Pool:
         raise failure
 
     async def _take(self, limits: Limits) -> Child:
+        """A worker with these limits from the reserve, or a new one."""
         fixed = self._backend.fixed(limits)
         if fixed != self._fixed:
             self.clear()
@@ -96,6 +110,7 @@ class Pool:
                 return child
 
     def _refill(self, limits: Limits) -> None:
+        """Start workers up to the size of the reserve, unless the limits have changed since."""
         if self._backend.fixed(limits) == self._fixed:
             while len(self._reserve) < self._size:
                 self._reserve.append(self._starting(limits))
@@ -109,7 +124,7 @@ class Pool:
             _discard(self._reserve.popleft())
 
     async def close(self) -> None:
-        """End all processes, and wait until they have ended."""
+        """End all processes, and wait until they have ended. A program that runs gets "killed"."""
         self._closed = True
         reserve, self._reserve = self._reserve, deque()
         running = list(self._running)
@@ -129,6 +144,7 @@ _ABANDONED: list[tuple[deque[asyncio.Task[Child]], set[Running]]] = []
 
 
 def _discard(coming: asyncio.Task[Child]) -> None:
+    """End a worker that is still starting, or has started."""
     coming.cancel()
     coming.add_done_callback(_kill)
 
@@ -139,7 +155,11 @@ def _kill(coming: asyncio.Task[Child]) -> None:
 
 
 async def started(backend: Backend, limits: Limits) -> Child:
-    """Start a worker and wait until it is ready. Raises SandboxError if it does not start."""
+    """Start a worker and wait until it is ready.
+
+    limits: for the back end's `fixed`. Raises SandboxError if it does not start within a minute,
+    and NoSandbox if the back end cannot run here.
+    """
     child = Child(backend.launch(limits))
     await expect(child, READY, f"the sandbox {backend.name!r} does not start")
     return child

@@ -30,7 +30,12 @@ SHARE_BYTES = 64 * MEBIBYTE
 
 @dataclass(frozen=True, slots=True)
 class Witness:
-    """Resources of the host that a program tries to reach, as its arguments name them."""
+    """Resources of the host that a program tries to reach, as its arguments name them.
+
+    secret: content of a file in `folder`, a random text that proves it was read.
+    listener: on the host's loopback, never accepted by itself. process: one to be signalled.
+    name: for the program's processes, to find those that outlive it.
+    """
 
     secret: str
     folder: Path
@@ -40,7 +45,7 @@ class Witness:
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """FOLDER, PORT, PID, NAME."""
+        """FOLDER, PORT, PID, NAME, as `HEAD` reads them."""
         port: int = self.listener.getsockname()[1]
         return (str(self.folder), str(port), str(self.process.pid), self.name)
 
@@ -105,6 +110,9 @@ async def measured(sandbox: Sandbox) -> dict[str, str]:
     """For each guarantee of the sandbox, a description of its breach, "" if it holds.
 
     Takes a few seconds of CPU time. Raises SandboxError if the sandbox does not work at all.
+
+        breaches = await measured(open_sandbox("bubblewrap"))
+        assert not any(breaches.values()), breaches
     """
     promised = [name for name, kept in asdict(sandbox.guarantees).items() if kept]
     with witnesses() as witness:
@@ -112,6 +120,7 @@ async def measured(sandbox: Sandbox) -> dict[str, str]:
 
 
 async def _broken(sandbox: Sandbox, guarantee: str, witness: Witness) -> str:
+    """Description of the breach of one guarantee, "" if its program fails as it should."""
     source, verdict, limits = PROBES[guarantee]
     program = Program(source=HEAD + source, arguments=witness.arguments)
     try:
@@ -157,7 +166,11 @@ def named(name: str) -> list[int]:
 
 
 def network_verdict(result: ExecResult, witness: Witness) -> str:
-    """Description of a connection that a program made, "" for none."""
+    """Description of a connection that a program made, "" for none.
+
+    The program connects to a listener on the host's loopback, and looks for a route to an address
+    that is reserved for documentation (RFC 5737).
+    """
     try:
         witness.listener.accept()[0].close()
     except BlockingIOError:
@@ -166,7 +179,11 @@ def network_verdict(result: ExecResult, witness: Witness) -> str:
 
 
 def filesystem_verdict(result: ExecResult, witness: Witness) -> str:
-    """Description of a file that a program read or changed, "" for none."""
+    """Description of a file that a program read or changed, "" for none.
+
+    The program reads a secret, /etc/passwd and the environments of other processes, and writes to,
+    removes and changes the mode of what it finds.
+    """
     passwords = Path("/etc/passwd").read_bytes().partition(b"\n")[0]
     if witness.secret.encode() in result.stdout or passwords in result.stdout:
         return "a program read a file of the host"
@@ -178,7 +195,11 @@ def filesystem_verdict(result: ExecResult, witness: Witness) -> str:
 
 
 def processes_verdict(result: ExecResult, witness: Witness) -> str:
-    """Description of processes that a program ended or left behind, "" for none."""
+    """Description of processes that a program ended or left behind, "" for none.
+
+    The program sends SIGKILL to a process of the host, and makes 200 of its own, each in a session
+    of its own and without pipes, by which they would outlive a simple kill.
+    """
     if witness.process.poll() is not None:
         return "a program ended a process of the host"
     if not result.stdout.startswith(b"forks "):
@@ -193,7 +214,10 @@ def processes_verdict(result: ExecResult, witness: Witness) -> str:
 
 
 def memory_verdict(result: ExecResult, witness: Witness) -> str:
-    """Description of memory beyond the limit, "" if the program was stopped in time."""
+    """Description of memory beyond the limit, "" if the program was stopped in time.
+
+    Sixteen processes take 64 MiB each, none of which exceeds the limit alone.
+    """
     size = result.stdout.count(b"got") * SHARE_BYTES
     # Twice, because memory is measured ten times a second, not at each allocation.
     if size > 2 * MEMORY_BYTES:
@@ -207,7 +231,10 @@ def cpu_verdict(result: ExecResult, witness: Witness) -> str:
 
 
 def disk_verdict(result: ExecResult, witness: Witness) -> str:
-    """Description of files beyond the limit, "" for none."""
+    """Description of files beyond the limit, "" for none.
+
+    The program writes 64 files of 1 MiB in each of five folders, counted as far as it succeeds.
+    """
     if not result.stdout.startswith(b"wrote "):
         return _odd(result)
     size = int(result.stdout.split()[1])
@@ -217,6 +244,7 @@ def disk_verdict(result: ExecResult, witness: Witness) -> str:
 
 
 def _odd(result: ExecResult) -> str:
+    """Description of a test program that did not run to its end."""
     last = result.stderr.decode(errors="replace").strip().rpartition("\n")[2]
     return f"the test itself did not run: {result.ended}, {result.exit_code}, {last}"
 

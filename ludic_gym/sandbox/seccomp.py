@@ -63,7 +63,10 @@ SHARED: Mapping[str, int] = {
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """An architecture: AUDIT_ARCH, column of the table above, and calls with checked arguments."""
+    """An architecture: its AUDIT_ARCH, its column in `REFUSED`, and calls with checked arguments.
+
+    clone, socket, ioctl: the numbers of these calls.
+    """
 
     audit: int
     column: int
@@ -81,7 +84,21 @@ MACHINES: Mapping[str, Machine] = {
 def syscall_filter(machine: str = "", families: Iterable[int] = FAMILIES) -> bytes:
     """The filter as an array of `struct sock_filter`, for that machine or this one.
 
-    families: the allowed socket families. Raises NoSandbox for other architectures.
+    machine: "x86_64" or "aarch64", by default this machine's.
+    families: the allowed socket families.
+    Raises NoSandbox for other architectures.
+
+    The program of the filter, of which the kernel runs one copy before each system call:
+
+        1. kill on another architecture, ENOSYS for the x32 interface
+        2. EPERM for the calls of `REFUSED` and `SHARED`, ENOSYS for those of `ABSENT`
+        3. EPERM for clone with a flag of a new namespace
+        4. EAFNOSUPPORT for a socket of another family
+        5. EPERM for an ioctl that types on a terminal
+        6. allow
+
+    >>> len(syscall_filter("x86_64")) % 8  # every instruction has 8 bytes
+    0
     """
     machine = machine or platform.machine()
     if machine not in MACHINES:
@@ -110,6 +127,7 @@ def _step(code: int, value: int, *, yes: int = 0, no: int = 0) -> bytes:
 
 
 def _only_on(audit: int) -> bytes:
+    """Kill on another architecture, refuse the x32 interface, and load the call's number."""
     # Numbers mean other calls on other architectures (32-bit calls on x86_64 among them), so the
     # architecture is checked first. After this the call's number is loaded.
     return b"".join(
@@ -125,6 +143,7 @@ def _only_on(audit: int) -> bytes:
 
 
 def _refuse(number: int, error: int) -> bytes:
+    """Steps that fail one call with that error."""
     return _step(EQUAL, number, no=1) + _step(RETURN, REFUSE | error)
 
 
@@ -134,6 +153,7 @@ def _case(number: int, *steps: bytes) -> bytes:
 
 
 def _no_new_namespaces(clone: int) -> bytes:
+    """Steps that allow clone for threads and processes, but not with a new namespace."""
     return _case(
         clone,
         _step(LOAD, ARGUMENT_AT),
@@ -145,6 +165,7 @@ def _no_new_namespaces(clone: int) -> bytes:
 
 
 def _only_families(socket: int, families: tuple[int, ...]) -> bytes:
+    """Steps that allow socket for these families only."""
     # Each comparison jumps over those after it and over the refusal, to the last step.
     allowed = [_step(EQUAL, one, yes=len(families) - i) for i, one in enumerate(families)]
     return _case(
@@ -157,6 +178,7 @@ def _only_families(socket: int, families: tuple[int, ...]) -> bytes:
 
 
 def _no_typing(ioctl: int) -> bytes:
+    """Steps that refuse the ioctls which put input into a terminal."""
     # Input pushed into a terminal would be run by the shell that reads it after the program ends.
     return _case(
         ioctl,

@@ -1,4 +1,12 @@
-"""One program in one sandbox, from its job to its result."""
+"""One program in one sandbox, from its job to its result.
+
+The worker and this process exchange three things on the worker's pipes, before the program's own
+input and output:
+
+    worker -> "ready"    it has started, and may wait in the reserve
+    job    -> worker     length and marshalled parts; see `job`
+    worker -> "start"    the limits are set, and the next byte is the program's
+"""
 
 import asyncio
 import marshal
@@ -24,9 +32,10 @@ EXCERPT_BYTES = 400
 
 
 def job(program: Program, limits: Limits) -> bytes:
-    """The bytes of a job for a worker. Raises ConfigError for files outside the folder.
+    """The bytes of a job for a worker: twelve digits of length, then the parts, marshalled.
 
-    Twelve digits of length, then the parts, marshalled.
+    limits: all but the wall clock and the output, which are enforced outside.
+    Raises ConfigError for files outside the folder, or larger than `disk_bytes` together.
     """
     # Lone surrogates are no valid text. The interpreter reports them, as for any broken source.
     source = program.source.encode("utf-8", "surrogatepass")
@@ -49,7 +58,8 @@ def job(program: Program, limits: Limits) -> bytes:
 async def expect(child: Child, line: bytes, complaint: str, *, work: bytes = b"") -> None:
     """Send the work to a worker and wait for its line.
 
-    Ends the worker and raises SandboxError with the complaint if another line, or none, comes.
+    Ends the worker and raises SandboxError with the complaint if another line, or none, comes
+    within `SETUP_S`.
     """
     came = False
     try:
@@ -76,6 +86,8 @@ def excerpt(child: Child) -> str:
 class Running(Session):
     """A program in its sandbox, for callers on any event loop.
 
+    child: a worker that is ready. backend, limits: those it was started with.
+    at_end: called at every change after the end.
     Methods without a coroutine are for the sandboxes' loop only.
     """
 
@@ -106,11 +118,13 @@ class Running(Session):
         self.look()
 
     def _weigh_later(self) -> None:
+        """Measure the memory after a pause, if this process can see it."""
         if self._child.weighed:
             loop = asyncio.get_running_loop()
             self._alarms[1:] = [loop.call_later(WEIGH_EVERY_S, self._weigh)]
 
     def _weigh(self) -> None:
+        """End the program if it and its children hold too much memory."""
         if exceeds(self._child.pid, self._limits.memory_bytes):
             self.end("memory")
         else:
@@ -150,6 +164,7 @@ class Running(Session):
         return await on_sandbox_loop(self._killed())
 
     async def _line(self, timeout_s: float | None) -> bytes | None:
+        """The next line, on the sandboxes' loop; the program ends if none comes in time."""
         loop = asyncio.get_running_loop()
         alarm = None if timeout_s is None else loop.call_later(timeout_s, self.end, "timeout")
         try:
@@ -160,6 +175,7 @@ class Running(Session):
         return line and line[:-1]
 
     async def _finished(self, stdin: bytes) -> ExecResult:
+        """The result after the last input, on the sandboxes' loop."""
         try:
             await self._child.write(stdin)
             self._child.close_stdin()
@@ -169,6 +185,7 @@ class Running(Session):
             self.end("killed")
 
     async def _killed(self) -> ExecResult:
+        """The result after a kill, on the sandboxes' loop."""
         # The keeper of a sandbox ends after the program; killed in between, it could not report
         # how the program ended, and a program out of time would pass for one that crashed.
         if not self._child.stdout.open:
@@ -178,6 +195,7 @@ class Running(Session):
         return await self._result()
 
     async def _result(self) -> ExecResult:
+        """The result of the ended program. Raises SandboxError if the sandbox itself ended."""
         code = await self._child.ended()
         if self._ended is None and self._backend.failed(code):
             name = self._backend.name
@@ -206,6 +224,7 @@ class Running(Session):
 
 
 def _how(code: int, stderr: bytes) -> Ended:
+    """The reason for an end that was not caused from outside."""
     if code == 128 + signal.SIGXCPU:
         return "cpu"
     # A program that imitates the interpreter's message deceives only about its own end.

@@ -19,10 +19,18 @@ or `Session.kill`."""
 class Limits:
     """Limits of one program, in seconds and bytes.
 
-    `cpu_s` (rounded up to whole seconds) holds for each of its `processes`. `memory_bytes` bounds
-    the address space of each, and the memory of all of them, which is measured ten times a second.
-    `disk_bytes` bounds all files together, `output_bytes` stdout and stderr each.
+    wall_s: from the start of the program. Waiting for a free place does not count.
+    cpu_s: of each process, rounded up to whole seconds.
+    memory_bytes: of the address space of each process, and of the memory of all of them, which is
+        measured ten times a second.
+    processes: at the same time, threads included.
+    disk_bytes: of all files together. output_bytes: of stdout and stderr each.
     Raises ConfigError for a limit that is not positive.
+
+    >>> Limits(wall_s=2.0, cpu_s=0)
+    Traceback (most recent call last):
+    ...
+    ludic_gym.errors.ConfigError: Limits(cpu_s=0) must be more than 0
     """
 
     wall_s: float = 10.0
@@ -47,10 +55,11 @@ DEFAULT_LIMITS = Limits()
 class Guarantees:
     """Guarantees of a sandbox, which hold for any program.
 
-    network: the program reaches nothing, not even the host's loopback. filesystem: it reads only
-    the interpreter and the system's programs, and changes no file of the host. processes: it sees
-    and signals only its own, which are bounded in number and end with it. memory, cpu, disk:
-    bounded.
+    network: the program reaches nothing, not even the host's loopback.
+    filesystem: it reads only the interpreter and the system's programs, and changes no file of the
+        host.
+    processes: it sees and signals only its own, which are bounded in number and end with it.
+    memory, cpu, disk: bounded.
     """
 
     network: bool
@@ -87,9 +96,11 @@ class Program:
 class ExecResult:
     """Output of a program, and the reason for its end.
 
+    stdout, stderr: the first `Limits.output_bytes` of each.
+    stdout_cut, stderr_cut: True if there was more.
     exit_code: 128 + n where signal n ended it, as shells count; None where the sandbox ended it.
-    stdout, stderr: the first `Limits.output_bytes` of each; `stdout_cut`, `stderr_cut`: True if
-    there was more. wall_s: seconds from the start of the program.
+    ended: "exited" also for an exit code other than 0.
+    wall_s: seconds from the start of the program.
     """
 
     stdout: bytes
@@ -102,10 +113,15 @@ class ExecResult:
 
 
 class Session(Protocol):
-    """A running program in a sandbox of its own, with input and output line by line.
+    r"""A running program in a sandbox of its own, with input and output line by line.
 
     Nothing that the program does raises an error. Once it has ended, `send` has no effect and
     `receive_line` returns None. SandboxError means that the sandbox failed, not the program.
+
+        session = await sandbox.start(Program(source="print(int(input()) ** 2)"))
+        await session.send(b"12\n")
+        line = await session.receive_line(timeout_s=5.0)  # b"144"
+        result = await session.finish()
     """
 
     async def send(self, data: bytes) -> None:
@@ -143,10 +159,17 @@ class Sandbox(Protocol):
     async def run(
         self, program: Program, *, stdin: bytes = b"", limits: Limits = DEFAULT_LIMITS
     ) -> ExecResult:
-        """Run the program with that stdin to its end."""
+        """Run the program with that stdin to its end.
+
+        A program waits for a free place first. If the caller is cancelled, the program is killed.
+        Raises SandboxError if the sandbox fails, and ConfigError for a program that it cannot take.
+        """
 
     async def start(self, program: Program, *, limits: Limits = DEFAULT_LIMITS) -> Session:
-        """Start the program; end it with `finish` or `kill`."""
+        """Start the program; end it with `finish` or `kill`, or it runs up to its limits.
+
+        Raises the errors of `run`.
+        """
 
     async def close(self) -> None:
         """End all its processes. It cannot be used afterwards."""

@@ -30,7 +30,10 @@ def main(uid: int) -> None:
 
 
 def become(uid: int) -> None:
-    """Change from root to a user that owns no files."""
+    """Change from root to a user that owns no files.
+
+    Real, effective and saved ids all change, so that the program cannot change back.
+    """
     for descriptor in (0, 1, 2):
         # A program that opens /dev/stdin opens the pipe again, which belongs to root.
         os.fchmod(descriptor, 0o666)
@@ -62,7 +65,11 @@ def lay(name: str, content: bytes) -> None:
 
 
 def restrict(cpu_s: int, memory: int, processes: int, disk: int) -> None:
-    """Set limits that the program cannot raise."""
+    """Set limits that the program cannot raise.
+
+    cpu_s: whole seconds. memory: bytes of address space. disk: bytes of each file; all of them
+    together are bounded by the size of the file system.
+    """
     # The soft limit sends SIGXCPU, which the parent recognizes. A program that ignores it gets
     # SIGKILL a second later, at the hard limit.
     resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s + 1))
@@ -74,7 +81,7 @@ def restrict(cpu_s: int, memory: int, processes: int, disk: int) -> None:
 
 
 def replace(command: list[str]) -> None:
-    """Replace this process by another interpreter."""
+    """Replace this process by another interpreter; exit code 127 without it, as in a shell."""
     try:
         os.execvp(command[0], command)
     except (OSError, ValueError) as error:
@@ -84,7 +91,10 @@ def replace(command: list[str]) -> None:
 
 
 def become_program(source: bytes, arguments: list[str]) -> None:
-    """Run the source as Python would run it from a file."""
+    """Run the source as Python would run it from a file.
+
+    source: in bytes; its first lines may declare an encoding. arguments: sys.argv[1:].
+    """
     module = type(sys)("__main__")
     path = os.path.abspath(SOURCE_NAME)
     module.__dict__["__file__"] = path

@@ -12,19 +12,26 @@ MOST_CHARACTERS = 100_000
 class SimulatedFiles:
     """Files by path, and tools that list, read, write, move, remove and search them.
 
-    A policy can use them as notes. An environment can have them as its state, and compare
-    `contents` at the end. No file of the machine is touched.
+    contents: texts by absolute path, copied. A policy can use the files as notes. An environment
+    can have them as its state, and compare `contents` at the end. They are in memory only.
+
+        files = SimulatedFiles({"/inbox/mail.txt": "Meet at noon"})
+        policy = ToolUse(chat, files.tools())
+
+    Folders exist as parts of paths. At most `MOST_FILES` files and `MOST_CHARACTERS` characters.
+    A method raises an OSError for a path that does not fit, which models get as text.
     """
 
     def __init__(self, contents: Mapping[str, str] | None = None) -> None:
         self.contents = {_normal(path): text for path, text in (contents or {}).items()}
 
     def tools(self) -> tuple[Tool, ...]:
-        """All tools."""
+        """All six tools, bound to these files: two policies with them share the files."""
         functions: list[Callable[..., str]] = [self.list_files, self.read_file, self.find_text]
         functions += [self.write_file, self.move_file, self.remove_file]
         return tuple(as_tool(function) for function in functions)
 
+    # The docstrings from here on are read by models, as the descriptions of the tools.
     def list_files(self, folder: str = "/") -> str:
         """List all files in a folder and below it.
 
@@ -49,6 +56,7 @@ class SimulatedFiles:
         path = _normal(path)
         text = self.contents.get(path, "") + text if append else text
         size = len(text) + sum(len(t) for p, t in self.contents.items() if p != path)
+        # Before the change: a call that is refused must leave the files as they were.
         if len({*self.contents, path}) > MOST_FILES or size > MOST_CHARACTERS:
             raise OSError(f"no space: {MOST_FILES} files with {MOST_CHARACTERS} characters at most")
         if path == "/" or any(p.startswith(f"{path}/") for p in self.contents):
@@ -92,10 +100,12 @@ class SimulatedFiles:
         return "\n".join(found) or "no line"
 
     def _below(self, folder: str) -> list[str]:
+        """The paths of all files below a folder, sorted; none for a folder that does not exist."""
         start = _normal(folder).rstrip("/") + "/"
         return sorted(path for path in self.contents if path.startswith(start))
 
     def _existing(self, path: str) -> str:
+        """The normal form of a file's path. Raises FileNotFoundError if there is no such file."""
         normal = _normal(path)
         if normal not in self.contents:
             raise FileNotFoundError(f"there is no file {normal}")
@@ -103,5 +113,9 @@ class SimulatedFiles:
 
 
 def _normal(path: str) -> str:
-    """The path from the root, without . and .. and doubled slashes."""
+    """The path from the root, without . and .. and doubled slashes.
+
+    >>> _normal("notes//../today.txt"), _normal("../../etc/passwd")
+    ('/today.txt', '/etc/passwd')
+    """
     return posixpath.normpath("/" + path.lstrip("/"))

@@ -16,7 +16,9 @@ def python_tool(
 ) -> Tool:
     """The tool `python(code)`, which returns a program's output; calls share no state.
 
-    sandbox, allow_unsafe: as in `open_sandbox`.
+    sandbox, allow_unsafe: as in `open_sandbox`. limits: of each program.
+    A program that fails is no error: its traceback is part of the text. A sandbox that fails is
+    tried again, then its error becomes the text.
     Raises NoSandbox with the packages to install, and ConfigError for other names.
     """
     if isinstance(sandbox, str):
@@ -36,7 +38,13 @@ def python_tool(
 
 
 def output_of(result: ExecResult) -> str:
-    """The program's output, and the reason for its end unless it succeeded."""
+    r"""The program's output, and the reason for its end unless it succeeded.
+
+    stdout first, then stderr. Bytes that are not UTF-8 become U+FFFD.
+
+    >>> output_of(ExecResult(stdout=b"", stderr=b"no", exit_code=1, ended="exited", wall_s=0.1))
+    'no\nError: exit code 1'
+    """
     text = (result.stdout + result.stderr).decode("utf-8", "replace")
     if result.ended == "exited" and result.exit_code == 0:
         return text or "(nothing was printed)"
@@ -46,7 +54,11 @@ def output_of(result: ExecResult) -> str:
 
 @cache
 def calculator_tool() -> Tool:
-    """The tool `calculator(expression)`. Raises MissingPackage without the extra `tools`."""
+    """The tool `calculator(expression)`, one for the whole process.
+
+    It uses the sandbox "monty", so that an expression is never given to Python's own `eval`.
+    Raises MissingPackage without the extra `tools`.
+    """
     sandbox = open_sandbox("monty")
 
     async def calculator(expression: str) -> str:
@@ -59,6 +71,7 @@ def calculator_tool() -> Tool:
         )
         if result.ended == "exited" and result.exit_code == 0:
             return result.stdout.decode("utf-8", "replace").strip()
+        # The last line is the message. Those before it are about the program around the expression.
         lines = result.stderr.decode("utf-8", "replace").strip().splitlines() or [result.ended]
         return f"Error: {lines[-1]}"
 

@@ -1,4 +1,10 @@
-"""The tools of a server that speaks the Model Context Protocol (https://modelcontextprotocol.io)."""
+"""Tools of servers that speak the Model Context Protocol (https://modelcontextprotocol.io).
+
+A server is another program, on this machine or behind an address, that describes its tools itself:
+
+    async with mcp_tools(["uvx", "mcp-server-time"]) as tools:
+        policy = ToolUse(chat, tools)
+"""
 
 from __future__ import annotations
 
@@ -47,6 +53,7 @@ async def mcp_tools(
 
 
 async def _connected(server: str | Sequence[str], environment: Mapping[str, str] | None) -> Client:
+    """A client that has greeted the server. Raises ConfigError, see `mcp_tools`."""
     mcp = optional("mcp", "ludic-gym[mcp]")
     if not server:
         raise ConfigError(f"a server is an address or a command, got {server!r}")
@@ -65,6 +72,7 @@ async def _connected(server: str | Sequence[str], environment: Mapping[str, str]
 
 
 async def _listed(client: Client) -> list[ServerTool]:
+    """All tools that the server offers, from all pages of its list."""
     page = await client.list_tools()
     listed = list(page.tools)
     # Servers may send their list in pages.
@@ -75,6 +83,7 @@ async def _listed(client: Client) -> list[ServerTool]:
 
 
 def _as_tool(client: Client, tool: ServerTool, timeout_s: float, output_limit: int) -> Tool:
+    """A server's tool as one of ours, with the server's own schema."""
     return Tool(
         function=partial(_called, client, tool.name),
         schema=tool_schema(tool.name, tool.description or "", tool.input_schema),
@@ -84,10 +93,12 @@ def _as_tool(client: Client, tool: ServerTool, timeout_s: float, output_limit: i
 
 
 async def _called(client: Client, tool_name_: str, /, **arguments: Any) -> str:  # noqa: ANN401
+    """The text of a result. tool_name_: so that an argument of the tool may have any name."""
     return _text(await client.call_tool(tool_name_, arguments))
 
 
 def _text(result: CallToolResult) -> str:
+    """The text parts of a result, one per line; "Error: ..." for one that the server marks so."""
     parts = [
         part.text if part.type == "text" else f"[{part.type} left out]" for part in result.content
     ]

@@ -26,7 +26,13 @@ _HEADINGS = ("args:", "arguments:", "parameters:")
 def parameters_schema(function: Callable[..., object]) -> JSONSchema:
     """The schema of a function's parameters, with their descriptions from its docstring.
 
-    Raises ConfigError for types that JSON does not have, and for *args and **kwargs.
+    A parameter without a default is required. Raises ConfigError for types that JSON does not have,
+    and for *args and **kwargs.
+
+    >>> def search(query: str, limit: int = 3): "query: terms to find"
+    >>> schema = parameters_schema(search)
+    >>> schema["properties"]["query"], schema["required"]
+    ({'type': 'string', 'description': 'terms to find'}, ['query'])
     """
     hints = typing.get_type_hints(function)
     parameters = inspect.signature(function).parameters
@@ -45,9 +51,13 @@ def parameters_schema(function: Callable[..., object]) -> JSONSchema:
 
 
 def described(docstring: str, names: Sequence[str]) -> tuple[str, dict[str, str]]:
-    """A docstring without its lines `name: text` about parameters, and those texts by name.
+    r"""A docstring without its lines `name: text` about parameters, and those texts by name.
 
-    A text continues in the following lines that are indented further.
+    names: of the parameters; other lines with a colon are kept. A text continues in the following
+    lines that are indented further. Headings such as "Args:" are left out.
+
+    >>> described("Find documents.\n\nArgs:\n    query: terms\n        to find", ["query"])
+    ('Find documents.', {'query': 'terms to find'})
     """
     kept: list[str] = []
     texts: dict[str, str] = {}
@@ -69,7 +79,13 @@ def described(docstring: str, names: Sequence[str]) -> tuple[str, dict[str, str]
 def problem_of(value: object, schema: JSONSchema, where: str) -> str:
     """The first reason why the value does not fit the schema, "" if it fits.
 
-    Keywords that are not known here are ignored.
+    value: parsed JSON. where: its name in the reason, such as "the arguments".
+    Keywords that are not known here are ignored, so that a server's schema of any version works.
+
+    >>> problem_of({"limit": "3"}, {"properties": {"limit": {"type": "integer"}}}, "the arguments")
+    "'limit' should be of type integer, got '3'"
+    >>> problem_of([1, 2], {"type": "array", "items": {"type": "integer"}}, "limits")
+    ''
     """
     # A value without a schema may be nested too deeply for recursion, so it is not entered.
     if not schema:
@@ -88,11 +104,13 @@ def problem_of(value: object, schema: JSONSchema, where: str) -> str:
 
 
 def _is_a(value: object, kind: str) -> bool:
+    """True if a value is of that type of JSON; an integer is a number too."""
     # In Python, but not in JSON, True and False are integers, so `isinstance` is not enough.
     return isinstance(value, bool) == (kind == "boolean") and isinstance(value, _PYTHON_TYPES[kind])
 
 
 def _inner_problems(value: object, schema: JSONSchema, where: str) -> Iterator[str]:
+    """The reasons why members of a list or an object do not fit."""
     if isinstance(value, list):
         items = schema.get("items", {})
         yield from (problem_of(v, items, f"{where}[{i}]") for i, v in enumerate(value))
@@ -121,7 +139,14 @@ def _parameter_schema(
 
 
 def schema_of(hint: object, where: str) -> JSONSchema:
-    """The JSON schema of a type. Raises ConfigError for types that JSON does not have."""
+    """The JSON schema of a type.
+
+    hint: an evaluated annotation. where: the parameter, for the error.
+    Raises ConfigError for types that JSON does not have.
+
+    >>> schema_of(list[int] | None, "x")
+    {'anyOf': [{'type': 'array', 'items': {'type': 'integer'}}, {'type': 'null'}]}
+    """
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if hint is Any:
         return {}
@@ -141,4 +166,5 @@ def schema_of(hint: object, where: str) -> JSONSchema:
 
 
 def _inner(key: str, arguments: tuple[object, ...], where: str) -> JSONSchema:
+    """The schema of the members of a list or dict, if they have a type."""
     return {key: schema_of(arguments[0], where)} if arguments else {}

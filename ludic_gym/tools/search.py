@@ -14,7 +14,7 @@ SNIPPET = 200
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A text with a title of its own."""
+    """A text with a title of its own; a search covers both."""
 
     title: str
     text: str
@@ -23,7 +23,13 @@ class Document:
 def search_tools(documents: Sequence[Document]) -> tuple[Tool, Tool]:
     """The tools `search(query, limit)` and `read(title)` over the documents.
 
-    Raises ConfigError without the extra `tools`, and for titles that are not all different.
+    `search` gives titles and the first `SNIPPET` characters, `read` a whole text. The index is
+    built here and shared by all tools over equal documents.
+    Raises ConfigError for no documents and for titles that are not all different, MissingPackage
+    without the extra `tools`.
+
+        documents = [Document("Nile", "A river in Africa ..."), Document("Oslo", "A city ...")]
+        policy = ToolUse(chat, search_tools(documents))
     """
     texts = {document.title: document.text for document in documents}
     if not documents or len(texts) < len(documents):
@@ -40,7 +46,7 @@ def search_tools(documents: Sequence[Document]) -> tuple[Tool, Tool]:
         """
         found = best(kept, query, max(1, min(limit, MOST_RESULTS)))
         lines = [f"{one.title}: {one.text[:SNIPPET]}" for one in found]
-        return "\n".join(lines) or f"no document has a word of {query!r}"
+        return "\n".join(lines) or f"no document matches {query!r}"
 
     def read(title: str) -> str:
         """Read a document.
@@ -55,7 +61,11 @@ def search_tools(documents: Sequence[Document]) -> tuple[Tool, Tool]:
 
 
 def best(documents: tuple[Document, ...], query: str, limit: int) -> list[Document]:
-    """The documents that match the query best, the best first; none without a common word."""
+    """The documents that match the query best, the best first, at most `limit` of them.
+
+    Case and common English words are ignored. A document without any term of the query is left
+    out; equal scores keep the documents' order.
+    """
     scores = _scorer(documents)(query)
     order = sorted(range(len(scores)), key=lambda i: (-scores[i], i))
     return [documents[i] for i in order[:limit] if scores[i] > 0]

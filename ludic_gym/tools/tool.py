@@ -22,6 +22,8 @@ class Tool:
     A function that is not async runs on a thread. A call that exceeds its time limit keeps running
     there, so give such functions limits of their own.
 
+    function: takes the schema's properties as keywords; a result that is no text becomes JSON.
+    timeout_s: seconds for a call, after which the model gets an error.
     output_limit: characters of a result; the middle of a longer one is left out.
     """
 
@@ -45,9 +47,19 @@ def as_tool(
 ) -> Tool:
     """The function as a tool: models get its name, docstring and parameter types.
 
+    timeout_s, output_limit: see Tool.
     A line `name: text` of the docstring describes that parameter. Parameters are str, int, float,
     bool, None, Literal, list, dict with str keys, unions of these, or Any. Raises ConfigError for
     others, and for *args and **kwargs.
+
+    >>> def add(a: int, b: int = 1) -> int:
+    ...     '''Add two numbers.
+    ...
+    ...     a: the first
+    ...     '''
+    ...     return a + b
+    >>> as_tool(add).schema["function"]["description"]
+    'Add two numbers.'
     """
     parameters = parameters_schema(function)
     description, _ = described(inspect.getdoc(function) or "", tuple(parameters["properties"]))
@@ -56,13 +68,23 @@ def as_tool(
 
 
 def tool_schema(name: str, description: str, parameters: dict[str, Any]) -> ToolSchema:
-    """A tool in the format of chat APIs."""
+    """A tool in the format of chat APIs.
+
+    parameters: a JSON schema of type "object".
+    """
     function = {"name": name, "description": description, "parameters": parameters}
     return {"type": "function", "function": function}
 
 
 async def call_tool(tools: Mapping[str, Tool], call: ToolCall) -> str:
-    """Run a tool call; the result as text, or "Error: ..." for any failure."""
+    """Run a tool call; the result as text, or "Error: ..." for any failure.
+
+    tools: by name. call: its arguments are JSON as the model wrote it, checked against the schema
+    before the function runs. Only cancellation is raised.
+
+        await call_tool({"add": as_tool(add)}, ToolCall(id="1", name="add", arguments='{"a": "x"}'))
+        # "Error: 'a' should be of type integer, got 'x'"
+    """
     if call.name not in tools:
         return f"Error: there is no tool {call.name!r}; there are {', '.join(sorted(tools))}"
     tool = tools[call.name]
@@ -85,9 +107,14 @@ async def call_tool(tools: Mapping[str, Tool], call: ToolCall) -> str:
 
 
 def shortened(text: str, limit: int) -> str:
-    """The text, with its middle left out where it has more than `limit` characters."""
+    r"""The text, with its middle left out where it has more than `limit` characters.
+
+    >>> shortened("0123456789", 6)
+    '0123\n[4 characters left out]\n89'
+    """
     if len(text) <= limit:
         return text
+    # Two thirds from the start: a table begins with its header, a traceback ends with its error.
     head, tail = text[: limit - limit // 3], text[len(text) - limit // 3 :]
     return f"{head}\n[{len(text) - limit} characters left out]\n{tail}"
 
@@ -106,4 +133,5 @@ async def _outcome(
 
 
 def _as_text(result: object) -> str:
+    """The result itself if it is a text, else as JSON, with `str` for what JSON lacks."""
     return result if isinstance(result, str) else json.dumps(result, default=str)

@@ -156,7 +156,7 @@ def _taken_apart(tree: Tree) -> tuple[str, Any]:
 
 
 def _members(tree: Tree) -> set[str]:
-    """Members of a list, tuple or set, each once, as texts. Raises ValueError for another tree."""
+    """The different members of a list, tuple or set, as texts; else raise ValueError."""
     kind, content = _taken_apart(tree)
     if kind not in ("list", "tuple", *_SETS):
         raise ValueError(f"{kind} has no members")

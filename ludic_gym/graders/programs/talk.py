@@ -57,7 +57,7 @@ class Talk:
         return await self.listen()
 
     async def listen(self) -> list[Any]:
-        """The next reply. Raises Gone if none comes, or one too large, too deep or no list."""
+        """The next reply. Raises Gone if there is none, or it is too large, too deep or no list."""
         line = await self._session.receive_line()
         if line is None:
             raise _gone(await self.end())

@@ -87,7 +87,7 @@ async def test_a_search_finds_documents_by_their_words_and_reads_them(search):
 
 @pytest.mark.parametrize("query", ["", "the of", "volcano", "😀"])
 async def test_a_search_for_what_no_document_has_says_so(search, query):
-    assert await use(search, "search", query=query) == f"no document has a word of {query!r}"
+    assert await use(search, "search", query=query) == f"no document matches {query!r}"
 
 
 async def test_a_title_that_does_not_exist_is_an_error(search):
