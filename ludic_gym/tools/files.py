@@ -53,14 +53,12 @@ class SimulatedFiles:
         text: what to write
         append: add the text at the end instead of replacing what is there
         """
-        path = _normal(path)
+        path = self._placed(path)
         text = self.contents.get(path, "") + text if append else text
         size = len(text) + sum(len(t) for p, t in self.contents.items() if p != path)
         # Before the change: a call that is refused must leave the files as they were.
         if len({*self.contents, path}) > MOST_FILES or size > MOST_CHARACTERS:
             raise OSError(f"no space: {MOST_FILES} files with {MOST_CHARACTERS} characters at most")
-        if path == "/" or any(p.startswith(f"{path}/") for p in self.contents):
-            raise IsADirectoryError(f"{path} is a folder")
         self.contents[path] = text
         return f"wrote {len(text)} characters to {path}"
 
@@ -70,7 +68,7 @@ class SimulatedFiles:
         path: its path
         to: the new path, where no file may be
         """
-        old, new = self._existing(path), _normal(to)
+        old, new = self._existing(path), self._placed(to)
         if new in self.contents:
             raise FileExistsError(f"{new} exists")
         self.contents[new] = self.contents.pop(old)
@@ -103,6 +101,16 @@ class SimulatedFiles:
         """The paths of all files below a folder, sorted; none for a folder that does not exist."""
         start = _normal(folder).rstrip("/") + "/"
         return sorted(path for path in self.contents if path.startswith(start))
+
+    def _placed(self, path: str) -> str:
+        """The normal form of a path that is no folder and below no file. Raises an OSError."""
+        normal = _normal(path)
+        if normal == "/" or any(other.startswith(f"{normal}/") for other in self.contents):
+            raise IsADirectoryError(f"{normal} is a folder")
+        for other in self.contents:
+            if normal.startswith(f"{other}/"):
+                raise NotADirectoryError(f"{other} is a file")
+        return normal
 
     def _existing(self, path: str) -> str:
         """The normal form of a file's path. Raises FileNotFoundError if there is no such file."""

@@ -122,7 +122,11 @@ async def test_files_are_written_read_moved_found_and_removed():
         ("write_file", {"path": "/d", "text": ""}, "IsADirectoryError: /d is a folder"),
         ("write_file", {"path": "/", "text": ""}, "IsADirectoryError: / is a folder"),
         ("write_file", {"path": "/e", "text": "x" * 100_001}, "OSError: no space"),
+        ("write_file", {"path": "/d/f/x", "text": ""}, "NotADirectoryError: /d/f is a file"),
         ("move_file", {"path": "/d/f", "to": "/d/g"}, "FileExistsError: /d/g exists"),
+        ("move_file", {"path": "/d/f", "to": "/d"}, "IsADirectoryError: /d is a folder"),
+        ("move_file", {"path": "/d/f", "to": "/"}, "IsADirectoryError: / is a folder"),
+        ("move_file", {"path": "/d/f", "to": "/d/g/h"}, "NotADirectoryError: /d/g is a file"),
     ],
 )
 async def test_what_cannot_be_done_with_files_is_told(name, arguments, error):
