@@ -46,6 +46,7 @@ class FakeVLLM:
         self.faults = {}
         self.answers = {}
         self.calls = []
+        self.keys = set()
         self.adapters = {}
         self.paused = False
         self.open = False
@@ -78,6 +79,7 @@ class FakeVLLM:
     @web.middleware
     async def _faulty(self, request, handler):
         self.calls.append(request.path)
+        self.keys.add(request.headers.get("Authorization"))
         fault = self.faults.get(request.path)
         if fault == "die":
             asyncio.get_running_loop().create_task(self.stop())
@@ -155,7 +157,7 @@ class FakeVLLM:
 
     async def _take(self, info):
         if info.get("abort"):
-            raise ValueError("given up, as asked")
+            raise ValueError("aborted on request")
         rows = zip(info["names"], info["dtype_names"], info["shapes"], strict=True)
         infos = [ParamInfo(name=n, dtype=d, shape=tuple(s)) for n, d, s in rows]
         if "path" in info:

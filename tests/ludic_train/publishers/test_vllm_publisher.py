@@ -272,6 +272,13 @@ async def test_a_server_without_the_routes_is_told_how_to_be_started():
             await published(target, 1)
 
 
+async def test_every_request_has_the_servers_key(monkeypatch):
+    monkeypatch.setenv("VLLM_API_KEY", "secret")
+    async with running(1, params(0)) as (server,):
+        await published(publisher([server], FileWire()), 1)
+    assert server.keys == {"Bearer secret"}
+
+
 @pytest.mark.parametrize("urls", [[], ["http://a", "http://a/v1"]])
 def test_the_same_server_twice_is_refused(urls):
     with pytest.raises(ConfigError, match="one server each"):

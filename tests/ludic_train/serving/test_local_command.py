@@ -97,11 +97,13 @@ async def test_a_server_that_is_killed_gives_its_clients_an_error_after_the_usua
     with ludic_serve(folder) as (child, url):
         post(f"{url}/pause", {})
         async with VLLMTokenClient(url, lambda *_: [5], options=options) as client:
-            asking = asyncio.gather(*(client.continued([5], SHORT) for _ in range(8)))
+            calls = (client.continued([5], SHORT) for _ in range(8))
+            asking = asyncio.gather(*calls, return_exceptions=True)
             await until_busy(url, "waiting")
             child.kill()
-            with pytest.raises(ClientError, match="2 times in a row"):
-                await asking
+            for error in await asking:
+                assert isinstance(error, ClientError)
+                assert "2 times in a row" in str(error)
             assert client.usage.retries >= 1
 
 
