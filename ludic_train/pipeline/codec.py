@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import struct
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 from itertools import groupby
 from typing import Annotated, Any
@@ -22,7 +22,7 @@ from typing import Annotated, Any
 import msgspec
 import numpy as np
 import zstandard
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from ludic_train.errors import BadGroup
 from ludic_train.metrics import KINDS, Metric, Metrics
@@ -219,12 +219,13 @@ def _unpacked(body: bytes | memoryview) -> RolloutGroup:
         raise BadGroup(f"no msgpack of a group: {error}") from error
     if not 0 < len(found.key) <= MAX_KEY:
         raise BadGroup(f"a key of {len(found.key)} characters; it must have 1 to {MAX_KEY}")
-    return RolloutGroup(
-        key=found.key,
-        actor=found.actor,
-        trajectories=tuple(_trajectory(each, found.key) for each in found.trajectories),
-        metrics=_metrics(found.metrics),
+    trajectories = tuple(_trajectory(each, found.key) for each in found.trajectories)
+    metrics = _metrics(found.metrics)
+    group = RolloutGroup(
+        key=found.key, actor=found.actor, trajectories=trajectories, metrics=metrics
     )
+    _check_values(group.rows)
+    return group
 
 
 def _trajectory(found: _Trajectory, key: str) -> Trajectory:
@@ -255,8 +256,6 @@ def _trajectory(found: _Trajectory, key: str) -> Trajectory:
 def _row(found: _Row, of: _Trajectory, key: str) -> SAWItem:
     """The row, with weight 0. Raises BadGroup for one that cannot be learned from."""
     ids = _array(found.ids, INT, "input_ids")
-    if (lowest := int(ids.min(initial=0))) < 0:
-        raise BadGroup(f"a token id is {lowest}")
     mask = _bits(found.mask, len(ids))
     if not len(ids) or mask[0]:
         raise BadGroup(f"a row of {len(ids)} tokens must begin with one that was not sampled")
@@ -266,18 +265,18 @@ def _row(found: _Row, of: _Trajectory, key: str) -> SAWItem:
     logprobs = versions = None
     if found.logprobs is not None:
         values = _array(found.logprobs, FLOAT, "behavior_logprobs")
-        if len(values) != sampled or not np.isfinite(values).all():
-            raise BadGroup(f"{len(values)} log-probs for {sampled} tokens, or one is not finite")
-        logprobs = _spread(values, mask, 0)
+        if len(values) != sampled:
+            raise BadGroup(f"{len(values)} log-probs for {sampled} tokens")
+        logprobs = _spread(values, mask, 0, np.float32)
     if found.versions is not None:
-        versions = _spread(_repeated(found.versions, sampled, "versions"), mask, -1)
+        versions = _spread(_repeated(found.versions, sampled, "versions"), mask, -1, np.int32)
     return SAWItem(
         input_ids=ids,
         action_mask=mask,
         weight=np.zeros(len(ids), np.float32),
         behavior_logprobs=logprobs,
         versions=versions,
-        steps=_spread(_repeated(found.steps, sampled, "steps"), mask, -1),
+        steps=_spread(_repeated(found.steps, sampled, "steps"), mask, -1, np.int32),
         temperature=found.temperature,
         truncated=of.truncated,
         group=key,
@@ -302,19 +301,34 @@ def _bits(raw: bytes, length: int) -> NDArray[np.bool_]:
     return bits.view(np.bool_)
 
 
-def _repeated(runs: Runs, sampled: int, name: str) -> Array:
+def _repeated(runs: Runs, sampled: int, name: str) -> Array | int:
+    """Values of a row's sampled tokens, [M], or the one number that all of them have."""
     # Before anything is allocated: a few bytes can claim runs of 2**31 tokens.
     if (claimed := sum(length for _, length in runs)) != sampled:
         raise BadGroup(f"{name} has {claimed} values for {sampled} sampled tokens")
+    # Nearly every row is of one step and one version, and an array costs more than its numbers.
+    if len(runs) == 1:
+        return runs[0][0]
     numbers, lengths = np.array(runs, np.int32).reshape(-1, 2).T
     return numbers.repeat(lengths)
 
 
-def _spread(values: Array, mask: NDArray[np.bool_], off_mask: int) -> Array:
-    """A stream for all tokens of a row, from its values for the sampled ones."""
-    whole = np.full(len(mask), off_mask, values.dtype)
+def _spread(values: Array | int, mask: NDArray[np.bool_], off_mask: int, dtype: DTypeLike) -> Array:
+    """A stream [T] for all tokens of a row, from its values for the sampled ones."""
+    whole = np.full(len(mask), off_mask, dtype)
     whole[mask] = values
     return whole
+
+
+def _check_values(rows: Sequence[SAWItem]) -> None:
+    """Raise BadGroup for a negative token id, or a log-prob that is not finite."""
+    # Once for the group: a call of numpy per row costs more than the tokens of a short row.
+    lowest = np.concatenate([row.input_ids for row in rows]).min() if rows else 0
+    if lowest < 0:
+        raise BadGroup(f"a token id is {lowest}")
+    logprobs = [row.behavior_logprobs for row in rows if row.behavior_logprobs is not None]
+    if logprobs and not np.isfinite(np.concatenate(logprobs)).all():
+        raise BadGroup("a log-prob of a sampled token is not finite")
 
 
 def _metrics(found: Mapping[str, tuple[str, list[float]]]) -> Metrics:

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     # Actors play with this module and hold no torch, which presets need.
     from ludic_train.algorithms.presets import RLAlgorithm
 
+# Retired tasks in a row that end a search: as many for each retired task, and at least so many.
+SEARCHES, LEAST_SEARCH = 10, 1_000
+
 Reducer = Callable[[Sequence[Rollout]], Metrics]
 """Further metrics of rollouts, as sums and counts, so that parts of a batch add up."""
 
@@ -194,19 +197,28 @@ class RolloutBatchSource:
         """Do nothing: groups that were played here wait nowhere."""
 
     def _next_tasks(self, wanted: int) -> list[Task]:
-        """Up to `wanted` further tasks that are not retired. Raises EmptyBatch."""
+        """Up to `wanted` further tasks that are not retired; fewer after a search in vain.
+
+        Raises EmptyBatch where there is none: the tasks ran out, or all that come are retired.
+        """
         tasks: list[Task] = []
+        retired, passed = self.history.retired, 0
+        # An iterator without end may repeat retired tasks alone. Many times their number, because
+        # it may draw tasks at random, and the last few that are left come rarely then.
+        longest = max(LEAST_SEARCH, SEARCHES * len(retired))
         for task in self.tasks:
             # Retired ones count as taken: a resumed run skips as many of the iterator.
             self.taken += 1
-            if not self.history.retired or task_key(task) not in self.history.retired:
+            if retired and task_key(task) in retired:
+                passed += 1
+            else:
                 tasks.append(task)
-            if len(tasks) == wanted:
+                passed = 0
+            if len(tasks) == wanted or passed == longest:
                 break
         if not tasks:
-            raise EmptyBatch(
-                f"the tasks ran out after {self.taken}; {len(self.history.retired)} are retired"
-            )
+            end = "ran out" if passed < longest else f"brought {passed} retired ones in a row"
+            raise EmptyBatch(f"the tasks {end} after {self.taken}; {len(retired)} are retired")
         return tasks
 
 

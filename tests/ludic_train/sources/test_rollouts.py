@@ -1,5 +1,5 @@
 import json
-from itertools import count, islice
+from itertools import count, cycle, islice
 
 import pytest
 from two_ranks.learning import tiny_model
@@ -14,6 +14,7 @@ from ludic_gym.types import Sampling, Task
 from ludic_train.algorithms.presets import grpo, ppo, reinforce, self_play
 from ludic_train.errors import CheckpointError, EmptyBatch, UntrainableRollout
 from ludic_train.metrics import Stat
+from ludic_train.rows import task_key
 from ludic_train.sources.rollouts import RolloutBatchSource
 from ludic_train.trainer.trainer import Trainer
 from ludic_train.types import REWARDS
@@ -191,6 +192,24 @@ async def test_tasks_that_are_solved_are_not_played_again():
     # Each pass over the 12 games gives only those that are left.
     passes = 12 // (12 - solved)
     assert again.taken > 12 + 12 * (passes - 1)
+
+
+async def test_endless_tasks_that_are_all_solved_end_the_search():
+    playing = source(tasks=cycle(islice(games(), 12)))
+    retired = {task_key(task): None for task in islice(games(), 12)}
+    playing.history.retired |= retired
+    with pytest.raises(EmptyBatch, match="1000 retired ones in a row after 1000; 12 are retired"):
+        await playing.next_batch(reinforce())
+
+
+async def test_the_last_task_that_is_not_solved_is_found_among_many_that_are():
+    tasks = list(islice(games(), 1_200))
+    playing = source(tasks=cycle(tasks), groups_per_batch=2, group_size=1)
+    # More retired ones in a row than the least search: it grows with their number.
+    playing.history.retired |= {task_key(task): None for task in tasks[:-1]}
+    batch = await playing.next_batch(reinforce())
+    assert playing.taken == 2_400
+    assert batch.metrics["episodes"].value == 2
 
 
 async def test_rewards_are_attached_for_algorithms_that_ask():
