@@ -143,6 +143,8 @@ async def met(request: Coroutine[Any, Any, object], join: Callable[[], T]) -> T:
         return await joined
     finally:
         requested.cancel()
+        # Its error often follows from that of the request, and asyncio would print it at exit.
+        joined.add_done_callback(lambda future: future.cancelled() or future.exception())
 
 
 def in_thread(work: Callable[[], T]) -> asyncio.Future[T]:
