@@ -1,4 +1,13 @@
-"""An actor: plays groups without end and pushes each as soon as it is complete."""
+"""An actor: plays groups without end and pushes each as soon as it is complete.
+
+Three things run at once in one event loop: a task that refreshes the params, a task per group that
+is played, and the loop of `_Actor.run`, which reports to the queue, begins groups and collects
+those that ended. Only the loop changes the tables of groups, so that no lock is needed.
+
+A task of the iterator is in one place at any moment: among those played, in `again`, or pushed.
+A stop, a stale group, a refusal or a failure moves it back to `again`; `ActorSummary.returned` has
+what is left at the end, so that a caller can play it later.
+"""
 
 from __future__ import annotations
 
@@ -41,6 +50,8 @@ LONGEST_SEARCH = 1_000
 class ActorOptions:
     """Settings of an actor.
 
+        options = ActorOptions(concurrency=128, timeout_s=300, zstd_level=3)
+
     group_size: None takes the trainer's; another one than the trainer's is an error.
     concurrency: episodes at once; whole groups of them are begun.
     max_turns: of an episode, instead of its task's. timeout_s: the longest an episode may take.
@@ -49,6 +60,8 @@ class ActorOptions:
     max_failures: groups in a row that may fail, or refreshes of the params, with growing pauses,
         before the actor ends; groups that end in the same pause fail once.
     zstd_level: compresses groups; None sends them as they are.
+
+    Raises ConfigError where not even one group could be played at a time.
     """
 
     group_size: int | None = None
@@ -70,9 +83,10 @@ class ActorOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActorSummary:
-    """Totals of an actor: groups pushed, and groups dropped as stale.
+    """Totals of an actor.
 
-    returned: tasks that were taken and not finished.
+    pushed: groups in the queue. stale: groups that were dropped while they were played.
+    returned: tasks that were taken from the iterator and not finished, each once.
     """
 
     pushed: int
@@ -92,9 +106,17 @@ async def run_pipeline_actor(
 ) -> ActorSummary:
     """Play `tasks` in groups for the trainer that reads `queue`, until `stop` is set or they end.
 
+        queue = open_queue("redis://localhost:6379", "my-run")
+        served = ServedVersions(urls, [client])
+        stop = asyncio.Event()
+        summary = await run_pipeline_actor(tasks, play, queue, served.refresh, stop=stop)
+
     play: the policy of one agent, or `Matches` of several.
-    refresh: called all the time, for the version that new groups will be sampled from.
-    name: the actor's name in `ludic top`.
+    refresh: called all the time, for the version that new groups will be sampled from. None holds
+        the actor back.
+    name: the actor's name in `ludic top`; the host's name and a random id if left out.
+    stop: set by the caller, such as a signal's handler; groups that are played then may end within
+        `grace_s`.
     Tokens and rewards are pushed; the trainer filters them and assigns credit. The group size and
     the lag that is allowed come from the trainer, with each admission. A group begins only when the
     queue admits it, so that it cannot come too late unless others overtake it; one that has become
@@ -108,6 +130,8 @@ async def run_pipeline_actor(
 
 
 class _Actor:
+    """State of one `run_pipeline_actor`."""
+
     def __init__(
         self,
         tasks: Iterator[Task],
@@ -124,6 +148,7 @@ class _Actor:
         self.player = TaskPlayer(play, concurrency=options.concurrency, timeout_s=options.timeout_s)
         # Groups that are played now, with the version that sampled their first tokens.
         self.playing: dict[asyncio.Task[None], tuple[Task, int]] = {}
+        # Tasks that were taken and have to be played still; they come before new ones.
         self.again: deque[Task] = deque()
         self.retired: dict[str, None] = {}
         self.group_size = options.group_size
@@ -133,6 +158,7 @@ class _Actor:
         self.ended = False
 
     async def run(self, stop: asyncio.Event) -> ActorSummary:
+        """Play until `stop`, or until the tasks have run out; then let what is played end."""
         refreshing = asyncio.create_task(self._keep_refreshing())
         stopped = asyncio.create_task(stop.wait())
         try:
@@ -149,6 +175,7 @@ class _Actor:
         finally:
             for task in (refreshing, stopped, *self.playing):
                 task.cancel()
+            # The pool is closed below: cancelled episodes must have returned their environments.
             await asyncio.gather(refreshing, stopped, *self.playing, return_exceptions=True)
             self.player.close()
             # A queue that is gone forgets the actor by itself.
@@ -197,12 +224,14 @@ class _Actor:
         return size is not None and admission.granted == free
 
     async def _reported(self, *, wanted: int) -> Admission:
+        """Response of the queue to a report. Raises ActorError as `_agree`, and QueueError."""
         report = ActorReport(
             name=self.name,
             running=len(self.playing),
             version=self.version or 0,
             groups=self.pushed,
             tokens=self.tokens,
+            # A count and not the keys: the queue's list only grows, and names those after them.
             retired=len(self.retired),
         )
         admission = await persistently(lambda: self.queue.admit(report, wanted))
@@ -223,6 +252,7 @@ class _Actor:
             )
 
     def _upcoming(self, wanted: int) -> list[Task]:
+        """Up to `wanted` tasks that are not retired, taken from the iterator."""
         found: list[Task] = []
         # Tasks without end may all be retired: the search stops, so that the actor still can.
         for _ in range(LONGEST_SEARCH):
@@ -237,6 +267,7 @@ class _Actor:
         return found
 
     def _drop_stale(self, trainer: TrainerReport) -> None:
+        """Cancel the groups that the trainer would discard; `_collect` counts them later."""
         if trainer.max_lag is None:
             return
         # As the trainer will judge them: by the last update made from a batch that begins now.
@@ -254,8 +285,10 @@ class _Actor:
         self._collect()
 
     def _collect(self) -> None:
+        """Remove the groups that ended. Raises ActorError, and any error that is no failure."""
         for work in [work for work in self.playing if work.done()]:
             task, _ = self.playing.pop(work)
+            # Only `_drop_stale` cancels while the actor runs.
             if work.cancelled():
                 self.stale += 1
                 self.again.append(task)
@@ -271,6 +304,7 @@ class _Actor:
                     self._pause(self.failures, "groups", error)
 
     def _is_paused(self) -> bool:
+        """True while no group shall begin, after a failure."""
         return asyncio.get_running_loop().time() < self.pause_until
 
     def _pause(self, failures: int, what: str, error: Exception) -> float:
@@ -287,7 +321,11 @@ class _Actor:
         return delay_s
 
     async def _play(self, task: Task, key: str) -> None:
-        """Play one group and push it."""
+        """Play one group and push it.
+
+        Cancelled during the push, the group may be queued all the same, and its task is played once
+        more: under another key, so that it is a new group and no duplicate.
+        """
         assert self.group_size is not None
         if self.options.max_turns is not None:
             task = replace(task, max_turns=self.options.max_turns)

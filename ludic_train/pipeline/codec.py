@@ -7,6 +7,12 @@
 
 All numbers are little-endian. `trainer.microbatches` has bytes for ranks of one program, which
 share their code and need none of these checks.
+
+Reading checks in an order in which nothing is allocated on a writer's claim alone: the lengths of
+the header, the checksum, the size that zstd claims, the types of msgpack, then per row the lengths
+of its arrays, and for the whole group the values. Whatever passes can be filtered, credited and
+trained on without a check further down; a token id may still exceed a vocabulary, which only the
+reader knows.
 """
 
 from __future__ import annotations
@@ -30,6 +36,7 @@ from ludic_train.types import SAWItem, Trajectory
 
 MAGIC, SCHEMA = b"LDCG", 4
 PLAIN, ZSTD = 0, 1
+# A group of 64 rollouts of 32,768 tokens has about 17 MB.
 MAX_BYTES = 64 * 2**20
 MAX_KEY = 200
 _HEAD, _SUM = struct.Struct("<4sBBI"), struct.Struct("<I")
@@ -45,6 +52,9 @@ Runs = list[tuple[Count, Count]]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutGroup:
     """Rollouts of one task, in tokens and without credit.
+
+        group = RolloutGroup(key="a:1", trajectories=tuple(trajectories_from(episodes, 8)))
+        await queue.push(group.key, group_to_bytes(group))
 
     key: unique among all groups of all actors; pushed twice, a group is trained on once.
     trajectories: all have `group` equal to the key; their rows have no attachments.
@@ -68,6 +78,7 @@ class _Row(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
 
     ids: int32 [T]. mask: T bits, lowest first. logprobs: float32 [M], or None.
     versions, steps: runs of equal numbers over the M tokens, since a whole call has the same.
+    temperature: of sampling, finite and greater than 0.
     """
 
     ids: bytes
@@ -79,6 +90,11 @@ class _Row(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
 
 
 class _Trajectory(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    """A `Trajectory`, less the group, which is the key of the message.
+
+    rewards, parsed: one per step. completions: step, sampled tokens, and 1 if cut off, per call.
+    """
+
     rows: list[_Row]
     rewards: list[float]
     parsed: list[bool]
@@ -91,6 +107,8 @@ class _Trajectory(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
 
 
 class _Group(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    """The body of a message. metrics: the kind of each, a name in `KINDS`, and its numbers."""
+
     key: str
     actor: str
     trajectories: list[_Trajectory]
@@ -105,7 +123,9 @@ def group_to_bytes(
 ) -> bytes:
     """The group as one message, compressed by zstd where a level is given.
 
-    Raises BadGroup for a group that `group_from_bytes` would refuse.
+    max_bytes: of the body before compression, as the reader limits it too.
+    zstd_level: 1 (fast) to 22 (small); None sends the body as it is.
+    Equal groups have equal bytes. Raises BadGroup for a group that `group_from_bytes` would refuse.
     """
     # Sorted, so that equal groups have equal bytes.
     metrics = {
@@ -130,6 +150,9 @@ def group_to_bytes(
 def group_from_bytes(data: bytes, *, max_bytes: int = MAX_BYTES) -> RolloutGroup:
     """The group that `group_to_bytes` was given, bit for bit; its arrays must not be changed.
 
+    data: from anyone; no bytes run code, or raise another error than BadGroup.
+    max_bytes: of the message, and of the body that it claims to hold; the memory that reading
+        takes is a multiple of this.
     Raises BadGroup, with the reason, for anything else.
     """
     return _unpacked(_body(data, max_bytes))
@@ -162,6 +185,7 @@ def _body(data: bytes, max_bytes: int) -> bytes | memoryview:
 
 
 def _decompressed(body: bytes | memoryview, size: int) -> bytes:
+    """The body of `size` bytes. Raises BadGroup for a frame of any other size."""
     # The size that a frame claims decides how much is allocated, so it is checked first.
     try:
         if (claimed := zstandard.frame_content_size(body)) != size:
@@ -172,10 +196,12 @@ def _decompressed(body: bytes | memoryview, size: int) -> bytes:
 
 
 def _checksum(head: bytes, body: bytes | memoryview) -> int:
+    """CRC-32 of the header before the checksum, and of the body as sent."""
     return zlib.crc32(body, zlib.crc32(head))
 
 
 def _packed(trajectory: Trajectory) -> _Trajectory:
+    """The trajectory as it is sent. Raises BadGroup for rows that cannot be."""
     return _Trajectory(
         rows=[_packed_row(row) for row in trajectory.rows],
         rewards=trajectory.rewards.tolist(),
@@ -190,6 +216,7 @@ def _packed(trajectory: Trajectory) -> _Trajectory:
 
 
 def _packed_row(row: SAWItem) -> _Row:
+    """The row as it is sent, without its weight. Raises BadGroup for arrays of other lengths."""
     if row.attachments:
         raise BadGroup(f"a row has attachments {[*row.attachments]}: only the trainer adds them")
     arrays = row.action_mask, row.behavior_logprobs, row.versions, row.steps
@@ -209,10 +236,12 @@ def _packed_row(row: SAWItem) -> _Row:
 
 
 def _runs(numbers: Array) -> Runs:
+    """Runs of equal numbers: [4, 4, 4, 5] is [(4, 3), (5, 1)]."""
     return [(number, len(list(same))) for number, same in groupby(numbers.tolist())]
 
 
 def _unpacked(body: bytes | memoryview) -> RolloutGroup:
+    """The group of a body. Raises BadGroup for one that cannot be learned from."""
     try:
         found = _DECODER.decode(body)
     except msgspec.DecodeError as error:
@@ -235,6 +264,7 @@ def _trajectory(found: _Trajectory, key: str) -> Trajectory:
         raise BadGroup(f"the rewards {found.rewards[:8]} are not finite")
     if len(found.parsed) != steps:
         raise BadGroup(f"{len(found.parsed)} parsed steps of {steps}")
+    # Numbers of steps index the rewards and the credit later; Count has refused negative ones.
     if any(step >= steps for step, _, _ in found.completions):
         raise BadGroup(f"a completion is of none of the {steps} steps")
     if any(step >= steps for row in found.rows for step, _ in row.steps):
@@ -254,9 +284,13 @@ def _trajectory(found: _Trajectory, key: str) -> Trajectory:
 
 
 def _row(found: _Row, of: _Trajectory, key: str) -> SAWItem:
-    """The row, with weight 0. Raises BadGroup for one that cannot be learned from."""
+    """The row, with weight 0. Raises BadGroup for one that cannot be learned from.
+
+    The values of its arrays are checked with those of all rows, in `_check_values`.
+    """
     ids = _array(found.ids, INT, "input_ids")
     mask = _bits(found.mask, len(ids))
+    # The first token has no token before it that could predict it, so it has no log-prob to train.
     if not len(ids) or mask[0]:
         raise BadGroup(f"a row of {len(ids)} tokens must begin with one that was not sampled")
     if not 0 < found.temperature < math.inf:
@@ -285,6 +319,7 @@ def _row(found: _Row, of: _Trajectory, key: str) -> SAWItem:
 
 
 def _array(raw: bytes, dtype: str, name: str) -> Array:
+    """The bytes as numbers, without a copy; read-only, like the bytes."""
     kind = np.dtype(dtype)
     if len(raw) % kind.itemsize:
         raise BadGroup(f"{name} has {len(raw)} bytes, not a multiple of {kind.itemsize}")
@@ -292,8 +327,10 @@ def _array(raw: bytes, dtype: str, name: str) -> Array:
 
 
 def _bits(raw: bytes, length: int) -> NDArray[np.bool_]:
+    """The first `length` bits as booleans. Raises BadGroup where the bytes have more, or fewer."""
     if len(raw) != (length + 7) // 8:
         raise BadGroup(f"action_mask has {len(raw)} bytes for {length} tokens")
+    # Else two messages could be the same group, and a token after the end would be lost silently.
     if length % 8 and raw[-1] >> length % 8:
         raise BadGroup(f"action_mask marks tokens after the {length} that there are")
     # Each byte is 0 or 1, which is how numpy stores booleans: no copy.
@@ -332,6 +369,7 @@ def _check_values(rows: Sequence[SAWItem]) -> None:
 
 
 def _metrics(found: Mapping[str, tuple[str, list[float]]]) -> Metrics:
+    """The metrics. Raises BadGroup for an unknown kind, or another number of numbers."""
     try:
         return {name: KINDS[kind](*numbers) for name, (kind, numbers) in found.items()}
     except (KeyError, TypeError) as error:

@@ -13,7 +13,16 @@ T = TypeVar("T")
 
 
 class LoopThread:
-    """Runs coroutines in a thread that ends with the process, or when it is closed."""
+    """Runs coroutines in a thread that ends with the process, or when it is closed.
+
+        thread = LoopThread("queue")
+        entries = await thread.call(queue.read(64))    # from any other loop
+        thread.close()
+
+    name: of the thread, as debuggers and profilers display it.
+    What the coroutines use (clients, queues, locks) belongs to this loop and must not be used from
+    the caller's.
+    """
 
     def __init__(self, name: str) -> None:
         # A factory, so that the loop does not become that of the thread that calls.
@@ -28,11 +37,14 @@ class LoopThread:
         return await asyncio.wrap_future(self.start(work))
 
     def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Future result of `work`, run in the thread whether or not the caller waits for it."""
+        """Future result of `work`, run in the thread whether or not the caller waits for it.
+
+        Cancelling the future cancels `work` at its next await.
+        """
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def close(self) -> None:
-        """Cancel all running coroutines, and end the thread."""
+        """Cancel all running coroutines, and end the thread; a second call does nothing."""
         self._closing()
 
 

@@ -124,7 +124,8 @@ class QueueReader:
     async def take(self, count: int) -> tuple[list[Trajectory], Metrics]:
         """Trajectories of the next `count` groups that are fresh enough, and their metrics.
 
-        `keep` or `give` must follow before `settle`.
+        `keep` or `give` must follow before `settle`. Waits without a limit, with a warning a minute.
+        Raises QueueError, Superseded, and the error that ended the reading task.
         """
         groups = [await self._fresh() for _ in range(count)]
         # Before training begins: a group that kills its trainer must be known to have been tried.
@@ -199,13 +200,14 @@ class QueueReader:
         self._covered = max(self._covered, trained)
 
     async def end(self) -> None:
-        """Stop reading and close the queue."""
+        """Stop reading and close the queue; what was read stays in it."""
         if self._reader is not None:
             self._reader.cancel()
             await asyncio.gather(self._reader, return_exceptions=True)
         await self.queue.aclose()
 
     def _releasable(self) -> list[str]:
+        """Ids of the oldest held groups: those that a checkpoint covers, or that exceed `hold`."""
         # In order, so that the queue holds all groups after one position, the one to resume from.
         release, trained = [], self.position.trained
         while self._held and (
@@ -225,6 +227,7 @@ class QueueReader:
         return max(0, last - ready.oldest)
 
     async def _fresh(self) -> _Ready:
+        """The next group that may be trained on; others are discarded on the way."""
         limit = self.trainer.max_lag
         while True:
             ready = await self._next()
@@ -346,6 +349,7 @@ class QueueReader:
                         self._retired += self._history.retired
 
     async def _take_over(self) -> None:
+        """Become the only reader. The generation rises after it: reads before it are void."""
         held, released = len(self._held), self.position.trained - len(self._held)
         taken: TakenOver = await self.queue.take_over(
             self.trainer, kept=self._released_to, held=held, released=released
@@ -376,6 +380,7 @@ class QueueReader:
 
 
 def _oldest_version(rows: Sequence[SAWItem]) -> int | None:
+    """Oldest version of all sampled tokens; None if a row has none, or nothing was sampled."""
     if any(row.versions is None for row in rows):
         return None
     sampled = [row.versions[row.action_mask] for row in rows if row.versions is not None]

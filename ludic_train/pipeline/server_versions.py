@@ -22,8 +22,10 @@ class ServedVersions:
         served = ServedVersions(urls, [client])
         await run_pipeline_actor(tasks, make_policy, algo, queue, served.refresh)
 
+    urls: of the servers, the same that the trainer publishes to.
     clients: get each version as `policy_version`; tokens have the versions of their responses.
-    every_s: least seconds between two requests.
+    every_s: least seconds between two requests; `refresh` returns the known version in between.
+    version: the oldest version of all servers at the last look; None before all have one.
     """
 
     def __init__(
@@ -34,6 +36,7 @@ class ServedVersions:
         self.version: int | None = None
         self._clients = clients
         self._every_s = every_s
+        # One transport per server: a pool of all would take the version of any that is up.
         self._servers = [HttpTransport([url], "VLLM_API_KEY", LOOK) for url in self.urls]
         self._published: set[str] = set()
         self._next_look = 0.0
@@ -42,7 +45,8 @@ class ServedVersions:
         """The oldest of the servers' versions; None until something was published to all.
 
         Raises ClientError for a server that gives no answer, and for one that was started again
-        and so lost what was published to it.
+        and so lost what was published to it. The version stays as it was then, and the next call
+        looks at once.
         """
         now = asyncio.get_running_loop().time()
         if now >= self._next_look:
@@ -52,11 +56,14 @@ class ServedVersions:
         return self.version
 
     def _note(self, found: Sequence[int]) -> None:
+        """Keep the oldest version, and give it to the clients."""
+        # The oldest: a group must not count as fresher than the server that may sample it.
         self.version = min(found) if len(found) == len(self.urls) else None
         for client in self._clients:
             client.policy_version = self.version
 
     async def _named(self, server: HttpTransport) -> int | None:
+        """Version of one server; None before the first publication. Raises ClientError."""
         answer = await server.get(WEIGHT_INFO_ROUTE)
         named, (url,) = str(answer.get("weight_version")), server.used
         if named.isdecimal():

@@ -30,7 +30,19 @@ class PipelineBatchSource:
     oldest token would be more than `max_lag` updates old at the last update made from it is dropped
     as a whole, and counted.
 
+        queue = RedisQueue("redis://localhost:6379", "my-run")
+        source = PipelineBatchSource(queue, groups_per_batch=32, group_size=8)
+        trainer = Trainer(model, grpo(max_lag=2), source, publisher)
+        await trainer.train(1_000)
+        await source.aclose()
+
+    Two loops share this object. The queue and its reader live in a thread of their own, which reads
+    and decodes while the trainer computes; the methods here run in the trainer's loop and pass work
+    on. Of the reader, they touch only what is replaced as a whole (`position`), or what its running
+    calls do not read.
+
     queue: one for this source alone, made by RedisQueue, SQLiteQueue or open_queue.
+    groups_per_batch: at most the queue's `max_queued`.
     group_size: rollouts of one task that an actor plays.
     vocab_size: groups with a greater token id are refused.
     hold: groups that were trained on but that no checkpoint covers stay in the queue, this many at
@@ -73,7 +85,9 @@ class PipelineBatchSource:
     async def begin(self, pace: Pace) -> None:
         """Take the queue over and start to read.
 
-        Raises ConfigError where no group could ever be fresh enough.
+        Called once, by `Trainer.train`, before the first batch.
+        Raises ConfigError where no group could ever be fresh enough, QueueError for a queue that
+        cannot be used or that does not answer for ten minutes.
         """
         _refuse_impossible(pace)
         report = TrainerReport(
@@ -94,6 +108,7 @@ class PipelineBatchSource:
     async def next_batch(self, algo: RLAlgorithm) -> SAWBatch:
         """Rows of the next groups; waits for them.
 
+        algo: filters the groups and assigns their credit.
         Raises QueueError, Superseded, and EmptyBatch after many batches of groups without rows.
         Cancelled, it skips nothing: the next call is given the groups that this one waited for.
         """
@@ -103,7 +118,8 @@ class PipelineBatchSource:
             groups = gathered_groups(self._reader, algo, self._groups_per_batch)
             self._coming = thread.start(groups)
         waiting = asyncio.wrap_future(self._coming)
-        # Unlike `await waiting`, a cancelled wait leaves the batch to the next call.
+        # Unlike `await waiting`, a cancelled wait leaves the batch to the next call. From the next
+        # line on nothing awaits: a batch is taken, given and noted, or none of it happens.
         await asyncio.wait({waiting})
         self._coming = None
         batch = waiting.result()
@@ -125,7 +141,11 @@ class PipelineBatchSource:
         return {**asdict(position), "history": self.history.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue after the groups of `state`; those after it are given again."""
+        """Continue after the groups of `state`; those after it are given again.
+
+        Raises ConfigError once reading has begun, CheckpointError for the state of a source that
+        learned from something else than a queue.
+        """
         if self._thread is not None:
             raise ConfigError("the queue is being read already; load the state before training")
         if "cursor" not in state:
@@ -133,15 +153,16 @@ class PipelineBatchSource:
                 f"the checkpoint's source kept {sorted(state)}: that run did not learn from a queue"
             )
         self._reader.position = Position(str(state["cursor"]), int(state["trained"]))
+        # A state that was loaded is in a checkpoint that is complete, so its groups may go.
         self._saved = self._reader.position.trained
         self.history.load_state_dict(state["history"])
 
     async def status(self) -> QueueStatus:
-        """The queue at a glance. Only after training began."""
+        """The queue at a glance. Raises ConfigError before training began."""
         return await self._running().call(self._reader.queue.status())
 
     async def aclose(self) -> None:
-        """Stop reading; groups that were not trained on stay in the queue."""
+        """Stop reading; groups that were not trained on stay in the queue. May be called twice."""
         if self._closed:
             return
         self._closed = True
@@ -157,6 +178,7 @@ class PipelineBatchSource:
             self._thread.close()
 
     def _running(self) -> LoopThread:
+        """The thread of the reader. Raises ConfigError before `begin`."""
         if self._thread is None or not self._reader.begun:
             raise ConfigError(
                 "the queue is not open yet: call begin() first, as Trainer.train does"
@@ -165,6 +187,7 @@ class PipelineBatchSource:
 
 
 def _refuse_impossible(pace: Pace) -> None:
+    """Raise ConfigError where groups are too old before the first actor can be up to date."""
     if pace.max_lag is not None and pace.max_lag < pace.oldest_lag:
         raise ConfigError(
             f"max_lag={pace.max_lag}, but {pace.updates_per_batch} updates per batch make groups "

@@ -30,7 +30,8 @@ OUTAGES = 24
 async def until_published(out: Path, stop: asyncio.Event) -> None:
     """Return once the run in `out` has published params, or named servers that sample.
 
-    Raises ActorError if `stop` is set before.
+    out: folder of the run, which need not exist yet: actors may be started before their trainer.
+    stop: checked a few times a second. Raises ActorError if it is set before.
     """
     while True:
         address = read_address(out)
@@ -53,8 +54,13 @@ async def play_remotely(
 ) -> ActorSummary:
     """Be an actor of the run in `out`, for which `until_published` returned, until `stop`.
 
+    out: folder of the run, on a disk that the trainer writes to as well.
+    tasks: without end, or the actor ends with them. name: of the actor in `ludic top`.
     url, servers: of the queue and the servers, where they have other addresses here than at the
         trainer.
+    options: `max_failures` is raised where servers sample, which are started again in minutes.
+    Raises ConfigError for a folder without a queue, ActorError as `run_pipeline_actor` does and
+    when the folder's run was replaced by another.
     """
     address = read_address(out)
     if address is None:
@@ -62,6 +68,7 @@ async def play_remotely(
     servers = tuple(servers) or address.servers
     async with AsyncExitStack() as stack:
         queue = open_queue(url or address.url, address.key)
+        # Closed last, after the actor has left the queue.
         stack.push_async_callback(queue.aclose)
         spec = model_and_spec(out / PUBLISHED)[1]
         client, refresh = await _sampling(out, servers, stack)
@@ -125,6 +132,7 @@ def _of_the_same_run(out: Path, address: Address, refresh: Refresh) -> Refresh:
     """`refresh`, as long as the run in `out` is the one that the actor began with."""
 
     async def checked() -> int | None:
+        # With each refresh, because a new run has a queue of its own and never reads this one's.
         now = read_address(out)
         if now is None or now.key != address.key:
             raise ActorError(f"the run in {out} was started anew; start the actor again")

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from ludic_gym.errors import ConfigError
 
+# Least value of each setting, checked in one place for the command line and for Python.
 LEAST = {
     **dict.fromkeys(("seed", "demonstrations", "sft_updates", "lora_rank"), 0),
     **dict.fromkeys(("updates", "groups", "minibatches", "eval_every", "eval_episodes"), 1),
@@ -21,6 +22,11 @@ LEAST = {
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunConfig:
     """Settings of a training run.
+
+        config = RunConfig(out=Path("runs/gsm8k"), model="Qwen/Qwen2.5-0.5B-Instruct", updates=500)
+
+    Raises ConfigError for a value below its least one, and for a `max_lag` with which not even a
+    group of the newest params could be trained on.
 
     Attributes:
         out: Folder of the run.
@@ -79,7 +85,8 @@ class RunConfig:
 class EvalTasks:
     """Held-out episodes that a policy is measured on.
 
-    kwargs: of the environment. temperature: of sampling; 0 is greedy.
+    kwargs: of the environment, such as {"split": "test"}.
+    temperature: of sampling; 0 is greedy, and 1 measures the policy that is trained.
     """
 
     kwargs: Mapping[str, Any] = field(default_factory=dict)
@@ -92,7 +99,8 @@ class Demonstrations:
 
     policy: "oracle" plays as well as the environment knows, "random" any legal action.
     kwargs: of the environment. reply: text of the model for an action, such as
-        "<answer>{}</answer>".
+        "<answer>{}</answer>"; "{}" is replaced by the action.
+    Raises ConfigError for another policy.
     """
 
     policy: Literal["oracle", "random"]
@@ -108,6 +116,9 @@ class Demonstrations:
 class Recipe:
     """A training of one environment, as data.
 
+    name: of the command, `ludic train NAME`. summary: what is learned, as a phrase for its help.
+    defaults: settings that options of the command line replace.
+    env_id: a registered id. demonstrations: None for recipes that need a `model`.
     kwargs: of the environment, for the episodes that are learned from.
     evals: sets of evaluation tasks, by name, none of which is ever trained on.
     max_tokens: of a completion.

@@ -1,4 +1,15 @@
-"""A run's folder: its settings, and rules for starting and resuming it."""
+"""A run's folder: its settings, and rules for starting and resuming it.
+
+OUT/config.json     recipe and settings, written once, when the run is started
+OUT/metrics.jsonl   numbers of the updates, appended
+OUT/rollouts.jsonl  some episodes of each evaluation, appended
+OUT/checkpoints/    complete states, from which a run is resumed
+OUT/model/          the newest params, for other programs
+OUT/queue.json      of runs with a queue: its address, replaced as a whole
+
+The config comes first and the first checkpoint makes a run resumable, so that a crash at the
+beginning leaves a folder in which the same command works again.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +34,7 @@ KEPT_EPISODES = 3
 def open_run(recipe: Recipe, config: RunConfig, *, resume: bool) -> None:
     """Make the folder of a new run, with its config.json; or check that it can be resumed.
 
+    resume: continue the run in `config.out` with the same settings, those of the recipe included.
     A run that ended before its first checkpoint has nothing to lose, and is started anew.
     Raises ConfigError where the folder already holds a run that is not to be resumed, where it
     holds none to resume, and where a resumed run is given other values than it was started with.
@@ -35,6 +47,7 @@ def open_run(recipe: Recipe, config: RunConfig, *, resume: bool) -> None:
             f"{config.out} holds a run already: add --resume to continue it, or name another "
             "folder with --out"
         )
+    # Of a run without a checkpoint: its numbers would stand before those of the new one.
     config.out.mkdir(parents=True, exist_ok=True)
     for name in (METRICS, ROLLOUTS):
         (config.out / name).unlink(missing_ok=True)
@@ -46,6 +59,7 @@ def open_run(recipe: Recipe, config: RunConfig, *, resume: bool) -> None:
 def started_recipe(out: Path) -> Recipe:
     """The recipe of the run in a folder, its settings as defaults.
 
+    out: where the folder is now; it may have been moved since.
     Raises ConfigError where there is none, or one of another version.
     """
     path = out / CONFIG
@@ -71,11 +85,14 @@ def started_recipe(out: Path) -> Recipe:
 def kept(out: Path, update: int) -> Callable[[Episode], None]:
     """Function that adds the first few episodes of an evaluation to the run's rollouts.jsonl.
 
-    The lines are records of `ludic_gym.records` that say the "update" too; `ludic view` shows them.
+    update: number of updates made before the evaluation.
+    The lines are records of `ludic_gym.records` with one more field, "update"; `ludic view`
+    displays them.
     """
 
     def keep(episode: Episode) -> None:
         if episode.index < KEPT_EPISODES:
+            # Opened per episode: a few per evaluation, and nothing to close when a run is killed.
             with (out / ROLLOUTS).open("a", encoding="ascii") as file:
                 file.write(json.dumps({**episode_to_json(episode), "update": update}) + "\n")
 
@@ -106,6 +123,7 @@ def started_config(recipe: Recipe, out: Path) -> RunConfig:
 
 
 def _refuse_changes(started: RunConfig, config: RunConfig) -> None:
+    """Raise ConfigError with both values of each setting that differs."""
     before, now = _plain(started), _plain(config)
     changed = {name: value for name, value in now.items() if value != before[name]}
     if changed:
@@ -116,6 +134,7 @@ def _refuse_changes(started: RunConfig, config: RunConfig) -> None:
 
 
 def _plain(config: RunConfig) -> Mapping[str, Any]:
+    """The settings as JSON can hold them."""
     return {name: str(v) if isinstance(v, Path) else v for name, v in asdict(config).items()}
 
 
@@ -124,7 +143,11 @@ QUEUE, PUBLISHED = "queue.json", "published"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """Where the groups of a run go, and the servers that sample; none: each actor by itself."""
+    """Where the groups of a run go.
+
+    url: of the queue, as `open_queue` takes it; may hold a password. key: of the queue.
+    servers: addresses of the servers that sample; none where each actor samples by itself.
+    """
 
     url: str
     key: str
@@ -148,7 +171,7 @@ def read_address(out: Path) -> Address | None:
 
 
 def write_address(out: Path, address: Address) -> None:
-    """Write the run's queue.json."""
+    """Write the run's queue.json, whole or not at all."""
     # In one step: others wait for the file, and read it at any moment.
     draft = out / f".{QUEUE}"
     draft.write_text(json.dumps(asdict(address)) + "\n", encoding="utf-8")
@@ -157,5 +180,6 @@ def write_address(out: Path, address: Address) -> None:
 
 def forget_queue(out: Path) -> None:
     """Let the next run in this folder begin with a queue of its own, and nothing published."""
+    # The address first: an actor that finds it looks for params, and must not take the old ones.
     (out / QUEUE).unlink(missing_ok=True)
     (out / PUBLISHED / "newest.json").unlink(missing_ok=True)

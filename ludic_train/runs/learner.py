@@ -28,7 +28,9 @@ TOKENIZER_STEPS = 2_000
 class Learner:
     """A model in training, the client that samples from its newest params, and its prompts.
 
+    client: samples from `model` in this process, or from servers of the same model.
     publisher: brings the params to where the client samples.
+    spec: context, system prompt and limits, saved beside the params for whoever plays them.
     """
 
     model: PreTrainedModel
@@ -44,7 +46,7 @@ class Learner:
 
     @property
     def make_policy(self) -> MakePolicy:
-        """Makes policies of the live params."""
+        """Makes policies that sample from the params published last."""
         return policies(self.client, self.spec)
 
 
@@ -53,7 +55,9 @@ def learner_from_nothing(
 ) -> Learner:
     """A randomly initialised model of 0.1M parameters.
 
-    Its tokenizer merges the words of the demonstrations and of `reply`, the text of an action.
+    demonstrations: their observations and actions are the texts that the tokenizer is made from.
+    spec: prompts of the policy. reply: text of the model for an action, "{}" in the place of it.
+    seed: of the params and of sampling; equal arguments make equal learners.
     """
     steps = [step for rollout in demonstrations for step in rollout.steps][:TOKENIZER_STEPS]
     texts = [step.observation for step in steps]
@@ -74,8 +78,11 @@ def learner_from_model(
     """A model from a run's folder, prompted as in that run, or any other, which learns by LoRA.
 
     A model from its own folder or the hub sees the env's system prompt and all turns.
-    lora_rank: 0 trains all params. servers: addresses of inference servers of the same model, which
-    sample instead of this process.
+    name: folder of a run or of a model, or a hub id.
+    max_tokens: of a completion, whatever the run before had.
+    lora_rank: 0 trains all params. seed: of sampling in this process.
+    servers: addresses of inference servers of the same model, which sample instead of this process.
+    Raises ModelNotFound where there is none, UnsupportedModel as the local engine does.
     """
     folder, spec = model_and_spec(Path(name)) if Path(name).is_dir() else (name, PolicySpec())
     # How long replies may be belongs to the recipe, and prompts to the model.
@@ -92,6 +99,7 @@ def learner_from_model(
 def _local(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, spec: PolicySpec, seed: int
 ) -> Learner:
+    """The learner that samples in this process, from the same params that it trains."""
     client = LocalChatClient(model, tokenizer, seed=seed)
     publisher = InProcessPublisher(client)
     return Learner(model=model, tokenizer=tokenizer, client=client, publisher=publisher, spec=spec)

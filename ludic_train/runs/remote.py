@@ -27,13 +27,18 @@ from ludic_train.runs.watch import PatientPublisher, StopSign, WatchedSource
 
 
 class Both:
-    """Publishes to one publisher, then to another."""
+    """Publishes to one publisher, then to another.
+
+    A failure of the first leaves the second without the version; a failure of the second leaves the
+    first with it. Either way the trainer knows of none, and publishes to both again.
+    """
 
     def __init__(self, first: PolicyPublisher, second: PolicyPublisher) -> None:
         self.first, self.second = first, second
 
     async def publish(self, params: Iterable[tuple[str, Tensor]], version: int) -> None:
-        """Return once both have published."""
+        """Return once both have published. Raises the error of the one that failed."""
+        # An iterator can be read once only.
         known = list(params)
         await self.first.publish(known, version)
         await self.second.publish(known, version)
@@ -44,6 +49,9 @@ def publish_every(minibatches: int, max_lag: int | None) -> int:
 
     Nothing is sampled between the updates of a batch, unless through a queue; after skipped
     updates, a batch can begin as many updates after a push as there are between two.
+
+        publish_every(4, None)    # 4: once per batch
+        publish_every(4, 3)       # 1: the last update of a batch is 3 after its first
     """
     return minibatches if max_lag is None else min(minibatches, max_lag - minibatches + 2)
 
@@ -55,6 +63,8 @@ def remote_ends(
 
     url: of the queue. servers: addresses of servers that sample, to be started from the folder's
         published/; without any, actors do, with params from there.
+    The files are written in an order in which each may be read as soon as it is there: the model,
+    its prompts, and last queue.json. A crash between them leaves a folder in which actors wait.
     A new run gets a queue key of its own, so that it never finds groups of another.
     """
     out = config.out

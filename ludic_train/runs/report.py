@@ -1,4 +1,9 @@
-"""Report of a finished run: results, curves, time by phase, transcripts."""
+"""Report of a finished run: results, curves, time by phase, transcripts.
+
+OUT/results.json    numbers of the last evaluation, by name
+OUT/games.txt       some games as text
+OUT/curve.png       metrics over the updates
+"""
 
 from __future__ import annotations
 
@@ -22,7 +27,11 @@ PHASES = {
 
 
 def time_split(metrics_path: Path) -> dict[str, float]:
-    """Seconds of each phase, over all updates of a run."""
+    """Seconds of each phase, over all updates of a run.
+
+    metrics_path: of a JSONLLogger. Phases that were not measured have 0 s.
+    Raises MetricError for a file of another form.
+    """
     records = read_metrics(metrics_path)
     return {
         phase: sum(record.get(name, 0.0) for record in records) for name, phase in PHASES.items()
@@ -30,7 +39,11 @@ def time_split(metrics_path: Path) -> dict[str, float]:
 
 
 def transcript(rollout: Rollout) -> str:
-    """The rollout as text: observations, replies, outcome and reward."""
+    """The rollout as text: observations, replies, outcome and reward.
+
+    A reply is the text of the last model call of a step, or the action of a policy without a model.
+    Episodes whose info has no "outcome" end in "success" or "failure".
+    """
     heading = f"{rollout.task.env_id} {dict(rollout.task.kwargs)} seed {rollout.task.seed}"
     turns = []
     for step in rollout.steps:
@@ -51,7 +64,13 @@ def report(
     curves: Sequence[str],
     console: Console | None = None,
 ) -> None:
-    """Write results.json, games.txt and curve.png to `out`, and print the gist of all three."""
+    """Write results.json, games.txt and curve.png to `out`, and print the gist of all three.
+
+    out: folder of a run, with its metrics.jsonl.
+    results: numbers of the last evaluation, by name. games: rollouts to write as transcripts.
+    curves: metrics to draw, each with a number in at least one update.
+    console: of the terminal if left out. Raises MetricError for a curve without any number.
+    """
     console = console or Console()
     (out / "results.json").write_text(json.dumps(dict(results), indent=2) + "\n", encoding="utf-8")
     transcripts = [transcript(game) for game in games]
@@ -61,11 +80,13 @@ def report(
     console.print(_results_table(results), _curve_table(metrics, curves), _time_table(metrics))
     if transcripts:
         console.rule("a sampled game")
+        # The text of a model, which must not be taken for markup.
         console.print(transcripts[0], highlight=False, markup=False)
         console.rule()
     console.print(f"curves   {out / 'curve.png'}", f"games    {out / 'games.txt'}", sep="\n")
 
 
+# The same order as in results.json, which is that of the recipe.
 def _results_table(results: Mapping[str, float]) -> Table:
     table = Table("result", "value", title="evaluation, sampled")
     for name, value in results.items():
@@ -83,6 +104,7 @@ def _curve_table(metrics: Path, curves: Sequence[str]) -> Table:
 
 
 def _time_table(metrics: Path) -> Table:
+    """Seconds and share of each phase; what is in no phase, such as loading, is left out."""
     table = Table("phase", "seconds", "share", title="where the time went")
     split = time_split(metrics)
     total = sum(split.values())

@@ -22,6 +22,7 @@ def stop_signals() -> Iterator[Callable[[], bool]]:
     Schedulers send SIGTERM some time before they kill. Under torch.distributed all ranks call the
     function together, and it is true on all once a signal came to one. Python handles signals in
     the main thread only: in any other thread, signals stay as they are.
+    The handlers that were there before are back at the end, whichever way the block is left.
     """
     received: list[int] = []
     with ExitStack() as handlers:
@@ -34,4 +35,5 @@ def stop_signals() -> Iterator[Callable[[], bool]]:
         if threading.current_thread() is threading.main_thread():
             for signum in (signal.SIGINT, signal.SIGTERM):
                 handlers.callback(signal.signal, signum, signal.signal(signum, note))
+        # Gathered, because a rank that stops by itself leaves the others in a collective for ever.
         yield lambda: any(gathered(b"y" * bool(received)))

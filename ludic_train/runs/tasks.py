@@ -20,13 +20,16 @@ SEEDS_PER_RUN = 1_000_000
 
 
 def training_tasks(recipe: Recipe, seed: int) -> Iterator[Task]:
-    """Tasks to learn from, without end; other ones for every seed of a run."""
+    """Tasks to learn from, without end; other ones for every seed of a run.
+
+    Equal arguments give equal tasks, which is how a resumed run skips those that it has played.
+    """
     for number in count(seed * SEEDS_PER_RUN):
         yield _task(recipe, recipe.kwargs, number, Sampling(max_tokens=recipe.max_tokens))
 
 
 def demonstration_tasks(recipe: Recipe, seed: int, episodes: int) -> list[Task]:
-    """Tasks for the demonstrator, the first of a seed."""
+    """Tasks for the demonstrator, the first of a seed; none for a recipe without demonstrations."""
     if recipe.demonstrations is None:
         return []
     first = DEMONSTRATIONS_FROM + seed * SEEDS_PER_RUN
@@ -35,7 +38,11 @@ def demonstration_tasks(recipe: Recipe, seed: int, episodes: int) -> list[Task]:
 
 
 def evaluation_tasks(recipe: Recipe, episodes: int) -> dict[str, list[Task]]:
-    """The first tasks of each set of evaluation tasks, by name; the same for all runs."""
+    """The first tasks of each set of evaluation tasks, by name; the same for all runs.
+
+    episodes: tasks per set. A larger number keeps the tasks of a smaller one, and adds others.
+    """
+    # No seed of a run in them, so that runs are compared on the same episodes.
     numbers = range(EVALUATIONS_FROM, EVALUATIONS_FROM + episodes)
     found = {}
     for name, tasks in recipe.evals.items():
@@ -59,7 +66,10 @@ async def evaluate(
 
     The keys are "set/success", "set/reward" and "set/OUTCOME" for each outcome of the recipe.
 
-    keep: called with every episode. Raises EpisodeError if an episode fails.
+        await evaluate(recipe, make_policy, 200)    # {"perfect/success": 0.0, ...}
+
+    episodes: of each set. keep: called with every episode as it ends.
+    Raises EpisodeError if an episode fails: a rate over the others would be of easier tasks.
     """
     shares: dict[str, float] = {}
     for name, tasks in evaluation_tasks(recipe, episodes).items():
@@ -74,7 +84,10 @@ async def evaluate(
 
 
 async def play(tasks: Iterable[Task], make_policy: MakePolicy) -> list[Rollout]:
-    """A rollout per task, in the order of the tasks. Raises EpisodeError if one fails."""
+    """Rollouts of the tasks, in their order: one each, or one per agent of a match.
+
+    Raises EpisodeError if one fails, after all have ended.
+    """
     episodes = [e async for e in run_episodes(tasks, make_policy, concurrency=CONCURRENCY)]
     for episode in episodes:
         if episode.error is not None:

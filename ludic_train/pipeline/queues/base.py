@@ -3,6 +3,26 @@
 Any number of actors push; one trainer reads. A trainer that takes a queue over becomes its only
 reader, and gets everything again that was read and not released; the reader before it gets
 Superseded. No clock decides that a reader is dead, so that no slow clock can give a group to two.
+
+The way of a group through the calls of `GroupQueue`:
+
+    actor:    admit -> (plays) -> push
+    trainer:  take_over -> read -> attempt -> (trains, publishes) -> settle -> (saves) -> settle
+              of a group that is not trained on: read -> discard
+
+Each call is atomic: it has happened as a whole or not at all, and a caller whose response was lost
+makes it again. Between two calls, a crash leaves this:
+
+- after `admit`: places stay taken until the actor is dead for the queue, 15 s later.
+- after `push`: the group is queued. A push whose response was lost is repeated, and the second
+  entry with the same key is discarded as a duplicate.
+- after `read`: nothing changed; the next reader is given the same entries, in the same order.
+- after `attempt`: as after `read`, and each entry of the batch has one more attempt. An entry that
+  ends every trainer becomes a dead letter after some of these.
+- after training, before `settle`: the updates are lost with the process, and the groups are trained
+  on again from the checkpoint. None counts twice in the params, which lost these updates too.
+- after `settle`: groups are held until a checkpoint covers them, so that a resumed run gets exactly
+  the ones after its checkpoint.
 """
 
 from __future__ import annotations
@@ -33,7 +53,13 @@ Discarded = Literal["stale", "duplicate", "filtered", "dead"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One pushed group. `attempts` counts the readers that took it into a batch and then died."""
+    """One pushed group, as the reader gets it.
+
+    id: the queue's own, ascending in the order of pushes; a cursor for `take_over`.
+    key: as it was pushed, by an untrusted actor.
+    data: the bytes of `codec.group_to_bytes`, not checked yet.
+    attempts: readers that took it into a batch and then died.
+    """
 
     id: str
     key: str
@@ -43,9 +69,13 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActorReport:
-    """Report of an actor: groups it plays now, and totals since it began.
+    """Report of an actor, in absolute numbers, so that one that is lost or repeated does no harm.
 
-    retired: retired tasks that it knows of.
+    name: unique among the actors; a second one of that name replaces the first.
+    running: groups that it plays now.
+    version: of the params that its next groups are sampled from.
+    retired: retired tasks that it knows of; an admission names the ones after these.
+    groups, tokens: pushed and sampled since it began.
     """
 
     name: str
@@ -60,8 +90,11 @@ class ActorReport:
 class TrainerReport:
     """Report of a trainer, which holds for its actors.
 
-    group_size: rollouts of one task. updates_per_batch: updates made from each batch. max_lag: in
-        updates, None for no limit.
+    version: updates made so far.
+    groups_per_batch: groups of one batch. group_size: rollouts of one task.
+    updates_per_batch: updates made from each batch.
+    max_lag: updates between the oldest token of a group and the last update made from it, at most;
+        None for no limit.
     """
 
     version: int
@@ -73,9 +106,12 @@ class TrainerReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admission:
-    """Number of groups that an actor may begin, and the trainer that wants them; None without one.
+    """Response of a queue to the report of an actor.
 
-    retired: keys of further retired tasks, after those that the actor knows.
+    granted: groups that it may begin now, beside those that it plays.
+    trainer: the report of the trainer that wants them; None while no trainer has come yet.
+    retired: keys of further retired tasks, after those that the actor knows; at most
+        RETIRED_AT_ONCE, so that a long list comes in several admissions.
     """
 
     granted: int
@@ -85,7 +121,10 @@ class Admission:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trained:
-    """A group that updates were made from, the largest of which was `lag` updates after it."""
+    """A group that updates were made from, or that was passed over in order.
+
+    lag: updates between its oldest token and the last update made from it; None if unknown.
+    """
 
     id: str
     key: str
@@ -96,9 +135,12 @@ class Trained:
 class Progress:
     """Progress of a trainer in absolute numbers, so that sending it twice changes nothing.
 
-    retired: keys of tasks that no actor shall play again.
+    trainer: its report, with the version that the groups of `trained` are in.
     held: groups trained on that must stay, for a resumed run to train on them again.
-    released: groups trained on that are gone for good; release: the ids that go now.
+    released: groups trained on that are gone for good, those of `release` included.
+    trained: groups since the last report. They stay in the queue until they are released.
+    release: ids that go now. They precede all that are held: the queue keeps an unbroken tail.
+    retired: keys of tasks that no actor shall play again.
     """
 
     trainer: TrainerReport
@@ -125,7 +167,11 @@ class TakenOver:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetter:
-    """An entry that could not be trained on; `head` holds its first bytes."""
+    """An entry that could not be trained on.
+
+    key, reason: at most DEAD_HEAD characters; the key is as untrusted as the rest.
+    size: bytes of the whole entry. head: the first DEAD_HEAD of them, to see what was pushed.
+    """
 
     id: str
     key: str
@@ -143,6 +189,10 @@ class QueueStatus:
     counts: groups by what became of them: "trained", "dropped" when full, "lost" because a run went
         back behind them, or as in Discarded.
     lags: groups trained on by lag, in updates.
+    actors: reports of those that live, by name.
+    trainer: report of the newest reader; None before any.
+
+    The numbers are read one after another while others push, so that they need not add up.
     """
 
     queued: int
@@ -162,13 +212,19 @@ class GroupQueue(Protocol):
 
         Those count as running until its next report. No more are granted than can be trained on
         within the trainer's `max_lag` if they are trained on in the order of admission.
+        Report and grant are one step, so that two actors are never granted the same place.
+        Raises QueueError where the trainer's batch is larger than the queue.
         """
 
     async def push(self, key: str, data: bytes) -> None:
-        """Append a group. Where the queue is full, wait, or drop the oldest that waits."""
+        """Append a group. Where the queue is full, wait, or drop the oldest that waits.
+
+        Made again after a lost response, it appends an entry with the same key; the reader
+        discards that one. The queue itself does not look at keys or bytes.
+        """
 
     async def leave(self, name: str) -> None:
-        """Forget an actor that ends."""
+        """Forget an actor that ends, so that others get its places at once."""
 
     async def take_over(
         self, trainer: TrainerReport, *, kept: str, held: int, released: int
@@ -177,32 +233,43 @@ class GroupQueue(Protocol):
 
         What is up to it ("" for nothing) is removed: a checkpoint covers it.
         held, released: as in Progress, of the state that the reader starts from.
+        In one step the epoch is raised, which ends the reader before, and old groups are removed;
+        made twice, it only raises the epoch twice.
         Raises QueueError for a `kept` of another kind of queue.
         """
 
     async def read(self, count: int) -> list[Entry]:
-        """The next entries, at most `count`; [] if none came within a second.
+        """The next entries, at most `count`, in the order of pushes; [] if none came in a second.
 
+        They stay in the queue. A read whose response was lost, or that was cancelled, skips
+        nothing: the next one has the same entries.
         Raises Superseded, and QueueReset if the queue must be taken over again.
         """
 
     async def attempt(self, entries: Sequence[Entry]) -> None:
         """Note that these are in a batch now: if this reader dies, each has one more attempt.
 
+        Made before training begins, and undone by `settle`: a group counts its own failures only.
         Raises as `read` does.
         """
 
     async def settle(self, progress: Progress) -> None:
-        """Note how far the trainer is. Raises as `read` does."""
+        """Note how far the trainer is, count what it trained on, and remove what it releases.
+
+        Made twice with the same progress, it changes nothing. Raises as `read` does.
+        """
 
     async def discard(self, entry: Entry, why: Discarded, reason: str = "") -> None:
-        """Remove an entry that is not trained on; a dead one goes to the dead letters."""
+        """Remove an entry that is not trained on; a dead one goes to the dead letters.
+
+        Counted once, however often it is made. Raises as `read` does.
+        """
 
     async def status(self) -> QueueStatus:
-        """The queue at a glance."""
+        """The queue at a glance; for any process, without a takeover."""
 
     async def dead_letters(self) -> list[DeadLetter]:
-        """The latest dead letters, oldest first."""
+        """The latest dead letters, at most DEAD_LETTERS or a few more, oldest first."""
 
     async def aclose(self) -> None:
         """Close connections; nothing in the queue changes."""
@@ -214,15 +281,22 @@ def capacity(trainer: TrainerReport, version: int) -> int:
     The rule of AReaL (Fu et al. 2025, arXiv:2505.24298): the n-th group from now is in batch
     n // groups_per_batch, whose last update is made `updates_per_batch` - 1 after its first; that
     one must not come later than `max_lag` after `version`. Only for a trainer with a `max_lag`.
+
+        trainer = TrainerReport(version=7, groups_per_batch=32, group_size=8, max_lag=2)
+        capacity(trainer, 7)    # 96: the batch now, and two more
+        capacity(trainer, 6)    # 64: the params are an update old already
+        capacity(trainer, 4)    # 0: no group could be in time
     """
     assert trainer.max_lag is not None
+    # An actor may know a newer version than the queue's report of the trainer: lag is never < 0.
     left = trainer.max_lag - max(0, trainer.version - version) - (trainer.updates_per_batch - 1)
     return max(0, trainer.groups_per_batch * (left // trainer.updates_per_batch + 1))
 
 
 def without_password(url: str) -> str:
-    """The URL as it may stand in a message."""
+    """The URL as it may stand in a message: user and password become "..."."""
     scheme, _, rest = url.partition("://")
+    # From the right, because a password that was not escaped may contain an @ itself.
     _, at, host = rest.rpartition("@")
     return f"{scheme}://{'...' if at else ''}{at}{host}"
 
@@ -249,9 +323,12 @@ async def persistently(
 ) -> T:
     """Result of `call`, which is repeated with growing delays while it raises QueueUnavailable.
 
-    Raises QueueError after `patience_s` seconds without an answer.
+    call: must be safe to make again, because the first one may have happened all the same.
+    what: name of the server in messages.
+    Raises QueueError after `patience_s` seconds without an answer; other errors at once.
     """
     log = logging.getLogger(__name__)
+    # The loop's clock, which no change of the system's time moves.
     started, delay_s = asyncio.get_running_loop().time(), FIRST_DELAY_S
     while True:
         try:
@@ -266,11 +343,16 @@ async def persistently(
             delay_s = min(2 * delay_s, LONGEST_DELAY_S)
 
 
+# Pauses between two looks at a full queue: short for a trainer that empties it now, longer for one
+# that computes, since every waiting actor looks.
 SHORTEST_S, LONGEST_S = 0.002, 0.2
 
 
 async def until_room(room: Callable[[], Awaitable[int]]) -> int:
-    """The room that there is, once there is some."""
+    """Groups that there is room for, at least 1; waits for it, without a limit.
+
+    Room is no reservation: others may push first.
+    """
     pause_s = SHORTEST_S
     while (found := await room()) <= 0:
         await asyncio.sleep(pause_s)

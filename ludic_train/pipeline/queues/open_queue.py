@@ -15,7 +15,13 @@ def open_queue(
 ) -> GroupQueue:
     """The queue `key` at a URL: redis://, rediss:// or unix:// for Redis, file://PATH for a file.
 
-    A file holds one queue, whatever its key. Raises QueueError for another URL.
+        queue = open_queue("redis://localhost:6379", "my-run")
+        queue = open_queue("file:///tmp/my-run.queue", "my-run")
+
+    key: separates the queues of one Redis; a file holds one queue, whatever its key.
+    max_queued, when_full: as in RedisQueue and SQLiteQueue.
+    No connection is made to a Redis before the first call. Raises QueueError for another URL, and
+    for a file that cannot be opened.
     """
     if url.startswith(REDIS):
         # redis-py takes a fifth of a second to import, which `ludic top --help` should not.

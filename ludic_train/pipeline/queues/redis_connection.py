@@ -26,7 +26,8 @@ TEMPORARY = ("LOADING", "OOM ", "'maxmemory'", "MISCONF", "NOREPLICAS", "BUSY ",
 def connected(url: str, timeout_s: float) -> Redis:
     """A client of the Redis at `url`, each of whose commands may take `timeout_s` seconds.
 
-    Raises QueueError for a URL that is none, or that asks for what cannot be given.
+    It is not connected yet: a server that is away is an error of its first command.
+    Raises QueueError for a URL that is none, or with options that no queue can work with.
     """
     try:
         # A silent retry would hide groups that a lost response has delivered.
@@ -35,8 +36,10 @@ def connected(url: str, timeout_s: float) -> Redis:
             retry=Retry(NoBackoff(), 0),
             socket_timeout=timeout_s,
             socket_connect_timeout=timeout_s,
+            # The third protocol returns maps where the second returns lists: one form to parse.
             protocol=2,
         )
+        # Made and thrown away: only a connection checks the options, and only when it is used.
         pool = redis.connection_pool
         pool.connection_class(**pool.connection_kwargs)
         _check_database(url)
@@ -63,9 +66,15 @@ def _check_database(url: str) -> None:
 
 @asynccontextmanager
 async def translated() -> AsyncIterator[None]:
-    """Turns what redis-py raises into errors of our own."""
+    """Turns what redis-py raises into errors of our own.
+
+    QueueUnavailable for a server that is away or overloaded: the call may be made again, and may
+    have happened. QueueError for a refusal that will not change, Superseded and QueueReset for the
+    errors of our scripts.
+    """
     try:
         yield
+    # Before AWAY: these are connection errors too for redis-py, and would be tried for minutes.
     except REFUSED as error:
         raise QueueError(f"Redis refused: {error}; check user and password of the URL") from error
     except AWAY as error:
@@ -75,6 +84,8 @@ async def translated() -> AsyncIterator[None]:
 
 
 def _meaning(message: str) -> QueueError:
+    """The error for a refusal, by its text: Redis has no error codes."""
+    # A stream that was deleted has no consumer group, so a read finds NOGROUP instead of RESET.
     if "SUPERSEDED" in message:
         return Superseded("another trainer has taken this queue over; start one per queue key")
     if "RESET" in message or "NOGROUP" in message:

@@ -3,6 +3,37 @@
 A group of 150 kB through Lua costs four times what it costs beside it, so groups travel by plain
 XADD and XREADGROUP. Every script that changes something says absolute numbers or checks first
 whether it was run already, because a caller whose connection broke runs it again.
+
+    groups       stream of entries {k: key, d: bytes}. One consumer group, trainer-EPOCH, whose
+                 last-delivered-id is the boundary between groups that were read and that were not
+    state        hash: epoch, held, released, and the fields of the trainer's report
+    counts       hash: groups by their end, as in QueueStatus
+    lags         hash: groups trained on, by lag
+    owners       hash: key of a group -> id of the entry that it belongs to
+    order        list: keys of `owners`, oldest first, to forget them in that order
+    attempts     hash: id of an entry -> readers that died with it in their batch
+    actors       hash: name -> report as JSON
+    running      hash: name -> groups that it plays, granted ones included
+    alive:NAME   key that expires where the actor does not report
+    retired      list: keys of retired tasks, of which an actor knows the first n
+    retired_set  the same as a hash, to add each once
+    dead         stream of dead letters
+
+Invariants, which hold between any two scripts:
+
+- `released` + `held` is the number of groups trained on. The first `held` entries of the stream
+  are these, so that XLEN - held groups wait.
+- Entries leave from the front of what was read, by settle, or singly, by discard. No script
+  removes an entry that a reader may have in a batch.
+- An entry that was removed leaves the consumer group too (XACK), or a later read would list it as
+  pending for ever.
+- A key is in `owners` exactly if it is in `order`: both are written by one script, HSETNX first,
+  so that a second run adds no second place in the list.
+- `epoch` only grows while the server keeps its state. A server that lost `state` returns RESET, and
+  the reader takes over again with the numbers that it holds itself.
+
+A script runs without any other command between its own, and its effects reach the server's log and
+its replicas as one transaction: after a crash they are all there, or none of them is.
 """
 
 # A server whose memory is full lets a script write after it has removed something; and what these
@@ -19,6 +50,8 @@ if epoch ~= ARGV[1] then return redis.error_reply('SUPERSEDED') end
 {_ALLOW}
 """
 
+# Dead actors are found here, by those that live: there is no process that could look for them. The
+# keys of the dead expire by the server's clock, so that the clocks of actors do not matter.
 # KEYS: groups, state, actors, running, retired. ARGV: prefix of the alive keys, name, report,
 # running, version, wanted, ms to live, max_queued, retired tasks that the actor knows, and the most
 # to name. The formula is `base.capacity`.
@@ -75,6 +108,9 @@ redis.call('HINCRBY', counts, 'dropped', dropped)
 return dropped
 """
 
+# The old consumer group goes, and with it what was pending for the reader before; the new one
+# begins at 0, so that all that is left is delivered again. XSETID keeps the ids ascending on a
+# server that lost the stream: a smaller id would stand before the cursor of a checkpoint.
 # KEYS: groups, state, counts. ARGV: the first id that stays, held, released, the id that new ones
 # must come after, then names and values of the trainer's report. Returns the epoch and the groups
 # lost.

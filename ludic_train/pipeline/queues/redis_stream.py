@@ -3,6 +3,8 @@
 Keys of the queue KEY: `{KEY}:groups`, the stream; `{KEY}:dead`, the stream of dead letters;
 `{KEY}:state`, `:counts`, `:lags`, `:owners`, `:order`, `:attempts`, `:actors`, `:running`,
 `:retired`, `:retired_set`, and `{KEY}:alive:NAME`, which lives as long as its actor reports.
+The braces put all keys of a queue on one node of a cluster, where scripts need them.
+`redis_scripts` has the meaning of each key and the invariants between them.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ from ludic_train.pipeline.queues.redis_connection import connected, translated
 
 # An actor that reports no more is dead after ALIVE_MS, and its places go to others.
 READ_WAIT_MS, ALIVE_MS = 1_000, 15_000
-# An actor that found room takes one in this many places before it asks again.
+# An actor that found room takes one in this many places before it looks again.
 ROOM_SHARE = 32
 # A server that is paused or unreachable must not keep a caller for ever.
 TIMEOUT_S = 10.0
@@ -58,7 +60,14 @@ class RedisQueue:
         options of redis-py may follow, such as `?ssl_ca_certs=ca.pem`.
     max_queued: groups that may wait for the trainer; a few more where several actors push at the
         same moment.
-    when_full: whether `push` waits then, or drops the oldest group that was not read yet.
+    when_full: "block" makes `push` wait then; "drop-oldest" drops the oldest group that was not
+        read yet.
+
+        queue = RedisQueue("redis://localhost:6379", "my-run")
+        source = PipelineBatchSource(queue, groups_per_batch=32, group_size=8)
+
+    Raises QueueError for a bad URL and ConfigError for a bad size; the server is first needed by
+    the first call.
     """
 
     def __init__(
@@ -105,6 +114,8 @@ class RedisQueue:
         self._may_push -= 1
 
     async def _push_and_drop(self, key: str, data: bytes) -> None:
+        """Append a group and drop what is too much, in one transaction."""
+        # Two commands would let a crash between them leave the queue above its limit.
         keys = [self._names[name] for name in ("groups", "state", "counts")]
         async with translated(), self._redis.pipeline(transaction=True) as pipe:
             pipe.xadd(self._names["groups"], {"k": key, "d": data})
@@ -132,7 +143,9 @@ class RedisQueue:
         self._epoch, lost = await self._run(
             redis_scripts.TAKE_OVER, ["groups", "state", "counts"], arguments
         )
+        # The new consumer group has delivered nothing yet.
         self._last_read, self._again = "0-0", False
+        # After the script: this reader is the only one that changes these from now on.
         # A server whose memory is full refuses transactions, even those that only read.
         async with translated(), self._redis.pipeline(transaction=False) as pipe:
             pipe.hgetall(self._names["owners"])
@@ -223,6 +236,7 @@ class RedisQueue:
                 await self._redis.aclose()
 
     async def _room(self) -> int:
+        """Groups that there is room for; 0 or less where the queue is full."""
         async with translated(), self._redis.pipeline(transaction=False) as pipe:
             pipe.xlen(self._names["groups"])
             pipe.hget(self._names["state"], "held")
@@ -230,6 +244,8 @@ class RedisQueue:
         return int(self._max_queued - (length - int(held or 0)))
 
     async def _pending(self, epoch: str | None) -> int:
+        """Groups that were read and not released; 0 before any takeover."""
+        # XINFO of a stream that does not exist is an error.
         if epoch is None or not await self._redis.exists(self._names["groups"]):
             return 0
         groups = await self._redis.xinfo_groups(self._names["groups"])
@@ -254,6 +270,7 @@ class RedisQueue:
             )
 
     async def _read(self, start: str, count: int) -> list[tuple[bytes, Mapping[bytes, bytes]]]:
+        """Ids and fields: new entries for `start` ">", else those delivered before, after it."""
         try:
             async with translated():
                 found: Any = await self._redis.xreadgroup(
@@ -271,6 +288,7 @@ class RedisQueue:
         return entries
 
     async def _run(self, script: str, names: Sequence[str], arguments: Sequence[Any]) -> Any:  # noqa: ANN401
+        """Result of a script, which the server knows by its hash after the first run."""
         keys = [self._names[name] for name in names]
         async with translated():
             return await self._redis.register_script(script)(keys=keys, args=arguments)
@@ -294,6 +312,8 @@ def _after(entry_id: str) -> str:
 
 
 def _parts(entry_id: str) -> tuple[int, int]:
+    """Milliseconds and sequence number of an id. Raises QueueError for one of another queue."""
+    # Ids are compared by these: as text, "9-0" would come after "10-0".
     milliseconds, _, sequence = entry_id.partition("-")
     if not (milliseconds.isdigit() and sequence.isdigit()):
         raise QueueError(

@@ -2,6 +2,10 @@
 
 What `push` has returned from survives the death of every process; a power cut may take the last
 few groups. The file must be on a local disk.
+
+The tables hold what the keys of `redis_scripts` hold, with the same invariants; `state.read` is the
+last id that the reader was given. Each call is one transaction, so that a process killed within
+one leaves nothing of it. `AUTOINCREMENT` keeps ids ascending though the newest row was deleted.
 """
 
 from __future__ import annotations
@@ -67,7 +71,11 @@ ADDED = "ON CONFLICT DO UPDATE SET n = n + excluded.n"
 def _transaction(
     work: Callable[Concatenate[SQLiteQueue, P], T],
 ) -> Callable[Concatenate[SQLiteQueue, P], Coroutine[Any, Any, T]]:
-    """Make a method one transaction; in a thread where it waits for a disk."""
+    """Make a method one transaction; in a thread where it waits for a disk.
+
+    A cancelled call leaves the thread running: its transaction is committed all the same, which a
+    caller finds as if the response had been lost.
+    """
 
     def locked(queue: SQLiteQueue, *args: P.args, **kwargs: P.kwargs) -> T:
         # The connection is shared by the threads of this process, and a transaction is not.
@@ -89,6 +97,11 @@ class SQLiteQueue:
     Any process of the machine may open the file; any thread of a process may use the object.
     max_queued, when_full: as in RedisQueue.
     clock: seconds that all processes of the machine agree on, and that never jump.
+
+        queue = SQLiteQueue()                    # trainer and actors in one process
+        queue = SQLiteQueue("/tmp/run.queue")    # in several, on one machine
+
+    Raises QueueError for a file that cannot be opened, ConfigError for a bad size.
     """
 
     def __init__(
@@ -136,6 +149,7 @@ class SQLiteQueue:
 
     @_transaction
     def _push(self, key: str, data: bytes) -> bool:
+        """Append the group; False, and nothing appended, where it has to wait for room."""
         surplus = self._queued() + 1 - self._max_queued
         # Outside the transaction, or the trainer could not make room.
         if surplus > 0 and self._when_full == "block":
@@ -194,6 +208,7 @@ class SQLiteQueue:
 
     @_transaction
     def _read(self, count: int) -> list[Entry]:
+        """As `read`, at once; the cursor advances in the same transaction."""
         self._fence()
         query = "SELECT id, key, data FROM groups WHERE id > ? ORDER BY id LIMIT ?"
         rows = self._run(query, self._last_read, count).fetchall()
@@ -295,6 +310,7 @@ class SQLiteQueue:
         return self._db.execute(statement, values)
 
     def _state(self, name: str) -> int:
+        """A number of the state; 0 before it was first set."""
         row = self._run("SELECT value FROM state WHERE name = ?", name).fetchone()
         return int(row[0]) if row else 0
 
@@ -314,6 +330,7 @@ class SQLiteQueue:
         return new
 
     def _queued(self) -> int:
+        """Groups that wait to be trained on: all that are here but those held."""
         (length,) = self._run("SELECT count(*) FROM groups").fetchone()
         return int(length) - self._state("held")
 
@@ -325,14 +342,17 @@ class SQLiteQueue:
 
 
 def _opened(path: Path | str | None) -> sqlite3.Connection:
+    """A connection to the file, with all tables. Raises QueueError."""
     try:
         db = sqlite3.connect(
             ":memory:" if path is None else path,
             timeout=BUSY_S,
+            # Python would begin transactions by itself, and later than BEGIN IMMEDIATE does.
             isolation_level=None,
             check_same_thread=False,
         )
         _made_durable(db)
+        # A sync per checkpoint of the log and not per commit: a power cut may take the last few.
         db.execute("PRAGMA synchronous = NORMAL")
         db.executescript(TABLES)
     except sqlite3.Error as error:
@@ -355,8 +375,10 @@ def _made_durable(db: sqlite3.Connection) -> None:
 
 @contextmanager
 def _committed(db: sqlite3.Connection) -> Iterator[None]:
+    """One transaction. Raises QueueUnavailable for a file that is locked, QueueError otherwise."""
     try:
-        # Its own context manager commits or rolls back, but begins nothing.
+        # Its own context manager commits or rolls back, but begins nothing. IMMEDIATE takes the
+        # write lock now: one that is taken after a read fails at once where another wrote between.
         db.execute("BEGIN IMMEDIATE")
         with db:
             yield
