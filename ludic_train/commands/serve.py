@@ -13,7 +13,7 @@ from ludic_train.errors import ServerError
 from ludic_train.serving.flags import LOOPBACK, ServeOptions
 from ludic_train.serving.installed import Installed, find_vllm
 from ludic_train.serving.process import Progress, ServerProcess, ended_with_log, started_server
-from ludic_train.serving.startup import Stopped, stop_by_signal
+from ludic_train.serving.startup import Stopped, bound_socket, stop_by_signal
 
 FAILED = 1
 START_S = 600.0
@@ -59,10 +59,14 @@ def main(argv: list[str]) -> int:
     if args.engine == "local":
         _check_local(args, further)
         _note_exposure(args.options)
-        # torch takes seconds, which --help and vLLM need not wait for.
-        from ludic_train.serving.local.process import serve_local
+        host, port = args.options.host, args.options.port
+        # Bound first, because torch and the model take long to load, and a port in use should be
+        # an error at once.
+        with stop_by_signal(), bound_socket(host, port) as bound:
+            from ludic_train.serving.local.process import serve_local
 
-        return serve_local(args.model, args.options, args.threads)
+            serve_local(args.model, args.options, args.threads, bound)
+        return 0
     if args.threads is not None:
         raise ConfigError(
             f"--threads {args.threads} is for --engine local; for vLLM set OMP_NUM_THREADS"

@@ -124,7 +124,7 @@ class QueueReader:
     async def take(self, count: int) -> tuple[list[Trajectory], Metrics]:
         """Trajectories of the next `count` groups that are fresh enough, and their metrics.
 
-        `keep` or `give` must follow before `settle`. Waits without a limit, with a warning a minute.
+        `keep` or `give` must follow before `settle`. Waits without a limit, and warns each minute.
         Raises QueueError, Superseded, and the error that ended the reading task.
         """
         groups = [await self._fresh() for _ in range(count)]

@@ -28,6 +28,14 @@ from ludic_gym.commands.main import main
 assert main(["top", sys.argv[1], "--key", "games", "--once"]) == 0
 assert not [name for name in {HEAVY} if name in sys.modules]
 """
+BUSY = f"""
+import socket, sys
+from ludic_gym.commands.main import main
+with socket.create_server(("127.0.0.1", 0)) as taken:
+    words = ["serve", "model", "--engine", "local", "--port", str(taken.getsockname()[1])]
+    assert main(words) == 2
+assert not [name for name in {HEAVY} if name in sys.modules]
+"""
 # All that `ludic actor` loads where servers sample, up to the tokenizer of the run.
 ACTOR = """
 import re, sys
@@ -61,6 +69,10 @@ def test_help_of_no_command_loads_torch():
 
 def test_a_look_at_a_queue_loads_no_torch(tmp_path):
     assert "games" in run(TOP, f"file://{tmp_path / 'queue.db'}")
+
+
+def test_a_port_in_use_is_refused_before_torch_is_loaded():
+    run(BUSY)
 
 
 def test_public_names_are_looked_up_when_they_are_used():

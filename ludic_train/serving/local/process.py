@@ -18,7 +18,7 @@ from ludic_train.serving.flags import ServeOptions
 from ludic_train.serving.local import control, generation, info
 from ludic_train.serving.local.responses import SERVED, with_errors
 from ludic_train.serving.local.served_model import Served
-from ludic_train.serving.startup import bound_socket, stop_by_signal, url_of
+from ludic_train.serving.startup import url_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -29,21 +29,21 @@ SHUTDOWN_S = 0.2
 BODY_BYTES = 8 * 2**20
 
 
-def serve_local(model: str, options: ServeOptions, threads: int | None) -> int:
-    """Serve until Ctrl-C or SIGTERM; the exit code. Adapters are merged into their base.
+def serve_local(
+    model: str, options: ServeOptions, threads: int | None, bound: socket.socket
+) -> None:
+    """Serve until Ctrl-C or SIGTERM. Adapters are merged into their base.
 
-    threads: of torch on a CPU; None takes torch's default.
-    Raises ConfigError for a port or device that is not available, ModelNotFound, UnsupportedModel.
+    threads: of torch on a CPU; None takes torch's default. bound: a socket at the address of
+    `options`. Raises ConfigError for a device that is not available, ModelNotFound,
+    UnsupportedModel.
     """
     if threads is not None:
         if threads < 1:
             raise ConfigError(f"threads={threads} must be at least 1")
         torch.set_num_threads(threads)
-    # Bound first, because loading takes long and a port in use should be an error at once.
-    with stop_by_signal(), bound_socket(options.host, options.port) as bound:
-        served = Served(model, *_loaded(model, _device(options)))
-        asyncio.run(_serve(served, bound, options))
-    return 0
+    served = Served(model, *_loaded(model, _device(options)))
+    asyncio.run(_serve(served, bound, options))
 
 
 async def running(served: Served, bound: socket.socket) -> web.AppRunner:
