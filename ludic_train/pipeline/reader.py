@@ -29,6 +29,7 @@ from ludic_train.sources.base import TaskHistory
 from ludic_train.types import SAWItem, Trajectory
 
 T = TypeVar("T")
+# Few round trips; one read of large groups still fits into memory.
 READ_AT_ONCE = 64
 QUIET_S = 60.0
 LONGEST_TEXT = 500
@@ -99,6 +100,7 @@ class QueueReader:
         self._released_to = ""
         self._covered = 0
         self._counts: Counter[str] = Counter()
+        # The kind that each metric had first, by name.
         self._kinds: dict[str, str] = {}
         self._reader: asyncio.Task[None] | None = None
         self._reset, self._settling = asyncio.Lock(), asyncio.Lock()
@@ -124,7 +126,7 @@ class QueueReader:
     async def take(self, count: int) -> tuple[list[Trajectory], Metrics]:
         """Trajectories of the next `count` groups that are fresh enough, and their metrics.
 
-        `keep` or `give` must follow before `settle`. Waits without a limit, with a warning a minute.
+        `keep` or `give` must follow before `settle`. Waits without a limit, and warns meanwhile.
         Raises QueueError, Superseded, and the error that ended the reading task.
         """
         groups = [await self._fresh() for _ in range(count)]
