@@ -1,4 +1,7 @@
-"""What the trainer raises on purpose, on top of `ludic_gym.errors`.
+"""Errors that the trainer raises on purpose, on top of `ludic_gym.errors`.
+
+Each message has the value that was wrong and the remedy. Catch the class whose remedy the caller
+can carry out; `QueueUnavailable` is the only one after which the same call may succeed by itself.
 
 LudicError
 └── TrainError             something between a model and its update went wrong
@@ -35,7 +38,7 @@ from ludic_gym.errors import ClientError, LudicError
 
 
 class TrainError(LudicError):
-    """Root of what the trainer raises on purpose."""
+    """Root of the errors that the trainer raises on purpose."""
 
 
 class ModelNotFound(TrainError):
@@ -51,7 +54,7 @@ class PromptTooLong(TrainError, ClientError):
 
 
 class EngineError(TrainError, ClientError):
-    """the local engine failed; every request that was waiting gets this."""
+    """The local engine failed; every request that was waiting gets this."""
 
 
 class CreditError(TrainError):
@@ -71,7 +74,7 @@ class MissingAttachment(LossError):
 
 
 class TeacherError(TrainError):
-    """A teacher cannot judge these rows, or judged other tokens than it was asked about."""
+    """A teacher cannot judge these rows, or judged other tokens than those of the request."""
 
 
 class CheckpointError(TrainError):
@@ -79,7 +82,7 @@ class CheckpointError(TrainError):
 
 
 class CheckpointNotFound(CheckpointError):
-    """There is no complete checkpoint where one was asked for."""
+    """There is no complete checkpoint at the path, or under the number, that was given."""
 
 
 class MetricError(TrainError):
@@ -135,7 +138,7 @@ class QueueReset(QueueError):
 
 
 class Superseded(QueueError):
-    """Another trainer reads the queue now, so this one must not go on."""
+    """Another trainer reads the queue now, so this one must stop; raised by its next call."""
 
 
 class ActorError(TrainError):
@@ -147,4 +150,7 @@ class RankError(TrainError):
 
 
 class Interrupted(Exception):
-    """Ctrl-C or SIGTERM; everything was saved."""
+    """Ctrl-C or SIGTERM; everything was saved.
+
+    No TrainError, since nothing went wrong: a command ends with the usual code of a signal.
+    """

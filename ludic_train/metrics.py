@@ -3,6 +3,10 @@
 A mean of means is wrong as soon as the parts differ in size. So every part reports a `Stat`, the
 sum and what it is a sum over, or another kind below; these add up, and the division happens once,
 at the end.
+
+    half = {"reward": Stat.of([1.0, 0.0, 0.0])}
+    rest = {"reward": Stat.of([1.0])}
+    values(merge([half, rest]))    # {"reward": 0.5}, and not the mean of 1/3 and 1
 """
 
 from __future__ import annotations
@@ -38,7 +42,7 @@ class Stat:
 
 @dataclass(frozen=True, slots=True)
 class Total:
-    """A sum of parts, such as the loss of an update."""
+    """A sum of parts, such as the loss of an update; 0 is a value, so it is never left out."""
 
     value: float
 
@@ -60,6 +64,7 @@ class SampleSize:
     """The effective sample size of importance weights w, as a share of their number.
 
     (sum w)^2 / (n sum w^2) is 1 where all weights are equal and 1 / n where one has it all.
+    sum, sum_of_squares, count: of w; all three add up over parts, which the share does not.
     """
 
     sum: float
@@ -77,6 +82,7 @@ Metric = Stat | Total | Peak | SampleSize
 
 Metrics = dict[str, Metric]
 """Metrics by name."""
+# Names of the kinds on the wire, to ranks and through queues.
 KINDS: dict[str, type[Metric]] = {kind.__name__: kind for kind in (Stat, Total, Peak, SampleSize)}
 # Metrics of which nothing was counted; a total of 0 is a result.
 NOTHING: tuple[Metric, ...] = (Stat(0, 0), Peak(), SampleSize(0, 0, 0))
@@ -84,6 +90,8 @@ NOTHING: tuple[Metric, ...] = (Stat(0, 0), Peak(), SampleSize(0, 0, 0))
 
 def merge(parts: Iterable[Mapping[str, Metric]]) -> Metrics:
     """The metrics of the whole from those of its parts, in any order; a part may lack a name.
+
+    One kind of metric per name: sums and counts are added, and of a `Peak` the larger one is taken.
 
     Raises MetricError where one name is a mean in one part and, say, a maximum in another.
     """
@@ -109,16 +117,23 @@ def _larger(left: float, right: float) -> float:
 
 
 def values(metrics: Mapping[str, Metric]) -> dict[str, float]:
-    """One number per name, ready for a logger; names of which nothing was counted are left out."""
+    """One number per name, ready for a logger; names of which nothing was counted are left out.
+
+    The result may hold nan or infinities, where a loss has diverged.
+    """
+    # By equality: a Stat that sums to 0 over some tokens is a result, and one over none is not.
     return {name: metric.value for name, metric in metrics.items() if metric not in NOTHING}
 
 
 def metrics_to_bytes(metrics: Mapping[str, Metric]) -> bytes:
-    """The metrics as JSON, floats exact, for other ranks."""
+    """The metrics as JSON, floats exact, for other ranks.
+
+    Python's own JSON, which has nan and infinities; no other program reads it.
+    """
     plain = {name: [type(metric).__name__, *astuple(metric)] for name, metric in metrics.items()}
     return json.dumps(plain).encode()
 
 
 def metrics_from_bytes(data: bytes) -> Metrics:
-    """The metrics that `metrics_to_bytes` wrote."""
+    """The metrics that `metrics_to_bytes` wrote; not for bytes from anywhere else."""
     return {name: KINDS[kind](*numbers) for name, (kind, *numbers) in json.loads(data).items()}

@@ -1,4 +1,4 @@
-"""From episodes to rows: the one way, for rollout sources, actors, recorded files and matches.
+"""From episodes to rows, for rollout sources, actors, recorded files and matches.
 
     Episode -> Rollout -> Trajectory -> (filter, credit) -> SAWItem
 
@@ -28,7 +28,7 @@ from ludic_train.types import REWARDS, SAWItem, Trajectory
 if TYPE_CHECKING:
     from ludic_train.algorithms.presets import RLAlgorithm
 
-# Longer texts of an info hold nothing that credit could use.
+# Longer texts of an info hold nothing that credit could use, and would travel with each group.
 LONGEST_INFO_TEXT = 200
 # The number of a step, and one of its model calls.
 Call = tuple[int, Completion]
@@ -37,6 +37,9 @@ Call = tuple[int, Completion]
 def rows_from(rollouts: Iterable[Rollout | Trajectory], algo: RLAlgorithm) -> list[SAWItem]:
     """Rows of the rollouts that `algo` keeps, with its credit.
 
+        rows = rows_from(rollouts, grpo())
+
+    rollouts: in text with token ids, or trajectories already.
     Step t of a rollout gets the weight w[t] of the algorithm's credit, at all tokens of all its
     model calls. Statistics are over the rollouts given, so these should be a whole batch.
     Raises UntrainableRollout as `trajectory_from` does, and CreditError from the algorithm.
@@ -51,7 +54,12 @@ def filtered(trajectories: Sequence[Trajectory], algo: RLAlgorithm) -> list[Traj
 
 
 def credited_rows(kept: Sequence[Trajectory], algo: RLAlgorithm) -> list[SAWItem]:
-    """Rows of trajectories that passed the filter, with the algorithm's credit."""
+    """Rows of trajectories that passed the filter, with the algorithm's credit.
+
+    kept: a whole batch, since credit compares its rollouts. Their rows are not changed: the result
+        has copies, under a new name per rollout and call.
+    Raises CreditError where the credit is not one weight per step, and from the algorithm.
+    """
     if not kept:
         return []
     weights = algo.credit(kept)
@@ -131,13 +139,19 @@ def task_key(task: Task) -> str:
 
 
 def episode_metrics(episodes: Sequence[Episode]) -> Metrics:
-    """Metrics of episodes, failed ones included: reward, success, turns, tokens, failures."""
+    """Metrics of episodes, failed ones included: reward, success, turns, tokens, failures.
+
+    "reward", "turns" and "success" are means per rollout, the last of those whose info has it;
+    "tokens/completion" is a mean per model call; "tokens/sampled" and "episodes" are totals, and
+    "episodes/failed" is a share.
+    """
     rollouts = [rollout for episode in episodes for rollout in episode.rollouts]
     steps = [step for rollout in rollouts for step in rollout.steps]
     ends = [rollout.steps[-1].info for rollout in rollouts if rollout.steps]
     calls = [call for step in steps for call in step.decision.completions]
     return {
         "reward": Stat.of([rollout.total_reward for rollout in rollouts]),
+        # Not every environment knows success: a missing one is no failure.
         "success": Stat.of([float(info["success"]) for info in ends if "success" in info]),
         "turns": Stat.of([len(rollout.steps) for rollout in rollouts]),
         "tokens/completion": Stat.of([len(call.completion_ids or ()) for call in calls]),

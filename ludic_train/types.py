@@ -54,9 +54,20 @@ class SAWItem:
     rollout: id that all rows of one rollout share, in order of play; "" for a row that is a rollout
         by itself.
     truncated: True if the rollout was cut short, so that more reward could have come.
+    group: id shared with the rollouts that this one was compared with. agent: seat in the game.
     attachments: further per-token arrays that a loss reads, such as reference log-probs.
+
+    A prompt of 2 tokens, a completion of 2 and a reward of 1, for example:
+
+        input_ids     [ 7,  8,  5,    6  ]
+        action_mask   [ F,  F,  T,    T  ]
+        weight        [ 0., 0., 1.,   1. ]
+        logprobs      [ 0., 0., -.7, -.2 ]
+        versions      [-1, -1,  3,    3  ]
+        steps         [-1, -1,  0,    0  ]
     """
 
+    # Arrays have no useful equality, so rows are compared as objects (eq=False).
     input_ids: NDArray[np.int32]
     action_mask: NDArray[np.bool_]
     weight: NDArray[np.float32]
@@ -111,7 +122,10 @@ class Trajectory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SAWBatch:
-    """Rows of one batch, and metrics of the episodes that they came from."""
+    """Rows of one batch, and metrics of the episodes that they came from.
+
+    items: never empty from a source. metrics: of all that was played, filtered rollouts included.
+    """
 
     # Left out of the repr, which asyncio takes of every task's result.
     items: tuple[SAWItem, ...] = field(repr=False)

@@ -24,9 +24,15 @@ class ConsoleLogger:
 
     A family is what names have before the slash, as in seconds/update and seconds/next_batch.
 
+        logger = ConsoleLogger(1_000, headline="success")
+        await trainer.train(1_000, on_update=lambda update, m: logger.log(update, values(m)))
+        logger.close()
+
     total: updates that the run will make, for the progress bar and the time left.
     headline: the metric whose history is drawn.
     every: in plain mode, updates between two lines; the first and the last are always printed.
+    console: of the terminal if left out.
+    clock: seconds that never go back, for the time that is left.
     """
 
     def __init__(
@@ -49,7 +55,10 @@ class ConsoleLogger:
         self._live: Live | None = None
 
     def log(self, update: int, metrics: Mapping[str, float]) -> None:
-        """Show the numbers; names that are not among them keep their last value."""
+        """Show the numbers; names that are not among them keep their last value.
+
+        In a terminal, each call draws once, a few ms.
+        """
         # Time spent before the first update is set-up, and says nothing about the rest.
         self._started = self._started or (update, self._clock())
         self._update = update
@@ -62,13 +71,13 @@ class ConsoleLogger:
             self.console.print(self._line(metrics), highlight=False, soft_wrap=True, markup=False)
 
     def close(self) -> None:
-        """Leave the last panel on the screen."""
+        """Leave the last panel on the screen, and give the cursor back."""
         if self._live:
             self._live.stop()
             self._live = None
 
     def seconds_left(self) -> float | None:
-        """Estimated from the updates seen so far; None before the second one."""
+        """Estimated from the mean time of the updates seen so far; None before the second one."""
         if self._started is None or self._update <= self._started[0]:
             return None
         first, since = self._started
@@ -76,6 +85,7 @@ class ConsoleLogger:
         return each * max(self.total - self._update, 0)
 
     def _is_due(self) -> bool:
+        """True if a line is printed for this update."""
         assert self._started is not None
         return self._update in (self._started[0], self.total) or self._update % self.every == 0
 
@@ -96,6 +106,8 @@ class ConsoleLogger:
         self._live.update(self._panel(), refresh=True)
 
     def _panel(self) -> RenderableType:
+        """All that is known: the headline's history, the families, the progress bar."""
+        # Lines of more than 100 columns are hard to read, and below 20 nothing fits.
         width = max(min(self.console.width, 100) - 4, 20)
         chart_width = max(width - len(self.headline) - 11, 5)
         latest = self._history[-1] if self._history else math.nan
@@ -110,6 +122,7 @@ class ConsoleLogger:
         return Panel(body, title=heading, title_align="left", width=width + 4)
 
     def _columns(self, width: int) -> RenderableType:
+        """The families in two columns, or in one where the terminal is narrow."""
         others = {n: v for n, v in self._latest.items() if n != self.headline}
         panels = [_family_panel(*family) for family in _families(others).items()]
         columns = 2 if width >= 70 else 1
@@ -144,7 +157,10 @@ def sparkline(values: Sequence[float], width: int) -> str:
     """`values` as at most `width` bars from the lowest to the highest, each the mean of its share.
 
     What is not finite is drawn as "?".
+
+        sparkline([0, 1, 2, 3], width=4)    # "▁▃▆█"
     """
+    # Whole-number edges, so that each value is in exactly one share.
     count = min(width, len(values))
     edges = [i * len(values) // count for i in range(count + 1)] if count else []
     means = [math.fsum(values[a:b]) / (b - a) for a, b in pairwise(edges)]
@@ -154,7 +170,12 @@ def sparkline(values: Sequence[float], width: int) -> str:
 
 
 def readable(value: float) -> str:
-    """Four significant digits, without an exponent where that is short."""
+    """Four significant digits, without an exponent where that is short.
+
+    readable(0.123456)     # "0.1235"
+    readable(1_234_567)    # "1,234,567"
+    readable(1e-6)         # "1.00e-06"
+    """
     if value == 0 or (1e-3 <= abs(value) < 1e4):
         return f"{value:.4g}"
     if 1e4 <= abs(value) < 1e9:
@@ -163,6 +184,7 @@ def readable(value: float) -> str:
 
 
 def _bar(value: float, low: float, high: float) -> str:
+    """The bar of a value between the lowest and the highest; the lowest bar where all are equal."""
     if not math.isfinite(value):
         return "?"
     if low == high:

@@ -17,10 +17,24 @@ from ludic_train.errors import MetricError
 
 
 class Logger(Protocol):
-    """Takes the numbers of each update."""
+    """Takes the numbers of each update.
+
+    A class of yours needs these two methods and no base class:
+
+        class Printed:
+            def log(self, update, metrics):
+                print(update, metrics["reward"])
+
+            def close(self):
+                pass
+    """
 
     def log(self, update: int, metrics: Mapping[str, float]) -> None:
-        """Record numbers of an update; several calls for one update add names to it."""
+        """Record numbers of an update; several calls for one update add names to it.
+
+        update: ascending, but for a resumed run, which repeats those after its checkpoint.
+        metrics: numbers by name, "family/name" for one of several; may be nan or infinite.
+        """
 
     def close(self) -> None:
         """Give back what is held; nothing is logged afterwards."""
@@ -32,11 +46,14 @@ class JSONLLogger:
     Appends, so a resumed run continues its file; the torn last line of a killed one is cut off.
     JSON has no nan and no infinity: they are written as the strings "nan", "inf" and "-inf", which
     `read_metrics` and float() understand.
+
+    path: its folder is made. Raises OSError for a file that cannot be written.
     """
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
         self.path.parent.mkdir(parents=True, exist_ok=True)
+        # Before the first line is appended, which would otherwise continue the torn one.
         _cut_torn_line(self.path)
         self._file = self.path.open("a", encoding="utf-8")
 
@@ -61,6 +78,7 @@ def read_metrics(path: Path | str) -> list[dict[str, float]]:
     Raises MetricError for a line that is not such an object; a torn last line is left out.
     """
     updates: dict[int, dict[str, float]] = {}
+    # Later lines overwrite earlier ones, name by name: those of a resumed run come later.
     for number, line in enumerate(_whole_lines(Path(path)), start=1):
         try:
             record = {name: float(value) for name, value in json.loads(line).items()}
@@ -74,6 +92,8 @@ class MultiLogger:
     """Several loggers as one; one that fails is reported, left out from then on, and no more.
 
     A full disk or a lost connection must not end a run that has cost hours.
+
+        logger = MultiLogger(JSONLLogger("runs/a/metrics.jsonl"), WandbLogger("project"))
     """
 
     def __init__(self, *loggers: Logger) -> None:
@@ -88,6 +108,7 @@ class MultiLogger:
         self._each(lambda logger: logger.close())
 
     def _each(self, call: Callable[[Logger], None]) -> None:
+        # A copy, because a logger that fails is removed meanwhile.
         for logger in tuple(self._loggers):
             with ExitStack() as stack:
                 stack.push(partial(self._leave_out, logger))
@@ -113,20 +134,27 @@ class MultiLogger:
 def rank_0_logger(*makers: Callable[[], Logger]) -> MultiLogger:
     """Loggers that are made on rank 0, as one; on other ranks nothing is made and none is called.
 
+    makers: functions and not loggers, because a logger opens its file or service when it is made.
+
     logger = rank_0_logger(partial(JSONLLogger, out / "metrics.jsonl"), lambda: ConsoleLogger(9))
     """
     return MultiLogger(*(make() for make in makers if rank() == 0))
 
 
 def _json_number(value: float) -> float | str:
+    """The number, or its text where JSON has no number for it."""
+    # Python would write NaN, which other readers of JSON refuse together with the whole line.
     return float(value) if math.isfinite(value) else str(float(value))
 
 
 def _whole_lines(path: Path) -> list[str]:
+    """Lines that end; a writer that is running, or was killed, may leave half a one."""
+    # Not splitlines(), which also splits at characters that a text in a line may hold.
     return path.read_text(encoding="utf-8").split("\n")[:-1]
 
 
 def _cut_torn_line(path: Path) -> None:
+    """Remove what follows the last line end."""
     if path.exists():
         content = path.read_bytes()
         whole = content.rfind(b"\n") + 1

@@ -22,6 +22,10 @@ def plot_curve(
 ) -> Path:
     """Draw one panel per metric over the updates, and return the PNG's path.
 
+        plot_curve("runs/a/metrics.jsonl", "runs/a/curve.png", ["reward", "eval/test/success"])
+
+    jsonl_path: of a JSONLLogger. png_path: replaced if it exists. metrics: names, in the order of
+        the panels. title: above all panels.
     Each panel shows the raw points, and a running mean where there are many. Raises MetricError
     for a metric of which the file has no number, or where none is named.
     """
@@ -29,6 +33,7 @@ def plot_curve(
         raise MetricError("no metric to draw; name at least one")
     records = read_metrics(jsonl_path)
     series = {name: _series(records, name, jsonl_path) for name in metrics}
+    # Four as a square, and not three and a single one.
     columns = 2 if len(series) == 4 else min(len(series), MOST_COLUMNS)
     rows = -(-len(series) // columns)
     figure = Figure(figsize=(4.2 * columns, 2.9 * rows + 0.3 * bool(title)), layout="constrained")
@@ -43,7 +48,11 @@ def plot_curve(
 
 
 def running_mean(values: Sequence[float], span: int) -> list[float]:
-    """Mean of the last `span` values at each place, of fewer at the beginning."""
+    """Mean of the last `span` values at each place, of fewer at the beginning.
+
+    running_mean([1.0, 3.0, 5.0], span=2)    # [1.0, 2.0, 4.0]
+    """
+    # Each window anew: a sum that is carried along would gather rounding errors.
     windows = (values[max(0, i + 1 - span) : i + 1] for i in range(len(values)))
     return [math.fsum(window) / len(window) for window in windows]
 
@@ -51,6 +60,8 @@ def running_mean(values: Sequence[float], span: int) -> list[float]:
 def _series(
     records: Sequence[Mapping[str, float]], name: str, path: Path | str
 ) -> list[tuple[float, float]]:
+    """Update and value of each finite number of a metric. Raises MetricError for none."""
+    # Evaluations come every few updates, so that most records lack their metrics.
     points = [(r["update"], r[name]) for r in records if math.isfinite(r.get(name, math.nan))]
     if not points:
         known = sorted({key for record in records for key in record})
@@ -59,6 +70,7 @@ def _series(
 
 
 def _draw(axes: Axes, name: str, points: Sequence[tuple[float, float]]) -> None:
+    """Draw a panel: the points, their trend, and the last value of that as a number."""
     updates, numbers = (list(column) for column in zip(*points, strict=True))
     # Raw points of many updates hide the trend.
     many = len(points) >= 40

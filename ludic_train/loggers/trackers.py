@@ -19,6 +19,10 @@ class WandbLogger:
 
     config: the settings of the run, to be displayed with it. Keyword options go to `wandb.init`:
     `mode="offline"` keeps the run in `dir`, `id` and `resume` continue one.
+
+        logger = WandbLogger("ludic", config=asdict(config), mode="offline")
+
+    Raises ConfigError where the package is not installed.
     """
 
     package = "wandb"
@@ -34,7 +38,7 @@ class WandbLogger:
         self._run = service.init(project=project, config=dict(config or {}), **options)
 
     def log(self, update: int, metrics: Mapping[str, float]) -> None:
-        """Send the numbers of an update."""
+        """Send the numbers of an update; the service drops those of an update before the last."""
         self._run.log(dict(metrics), step=update)
 
     def close(self) -> None:
@@ -53,15 +57,20 @@ class TrackioLogger(WandbLogger):
 
 
 class TensorBoardLogger:
-    """Event files in a folder, for `tensorboard --logdir`."""
+    """Event files in a folder, for `tensorboard --logdir`.
+
+    folder: of one run; made where it does not exist.
+    Raises ConfigError where tensorboard is not installed.
+    """
 
     def __init__(self, folder: Path | str) -> None:
+        # torch's module has an error of its own without it, which does not name the remedy.
         _imported("tensorboard", extra="tensorboard")
         writers = _imported("torch.utils.tensorboard", extra="tensorboard")
         self._writer = writers.SummaryWriter(str(folder))
 
     def log(self, update: int, metrics: Mapping[str, float]) -> None:
-        """Write the numbers of an update."""
+        """Write the numbers of an update; some seconds may pass before they are in the file."""
         for name, value in metrics.items():
             self._writer.add_scalar(name, value, update)
 
@@ -71,6 +80,7 @@ class TensorBoardLogger:
 
 
 def _imported(package: str, *, extra: str) -> ModuleType:
+    """The module. Raises ConfigError with the extra to install where it is missing."""
     try:
         return import_module(package)
     except ModuleNotFoundError as error:

@@ -41,6 +41,7 @@ Refresh = Callable[[], Awaitable[int | None]]
 None if the trainer has published none yet.
 """
 
+# A report costs the queue less than a millisecond; an idle actor costs a device.
 POLL_S, LONGEST_DELAY_S = 0.05, 30.0
 # Tasks that one report passes over, at most, in search of some that are not retired.
 LONGEST_SEARCH = 1_000
@@ -154,6 +155,7 @@ class _Actor:
         self.group_size = options.group_size
         self.version: int | None = None
         self.begun = self.pushed = self.stale = self.tokens = 0
+        # One pause for groups and for refreshes: both fail where the same servers are away.
         self.failures, self.pause_until = 0, 0.0
         self.ended = False
 
@@ -242,6 +244,7 @@ class _Actor:
 
     def _agree(self, trainer: TrainerReport) -> None:
         """Take over the trainer's group size. Raises ActorError if the options have another one."""
+        # Once: an actor that follows a trainer to another size would push groups of both.
         if self.group_size is None and trainer.group_size <= self.options.concurrency:
             self.group_size = trainer.group_size
         if self.group_size != trainer.group_size:

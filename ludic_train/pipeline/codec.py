@@ -73,6 +73,7 @@ class RolloutGroup:
         return [row for trajectory in self.trajectories for row in trajectory.rows]
 
 
+# Sequences and not maps: the names of the fields would be longer than a short row.
 class _Row(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     """A row of T tokens, M of which were sampled.
 
@@ -115,6 +116,7 @@ class _Group(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     metrics: dict[str, tuple[str, list[float]]]
 
 
+# Made once, because making one compiles its types.
 _ENCODER, _DECODER = msgspec.msgpack.Encoder(), msgspec.msgpack.Decoder(_Group)
 
 
@@ -197,6 +199,7 @@ def _decompressed(body: bytes | memoryview, size: int) -> bytes:
 
 def _checksum(head: bytes, body: bytes | memoryview) -> int:
     """CRC-32 of the header before the checksum, and of the body as sent."""
+    # As sent, so that damage is found before anything is decompressed.
     return zlib.crc32(body, zlib.crc32(head))
 
 

@@ -28,8 +28,10 @@ class LoopThread:
         # A factory, so that the loop does not become that of the thread that calls.
         runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
         self._loop = runner.get_loop()
+        # A daemon, because a program that ends without close() must not wait for its queue.
         thread = threading.Thread(target=_run, args=(runner,), name=name, daemon=True)
         thread.start()
+        # Neither the loop nor the thread refers to this object, so that it can be collected.
         self._closing = weakref.finalize(self, _stop, self._loop, thread)
 
     async def call(self, work: Coroutine[Any, Any, T]) -> T:

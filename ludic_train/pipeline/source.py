@@ -79,6 +79,7 @@ class PipelineBatchSource:
         )
         self._thread: LoopThread | None = None
         self._coming: Future[Gathered] | None = None
+        # Groups trained on at the last state_dict(), whose checkpoint may not be complete yet.
         self._saved = 0
         self._closed = False
 

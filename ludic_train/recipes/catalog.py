@@ -1,4 +1,10 @@
-"""Recipes by name: trainings that run as they are, with `ludic train NAME`."""
+"""Recipes by name: trainings that run as they are, with `ludic train NAME`.
+
+    from ludic_train import TIC_TAC_TOE, train_recipe
+    results = await train_recipe(TIC_TAC_TOE, replace(TIC_TAC_TOE.defaults, out=Path("runs/a")))
+
+A recipe of your own is a `Recipe`, which `train_recipe` takes as well; it need not be named here.
+"""
 
 from __future__ import annotations
 

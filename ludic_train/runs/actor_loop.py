@@ -65,6 +65,7 @@ async def play_remotely(
     address = read_address(out)
     if address is None:
         raise ConfigError(f"{out} is no run with a queue: {out / QUEUE} does not exist")
+    # The trainer's own addresses may lead nowhere here, such as localhost or those of a container.
     servers = tuple(servers) or address.servers
     async with AsyncExitStack() as stack:
         queue = open_queue(url or address.url, address.key)

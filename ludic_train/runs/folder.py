@@ -47,8 +47,8 @@ def open_run(recipe: Recipe, config: RunConfig, *, resume: bool) -> None:
             f"{config.out} holds a run already: add --resume to continue it, or name another "
             "folder with --out"
         )
-    # Of a run without a checkpoint: its numbers would stand before those of the new one.
     config.out.mkdir(parents=True, exist_ok=True)
+    # Of a run without a checkpoint: its numbers would stand before those of the new one.
     for name in (METRICS, ROLLOUTS):
         (config.out / name).unlink(missing_ok=True)
     facts = {name: value for name, value in asdict(recipe).items() if name != "defaults"}

@@ -30,7 +30,7 @@ class Learner:
 
     client: samples from `model` in this process, or from servers of the same model.
     publisher: brings the params to where the client samples.
-    spec: context, system prompt and limits, saved beside the params for whoever plays them.
+    spec: context, system prompt and limits, saved beside the params.
     """
 
     model: PreTrainedModel

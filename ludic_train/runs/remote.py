@@ -77,6 +77,7 @@ def remote_ends(
     key = before.key if before else f"{out.resolve().name}-{secrets.token_hex(4)}"
     stop, look = StopSign(), None
     publisher: PolicyPublisher
+    # One stop for both ends: a signal must end a wait for a batch and a wait for a server.
     if servers:
         served = VLLMPublisher(servers, lora_scaling=lora_scaling(learner.model))
         publisher = patient = PatientPublisher(served, stop)

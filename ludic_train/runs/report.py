@@ -86,7 +86,6 @@ def report(
     console.print(f"curves   {out / 'curve.png'}", f"games    {out / 'games.txt'}", sep="\n")
 
 
-# The same order as in results.json, which is that of the recipe.
 def _results_table(results: Mapping[str, float]) -> Table:
     table = Table("result", "value", title="evaluation, sampled")
     for name, value in results.items():

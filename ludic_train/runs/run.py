@@ -1,4 +1,9 @@
-"""The loop of every run: updates, evaluations, checkpoints."""
+"""The loop of every run: updates, evaluations, checkpoints.
+
+An evaluation comes before its checkpoint. A run that is killed between the two repeats the
+evaluation when it is resumed, and the same updates before it; the later numbers of an update count,
+as `read_metrics` has it.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +31,10 @@ Evaluate = Callable[[int], Awaitable[Mapping[str, float]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """Updates made by one trainer, such as supervised fine-tuning or reinforcement learning."""
+    """Updates made by one trainer, such as supervised fine-tuning or reinforcement learning.
+
+    name: for messages. updates: of the whole stage, those before a resume included.
+    """
 
     name: str
     trainer: Trainer
@@ -37,8 +45,10 @@ class Stage:
 class Run:
     """A training run in the folder `out`: its stages, in order, on one learner.
 
+    stages: their number and order must not change between a run and its resumption.
     evaluate: gives numbers that are logged as "eval/..."; called every `eval_every` updates and at
         the end of each stage. Everything is saved then.
+    logger: gets the updates of all stages under one count.
     """
 
     out: Path
@@ -55,7 +65,14 @@ class Run:
 
 
 async def carry_out(run: Run, *, resume: bool) -> None:
-    """Make the updates that are left. On a first Ctrl-C or SIGTERM, save and raise Interrupted."""
+    """Make the updates that are left, and evaluate and save on the way.
+
+    resume: continue from the latest checkpoint, which must be of the same stages.
+    On a first Ctrl-C or SIGTERM, save and raise Interrupted; a second one ends the process.
+    Raises CheckpointError for a checkpoint of another run, EmptyBatch where a stage finds nothing
+    to learn from, and what the trainer raises.
+    """
+    # First, because a policy of this folder can be played as soon as there is a model in it.
     write_policy_spec(run.out, run.learner.spec)
     first = _restore(run) if resume else 0
     with stop_signals() as stop_requested:
@@ -64,12 +81,14 @@ async def carry_out(run: Run, *, resume: bool) -> None:
 
 
 async def _carry_out_stage(run: Run, position: int, stop_requested: Callable[[], bool]) -> None:
+    """Make the updates of one stage. Raises Interrupted after a stop, once all is saved."""
     stage, trainer = run.stages[position], run.stages[position].trainer
     offset = _offset(run, position)
 
     def log(version: int, metrics: Metrics) -> None:
         run.logger.log(offset + version, values(metrics))
 
+    # The source was made before there were handlers of signals.
     if isinstance(trainer.batch_source, WatchedSource):
         trainer.batch_source.stop.is_set = stop_requested
     ended = trainer.version >= stage.updates
@@ -80,6 +99,7 @@ async def _carry_out_stage(run: Run, position: int, stop_requested: Callable[[],
         due = ended or before // run.eval_every != trainer.version // run.eval_every
         if due:
             await _evaluate(run, offset + trainer.version)
+        # A stop saves without an evaluation, since schedulers soon send SIGKILL.
         if due or (stop_requested() and _is_between_batches(trainer)):
             _save(run, position)
         if stop_requested():
@@ -124,6 +144,7 @@ def _offset(run: Run, position: int) -> int:
 
 
 async def _evaluate(run: Run, update: int) -> None:
+    """Log the numbers of an evaluation, and the seconds that it took."""
     started = time.perf_counter()
     numbers = await run.evaluate(update)
     named = {f"eval/{name}": number for name, number in numbers.items()}
@@ -131,6 +152,7 @@ async def _evaluate(run: Run, update: int) -> None:
 
 
 def _save(run: Run, position: int) -> None:
+    """Save a checkpoint, and the model for other programs."""
     learner, trainer = run.learner, run.stages[position].trainer
     update = _offset(run, position) + trainer.version
     # A stop right after an evaluation would save the same state twice.
@@ -138,6 +160,7 @@ def _save(run: Run, position: int) -> None:
         return
     write_model = partial(save_model, learner.model, learner.tokenizer)
     save_training(run.checkpoints, trainer, write_model, extra={"stage": position}, step=update)
+    # After the checkpoint: a crash here leaves an older model, which no resumed run reads.
     save_model(learner.model, learner.tokenizer, run.out / "model")
 
 
@@ -150,5 +173,6 @@ def _restore(run: Run) -> int:
             f"{checkpoint.path} is of stage {position}, but this run has {len(run.stages)} stages; "
             "resume with the recipe that made it"
         )
+    # Of one stage alone: those before it have ended, and left only the model, which is in here.
     resume_training(run.checkpoints, run.stages[position].trainer, checkpoint.path)
     return position

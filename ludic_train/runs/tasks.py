@@ -16,6 +16,7 @@ from ludic_train.runs.config import Recipe
 CONCURRENCY = 256
 # Far above the seeds of episodes that are learned from, so that they never meet.
 DEMONSTRATIONS_FROM, EVALUATIONS_FROM = 2**61, 2**60
+# More tasks than a run plays, so that runs of different seeds share none.
 SEEDS_PER_RUN = 1_000_000
 
 

@@ -4,6 +4,9 @@
 
 From nothing, a tiny model first imitates a demonstrator and so learns the form of an answer; then
 it learns from rewards. A model that is given starts with rewards.
+
+Before a first update, all that can be wrong with the settings is an error: their combination, the
+folder, the model, and the number of demonstrations, in the order of their cost.
 """
 
 from __future__ import annotations
@@ -46,7 +49,9 @@ from ludic_train.sources.rollouts import RolloutBatchSource
 from ludic_train.trainer.config import TrainerConfig
 from ludic_train.trainer.trainer import Trainer
 
+# Turns of one supervised update.
 SFT_ROWS = 128
+# Adam's second moments are those of very few gradients at first, and its steps too large.
 WARMUP = 20
 DEMONSTRATORS: Mapping[str, MakePolicy] = {"oracle": OraclePolicy, "random": RandomPolicy}
 
@@ -76,15 +81,22 @@ def train(
     model: a hub id, a folder or a run; without one, a tiny model is made from the texts of the
         demonstrations.
     algo: `grpo()` if left out.
-    demonstrator: "oracle" or "random", for a model from nothing; `reply` is the text of an action.
+    demonstrator: "oracle" or "random", for a model from nothing; `reply` is the text of an action,
+        "{}" in the place of it. 2,000 demonstrations and 200 supervised updates if left out.
+    max_tokens: of a completion.
+    out: folder of the run: settings, numbers, checkpoints, model and report.
     settings: fields of `RunConfig`, such as updates=200, lora_rank=16, lr=1e-4, groups=32.
     resume, queue, servers: as in `train_recipe`.
+    The result has the keys of an evaluation, such as "test/success" and "test/reward".
     Works in a notebook too, inside a running event loop; there, Ctrl-C ends the run at once, and
-    `resume` continues from its last checkpoint. Raises ConfigError for unknown settings.
+    `resume` continues from its last checkpoint. Raises ConfigError for unknown settings, and as
+    `train_recipe` does.
     """
+    # From the class, so that a misspelt setting is an error before anything is loaded.
     known = RunConfig.__dataclass_fields__.keys()
     if unknown := sorted(settings.keys() - known):
         raise ConfigError(f"train() has no setting {unknown[0]!r}; it has {', '.join(known)}")
+    # Named settings win; without any, a tiny model needs a start that rewards can build on.
     warm = {"demonstrations": 2_000, "sft_updates": 200} if demonstrator else {}
     config = RunConfig(out=Path(out), model=model, **{**warm, **settings})
     kwargs = dict(env_kwargs or {})
@@ -103,6 +115,7 @@ def train(
         curves=("reward", "eval/test/success", "entropy"),
         try_it=f"bench {env} --policy {{out}}",
     )
+    # A notebook has a running loop, in which asyncio.run would raise.
     running = train_recipe(recipe, config, algo=algo, resume=resume, queue=queue, servers=servers)
     try:
         asyncio.get_running_loop()
@@ -122,15 +135,21 @@ async def train_recipe(
 ) -> Mapping[str, float]:
     """Train with the settings of `config`, and report in its folder; the final evaluation.
 
+        config = replace(TIC_TAC_TOE.defaults, out=Path("runs/first"), updates=300)
+        results = await train_recipe(TIC_TAC_TOE, config)    # {"perfect/draw": 0.97, ...}
+
     algo: of learning from rewards; GRPO if left out.
     queue: URL of a queue; its actors play then (`ludic actor`) instead of this process.
     servers: addresses of inference servers (`ludic serve`): without a queue, of `config.model`;
         with one, of the params that the run publishes. They play no part in what is learned, so a
         resumed run may have others.
     Raises Interrupted after an orderly Ctrl-C; `resume` continues from there, with the same config.
+    Raises ConfigError for settings that do not fit each other or the folder, EmptyBatch where the
+    rewards of each task are all equal from the beginning, EpisodeError where most episodes fail.
     """
     _refuse_combination(recipe, config, queue, servers)
     open_run(recipe, config, resume=resume)
+    # After the folder was accepted, and before actors can find the address of the run before.
     if not resume:
         forget_queue(config.out)
     learner, demonstrations = await _learner(recipe, config, () if queue else servers)
@@ -153,11 +172,14 @@ async def train_recipe(
             )
             try:
                 await carry_out(run, resume=resume)
+            # Also after an error: the thread of a queue's reader would keep its connections.
             finally:
                 source = stages[-1].trainer.batch_source
                 if isinstance(source, WatchedSource):
                     await source.aclose()
+        # More episodes than on the way, since this is the number that is reported.
         results = await evaluate(recipe, learner.make_policy, config.final_episodes)
+        # Two of each set, to read: numbers alone do not tell a habit from a skill.
         samples = [task for tasks in evaluation_tasks(recipe, 2).values() for task in tasks]
         games = await play(samples, learner.make_policy)
     report(config.out, results=results, games=games, curves=recipe.curves)
@@ -192,6 +214,8 @@ def sft_stage(
 ) -> Stage:
     """Supervised updates on the demonstrations, with equal weight for every turn.
 
+    demonstrations: rollouts of a policy without tokens, which get those of the recipe's `reply`.
+    The learning rate falls to 0 over the stage.
     Raises ConfigError where they are too few for one update.
     """
     assert recipe.demonstrations is not None
@@ -222,7 +246,13 @@ def rl_stage(
     queue: str | None = None,
     servers: Sequence[str] = (),
 ) -> Stage:
-    """Updates on episodes that the learner plays itself, or that come through a queue."""
+    """Updates on episodes that the learner plays itself, or that come through a queue.
+
+    algo: with a queue and without a `max_lag`, it gets the one that lets a batch be played while
+        another is trained on: 2 * minibatches - 1 updates.
+    queue: URL of a queue. servers: addresses of servers that sample, here for a queue's actors.
+    Raises QueueError for a URL that names no queue.
+    """
     if queue is not None and algo.max_lag is None:
         # One batch may be played while another is trained on.
         algo = replace(algo, max_lag=2 * config.minibatches - 1)
@@ -239,6 +269,7 @@ def rl_stage(
         source, publisher = remote_ends(config, learner, queue, servers)
     else:
         publisher = learner.publisher
+        # The tasks are a fresh iterator: a resumed source skips those that were taken.
         source = RolloutBatchSource(
             training_tasks(recipe, config.seed),
             learner.make_policy,
@@ -253,6 +284,7 @@ def rl_stage(
 def _refuse_combination(
     recipe: Recipe, config: RunConfig, queue: str | None, servers: Sequence[str]
 ) -> None:
+    """Raise ConfigError for settings that cannot be meant together."""
     if config.model is None and (recipe.demonstrations is None or not config.demonstrations):
         raise ConfigError(
             f"{recipe.name} has no demonstrations to make a tiny model from: name a `model`, or a "

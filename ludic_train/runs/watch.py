@@ -1,4 +1,14 @@
-"""Servers that sample for a recipe's actors: waited for, published to, and looked after."""
+"""Servers that sample for a recipe's actors: waited for, published to, and looked after.
+
+A server is in one of three states, by the name that it gives its params:
+
+    silent     no response: it is starting, or gone; waited for, up to `patience_s`
+    lost       a name that no trainer gives: it was started again, with the params of its start
+    usual      the version that was published, or is being published
+
+A server that lost its params would let actors play with old ones as if they were new, so the run
+publishes again before it trains on.
+"""
 
 from __future__ import annotations
 
@@ -20,16 +30,24 @@ from ludic_train.types import SAWBatch
 
 # Enough for a server to load a large model.
 PATIENCE_S = 600.0
+# The limit of one look, the pause between two while nothing else happens, the time without a batch
+# after which servers are suspected, and the time between two lines of a log about a wait.
 ANSWER_S, POLL_S, QUIET_S, NOTE_EVERY_S = 10.0, 0.5, 10.0, 30.0
 
 
 class StopRequested(Exception):
-    """A stop was requested while a batch or a server was waited for."""
+    """A stop was requested while a batch or a server was waited for.
+
+    No TrainError: it is a way to end a wait, which the run turns into an orderly end.
+    """
 
 
 @dataclass(slots=True)
 class StopSign:
-    """Ends the waits of a run's source and publisher; the run sets `is_set` when it begins."""
+    """Ends the waits of a run's source and publisher; the run sets `is_set` when it begins.
+
+    is_set: must be cheap, since every wait calls it a few times a second.
+    """
 
     is_set: Callable[[], bool] = lambda: False
 
@@ -43,7 +61,9 @@ class PatientPublisher:
     """Publishes to servers that may be starting still, or were started again.
 
     publisher: of the servers, which no other run publishes to; a new run takes them over.
-    stop: ends the wait for a server. patience_s: how long a server may give no answer.
+    stop: ends the wait for a server.
+    patience_s: seconds for which any server may be silent before that is an error.
+    version: the last one that reached all servers; None before the first.
     """
 
     def __init__(
@@ -57,9 +77,12 @@ class PatientPublisher:
     async def publish(self, params: Iterable[tuple[str, Tensor]], version: int) -> None:
         """Return once all servers have the params, restarted ones included.
 
+        A publication that fails because a server went away in it is made once more, from the
+        beginning; servers that have the version already get it again.
         Raises PublishError for servers that stay silent, that another run publishes to, or that
         do not take the params; StopRequested.
         """
+        # An iterator can be read once only, and this may publish twice.
         known = list(params)
         await self._until_all_answer(version)
         if self.version is None:
@@ -72,6 +95,7 @@ class PatientPublisher:
             logging.getLogger(__name__).warning("publishing once more: %s", error)
             await self._until_all_answer(version)
             await self._publisher.publish(known, version)
+        # Last: until here, a server may have this version or the one before.
         self.version = version
 
     async def look(self) -> None:
@@ -96,6 +120,7 @@ class PatientPublisher:
             await asyncio.sleep(POLL_S)
         for replica in self._publisher.fleet.replicas:
             if replica.url in lost:
+                # The publisher connects only to new ones; a restarted server has no connection.
                 replica.state, replica.error = "new", ""
 
     async def _silent_and_lost(self, version: int | None) -> tuple[list[str], list[str]]:
@@ -119,6 +144,7 @@ class PatientPublisher:
         return silent, list(lost)
 
     def _note_silent(self, urls: Sequence[str]) -> None:
+        """Log that servers are silent. Raises PublishError after `patience_s` of it."""
         if not urls:
             self._silent_since = None
             return
@@ -144,6 +170,8 @@ class PatientPublisher:
 
 
 async def _version(url: str) -> str | None:
+    """Name that a server gives its params; None where it does not respond within ANSWER_S."""
+    # A connection per look, since a kept one outlives a server that is started again.
     async with aclosing(ControlClient(url, limit_s=ANSWER_S)) as server:
         try:
             return str((await server.get("/weight_info")).get("weight_version", "")) or None
@@ -156,7 +184,7 @@ class WatchedSource(PipelineBatchSource):
 
     stop: ends the wait for a batch.
     look: called every `quiet_s` seconds while no batch comes; its error ends the wait, and no group
-        is lost by that.
+        is lost by that. A batch that comes in time needs no look: its actors have servers.
     settled: the version that all batches given so far are in; None before the first.
     """
 
@@ -179,6 +207,7 @@ class WatchedSource(PipelineBatchSource):
 
     async def next_batch(self, algo: RLAlgorithm) -> SAWBatch:
         """The next batch. Raises StopRequested, errors of `look`, and as the base class."""
+        # A task that is cancelled leaves its groups to the next call, as the base class has it.
         coming = asyncio.ensure_future(super().next_batch(algo))
         try:
             await self._watched(coming)
@@ -188,11 +217,12 @@ class WatchedSource(PipelineBatchSource):
             await asyncio.gather(coming, return_exceptions=True)
 
     async def trained(self, version: int) -> None:
-        """As the base class."""
+        """As the base class; `settled` follows once the queue knows."""
         await super().trained(version)
         self.settled = version
 
     async def _watched(self, coming: asyncio.Future[SAWBatch]) -> None:
+        """Return when the batch is there. Raises StopRequested and errors of `look`."""
         loop = asyncio.get_running_loop()
         next_look = loop.time() + self._quiet_s
         while not (await asyncio.wait({coming}, timeout=min(POLL_S, self._quiet_s)))[0]:

@@ -14,17 +14,26 @@ Metric = tuple[str, str, str, Mapping[str, float]]
 
 
 def metrics_text(sample: Sample) -> str:
-    """All numbers of `ludic top`, as Prometheus reads them."""
+    """All numbers of `ludic top`, as Prometheus reads them.
+
+    A line per value, `ludic_NAME{LABEL="..."} VALUE`, after a line with the kind of the metric;
+    metrics without any value are left out. Ends with a line end, as the format requires.
+    """
     metrics = (*_of_queue(sample), *_of_actors(sample), *_of_servers(sample))
     return "".join(f"{line}\n" for metric in metrics for line in _lines(*metric))
 
 
 async def serve_metrics(newest: Callable[[], Sample], *, host: str, port: int) -> web.AppRunner:
-    """Serve the newest sample at /metrics; the caller cleans the runner up."""
+    """Serve the newest sample at /metrics; the caller cleans the runner up.
+
+    newest: called for each request; must not block. host, port: to listen on.
+    Raises OSError for an address that cannot be listened on.
+    """
 
     async def metrics(request: web.Request) -> web.Response:
         return web.Response(text=metrics_text(newest()), content_type="text/plain")
 
+    # The caller's loop and signals stay its own, which `web.run_app` would take.
     app = web.Application()
     app.router.add_get("/metrics", metrics)
     runner = web.AppRunner(app, access_log=None)
@@ -34,6 +43,8 @@ async def serve_metrics(newest: Callable[[], Sample], *, host: str, port: int) -
 
 
 def _of_queue(sample: Sample) -> Iterator[Metric]:
+    """Of the queue and its trainer."""
+    # Names of the ends come from the queue, so that a new one needs no change here.
     status, trainer = sample.status, sample.status.trainer
     yield "queue_groups", GAUGE, "", {"": status.queued}
     yield "queue_pending_groups", GAUGE, "", {"": status.pending}
@@ -44,6 +55,7 @@ def _of_queue(sample: Sample) -> Iterator[Metric]:
 
 
 def _of_actors(sample: Sample) -> Iterator[Metric]:
+    """Of the actors that live; one that ended has no values any more."""
     actors = sample.status.actors
     rates = {report.name: sample.actors.get(report.name, Rate()) for report in actors}
     yield "actors", GAUGE, "", {"": len(actors)}
@@ -73,6 +85,7 @@ def _of_servers(sample: Sample) -> Iterator[Metric]:
 
 
 def _lines(name: str, kind: str, label: str, values: Mapping[str, float]) -> Iterator[str]:
+    """Lines of a metric in the text format; none without values."""
     if values:
         yield f"# TYPE ludic_{name} {kind}"
     for value_of_label, value in values.items():

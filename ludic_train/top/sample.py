@@ -12,7 +12,7 @@ from ludic_train.serving.server_status import Status, statuses
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rate:
-    """Of one actor, per second."""
+    """Groups that an actor pushes, and tokens that it samples, per second."""
 
     groups: float = 0.0
     tokens: float = 0.0
@@ -20,7 +20,10 @@ class Rate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """Last known state of a server, and its tokens per second since the state before."""
+    """Last known state of a server, and its tokens per second since the state before.
+
+    at_s: seconds of the clock that the loads of a server share.
+    """
 
     status: Status
     at_s: float
@@ -31,6 +34,8 @@ class Load:
 class Sample:
     """A status, when it was (seconds of any clock), and the rates since the sample before.
 
+    actors: rates by name, of those that were in the sample before too.
+    trained_per_s: groups trained on.
     servers: the load of the servers that sample; none where actors do.
     """
 
@@ -49,7 +54,12 @@ class Sample:
 def next_sample(
     before: Sample | None, status: QueueStatus, at_s: float, servers: Sequence[Load] = ()
 ) -> Sample:
-    """The sample of `status`; rates are 0 where nothing is known from before."""
+    """The sample of `status`; rates are 0 where nothing is known from before.
+
+    before: None for the first sample. at_s: seconds of any clock, the same one for all samples.
+    No rate is negative, though a queue that lost its state counts from 0 again.
+    """
+    # A clock that stood still, or two samples at once, would divide by 0.
     seconds = 0.0 if before is None else at_s - before.at_s
     if before is None or seconds <= 0:
         return Sample(status=status, at_s=at_s, servers=servers)
@@ -84,7 +94,14 @@ def next_load(before: Load | None, status: Status, at_s: float) -> Load:
 
 
 class ServerLoads:
-    """Polls each server apart from the others, so that a silent one delays only itself."""
+    """Polls each server apart from the others, so that a silent one delays only itself.
+
+        loads = ServerLoads(["http://localhost:8000"])
+        await loads.look()
+        loads.newest[0].tokens_per_s    # 0.0: a rate needs two looks
+
+    urls: addresses of inference servers; their order is that of `newest`.
+    """
 
     def __init__(self, urls: Sequence[str]) -> None:
         self._newest = {
@@ -97,7 +114,7 @@ class ServerLoads:
         return tuple(self._newest.values())
 
     async def look(self) -> None:
-        """Poll each server once."""
+        """Poll each server once; returns when the slowest has responded, or failed."""
         await asyncio.gather(*map(self._look_at, self._newest))
 
     async def keep_looking(self, every_s: float) -> None:
@@ -111,6 +128,8 @@ class ServerLoads:
         await asyncio.gather(*map(keep_looking_at, self._newest))
 
     async def _look_at(self, url: str) -> None:
+        """Replace the load of one server; a failure is a state with an error."""
         (status,) = await statuses([url])
+        # After the response, which may be seconds late: the counts are those of its moment.
         now = asyncio.get_running_loop().time()
         self._newest[url] = next_load(self._newest[url], status, now)

@@ -15,7 +15,11 @@ BAR = 40
 
 
 def screen(sample: Sample, title: str) -> Group:
-    """Queue, actors, servers if there are any, and lags, one below the other."""
+    """Queue, actors, servers if there are any, and lags, one below the other.
+
+    title: the address of the queue, without a password.
+    The result is for a `rich` console, once or in a live display.
+    """
     parts: list[RenderableType] = [Text(title, style="bold"), _queue(sample), _actors(sample)]
     if sample.servers:
         parts.append(_servers(sample.servers))
@@ -23,6 +27,7 @@ def screen(sample: Sample, title: str) -> Group:
 
 
 def _queue(sample: Sample) -> Table:
+    """Groups by where they are, or how they ended; dead letters in red if there are any."""
     status, trainer = sample.status, sample.status.trainer
     counts, dead = status.counts, status.counts.get("dead", 0)
     table = Table("groups", "", title="queue")
@@ -45,6 +50,7 @@ def _queue(sample: Sample) -> Table:
 
 
 def _actors(sample: Sample) -> Table:
+    """A row for each actor that lives, and their sum as the title."""
     table = Table("actor", "version", "playing", "pushed", "groups/s", "tokens/s")
     table.title = f"{len(sample.status.actors)} actors, {sample.tokens_per_s:.0f} tokens/s"
     for report in sample.status.actors:
@@ -63,6 +69,7 @@ def _actors(sample: Sample) -> Table:
 def _servers(loads: Sequence[Load]) -> Group:
     """A row each; below, why some are silent."""
     table = Table("server", "version", "state", "running", "waiting", "cache", "tokens/s")
+    # An address that is wrapped cannot be copied.
     table.columns[0].no_wrap = True
     total = sum(load.tokens_per_s for load in loads)
     table.title = f"servers, {total:.0f} tokens/s"
@@ -88,7 +95,9 @@ def _server_row(load: Load) -> tuple[Text | str, ...]:
 
 
 def _lags(status: QueueStatus) -> Table:
+    """Groups trained on by lag, as bars that the largest of fills."""
     table = Table("lag", "groups", "", title="updates between sampling and training")
+    # The largest fills the bar, whatever the number of groups so far.
     most = max(status.lags.values(), default=1)
     for lag, groups in status.lags.items():
         table.add_row(str(lag), str(groups), "█" * max(1, round(BAR * groups / most)))
@@ -97,4 +106,5 @@ def _lags(status: QueueStatus) -> Table:
 
 def _plain(name: str, style: str = "") -> Text:
     """Neither markup nor what a terminal would obey."""
+    # Escape sequences of a hostile name could rewrite the screen, or fill the clipboard.
     return Text("".join(c if c.isprintable() else "?" for c in name), style=style)

@@ -105,6 +105,7 @@ class RedisQueue:
         if self._when_full == "drop-oldest":
             await self._push_and_drop(key, data)
             return
+        # Places that were free at the last look; other actors may have taken some since.
         if self._may_push <= 0:
             room = await until_room(self._room)
             # A request for room before every push would cost as much as the push; others push too.
@@ -194,6 +195,7 @@ class RedisQueue:
 
     async def discard(self, entry: Entry, why: Discarded, reason: str = "") -> None:
         """As GroupQueue."""
+        # Cut, because key and data are an actor's, and a thousand dead letters stay.
         names = ["groups", "state", "counts", "owners", "order", "attempts", "dead"]
         arguments = [self._epoch, entry.id, entry.key[:DEAD_HEAD], why, reason[:DEAD_HEAD]]
         arguments += [len(entry.data), entry.data[:DEAD_HEAD] if why == "dead" else b""]
@@ -202,6 +204,7 @@ class RedisQueue:
 
     async def status(self) -> QueueStatus:
         """As GroupQueue."""
+        # No script: a glance must not hold up those who work, and may be a little inconsistent.
         async with translated(), self._redis.pipeline(transaction=False) as pipe:
             pipe.xlen(self._names["groups"])
             for name in ("state", "counts", "lags", "actors"):

@@ -201,6 +201,7 @@ class SQLiteQueue:
 
     async def read(self, count: int) -> list[Entry]:
         """As GroupQueue."""
+        # Polled: nothing tells a process that another one wrote to the file.
         deadline = time.monotonic() + READ_WAIT_S
         while not (found := await self._read(count)) and time.monotonic() < deadline:
             await asyncio.sleep(POLL_S)
@@ -214,6 +215,7 @@ class SQLiteQueue:
         rows = self._run(query, self._last_read, count).fetchall()
         if rows:
             self._last_read = rows[-1][0]
+            # In the file too, for actors that drop the oldest group that was not read.
             self._set(read=self._last_read)
         return [Entry(id=str(i), key=key, data=data) for i, key, data in rows]
 

@@ -154,6 +154,7 @@ def test_the_options_are_these_and_no_others():
         "entropy",
         "eval_every",
         "eval_episodes",
+        "final_episodes",
     ]
 
 
