@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import tomllib
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -36,3 +37,13 @@ def test_packages_inside_hold_no_names_of_their_own(package):
     for path in (ROOT / package).glob("*/**/__init__.py"):
         body = ast.parse(path.read_text()).body
         assert all(isinstance(node, ast.Expr) for node in body) or path.parent.name == "inside"
+
+
+def test_every_entry_point_names_something_that_exists():
+    project_table = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    tables = [project_table["scripts"], *project_table["entry-points"].values()]
+    for target in (target for table in tables for target in table.values()):
+        if target.startswith("ludic_train"):
+            pytest.importorskip("torch")
+        module, _, name = target.partition(":")
+        assert callable(getattr(importlib.import_module(module), name)), target
