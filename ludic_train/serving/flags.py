@@ -15,6 +15,7 @@ from ludic_train.serving.installed import Installed
 from ludic_vllm import BACKEND, WORKER_EXTENSION
 
 Transfer = Literal["ludic", "nccl"]
+# Addresses that no other machine can reach.
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 # Small models gain nothing from more threads, and other processes on the machine lose much.
 CPU_DEFAULTS = {"OMP_NUM_THREADS": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}

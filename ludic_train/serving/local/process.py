@@ -42,6 +42,7 @@ def serve_local(
     if threads is not None:
         if threads < 1:
             raise ConfigError(f"threads={threads} must be at least 1")
+        # Before the model is loaded: the setting is for the whole process.
         torch.set_num_threads(threads)
     served = Served(model, *_loaded(model, _device(options)))
     asyncio.run(_serve(served, bound, options))
@@ -77,6 +78,7 @@ async def _serve(served: Served, bound: socket.socket, options: ServeOptions) ->
         weight = next(served.model.parameters())
         print(f"ready  {url}  ({served.name}; local engine, {weight.device.type})", flush=True)
         await stop.wait()
+        # Flushed, because a program may read stdout through a pipe.
         print("stopping", flush=True)
     finally:
         await runner.cleanup()

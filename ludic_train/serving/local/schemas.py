@@ -21,7 +21,9 @@ from ludic_vllm.wire import ParamInfo
 
 T = TypeVar("T")
 Share = Annotated[float, Meta(gt=0, le=1)]
+# The range of torch's seeds.
 Seed = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+# The largest number that vLLM and OpenAI allow.
 Top = Annotated[int, Meta(ge=0, le=20)]
 Port = Annotated[int, Meta(ge=1, le=65535)]
 Positive = Annotated[int, Meta(ge=1)]

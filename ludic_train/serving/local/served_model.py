@@ -70,6 +70,7 @@ class Served:
         self.started = int(time.time())
         self.client = LocalChatClient(model, tokenizer)
         self.gate = Gate(self.client.settled)
+        # Stages beside the model, so sampling continues while chunks arrive.
         self.receiver = ParamsReceiver(model)
         # The likeliest tokens of most positions are the same few.
         self.text_of = lru_cache(REMEMBERED_TOKENS)(lambda i: str(tokenizer.decode([i])))
@@ -132,6 +133,7 @@ class Served:
         self, prompt_ids: Sequence[int], sampling: Sampling, top: int | None, prompt_top: int | None
     ) -> Sampled:
         """One completion with the requested scores, counted."""
+        # Choices run in parallel; the client puts them into one batch.
         completion = await self.client.continued(prompt_ids, sampling)
         ids = completion.completion_ids or ()
         self.counts.completions += 1
