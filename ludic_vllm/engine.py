@@ -42,7 +42,11 @@ from ludic_vllm.worker import repair_tied_head
 
 @dataclass(kw_only=True)
 class InitInfo(WeightTransferInitInfo):  # type: ignore[misc]
-    """Address of the trainer. transport: "gloo", or "files" on a file system that both see."""
+    """Address of the trainer. transport: "gloo", or "files" on a file system that both see.
+
+    world_size: ranks of the group, the trainer's included. timeout_s: limit in seconds to join.
+    Raises ValueError for another transport.
+    """
 
     transport: str = "files"
     master_address: str = ""
@@ -78,7 +82,11 @@ class UpdateInfo(WeightTransferUpdateInfo):  # type: ignore[misc]
 
 
 class StagedEngine(WeightTransferEngine):  # type: ignore[misc]
-    """Receives params over gloo or from files, and loads them when all have arrived and fit."""
+    """Receives params over gloo or from files, and loads them when all have arrived and fit.
+
+    vLLM makes one per worker, and calls each method on all workers. Every worker stages all params,
+    on the CPU; `load_weights` takes the worker's shard of them.
+    """
 
     init_info_cls = InitInfo
     update_info_cls = UpdateInfo
@@ -87,11 +95,15 @@ class StagedEngine(WeightTransferEngine):  # type: ignore[misc]
     _staged: dict[str, Tensor]
 
     def init_transfer_engine(self, init_info: InitInfo) -> None:
-        """Connect to the trainer, in place of an earlier one."""
+        """Connect to the trainer, in place of an earlier one.
+
+        Raises RuntimeError if the trainer, or another worker, does not join in time.
+        """
         self.shutdown()
         if init_info.transport == "files":
             return
         parallel = self.parallel_config
+        # Data-parallel engines each count their workers from 0.
         own = parallel.data_parallel_index * parallel.world_size + parallel.rank
         self._store = join_store(
             init_info.master_address, init_info.master_port, timeout_s=init_info.timeout_s
@@ -109,7 +121,11 @@ class StagedEngine(WeightTransferEngine):  # type: ignore[misc]
         self._staged = {}
 
     def receive_weights(self, update_info: UpdateInfo) -> None:
-        """Stage some params. Raises ValueError for params that the model does not have."""
+        """Stage some params.
+
+        Raises ValueError for params that the model does not have, for missing ones after the last
+        part, and for `abort`, which also drops the staged params.
+        """
         if update_info.abort:
             self._staged = {}
             raise ValueError("the update was aborted on request")
@@ -128,7 +144,9 @@ class StagedEngine(WeightTransferEngine):  # type: ignore[misc]
     def finish_weight_update(self) -> None:
         """Load the params. Raises ValueError, and changes nothing, if some are missing."""
         self._require_all()
+        # Released before the load, so that a failed one leaves nothing for the next session.
         staged, self._staged = self._staged, {}
+        # vLLM loads each layer in the layout of the checkpoint, then converts it again.
         initialize_layerwise_reload(self.model)
         self.model.load_weights(iter(staged.items()))
         finalize_layerwise_reload(self.model, self.model_config)
@@ -139,11 +157,13 @@ class StagedEngine(WeightTransferEngine):  # type: ignore[misc]
         self._group = self._store = None
 
     def _require_all(self) -> None:
+        """Raises ValueError if a param of the checkpoint is not staged."""
         missing = sorted(self._expected.keys() - self._staged.keys())
         if missing:
             raise ValueError(f"the update lacks {few(missing)}")
 
     def _received(self, update_info: UpdateInfo) -> list[tuple[str, Tensor]]:
+        """The params of an update, from its file or from the trainer's broadcast."""
         infos = update_info.infos
         if update_info.path:
             return list(load_file(update_info.path).items())
@@ -164,6 +184,7 @@ class StagedEngine(WeightTransferEngine):  # type: ignore[misc]
 
 
 def _checkpoint_folder(model_config) -> Path:  # type: ignore[no-untyped-def]  # noqa: ANN001
+    """The folder that the model was loaded from; that of a hub id is in the local cache."""
     if Path(model_config.model).is_dir():
         return Path(model_config.model)
     return Path(
@@ -172,6 +193,7 @@ def _checkpoint_folder(model_config) -> Path:  # type: ignore[no-untyped-def]  #
 
 
 def _checkpoint_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
+    """Shapes of a checkpoint by name, from the headers of its files."""
     shapes: dict[str, tuple[int, ...]] = {}
     for path in sorted(folder.glob("*.safetensors")):
         with safe_open(path, "pt") as file:

@@ -17,6 +17,7 @@ from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 
 # Bytes. Every tensor begins at a multiple of it, so that any dtype can be viewed in place.
 ALIGNMENT = 64
+# Names that an error message lists.
 FEW = 4
 
 
@@ -54,6 +55,7 @@ def packed(
 ) -> Iterator[Chunk]:
     """The params in order, in chunks of at most `chunk_bytes`; a larger param is one by itself.
 
+    alignment: in bytes; each param begins at a multiple of it.
     The buffers are new memory on the params' device: the params may change afterwards.
     """
     held: list[tuple[str, Tensor]] = []
@@ -72,7 +74,10 @@ def packed(
 def unpacked(
     infos: Sequence[ParamInfo], buffer: Tensor, *, alignment: int = ALIGNMENT
 ) -> Iterator[tuple[str, Tensor]]:
-    """The params of a chunk, as views of its buffer."""
+    """The params of a chunk, as views of its buffer.
+
+    infos, alignment: as the buffer was packed. buffer: uint8 [bytes].
+    """
     start = 0
     for info in infos:
         flat = buffer[start : start + info.num_bytes]
@@ -81,7 +86,7 @@ def unpacked(
 
 
 def buffer_bytes(infos: Iterable[ParamInfo], *, alignment: int = ALIGNMENT) -> int:
-    """The size of the buffer of a chunk."""
+    """Size in bytes of the buffer of a chunk that holds these params, gaps included."""
     return sum(_aligned(info.num_bytes, alignment) for info in infos)
 
 
@@ -93,7 +98,10 @@ def few(names: Iterable[str]) -> str:
 
 
 def open_store(host: str, *, timeout_s: float) -> TCPStore:
-    """A store of this process on a free port, `.port`, by which a group is formed."""
+    """A store of this process on a free port, `.port`, by which a group is formed.
+
+    host: address to listen on, which the workers must reach. timeout_s: limit of each access.
+    """
     # Not waiting for workers: they join after the request that has the port, which is made next.
     return TCPStore(
         host, 0, is_master=True, timeout=timedelta(seconds=timeout_s), wait_for_workers=False
@@ -101,7 +109,10 @@ def open_store(host: str, *, timeout_s: float) -> TCPStore:
 
 
 def join_store(host: str, port: int, *, timeout_s: float) -> TCPStore:
-    """The store that another process opened."""
+    """The store that another process opened.
+
+    timeout_s: limit of each access. Raises RuntimeError for one that cannot be reached.
+    """
     timeout = timedelta(seconds=timeout_s)
     return TCPStore(host, port, is_master=False, timeout=timeout, wait_for_workers=False)
 
@@ -109,6 +120,7 @@ def join_store(host: str, port: int, *, timeout_s: float) -> TCPStore:
 def gloo_group(store: Store, *, rank: int, world_size: int, timeout_s: float) -> dist.ProcessGroup:
     """A group over TCP, apart from torch's default one; returns when all its ranks have joined.
 
+    timeout_s: limit in seconds to join, and of each broadcast.
     The store must live as long as the group. Raises RuntimeError for a rank that does not join.
     """
     # Not torch's default group, which belongs to the trainer's ranks or to vLLM's workers.
@@ -120,15 +132,18 @@ def gloo_group(store: Store, *, rank: int, world_size: int, timeout_s: float) ->
 def broadcast(group: dist.ProcessGroup, buffer: Tensor) -> None:
     """Send `buffer` on rank 0, receive into it elsewhere. Raises RuntimeError for a lost peer."""
     options = dist.BroadcastOptions()
+    # The trainer is rank 0 in every group.
     options.rootRank, options.rootTensor = 0, 0
     group.broadcast([buffer], options).wait()
 
 
 def _packed(held: Sequence[tuple[str, Tensor]], size: int, alignment: int) -> Chunk:
+    """One chunk of these params; `size` is that of its buffer, gaps included."""
     # As bytes, because a chunk holds params of several dtypes.
     buffer = torch.empty(size, dtype=torch.uint8, device=held[0][1].device)
     start = 0
     for _, tensor in held:
+        # A copy only where the param is not contiguous.
         flat = tensor.detach().reshape(-1).view(torch.uint8)
         buffer[start : start + len(flat)].copy_(flat)
         start += _aligned(len(flat), alignment)
@@ -136,4 +151,5 @@ def _packed(held: Sequence[tuple[str, Tensor]], size: int, alignment: int) -> Ch
 
 
 def _aligned(num_bytes: int, alignment: int) -> int:
+    """The size rounded up to a multiple of the alignment."""
     return -(-num_bytes // alignment) * alignment

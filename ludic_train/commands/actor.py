@@ -65,6 +65,7 @@ def main(argv: list[str]) -> int:
 
 
 async def _play(options: Options) -> ActorSummary:
+    """Wait for the run, then play until it ends or a signal arrives."""
     # An event, not an exception: the actor finishes its groups first.
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()

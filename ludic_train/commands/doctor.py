@@ -16,6 +16,7 @@ from ludic_gym.commands.arguments import screen
 if TYPE_CHECKING:
     from ludic_train.doctor.checks import Finding
 
+# Exit code, for a check before training in a script.
 BAD = 1
 STYLES = {"good": "green", "bad": "bold red", "skipped": "yellow"}
 

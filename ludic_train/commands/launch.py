@@ -60,7 +60,9 @@ class Options:
     threads: int = 1
 
 
+# Exit code where another process than the trainer ended first.
 FAILED = 1
+# The module and not the script: the script may belong to another Python on PATH.
 LUDIC = (sys.executable, "-m", "ludic_gym")
 
 
@@ -71,6 +73,7 @@ def main(argv: list[str]) -> int:
     _check(options, further)
     out = options.out or RECIPES[options.recipe].defaults.out
     logs = out / "logs"
+    # A resumed run appends to the logs of the earlier one.
     logs.mkdir(parents=True, exist_ok=True)
     group = ProcessGroup(logs, {**os.environ, "OMP_NUM_THREADS": str(options.threads)})
     signals: list[int] = []
@@ -85,6 +88,7 @@ def main(argv: list[str]) -> int:
 
 
 def _check(options: Options, further: Sequence[str]) -> None:
+    """Raises ConfigError for options that contradict each other, before anything is started."""
     if options.recipe not in RECIPES:
         raise ConfigError(f"no recipe {options.recipe!r}; there are: {', '.join(RECIPES)}")
     if options.actors < 1:
@@ -96,6 +100,7 @@ def _check(options: Options, further: Sequence[str]) -> None:
     if options.python is not None and options.engine != "vllm":
         raise ConfigError(f"python={options.python!r} is for --engine vllm")
     if options.servers and options.engine == "vllm":
+        # Its errors should come before the trainer has been started.
         find_vllm(options.python)
     if options.servers and any(word.partition("=")[0] == "--servers" for word in further):
         raise ConfigError(
@@ -111,6 +116,7 @@ def _run(
     group: ProcessGroup,
     is_stopped: Callable[[], bool],
 ) -> int:
+    """Start all processes and wait for the first that ends; the exit code."""
     url = options.queue or start_redis(group, out / "redis")
     # The trainer writes them into the folder for the actors, so they are chosen before the servers
     # start. A server whose port was taken meanwhile ends, and all others with it.
@@ -140,6 +146,7 @@ def _run(
 def _train(
     options: Options, out: Path, url: str, ports: Sequence[int], further: Sequence[str]
 ) -> list[str]:
+    """The command line of the trainer."""
     arguments = [*LUDIC, "train", options.recipe, "--out", str(out), "--queue", url]
     if ports:
         arguments += ["--servers", *(f"http://127.0.0.1:{port}" for port in ports)]
@@ -170,6 +177,7 @@ def _interrupt(trainer: Role) -> None:
 
 
 def _written_since(path: Path, began: float) -> bool:
+    """True if the file was written after `began`, in Unix time."""
     # Some file systems round to whole seconds.
     return path.exists() and path.stat().st_mtime >= began - 1
 

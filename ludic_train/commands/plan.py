@@ -62,6 +62,7 @@ def main(argv: list[str]) -> int:
         lora_rank=options.lora_rank,
         recompute=options.recompute,
     )
+    # The user's unit is TFLOP/s.
     speed = measured_flops() if options.tflops is None else options.tflops * 1e12
     print(report(estimate, speed))
     return 0

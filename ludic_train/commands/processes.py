@@ -18,6 +18,7 @@ from ludic_train.serving.startup import free_port
 Kind = Literal["actor", "trainer", "server", "redis"]
 # Actors finish their groups and the trainer saves, while what they need still runs.
 STOP_ORDER: tuple[Kind, ...] = ("actor", "trainer", "server", "redis")
+# In seconds. STOP_S covers the time in which a trainer saves its checkpoint.
 POLL_S, START_S, STOP_S, AT_ONCE_S = 0.2, 30.0, 60.0, 10.0
 
 
@@ -57,11 +58,13 @@ class ProcessGroup:
             for limit_s in (STOP_S, AT_ONCE_S):
                 left = _left_after_terminate(left, limit_s)
             for role in left:
+                # Without a checkpoint; the one before stays valid.
                 role.process.kill()
                 role.process.wait()
 
 
 def _left_after_terminate(roles: Sequence[Role], limit_s: float) -> list[Role]:
+    """Terminate them and wait `limit_s` seconds for all together; those that still run."""
     for role in roles:
         if role.process.poll() is None:
             role.process.terminate()
@@ -77,7 +80,8 @@ def _left_after_terminate(roles: Sequence[Role], limit_s: float) -> list[Role]:
 def start_redis(group: ProcessGroup, data: Path) -> str:
     """Start a Redis on a free port that keeps its data in the folder; its URL.
 
-    Raises ServerError where none is installed, or it does not respond.
+    group: gets the process, and stops it last. data: made if it does not exist.
+    Raises ServerError where none is installed, or it does not respond within START_S seconds.
     """
     program = shutil.which("redis-server") or shutil.which("valkey-server")
     if program is None:
@@ -98,6 +102,7 @@ def start_redis(group: ProcessGroup, data: Path) -> str:
 
 
 def _responds(port: int) -> bool:
+    """True if a Redis on this port responds to PING within a second."""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=1) as connection:
             connection.sendall(b"PING\r\n")

@@ -16,7 +16,9 @@ from ludic_train.serving.process import Progress, ServerProcess, ended_with_log,
 from ludic_train.serving.startup import Stopped, bound_socket, stop_by_signal
 
 FAILED = 1
+# Seconds: large models take minutes to load and compile.
 START_S = 600.0
+# Options that the local engine cannot follow; a value other than the default is an error.
 VLLM_ONLY = ("lora", "max_loras", "tensor_parallel_size", "transfer", "float32_head")
 
 
@@ -94,6 +96,7 @@ def _check_local(args: _Options, further: list[str]) -> None:
 
 
 def _note_exposure(options: ServeOptions) -> None:
+    """Warn on stderr about an address that other machines can reach."""
     if options.host not in LOOPBACK:
         print(
             f"note: every client that reaches {options.host} can change the model, without a "
@@ -103,6 +106,7 @@ def _note_exposure(options: ServeOptions) -> None:
 
 
 def _serve_vllm(args: _Options, vllm: Installed, further: list[str]) -> int:
+    """Start vLLM and wait for its end; the exit code."""
     start_s, progress = args.start_timeout, _progress()
     with (
         stop_by_signal(),
@@ -114,6 +118,7 @@ def _serve_vllm(args: _Options, vllm: Installed, further: list[str]) -> int:
 
 
 def _wait_for_end(server: ServerProcess, model: str) -> int:
+    """Wait for a signal or the end of the server. Raises ServerError if it ends by itself."""
     try:
         # Inside the try: a program that reads this line may stop the server at once.
         print(f"ready  {server.url}  ({model}; log: {server.log})", flush=True)

@@ -15,6 +15,7 @@ from ludic_gym.commands.arguments import screen
 from ludic_gym.errors import ConfigError
 from ludic_train.serving.server_status import Status, statuses
 
+# Exit code, so that a script can wait until all servers respond.
 UNREACHABLE = 1
 
 
@@ -53,6 +54,7 @@ def render(found: Sequence[Status]) -> Table:
         if each.error:
             table.add_row(Text(each.url), "", Text(each.error, style="red"))
             continue
+        # A server is paused during a push; one that stays paused was left by a failed one.
         state = "paused" if each.is_paused else "serving"
         numbers = (str(each.running), str(each.waiting), f"{each.cache:.0%}", f"{each.sampled:,}")
         table.add_row(Text(each.url), Text(each.version), state, *numbers)

@@ -82,10 +82,12 @@ def address_of(options: Options) -> Address:
 
 
 async def _show(address: Address, options: Options) -> None:
+    """Draw samples until cancelled, or one with `once`."""
     console, loads = Console(), ServerLoads(address.servers)
     async with AsyncExitStack() as stack:
         queue = open_queue(address.url, address.key)
         stack.push_async_callback(queue.aclose)
+        # Once before the screen opens, so that a queue that is down is an error at once.
         sample = next_sample(None, await queue.status(), time.monotonic(), loads.newest)
         if options.once:
             await loads.look()

@@ -17,6 +17,7 @@ from ludic_train.recipes.catalog import RECIPES
 from ludic_train.runs.config import Recipe, RunConfig
 from ludic_train.runs.folder import is_resumable, started_config
 
+# 128 + SIGINT, the code by which shells report Ctrl-C.
 INTERRUPTED = 130
 
 
@@ -107,6 +108,7 @@ examples:
 
 
 def _parse(recipe: Recipe, argv: list[str], defaults: RunConfig) -> _Options:
+    """The options; `defaults` for those that are left out."""
     return tyro.cli(
         _Options,
         args=argv,

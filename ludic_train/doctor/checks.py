@@ -1,4 +1,8 @@
-"""Checks by requests alone, which leave the server as it is."""
+"""Checks by requests alone, which leave the server as it is.
+
+A check compares the server's tokens and log-probs with those of the trainer's model.
+Each is a coroutine that takes a Patient and returns a Finding.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +23,18 @@ from ludic_train.models.chat_template import render_chat
 from ludic_train.trainer.forward import packs_exactly
 
 QUESTIONS = ("What is 12 + 30?", "Name a colour.", "Count to five.", "Is 7 even or odd? Say why.")
+# Tokens per completion: enough to average over, and a second of sampling on a CPU.
 TOKENS = 24
 RESTART = "start the server with `ludic serve`, or with "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """Result of a check. remedy: for a bad one, or the reason for which it was skipped."""
+    """Result of a check.
+
+    check: its name. found: the measured values, in one line.
+    remedy: for a bad one, or the reason for which it was skipped.
+    """
 
     check: str
     verdict: Literal["good", "bad", "skipped"]
@@ -37,6 +46,8 @@ class Finding:
 class Patient:
     """A server, and the model that it should serve.
 
+    url: address without "/v1". model, tokenizer: the trainer's, with the params to expect.
+    client: sends token ids to the server.
     config: vLLM's own, from /server_info; empty where the server has no such route.
     """
 
@@ -48,17 +59,23 @@ class Patient:
 
     @property
     def tolerance(self) -> float:
-        """The mean difference of log-probs, in nats, that rounding explains."""
+        """The mean difference of log-probs, in nats, that rounding explains.
+
+        The less precise of the two dtypes decides: that of the server or that of the model.
+        """
         name = str(self.config.get("model_config", {}).get("dtype", "")).removeprefix("torch.")
         served: torch.dtype = getattr(torch, name or "float32")
         return tolerance(served, next(self.model.parameters()).dtype)
 
     def prompt(self, question: str) -> list[int]:
-        """A question as the trainer renders it."""
+        """Token ids of a question, as the trainer renders it."""
         return render_chat(self.tokenizer, [user_message(question)])
 
     async def samples(self, sampling: Sampling) -> list[Completion]:
-        """A completion for each question."""
+        """A completion for each of QUESTIONS, sampled in parallel.
+
+        Raises ClientError for a request that fails.
+        """
         calls = (self.client.continued(self.prompt(q), sampling) for q in QUESTIONS)
         return list(await asyncio.gather(*calls))
 
@@ -67,21 +84,29 @@ Check = Callable[[Patient], Awaitable[Finding]]
 
 
 def judged(check: str, is_good: bool, found: str, remedy: str) -> Finding:
-    """The finding, with the remedy if it is bad."""
+    """The finding, with the remedy if it is bad.
+
+    is_good: result of the check. found: the measured values. remedy: a way to correct it.
+    """
     if is_good:
         return Finding(check=check, verdict="good", found=found)
     return Finding(check=check, verdict="bad", found=found, remedy=remedy)
 
 
 def user_message(question: str) -> Message:
-    """A user's message."""
+    """A message of the user that holds the question."""
     return {"role": "user", "content": question}
 
 
 async def check_flags(patient: Patient) -> Finding:
-    """Check that the server has the flags that training needs."""
+    """Check that the server has the flags that training needs.
+
+    Bad without the route for its flags, with other sampling defaults than those of a request, and
+    without a transport of params.
+    """
     if not patient.config:
         remedy = f"{RESTART}VLLM_SERVER_DEV_MODE=1 in its environment"
+        # The other flags cannot be read without the route.
         return judged("flags", False, "the server has no route for its flags", remedy)
     model = patient.config["model_config"]
     transfer = patient.config.get("weight_transfer_config") or {}
@@ -97,7 +122,11 @@ async def check_flags(patient: Patient) -> Finding:
 
 
 async def check_round_trip(patient: Patient) -> Finding:
-    """Check that the server's chat template and tokenizer are the trainer's."""
+    """Check that the server's chat template and tokenizer are the trainer's.
+
+    The prompt's ids must be equal, and the trainer's tokenizer must decode the completion to the
+    server's text. Raises ClientError for a request that fails.
+    """
     async with VLLMChatClient(patient.url) as chat:
         reply = await chat.complete([user_message(QUESTIONS[0])], Sampling(max_tokens=TOKENS))
     ours = tuple(patient.prompt(QUESTIONS[0]))
@@ -114,7 +143,11 @@ async def check_round_trip(patient: Patient) -> Finding:
 
 
 def parity(name: str, sampling: Sampling) -> Check:
-    """A check that log-probs at this sampling are those of the trainer."""
+    """A check that log-probs at this sampling are those of the trainer.
+
+    name: of the finding. sampling: temperature and nucleus to sample with.
+    The check is good if the mean absolute difference is within the tolerance of the dtypes.
+    """
 
     async def check(patient: Patient) -> Finding:
         completions = await patient.samples(sampling)
@@ -130,7 +163,10 @@ def parity(name: str, sampling: Sampling) -> Check:
 
 
 async def check_seeds(patient: Patient) -> Finding:
-    """Check that equal seeds give equal tokens, and different seeds different ones."""
+    """Check that equal seeds give equal tokens, and different seeds different ones.
+
+    Raises ClientError for a request that fails.
+    """
     prompt = patient.prompt(QUESTIONS[0])
     sampling = Sampling(max_tokens=TOKENS)
     seeded = [replace(sampling, seed=seed) for seed in (1, 1, 2)]
@@ -143,7 +179,10 @@ async def check_seeds(patient: Patient) -> Finding:
 
 
 async def check_packing(patient: Patient) -> Finding:
-    """Check that items in one packed row of the trainer do not influence each other."""
+    """Check that items in one packed row of the trainer do not influence each other.
+
+    The server is not involved; a bad finding costs time, not correctness.
+    """
     device = str(next(patient.model.parameters()).device)
     exact = packs_exactly(patient.model, device)
     found = "items that share a row " + ("do not see each other" if exact else "see each other")
@@ -152,6 +191,7 @@ async def check_packing(patient: Patient) -> Finding:
 
 
 NEEDED_FLAGS = {"logprobs_mode": "processed_logprobs", "generation_config": "vllm"}
+# Below 1 and within a nucleus too: a server may report log-probs of the unmodified distribution.
 SAMPLINGS = {
     "log-probs at T=1": Sampling(max_tokens=TOKENS),
     "log-probs at T=0.7": Sampling(max_tokens=TOKENS, temperature=0.7),

@@ -1,4 +1,8 @@
-"""All checks of a server and a model, in order."""
+"""All checks of a server and a model, in order.
+
+Checks that need requests alone come first. Checks that push params come last, because a failed
+push may leave the server with other params.
+"""
 
 from __future__ import annotations
 
@@ -27,14 +31,16 @@ from ludic_train.serving.server_status import LIMIT_S
 async def examined(url: str, model_name: str, *, dtype: str, push: bool) -> list[Finding]:
     """Findings of all checks of the server at `url` and the model that it should serve.
 
-    model_name: a run's folder, a folder in Hugging Face format, or a hub id. dtype: precision of
-    the trainer's side, such as "float32". push: push params to the server as well.
-    Raises ClientError for a server that cannot be reached.
+    model_name: a run's folder, a folder in Hugging Face format, or a hub id.
+    dtype: precision of the trainer's side, such as "float32".
+    push: push params to the server as well.
+    Raises ClientError for a server that cannot be reached, ModelNotFound for no such model.
     """
     is_folder = Path(model_name).is_dir()
     folder = model_and_spec(Path(model_name))[0] if is_folder else model_name
     precision: torch.dtype = getattr(torch, dtype)
     model, tokenizer = load_model(folder, dtype=precision)
+    # Dropout would change the log-probs to compare with.
     model.eval()
 
     url = root_address(url)
@@ -54,7 +60,11 @@ async def examined(url: str, model_name: str, *, dtype: str, push: bool) -> list
 
 
 async def found_by(name: str, check: Awaitable[Finding]) -> Finding:
-    """Finding of the check; an error in it is a bad finding, and the other checks follow."""
+    """Finding of the check; an error in it is a bad finding, and the other checks follow.
+
+    name: of the finding, also printed on stderr while the check runs.
+    """
+    # Pushes of a large model take minutes; stdout is for the table.
     print(f"{name} ...", file=sys.stderr, flush=True)
     try:
         return await check
@@ -73,11 +83,15 @@ def skipped(check: str) -> Finding:
 
 
 async def server_config(url: str) -> Mapping[str, Any]:
-    """Configuration of vLLM; empty for a server without the route."""
+    """Configuration of vLLM; empty for a server without the route.
+
+    Raises PublishError for any other failure of the request.
+    """
     async with aclosing(ControlClient(url, limit_s=LIMIT_S)) as server:
         try:
             response = await server.get("/server_info?config_format=json")
         except PublishError as error:
+            # A 404 is the finding of `check_flags`; other failures are of the connection.
             if " returned 404" not in str(error):
                 raise
             return {}

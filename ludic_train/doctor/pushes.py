@@ -26,13 +26,17 @@ GREEDY = Sampling(max_tokens=12, temperature=0)
 CHANGED, RESTORED = 900_000_001, 900_000_000
 # Longer than a block of vLLM's prefix cache.
 CACHED_TOKENS = 300
+# Pushes to time; the first one also connects.
 ROUNDS = 3
 
 PushCheck = Callable[[Patient, VLLMPublisher], Awaitable[Finding]]
 
 
 def publisher_to(patient: Patient) -> VLLMPublisher | None:
-    """A publisher by a transport that this server has; None without one."""
+    """A publisher by a transport that this server has; None without one.
+
+    NCCL needs a GPU here; files are for a server on this machine, TCP for any other.
+    """
     backend = (patient.config.get("weight_transfer_config") or {}).get("backend")
     wire: Wire
     if backend == "nccl" and torch.cuda.is_available():
@@ -46,7 +50,12 @@ def publisher_to(patient: Patient) -> VLLMPublisher | None:
 
 @asynccontextmanager
 async def changed_params(patient: Patient, publisher: VLLMPublisher) -> AsyncIterator[nn.Module]:
-    """Push other params for the block; the model that has them."""
+    """Push other params for the block; the model that has them.
+
+    At the end of the block, also after an error, the server gets the params of `patient.model`.
+    Raises PublishError for a push that fails.
+    """
+    # A copy, because the original is pushed back at the end.
     other = copy.deepcopy(patient.model)
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
@@ -62,7 +71,11 @@ async def changed_params(patient: Patient, publisher: VLLMPublisher) -> AsyncIte
 
 
 async def check_push(patient: Patient, publisher: VLLMPublisher) -> Finding:
-    """Check that after a push the server computes with the new params, and only with them."""
+    """Check that after a push the server computes with the new params, and only with them.
+
+    Greedy tokens must be those of the changed model, and log-probs within the tolerance.
+    Raises PublishError for a push that fails, ClientError for a request that does.
+    """
     prompts = [patient.prompt(question) for question in QUESTIONS]
     async with changed_params(patient, publisher) as other:
         greedy = [await patient.client.continued(prompt, GREEDY) for prompt in prompts]
@@ -79,9 +92,14 @@ async def check_push(patient: Patient, publisher: VLLMPublisher) -> Finding:
 
 
 async def check_prefix_cache(patient: Patient, publisher: VLLMPublisher) -> Finding:
-    """Check that a push clears the prefix cache."""
+    """Check that a push clears the prefix cache.
+
+    A long prompt is cached before the push and sampled from again after it: old keys and values
+    would move the log-probs.
+    """
     most = patient.config["model_config"].get("max_model_len", CACHED_TOKENS)
     sampling = Sampling(max_tokens=4)
+    # A model of few positions cannot hold the whole prompt.
     length = min(CACHED_TOKENS, most - sampling.max_tokens)
     prompt = (patient.prompt(" ".join(QUESTIONS)) * CACHED_TOKENS)[:length]
     await patient.client.continued(prompt, sampling)
@@ -97,7 +115,10 @@ async def check_prefix_cache(patient: Patient, publisher: VLLMPublisher) -> Find
 
 
 async def check_push_time(patient: Patient, publisher: VLLMPublisher) -> Finding:
-    """Measure the time of a push, and of a copy of as many bytes in memory."""
+    """Measure the time of a push, and of a copy of as many bytes in memory.
+
+    Never bad: the copy is the lower bound to compare with.
+    """
     seconds = []
     for _ in range(ROUNDS):
         started = time.perf_counter()
@@ -113,7 +134,7 @@ async def check_push_time(patient: Patient, publisher: VLLMPublisher) -> Finding
 
 
 def copy_seconds(num_bytes: int) -> float:
-    """Seconds that this machine takes to copy that many bytes in memory."""
+    """Seconds that this machine takes to copy that many bytes in memory, best of ROUNDS."""
     source, target = (torch.ones(num_bytes, dtype=torch.uint8) for _ in range(2))
     return min(timeit.repeat(lambda: target.copy_(source), number=1, repeat=ROUNDS))
 

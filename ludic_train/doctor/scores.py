@@ -15,7 +15,10 @@ LOW_PRECISION = (torch.bfloat16, torch.float16)
 
 
 def expected_logprobs(model: nn.Module, completion: Completion) -> Tensor:
-    """Log-probs [T] of the completion's tokens at its temperature, within its nucleus; nats."""
+    """Log-probs [T] of the completion's tokens at its temperature, within its nucleus.
+
+    In nats, float32, on the CPU. T: number of the completion's tokens; its token ids are required.
+    """
     logits, ids = _logits_and_ids(model, completion)
     sampling = completion.sampling
     temperature, top_p = (
@@ -25,7 +28,10 @@ def expected_logprobs(model: nn.Module, completion: Completion) -> Tensor:
 
 
 def is_greedy(model: nn.Module, completion: Completion) -> bool:
-    """True if each token of the completion is the likeliest one after those before it."""
+    """True if each token of the completion is the likeliest one after those before it.
+
+    Of equal logits, only the one that argmax finds counts.
+    """
     # One pass is enough: if every token is the likeliest, greedy decoding has the same prefixes.
     logits, ids = _logits_and_ids(model, completion)
     return bool((logits.argmax(-1) == ids).all())
@@ -35,12 +41,17 @@ def is_greedy(model: nn.Module, completion: Completion) -> bool:
 def _logits_and_ids(model: nn.Module, completion: Completion) -> tuple[Tensor, Tensor]:
     """Logits [T, V] for the completion's tokens, and their ids [T]."""
     prompt, ids = list(completion.prompt_ids or ()), list(completion.completion_ids or ())
+    # One completion at a time: a padded batch could round differently.
     row = torch.tensor([prompt + ids], device=next(model.parameters()).device)
+    # The logits at a position predict the token after it.
     return model(row).logits[0, len(prompt) - 1 : -1], row[0, len(prompt) :]
 
 
 def differences(model: nn.Module, completions: Sequence[Completion]) -> Tensor:
-    """|log-prob of the server - log-prob of the trainer| of all tokens, nats."""
+    """|log-prob of the server - log-prob of the trainer| of all tokens, in nats, [sum of T].
+
+    completions: with token ids and the server's log-probs.
+    """
     each = [
         (torch.tensor(c.logprobs or ()) - expected_logprobs(model, c)).abs() for c in completions
     ]
@@ -48,6 +59,9 @@ def differences(model: nn.Module, completions: Sequence[Completion]) -> Tensor:
 
 
 def tolerance(*dtypes: torch.dtype) -> float:
-    """The mean difference, in nats, that rounding explains if one of these dtypes is used."""
+    """The mean difference, in nats, that rounding explains if one of these dtypes is used.
+
+    0.05 for 16-bit types, 1e-4 for float32.
+    """
     # bfloat16 has 8 significant bits: a logit near 20 is off by up to 0.06.
     return 0.05 if any(dtype in LOW_PRECISION for dtype in dtypes) else 1e-4

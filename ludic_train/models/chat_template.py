@@ -41,7 +41,10 @@ def render_chat(
 
 
 def chat_renderer(tokenizer: PreTrainedTokenizerBase) -> Render:
-    """`render_chat` with this tokenizer, for clients that make their prompts themselves."""
+    """`render_chat` with this tokenizer, for clients that make their prompts themselves.
+
+    The function takes messages and `reply_comes`, and returns token ids.
+    """
     return lambda messages, reply_comes: render_chat(tokenizer, messages, reply_comes=reply_comes)
 
 
@@ -151,6 +154,7 @@ def typed_completion(
 ) -> Completion:
     """The assistant's next message of a dialog, with the tokens of the prompt and of the message.
 
+    dialog: messages before it. text: of the message; the eos token is added to its tokens.
     Raises UntrainableRollout where the chat template writes something else for it.
     """
     prompt = render_chat(tokenizer, dialog)

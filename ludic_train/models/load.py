@@ -32,14 +32,17 @@ def load_model(
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Model and tokenizer from a Hugging Face folder, a folder of `save_model`, or a hub id.
 
-    `lora_rank` freezes the model and trains low-rank adapters on its attention and MLP matrices
-    (Hu et al. 2021, arXiv:2106.09685), drawn from `seed`; a folder that holds an adapter gives base
-    and adapter.
+    lora_rank: freezes the model and trains low-rank adapters on its linear layers
+        (Hu et al. 2021, arXiv:2106.09685), drawn from `seed`; a folder that holds an adapter gives
+        base and adapter, trainable.
+    device: where the model is moved. dtype: of its params.
     Only safetensors are read, and no code from the hub is run.
-    Raises ModelNotFound, or ConfigError for a tokenizer without a chat template.
+    Raises ModelNotFound, or ConfigError for a tokenizer without a chat template, for a rank below
+    1, and for a rank with a folder that holds an adapter already.
     """
     if _is_path(name) and not Path(name).is_dir():
         raise ModelNotFound(f"there is no model folder {str(name)!r}")
+    # peft writes this file beside an adapter; a whole model has none.
     adapter = Path(name) / "adapter_config.json"
     if adapter.is_file() and lora_rank is not None:
         raise ConfigError(
@@ -61,6 +64,7 @@ def save_model(
     """Write model and tokenizer in Hugging Face format; `load_model` reads them back equal.
 
     A LoRA model writes its adapter and the name of its base, not the base itself.
+    folder: made if it does not exist; files of the same names are replaced.
     params: written in place of the model's own, by the same names: copies, or shards made whole.
     """
     with quiet():
@@ -71,7 +75,8 @@ def save_model(
 def load_params(model: nn.Module, folder: str | Path) -> None:
     """Put the params that `save_model` wrote to `folder` into `model`, in place.
 
-    Raises ModelNotFound where there are none, and ConfigError where names do not match.
+    A LoRA model gets its adapter; its base stays.
+    Raises ModelNotFound where there are none, and ConfigError where names or shapes do not match.
     """
     files = sorted(Path(folder).glob("*.safetensors"))
     if not files:

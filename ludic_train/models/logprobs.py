@@ -52,6 +52,7 @@ def action_logprobs(
 def gather_for_logprobs(causal_lm: nn.Module) -> None:
     """Make `action_logprobs` of a sharded model gather the params that no block of it holds.
 
+    causal_lm: the model that `fully_shard` was applied to, changed in place.
     FSDP gathers these where the model's own `forward` is called, which computes all logits.
     """
     setattr(causal_lm, _SHARDED_FORWARD, MethodType(_forward_without_views, causal_lm))
@@ -59,7 +60,10 @@ def gather_for_logprobs(causal_lm: nn.Module) -> None:
 
 
 def unwrapped(model: nn.Module) -> PreTrainedModel:
-    """The transformers model inside a peft wrapper, its adapters in place; or the model itself."""
+    """The transformers model inside a peft wrapper, its adapters in place; or the model itself.
+
+    Its decoder and output head can be called apart, which a peft wrapper does not offer.
+    """
     inner: PreTrainedModel = model.get_base_model() if isinstance(model, PeftModel) else model
     return inner
 
@@ -75,6 +79,7 @@ def _forward(
     """Log-probs and entropies [N], and values [N] of a model with a value head."""
     # No attention mask: padding is on the right, and a causal token never looks there. With one,
     # transformers would not look for items in the positions either.
+    # The decoder alone: the model's `forward` would compute logits of every token.
     hidden = causal_lm.get_decoder()(
         input_ids=input_ids[:, :-1],
         position_ids=None if position_ids is None else position_ids[:, :-1],

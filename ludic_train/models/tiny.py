@@ -27,8 +27,12 @@ def make_tiny_model(
 ) -> PreTrainedModel:
     """Randomly initialised Qwen3-shaped model in float32, equal for equal seeds.
 
-    torch's global random state is left as it was. An `initializer_range` far above the usual 0.02
-    is what lets a model this narrow learn quickly.
+    tokenizer: gives the vocabulary and the ids of its special tokens.
+    num_kv_heads: heads of keys and values, each shared by num_heads / num_kv_heads heads.
+    max_positions: tokens of the longest sequence.
+    initializer_range: standard deviation of the initial params; a value far above the usual 0.02 is
+        needed for a model this narrow to learn quickly.
+    torch's global random state is left as it was.
     Raises ConfigError if the heads do not divide the hidden size or each other.
     """
     if hidden_size % (2 * num_heads) or num_heads % num_kv_heads:

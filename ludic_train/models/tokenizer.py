@@ -55,9 +55,10 @@ def make_tokenizer(
 ) -> PreTrainedTokenizerBase:
     """Byte-level BPE tokenizer with a chat template, trained on `texts` in memory.
 
-    Its alphabet is all 256 bytes, so any text comes back exactly from `decode(encode(text))`; what
-    `vocab_size` leaves beyond bytes and special tokens goes to merged words. Padding is
-    "<|pad|>", a turn ends with "<|im_end|>", which is the eos token.
+    texts: samples of what it will encode. special_tokens: further ones, never split.
+    vocab_size: at most; bytes and special tokens come first, merged words take what is left.
+    Its alphabet is all 256 bytes, so any text comes back exactly from `decode(encode(text))`.
+    Padding is "<|pad|>", a turn ends with "<|im_end|>", which is the eos token.
     Raises ConfigError for a vocabulary smaller than bytes and special tokens.
     """
     specials = [PAD, TURN_START, TURN_END, *special_tokens]
@@ -121,6 +122,7 @@ def load_tokenizer(name: str | Path) -> PreTrainedTokenizerBase:
 
 def model_not_found(name: str | Path, error: Exception) -> ModelNotFound:
     """The error for a model or tokenizer that could not be loaded, with the reason."""
+    # The first line alone: the rest lists general advice.
     reason = str(error).strip().splitlines()[0]
     return ModelNotFound(
         f"cannot load a model from {str(name)!r}: give a folder in Hugging Face format with "

@@ -23,7 +23,11 @@ class PolicyPublisher(Protocol):
     """Sends a version of the params to every engine that samples."""
 
     async def publish(self, params: Iterable[tuple[str, Tensor]], version: int) -> None:
-        """Return once all further completions come from `params`, under the name `version`."""
+        """Return once all further completions come from `params`, under the name `version`.
+
+        params: names and tensors as in `model.named_parameters()`; they can be read once.
+        Raises PublishError where an engine does not take them.
+        """
 
 
 class InProcessPublisher:
@@ -48,7 +52,10 @@ class Stamping(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """A version of the params, and the folder that holds them."""
+    """A version of the params, and the folder that holds them.
+
+    path: the folder with PARAMS in it, which may be removed once newer versions exist.
+    """
 
     version: int
     path: Path
@@ -57,6 +64,7 @@ class Published:
 def newest(folder: Path | str) -> Published | None:
     """The latest version that a FolderPublisher wrote, None before the first.
 
+    folder: the publisher's.
     Raises PublishError for a pointer that is no such JSON object.
     """
     pointer = Path(folder) / NEWEST

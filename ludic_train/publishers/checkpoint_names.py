@@ -48,7 +48,10 @@ def checkpoint_params(
 
 
 def lora_scaling(model: nn.Module) -> float | None:
-    """Alpha / rank of the model's active adapter; None for a model without adapters."""
+    """Alpha / rank of the model's active adapter; None for a model without adapters.
+
+    With rank-stabilised LoRA (`use_rslora`) the divisor is the root of the rank.
+    """
     if not isinstance(model, PeftModel):
         return None
     config = model.peft_config[model.active_adapter]
@@ -57,7 +60,10 @@ def lora_scaling(model: nn.Module) -> float | None:
 
 
 def adapter_params(params: Params) -> Iterator[tuple[str, Tensor]]:
-    """The LoRA matrices alone, under the names that an adapter's file has."""
+    """The LoRA matrices alone, under the names that an adapter's file has.
+
+    Empty for params of a model without adapters.
+    """
     for name, tensor in params:
         if LORA.search(name):
             yield LORA.sub(r".\1.weight", name), tensor
@@ -66,6 +72,11 @@ def adapter_params(params: Params) -> Iterator[tuple[str, Tensor]]:
 def _merged(
     base: tuple[str, Tensor] | None, name: str, held: dict[str, Tensor], scaling: float | None
 ) -> tuple[str, Tensor]:
+    """Name and weight of the layer with its adapter added, in the dtype of the weight.
+
+    base: name and weight [out, in]. name: of the second matrix, for errors.
+    held: "A" [rank, in] and "B" [out, rank].
+    """
     if scaling is None:
         raise ConfigError(
             f"{name} is of an adapter: give lora_scaling, alpha / rank, to publish it merged, or "
@@ -74,5 +85,6 @@ def _merged(
     if base is None:
         raise ConfigError(f"{name} came before the params that it adapts")
     known, weight = base
+    # In float32, because a small change is lost when it is rounded to 16 bits before the sum.
     change = held["B"].float() @ held["A"].float()
     return known, (weight.float() + scaling * change).to(weight.dtype)

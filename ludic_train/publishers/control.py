@@ -21,7 +21,9 @@ SESSION_OPEN = "already active"
 class PhaseLimits:
     """Time limits for each phase of a publication, in seconds, per server.
 
-    update: for one chunk of params. finish: for the swap, with all that vLLM computes from params.
+    pause: with all requests held. update: for one chunk of params.
+    finish: for the swap, with all that vLLM computes from params.
+    Raises ConfigError for a limit that is not above 0.
     """
 
     connect: float = 60.0
@@ -63,7 +65,10 @@ class ControlClient:
         return _object(await self.text("POST", path, body))
 
     async def text(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> str:
-        """Response of a route as text."""
+        """Response of a route as text.
+
+        method: "GET" or "POST". path: with its query. body: sent as JSON.
+        """
         try:
             return await self._http.text(method, path, body)
         except ClientError as error:
@@ -81,7 +86,7 @@ class ControlClient:
         await self.post("/resume")
 
     async def connect(self, init_info: Mapping[str, Any]) -> None:
-        """Connect the server's engine to the trainer."""
+        """Connect the server's engine to the trainer. init_info: as the wire defines it."""
         await self.post("/init_weight_transfer_engine", {"init_info": init_info})
 
     async def start(self) -> None:
@@ -97,11 +102,14 @@ class ControlClient:
             ) from error
 
     async def update(self, update_info: Mapping[str, Any]) -> None:
-        """Announce params; return when they have arrived."""
+        """Announce params, as `announcement` lists them; return when they have arrived."""
         await self.post("/update_weights", {"update_info": update_info})
 
     async def finish(self, version: int) -> None:
-        """Load the params, close the session, and check the version that the server has then."""
+        """Load the params, close the session, and check the version that the server has then.
+
+        Raises PublishError also for a server that reports another version.
+        """
         await self.post("/finish_weight_update", {"weight_version": str(version)})
         found = (await self.get("/weight_info")).get("weight_version")
         if found != str(version):
@@ -113,7 +121,7 @@ class ControlClient:
             await self.update({"abort": True})
 
     async def call_workers(self, method: str, **kwargs: object) -> None:
-        """Call a method of the workers."""
+        """Call a method of all workers by name, with keyword arguments that JSON can hold."""
         await self.post("/collective_rpc", {"method": method, "kwargs": kwargs})
 
     async def world_size(self) -> int:
@@ -122,6 +130,7 @@ class ControlClient:
 
 
 def _object(text: str) -> dict[str, Any]:
+    """The JSON object in the text; {} for anything else, such as the empty body of /health."""
     try:
         response = json.loads(text)
     except ValueError:

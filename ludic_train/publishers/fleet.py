@@ -48,9 +48,12 @@ class Replica:
 class Fleet:
     """The servers of one publisher.
 
+    urls: of the servers, with or without "/v1"; each once.
     clients: get each version, and the servers that have it.
     on_failure: "stop" raises at the first phase that fails on any server; "skip" continues without
         the servers that fail, which stay paused, and raises only when none is left.
+    limits: time limits of the phases; None takes the defaults.
+    Raises ConfigError for no server, equal ones, or another `on_failure`.
     """
 
     def __init__(
@@ -82,6 +85,8 @@ class Fleet:
     ) -> None:
         """Make the call to all of them at once; set the state of those that succeed to `then`.
 
+        phase: name of a field of PhaseLimits, which gives the time limit.
+        then: None leaves the state as it is.
         Raises PublishError according to `on_failure`, with each server and phase that failed.
         """
         called = list(replicas)
@@ -118,7 +123,10 @@ class Fleet:
         return None
 
     async def connect(self, route: str) -> None:
-        """Connect the new and failed servers, those that respond on `route`."""
+        """Connect the new and failed servers, those that respond on `route`.
+
+        Raises PublishError as `run` does.
+        """
 
         async def greet(replica: Replica) -> None:
             await replica.server.get(route)

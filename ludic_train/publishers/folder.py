@@ -43,11 +43,13 @@ class FolderPublisher:
 
     async def publish(self, params: Iterable[tuple[str, Tensor]], version: int) -> None:
         """Return once the version is written; actors load it before their next group."""
+        # Cloned, because training continues while the thread writes.
         tensors = {name: tensor.detach().cpu().clone() for name, tensor in params}
         adapters = {name: tensor for name, tensor in tensors.items() if ADAPTER in name}
         await asyncio.to_thread(self._write, adapters or tensors, version)
 
     def _write(self, tensors: dict[str, Tensor], version: int) -> None:
+        """Write the tensors into a new folder, point to it, and remove old folders."""
         # A random suffix, because a run that was rolled back publishes a version again, with other
         # params, and actors compare folders to see what is new.
         path = self.folder / f"v{version:06d}-{secrets.token_hex(3)}"
@@ -105,7 +107,11 @@ def following_client(folder: Path, published: Path) -> FollowingClient:
 
 
 def put_params(model: nn.Module, tensors: dict[str, Tensor], path: Path) -> None:
-    """Copy tensors into the params of the same names. Raises PublishError for one without."""
+    """Copy tensors into the params of the same names, in place.
+
+    tensors: all params of the model, or some, such as its adapters. path: named in the error.
+    Raises PublishError for a name or shape that the model does not have.
+    """
     own = dict(model.named_parameters())
     # All names are checked before the first copy, so that an error leaves the model unchanged.
     for name, tensor in tensors.items():

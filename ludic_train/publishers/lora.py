@@ -64,6 +64,7 @@ class LoRAPublisher:
         no adapter, or the folder has that version already.
         """
         path, name = self._path(version), model_name(version)
+        # All params are read before anything can fail: sharded ones need every rank to the end.
         self._write(path, dict(adapter_params(params)))
 
         async def load(replica: Replica) -> None:
@@ -94,6 +95,7 @@ class LoRAPublisher:
             self._config.save_pretrained(str(unfinished))
 
     async def _unload_unused(self) -> None:
+        """Unload the adapters older than the newest KEPT for which no client waits."""
         for version in self._loaded[:-KEPT]:
             name = model_name(version)
             # Unloading an adapter would end the requests that still use it.
@@ -107,7 +109,7 @@ class LoRAPublisher:
 
 
 def model_name(version: int) -> str:
-    """Model name of a version in requests."""
+    """Model name of a version in requests, such as "policy-v12"."""
     return f"policy-v{version}"
 
 

@@ -44,7 +44,10 @@ class NcclWire:
         self._buffer_bytes = buffer_bytes
 
     async def connect(self, server: ControlClient, *, limit_s: float) -> Send:
-        """A communicator of this process and the server's workers."""
+        """Connect by a communicator of this process (rank 0) and the server's workers.
+
+        Raises PublishError if they do not all join within `limit_s` seconds.
+        """
         world_size = 1 + await server.world_size()
         # Local, because workers get the id that torch puts into it by HTTP.
         store = open_store("127.0.0.1", timeout_s=limit_s)
@@ -89,7 +92,11 @@ def _nccl_group(store: Store, world_size: int, limit_s: float) -> Any:  # noqa: 
 
 
 def nccl_init_info(unique_id: bytes, world_size: int, buffer_bytes: int) -> dict[str, Any]:
-    """init_info of vLLM's NCCL engine: how to join rank 0, and how the stream is cut."""
+    """init_info of vLLM's NCCL engine, by which its workers join rank 0.
+
+    unique_id: of the communicator. world_size: this process and all workers.
+    buffer_bytes: size of the buffers that the stream of params is cut into.
+    """
     return {
         "nccl_unique_id_b64": base64.b64encode(unique_id).decode(),
         "rank_offset": 1,

@@ -98,11 +98,15 @@ def new_folder(path: Path) -> Iterator[Path]:
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write the tensors as Hugging Face's libraries read them, from any device."""
+    """Write the tensors as Hugging Face's libraries read them, from any device.
+
+    path: of the safetensors file, which is replaced.
+    """
     on_cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     save_file(on_cpu, path, metadata={"format": "pt"})
 
 
 async def _is_on_cpu(server: ControlClient) -> bool:
+    """True if the vLLM of this server computes on a CPU."""
     config = (await server.get("/server_info?config_format=json"))["vllm_config"]
     return bool(config["device_config"]["device"] == "cpu")

@@ -28,12 +28,18 @@ SHARED_MEMORY = Path("/dev/shm")
 
 
 class Wire(Protocol):
-    """A transport of params. alignment: of params in a chunk's buffer, in bytes."""
+    """A transport of params.
+
+    alignment: of params in a chunk's buffer, in bytes; the receiver assumes the same.
+    """
 
     alignment: int
 
     async def connect(self, server: ControlClient, *, limit_s: float) -> Send:
-        """Connect to one server; returns the function that sends to it. Raises PublishError."""
+        """Connect to one server; the function that sends a chunk's buffer to it.
+
+        limit_s: time limit in seconds, also of each later transfer. Raises PublishError.
+        """
 
     def announced(self, chunk: Chunk, *, is_last: bool) -> AbstractContextManager[dict[str, Any]]:
         """Announcement of a chunk for the servers; at the end of the block all have received it."""
@@ -51,7 +57,10 @@ class GlooWire:
         self._host = host
 
     async def connect(self, server: ControlClient, *, limit_s: float) -> Send:
-        """A group of this process and the server's workers."""
+        """Connect by a group of this process (rank 0) and the server's workers.
+
+        Raises PublishError if they do not all join within `limit_s` seconds.
+        """
         # A group per server, because one lost member breaks a group for all others.
         host = self._host or own_address(server.url)
         store = open_store(host, timeout_s=limit_s)
@@ -73,7 +82,7 @@ class GlooWire:
 
     @contextmanager
     def announced(self, chunk: Chunk, *, is_last: bool) -> Iterator[dict[str, Any]]:
-        """Names, dtypes and shapes."""
+        """Names, dtypes and shapes; the buffer itself goes through the group."""
         yield {**announcement(chunk), "last": is_last}
 
 
@@ -109,7 +118,10 @@ class FileWire:
 
 
 def announcement(chunk: Chunk) -> dict[str, Any]:
-    """A chunk's params in the format of vLLM's update_info."""
+    """A chunk's params in the format of vLLM's update_info.
+
+    Three parallel lists: "names", "dtype_names" such as "bfloat16", and "shapes".
+    """
     return {
         "names": [info.name for info in chunk.infos],
         "dtype_names": [info.dtype for info in chunk.infos],
@@ -118,7 +130,10 @@ def announcement(chunk: Chunk) -> dict[str, Any]:
 
 
 def own_address(url: str) -> str:
-    """This machine's address as the server at `url` sees it."""
+    """This machine's address as the server at `url` sees it.
+
+    Raises OSError if there is no route to the server.
+    """
     parts = urlsplit(url)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         # No packet is sent: the kernel only chooses the address that it would send from.
@@ -129,6 +144,7 @@ def own_address(url: str) -> str:
 async def met(request: Coroutine[Any, Any, object], join: Callable[[], T]) -> T:
     """Result of `join` in a thread, while `request` has the server do its part.
 
+    request: sent to the server. join: blocks until the server has joined or received.
     Raises PublishError for the first of the two that fails.
     """
     requested, joined = asyncio.ensure_future(request), in_thread(join)

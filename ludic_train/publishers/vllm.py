@@ -18,6 +18,7 @@ from ludic_train.publishers.fleet import Fleet, OnFailure, Replica
 from ludic_train.publishers.transports import GlooWire, Send, Wire, met
 from ludic_vllm.wire import Chunk, packed
 
+# Bytes. Memory of a push beside the model; larger chunks save few requests.
 CHUNK_BYTES = 256 * 2**20
 
 
@@ -72,11 +73,15 @@ class VLLMPublisher:
                 raise
 
     async def take_over(self) -> None:
-        """Close sessions that another publisher left open when it died."""
+        """Close sessions that another publisher left open when it died.
+
+        Servers without an open session are unchanged. A publisher that still runs loses its update.
+        """
         async with aclosing(self.fleet):
             await self.fleet.attempt("start", self.fleet.replicas, lambda r: r.server.abort())
 
     async def _push(self, params: Iterable[tuple[str, Tensor]], version: int) -> None:
+        """Run all phases, from "pause" to "resume", on the servers that are ready."""
         # Each phase ends on all servers before the next one begins on any, so that until "finish"
         # a failure anywhere leaves every server with its whole old version.
         run, fleet = self.fleet.run, self.fleet
@@ -84,6 +89,7 @@ class VLLMPublisher:
         await run("start", fleet.in_state("updating"), lambda r: r.server.start())
         named = checkpoint_params(params, lora_scaling=self._lora_scaling)
         chunks = packed(named, chunk_bytes=self._chunk_bytes, alignment=self._wire.alignment)
+        # Pairs, because the announcement of a chunk says if another follows.
         for chunk, after in pairwise(chain(chunks, (None,))):
             assert chunk is not None
             with self._wire.announced(chunk, is_last=after is None) as update_info:
@@ -101,6 +107,7 @@ class VLLMPublisher:
         await run("resume", updating, lambda r: r.server.resume(), then="ready")
 
     async def _connect(self, replica: Replica) -> None:
+        """Connect one server by the wire, and close a session that it may still have."""
         if replica.error and SESSION_OPEN not in replica.error:
             # It may still be in the session that failed.
             await replica.server.abort()
@@ -111,6 +118,7 @@ class VLLMPublisher:
     async def _send(
         self, replica: Replica, *, chunk: Chunk, update_info: Mapping[str, Any]
     ) -> None:
+        """Send one chunk to one server, while its request announces it."""
         send = self._sends[replica.url]
         await met(replica.server.update(update_info), lambda: send(chunk.buffer))
 

@@ -15,6 +15,7 @@ from ludic_train.serving.installed import Installed
 from ludic_vllm import BACKEND, WORKER_EXTENSION
 
 Transfer = Literal["ludic", "nccl"]
+# Addresses that no other machine can reach.
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 # Small models gain nothing from more threads, and other processes on the machine lose much.
 CPU_DEFAULTS = {"OMP_NUM_THREADS": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
@@ -57,7 +58,11 @@ class ServeOptions:
             )
 
     def on_cpu(self, vllm: Installed) -> bool:
-        """True if vLLM computes on the CPU. Raises ConfigError for a device of another build."""
+        """True if vLLM computes on the CPU.
+
+        vllm: the installation that will serve.
+        Raises ConfigError if `device` names one that this build of vLLM cannot use.
+        """
         if self.device == ("cuda" if vllm.on_cpu else "cpu"):
             build = "the build for CPUs" if vllm.on_cpu else "a build for GPUs"
             raise ConfigError(f"--device {self.device}, but the vLLM of {vllm.python} is {build}")
@@ -67,9 +72,12 @@ class ServeOptions:
 def command_line(
     model: str, options: ServeOptions, vllm: Installed, further: Sequence[str] = ()
 ) -> list[str]:
-    """The command that starts vLLM; `further` flags come last, so that they take precedence.
+    """The command that starts vLLM, as a list of arguments.
 
     model: a folder in Hugging Face format, a run's folder, or a hub id.
+    options: options of the server; port 0 must have been replaced by a free one.
+    vllm: the installation whose Python runs the server.
+    further: flags for vLLM as they are; they come last, so that they take precedence.
     Raises ConfigError for a transfer that the device does not have, ModelNotFound for a folder
     without a model.
     """
@@ -81,6 +89,7 @@ def command_line(
     # Log-probs of the distribution that was sampled from; no temperature or top_p of the model's
     # own generation_config.json beside those of a request.
     command += ["--logprobs-mode", "processed_logprobs", "--generation-config", "vllm"]
+    # The first adds the route by which VLLMTokenClient samples, the second our workers' methods.
     command += ["--enable-scale-out", "--worker-extension-cls", WORKER_EXTENSION]
     backend = BACKEND if options.transfer == "ludic" else "nccl"
     command += ["--weight-transfer-config", json.dumps({"backend": backend})]
@@ -101,6 +110,8 @@ def environment(
 ) -> dict[str, str]:
     """Environment of vLLM; variables that the user has set stay.
 
+    options: options of the server; `lora` enables the routes that load adapters.
+    inherited: environment of this process, usually `os.environ`.
     plugin: the folder that makes our engine importable in vLLM's Python.
     """
     paths = [str(plugin), *filter(None, [inherited.get("PYTHONPATH")])]
@@ -113,12 +124,14 @@ def environment(
 
 
 def served_model(model: str) -> str:
-    """The model that vLLM loads: the one in a run's folder, any other folder, or a hub id.
+    """The model that vLLM loads, as a path or a hub id.
 
+    model: a run's folder, any other folder in Hugging Face format, or a hub id.
     Raises ConfigError for a folder that holds an adapter alone, ModelNotFound for one without a
     model.
     """
     if not Path(model).is_dir():
+        # Hub ids never begin with these, so the path is a mistake and not a name to download.
         if model.startswith((".", "/", "~")):
             raise ModelNotFound(f"there is no model folder {model!r}")
         return model

@@ -30,7 +30,11 @@ INSTALL = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installed:
-    """A vLLM. on_cpu: True for the build for machines without GPUs."""
+    """An installation of vLLM.
+
+    python: path of the Python that has it. version: such as "0.28.1".
+    on_cpu: True for the build for machines without GPUs.
+    """
 
     python: str
     version: str
@@ -43,8 +47,9 @@ class Installed:
 
 
 def find_vllm(python: str | None) -> Installed:
-    """The vLLM of `python`, a path or a command; None means the Python that runs this.
+    """The vLLM of `python`, found by a short process of that Python.
 
+    python: a path or a command; None means the Python that runs this.
     Raises ConfigError where there is no such Python, no vLLM, or one too old to take params.
     """
     path = sys.executable if python is None else which(python)
@@ -54,6 +59,8 @@ def find_vllm(python: str | None) -> Installed:
     if probe.returncode:
         raise ConfigError(f"{path} is no Python that runs: {probe.stderr.strip()[-300:]}")
     result = json.loads(probe.stdout)
+    # Both are checked: metadata can stay after a package was removed, and a folder named vllm
+    # in the working directory can be imported without being installed.
     if not result["importable"] or not result["found"]:
         raise ConfigError(f"{path} has no vLLM; {INSTALL}")
     name, version = sorted(result["found"].items())[0]
@@ -66,6 +73,8 @@ def find_vllm(python: str | None) -> Installed:
 
 
 def _number(version: str) -> tuple[int, int]:
+    # Releases such as "0.28.0rc1+cpu" differ from the third number on, which does not matter.
+    """Major and minor version, (0, 28) for "0.28.1"; raises ConfigError for any other text."""
     parts = re.match(r"(\d+)\.(\d+)", version)
     if parts is None:
         raise ConfigError(f"{version!r} is no version of vLLM")

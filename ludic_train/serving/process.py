@@ -39,14 +39,21 @@ METADATA = "Metadata-Version: 2.1\nName: ludic-vllm-plugin\nVersion: 0\n"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ServerProcess:
-    """A running server. url: without "/v1"; log: its output so far."""
+    """A running server, which `stop` ends together with its workers.
+
+    url: address without "/v1". log: file that gets its output.
+    process: the child process; its id is also that of its process group.
+    """
 
     url: str
     log: Path
     process: subprocess.Popen[bytes]
 
     def stop(self) -> None:
-        """Stop the server and its workers, by force if SIGTERM does not stop them in time."""
+        """Stop the server and its workers, by force if SIGTERM does not stop them in time.
+
+        Takes up to STOP_S + TIDY_S seconds; returns when the server has ended.
+        """
         with suppress(ProcessLookupError):
             self.process.terminate()
         with suppress(subprocess.TimeoutExpired):
@@ -63,7 +70,11 @@ class ServerProcess:
 
 
 def spawn(arguments: Sequence[str], log: Path, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """Start a process in a session of its own; its output is appended to the log."""
+    """Start a process in a session of its own; its output is appended to the log.
+
+    arguments: program and arguments; no shell reads them. env: its whole environment.
+    Raises OSError for a program that cannot be started.
+    """
     with log.open("ab") as output:
         # Without a session of its own, Ctrl-C would reach it before we can stop it in order.
         return subprocess.Popen(
@@ -77,7 +88,7 @@ def spawn(arguments: Sequence[str], log: Path, env: Mapping[str, str]) -> subpro
 
 
 def last_lines(log: Path) -> str:
-    """The end of a log."""
+    """The last LAST_LINES lines of a log; bytes that are not UTF-8 are replaced."""
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
     return "\n".join(lines[-LAST_LINES:])
 
@@ -94,19 +105,25 @@ def started_server(
 ) -> Iterator[ServerProcess]:
     """A server that responds; stopped at the end of the block.
 
-    further: flags for vLLM as they are. progress: called with the seconds that have passed.
+    model: a run's folder, a folder in Hugging Face format, or a hub id.
+    further: flags for vLLM as they are.
+    start_s: time limit of the start, in seconds.
+    progress: called every POLL_S seconds during the start, with the seconds that have passed.
     Raises ConfigError for a port in use, ServerError for a server that ends or does not respond
     within `start_s`, with the end of its log.
     """
+    # Chosen here, so that the URL is known before vLLM starts to listen.
     options = replace(options, port=free_port(options.host, options.port))
     with ExitStack() as stack:
         plugin = stack.enter_context(plugin_folder())
         arguments = command_line(model, options, vllm, further)
+        # The log stays after the block: a user reads it after a failure.
         descriptor, log = mkstemp(prefix="ludic-serve-", suffix=".log")
         os.close(descriptor)
         env = environment(options, vllm, os.environ, plugin)
         process = spawn(_guarded(arguments), Path(log), env)
         server = ServerProcess(url_of(options.host, options.port), Path(log), process)
+        # Before the wait, so that a server that fails to start is stopped as well.
         stack.callback(server.stop)
         _wait(server, start_s, progress)
         yield server
@@ -137,9 +154,11 @@ def _guarded(arguments: Sequence[str]) -> list[str]:
 
 
 def _wait(server: ServerProcess, start_s: float, progress: Progress) -> None:
+    """Wait for a response. Raises ServerError if the server ends, or after `start_s` seconds."""
     started = time.monotonic()
     while not _responds(server.url):
         waited = time.monotonic() - started
+        # A server that has ended is reported at once, not after the time limit.
         if (code := server.process.poll()) is not None:
             raise ended_with_log(f"vLLM ended with code {code} during its start", server.log)
         if waited > start_s:
@@ -149,11 +168,15 @@ def _wait(server: ServerProcess, start_s: float, progress: Progress) -> None:
 
 
 def ended_with_log(reason: str, log: Path) -> ServerError:
-    """The error of a server that cannot be used, with the end of its log."""
+    """The error of a server that cannot be used, with the end of its log.
+
+    reason: a sentence without its period.
+    """
     return ServerError(f"{reason}. The end of its log, {log}:\n{last_lines(log)}")
 
 
 def _responds(url: str) -> bool:
+    """True if GET /health returns 200 within five seconds."""
     try:
         with urlopen(f"{url}/health", timeout=5) as response:
             return bool(response.status == 200)

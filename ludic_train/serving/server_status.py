@@ -12,13 +12,17 @@ from ludic_gym.clients.openai import root_address
 from ludic_train.errors import PublishError
 from ludic_train.publishers.control import ControlClient
 
+# Seconds per request. A server with a long queue responds late.
 LIMIT_S = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """State of a server. cache: used share of its key-value cache; sampled: tokens so far.
+    """State and load of a server.
 
+    version: of its params. is_paused: True between /pause and /resume.
+    running, waiting: numbers of requests. cache: used share of its key-value cache, in [0, 1].
+    sampled: tokens since it started.
     error: the reason for which nothing else is known; "" without one.
     """
 
@@ -33,11 +37,15 @@ class Status:
 
 
 async def statuses(urls: Sequence[str]) -> list[Status]:
-    """The state of each server; one without a valid response has an error."""
+    """The state of each server, in the order of `urls`; requests run in parallel.
+
+    A server without a valid response within LIMIT_S seconds has an `error`; nothing is raised.
+    """
     return list(await asyncio.gather(*(_status(root_address(url)) for url in urls)))
 
 
 async def _status(url: str) -> Status:
+    """The state of one server, from three of its routes."""
     async with aclosing(ControlClient(url, limit_s=LIMIT_S)) as server:
         try:
             version = (await server.get("/weight_info"))["weight_version"]
@@ -65,5 +73,6 @@ def totals(metrics: str) -> dict[str, float]:
     for line in metrics.splitlines():
         if line and not line.startswith("#"):
             label, _, value = line.rpartition(" ")
+            # The sum is over vLLM's engines, one per data-parallel rank.
             found[label.partition("{")[0]] += float(value)
     return found

@@ -15,7 +15,11 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def bound_socket(host: str, port: int) -> socket.socket:
-    """A socket with that address, 0 for any free port. Raises ConfigError for one in use."""
+    """A socket with that address, not listening yet; the caller closes it.
+
+    host: IPv4 or IPv6 address, or a host name. port: 0 for any free one.
+    Raises ConfigError for a port in use.
+    """
     bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     # As servers do: a port whose last connections are still closing can be taken.
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -31,13 +35,20 @@ def bound_socket(host: str, port: int) -> socket.socket:
 
 
 def free_port(host: str = "127.0.0.1", port: int = 0) -> int:
-    """The port, or any free one for 0. Raises ConfigError for one in use."""
+    """The port itself if it is free, or any free one for 0.
+
+    Another process can take the port before the caller does.
+    Raises ConfigError for one in use.
+    """
     with bound_socket(host, port) as probe:
         return int(probe.getsockname()[1])
 
 
 def url_of(host: str, port: int) -> str:
-    """URL on this machine of a server that listens there."""
+    """URL on this machine of a server that listens there.
+
+    A wildcard address such as 0.0.0.0 is replaced by that of the loopback interface.
+    """
     written = f"[{host}]" if ":" in host else host
     reached = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}.get(written, written)
     return f"http://{reached}:{port}"
@@ -57,7 +68,10 @@ def stop_handler(handler: Callable[[int, FrameType | None], object]) -> Iterator
 
 
 class Stopped(BaseException):
-    """SIGINT or SIGTERM arrived."""
+    """SIGINT or SIGTERM arrived.
+
+    A BaseException, so that no `except Exception` on the way catches it.
+    """
 
 
 @contextmanager
@@ -69,6 +83,7 @@ def stop_by_signal() -> Iterator[None]:
 
     def stop(signum: int, frame: FrameType | None) -> None:
         for each in STOP_SIGNALS:
+            # A second Ctrl-C would interrupt the clean-up and leave processes behind.
             signal.signal(each, signal.SIG_IGN)
         raise Stopped
 

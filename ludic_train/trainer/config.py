@@ -13,7 +13,7 @@ DecayShape = Callable[[float], float]
 
 
 def linear(done: float) -> float:
-    """A straight line: 1 - done."""
+    """A straight line: 1 - done. done: share of the decay that is over, in [0, 1]."""
     return 1 - done
 
 
@@ -38,7 +38,10 @@ class AdamW:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decay:
-    """Fall of the learning rate: along `shape`, to `to` times its peak."""
+    """Fall of the learning rate: along `shape`, to `to` times its peak.
+
+    Raises ConfigError for `to` outside [0, 1].
+    """
 
     shape: DecayShape = linear
     to: float = 0.1
@@ -131,6 +134,7 @@ class TrainerConfig:
                 f"warmup_updates={self.warmup_updates}, decay_updates={self.decay_updates}; the "
                 "first must be 0 or more, the second 1 or more, or None"
             )
+        # Found here and not in the first update, which may come hours later.
         if self.max_seq_len > self.micro_token_budget:
             raise ConfigError(
                 f"max_seq_len={self.max_seq_len} exceeds "
@@ -144,15 +148,22 @@ class TrainerConfig:
 
     @property
     def oldest_lag(self) -> int:
-        """Updates by which the params of a row may lag when it is trained on, at best."""
+        """Updates by which the params of a row may lag when it is trained on, at best.
+
+        The updates of one batch before its last, and those between two publications.
+        """
         return self.updates_per_batch - 1 + self.publish_every - 1
 
     def learning_rate(self, done: int) -> float:
-        """The rate of the update after `done` others."""
+        """The rate of the update after `done` others.
+
+        Warm-up and decay are factors of the peak `lr`; after `decay_updates` the rate stays.
+        """
         # done + 1, so that the first update already moves the params.
         rise = min(1.0, (done + 1) / self.warmup_updates) if self.warmup_updates else 1.0
         if self.decay_updates is None:
             return self.lr * rise
+        # Clamped: a run may be longer than its decay.
         left = self.decay.shape(min(1.0, done / self.decay_updates))
         return self.lr * rise * (self.decay.to + (1 - self.decay.to) * left)
 

@@ -15,7 +15,10 @@ from ludic_train.types import LossBatch, TokenLogprobs
 
 
 def forward(model: nn.Module, micro_batch: MicroBatch, device: str = "cpu") -> TokenLogprobs:
-    """Log-probs, entropies and values of the action tokens, [N]."""
+    """Log-probs (nats), entropies and values of the N action tokens, [N].
+
+    device: that of the model. Values are None for a model without a value head.
+    """
     positions = micro_batch.position_ids
     return action_logprobs(
         model,
@@ -28,7 +31,11 @@ def forward(model: nn.Module, micro_batch: MicroBatch, device: str = "cpu") -> T
 
 
 def loss_batch(micro_batch: MicroBatch, version: int, device: str = "cpu") -> LossBatch:
-    """The micro-batch as tensors for a loss; `version` is the one being updated."""
+    """The micro-batch as tensors for a loss.
+
+    version: of the params being updated; lags are counted from it.
+    device: that of the model.
+    """
     versions, logprobs = micro_batch.versions, micro_batch.behavior_logprobs
     # Differences of versions here, so that a loss needs no version of its own.
     return LossBatch(
@@ -44,13 +51,16 @@ def loss_batch(micro_batch: MicroBatch, version: int, device: str = "cpu") -> Lo
 
 
 def tensor(array: np.ndarray[Any, Any], device: str) -> Tensor:
-    """The array on a device."""
+    """The array on a device, in its dtype; on a CPU both share memory."""
     # Shares the array's memory on a CPU; nothing writes to it.
     return torch.from_numpy(array).to(device)
 
 
 def may_pack(model: nn.Module, device: str = "cpu") -> bool:
-    """`packs_exactly`, with a logged warning where that is False."""
+    """`packs_exactly`, with a logged warning where that is False.
+
+    The trainer then pads rows, which costs time and leaves results as they are.
+    """
     exact = packs_exactly(model, device)
     if not exact:
         logging.getLogger(__name__).warning(

@@ -55,7 +55,11 @@ class Estimate:
 def estimate_of(
     name: str, load: Load, *, dtype: str, lora_rank: int = 0, recompute: bool = False
 ) -> Estimate:
-    """The estimate for a model folder or hub id; as `estimate_update`."""
+    """The estimate for a model folder or hub id; as `estimate_update`.
+
+    dtype: a key of DTYPES. lora_rank: of adapters; 0 trains all params.
+    Raises ModelNotFound where there is no config.
+    """
     model = model_from_config(read_config(name), DTYPES[dtype], lora_rank)
     return estimate_update(model, load, recompute=recompute)
 
@@ -63,7 +67,10 @@ def estimate_of(
 def model_from_config(
     config: PretrainedConfig, dtype: torch.dtype, lora_rank: int = 0
 ) -> nn.Module:
-    """The model on the meta device, with adapters of a rank if that is not 0."""
+    """The model on the meta device, with adapters of a rank if that is not 0.
+
+    It has shapes only, and attends by a fused kernel, as on a GPU.
+    """
     # Registered under a name of ours, because a config chooses attention by its name.
     AttentionInterface.register(ATTENTION, _fused_attention)
     with torch.device("meta"):
@@ -77,7 +84,10 @@ def model_from_config(
 
 
 def read_config(name: str) -> PretrainedConfig:
-    """The config of a model folder, a folder with nothing but config.json, or a hub id."""
+    """The config of a model folder, a folder with nothing but config.json, or a hub id.
+
+    Raises ModelNotFound where there is none, or the hub cannot be reached.
+    """
     if Path(name).exists() or name.count("/") != 1:
         where = Path(name) / "config.json"
         if not where.is_file():
@@ -92,7 +102,9 @@ def read_config(name: str) -> PretrainedConfig:
 def estimate_update(model: nn.Module, load: Load, *, recompute: bool = False) -> Estimate:
     """Memory and operations of one update; the model must be on the meta device.
 
-    recompute: activations are computed again in the backward pass instead of kept.
+    load: tokens and ranks of the update.
+    recompute: activations are computed again in the backward pass instead of kept; the model then
+        has checkpoints in its blocks.
     """
     params = list(model.parameters())
     trained = [p for p in params if p.requires_grad]
@@ -123,7 +135,10 @@ def estimate_update(model: nn.Module, load: Load, *, recompute: bool = False) ->
 
 
 def measured_flops(device: str = "cpu", seconds: float = 0.3) -> float:
-    """Multiplications and additions per second of large float32 matrix products here."""
+    """Multiplications and additions per second of large float32 matrix products here.
+
+    seconds: time to measure for.
+    """
     a = torch.randn(1024, 1024, device=device)
     done, started = 0, time.perf_counter()
     while time.perf_counter() - started < seconds:

@@ -112,6 +112,7 @@ def plan_update(
 ) -> tuple[tuple[MicroBatch, ...], ...]:
     """The micro-batches of one update, per rank; every rank gets equally many.
 
+    aggregation: gives the scale of each token. packing: True if items may share rows.
     No micro-batch holds more than `token_budget` tokens, padding included. Ranks that would get
     fewer take a micro-batch without action tokens, so that none waits for another in a collective.
     Items without action tokens are left out. The result is a function of the arguments alone.
@@ -259,7 +260,11 @@ def chunks_of_rows(
 
 
 def first_fit(pieces: Sequence[Sequence[int]], lengths: Sequence[int], capacity: int) -> list[Row]:
-    """Rows of at most `capacity` tokens: each piece, in order, goes to the first with room."""
+    """Rows of at most `capacity` tokens: each piece, in order, goes to the first with room.
+
+    pieces: indices of items that stay together, none wider than `capacity`. lengths: of all items.
+    Takes time in the number of pieces times that of rows.
+    """
     rows: list[Row] = []
     room: list[int] = []
     for piece in pieces:
@@ -274,7 +279,10 @@ def first_fit(pieces: Sequence[Sequence[int]], lengths: Sequence[int], capacity:
 
 
 def cells(chunks: Sequence[Sequence[Row]], lengths: Sequence[int]) -> int:
-    """Tokens that the forward passes compute, padding included."""
+    """Tokens that the forward passes compute, padding included.
+
+    lengths: tokens of each item, by the indices in the rows.
+    """
     return sum(len(chunk) * _widest(chunk, lengths) for chunk in chunks)
 
 

@@ -47,6 +47,8 @@ def prepared(
 ) -> list[SAWItem]:
     """The items with all streams attached that the algorithm reads; [] on other ranks than 0.
 
+    reference: frozen model; None takes the model without its adapter.
+    packing: True if items may share rows in the forward passes.
     Raises ConfigError where a reference is needed and there is none.
     """
     kept = list(items)
@@ -94,6 +96,7 @@ def scored(
         plan.extend(plan_update(extended, token_budget=budget, world_size=ranks, packing=packing))
         return plan
 
+    # Without dropout, as the engine that sampled.
     model.eval()
     parts = [
         _streams_of(model, micro_batch, names, cfg.device)
@@ -120,7 +123,10 @@ def scored(
 def _streams_of(
     model: nn.Module, micro_batch: MicroBatch, names: frozenset[str], device: str
 ) -> Streams:
-    """The arrays [N] of a micro-batch by name; VALUES are missing without a value head."""
+    """The arrays [N] of a micro-batch by name; VALUES are missing without a value head.
+
+    No gradient is kept. Arrays are float32, on the CPU.
+    """
     out = forward(model, micro_batch, device)
     found = dict.fromkeys(names, out.logprobs) | ({VALUES: out.values} if VALUES in names else {})
     return {name: t.float().cpu().numpy() for name, t in found.items() if t is not None}
@@ -132,6 +138,7 @@ def reference_model(
 ) -> Iterator[nn.Module]:
     """The frozen reference, or the model with its LoRA adapter off while the context lasts.
 
+    wanted_by: name of the algorithm, for the error.
     Raises ConfigError where there is neither.
     """
     if reference is not None:
@@ -153,6 +160,7 @@ def minibatches(
 ) -> Iterator[list[SAWItem]]:
     """Rows of each update: `cfg.epochs` passes, each cut into `cfg.minibatches` at random.
 
+    version: of the params before the first of these updates.
     Rows of one rollout stay in one update; there are fewer updates where there are fewer rollouts.
     """
     if cfg.minibatches == cfg.epochs == 1:
@@ -202,6 +210,7 @@ def planned_rows(
 ) -> tuple[tuple[Plan, ...], Metrics]:
     """The micro-batches of each rank, and metrics of all of them.
 
+    version: of the params that are updated. packing: True if items may share rows.
     Rows of more than `cfg.max_seq_len` tokens, or older than `algo.max_lag` updates, are left out
     and counted. Raises EmptyBatch where no row is left.
     """

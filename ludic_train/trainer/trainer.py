@@ -94,6 +94,7 @@ class Trainer:
 
         on_update: called after each update with the version it made and its metrics; it may
             raise to stop.
+        Raises as `update` does, and PublishError where a publication fails.
         """
         target = self.version + num_updates
         # Samplers may hold other params than these, and would stamp them with this version.
@@ -121,7 +122,10 @@ class Trainer:
                     on_update(self.version, made)
 
     async def publish(self) -> None:
-        """Hand the params, named by `version`, to the publisher."""
+        """Hand the params, named by `version`, to the publisher.
+
+        All ranks must call it. Raises PublishError where an engine does not take the params.
+        """
         named = whole_params(self.model) if self._sharded else self.model.named_parameters()
         # Samplers have no value head.
         params = ((name, p.detach()) for name, p in named if VALUE_HEAD not in name)
@@ -146,7 +150,10 @@ class Trainer:
         return [made for made, _ in self._updates(items)]
 
     def state_dict(self) -> dict[str, Any]:
-        """State besides params and optimizer, as JSON can hold it."""
+        """State besides params and optimizer, as JSON can hold it.
+
+        The state of the source is that of rank 0; {} on other ranks.
+        """
         source = self.batch_source.state_dict() if rank() == 0 else {}
         state: dict[str, Any] = {"version": self.version, "source": source}
         if (credit := _remembering(self.algo)) is not None:
@@ -154,7 +161,10 @@ class Trainer:
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where `state` was taken."""
+        """Continue where `state` was taken.
+
+        state: result of `state_dict` for the same algorithm and kind of source.
+        """
         self.version = int(state["version"])
         if rank() == 0:
             self.batch_source.load_state_dict(state["source"])
@@ -200,7 +210,7 @@ class Trainer:
             yield self._update(parts[number] if rank() == 0 else []), count - number - 1
 
     def _update(self, items: Sequence[SAWItem]) -> Metrics:
-        """One optimizer step."""
+        """One optimizer step from these rows, which rank 0 alone holds; its metrics."""
         started = time.perf_counter()
         known: list[Metrics] = []
 
@@ -252,6 +262,7 @@ class Trainer:
 
     def _step(self) -> Metrics:
         """Clip the gradient and update the params, unless it is not finite; metrics of that."""
+        # Computed from the version, so that a resumed run needs no state of a scheduler.
         lr = self.cfg.learning_rate(self.version)
         for group in self.optimizer.param_groups:
             group["lr"] = lr
@@ -266,6 +277,7 @@ class Trainer:
         else:
             self.optimizer.zero_grad(set_to_none=True)
         self.version += made
+        # Only updates in a row count: a good one proves that the params are sound.
         self._skipped = 0 if made else self._skipped + 1
         # One such batch may be a fluke of bfloat16; several in a row will not stop by themselves.
         if self._skipped > self.cfg.guards.max_skipped:

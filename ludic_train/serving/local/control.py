@@ -1,4 +1,8 @@
-"""Routes by which a trainer pauses the server, sends params, and resumes it."""
+"""Routes by which a trainer pauses the server, sends params, and resumes it.
+
+The order of a publication is pause, start_weight_update, update_weights per chunk,
+finish_weight_update, resume. Paths, fields and statuses are those of vLLM.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,11 @@ MODES = ("keep", "wait", "abort")
 
 
 async def pause(request: web.Request) -> web.Response:
-    """POST /pause?mode=: hold further requests; those in flight end, with mode=abort at once."""
+    """POST /pause?mode=: hold further requests; returns when none is in flight.
+
+    mode: "abort" ends the requests in flight at once; with "keep" and "wait" they run to their end.
+    Raises ConfigError for any other mode.
+    """
     mode = request.query.get("mode", "abort")
     if mode not in MODES:
         raise ConfigError(f"mode={mode!r} is none of {', '.join(MODES)}")
@@ -23,38 +31,48 @@ async def pause(request: web.Request) -> web.Response:
 
 
 async def resume(request: web.Request) -> web.Response:
-    """POST /resume."""
+    """POST /resume: sample for the requests that were held, and for all further ones."""
     request.app[SERVED].gate.resume()
     return reply({"status": "resumed"})
 
 
 async def is_paused(request: web.Request) -> web.Response:
-    """GET /is_paused."""
+    """GET /is_paused: true between /pause and /resume."""
     return reply({"is_paused": request.app[SERVED].gate.is_paused})
 
 
 async def init_engine(request: web.Request) -> web.Response:
-    """POST /init_weight_transfer_engine: connect to a trainer."""
+    """POST /init_weight_transfer_engine: connect to a trainer.
+
+    Returns when the trainer has joined; raises PublishError if it does not in time.
+    """
     body = read(await request.read(), Init)
     await request.app[SERVED].receiver.meet(body.init_info)
     return reply({"message": "Weight transfer initialized"})
 
 
 async def start(request: web.Request) -> web.Response:
-    """POST /start_weight_update."""
+    """POST /start_weight_update: open a session. Raises PublishError if one is open."""
     request.app[SERVED].receiver.start()
     return reply({"message": "Weight update started"})
 
 
 async def update(request: web.Request) -> web.Response:
-    """POST /update_weights: some params; returns when they have arrived."""
+    """POST /update_weights: stage some params; returns when they have arrived.
+
+    Raises PublishError, and closes the session, for params that do not match the model.
+    """
     body = read(await request.read(), Update)
     await request.app[SERVED].receiver.receive(body.update_info)
     return reply({"message": "Weights updated"})
 
 
 async def finish(request: web.Request) -> web.Response:
-    """POST /finish_weight_update: copy the params into the model."""
+    """POST /finish_weight_update: copy the params into the model.
+
+    Waits for requests in flight; without `weight_version` the version keeps its name.
+    Raises PublishError if params are missing; the model is unchanged then.
+    """
     served, body = request.app[SERVED], read(await request.read(), Finish)
     version = served.version if body.weight_version is None else body.weight_version
     await served.put_in(served.receiver.complete(), version)
@@ -62,20 +80,28 @@ async def finish(request: web.Request) -> web.Response:
 
 
 async def rename(request: web.Request) -> web.Response:
-    """POST /update_weight_version: rename the current params."""
+    """POST /update_weight_version: rename the current params.
+
+    Waits for requests in flight, so that each response has one version.
+    """
     served, body = request.app[SERVED], read(await request.read(), NewVersion)
+    # Alone, so that the version cannot change between the tokens of a request and its response.
     async with served.gate.alone():
         served.version = body.new_version
     return reply({"success": True, "new_version": body.new_version})
 
 
 async def weight_info(request: web.Request) -> web.Response:
-    """GET /weight_info."""
+    """GET /weight_info: the version of the params, "default" for the initial ones."""
     return reply({"weight_version": request.app[SERVED].version})
 
 
 async def call(request: web.Request) -> web.Response:
-    """POST /collective_rpc: the methods of ReloadPublisher; a tied head needs no repair here."""
+    """POST /collective_rpc: the methods of ReloadPublisher; a tied head needs no repair here.
+
+    reload_weights takes `weights_path`, a folder with *.safetensors on this machine.
+    Raises ConfigError for any other method.
+    """
     served, body = request.app[SERVED], read(await request.read(), Call)
     if body.method == "ludic_repair_tied_head":
         return reply({"results": [False]})
@@ -90,7 +116,7 @@ async def call(request: web.Request) -> web.Response:
 
 
 async def no_adapters(request: web.Request) -> web.Response:
-    """POST /v1/load_lora_adapter."""
+    """POST /v1/load_lora_adapter: always a ConfigError, with the alternative."""
     raise ConfigError(
         "the local engine takes no adapters: publish them merged, "
         "VLLMPublisher(urls, lora_scaling=alpha / rank)"

@@ -29,7 +29,10 @@ MOST_CHARACTERS = 256
 
 
 async def generate(request: web.Request) -> web.Response:
-    """POST /inference/v1/generate: token ids in; text, token ids, log-probs and version out."""
+    """POST /inference/v1/generate: token ids in; text, token ids, log-probs and version out.
+
+    Raises ModelNotFound for another model's name, PromptTooLong, ConfigError for a bad request.
+    """
     served, body = request.app[SERVED], read(await request.read(), Generate)
     served.require(body.model)
     params = body.sampling_params
@@ -40,7 +43,11 @@ async def generate(request: web.Request) -> web.Response:
 
 
 async def complete(request: web.Request) -> web.Response:
-    """POST /v1/completions: the continuation of a text or token ids."""
+    """POST /v1/completions: the continuation of a text or token ids.
+
+    A text is encoded as it is, without the chat template.
+    Raises ModelNotFound for another model's name, PromptTooLong, ConfigError for a bad request.
+    """
     served, body = request.app[SERVED], read(await request.read(), Complete)
     served.require(body.model)
     samplings = body.samplings(MAX_TOKENS)
@@ -54,7 +61,12 @@ async def complete(request: web.Request) -> web.Response:
 
 
 async def chat(request: web.Request) -> web.Response:
-    """POST /v1/chat/completions: the next message of a dialog, or the rest of its last."""
+    """POST /v1/chat/completions: the next message of a dialog, or the rest of its last.
+
+    Without a limit in the request, a completion may fill the model's positions.
+    Raises ModelNotFound for another model's name, PromptTooLong, ConfigError for tools, and for
+    a dialog that the chat template rejects.
+    """
     served, body = request.app[SERVED], read(await request.read(), Chat)
     served.require(body.model)
     if body.tools:
@@ -78,6 +90,7 @@ def _rendered(body: Chat, served: Served) -> Sequence[int]:
     _check_length(sum(len(message["content"] or "") for message in messages), served)
     if not messages:
         raise ConfigError("messages=[]: a dialog has one message or more")
+    # The two flags must agree with the last message, because `token_ids` decides from it alone.
     is_begun = messages[-1]["role"] == "assistant"
     if is_begun != bool(body.continue_final_message) or body.add_generation_prompt is is_begun:
         raise ConfigError(
@@ -94,7 +107,7 @@ def _rendered(body: Chat, served: Served) -> Sequence[int]:
 
 
 def _message(raw: Mapping[str, Any]) -> Message:
-    """The message, text in parts joined."""
+    """The message, text in parts joined. Raises ConfigError for one without a role or text."""
     role, content = raw.get("role"), raw.get("content")
     if isinstance(content, list):
         content = "".join(map(_part, content))
@@ -104,6 +117,7 @@ def _message(raw: Mapping[str, Any]) -> Message:
 
 
 def _part(part: object) -> str:
+    """Text of a part of a message. Raises ConfigError for an image or any other part."""
     match part:
         case {"type": "text", "text": str(text)}:
             return text
@@ -111,6 +125,7 @@ def _part(part: object) -> str:
 
 
 def _encoded(text: str, served: Served) -> list[int]:
+    """Token ids of a text. Raises ConfigError for text that is not valid Unicode, PromptTooLong."""
     _check_length(len(text), served)
     try:
         ids: list[int] = served.tokenizer.encode(text)
@@ -120,6 +135,7 @@ def _encoded(text: str, served: Served) -> list[int]:
 
 
 def _check_length(num_characters: int, served: Served) -> None:
+    """Raises PromptTooLong for a text that cannot fit the positions, before it is encoded."""
     limit = served.client.max_positions
     if num_characters > MOST_CHARACTERS * limit:
         raise PromptTooLong(

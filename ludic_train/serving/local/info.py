@@ -9,12 +9,15 @@ from ludic_vllm import BACKEND
 
 
 async def health(request: web.Request) -> web.Response:
-    """GET /health."""
+    """GET /health: an empty response with status 200, as soon as the server listens."""
     return web.Response()
 
 
 async def models(request: web.Request) -> web.Response:
-    """GET /v1/models."""
+    """GET /v1/models: the one served model, in OpenAI's format.
+
+    `max_model_len` is its number of positions, prompt and completion together.
+    """
     served = request.app[SERVED]
     card = {
         "id": served.name,
@@ -29,13 +32,17 @@ async def models(request: web.Request) -> web.Response:
 
 
 async def world_size(request: web.Request) -> web.Response:
-    """GET /get_world_size: one process receives the params."""
+    """GET /get_world_size: always 1, because one process receives the params."""
     return reply({"world_size": 1})
 
 
 async def server_info(request: web.Request) -> web.Response:
-    """GET /server_info: the part of vLLM's config that concerns sampling."""
+    """GET /server_info: the part of vLLM's config that concerns sampling.
+
+    `ludic doctor` compares it with the needs of a trainer. "engine" distinguishes it from vLLM.
+    """
     served = request.app[SERVED]
+    # All params have the dtype and the device of the first one.
     weight = next(served.model.parameters())
     config = {
         "model_config": {
@@ -52,7 +59,10 @@ async def server_info(request: web.Request) -> web.Response:
 
 
 async def metrics(request: web.Request) -> web.Response:
-    """GET /metrics: Prometheus' text format, under vLLM's names."""
+    """GET /metrics: counts since the start and current load, under vLLM's names.
+
+    The format is Prometheus' text format; the one label is the name of the model.
+    """
     served = request.app[SERVED]
     counts, client = served.counts, served.client
     numbers = {
@@ -64,6 +74,7 @@ async def metrics(request: web.Request) -> web.Response:
         "generation_tokens_total": counts.sampled_tokens,
         "request_success_total": counts.completions,
     }
+    # Prometheus' escapes of a label; a folder's name can hold any of these characters.
     label = served.name.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
     lines = []
     for name, value in numbers.items():

@@ -35,31 +35,42 @@ from ludic_vllm.wire import (
 class ParamsReceiver:
     """Receives params for `model` over TCP or from files; every error is a PublishError.
 
-    Any error in a session closes it, and so does an update with `abort`. One session is open at a
-    time.
+    A session goes `start`, `receive` per chunk, `complete`, `put_in`. Any error in a session closes
+    it, and so does an update with `abort`. One session is open at a time.
+    Memory: staged params take as much as the model, on the CPU, until `put_in` has copied them.
     """
 
     def __init__(self, model: nn.Module) -> None:
         self._params = dict(model.named_parameters())
+        # None while no session is open.
         # The params of the open session that have arrived.
         self._session: dict[str, Tensor] | None = None
         # The store must live as long as the group that was made by it.
         self._meeting: tuple[Store, ProcessGroup] | None = None
 
     async def meet(self, info: InitInfo) -> None:
-        """Connect to the trainer that calls, in place of an earlier one."""
+        """Connect to the trainer that calls, in place of an earlier one.
+
+        info: address of the trainer; files need no connection.
+        Raises PublishError if the trainer does not join within `info.timeout_s` seconds.
+        """
         self._meeting = None
         if info.transport == "gloo":
             self._meeting = await in_thread(partial(_met, info))
 
     def start(self) -> None:
-        """Open a session."""
+        """Open a session. Raises PublishError if one is open already."""
         if self._session is not None:
             raise PublishError(f"a weight update is {SESSION_OPEN}: finish it, or abort it first")
         self._session = {}
 
     async def receive(self, update: UpdateInfo) -> None:
-        """Stage some params."""
+        """Stage some params; returns when they have arrived and match the model.
+
+        update: names, dtypes and shapes of the params, and the file that holds them, if any.
+        Raises PublishError, and closes the session, for params that the model does not have, and
+        for missing ones after the last chunk.
+        """
         session = self._opened()
         try:
             await self._stage(update, session)
@@ -70,20 +81,31 @@ class ParamsReceiver:
             raise
 
     def complete(self) -> dict[str, Tensor]:
-        """All params of the session, which is closed; for `put_in`."""
+        """All params of the session by name, for `put_in`; the session is closed.
+
+        Raises PublishError if no session is open, or some params are missing.
+        """
         session = self._opened()
         self._close(session)
         self._require_all(session)
         return session
 
     def put_in(self, staged: dict[str, Tensor]) -> None:
-        """Copy the params into the model, which must not be sampled from meanwhile."""
+        """Copy the params into the model, which must not be sampled from meanwhile.
+
+        staged: result of `complete` or `loaded`; tensors are moved to the model's device.
+        """
         with torch.no_grad():
             for name, tensor in staged.items():
+                # In place, because tied params share one tensor.
                 self._params[name].copy_(tensor)
 
     async def loaded(self, folder: Path) -> dict[str, Tensor]:
-        """All params of a checkpoint, for `put_in`."""
+        """All params of a checkpoint by name, for `put_in`.
+
+        folder: holds *.safetensors.
+        Raises PublishError for files that cannot be read, or hold params of another model.
+        """
         staged: dict[str, Tensor] = {}
         for path in sorted(folder.glob("*.safetensors")):
             staged |= await in_thread(partial(load_file, path))
@@ -92,6 +114,7 @@ class ParamsReceiver:
         return staged
 
     async def _stage(self, update: UpdateInfo, session: dict[str, Tensor]) -> None:
+        """Receive and check the params of an update, and add them to the session."""
         if update.abort:
             raise PublishError("the update was aborted on request")
         infos = update.infos()
@@ -104,13 +127,16 @@ class ParamsReceiver:
             # their sender gets an error instead of a wait.
             self._meeting = None
             raise
+        # A chunk takes seconds to arrive, and other requests run meanwhile.
         if self._session is not session:
             raise PublishError("the update was aborted meanwhile")
         session.update(received)
 
     async def _received(self, path: str, infos: Sequence[ParamInfo]) -> dict[str, Tensor]:
+        """The params of an update by name, from its file or from the trainer's broadcast."""
         if path:
             loaded = await in_thread(partial(load_file, path))
+            # The file may differ from its announcement, which was checked before.
             self._check(info_of(name, tensor) for name, tensor in loaded.items())
             return loaded
         if self._meeting is None:
@@ -120,11 +146,13 @@ class ParamsReceiver:
         return dict(unpacked(infos, buffer))
 
     def _opened(self) -> dict[str, Tensor]:
+        """The open session. Raises PublishError if there is none."""
         if self._session is None:
             raise PublishError("no weight update is open: call /start_weight_update first")
         return self._session
 
     def _close(self, session: dict[str, Tensor]) -> None:
+        """Close this session, if it is still the open one."""
         # By identity: another session may be open by now.
         if self._session is session:
             self._session = None
@@ -142,15 +170,18 @@ class ParamsReceiver:
             )
 
     def _require_all(self, staged: dict[str, Tensor]) -> None:
+        """Raises PublishError if a param of the model is missing."""
         if missing := sorted(self._params.keys() - staged.keys()):
             raise PublishError(f"the update lacks {few(missing)}")
 
 
 def _met(info: InitInfo) -> tuple[Store, ProcessGroup]:
+    """The store and the group of the trainer (rank 0) and this process (rank 1)."""
     store = join_store(info.master_address, info.master_port, timeout_s=info.timeout_s)
     group = gloo_group(store, rank=1, world_size=info.world_size, timeout_s=info.timeout_s)
     return store, group
 
 
 def _described(info: ParamInfo) -> str:
+    """Name, shape and dtype of a param, for an error message."""
     return f"{info.name} {list(info.shape)} {info.dtype}"

@@ -34,20 +34,25 @@ def serve_local(
 ) -> None:
     """Serve until Ctrl-C or SIGTERM. Adapters are merged into their base.
 
-    threads: of torch on a CPU; None takes torch's default. bound: a socket at the address of
-    `options`. Raises ConfigError for a device that is not available, ModelNotFound,
-    UnsupportedModel.
+    model: a run's folder, a folder in Hugging Face format, or a hub id.
+    threads: of torch on a CPU; None takes torch's default.
+    bound: a socket at the address of `options`.
+    Raises ConfigError for a device that is not available, ModelNotFound, UnsupportedModel.
     """
     if threads is not None:
         if threads < 1:
             raise ConfigError(f"threads={threads} must be at least 1")
+        # Before the model is loaded: the setting is for the whole process.
         torch.set_num_threads(threads)
     served = Served(model, *_loaded(model, _device(options)))
     asyncio.run(_serve(served, bound, options))
 
 
 async def running(served: Served, bound: socket.socket) -> web.AppRunner:
-    """The server at that address, started; `cleanup` stops it and aborts its requests."""
+    """The server at that address, started; `cleanup` stops it and aborts its requests.
+
+    bound: a socket with an address, from `bound_socket`.
+    """
     runner = web.AppRunner(
         make_app(served),
         # A client that closes its connection makes room for others.
@@ -62,6 +67,7 @@ async def running(served: Served, bound: socket.socket) -> web.AppRunner:
 
 
 async def _serve(served: Served, bound: socket.socket, options: ServeOptions) -> None:
+    """Serve until a signal; print one line when ready and one when stopping."""
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     # In place of `stop_by_signal`, whose exception is for the time of loading.
     for each in (signal.SIGINT, signal.SIGTERM):
@@ -72,12 +78,14 @@ async def _serve(served: Served, bound: socket.socket, options: ServeOptions) ->
         weight = next(served.model.parameters())
         print(f"ready  {url}  ({served.name}; local engine, {weight.device.type})", flush=True)
         await stop.wait()
+        # Flushed, because a program may read stdout through a pipe.
         print("stopping", flush=True)
     finally:
         await runner.cleanup()
 
 
 def _device(options: ServeOptions) -> str:
+    """Device by `options.device`: "cuda" or "cpu". Raises ConfigError for a GPU that is missing."""
     has_gpu = torch.cuda.is_available()
     if options.device == "cuda" and not has_gpu:
         raise ConfigError("--device cuda, but torch finds no GPU here")
@@ -89,12 +97,16 @@ def _loaded(model: str, device: str) -> tuple[PreTrainedModel, PreTrainedTokeniz
     folder = model_and_spec(Path(model))[0] if Path(model).is_dir() else model
     loaded, tokenizer = load_model(folder, device=device)
     if (Path(folder) / "adapter_config.json").is_file():
+        # Merged, because a forward pass through separate adapters is slower.
         loaded = loaded.merge_and_unload()
     return loaded.eval().requires_grad_(False), tokenizer
 
 
 def make_app(served: Served) -> web.Application:
-    """The server's routes."""
+    """The server's routes, as an application of aiohttp that tests can start without a process.
+
+    Paths and methods are those of vLLM, so that clients and publishers need not distinguish them.
+    """
     app = web.Application(middlewares=[with_errors], client_max_size=BODY_BYTES)
     app[SERVED] = served
     app.router.add_get("/health", info.health)

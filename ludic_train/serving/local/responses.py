@@ -1,4 +1,8 @@
-"""Responses and errors as JSON, in the formats of vLLM and OpenAI."""
+"""Responses and errors as JSON, in the formats of vLLM and OpenAI.
+
+`generated`, `chatted` and `completed` give the part of a choice that depends on the route;
+`response` puts the choices together with the fields that all routes share.
+"""
 
 from __future__ import annotations
 
@@ -26,13 +30,16 @@ NAMES = {400: "BadRequestError", 404: "NotFoundError", 500: "InternalServerError
 
 
 def reply(content: object, status: int = 200) -> web.Response:
-    """The content as JSON."""
+    """The content as JSON; msgspec encodes any structs in it."""
     body = msgspec.json.encode(content)
     return web.Response(body=body, status=status, content_type="application/json")
 
 
 def refused(status: int, message: str) -> web.Response:
-    """An error in vLLM's format."""
+    """An error in vLLM's format.
+
+    status: HTTP status, which the JSON repeats as "code". message: one line for the user.
+    """
     kind = NAMES.get(status, "Error")
     return reply(
         {"error": {"message": message, "type": kind, "param": None, "code": status}}, status
@@ -41,7 +48,10 @@ def refused(status: int, message: str) -> web.Response:
 
 @web.middleware
 async def with_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Errors of the request as 400 or 404, failures of the server as 500."""
+    """Errors of the request as 400 or 404, failures of the server as 500.
+
+    Any other exception is a bug: aiohttp logs it and sends a 500 of its own.
+    """
     try:
         return await handler(request)
     except web.HTTPException as error:
@@ -55,7 +65,11 @@ async def with_errors(request: web.Request, handler: Handler) -> web.StreamRespo
 
 
 def generated(each: Sampled, *, with_logprobs: bool) -> Json:
-    """Part of a choice of /inference/v1/generate."""
+    """Part of a choice of /inference/v1/generate.
+
+    with_logprobs: True adds the log-prob of each token and, where `each` has scores, the likeliest
+    tokens at its position.
+    """
     ids, logprobs = _tokens(each)
     content: list[Json] = [
         {"token_id": i, "logprob": p} for i, p in zip(ids, logprobs, strict=True)
@@ -73,16 +87,23 @@ def generated(each: Sampled, *, with_logprobs: bool) -> Json:
 
 
 def chatted(each: Sampled, body: Chat, served: Served) -> Json:
-    """Part of a choice of /v1/chat/completions."""
+    """Part of a choice of /v1/chat/completions.
+
+    body: the request, which decides about log-probs (nats) and token ids. served: names tokens.
+    """
     return {
         "message": {"role": "assistant", "content": each.completion.text},
         "logprobs": {"content": _chat_logprobs(each, body, served)} if body.logprobs else None,
+        # Left out unless requested: OpenAI's format has no such field.
         **({"token_ids": _tokens(each)[0]} if body.return_token_ids else {}),
     }
 
 
 def completed(each: Sampled, body: Complete, served: Served) -> Json:
-    """Part of a choice of /v1/completions."""
+    """Part of a choice of /v1/completions.
+
+    body: the request, which decides about log-probs (nats), prompt log-probs and token ids.
+    """
     choice: Json = {
         "text": each.completion.text,
         "logprobs": None if body.logprobs is None else _text_logprobs(each, body, served),
@@ -96,9 +117,11 @@ def completed(each: Sampled, body: Complete, served: Served) -> Json:
 
 
 def response(kind: str, served: Served, sampled: Sequence[Sampled], parts: list[Json]) -> Json:
-    """The response with all choices and the usage.
+    """The response with all choices and the usage, in tokens.
 
-    kind: OpenAI's name for the object. parts: of each choice, all that depends on the route.
+    kind: OpenAI's name for the object.
+    sampled: the completions, all of one prompt, which is counted once.
+    parts: of each choice, all that depends on the route.
     """
     prompt_tokens = len(sampled[0].completion.prompt_ids or ())
     tokens = sum(len(each.completion.completion_ids or ()) for each in sampled)
@@ -120,6 +143,8 @@ def response(kind: str, served: Served, sampled: Sequence[Sampled], parts: list[
 
 
 def _chat_logprobs(each: Sampled, body: Chat, served: Served) -> list[Json]:
+    """Log-probs of the sampled tokens in the format of /v1/chat/completions."""
+
     def entry(token: int, logprob: float) -> Json:
         text = _name(token, served, body.return_tokens_as_token_ids)
         return {"token": text, "logprob": logprob}
@@ -135,6 +160,7 @@ def _chat_logprobs(each: Sampled, body: Chat, served: Served) -> list[Json]:
 
 
 def _text_logprobs(each: Sampled, body: Complete, served: Served) -> Json:
+    """Log-probs of the sampled tokens in the format of /v1/completions: four parallel lists."""
     ids, logprobs = _tokens(each)
 
     def name(token: int) -> str:
@@ -149,11 +175,14 @@ def _text_logprobs(each: Sampled, body: Complete, served: Served) -> Json:
         "tokens": names,
         "token_logprobs": logprobs,
         "top_logprobs": list(map(named, ids, logprobs, each.scores)) or None,
+        # Offsets are in characters of the texts of the tokens before.
         "text_offset": [0, *accumulate(map(len, names))][: len(names)],
     }
 
 
 def _prompt_logprobs(each: Sampled, served: Served) -> list[Json | None]:
+    """Log-probs of the prompt's tokens by token id, None for the first."""
+
     def entries(scores: Scores) -> Json:
         return {
             str(token): {"logprob": max(value, LOWEST), "decoded_token": served.text_of(token)}
@@ -166,6 +195,7 @@ def _prompt_logprobs(each: Sampled, served: Served) -> list[Json | None]:
 
 def _ranked(scores: Scores, sampled: float) -> Iterator[tuple[int, float]]:
     """The likeliest tokens, likeliest first, with their log-probs; the sampled one with its own."""
+    # The first entry of the scores is that of the sampled token.
     own = next(iter(scores))
     for token, value in sorted(scores.items(), key=lambda pair: -pair[1]):
         # Rounding differs between the two computations; a client must find the same number twice.
@@ -173,9 +203,11 @@ def _ranked(scores: Scores, sampled: float) -> Iterator[tuple[int, float]]:
 
 
 def _tokens(each: Sampled) -> tuple[list[int], list[float]]:
+    """Ids and log-probs (nats) of the sampled tokens, equally many."""
     completion = each.completion
     return list(completion.completion_ids or ()), list(completion.logprobs or ())
 
 
 def _name(token: int, served: Served, as_id: bool | None) -> str:
+    """Text of a token, or "token_id:ID", which is unambiguous where several tokens share a text."""
     return f"token_id:{token}" if as_id else served.text_of(token)

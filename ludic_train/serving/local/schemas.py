@@ -1,4 +1,8 @@
-"""Requests to the local server, with the field names of vLLM and OpenAI."""
+"""Requests to the local server, with the field names of vLLM and OpenAI.
+
+Unknown fields are errors, so that a misspelled parameter is never ignored. Fields that the engine
+lacks are accepted with their neutral value only (NEUTRAL).
+"""
 
 from __future__ import annotations
 
@@ -17,10 +21,13 @@ from ludic_vllm.wire import ParamInfo
 
 T = TypeVar("T")
 Share = Annotated[float, Meta(gt=0, le=1)]
+# The range of torch's seeds.
 Seed = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+# The largest number that vLLM and OpenAI allow.
 Top = Annotated[int, Meta(ge=0, le=20)]
 Port = Annotated[int, Meta(ge=1, le=65535)]
 Positive = Annotated[int, Meta(ge=1)]
+# Seconds. A typing mistake must not leave a thread that waits for days.
 LONGEST_S = 3600.0
 # Fields without an effect here, and the values that request the engine's only behaviour.
 NEUTRAL: Mapping[str, tuple[object, ...]] = {
@@ -41,7 +48,11 @@ NEUTRAL: Mapping[str, tuple[object, ...]] = {
 
 
 class SamplingFields(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """Sampling parameters; None takes the default."""
+    """Sampling parameters; None takes the default.
+
+    temperature: 1 by default; 0 is greedy. top_p: share of the probability to sample from.
+    max_tokens: of each completion. stop: texts that end one. n: number of completions.
+    """
 
     temperature: Annotated[float, Meta(ge=0)] | None = None
     top_p: Share | None = None
@@ -53,7 +64,7 @@ class SamplingFields(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     def samplings(self, max_tokens: int) -> list[Sampling]:
         """One sampling for each of the `n` choices; a seed is followed by the next integers.
 
-        max_tokens: where the request has none.
+        max_tokens: limit in tokens where the request has none.
         """
         sampling = Sampling(
             temperature=1.0 if self.temperature is None else self.temperature,
@@ -65,6 +76,7 @@ class SamplingFields(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         count, seed = self.n or 1, self.seed
         if seed is None:
             return [sampling] * count
+        # Equal seeds would make all choices equal.
         return [replace(sampling, seed=seed + i) for i in range(count)]
 
 
@@ -75,7 +87,10 @@ class Params(SamplingFields, kw_only=True):
 
 
 class Generate(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """Request of /inference/v1/generate."""
+    """Request of /inference/v1/generate.
+
+    token_ids: the prompt. model: None takes the served one. request_id: returned as it is.
+    """
 
     token_ids: list[int]
     sampling_params: Params = msgspec.field(default_factory=Params)
@@ -96,7 +111,11 @@ class _OpenAI(SamplingFields, kw_only=True):
 
 
 class Complete(_OpenAI, kw_only=True):
-    """Request of /v1/completions. logprobs: number of the likeliest tokens."""
+    """Request of /v1/completions.
+
+    prompt: text or token ids. logprobs: number of the likeliest tokens; None for no log-probs.
+    prompt_logprobs: as `logprobs`, for the tokens of the prompt.
+    """
 
     prompt: str | list[int]
     logprobs: Top | None = None
@@ -104,7 +123,11 @@ class Complete(_OpenAI, kw_only=True):
 
 
 class Chat(_OpenAI, kw_only=True):
-    """Request of /v1/chat/completions."""
+    """Request of /v1/chat/completions.
+
+    logprobs: True for log-probs of the sampled tokens. top_logprobs: number of the likeliest.
+    continue_final_message: True continues an assistant's last message.
+    """
 
     messages: list[dict[str, Any]]
     max_completion_tokens: Positive | None = None
@@ -116,7 +139,11 @@ class Chat(_OpenAI, kw_only=True):
 
 
 class InitInfo(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """Address of a trainer. transport: "gloo", or "files" that both see."""
+    """Address of a trainer.
+
+    transport: "gloo", or "files" that both see; the other fields are for "gloo".
+    world_size: ranks of the group, the trainer's included. timeout_s: limit in seconds to join.
+    """
 
     transport: Literal["gloo", "files"]
     master_address: str = ""
@@ -126,8 +153,9 @@ class InitInfo(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class UpdateInfo(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """Some params. path: the safetensors file that holds them; "" receives them from the trainer.
+    """Some params, announced in three parallel lists.
 
+    path: the safetensors file that holds them; "" receives them from the trainer.
     last: True for the final part. abort: True ends the session instead.
     """
 
@@ -174,7 +202,7 @@ class NewVersion(msgspec.Struct, kw_only=True):
 
 
 class Call(msgspec.Struct, kw_only=True):
-    """Request of /collective_rpc."""
+    """Request of /collective_rpc. args: ignored; kwargs: of the method."""
 
     method: str
     args: list[Any] = []
@@ -182,7 +210,11 @@ class Call(msgspec.Struct, kw_only=True):
 
 
 def read(raw: bytes, kind: type[T]) -> T:
-    """The request. Raises ConfigError with the error, its place, and the value found there."""
+    """The request, checked against its schema.
+
+    raw: JSON; an empty body counts as {}. kind: the struct to make of it.
+    Raises ConfigError with the error, its place, and the value found there.
+    """
     try:
         content = msgspec.json.decode(raw or b"{}")
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -205,6 +237,7 @@ def _without_neutral(content: Any) -> Any:  # noqa: ANN401 - any JSON
     if not isinstance(content, dict):
         return content
     for name, neutral in NEUTRAL.items():
+        # None is what OpenAI's clients send for a field that the user left out.
         if content.get(name) is not None and content[name] not in neutral:
             raise ConfigError(
                 f"{name}={excerpt(repr(content[name]))} is not offered: the local engine samples "

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 # vLLM's version name of the initial params.
 UNNAMED = "default"
+# Entries of the cache of texts; some megabytes.
 REMEMBERED_TOKENS = 2**16
 
 
@@ -30,6 +31,7 @@ REMEMBERED_TOKENS = 2**16
 class Sampled:
     """A completion, the version of the params that all of it comes from, and requested scores.
 
+    scores: log-probs in nats by token id, for each token of the completion; empty unless requested.
     prompt_scores: of the prompt's tokens but the first.
     """
 
@@ -41,7 +43,10 @@ class Sampled:
 
 @dataclass(slots=True)
 class Counts:
-    """Counts since the start. completions: without aborted ones."""
+    """Counts since the start, for GET /metrics.
+
+    completions: without aborted ones. prompt_tokens: each prompt once per choice.
+    """
 
     completions: int = 0
     prompt_tokens: int = 0
@@ -52,6 +57,8 @@ class Served:
     """A model behind a gate: it is sampled from, or its params change, never both at a time.
 
     name: in requests. version: of its params. text_of: text of a token.
+    client: samples in batches. gate: admits requests. receiver: stages params from a trainer.
+    started: Unix time in seconds.
     """
 
     def __init__(
@@ -63,6 +70,7 @@ class Served:
         self.started = int(time.time())
         self.client = LocalChatClient(model, tokenizer)
         self.gate = Gate(self.client.settled)
+        # Stages beside the model, so sampling continues while chunks arrive.
         self.receiver = ParamsReceiver(model)
         # The likeliest tokens of most positions are the same few.
         self.text_of = lru_cache(REMEMBERED_TOKENS)(lambda i: str(tokenizer.decode([i])))
@@ -99,13 +107,18 @@ class Served:
             return [self._aborted(prompt_ids, sampling) for sampling in samplings]
 
     async def put_in(self, params: dict[str, Tensor], version: str) -> None:
-        """Replace the params, and their version, once no request is in flight."""
+        """Replace the params, and their version, once no request is in flight.
+
+        params: result of `receiver.complete` or `receiver.loaded`.
+        Requests that arrive meanwhile wait.
+        """
         async with self.gate.alone():
             # In a thread, because a large copy would block the routes that show the state.
             await asyncio.to_thread(self.receiver.put_in, params)
             self.version = version
 
     def _aborted(self, prompt_ids: Sequence[int], sampling: Sampling) -> Sampled:
+        """The result of a request that a pause aborted: no text and no tokens."""
         completion = Completion(
             text="",
             finish_reason=cast(FinishReason, "abort"),
@@ -119,6 +132,8 @@ class Served:
     async def _one(
         self, prompt_ids: Sequence[int], sampling: Sampling, top: int | None, prompt_top: int | None
     ) -> Sampled:
+        """One completion with the requested scores, counted."""
+        # Choices run in parallel; the client puts them into one batch.
         completion = await self.client.continued(prompt_ids, sampling)
         ids = completion.completion_ids or ()
         self.counts.completions += 1
@@ -127,8 +142,10 @@ class Served:
         scores: Sequence[Scores] = ()
         if top:
             ranking = Ranking(top=top, temperature=sampling.temperature, top_p=sampling.top_p)
+            # A second pass, because sampling keeps the log-prob of the sampled token only.
             scores = await self.client.scored([*prompt_ids, *ids], len(prompt_ids), ranking)
         prompt_scores: Sequence[Scores] = ()
+        # The first token has no score, so a prompt of one token has none.
         if prompt_top is not None and len(prompt_ids) > 1:
             prompt_scores = await self.client.scored(prompt_ids, 1, Ranking(top=prompt_top))
         return Sampled(
