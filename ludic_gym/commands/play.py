@@ -168,8 +168,7 @@ def seat_named(seat: str, agents: list[str]) -> str:
 
 def prompted() -> str:
     """A line from the terminal, after a prompt. Raises EOFError at Ctrl-D."""
-    print("> ", end="", flush=True)
-    return read_line()
+    return read_line("> ")
 
 
 def farewell(rollout: Rollout, *others: Rollout) -> str:

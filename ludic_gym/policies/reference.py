@@ -106,14 +106,15 @@ class OraclePolicy(Memoryless):
         return Decision(action=self._env.oracle_action())
 
 
-def read_line() -> str:
+def read_line(prompt: str = "") -> str:
     """A line from the terminal; Ctrl-C interrupts at once, also inside a running event loop."""
     if threading.current_thread() is not threading.main_thread():
-        return input()
+        return input(prompt)
     # asyncio.run replaces this handler by one that waits for the loop, which waits for input().
+    # Before the prompt, because Ctrl-C may follow that at once.
     previous = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        return input()
+        return input(prompt)
     finally:
         signal.signal(signal.SIGINT, previous)
 

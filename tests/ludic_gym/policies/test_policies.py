@@ -125,7 +125,7 @@ async def test_a_human_sees_everything_and_types_the_action():
 
 
 def test_a_human_may_type_while_a_loop_runs(monkeypatch):
-    monkeypatch.setattr("builtins.input", lambda: "5")
+    monkeypatch.setattr("builtins.input", lambda prompt: "5")
 
     async def act():
         return (await HumanPolicy().act(Sampling())).action
@@ -137,7 +137,7 @@ def test_an_interrupt_at_the_prompt_comes_through_at_once(monkeypatch):
     import os
     import signal
 
-    def interrupted():
+    def interrupted(prompt):
         os.kill(os.getpid(), signal.SIGINT)
         return "never"
 

@@ -1,5 +1,6 @@
 import copy
 import pickle
+import sys
 
 import gymnasium as gym
 import numpy as np
@@ -31,19 +32,27 @@ class Countdown(TextEnv):
         return proceed(text) if self.left else end(text, success=True, reward=1.0)
 
 
+DICE = """
+import ludic_gym as lg
+
 class Dice(lg.TextEnv):
     def start(self, options):
         return "Say a number.", "Reply with a digit."
 
     def turn(self, action):
         return lg.end(reward=float(action == "6"), success=action == "6")
+"""
 
 
 @pytest.fixture
-def dice():
-    gym.register("me/Dice-v0", Dice)
+def dice(tmp_path, monkeypatch):
+    # A module of its own, which other processes can import too.
+    (tmp_path / "dice_of_test.py").write_text(DICE)
+    monkeypatch.syspath_prepend(tmp_path)
+    gym.register("me/Dice-v0", "dice_of_test:Dice")
     yield "me/Dice-v0"
     del gym.registry["me/Dice-v0"]
+    del sys.modules["dice_of_test"]
 
 
 def test_two_methods_make_an_environment_that_keeps_the_contract(dice):
