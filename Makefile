@@ -10,6 +10,8 @@ VLLM_STAMP := $(VLLM_VENV)/.installed
 # Further arguments: make setup PIP_ARGS="--extra-index-url ...", make test ARGS="-k parsers"
 PIP_ARGS ?=
 ARGS ?=
+# One more than there are cores, up to 4: many tests wait for other processes.
+WORKERS ?= $(shell $(PYTHON) -c "import os; print(min(os.cpu_count() + 1, 4))")
 # Their tests start programs, servers or sandboxes, or train for a while.
 LONGER = envs_registry ludic_vllm test_docs.py test_docs_pages.py test_examples.py test_notebooks.py test_forked.py \
 	$(addprefix ludic_gym/,adapters commands envs/code envs/test_all_envs.py sandbox testing tools view/test_view_browser.py test_lightness.py) \
@@ -39,13 +41,13 @@ train: $(STAMP) ## train a Tic-Tac-Toe policy from nothing, then show its curve 
 	$(BIN)/ludic train tic-tac-toe $(NEW_RUN) $(ARGS)
 
 test: $(STAMP) ## run the test suite: minutes
-	@$(BIN)/python -m pytest -n auto --maxprocesses 4 $(ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 test-fast: $(STAMP) ## run the tests that start no program: about a minute of one core
 	@$(BIN)/python -m pytest -q $(addprefix --ignore=tests/,$(LONGER)) $(ARGS)
 
 test-all: $(STAMP) ## run the tests marked `slow` too: an hour or so
-	@$(BIN)/python -m pytest -n auto --maxprocesses 4 -m "not gpu and not vllm" $(ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not gpu and not vllm" $(ARGS)
 
 test-vllm: $(STAMP) $(VLLM_STAMP) ## hold pushes and log-probs against a real vLLM on the CPU
 	@LUDIC_VLLM_PYTHON=$(abspath $(VLLM_VENV))/bin/python $(BIN)/python -m pytest -m vllm tests/real_vllm $(ARGS)

@@ -28,7 +28,15 @@ def options(program):
     return [word for name, values in SMALL.items() if name in known for word in (name, *values)]
 
 
-@pytest.mark.parametrize("program", EXAMPLES, ids=lambda path: path.name)
+# Half a minute each, and what they use has tests of its own.
+LONG = {"train_self_play.py"}
+PROGRAMS = [
+    pytest.param(path, id=path.name, marks=pytest.mark.slow if path.name in LONG else ())
+    for path in EXAMPLES
+]
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
 def test_an_example_runs(program, tmp_path):
     words = options(program)
     done = forked.run([str(program), *words], cwd=tmp_path, timeout=300)

@@ -14,7 +14,7 @@ from ludic_train.pipeline.queues.sqlite import SQLiteQueue
 @pytest.mark.parametrize(
     "happens",
     [
-        pytest.param("", id="nothing happens"),
+        pytest.param("", id="nothing happens", marks=pytest.mark.slow),
         # To evaluate, to get a batch and to publish shards.
         pytest.param("slow", id="rank 0 takes longer than ranks wait for each other"),
     ],

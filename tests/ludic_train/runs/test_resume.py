@@ -55,7 +55,10 @@ def straight(tmp_path_factory) -> Path:
     return out
 
 
-@pytest.mark.parametrize(("update", "signum"), [(23, signal.SIGTERM), (66, signal.SIGINT)])
+@pytest.mark.parametrize(
+    ("update", "signum"),
+    [pytest.param(23, signal.SIGTERM, marks=pytest.mark.slow), (66, signal.SIGINT)],
+)
 def test_a_run_that_is_asked_to_stop_goes_on_bit_for_bit(straight, tmp_path, update, signum):
     out = tmp_path / "stopped"
     process = start(out)
