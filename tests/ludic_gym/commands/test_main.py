@@ -2,6 +2,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 from importlib.metadata import EntryPoint
 
 import pytest
@@ -175,6 +176,8 @@ def test_ctrl_c_at_the_prompt_leaves_at_once():
         shown = b""
         while not shown.endswith(b"> "):
             shown += game.stdout.read(1)
+        # A signal between the prompt and the system call that reads is seen after that call.
+        time.sleep(0.5)
         game.send_signal(signal.SIGINT)
         assert game.wait(timeout=30) == 130
 
