@@ -56,7 +56,8 @@ def _same_in_other_processes(make: Make) -> None:
     make_one = partial(gym.make, spec_of(make))
     # Cloudpickle also carries a class that a notebook or a script has defined.
     pickled = base64.b64encode(pickle.dumps(CloudpickleWrapper(make_one))).decode()
-    request = json.dumps([os.getcwd(), sys.path, dict(os.environ), pickled])
+    folder = os.getcwd()
+    request = json.dumps([folder, [*sys.path, folder], dict(os.environ), pickled])
     players = [_player(hash_seed, os.getpid()) for hash_seed in HASH_SEEDS]
     for process, _ in players:
         print(request, file=process.stdin, flush=True)
