@@ -1,4 +1,4 @@
-"""What the local server samples is what the local client samples, on every route."""
+"""Equal samples of the local server and the local client, on every route."""
 
 import asyncio
 from dataclasses import replace
