@@ -1,4 +1,4 @@
-"""How long training stands still for a checkpoint: written at once, and in the background.
+"""Time that training stands still for a checkpoint: written at once, and in the background.
 
     python benchmarks/checkpoints.py [--hidden 512] [--layers 8] [--folder /where/checkpoints/go]
 

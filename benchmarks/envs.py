@@ -1,4 +1,4 @@
-"""How fast environments and graders are, in units per CPU-second of this process, best of 5.
+"""Rates of environments and graders, in units per CPU-second of this process, best of 5.
 
 python benchmarks/envs.py [--seconds 0.3] [--peers-python PATH]
     ours, beside those of others

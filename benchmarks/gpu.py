@@ -1,4 +1,4 @@
-"""What one CUDA device makes of an update: tokens/s and MFU, peak memory, bfloat16 against float32.
+"""Updates on one CUDA device: tokens/s and MFU, peak memory, bfloat16 against float32.
 
     python benchmarks/gpu.py [--sizes 0.5B 1.5B] [--updates 5] [--tokens 32768]
 
@@ -39,7 +39,7 @@ SHAPES = {
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """What an update of so many tokens took."""
+    """Time and memory of an update of so many tokens."""
 
     tokens: int
     seconds: float

@@ -1,4 +1,4 @@
-"""What `import ludic_gym` and the start of `ludic` take: best of five, each in a new process.
+"""Time of `import ludic_gym` and of the start of `ludic`: best of five, each in a new process.
 
 Goal: 0.25 s for the import.
 """

@@ -47,7 +47,7 @@ ROWS, BATCH = 8, 64
 
 @dataclass(frozen=True, slots=True)
 class Seconds:
-    """How long something took: of computing, here and in the server, and by the clock."""
+    """Time of a work: computing here and in the server, and by the clock."""
 
     cpu: float
     clock: float
@@ -82,13 +82,13 @@ def group(key: str, length: int, rows: int = ROWS) -> RolloutGroup:
 
 
 async def computed_s(redis: Redis) -> float:
-    """What this process and the server have computed so far."""
+    """CPU time of this process and of the server so far."""
     server = await redis.info("cpu")
     return time.process_time() + server["used_cpu_user"] + server["used_cpu_sys"]
 
 
 async def timed(redis: Redis, work: Awaitable[object]) -> Seconds:
-    """How long the work takes."""
+    """Time of the work."""
     computed, started = await computed_s(redis), time.perf_counter()
     await work
     clock = time.perf_counter() - started
@@ -172,7 +172,7 @@ async def through_pickles(redis: Redis, groups: list[RolloutGroup], rows: int) -
 
 
 def _plain(item: SAWItem) -> dict[str, list[float]]:
-    """What is pickled where rows are lists of numbers, as they come from a JSON API."""
+    """Rows as lists of numbers, as they come from a JSON API, pickled."""
     streams = {
         "input_ids": item.input_ids,
         "action_mask": item.action_mask,
@@ -231,7 +231,7 @@ def cells(times: Times, rows: int, row_bytes: float) -> list[str]:
 
 
 def ratios(name: str, times: dict[str, Times]) -> str:
-    """What the queue takes of the others' rates."""
+    """Share of the others' rates that the queue takes."""
     bare, queue, decoded = times["bare"], times["queue"], times["queue, decoded"]["pop"]
     said = [f"pop {bare['pop'].cpu / queue['pop'].cpu:.0%} of bare"]
     said += [f"push {bare['push'].cpu / queue['push'].cpu:.0%}"]

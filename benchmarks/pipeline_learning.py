@@ -32,7 +32,7 @@ RECIPE = "tic-tac-toe"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ran:
-    """What became of a run. lag: the largest of any group."""
+    """Result of a run. lag: the largest of any group."""
 
     clock_s: float
     not_lost: float

@@ -1,4 +1,4 @@
-"""What `ludic plan` says of an update, beside what the update takes on this CPU.
+"""Prediction of `ludic plan` for an update, beside the update on this CPU.
 
     python benchmarks/plan.py [--hidden 256] [--layers 4] [--micro-tokens 2048]
 
@@ -61,7 +61,7 @@ def make_rows(args: argparse.Namespace) -> list[SAWItem]:
 
 
 def resident_bytes() -> int:
-    """What the process holds now."""
+    """Memory that the process holds now."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * resource.getpagesize()
 

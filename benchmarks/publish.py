@@ -1,4 +1,4 @@
-"""How fast params reach a sampler: seconds and MB/s per publisher, beside copies in memory.
+"""Speed of publishing: seconds and MB/s per publisher, beside copies in memory.
 
     python benchmarks/publish.py [--python PATH] [--models 10M 100M] [--repeats 5]
 
@@ -57,7 +57,7 @@ def timed(work: Callable[[], object], repeats: int) -> float:
 
 
 def loopback_seconds(size: int, repeats: int) -> float:
-    """How long a plain TCP connection takes for that many bytes on this machine."""
+    """Seconds that a plain TCP connection takes for that many bytes on this machine."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         sender = socket.create_connection(listener.getsockname())
         receiver, _ = listener.accept()

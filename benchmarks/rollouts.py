@@ -1,4 +1,4 @@
-"""How many rollouts a CPU-second yields when the model costs nothing.
+"""Rollouts per CPU-second with a model that costs nothing.
 
 Three loads: a question with one answer; Tic-Tac-Toe with 200-token prompts whose ids and
 log-probs are attached; a client with 20 ms latency, against what that latency allows.
@@ -77,7 +77,7 @@ def first_free_cell(board: str) -> str:
 
 @dataclass(frozen=True)
 class Load:
-    """What to play, and how."""
+    """Episodes to play, and their settings."""
 
     client: InstantClient
     count: int
@@ -123,7 +123,7 @@ def measure(title: str, env_id: str, load: Load) -> None:
 
 
 def share(load: Load, wall_s: float) -> str:
-    """How close to the rate that the client's latency allows, beside a loop that only waits."""
+    """Share of the rate that the client's latency allows, beside a loop that only waits."""
     if not load.client.latency_s:
         return ""
     bound_s = load.count * load.client.latency_s / load.concurrency

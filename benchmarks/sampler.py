@@ -37,7 +37,7 @@ PLAYERS, MOVES, GROUP = 256, 16, 8
 
 @dataclass(frozen=True)
 class Load:
-    """What is sampled: a dialog and a number of tokens for each completion."""
+    """Requests: a dialog and a number of tokens for each completion."""
 
     dialogs: Sequence[Sequence[Message]]
     sizes: Sequence[int]
@@ -106,7 +106,7 @@ def sample_theirs(model: torch.nn.Module, prompts: Sequence[Sequence[int]], load
 
 
 def best_rates(works: Sequence[Callable[[], int]], repeats: int) -> list[float]:
-    """What each work amounts to per second at its fastest; they take turns."""
+    """Amount per second of each work at its fastest; they take turns."""
     best = [0.0] * len(works)
     for _ in range(repeats + 1):
         for i, work in enumerate(works):

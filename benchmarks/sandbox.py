@@ -1,4 +1,4 @@
-"""What a sandbox costs: latency of a small program, and programs per second, per back end.
+"""Cost of a sandbox: latency of a small program, and programs per second, per back end.
 
 Beside a plain `subprocess.run` of the same interpreter (without the site module, as in sandboxes,
 and with it), in rounds that take turns, so that a busy machine slows all of them. Ratios are of

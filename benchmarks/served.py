@@ -54,7 +54,7 @@ def served(folder: Path) -> Iterator[str]:
 async def completions_per_second(
     client: ChatClient, players: int, rounds: int, max_tokens: int
 ) -> float:
-    """How many come while every player asks `rounds` times."""
+    """Completions per second while every player sends `rounds` requests."""
 
     async def play(player: int) -> None:
         for turn in range(rounds):

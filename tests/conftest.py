@@ -1,4 +1,4 @@
-"""What every test shares."""
+"""Fixtures of every test."""
 
 import os
 from pathlib import Path

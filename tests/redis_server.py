@@ -29,7 +29,7 @@ def free_port():
 
 
 def speaks_tls():
-    """Whether the server was built with TLS."""
+    """True if the server was built with TLS."""
     # Without a certificate it ends by itself, and says what else it lacks.
     options = ["--port", "0", "--save", "", "--tls-port", str(free_port())]
     done = subprocess.run(
@@ -40,7 +40,7 @@ def speaks_tls():
 
 
 def runs_with(environment: dict[str, str]):
-    """Whether the server can be started with these variables."""
+    """True if the server can be started with these variables."""
     command, both = [PROGRAM, "--version"], {**os.environ, **environment}
     try:
         done = subprocess.run(command, env=both, capture_output=True, check=False, timeout=10)

@@ -51,7 +51,7 @@ class ServedRun:
             await carry_out(run, resume=False)
 
     def batches(self):
-        """What was logged of each batch."""
+        """Logged metrics of each batch."""
         lines = (self.out / "metrics.jsonl").read_text().splitlines()
         return [line for line in map(json.loads, lines) if "lag/max" in line]
 

@@ -1,4 +1,4 @@
-"""What the two packages show at their top is found, once, in the module that the stub names."""
+"""Public names of the two packages: each is found once, in the module that the stub names."""
 
 import ast
 import importlib

@@ -1,4 +1,4 @@
-"""How fast the environments of other libraries are, as lines of JSON: {"what": ..., "rate": ...}.
+"""Rates of other libraries' environments, as lines of JSON: {"what": ..., "rate": ...}.
 
 Started by benchmarks/envs.py, in an environment that has them: `python env_suites.py SECONDS`. A
 library that is not installed gives {"missing": its name on PyPI}.

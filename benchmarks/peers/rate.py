@@ -1,4 +1,4 @@
-"""How benchmarks of environments measure: needs nothing but Python, so that peers can use it."""
+"""Rates of environments; needs nothing but Python, so that peers can use it."""
 
 from __future__ import annotations
 

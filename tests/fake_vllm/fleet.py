@@ -72,7 +72,7 @@ class FakeVLLM:
             self.runner = None
 
     async def generate(self):
-        """What a request gets: the version and the digest; waits while the server is paused."""
+        """Version and digest for a request; waits while the server is paused."""
         await self._resumed.wait()
         return self.version, digest(self.params)
 

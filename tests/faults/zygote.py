@@ -138,7 +138,7 @@ async def actor(folder, url, key, name, first=0, groups=None, delay_s=0.0):
 
 
 def child(order):
-    """What a forked process does, to its end."""
+    """Run the command of a forked process to its end."""
     log = os.open(order.pop("log"), os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o644)
     for stream in (1, 2):
         os.dup2(log, stream)

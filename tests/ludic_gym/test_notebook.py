@@ -15,7 +15,7 @@ HOSTILE = "<script>alert(1)</script>"
 
 @pytest.fixture
 def html():
-    """What a notebook would show for an object."""
+    """HTML that a notebook would show for an object."""
     shell = InteractiveShell()
     load_ipython_extension(shell)
     return lambda value: shell.display_formatter.formatters["text/html"](value)

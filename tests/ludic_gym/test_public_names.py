@@ -7,7 +7,7 @@ import ludic_gym
 
 
 def run(program):
-    """What a fresh interpreter prints."""
+    """Output of the code in a fresh interpreter."""
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()

@@ -117,7 +117,7 @@ class Echo(gym.Env):
 
 
 def observations(vector):
-    """What three episodes show: two through to the end, a reset after the end, and one more."""
+    """Observations of three episodes: two to the end, a reset after the end, and one more."""
     seen = [vector.reset(seed=[5, 6])[0]]
     for actions in [("é\n", "😀"), ("\ud800", ""), ("ignored", "ignored"), ("a", "你"), ("b", "c")]:
         seen.append(vector.step(actions)[0])

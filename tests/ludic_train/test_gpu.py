@@ -1,4 +1,4 @@
-"""What needs a CUDA device (`pytest -m gpu`), and that the programs for it go at all."""
+"""Tests that need a CUDA device (`pytest -m gpu`), and a check that its programs start."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""What a real vLLM samples and takes, held against the trainer's own model."""
+"""Samples and pushes of a real vLLM, compared with the trainer's own model."""
 
 import asyncio
 
@@ -88,7 +88,7 @@ async def test_after_each_of_20_pushes_the_server_has_the_trainers_params(
 
 
 async def tokens_generated(engine):
-    """How many tokens the server has sampled since it was started."""
+    """Number of tokens that the server has sampled since it was started."""
     async with aiohttp.ClientSession() as session, session.get(f"{engine.url}/metrics") as answer:
         lines = (await answer.text()).splitlines()
     return sum(

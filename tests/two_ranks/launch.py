@@ -14,7 +14,7 @@ ENVIRONMENT = {"OMP_NUM_THREADS": "1", "PYTHONPATH": f"{TESTS}{os.pathsep}{TESTS
 
 
 def torchrun(module, *arguments, ranks=2):
-    """How the module ended that was run on so many ranks."""
+    """Exit of the module after a run on so many ranks."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     command += ["--nproc-per-node", str(ranks), "-m", module, *map(str, arguments)]
     environment = {**os.environ, **ENVIRONMENT}

@@ -77,7 +77,7 @@ def kill(version, metrics):
 
 
 def supersede(path):
-    """What takes the queue over, as another trainer would."""
+    """Take the queue over, as another trainer would."""
 
     def on_update(version, metrics):
         if dist.get_rank() == 0 and version == 1:

@@ -68,7 +68,7 @@ async def serving(
 
 
 async def asked(handler, sampling=Sampling(), tools=(), messages=ASK, **kwargs) -> Completion:  # noqa: B008
-    """What VLLMChatClient makes of the handler's answer."""
+    """Completion that VLLMChatClient makes of the handler's response."""
     async with (
         serving(handler) as url,
         VLLMChatClient(url, "m", options=kwargs.pop("options", FAST), **kwargs) as client,
@@ -89,7 +89,7 @@ def replying(*answers) -> Handler:
 
 @pytest.fixture
 def http() -> SimpleNamespace:
-    """What tests of HTTP clients need."""
+    """Server and clients for tests of HTTP clients."""
     return SimpleNamespace(
         ASK=ASK,
         FAST=FAST,

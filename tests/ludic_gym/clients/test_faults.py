@@ -120,7 +120,7 @@ class FaultyServer:
 
 
 async def emptied(connections):
-    """Whether all connections are closed within a moment."""
+    """True if all connections are closed within a moment."""
     for _ in range(200):
         if not connections():
             return True

@@ -1,4 +1,4 @@
-"""What the HTTP clients ask, and what they make of the answers."""
+"""Requests of the HTTP clients, and completions made of the responses."""
 
 import pytest
 from aiohttp import web

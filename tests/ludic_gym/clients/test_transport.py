@@ -1,4 +1,4 @@
-"""How requests are sent: retries, time limits, routing, accounting."""
+"""Retries, time limits, routing and accounting of requests."""
 
 import asyncio
 import gc

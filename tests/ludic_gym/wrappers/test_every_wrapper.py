@@ -1,4 +1,4 @@
-"""What holds for every wrapper, alone and within the others."""
+"""Properties of every wrapper, alone and within the others."""
 
 import copy
 import pickle

@@ -66,7 +66,7 @@ def rollout(token, sampled_with):
 
 
 def attached(item):
-    """What a trainer would have attached: values of 0, the teacher's log-probs."""
+    """Attachments as of a trainer: values of 0, the teacher's log-probs."""
     one = item.input_ids == ONE
     judged = np.where(one, math.log(TEACHER), math.log(1 - TEACHER)).astype(np.float32)
     nothing = np.zeros(len(one), np.float32)

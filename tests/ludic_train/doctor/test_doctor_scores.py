@@ -1,4 +1,4 @@
-"""What the trainer makes of sampled tokens, by hand."""
+"""Scores of sampled tokens, worked out by hand."""
 
 import torch
 

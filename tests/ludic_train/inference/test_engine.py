@@ -40,7 +40,7 @@ def run(engine, requests):
 
 
 def reference_logprobs(logits, completion):
-    """What the sampled ids should be worth, from the logits of transformers' full forward."""
+    """Log-probs of the sampled ids, from the logits of transformers' full forward."""
     sampling, first = completion.sampling, len(completion.prompt_ids) - 1
     scaled = logits[first:-1] / (sampling.temperature or 1.0)
     logprobs = scaled.log_softmax(-1)

@@ -21,7 +21,7 @@ FAKETIME = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)
 
 @pytest.fixture
 async def network(scene, monkeypatch):
-    """What lies between the scene's trainer and its server, if it uses the network's URL."""
+    """The network between the scene's trainer and its server, if it uses the network's URL."""
     monkeypatch.setattr(redis_stream, "TIMEOUT_S", 1.2)
     network = Network(scene.server.port)
     await network.start()
@@ -78,7 +78,7 @@ async def test_a_network_that_breaks_in_the_middle_of_messages_costs_time_alone(
 
 
 def clock_of(path):
-    """What a process needs in its environment to believe the clock in a file."""
+    """Environment variables with which a process takes its clock from a file."""
     path.write_text("+0")
     return {
         "LD_PRELOAD": str(FAKETIME),

@@ -37,7 +37,7 @@ def documents(name):
 
 
 def script(path):
-    """What a template runs, as text."""
+    """Commands that a template runs, as text."""
     if path.suffix == ".sbatch":
         return path.read_text()
     return "\n".join(chain.from_iterable(strings(each) for each in documents(path.name)))

@@ -96,7 +96,7 @@ def group_of(*rows, **facts):
 
 
 def message(body, *, magic=b"LDCG", schema=4, how=0, size=None):
-    """What a stranger who knows the format could send; the checksum is right."""
+    """Bytes in the format with a right checksum and any content, as a stranger could send them."""
     head = struct.pack("<4sBBI", magic, schema, how, len(body) if size is None else size)
     return head + struct.pack("<I", zlib.crc32(body, zlib.crc32(head))) + body
 

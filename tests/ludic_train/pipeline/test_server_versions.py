@@ -1,4 +1,4 @@
-"""What actors know of the servers that they ask."""
+"""Versions that actors know of their inference servers."""
 
 from contextlib import asynccontextmanager
 

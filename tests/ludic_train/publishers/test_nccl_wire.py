@@ -1,4 +1,4 @@
-"""What of the NCCL wire can be tested without GPUs: what vLLM is told."""
+"""The part of the NCCL wire that needs no GPU: requests to vLLM."""
 
 import base64
 

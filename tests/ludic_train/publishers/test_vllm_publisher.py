@@ -25,7 +25,7 @@ BEFORE_THE_SWAP = ("pause", "start", "update")
 
 
 class Client:
-    """What a publisher tells its clients."""
+    """Versions that a publisher announces to its clients."""
 
     policy_version = None
     urls = None

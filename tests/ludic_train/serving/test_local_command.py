@@ -56,7 +56,7 @@ def post(url, body):
 
 
 def load_of(url, name):
-    """How many requests are "running" or "waiting"."""
+    """Number of requests that are "running" or "waiting"."""
     with urlopen(f"{url}/metrics", timeout=60) as answer:
         lines = answer.read().decode().splitlines()
     (line,) = [line for line in lines if line.startswith(f"vllm:num_requests_{name}{{")]

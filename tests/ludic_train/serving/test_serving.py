@@ -40,7 +40,7 @@ def seen(server):
 
 
 def is_alive(pid):
-    """Whether the process runs; one that nobody has waited for does not."""
+    """True if the process runs; one that has ended and was not waited for does not."""
     try:
         with open(f"/proc/{pid}/stat") as file:
             return file.read().rpartition(")")[2].split()[0] != "Z"

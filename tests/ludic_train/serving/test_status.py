@@ -1,4 +1,4 @@
-"""What servers are at, in one table."""
+"""State of the servers, in one table."""
 
 import asyncio
 

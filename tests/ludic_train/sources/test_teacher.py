@@ -18,7 +18,7 @@ from ludic_train.types import REFERENCE
 
 
 def logprobs_of(model, ids):
-    """What vLLM answers: nothing for the first token, then {id: {...}} for each."""
+    """vLLM's response: nothing for the first token, then {id: {...}} for each."""
     with torch.no_grad():
         found = model(torch.tensor([ids])).logits[0].log_softmax(-1)
     after = [
