@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import warnings
 from contextlib import suppress
 from functools import cache
 from importlib import import_module
@@ -43,7 +44,8 @@ class Python:
     """A running Python program; has what the tests use of `subprocess.Popen`."""
 
     def __init__(self, arguments, *, env=None, cwd=None, stdout=None, stderr=None):
-        """arguments: [script, ...], ["-m", module, ...] or ["-c", program, ...].
+        """arguments: [script, ...], ["-m", module, ...] or ["-c", program, ...], with
+            ["-W", filter] before it or not.
 
         Outputs are as in `subprocess`.
         """
@@ -236,6 +238,9 @@ def execute(order, files):
     os.environ.update(order["env"])
     os.chdir(order["cwd"])
     first, *others = order["arguments"]
+    if first == "-W":
+        warnings.simplefilter(others[0])
+        first, *others = others[1:]
     try:
         if first == "-m":
             sys.argv, sys.path[0] = ["", *others[1:]], order["cwd"]

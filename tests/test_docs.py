@@ -13,6 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
+import forked
 import pytest
 
 ROOT = Path(__file__).parents[1]
@@ -50,6 +51,14 @@ def ludic(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
 
 
+def python(*arguments, text: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """The program to its end; one that trains is forked, which saves it the import of torch."""
+    if re.search(r"\b(ludic_train|torch)\b", text):
+        return forked.run(arguments, cwd=cwd)
+    command = [sys.executable, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, check=False)
+
+
 @by_page
 def test_every_python_block_runs_and_prints_what_follows_it(page, tmp_path):
     found = blocks(page)
@@ -58,13 +67,7 @@ def test_every_python_block_runs_and_prints_what_follows_it(page, tmp_path):
             continue
         path = tmp_path / (block.file or "block.py")
         path.write_text(block.text)
-        done = subprocess.run(
-            [sys.executable, "-W", "error", path],
-            capture_output=True,
-            text=True,
-            cwd=tmp_path,
-            check=False,
-        )
+        done = python("-W", "error", path, text=block.text, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         assert done.stdout == (after.text if after.language == "text" else "")
 
@@ -144,9 +147,9 @@ def live_program(file, **replaced):
 def test_the_quick_start_evaluates_a_model_behind_a_server(server, tmp_path):
     texts = {"http://localhost:8000/v1": server, ', split="test"': ""}
     program = live_program("evaluate.py", texts=texts)
-    done = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True)
+    done = python("-W", "error", "-c", program, text=program, cwd=tmp_path)
     # Two of the 53 bundled questions have that answer.
-    assert done.stdout.startswith(b"3.8% Interval(low="), done.stderr.decode()
+    assert done.stdout.startswith("3.8% Interval(low="), done.stderr
 
 
 def test_the_quick_start_trains_a_model(tmp_path):
@@ -167,8 +170,8 @@ def test_the_quick_start_trains_a_model(tmp_path):
         "runs/gsm8k": str(tmp_path / "run"),
     }
     program = live_program("train.py", texts=texts)
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr.decode()
+    done = python("-c", program, text=program, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
     (first, *_) = lt.read_metrics(tmp_path / "run" / "metrics.jsonl")
     assert "reward" in first
 
