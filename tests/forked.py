@@ -6,10 +6,12 @@ folder, output and signals, and ends through the exit of the interpreter.
 """
 
 import atexit
+import fcntl
 import json
 import os
 import runpy
 import selectors
+import shutil
 import signal
 import socket
 import subprocess
@@ -23,6 +25,7 @@ from importlib import import_module
 from pathlib import Path
 
 TESTS = Path(__file__).parent
+MEMBER = b"member"
 IMPORTS = (
     "torch.optim.adamw",
     "torch.distributed.fsdp",
@@ -144,33 +147,55 @@ def run(arguments, *, timeout=None, **options):
 
 @cache
 def _server(owner):
-    """The address of the process to fork from, which ends with this one, its `owner`."""
-    address = str(Path(tempfile.mkdtemp(prefix="forks")) / "socket")
-    ready, theirs = os.pipe()
-    alive, ours = os.pipe()
-    path = f"{TESTS}{os.pathsep}{TESTS.parent}"
-    process = subprocess.Popen(
-        [sys.executable, __file__, address, str(theirs), str(alive)],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path},
-        stdin=subprocess.DEVNULL,
-        pass_fds=(theirs, alive),
-        start_new_session=True,
-    )
-    os.close(theirs)
-    os.close(alive)
-    assert os.read(ready, 1) == b"1", "the process to fork from could not import torch"
-    os.close(ready)
-    atexit.register(_end, process, ours, owner)
+    """The address of the process to fork from, which ends with the last that asked for it.
+
+    The workers of one run of tests share it, because the imports take it long.
+    """
+    run = os.environ.get("PYTEST_XDIST_TESTRUNUID", f"alone{owner}")
+    folder = Path(tempfile.gettempdir()) / f"forks-{run}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    address = str(folder / "socket")
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        member = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            member.connect(address)
+        except FileNotFoundError:
+            _start(address, owner)
+            member.connect(address)
+        member.send(MEMBER)
+    atexit.register(_leave, member, owner)
     return address
 
 
-def _end(process, alive, owner):
+def _start(address, owner):
+    ready, theirs = os.pipe()
+    path = f"{TESTS}{os.pathsep}{TESTS.parent}"
+    process = subprocess.Popen(
+        [sys.executable, __file__, address, str(theirs)],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path},
+        stdin=subprocess.DEVNULL,
+        pass_fds=(theirs,),
+        start_new_session=True,
+    )
+    os.close(theirs)
+    assert os.read(ready, 1) == b"1", "the process to fork from could not import torch"
+    os.close(ready)
+    atexit.register(_wait_for, process, owner)
+
+
+def _wait_for(process, owner):
     if os.getpid() == owner:
-        os.close(alive)
         process.wait()
 
 
-def serve(address, ready, alive):
+def _leave(member, owner):
+    """The last that leaves ends the process and all that were forked from it."""
+    if os.getpid() == owner:
+        member.close()
+
+
+def serve(address, ready):
     """Fork for each order; return the order, in the child alone."""
     for name in IMPORTS:
         import_module(name)
@@ -182,20 +207,24 @@ def serve(address, ready, alive):
     os.close(ready)
     selector = selectors.DefaultSelector()
     selector.register(listener, selectors.EVENT_READ, None)
-    selector.register(alive, selectors.EVENT_READ, None)
-    children = {}
+    children, members = {}, []
     while True:
         for key, _ in selector.select():
             if key.fileobj is listener:
                 client, _ = listener.accept()
                 data, files, _, _ = socket.recv_fds(client, 2**20, 2)
+                if data == MEMBER:
+                    members.append(client)
+                    selector.register(client, selectors.EVENT_READ, None)
+                    continue
                 pid = os.fork()
                 if pid == 0:
-                    for each in [*children, alive]:
+                    for each in children:
                         os.close(each)
                     # Objects that own a descriptor would close it again when they are collected,
                     # and it would be another one's by then.
-                    for each in [selector, listener, client, *(c for _, c in children.values())]:
+                    clients = [client for _, client in children.values()]
+                    for each in [selector, listener, client, *members, *clients]:
                         each.close()
                     return json.loads(data), files
                 for file in files:
@@ -204,10 +233,12 @@ def serve(address, ready, alive):
                 child = os.pidfd_open(pid)
                 children[child] = pid, client
                 selector.register(child, selectors.EVENT_READ, None)
-            elif key.fileobj == alive:
-                for pid, _ in children.values():
-                    os.kill(pid, signal.SIGKILL)
-                os._exit(0)
+            elif key.fileobj in members:
+                selector.unregister(key.fileobj)
+                members.remove(key.fileobj)
+                key.fileobj.close()
+                if not members:
+                    _end(address, children)
             else:
                 pid, client = children.pop(key.fileobj)
                 selector.unregister(key.fileobj)
@@ -216,6 +247,13 @@ def serve(address, ready, alive):
                 with suppress(BrokenPipeError):
                     client.send(str(code).encode())
                 client.close()
+
+
+def _end(address, children):
+    for pid, _ in children.values():
+        os.kill(pid, signal.SIGKILL)
+    shutil.rmtree(Path(address).parent)
+    os._exit(0)
 
 
 def _warm_up():

@@ -9,7 +9,7 @@ from nbclient import NotebookClient
 
 FOLDER = Path(__file__).parents[1] / "examples" / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
-SMALL = {"UPDATES": 2, "SFT_UPDATES": 60, "EPISODES": 8}
+SMALL = {"UPDATES": 2, "SFT_UPDATES": 60, "EPISODES": 8, "FINAL_EPISODES": 8}
 by_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
 
 

@@ -21,6 +21,7 @@ def run(*command):
     return forked.run(command, timeout=600)
 
 
+@pytest.mark.slow
 def test_the_benchmark_goes_on_a_cpu_with_a_tiny_model():
     done = run(PROGRAM, "--device", "cpu", *TINY, "--longest", "64")
     assert done.returncode == 0, done.stderr

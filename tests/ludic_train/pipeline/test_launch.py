@@ -98,10 +98,8 @@ def test_without_a_server_each_actor_samples_by_itself(tmp_path, launch):
     assert_trained_together(out, text)
 
 
-@pytest.mark.parametrize(
-    "victim",
-    [pytest.param("server-0"), pytest.param("actor-0", marks=pytest.mark.slow)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", ["server-0", "actor-0"])
 def test_a_process_that_is_killed_ends_the_others_and_the_trainer_saves(tmp_path, launch, victim):
     out = tmp_path / "run"
     queue = ["--queue", f"file://{tmp_path}/q.sqlite3"]

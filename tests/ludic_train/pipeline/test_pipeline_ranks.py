@@ -32,6 +32,7 @@ async def test_two_ranks_learn_from_a_queue_what_one_process_does(tmp_path, happ
     await queue.aclose()
 
 
+@pytest.mark.slow
 def test_torchrun_ends_the_other_rank_when_the_one_that_reads_was_killed(tmp_path):
     done = torchrun("two_ranks.pipeline", tmp_path, "killed")
     assert done.returncode != 0
