@@ -18,7 +18,8 @@ entries = pytest.mark.parametrize("entry", CATALOG, ids=IDS)
 
 
 # Hostile texts are programs to these, some without an end: they need not run for ten seconds.
-QUICK = {"ludic/PythonFunctions-v0": {"cpu_s": 1.0}, "ludic/StdinStdout-v0": {"cpu_s": 1.0}}
+PROGRAMS = ("PythonFunctions", "StdinStdout", "SQL")
+QUICK = {f"ludic/{name}-v0": {"cpu_s": 1.0} for name in PROGRAMS}
 
 
 @pytest.mark.parametrize("env_id", IDS)

@@ -1,6 +1,7 @@
 """Pushing params to servers that fail in every way and phase: never a mixture, always a name."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 import torch
@@ -112,7 +113,8 @@ async def test_requests_are_held_for_the_swap_and_see_one_version_each():
 async def test_a_fault_is_named_by_server_and_phase_and_no_server_has_a_mixture(phase, fault):
     async with running(2, params(0)) as servers:
         good, bad = servers
-        target = publisher(servers, FileWire())
+        limits = replace(LIMITS, **{phase: 2}) if fault == "hang" else LIMITS
+        target = publisher(servers, FileWire(), limits=limits)
         await published(target, 1)
         bad.faults[ROUTES[phase]] = fault
 
