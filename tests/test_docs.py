@@ -47,8 +47,7 @@ def shell_lines(page: Path) -> list[list[str]]:
 
 @cache
 def ludic(*words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "ludic_gym", *words]
-    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    return forked.run(["-m", "ludic_gym", *words], cwd=ROOT)
 
 
 def python(*arguments, text: str, cwd: Path) -> subprocess.CompletedProcess[str]:

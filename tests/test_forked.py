@@ -54,6 +54,7 @@ def test_a_signal_reaches_it_and_its_output_can_be_read_meanwhile(tmp_path):
     program.stdout.close()
 
 
+@pytest.mark.slow
 def test_processes_of_one_run_of_tests_share_their_parent_and_end_it_with_all_programs(tmp_path):
     words = """if True:
         import forked, os, signal

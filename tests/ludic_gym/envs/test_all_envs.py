@@ -11,7 +11,7 @@ from envs_registry.catalog import CATALOG
 IDS = [entry.id for entry in CATALOG]
 
 
-def success_rate(env, policy, episodes=100):
+def success_rate(env, policy, episodes):
     """Success rate of the policy; random play is the same every time."""
     rng = random.Random(0)
     successes = 0
@@ -39,9 +39,11 @@ def at_random(env, rng):
     ids=[f"{id_}-{who}" for who in ("random", "oracle") for id_ in IDS],
 )
 def test_success_is_what_the_catalogue_says(entry, policy, published):
-    rate = success_rate(gym.make(entry.id).unwrapped, policy)
-    # Four standard deviations of 100 episodes, and nothing where nothing can vary.
-    assert abs(rate - published) <= 4 * (published * (1 - published) / 100) ** 0.5
+    # Sandboxes take long, and each of their rates is 0 or 1.
+    episodes = 25 if "sandbox" in entry.tags else 100
+    rate = success_rate(gym.make(entry.id).unwrapped, policy, episodes)
+    # Four standard deviations, and nothing where nothing can vary.
+    assert abs(rate - published) <= 4 * (published * (1 - published) / episodes) ** 0.5
 
 
 @pytest.mark.parametrize("env_id", IDS)

@@ -27,7 +27,7 @@ ENDLESS = {
 }
 LIMITS = Limits(
     wall_s=2.0,
-    cpu_s=1.0,
+    cpu_s=0.5,
     memory_bytes=256 * MEBIBYTE,
     processes=12,
     disk_bytes=8 * MEBIBYTE,

@@ -100,6 +100,7 @@ async def train_while_the_clock_jumps(scene, clock, days_off):
     await scene.finished(pid)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(FAKETIME is None, reason="libfaketime is not installed (apt: faketime)")
 async def test_the_clock_of_a_server_may_jump_while_it_runs(processes, tmp_path, undisturbed):
     clock = tmp_path / "clock"
@@ -120,6 +121,7 @@ async def test_the_clock_of_a_server_may_jump_while_it_runs(processes, tmp_path,
         server.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(FAKETIME is None, reason="libfaketime is not installed (apt: faketime)")
 async def test_the_clock_of_a_trainer_may_jump_while_it_runs(redis_server, tmp_path, undisturbed):
     clock = tmp_path / "clock"

@@ -60,26 +60,26 @@ def records(out):
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def assert_trained_together(out, text):
+def assert_trained_together(out, text, *, actors):
     """All updates were made, from groups no older than a recipe's usual lag: 2 * 2 - 1."""
     assert alive(str(out)) == []
     games = [record for record in records(out) if "groups" in record]
     assert records(out)[-1]["update"] == 128, text
     assert sum(record["groups"] for record in games) >= 8
     assert max(record["lag/max"] for record in games) <= 3
-    for log in ("actor-0.log", "actor-1.log"):
-        assert "pushed" in (out / "logs" / log).read_text()
+    for number in range(actors):
+        assert "pushed" in (out / "logs" / f"actor-{number}.log").read_text()
     assert (out / "results.json").is_file()
 
 
 @needs_redis
 def test_one_command_starts_all_processes_and_ends_them_when_training_has_ended(tmp_path, launch):
     out = tmp_path / "run"
-    process = launch("--actors", "2", "--redis", out=out)
+    process = launch("--actors", "1", "--redis", out=out)
     text, _ = process.communicate(timeout=540)
     assert process.returncode == 0, text
-    assert "started redis, trainer, server-0, actor-0, actor-1" in text
-    assert_trained_together(out, text)
+    assert "started redis, trainer, server-0, actor-0" in text
+    assert_trained_together(out, text, actors=1)
     (address,) = read_address(out).servers
     assert f"ready  {address}" in (out / "logs" / "server-0.log").read_text()
     # What tokens were sampled with are the params of the version they name, to float32's rounding.
@@ -95,7 +95,7 @@ def test_without_a_server_each_actor_samples_by_itself(tmp_path, launch):
     text, _ = process.communicate(timeout=540)
     assert process.returncode == 0, text
     assert "started redis, trainer, actor-0, actor-1" in text
-    assert_trained_together(out, text)
+    assert_trained_together(out, text, actors=2)
 
 
 @pytest.mark.slow

@@ -60,6 +60,7 @@ def test_an_actor_and_a_trainer_that_are_started_apart_learn_together(tmp_path, 
     assert (tmp_path / "params" / "checkpoints" / "step_00000010" / "state.json").is_file()
 
 
+@pytest.mark.slow
 @needs_redis
 def test_an_actor_can_ask_a_server_that_the_trainer_publishes_to(tmp_path, ends):
     saving = start("even_digit.py", "--save", "start", tmp_path=tmp_path)

@@ -32,7 +32,7 @@ def _sandbox():
 
 
 # Those who never end are waited for: not long.
-TIGHT = {"cpu_s": 0.5, "memory_mb": 256}
+TIGHT = {"cpu_s": 0.25, "memory_mb": 256}
 
 
 @pytest.fixture(scope="module")
