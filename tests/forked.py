@@ -7,6 +7,7 @@ folder, output and signals, and ends through the exit of the interpreter.
 
 import atexit
 import fcntl
+import gc
 import json
 import os
 import runpy
@@ -200,6 +201,8 @@ def serve(address, ready):
     for name in IMPORTS:
         import_module(name)
     _warm_up()
+    # Collections in a child, as at its exit, would copy the memory of all these objects.
+    gc.freeze()
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     listener.bind(address)
     listener.listen(64)

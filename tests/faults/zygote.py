@@ -5,6 +5,7 @@ Reads a line of JSON for each: {"role": ..., "log": path, ...arguments}; answers
 """
 
 import asyncio
+import gc
 import hashlib
 import json
 import os
@@ -148,6 +149,8 @@ def child(order):
 
 
 def main():
+    # Collections in a child would copy the memory of all these objects.
+    gc.freeze()
     for line in sys.stdin:
         order = json.loads(line)
         if "now" in order:
