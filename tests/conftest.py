@@ -1,5 +1,6 @@
 """Fixtures of every test."""
 
+import gc
 import os
 from pathlib import Path
 
@@ -10,6 +11,11 @@ import pytest
 hypothesis.settings.register_profile("ludic", deadline=None)
 hypothesis.settings.register_profile("ci", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "ludic")
+
+
+def pytest_collection_finish() -> None:
+    """Keep what is imported by now out of every later collection of garbage."""
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
