@@ -148,9 +148,9 @@ def run(arguments, *, timeout=None, **options):
 
 @cache
 def _server(owner):
-    """The address of the process to fork from, which ends with the last that asked for it.
+    """Address of the process to fork from, which ends with the last process that uses it.
 
-    The workers of one run of tests share it, because the imports take it long.
+    All workers of one run of tests share it, because its imports take seconds.
     """
     run = os.environ.get("PYTEST_XDIST_TESTRUNUID", f"alone{owner}")
     folder = Path(tempfile.gettempdir()) / f"forks-{run}"
@@ -161,7 +161,9 @@ def _server(owner):
         member = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             member.connect(address)
-        except FileNotFoundError:
+        except (FileNotFoundError, ConnectionRefusedError):
+            # No process yet, or one that was killed and left its address behind.
+            Path(address).unlink(missing_ok=True)
             _start(address, owner)
             member.connect(address)
         member.send(MEMBER)

@@ -47,7 +47,8 @@ def shell_lines(page: Path) -> list[list[str]]:
 
 @cache
 def ludic(*words: str) -> subprocess.CompletedProcess[str]:
-    return forked.run(["-m", "ludic_gym", *words], cwd=ROOT)
+    command = [sys.executable, "-m", "ludic_gym", *words]
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
 
 
 def python(*arguments, text: str, cwd: Path) -> subprocess.CompletedProcess[str]:

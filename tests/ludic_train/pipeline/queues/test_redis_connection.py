@@ -110,7 +110,7 @@ async def test_a_server_that_says_no_goodbye_lets_a_trainer_end(encrypted, monke
     server.pause()
     await asyncio.wait_for(queue.aclose(), 60)
     server.kill()
-    # The loop is told of the end, and closes what was left half open.
+    # The event loop needs a moment to notice that the connection has ended and to release it.
     await asyncio.sleep(0.5)
 
 
