@@ -21,9 +21,11 @@ class CountingEnv(gym.Env[str, str]):
     observation_space = action_space = gym.spaces.Text(1000, min_length=0)
     made = 0
     closed = 0
+    test = object()
 
     def __init__(self, name="plain"):
         self.name = name
+        self.test = CountingEnv.test
         CountingEnv.made += 1
 
     def reset(self, *, seed=None, options=None):
@@ -36,7 +38,8 @@ class CountingEnv(gym.Env[str, str]):
         return "over", 1.0, True, False, {}
 
     def close(self):
-        CountingEnv.closed += 1
+        # Not those of a test before: an env that blocks is closed on its thread, perhaps late.
+        CountingEnv.closed += self.test is CountingEnv.test
 
 
 class HangingEnv(CountingEnv):
@@ -61,6 +64,7 @@ gym.register("test/Counting-v0", CountingEnv, disable_env_checker=True, order_en
 @pytest.fixture(autouse=True)
 def _fresh_counts():
     CountingEnv.made = CountingEnv.closed = 0
+    CountingEnv.test = object()
 
 
 class SlowClient(ScriptedClient):
