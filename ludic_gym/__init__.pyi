@@ -107,6 +107,8 @@ from .parsers import ParseResult as ParseResult
 from .parsers import boxed_parser as boxed_parser
 from .parsers import compose_parsers as compose_parsers
 from .parsers import json_parser as json_parser
+from .parsers import last_number_parser as last_number_parser
+from .parsers import named_parser as named_parser
 from .parsers import regex_parser as regex_parser
 from .parsers import think_prefix_parser as think_prefix_parser
 from .parsers import xml_tag_parser as xml_tag_parser

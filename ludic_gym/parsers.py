@@ -148,6 +148,53 @@ def regex_parser(
     return _parser(find, feedback, success_reward, error_reward)
 
 
+def last_number_parser(*, success_reward: float = 0.0, error_reward: float = -0.5) -> Parser:
+    """A parser for the last number of a text, such as 1,234.5 or -3/4, without its commas.
+
+    For models that write no tags. A reply that lists all candidates has an action too, which is
+    why graders themselves do not take the last number.
+
+    >>> last_number_parser()("So 1,200 and 34 are 1,234.").action
+    '1234'
+    """
+    number = r"-?(?<![\w.])\d[\d,]*(?:\.\d+)?(?:/\d+)?"
+    parse = regex_parser(
+        number,
+        feedback="Reply with a number.",
+        success_reward=success_reward,
+        error_reward=error_reward,
+    )
+
+    def without_commas(text: str) -> ParseResult:
+        result = parse(text)
+        if result.action is None:
+            return result
+        return ParseResult(result.action.replace(",", ""), result.reward)
+
+    return without_commas
+
+
+def named_parser(spec: str) -> Parser:
+    """The parser that a text names: "xml:TAG", "boxed", "json", "json:KEY" or "last-number".
+
+    For settings in files and on command lines. Raises ConfigError for any other text.
+
+    >>> named_parser("xml:answer")("<answer>4</answer>").action
+    '4'
+    """
+    kind, _, argument = spec.partition(":")
+    if kind == "xml" and argument:
+        return xml_tag_parser(argument)
+    if kind == "json":
+        return json_parser(argument or None)
+    plain = {"boxed": boxed_parser, "last-number": last_number_parser}
+    if spec not in plain:
+        raise ConfigError(
+            f"no parser {spec!r}; there are: xml:TAG, boxed, json, json:KEY, last-number"
+        )
+    return plain[spec]()
+
+
 def compose_parsers(*parsers: Parser) -> Parser:
     """A parser that gives each parser's action to the next; rewards add up.
 

@@ -18,9 +18,10 @@ from ludic_train.recipes.catalog import TIC_TAC_TOE
 from ludic_train.runs.actor_loop import play_remotely
 from ludic_train.runs.folder import read_address
 from ludic_train.runs.learner import Learner, learner_from_model
+from ludic_train.runs.machine import Machine
 from ludic_train.runs.run import Run, Stage, carry_out
+from ludic_train.runs.stages import rl_stage
 from ludic_train.runs.tasks import training_tasks
-from ludic_train.runs.train import rl_stage
 
 OPTIONS = ActorOptions(concurrency=8, grace_s=1.0)
 # Every first move of a model that knows nothing is illegal, and equal rewards teach nothing.
@@ -89,8 +90,9 @@ async def served_run(out, url, *, asked=(), lora_rank=0, **changes):
     small = {"groups": 2, "group_size": 2, "minibatches": 2}
     config = replace(TIC_TAC_TOE.defaults, out=out, **small)
     algo = replace(ALGO, **changes)
-    stage = rl_stage(TIC_TAC_TOE, config, algo, learner, f"file://{out}/queue.sqlite3", [url])
-    stop, tasks = asyncio.Event(), training_tasks(TIC_TAC_TOE, 5)
+    machine = Machine(queue=f"file://{out}/queue.sqlite3", engine=(url,))
+    stage = rl_stage(TIC_TAC_TOE, config, learner, machine, algo=algo)
+    stop, tasks = asyncio.Event(), training_tasks(TIC_TAC_TOE, config, 5)
     actor = asyncio.create_task(
         play_remotely(out, tasks, servers=asked, name="one", options=OPTIONS, stop=stop)
     )

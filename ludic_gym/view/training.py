@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from ludic_gym.bench.result import score
 from ludic_gym.records import episode_from_json
 from ludic_gym.view.transcript import JSON, TokenTexts, chunks, columns
 
-METRICS, ROLLOUTS, CONFIG = "metrics.jsonl", "rollouts.jsonl", "config.json"
+METRICS, ROLLOUTS, CONFIG = "metrics.jsonl", "rollouts.jsonl", "config.toml"
 
 
 def training_view(
@@ -30,7 +31,7 @@ def training_view(
     ids = list(dict.fromkeys(episode.task.env_id for episode in episodes))
     run = {
         "name": folder.name,
-        "about": json.loads(config.read_text()) if config.exists() else {},
+        "about": tomllib.loads(config.read_text(encoding="utf-8")) if config.exists() else {},
         "envs": [{"id": env_id} for env_id in ids],
         "columns": columns(
             [ids.index(episode.task.env_id) for episode in episodes],

@@ -11,6 +11,7 @@ from typing import Annotated
 
 import tyro
 
+from ludic_gym.commands.arguments import env_name
 from ludic_train.pipeline.actor import ActorOptions, ActorSummary
 from ludic_train.runs.actor_loop import play_remotely, until_published
 from ludic_train.runs.folder import started_recipe
@@ -19,7 +20,7 @@ from ludic_train.runs.tasks import training_tasks
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """Play for a run of `ludic train RECIPE --queue URL`, and push rollouts into its queue.
+    """Play for a run of `ludic train ... --queue URL`, and push rollouts into its queue.
 
     The run's folder must be visible here: it holds the recipe and the params that the trainer
     publishes; or it names the inference servers, and the actor holds no model. Start as many actors
@@ -74,9 +75,22 @@ async def _play(options: Options) -> ActorSummary:
     await until_published(options.run, stop)
     # Far from the seeds that users choose, so that no actor repeats tasks of the trainer.
     seed = 2**20 + secrets.randbits(30) if options.seed is None else options.seed
+    recipe = started_recipe(options.run)[0]
+    for env in recipe.envs:
+        # The module of an id may lie in the current folder.
+        env_name(env.id)
+    config = recipe.defaults
+    score = None
+    if config.reward is not None:
+        # It needs what grades, and most actors need none of it.
+        from ludic_train.runs.rewards import score_of
+
+        score = score_of(config.reward)
     return await play_remotely(
         options.run,
-        training_tasks(started_recipe(options.run), seed),
+        training_tasks(recipe, config, seed),
+        self_play=recipe.self_play,
+        score=score,
         url=options.queue,
         servers=options.servers,
         name=options.name,

@@ -11,13 +11,14 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 import tyro
 
+from ludic_gym.commands.arguments import readable_env_errors
 from ludic_gym.errors import ConfigError
 from ludic_train.commands.processes import POLL_S, STOP_S, ProcessGroup, Role, start_redis
-from ludic_train.recipes.catalog import RECIPES
+from ludic_train.commands.train import parsed
 from ludic_train.runs.folder import PUBLISHED, QUEUE, is_resumable
 from ludic_train.serving.installed import find_vllm
 from ludic_train.serving.process import last_lines
@@ -26,7 +27,7 @@ from ludic_train.serving.startup import free_port, stop_handler
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """Start Redis, servers, actors and the trainer of a recipe on this machine.
+    """Start Redis, servers, actors and the trainer of a run on this machine.
 
     Each has a log in the run's folder. All are stopped together: when training has ended, when one
     of them fails, or at Ctrl-C, which saves. Arguments after `--` go to `ludic train`.
@@ -35,10 +36,10 @@ class Options:
       ludic launch tic-tac-toe --redis
       ludic launch tic-tac-toe --actors 3 --redis -- --seed 1 --updates 400
       ludic launch tic-tac-toe --servers 0 --queue redis://redis-host:6379 --out runs/mine
-      ludic launch tic-tac-toe --redis --engine vllm --python vllm/bin/python -- --model runs/warm
+      ludic launch gsm8k --redis --engine vllm --python vllm/bin/python -- --model runs/warm
 
     Attributes:
-        recipe: As for `ludic train`.
+        names: Environments or a recipe, as for `ludic train`.
         out: Folder of the run; logs/ in it gets a log per process.
         actors: Number of actors.
         servers: Number of inference servers; with 0, each actor samples by itself.
@@ -49,7 +50,7 @@ class Options:
         threads: Threads that each process may compute with.
     """
 
-    recipe: Annotated[str, tyro.conf.Positional]
+    names: tyro.conf.Positional[tuple[str, ...]]
     out: Path | None = None
     actors: int = 2
     servers: int = 1
@@ -71,7 +72,9 @@ def main(argv: list[str]) -> int:
     own, further = _split(argv)
     options = tyro.cli(Options, args=own, prog="ludic launch")
     _check(options, further)
-    out = options.out or RECIPES[options.recipe].defaults.out
+    # Its errors should come before anything is started.
+    with readable_env_errors():
+        out = options.out or parsed(options.names, further).settings.out
     logs = out / "logs"
     # A resumed run appends to the logs of the earlier one.
     logs.mkdir(parents=True, exist_ok=True)
@@ -89,8 +92,6 @@ def main(argv: list[str]) -> int:
 
 def _check(options: Options, further: Sequence[str]) -> None:
     """Raises ConfigError for options that contradict each other, before anything is started."""
-    if options.recipe not in RECIPES:
-        raise ConfigError(f"no recipe {options.recipe!r}; there are: {', '.join(RECIPES)}")
     if options.actors < 1:
         raise ConfigError(f"actors={options.actors}; at least one must play")
     if options.servers < 0:
@@ -102,9 +103,9 @@ def _check(options: Options, further: Sequence[str]) -> None:
     if options.servers and options.engine == "vllm":
         # Its errors should come before the trainer has been started.
         find_vllm(options.python)
-    if options.servers and any(word.partition("=")[0] == "--servers" for word in further):
+    if options.servers and any(word.partition("=")[0] == "--engine" for word in further):
         raise ConfigError(
-            f"servers={options.servers} would be started beside those that --servers names; add "
+            f"servers={options.servers} would be started beside those that --engine names; add "
             "--servers 0"
         )
 
@@ -147,9 +148,9 @@ def _train(
     options: Options, out: Path, url: str, ports: Sequence[int], further: Sequence[str]
 ) -> list[str]:
     """The command line of the trainer."""
-    arguments = [*LUDIC, "train", options.recipe, "--out", str(out), "--queue", url]
+    arguments = [*LUDIC, "train", *options.names, "--out", str(out), "--queue", url]
     if ports:
-        arguments += ["--servers", *(f"http://127.0.0.1:{port}" for port in ports)]
+        arguments += ["--engine", *(f"http://127.0.0.1:{port}" for port in ports)]
     return [*arguments, *further]
 
 

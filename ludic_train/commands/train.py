@@ -1,84 +1,131 @@
-"""`ludic train`: a recipe and its options."""
+"""`ludic train`: environments or a recipe, a model, and options."""
 
 from __future__ import annotations
 
 import asyncio
+import difflib
+import re
 import sys
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field, make_dataclass, replace
+from functools import cache
 from pathlib import Path
 from shutil import which
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 import tyro
 
+from envs_registry.catalog import SUITES
+from ludic_gym.bench.tasks import rows_and_turns
+from ludic_gym.commands.arguments import env_name, keyword_arguments, readable_env_errors
 from ludic_gym.errors import ConfigError
+from ludic_gym.plugins import imported
 from ludic_train.errors import Interrupted
 from ludic_train.recipes.catalog import RECIPES
-from ludic_train.runs.config import Recipe, RunConfig
-from ludic_train.runs.folder import is_resumable, started_config
+from ludic_train.runs.algo_options import ALGO_OPTIONS, OPTION_HELP
+from ludic_train.runs.any_env import recipe_for, with_demonstrator, with_model
+from ludic_train.runs.config import Demonstrator, Recipe, RunConfig
+from ludic_train.runs.config_file import read_recipe, recipe_toml
+from ludic_train.runs.folder import is_resumable, resumable
+from ludic_train.runs.machine import Machine
+from ludic_train.runs.tasks import eval_id
 
 # 128 + SIGINT, the code by which shells report Ctrl-C.
 INTERRUPTED = 130
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Options:
-    """Options of `ludic train RECIPE`.
+class _Tasks:
+    """What is learned.
 
     Attributes:
-        config: Options of all recipes.
-        resume: Resume the run in --out.
-        queue: Let actors play (`ludic actor`), through the queue at this URL.
-        servers: Addresses of inference servers (`ludic serve`): of --model, or with --queue, of
-            the model that the run leaves in OUT/published.
+        env_kwargs: Arguments of the environments, KEY=VALUE.
+        eval_kwargs: Further ones for the evaluation, such as split=test.
+        demonstrator: Player that is imitated first, the best that the environment has if left out.
+        reply: Text of the model for an action of the demonstrator, {} in the place of it.
+        self_play: The model plays all agents of a PettingZoo environment.
     """
 
-    config: Annotated[RunConfig, tyro.conf.arg(name="")]
+    env_kwargs: tuple[str, ...] = ()
+    eval_kwargs: tuple[str, ...] = ()
+    demonstrator: Literal["oracle", "random"] | None = None
+    reply: str = "{}"
+    self_play: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Command:
+    """What the command does.
+
+    Attributes:
+        config: TOML file with any of these settings; options replace those of the file.
+        print_config: Print the settings as such a file, and stop.
+        resume: Resume the run in --out.
+    """
+
+    config: Path | None = None
+    print_config: bool = False
     resume: bool = False
-    queue: str | None = None
-    servers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """A whole command line."""
+
+    recipe: Recipe
+    settings: RunConfig
+    machine: Machine
+    command: _Command
 
 
 def main(argv: list[str]) -> int:
-    """Train by the recipe that the first argument names; the exit code."""
-    if not argv or argv[0] in {"-h", "--help"}:
+    """Train what the first arguments name; the exit code."""
+    if not argv or argv in (["-h"], ["--help"]):
         print(overview())
         return 0
-    if argv[0] not in RECIPES:
-        raise ConfigError(f"no recipe {argv[0]!r}; there are: {', '.join(RECIPES)}")
-    recipe = RECIPES[argv[0]]
-    options = _parse(recipe, argv[1:], recipe.defaults)
-    out = options.config.out
-    if options.resume:
-        # Parsed twice: the values of the started run are the defaults of options left out now.
-        options = _parse(recipe, argv[1:], started_config(recipe, out))
+    names, options = _names(argv)
+    with readable_env_errors():
+        found = parsed(names, options)
+        if not found.command.print_config:
+            _try_envs(found)
+    if found.command.print_config:
+        print(recipe_toml(found.recipe, found.settings.resolved(), found.machine), end="")
+        return 0
+    return _train(found)
+
+
+def _try_envs(parsed: Parsed) -> None:
+    """Make each environment once: its errors should come before torch and a model are loaded."""
+    recipe = parsed.recipe
+    ids = [] if recipe.self_play else [(env.id, env.kwargs) for env in recipe.envs]
+    ids += [(eval_id(recipe, tasks), tasks.kwargs) for tasks in recipe.evals.values()]
+    for env_id, kwargs in ids:
+        rows_and_turns(env_id, kwargs)
+
+
+def _train(parsed: Parsed) -> int:
+    """Train, and print what to do next; the exit code."""
     # torch takes seconds, and --help must not wait for it.
     from ludic_train.runs.train import train_recipe
 
+    recipe, out = parsed.recipe, parsed.settings.out
+    resume = parsed.command.resume
     try:
-        asyncio.run(
-            train_recipe(
-                recipe,
-                options.config,
-                resume=options.resume,
-                queue=options.queue,
-                servers=options.servers,
-            )
-        )
+        asyncio.run(train_recipe(recipe, parsed.settings, parsed.machine, resume=resume))
     except (Interrupted, KeyboardInterrupt) as error:
         state = "saved" if isinstance(error, Interrupted) else "stopped at once"
-        print(f"{state}; {resume_command(recipe, out, options.queue)}")
+        print(f"{state}; {resume_command(out, parsed.machine.queue)}")
         return INTERRUPTED
     print(f"try it   {program()} {recipe.try_it.format(out=out)}")
     return 0
 
 
-def resume_command(recipe: Recipe, out: Path, queue: str | None = None) -> str:
+def resume_command(out: Path, queue: str | None = None) -> str:
     """The command that resumes a run, without the queue's URL, which may hold a password."""
     if not is_resumable(out):
         return "there was nothing to save yet: start it again with the same command"
-    also = ", and --queue (--servers too) as it was started" if queue else ""
-    return f"resume with: {program()} train {recipe.name} --out {out} --resume{also}"
+    also = ", and --queue (--engine too) as it was started" if queue else ""
+    return f"resume with: {program()} train --out {out} --resume{also}"
 
 
 def program() -> str:
@@ -89,32 +136,192 @@ def program() -> str:
 
 def overview() -> str:
     """Text of `ludic train --help`."""
-    recipes = "\n".join(f"  {recipe.name:14s}{recipe.summary}" for recipe in RECIPES.values())
-    return f"""usage: ludic train RECIPE [options]
+    recipes = "\n".join(f"  {recipe.name:18s}{recipe.summary}" for recipe in RECIPES.values())
+    return f"""usage: ludic train ENV [ENV ...] [options]
+       ludic train RECIPE [options]
+       ludic train --config FILE [options]
 
-Train a policy on one machine: from nothing, or a model you have (--model) by LoRA.
+Train a policy on one machine: a chat model (--model), or a tiny one made from nothing.
+
+ENV is an id of `ludic list`, an id of your own (module:id), or a suite; ID=2 has twice the tasks.
+RECIPE is a name below, or module:NAME of a ludic_train.Recipe.
 
 recipes:
 {recipes}
 
+algorithms (--algo): {", ".join(ALGO_OPTIONS)}
+
 examples:
   ludic train tic-tac-toe
-  ludic train tic-tac-toe --out runs/mine --seed 1 --updates 400
-  ludic train tic-tac-toe --out runs/mine --resume
-  ludic train arithmetic --model path/to/model --updates 50
-  ludic train tic-tac-toe --queue redis://localhost:6379
+  ludic train ludic/Countdown-v0 --model path/to/model --updates 50
+  ludic train ludic/GSM8K-v0 --model Qwen/Qwen2.5-0.5B-Instruct --env-kwargs split=train \\
+      --eval-kwargs split=test --algo dapo --algo.buffer 64
+  ludic train my_envs:mine/Digits-v0 --out runs/digits
+  ludic train ludic/Wordle-v0=2 ludic/Hangman-v0 --model path/to/model --print-config
+  ludic train --config runs/digits/config.toml --out runs/again
+  ludic train --out runs/again --resume
 
-`ludic train RECIPE --help` lists the options."""
+`ludic train ENV --help` lists the options, with the defaults for it."""
 
 
-def _parse(recipe: Recipe, argv: list[str], defaults: RunConfig) -> _Options:
-    """The options; `defaults` for those that are left out."""
-    return tyro.cli(
-        _Options,
-        args=argv,
-        prog=f"ludic train {recipe.name}",
-        description=f"Train {recipe.summary}. The run's folder gets config.json, metrics.jsonl, "
+@cache
+def algo_class(algo: str) -> type:
+    """The options of an algorithm, as a dataclass for tyro."""
+    options = [
+        (
+            name,
+            Annotated[float | None if usual is None else type(usual), _help(name)],
+            field(default=usual),
+        )
+        for name, usual in ALGO_OPTIONS[algo].items()
+    ]
+    return make_dataclass("Algorithm", options, frozen=True, kw_only=True)
+
+
+def train_class(algo: str) -> type:
+    """The options of `ludic train` with an algorithm, as a dataclass for tyro."""
+    own, flat = algo_class(algo), tyro.conf.arg(name="")
+    return make_dataclass(
+        "Options",
+        [
+            ("command", Annotated[_Command, flat], field(default=_Command())),
+            ("settings", Annotated[RunConfig, flat]),
+            ("algo", own, field(default_factory=own)),
+            ("tasks", Annotated[_Tasks, flat], field(default=_Tasks())),
+            ("machine", Annotated[Machine, flat], field(default=Machine())),
+        ],
+        frozen=True,
+        kw_only=True,
+    )
+
+
+def _help(name: str) -> object:
+    return tyro.conf.arg(help=OPTION_HELP[name])
+
+
+def _names(argv: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The names before the first option, and the options."""
+    end = next((i for i, word in enumerate(argv) if word.startswith("-")), len(argv))
+    return list(argv[:end]), list(argv[end:])
+
+
+def _value(options: Sequence[str], flag: str) -> str | None:
+    """The last value of an option, as its word or the next one; None where it is not there."""
+    found = None
+    for word, following in zip(options, [*options[1:], ""], strict=False):
+        name, equals, value = word.partition("=")
+        if name.replace("_", "-") == flag:
+            found = value if equals else following
+    return found
+
+
+def parsed(names: Sequence[str], options: Sequence[str]) -> Parsed:
+    """What a command line asks for."""
+    recipe, machine = _base(names, options)
+    algo = _value(options, "--algo") or recipe.defaults.algo
+    if algo not in ALGO_OPTIONS:
+        raise ConfigError(f"no algorithm {algo!r}; there are: {', '.join(ALGO_OPTIONS)}")
+    kind = train_class(algo)
+    own = algo_class(algo)
+    given = recipe.defaults.algo_options if algo == recipe.defaults.algo else {}
+    found: Any = tyro.cli(
+        kind,
+        args=list(options),
+        prog=f"ludic train {' '.join(names)}".strip(),
+        description=f"Train {recipe.summary}. The run's folder gets config.toml, metrics.jsonl, "
         "checkpoints, the model in Hugging Face format, curve.png, games.txt and results.json. "
         "Ctrl-C saves; --resume continues.",
-        default=_Options(config=defaults),
+        default=kind(
+            settings=replace(recipe.defaults, algo=algo, algo_options={}),
+            algo=own(**given),
+            machine=machine,
+        ),
     )
+    changed = {
+        name: value
+        for name, usual in ALGO_OPTIONS[algo].items()
+        if (value := getattr(found.algo, name)) != usual
+    }
+    settings = replace(found.settings, algo_options=changed)
+    if settings.model is None and not settings.demonstrations:
+        raise ConfigError(f"{recipe.name} makes no model from nothing: name one with --model")
+    for env in recipe.envs:
+        # The module of an id may lie in the current folder.
+        env_name(env.id)
+    if settings.model is None or settings.demonstrations:
+        recipe = with_demonstrator(recipe, settings.parser)
+    return Parsed(recipe, settings, found.machine, found.command)
+
+
+def _base(names: Sequence[str], options: Sequence[str]) -> tuple[Recipe, Machine]:
+    """The recipe whose settings are the defaults of the options."""
+    out, config = _value(options, "--out"), _value(options, "--config")
+    if "--resume" in options:
+        if out is None and len(names) == 1 and names[0] in RECIPES:
+            out = str(RECIPES[names[0]].defaults.out)
+        if out is None:
+            raise ConfigError("--resume continues the run in a folder: name it with --out")
+        return resumable(Path(out)), Machine()
+    tasks = _tasks(options)
+    if config is not None:
+        if names:
+            raise ConfigError(f"--config {config} names what to learn from; leave out {names[0]}")
+        recipe, machine = read_recipe(Path(config), out=None if out is None else Path(out))
+        return _changed(recipe, tasks), machine
+    if not names:
+        raise ConfigError("name an environment or a recipe; `ludic train --help` lists recipes")
+    if len(names) == 1 and (found := _named_recipe(names[0])) is not None:
+        model = _value(options, "--model")
+        return _changed(found if model is None else with_model(found, model), tasks), Machine()
+    recipe = recipe_for(
+        names,
+        model=_value(options, "--model"),
+        env_kwargs=keyword_arguments(tasks.env_kwargs),
+        eval_kwargs=keyword_arguments(tasks.eval_kwargs),
+        demonstrator=tasks.demonstrator,
+        reply=tasks.reply,
+        self_play=tasks.self_play,
+    )
+    return recipe, Machine()
+
+
+def _tasks(options: Sequence[str]) -> _Tasks:
+    """The options about tasks, on which the defaults of others depend."""
+    # --help is for all options together.
+    words = [word for word in options if word not in ("-h", "--help")]
+    return tyro.cli(_Tasks, args=words, return_unknown_args=True)[0]
+
+
+def _changed(recipe: Recipe, tasks: _Tasks) -> Recipe:
+    """The recipe with the options about tasks."""
+    own, measured = keyword_arguments(tasks.env_kwargs), keyword_arguments(tasks.eval_kwargs)
+    envs = [replace(env, kwargs={**env.kwargs, **own}) for env in recipe.envs]
+    evals = {
+        name: replace(eval_tasks, kwargs={**eval_tasks.kwargs, **measured})
+        for name, eval_tasks in recipe.evals.items()
+    }
+    player = recipe.demonstrator
+    if tasks.demonstrator is not None:
+        player = Demonstrator(policy=tasks.demonstrator, reply=tasks.reply)
+    return replace(recipe, envs=envs, evals=evals, demonstrator=player)
+
+
+def _named_recipe(name: str) -> Recipe | None:
+    """The recipe "NAME" or "module:NAME"; None for a name that is an environment's.
+
+    Raises ConfigError for a name that is neither.
+    """
+    if name in RECIPES:
+        return RECIPES[name]
+    env_id = name.partition("=")[0]
+    if env_id in SUITES or "/" in env_id.rpartition(":")[2] or re.search(r"-v\d+$", env_id):
+        return None
+    module, colon, attribute = name.rpartition(":")
+    if not colon:
+        close = difflib.get_close_matches(name, [*RECIPES, *SUITES], n=1)
+        hint = f"did you mean {close[0]}?" if close else f"recipes are {', '.join(RECIPES)}"
+        raise ConfigError(f"{name!r} is no environment, suite or recipe; {hint}")
+    found = getattr(imported(module, name), attribute, None)
+    if not isinstance(found, Recipe):
+        raise ConfigError(f"{name!r}: the module {module!r} has no Recipe {attribute!r}")
+    return found

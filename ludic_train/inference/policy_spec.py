@@ -10,7 +10,7 @@ from typing import Literal
 
 from ludic_gym.contexts import Context, FullDialog, LatestObservation
 from ludic_gym.errors import ConfigError
-from ludic_gym.parsers import xml_tag_parser
+from ludic_gym.parsers import named_parser
 from ludic_gym.policies.chat import ChatPolicy
 from ludic_gym.policies.parsed import Parsed
 from ludic_gym.types import (
@@ -35,13 +35,14 @@ class PolicySpec:
     Attributes:
         context: "full" prompts with the whole dialog, "latest" with the newest observation alone.
         system_prompt: None takes the env's suggestion, "" takes none.
-        parser_tag: The action is the text inside this XML tag; None: the whole reply.
+        parser: Part of a reply that is the action, as `named_parser` takes it, such as
+            "xml:answer"; None: the whole reply.
         max_tokens: Longest completion, whatever the request; None leaves it to the request.
     """
 
     context: Literal["full", "latest"] = "full"
     system_prompt: str | None = None
-    parser_tag: str | None = None
+    parser: str | None = None
     max_tokens: int | None = None
 
     def __post_init__(self) -> None:
@@ -49,6 +50,8 @@ class PolicySpec:
             raise ConfigError(f'context={self.context!r} must be "full" or "latest"')
         if self.max_tokens is not None and self.max_tokens < 1:
             raise ConfigError(f"max_tokens={self.max_tokens} must be at least 1")
+        if self.parser is not None:
+            named_parser(self.parser)
 
 
 def write_policy_spec(folder: str | Path, spec: PolicySpec) -> None:
@@ -77,7 +80,7 @@ def policies(client: ChatClient, spec: PolicySpec) -> MakePolicy:
 
     def make_policy(env: Env) -> Policy:
         policy = ChatPolicy(limited, new_context(spec), spec.system_prompt)
-        return Parsed(policy, xml_tag_parser(spec.parser_tag)) if spec.parser_tag else policy
+        return Parsed(policy, named_parser(spec.parser)) if spec.parser else policy
 
     return make_policy
 

@@ -33,7 +33,7 @@ from ludic_train.pipeline.queues.base import (
     persistently,
 )
 from ludic_train.rows import episode_metrics, task_key, trajectories_from
-from ludic_train.sources.rollouts import Matches, TaskPlayer
+from ludic_train.sources.rollouts import Matches, Scored, TaskPlayer
 
 Refresh = Callable[[], Awaitable[int | None]]
 """Loads newer params, if there are any, and returns the version that is sampled from afterwards.
@@ -97,7 +97,7 @@ class ActorSummary:
 
 async def run_pipeline_actor(
     tasks: Iterator[Task],
-    play: MakePolicy | Matches,
+    play: MakePolicy | Matches | Scored,
     queue: GroupQueue,
     refresh: Refresh,
     options: ActorOptions | None = None,
@@ -136,7 +136,7 @@ class _Actor:
     def __init__(
         self,
         tasks: Iterator[Task],
-        play: MakePolicy | Matches,
+        play: MakePolicy | Matches | Scored,
         queue: GroupQueue,
         refresh: Refresh,
         options: ActorOptions,

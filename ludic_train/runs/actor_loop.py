@@ -21,6 +21,7 @@ from ludic_train.pipeline.queues.open_queue import open_queue
 from ludic_train.pipeline.server_versions import ServedVersions
 from ludic_train.publishers.base import newest
 from ludic_train.runs.folder import PUBLISHED, QUEUE, Address, read_address
+from ludic_train.sources.rollouts import Score, playing
 
 WAIT_S, NOTE_EVERY_S = 0.2, 30.0
 # Failures in a row that an actor of servers survives: ten minutes, as long as a trainer waits.
@@ -51,6 +52,8 @@ async def play_remotely(
     name: str | None = None,
     options: ActorOptions,
     stop: asyncio.Event,
+    self_play: bool = False,
+    score: Score | None = None,
 ) -> ActorSummary:
     """Be an actor of the run in `out`, for which `until_published` returned, until `stop`.
 
@@ -58,6 +61,8 @@ async def play_remotely(
     tasks: without end, or the actor ends with them. name: of the actor in `ludic top`.
     url, servers: of the queue and the servers, where they have other addresses here than at the
         trainer.
+    self_play: the model plays all agents of PettingZoo environments.
+    score: gives rollouts their rewards, in place of the environment.
     options: `max_failures` is raised where servers sample, which are started again in minutes.
     Raises ConfigError for a folder without a queue, ActorError as `run_pipeline_actor` does and
     when the folder's run was replaced by another.
@@ -75,7 +80,7 @@ async def play_remotely(
         client, refresh = await _sampling(out, servers, stack)
         return await run_pipeline_actor(
             tasks,
-            policies(client, spec),
+            playing(policies(client, spec), score, self_play=self_play),
             queue,
             _of_the_same_run(out, address, refresh),
             replace(options, max_failures=OUTAGES) if servers else options,

@@ -1,22 +1,31 @@
-"""Settings of a training run, and recipes: named settings as data."""
+"""Settings of a training run, and recipes: what is learned, with its settings, as data."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+import tyro
 
 from ludic_gym.errors import ConfigError
+from ludic_gym.parsers import named_parser
+from ludic_train.runs.algo_options import ALGO_OPTIONS, checked_options
 
-# Least value of each setting, checked in one place for the command line and for Python.
+# Least value of each setting, checked in one place for the command line, for files and for Python.
 LEAST = {
     **dict.fromkeys(("seed", "demonstrations", "sft_updates", "lora_rank"), 0),
     **dict.fromkeys(("updates", "groups", "minibatches", "eval_every", "eval_episodes"), 1),
     "final_episodes": 1,
     # One episode alone has nothing to be compared with: it teaches nothing.
     "group_size": 2,
+    **dict.fromkeys(("temperature", "kl", "entropy", "warmup"), 0.0),
+    **dict.fromkeys(("max_tokens", "max_turns"), 1),
 }
+# Peak learning rates where none is given: adapters bear and need a far larger one.
+LR_FROM_NOTHING, LR_LORA, LR_FULL = 1e-3, 5e-4, 1e-5
+MAX_TOKENS = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,27 +34,39 @@ class RunConfig:
 
         config = RunConfig(out=Path("runs/gsm8k"), model="Qwen/Qwen2.5-0.5B-Instruct", updates=500)
 
-    Raises ConfigError for a value below its least one, and for a `max_lag` with which not even a
-    group of the newest params could be trained on.
+    Raises ConfigError for a value below its least one, for unknown algorithms and parsers, and for
+    a `max_lag` with which not even a group of the newest params could be trained on.
 
     Attributes:
         out: Folder of the run.
         seed: Of everything that is random: params, demonstrations, episodes, sampling.
-        model: Run folder, model folder or hub id of a chat model to train; use a lower `lr` then,
-            such as 1e-4. Without it, a tiny model is made.
+        model: Run folder, model folder or hub id of a chat model to train. Without it, a tiny model
+            is made.
         lora_rank: Rank of the adapters of `model`; 0 trains all its params.
-        demonstrations: Episodes for supervised fine-tuning before learning from rewards; none with
-            `model`.
+        algo: Algorithm that learns from rewards.
+        algo_options: Options of the algorithm, by name.
+        kl: Coefficient of a KL term that keeps the policy close to the model it began as.
+        entropy: Coefficient of the entropy bonus.
+        demonstrations: Episodes for supervised fine-tuning before learning from rewards.
         sft_updates: Supervised updates on the demonstrations, 128 turns each.
         sft_lr: Peak learning rate of these.
         updates: Updates on the policy's own episodes.
-        lr: Peak learning rate of these.
+        lr: Peak learning rate of these. Without it, 1e-3 for a tiny model, 5e-4 for adapters and
+            1e-5 for all params of a model.
+        warmup: Share of the updates of each stage over which the rate rises to its peak.
         groups: Tasks in a batch.
         group_size: Episodes of each task, whose rewards are compared with each other.
         minibatches: Updates made from one batch.
         max_lag: With a queue, age in updates that a group may have at the last one made from it;
             without it, one batch is played while another is trained on (2 * `minibatches` - 1).
-        entropy: Coefficient of the entropy bonus.
+        max_tokens: Longest reply, in tokens. Without it, 256 for a model, and as long as the
+            longest demonstration for a tiny one.
+        max_turns: Longest episode, in turns. Without it, as long as the environment lets it be.
+        temperature: Of sampling the episodes that are learned from.
+        parser: Part of a reply that is the action: xml:TAG, boxed, json:FIELD or last-number.
+            Without it, the whole reply.
+        system_prompt: Without it, the environment's.
+        reward: module:function, from a rollout to its reward, in place of the environment's.
         eval_every: Updates between two evaluations and checkpoints.
         eval_episodes: Episodes of an evaluation, per set of evaluation tasks.
         final_episodes: The same for the last evaluation, when training has ended.
@@ -55,51 +76,112 @@ class RunConfig:
     seed: int = 0
     model: str | None = None
     lora_rank: int = 16
+    algo: str = "grpo"
+    # Options of their own on the command line, as --algo.NAME.
+    algo_options: Annotated[Mapping[str, Any], tyro.conf.Suppress] = field(default_factory=dict)
+    kl: float = 0.0
+    entropy: float = 0.0
     demonstrations: int = 0
     sft_updates: int = 0
     sft_lr: float = 3e-3
     updates: int = 200
-    lr: float = 1e-4
+    lr: float | None = None
+    warmup: float = 0.05
     groups: int = 32
     group_size: int = 8
     minibatches: int = 1
     max_lag: int | None = None
-    entropy: float = 0.0
+    max_tokens: int | None = None
+    max_turns: int | None = None
+    temperature: float = 1.0
+    parser: str | None = None
+    system_prompt: str | None = None
+    reward: str | None = None
     eval_every: int = 100
     eval_episodes: int = 200
     final_episodes: int = 1_000
 
     def __post_init__(self) -> None:
-        values = asdict(self)
         for name, least in LEAST.items():
-            if values[name] < least:
-                raise ConfigError(f"{name} must be at least {least}, got {values[name]}")
+            value = getattr(self, name)
+            if value is not None and not value >= least:
+                raise ConfigError(f"{name} must be at least {least}, got {value}")
+        if not self.warmup <= 1:
+            raise ConfigError(f"warmup={self.warmup} is a share of the updates, at most 1")
+        if self.lr is not None and not self.lr > 0:
+            raise ConfigError(f"lr={self.lr} must be greater than 0")
         if self.max_lag is not None and self.max_lag < self.minibatches - 1:
             raise ConfigError(
                 f"max_lag={self.max_lag}, but the last of minibatches={self.minibatches} updates "
                 f"from a batch is {self.minibatches - 1} after the first: raise it to that or more"
             )
+        if self.parser is not None:
+            named_parser(self.parser)
+        if self.algo in ALGO_OPTIONS:
+            checked_options(self.algo, self.algo_options)
+        elif self.algo != IN_PYTHON:
+            raise ConfigError(f"no algorithm {self.algo!r}; there are: {', '.join(ALGO_OPTIONS)}")
+
+    @property
+    def mode(self) -> Literal["nothing", "lora", "full"]:
+        """What learns: a tiny model made from nothing, adapters of a model, or all its params."""
+        if self.model is None:
+            return "nothing"
+        return "lora" if self.lora_rank else "full"
+
+    def resolved(self) -> RunConfig:
+        """The settings with a number for the learning rate.
+
+        A run writes these, so that later versions with other defaults repeat it.
+        """
+        usual = {"nothing": LR_FROM_NOTHING, "lora": LR_LORA, "full": LR_FULL}
+        return self if self.lr is not None else replace(self, lr=usual[self.mode])
+
+
+IN_PYTHON = "in-python"
+"""Name of an algorithm that was given as an object, which no file can hold."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainEnv:
+    """An environment that is learned from.
+
+    id: registered with Gymnasium, or with PettingZoo for self-play; "module:id" imports the module.
+    kwargs: its arguments. weight: its share of the tasks, relative to the other environments'.
+    Raises ConfigError for a weight that is not above 0.
+    """
+
+    id: str
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.weight < float("inf"):
+            raise ConfigError(f"{self.id} has the weight {self.weight}; it must be above 0")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvalTasks:
     """Held-out episodes that a policy is measured on.
 
+    id: of the environment; that of the first one that is learned from if left out.
     kwargs: of the environment, such as {"split": "test"}.
     temperature: of sampling; 0 is greedy, and 1 measures the policy that is trained.
     """
 
+    id: str = ""
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     temperature: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Demonstrations:
-    """Episodes for supervised fine-tuning.
+class Demonstrator:
+    """Player of the episodes that are imitated first, in the environments that are learned from.
 
     policy: "oracle" plays as well as the environment knows, "random" any legal action.
-    kwargs: of the environment. reply: text of the model for an action, such as
-        "<answer>{}</answer>"; "{}" is replaced by the action.
+    kwargs: further arguments of the environments, such as {"opponent": "random"}.
+    reply: text of the model for an action, such as "<answer>{}</answer>"; "{}" is replaced by the
+        action.
     Raises ConfigError for another policy.
     """
 
@@ -114,14 +196,14 @@ class Demonstrations:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """A training of one environment, as data.
+    """A training, as data: what is learned and measured, and the settings that suit it.
 
     name: of the command, `ludic train NAME`. summary: what is learned, as a phrase for its help.
     defaults: settings that options of the command line replace.
-    env_id: a registered id. demonstrations: None for recipes that need a `model`.
-    kwargs: of the environment, for the episodes that are learned from.
+    envs: environments that are learned from.
     evals: sets of evaluation tasks, by name, none of which is ever trained on.
-    max_tokens: of a completion.
+    demonstrator: None for recipes that need a `model`.
+    self_play: one model plays all agents of PettingZoo environments, and learns from each.
     outcomes: values of the last info's "outcome" whose shares an evaluation reports, beside
         the success rate and the mean reward.
     curves: metrics that are drawn.
@@ -131,11 +213,19 @@ class Recipe:
     name: str
     summary: str
     defaults: RunConfig
-    env_id: str
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    envs: Sequence[TrainEnv]
     evals: Mapping[str, EvalTasks]
-    demonstrations: Demonstrations | None = None
-    max_tokens: int
+    demonstrator: Demonstrator | None = None
+    self_play: bool = False
     outcomes: Sequence[str] = ()
     curves: Sequence[str]
     try_it: str
+
+    def __post_init__(self) -> None:
+        if not self.envs or not self.evals:
+            raise ConfigError(f"the recipe {self.name} has no environment to learn from or measure")
+
+
+def facts(recipe: Recipe) -> dict[str, Any]:
+    """The recipe without its settings, as plain data."""
+    return {name: value for name, value in asdict(recipe).items() if name != "defaults"}

@@ -1,6 +1,6 @@
 """A run's folder: its settings, and rules for starting and resuming it.
 
-OUT/config.json     recipe and settings, written once, when the run is started
+OUT/config.toml     recipe and settings, written once, when the run is started
 OUT/metrics.jsonl   numbers of the updates, appended
 OUT/rollouts.jsonl  some episodes of each evaluation, appended
 OUT/checkpoints/    complete states, from which a run is resumed
@@ -14,25 +14,29 @@ beginning leaves a folder in which the same command works again.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from ludic_gym.errors import ConfigError
 from ludic_gym.records import episode_to_json
 from ludic_gym.types import Episode
 from ludic_train.checkpoints.layout import complete_updates
-from ludic_train.runs.config import Demonstrations, EvalTasks, Recipe, RunConfig
+from ludic_train.runs.config import Recipe, RunConfig, facts
+from ludic_train.runs.config_file import read_recipe, recipe_toml
+from ludic_train.runs.machine import Machine
 
-CONFIG, METRICS, CHECKPOINTS = "config.json", "metrics.jsonl", "checkpoints"
+CONFIG, METRICS, CHECKPOINTS = "config.toml", "metrics.jsonl", "checkpoints"
 ROLLOUTS = "rollouts.jsonl"
+HEADER = "# To repeat this run: ludic train --config THIS_FILE --out ANOTHER_FOLDER"
 # Of each evaluation: enough to see how the policy plays.
 KEPT_EPISODES = 3
 
 
-def open_run(recipe: Recipe, config: RunConfig, *, resume: bool) -> None:
-    """Make the folder of a new run, with its config.json; or check that it can be resumed.
+def open_run(
+    recipe: Recipe, config: RunConfig, machine: Machine | None = None, *, resume: bool
+) -> None:
+    """Make the folder of a new run, with its config.toml; or check that it can be resumed.
 
     resume: continue the run in `config.out` with the same settings, those of the recipe included.
     A run that ended before its first checkpoint has nothing to lose, and is started anew.
@@ -40,7 +44,7 @@ def open_run(recipe: Recipe, config: RunConfig, *, resume: bool) -> None:
     holds none to resume, and where a resumed run is given other values than it was started with.
     """
     if resume:
-        _refuse_changes(started_config(recipe, config.out), config)
+        _refuse_changes(resumable(config.out), recipe, config)
         return
     if is_resumable(config.out):
         raise ConfigError(
@@ -51,13 +55,12 @@ def open_run(recipe: Recipe, config: RunConfig, *, resume: bool) -> None:
     # Of a run without a checkpoint: its numbers would stand before those of the new one.
     for name in (METRICS, ROLLOUTS):
         (config.out / name).unlink(missing_ok=True)
-    facts = {name: value for name, value in asdict(recipe).items() if name != "defaults"}
-    started = {"recipe": facts, "config": _plain(config)}
-    (config.out / CONFIG).write_text(json.dumps(started, indent=2) + "\n", encoding="utf-8")
+    text = recipe_toml(recipe, config, machine)
+    (config.out / CONFIG).write_text(f"{HEADER}\n{text}", encoding="utf-8")
 
 
-def started_recipe(out: Path) -> Recipe:
-    """The recipe of the run in a folder, its settings as defaults.
+def started_recipe(out: Path) -> tuple[Recipe, Machine]:
+    """The recipe of the run in a folder, its settings as defaults, and where it ran.
 
     out: where the folder is now; it may have been moved since.
     Raises ConfigError where there is none, or one of another version.
@@ -65,21 +68,7 @@ def started_recipe(out: Path) -> Recipe:
     path = out / CONFIG
     if not path.is_file():
         raise ConfigError(f"{out} is no run: {path} does not exist")
-    started = json.loads(path.read_text(encoding="utf-8"))
-    try:
-        facts, settings = started["recipe"], started["config"]
-        evals = {name: EvalTasks(**tasks) for name, tasks in facts["evals"].items()}
-        demonstrations = facts["demonstrations"]
-        return Recipe(
-            **{
-                **facts,
-                "evals": evals,
-                "demonstrations": demonstrations and Demonstrations(**demonstrations),
-                "defaults": RunConfig(**{**settings, "out": out}),
-            }
-        )
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ConfigError(f"{path} was written by another version: {error!r}") from error
+    return read_recipe(path, out=out)
 
 
 def kept(out: Path, update: int) -> Callable[[Episode], None]:
@@ -104,28 +93,27 @@ def is_resumable(out: Path) -> bool:
     return (out / CONFIG).is_file() and bool(complete_updates(out / CHECKPOINTS))
 
 
-def started_config(recipe: Recipe, out: Path) -> RunConfig:
-    """Settings that the run in the folder was started with.
+def resumable(out: Path) -> Recipe:
+    """The recipe of the run in a folder, with the settings that it was started with.
 
-    Raises ConfigError if there is none, one of another recipe or version, or one without any
-    checkpoint.
+    Raises ConfigError if there is none, one of another version, or one without any checkpoint.
     """
     if not (out / CONFIG).is_file():
         raise ConfigError(f"there is no run to resume in {out}: {out / CONFIG} does not exist")
-    started = started_recipe(out)
-    if started.name != recipe.name:
-        raise ConfigError(f"{out} holds a run of {started.name}, not of {recipe.name}")
+    started = started_recipe(out)[0]
     if not is_resumable(out):
         raise ConfigError(
             f"the run in {out} ended before its first checkpoint: start it without --resume"
         )
-    return started.defaults
+    return started
 
 
-def _refuse_changes(started: RunConfig, config: RunConfig) -> None:
+def _refuse_changes(started: Recipe, recipe: Recipe, config: RunConfig) -> None:
     """Raise ConfigError with both values of each setting that differs."""
-    before, now = _plain(started), _plain(config)
-    changed = {name: value for name, value in now.items() if value != before[name]}
+    before = {**asdict(started.defaults.resolved()), **facts(started)}
+    now = {**asdict(config.resolved()), **facts(recipe)}
+    # As the file holds them, which has lists for tuples.
+    changed = {n: v for n, v in now.items() if _plain(v) != _plain(before[n])}
     if changed:
         raise ConfigError(
             f"the run in {config.out} was started with { ({n: before[n] for n in changed}) }, and "
@@ -133,9 +121,9 @@ def _refuse_changes(started: RunConfig, config: RunConfig) -> None:
         )
 
 
-def _plain(config: RunConfig) -> Mapping[str, Any]:
-    """The settings as JSON can hold them."""
-    return {name: str(v) if isinstance(v, Path) else v for name, v in asdict(config).items()}
+def _plain(value: object) -> str:
+    """The value as JSON, in which a tuple is a list."""
+    return json.dumps(value, default=str, sort_keys=True)
 
 
 QUEUE, PUBLISHED = "queue.json", "published"

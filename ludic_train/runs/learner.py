@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -45,26 +46,41 @@ class Learner:
             await self.client.aclose()
 
     @property
+    def device(self) -> str:
+        """Device of the params, such as "cpu" or "cuda:0"."""
+        return str(next(self.model.parameters()).device)
+
+    @property
     def make_policy(self) -> MakePolicy:
         """Makes policies that sample from the params published last."""
         return policies(self.client, self.spec)
 
 
 def learner_from_nothing(
-    demonstrations: Sequence[Rollout], spec: PolicySpec, *, reply: str = "{}", seed: int
+    demonstrations: Sequence[Rollout],
+    spec: PolicySpec,
+    *,
+    reply: str = "{}",
+    seed: int,
+    device: str = "cpu",
 ) -> Learner:
     """A randomly initialised model of 0.1M parameters.
 
     demonstrations: their observations and actions are the texts that the tokenizer is made from.
-    spec: prompts of the policy. reply: text of the model for an action, "{}" in the place of it.
+    spec: prompts of the policy; without a limit of tokens, that of the longest demonstration.
+    reply: text of the model for an action, "{}" in the place of it.
     seed: of the params and of sampling; equal arguments make equal learners.
     """
-    steps = [step for rollout in demonstrations for step in rollout.steps][:TOKENIZER_STEPS]
-    texts = [step.observation for step in steps]
-    texts += [reply.replace("{}", step.decision.action or "") for step in steps]
+    steps = [step for rollout in demonstrations for step in rollout.steps]
+    replies = [reply.replace("{}", step.decision.action or "") for step in steps]
+    texts = [step.observation for step in steps[:TOKENIZER_STEPS]] + replies[:TOKENIZER_STEPS]
     tokenizer = make_tokenizer(texts)
+    if spec.max_tokens is None:
+        longest = max((len(tokenizer.encode(text)) for text in set(replies)), default=1)
+        # One more for the end of the turn.
+        spec = replace(spec, max_tokens=longest + 1)
     model = make_tiny_model(tokenizer, seed=seed)
-    return _local(model, tokenizer, spec, seed)
+    return _local(model.to(device), tokenizer, spec, seed)
 
 
 def learner_from_model(
@@ -73,7 +89,10 @@ def learner_from_model(
     max_tokens: int,
     lora_rank: int,
     seed: int,
+    parser: str | None = None,
+    system_prompt: str | None = None,
     servers: str | Sequence[str] = (),
+    device: str = "cpu",
 ) -> Learner:
     """A model from a run's folder, prompted as in that run, or any other, which learns by LoRA.
 
@@ -81,13 +100,16 @@ def learner_from_model(
     name: folder of a run or of a model, or a hub id.
     max_tokens: of a completion, whatever the run before had.
     lora_rank: 0 trains all params. seed: of sampling in this process.
+    parser, system_prompt: None for those of the run, or the environment's.
     servers: addresses of inference servers of the same model, which sample instead of this process.
     Raises ModelNotFound where there is none, UnsupportedModel as the local engine does.
     """
     folder, spec = model_and_spec(Path(name)) if Path(name).is_dir() else (name, PolicySpec())
+    given = {"parser": parser, "system_prompt": system_prompt}
     # How long replies may be belongs to the recipe, and prompts to the model.
-    spec = replace(spec, max_tokens=max_tokens)
-    model, tokenizer = load_model(folder, lora_rank=lora_rank or None)
+    changes: dict[str, Any] = {n: value for n, value in given.items() if value is not None}
+    spec = replace(spec, max_tokens=max_tokens, **changes)
+    model, tokenizer = load_model(folder, lora_rank=lora_rank or None, device=device)
     if not servers:
         return _local(model, tokenizer, spec, seed)
     # Seeds would end a vLLM on a CPU, and repeat no run elsewhere: batches change the rounding.

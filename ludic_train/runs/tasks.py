@@ -1,97 +1,165 @@
-"""Tasks of a run, to learn from, to imitate and to measure, and episodes of the latter two."""
+"""Tasks of a run, to learn from, to imitate and to measure.
+
+Nothing that is measured is learned from: generated tasks have other seeds. An environment with rows
+is measured on other rows: those of another split or file where its arguments there are others, else
+on a fifth of the rows, which training leaves out.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import count
 from typing import Any
 
-from ludic_gym.bench.runner import run_bench
-from ludic_gym.errors import EpisodeError
-from ludic_gym.rollout.episodes import run_episodes
-from ludic_gym.types import Episode, MakePolicy, Rollout, Sampling, Task
-from ludic_train.runs.config import Recipe
+import numpy as np
 
-CONCURRENCY = 256
+from ludic_gym.bench.tasks import MAX_TURNS, rows_and_turns
+from ludic_gym.errors import ConfigError
+from ludic_gym.types import Sampling, Task
+from ludic_train.runs.config import EvalTasks, Recipe, RunConfig, TrainEnv
+
 # Far above the seeds of episodes that are learned from, so that they never meet.
 DEMONSTRATIONS_FROM, EVALUATIONS_FROM = 2**61, 2**60
 # More tasks than a run plays, so that runs of different seeds share none.
 SEEDS_PER_RUN = 1_000_000
+# Of the rows of an environment that has only one set of them.
+HELD_OUT = 0.2
 
 
-def training_tasks(recipe: Recipe, seed: int) -> Iterator[Task]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvFacts:
+    """What the tasks of an environment depend on.
+
+    rows: numbers of the rows that its tasks are about; None for generated tasks.
+    max_turns: turns after which an episode is truncated.
+    """
+
+    env_id: str
+    kwargs: Mapping[str, Any]
+    rows: Sequence[int] | None
+    max_turns: int
+
+
+def training_tasks(recipe: Recipe, config: RunConfig, seed: int) -> Iterator[Task]:
     """Tasks to learn from, without end; other ones for every seed of a run.
 
+    Each environment has its share of any number of first tasks, to within one task. Rows come in a
+    new order in every pass over them.
     Equal arguments give equal tasks, which is how a resumed run skips those that it has played.
     """
+    sampling = Sampling(temperature=config.temperature, max_tokens=config.max_tokens or 256)
+    envs = [_learned(recipe, config, env) for env in recipe.envs]
+    weights = np.array([env.weight for env in recipe.envs])
+    shares, played = weights / weights.sum(), np.zeros(len(envs), dtype=int)
     for number in count(seed * SEEDS_PER_RUN):
-        yield _task(recipe, recipe.kwargs, number, Sampling(max_tokens=recipe.max_tokens))
+        # The one that is furthest behind its share.
+        chosen = int(np.argmax(shares * (played.sum() + 1) - played))
+        yield _task(envs[chosen], number, sampling, _row(envs[chosen], seed, played[chosen]))
+        played[chosen] += 1
 
 
-def demonstration_tasks(recipe: Recipe, seed: int, episodes: int) -> list[Task]:
-    """Tasks for the demonstrator, the first of a seed; none for a recipe without demonstrations."""
-    if recipe.demonstrations is None:
-        return []
-    first = DEMONSTRATIONS_FROM + seed * SEEDS_PER_RUN
-    kwargs = recipe.demonstrations.kwargs
-    return [_task(recipe, kwargs, n, Sampling()) for n in range(first, first + episodes)]
+def demonstration_tasks(recipe: Recipe, config: RunConfig, episodes: int) -> list[Task]:
+    """Tasks for the demonstrator, shared equally among the environments that are learned from."""
+    first = DEMONSTRATIONS_FROM + config.seed * SEEDS_PER_RUN
+    further = {} if recipe.demonstrator is None else recipe.demonstrator.kwargs
+    envs = [_learned(recipe, config, env) for env in recipe.envs]
+    envs = [replace(env, kwargs={**env.kwargs, **further}) for env in envs]
+    tasks = []
+    for i in range(episodes):
+        env = envs[i % len(envs)]
+        tasks.append(_task(env, first + i, Sampling(), _row(env, config.seed, i // len(envs))))
+    return tasks
 
 
-def evaluation_tasks(recipe: Recipe, episodes: int) -> dict[str, list[Task]]:
-    """The first tasks of each set of evaluation tasks, by name; the same for all runs.
+def evaluation_tasks(recipe: Recipe, config: RunConfig, episodes: int) -> dict[str, list[Task]]:
+    """The first tasks of each set of evaluation tasks, by name; the same for runs of all seeds.
 
-    episodes: tasks per set. A larger number keeps the tasks of a smaller one, and adds others.
+    episodes: tasks per set. A larger number keeps the tasks of a smaller one, and adds others; a
+        set of rows has no more tasks than rows.
     """
-    # No seed of a run in them, so that runs are compared on the same episodes.
-    numbers = range(EVALUATIONS_FROM, EVALUATIONS_FROM + episodes)
     found = {}
     for name, tasks in recipe.evals.items():
-        sampling = Sampling(temperature=tasks.temperature, max_tokens=recipe.max_tokens)
-        found[name] = [_task(recipe, tasks.kwargs, number, sampling) for number in numbers]
+        env = _measured(recipe, config, tasks)
+        sampling = Sampling(temperature=tasks.temperature, max_tokens=config.max_tokens or 256)
+        # No seed of a run in them, so that runs are compared on the same episodes.
+        number = episodes if env.rows is None else min(episodes, len(env.rows))
+        found[name] = [
+            _task(env, EVALUATIONS_FROM + i, sampling, None if env.rows is None else env.rows[i])
+            for i in range(number)
+        ]
     return found
 
 
-def _task(recipe: Recipe, kwargs: Mapping[str, Any], seed: int, sampling: Sampling) -> Task:
-    sampling = replace(sampling, seed=seed)
-    return Task(env_id=recipe.env_id, kwargs=kwargs, seed=seed, sampling=sampling)
+def eval_id(recipe: Recipe, tasks: EvalTasks) -> str:
+    """Id of the environment that a set of evaluation tasks is played in."""
+    return tasks.id or recipe.envs[0].id
 
 
-async def evaluate(
-    recipe: Recipe,
-    make_policy: MakePolicy,
-    episodes: int,
-    keep: Callable[[Episode], None] | None = None,
-) -> dict[str, float]:
-    """Success rate, mean reward and shares of outcomes of each set of evaluation tasks.
-
-    The keys are "set/success", "set/reward" and "set/OUTCOME" for each outcome of the recipe.
-
-        await evaluate(recipe, make_policy, 200)    # {"perfect/success": 0.0, ...}
-
-    episodes: of each set. keep: called with every episode as it ends.
-    Raises EpisodeError if an episode fails: a rate over the others would be of easier tasks.
-    """
-    shares: dict[str, float] = {}
-    for name, tasks in evaluation_tasks(recipe, episodes).items():
-        result = await run_bench(tasks, make_policy, concurrency=CONCURRENCY, on_episode=keep)
-        if result.errors:
-            index, reason = result.errors[0]
-            raise EpisodeError(f"{len(result.errors)} of {name} failed; task {index}: {reason}")
-        shares |= {f"{name}/success": result.success_rate, f"{name}/reward": result.mean_reward}
-        for outcome in recipe.outcomes:
-            shares[f"{name}/{outcome}"] = result.outcomes.get(outcome, 0) / result.episodes
-    return shares
+def _learned(recipe: Recipe, config: RunConfig, env: TrainEnv) -> EnvFacts:
+    """An environment that is learned from, without the rows that are measured."""
+    kwargs = dict(env.kwargs)
+    rows, max_turns = _rows_and_turns(env.id, kwargs, config, self_play=recipe.self_play)
+    kept: Sequence[int] | None = rows
+    for tasks in recipe.evals.values():
+        if rows is not None and eval_id(recipe, tasks) == env.id and dict(tasks.kwargs) == kwargs:
+            kept = _parted(len(rows))[1]
+    return EnvFacts(env_id=env.id, kwargs=kwargs, rows=kept, max_turns=max_turns)
 
 
-async def play(tasks: Iterable[Task], make_policy: MakePolicy) -> list[Rollout]:
-    """Rollouts of the tasks, in their order: one each, or one per agent of a match.
+def _measured(recipe: Recipe, config: RunConfig, tasks: EvalTasks) -> EnvFacts:
+    """An environment that is measured, with the rows that are not learned from."""
+    env_id, kwargs = eval_id(recipe, tasks), dict(tasks.kwargs)
+    rows, max_turns = _rows_and_turns(env_id, kwargs, config)
+    if rows is not None and any(e.id == env_id and dict(e.kwargs) == kwargs for e in recipe.envs):
+        rows = _parted(len(rows))[0]
+    return EnvFacts(env_id=env_id, kwargs=kwargs, rows=rows, max_turns=max_turns)
 
-    Raises EpisodeError if one fails, after all have ended.
-    """
-    episodes = [e async for e in run_episodes(tasks, make_policy, concurrency=CONCURRENCY)]
-    for episode in episodes:
-        if episode.error is not None:
-            raise EpisodeError(f"{episode.task.env_id}, task {episode.index}: {episode.error}")
-    episodes.sort(key=lambda episode: episode.index)
-    return [rollout for episode in episodes for rollout in episode.rollouts]
+
+def _rows_and_turns(
+    env_id: str, kwargs: Mapping[str, Any], config: RunConfig, *, self_play: bool = False
+) -> tuple[Sequence[int] | None, int]:
+    """Numbers of all rows of an environment, None for generated tasks, and its limit of turns."""
+    # PettingZoo's environments of several agents have no rows.
+    rows, is_single_turn = (None, False) if self_play else rows_and_turns(env_id, kwargs)
+    limit = config.max_turns or (1 if is_single_turn else MAX_TURNS)
+    return (None if rows is None else range(rows)), limit
+
+
+def _parted(rows: int) -> tuple[list[int], list[int]]:
+    """Numbers of the rows that are measured, and of those that are learned from."""
+    if rows < 2:
+        raise ConfigError(
+            f"an environment with {rows} row has none to hold out; name another split or file to "
+            "measure, with --eval-kwargs"
+        )
+    order = np.random.default_rng(0).permutation(rows).tolist()
+    held_out = max(1, round(HELD_OUT * rows))
+    return order[:held_out], sorted(order[held_out:])
+
+
+def _row(env: EnvFacts, seed: int, number: int) -> int | None:
+    """The row of the environment's task of this number; None for generated tasks."""
+    if env.rows is None:
+        return None
+    passes, place = divmod(int(number), len(env.rows))
+    return env.rows[_order(seed, passes, len(env.rows))[place]]
+
+
+@lru_cache(maxsize=8)
+def _order(seed: int, passes: int, rows: int) -> list[int]:
+    """Order of the rows in one pass over them."""
+    order: list[int] = np.random.default_rng([seed, passes]).permutation(rows).tolist()
+    return order
+
+
+def _task(env: EnvFacts, seed: int, sampling: Sampling, row: int | None) -> Task:
+    return Task(
+        env_id=env.env_id,
+        kwargs=env.kwargs,
+        seed=seed,
+        options=None if row is None else {"row": row},
+        sampling=replace(sampling, seed=seed),
+        max_turns=env.max_turns,
+    )

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
+from ludic_gym.concurrency import gathered
 from ludic_gym.errors import ConfigError
 from ludic_gym.rollout.episodes import (
     MakePlayer,
@@ -56,6 +65,31 @@ class Matches:
     seating: Seating = rotating_seats
 
 
+Score = Callable[[Rollout], Awaitable[Rollout]]
+"""From a finished rollout to the same one with other rewards."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scored:
+    """Episodes whose rewards come from a function of their rollouts, in place of the env's.
+
+    play: the policy of one agent, or `Matches` of several.
+    """
+
+    play: MakePolicy | Matches
+    score: Score
+
+
+def playing(
+    make_policy: MakePolicy, score: Score | None = None, *, self_play: bool = False
+) -> MakePolicy | Matches | Scored:
+    """The policy alone, or in all seats of matches; with rewards by `score`, if there is one."""
+    # A policy of a model plays any seat of any environment.
+    players = cast(MakePlayer, make_policy)
+    play = Matches(players=players) if self_play else make_policy
+    return play if score is None else Scored(play=play, score=score)
+
+
 class TaskPlayer:
     """Plays tasks in environments that are kept from call to call.
 
@@ -63,8 +97,14 @@ class TaskPlayer:
     """
 
     def __init__(
-        self, play: MakePolicy | Matches, *, concurrency: int, timeout_s: float | None = None
+        self,
+        play: MakePolicy | Matches | Scored,
+        *,
+        concurrency: int,
+        timeout_s: float | None = None,
     ) -> None:
+        self._score = play.score if isinstance(play, Scored) else None
+        play = play.play if isinstance(play, Scored) else play
         self._play, self._concurrency, self._timeout_s = play, concurrency, timeout_s
         # Making an env and checking its first steps costs as much as several short episodes.
         self._envs = env_pool(max_idle=concurrency)
@@ -79,6 +119,8 @@ class TaskPlayer:
         # Before they are played: seats rotate over all calls, also over those in flight at once.
         self.games += len({task.group or i for i, task in enumerate(tasks)})
         ended = [self._of_learners(episode) async for episode in running]
+        if self._score is not None:
+            ended = list(await gathered(_scored(episode, self._score) for episode in ended))
         return sorted(ended, key=lambda episode: episode.index)
 
     def close(self) -> None:
@@ -116,13 +158,18 @@ class TaskPlayer:
         return replace(episode, rollouts=kept)
 
 
+async def _scored(episode: Episode, score: Score) -> Episode:
+    """The episode with the score's rewards; a failed one as it is."""
+    return replace(episode, rollouts=tuple([await score(r) for r in episode.rollouts]))
+
+
 class RolloutBatchSource:
     """Plays `groups_per_batch` tasks, each `group_size` times, and turns the rollouts into rows.
 
     tasks: read in order, as far as needed; must be seeded when group_size > 1, because the members
         of a group share the env's seed and differ in how they are sampled. Only if their sampling
         is seeded too can a run be repeated.
-    play: the policy of one agent, or `Matches` of several.
+    play: the policy of one agent, or `Matches` of several; `Scored`, with rewards of your own.
     reducer: further metrics of all rollouts that were played, before filters.
     Failed episodes are left out, and their groups too if fewer than two members survive; where more
     than half of a batch failed, next_batch raises EpisodeError with the first failure.
@@ -132,7 +179,7 @@ class RolloutBatchSource:
     def __init__(
         self,
         tasks: Iterator[Task],
-        play: MakePolicy | Matches,
+        play: MakePolicy | Matches | Scored,
         *,
         groups_per_batch: int,
         group_size: int = 1,

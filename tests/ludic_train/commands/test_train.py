@@ -1,28 +1,150 @@
+"""The command line of `ludic train`: what it asks for, without a training."""
+
+from pathlib import Path
+
 import pytest
 
-from ludic_gym.commands.main import main
+from ludic_gym.errors import ConfigError, LudicError
 from ludic_train.commands import train as cli
+from ludic_train.commands.train import main, overview, parsed
+from ludic_train.recipes.catalog import RECIPES
+from ludic_train.runs.algo_options import ALGO_OPTIONS
+from ludic_train.runs.config import Demonstrator
+from ludic_train.runs.config_file import parse_recipe
+
+MODULE = """
+import gymnasium as gym
+import ludic_gym as lg
+import ludic_train as lt
+
+class Digits(lg.TextEnv):
+    single_turn = True
+    def start(self, options):
+        self.answer = str(self.np_random.integers(10))
+        return f"Say {self.answer}.", "Reply with a digit."
+    def turn(self, action):
+        return lg.end(success=action == self.answer)
+    def best_action(self):
+        return self.answer
+
+gym.register("mine/Digits-v0", Digits)
+RECIPE = lt.recipe_for(["mine/Digits-v0=3"])
+"""
 
 
-def test_train_explains_itself(capsys):
-    assert main(["train", "--help"]) == 0
+@pytest.fixture
+def own_module(tmp_path, monkeypatch):
+    (tmp_path / "command_env.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return "command_env"
+
+
+def test_options_of_an_environment_have_defaults_for_its_model():
+    found = parsed(["ludic/Nim-v0"], ["--model", "m", "--lora-rank", "0", "--updates", "3"])
+    assert (found.settings.model, found.settings.updates) == ("m", 3)
+    assert (found.settings.demonstrations, found.settings.resolved().lr) == (0, 1e-5)
+    assert found.settings.out == Path("runs/nim")
+    made = parsed(["ludic/Nim-v0"], [])
+    assert made.settings.demonstrations > 0
+    assert made.recipe.demonstrator == Demonstrator(policy="oracle")
+
+
+@pytest.mark.parametrize("words", [["--algo", "ppo"], ["--algo=ppo"]])
+def test_an_algorithm_has_options_of_its_own(words):
+    found = parsed(["ludic/Nim-v0"], ["--model", "m", *words, "--algo.lam", "0.9"])
+    assert (found.settings.algo, found.settings.algo_options) == ("ppo", {"lam": 0.9})
+
+
+@pytest.mark.parametrize("algo", ALGO_OPTIONS)
+def test_help_lists_the_options_of_the_algorithm_that_is_named(algo, capsys):
+    with pytest.raises(SystemExit):
+        parsed(["ludic/Nim-v0"], ["--model", "m", "--algo", algo, "--help"])
+    printed = capsys.readouterr().out
+    for option in ALGO_OPTIONS[algo]:
+        assert f"--algo.{option.replace('_', '-')} " in printed
+
+
+def test_arguments_of_environments_reach_training_and_evaluation():
+    words = ["--env-kwargs", "split=train", "--eval-kwargs", "split=test", "--model", "m"]
+    found = parsed(["ludic/GSM8K-v0"], words)
+    assert found.recipe.envs[0].kwargs == {"split": "train"}
+    assert found.recipe.evals["test"].kwargs == {"split": "test"}
+    changed = parsed(["gsm8k"], ["--env-kwargs", "data=x.jsonl", "--model", "m"])
+    assert changed.recipe.envs[0].kwargs == {"split": "train", "data": "x.jsonl"}
+
+
+def test_an_environment_of_the_current_folder_is_found(own_module):
+    found = parsed([f"{own_module}:mine/Digits-v0=2"], [])
+    assert found.recipe.envs[0].id == "command_env:mine/Digits-v0"
+    assert found.recipe.demonstrator == Demonstrator(policy="oracle")
+
+
+def test_a_recipe_of_the_current_folder_is_found(own_module):
+    assert parsed([f"{own_module}:RECIPE"], []).recipe.envs[0].weight == 3.0
+    with pytest.raises(ConfigError, match="has no Recipe 'OTHER'"):
+        parsed([f"{own_module}:OTHER"], [])
+
+
+def test_print_config_prints_what_a_file_may_hold(capsys, tmp_path):
+    words = ["ludic/Nim-v0=2", "ludic/Wordle-v0", "--model", "m", "--algo", "cispo"]
+    assert main([*words, "--algo.high", "4", "--print-config"]) == 0
     text = capsys.readouterr().out
-    assert "ludic train tic-tac-toe" in text
-    assert "arithmetic" in text
+    recipe, _ = parse_recipe(text)
+    assert [(env.id, env.weight) for env in recipe.envs] == [
+        ("ludic/Nim-v0", 2.0),
+        ("ludic/Wordle-v0", 1.0),
+    ]
+    assert recipe.defaults.algo_options == {"high": 4.0}
+    assert recipe.defaults.lr == 5e-4
+    path = tmp_path / "run.toml"
+    path.write_text(text)
+    again = parsed([], ["--config", str(path), "--updates", "7"])
+    assert (again.settings.updates, again.settings.algo_options) == (7, {"high": 4.0})
+    assert again.recipe == recipe
+
+
+def test_a_recipe_for_a_model_from_nothing_imitates_nothing_with_a_model():
+    given = parsed(["arithmetic"], ["--model", "m"]).settings
+    assert (given.demonstrations, given.sft_updates, given.max_tokens) == (0, 0, None)
+    # As asked for.
+    assert parsed(["arithmetic"], ["--model", "m", "--demonstrations", "9"]).settings == (
+        given.__class__(**{**{f: getattr(given, f) for f in given.__slots__}, "demonstrations": 9})
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["tictactoe"], "did you mean tic-tac-toe"),
+        (["chess"], "no environment, suite or recipe; recipes are tic-tac-toe"),
+        (["ludic/Nothing-v0", "--model", "m"], "`ludic list` shows the ids"),
+        (["ludic/Nim-v0", "--env-kwargs", "zzz=1", "--model", "m"], "zzz"),
+        (["ludic/Nim-v0", "--algo", "grop"], "no algorithm 'grop'"),
+        (["--resume"], "name it with --out"),
+        (["--resume", "--out", "nowhere"], "no run to resume in nowhere"),
+        (["--updates", "3"], "name an environment or a recipe"),
+        (["arithmetic", "--config", "x.toml"], "leave out arithmetic"),
+        (["gsm8k"], "gsm8k makes no model from nothing: name one with --model"),
+    ],
+)
+def test_what_cannot_work_is_one_error_before_anything_is_loaded(words, said):
+    with pytest.raises(LudicError, match=said):
+        main(words)
+
+
+def test_the_overview_names_all_recipes_and_algorithms():
+    for name in (*RECIPES, *ALGO_OPTIONS):
+        assert name in overview()
 
 
 def test_a_recipe_lists_its_options_with_defaults(capsys):
     with pytest.raises(SystemExit) as stopped:
-        main(["train", "tic-tac-toe", "--help"])
+        main(["tic-tac-toe", "--help"])
     assert stopped.value.code == 0
     text = capsys.readouterr().out
     assert "--group-size" in text
     assert "(default: 16)" in text
-
-
-def test_an_unknown_recipe_is_answered_with_those_there_are(capsys):
-    assert main(["train", "chess"]) == 2
-    assert "no recipe 'chess'; there are: tic-tac-toe, arithmetic" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

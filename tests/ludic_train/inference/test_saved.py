@@ -68,8 +68,8 @@ async def test_a_plain_model_sees_the_full_dialog_and_the_prompt_of_the_env(
     )
 
 
-async def test_with_a_parser_tag_the_action_is_inside_the_tag(run_folder, env):
-    write_policy_spec(run_folder, PolicySpec(parser_tag="move"))
+async def test_with_a_parser_the_action_is_inside_the_tag(run_folder, env):
+    write_policy_spec(run_folder, PolicySpec(parser="xml:move"))
     second, _ = await decided(policy_from_run(run_folder), env)
     assert second.action is None
     assert "<move>" in second.feedback
@@ -84,7 +84,7 @@ async def test_policies_of_one_run_are_one_batch_and_repeat(run_folder, env):
 
 
 def test_what_is_written_is_what_is_read(tmp_path):
-    spec = PolicySpec(context="latest", system_prompt="Hi", parser_tag="a", max_tokens=3)
+    spec = PolicySpec(context="latest", system_prompt="Hi", parser="xml:a", max_tokens=3)
     write_policy_spec(tmp_path, spec)
     assert read_policy_spec(tmp_path) == spec
 

@@ -72,7 +72,7 @@ def test_the_composed_trainer_publishes_to_the_composed_server():
     (compose,), (over,) = documents("docker-compose.yml"), documents("docker-compose.vllm.yml")
     command = compose["services"]["trainer"]["command"]
     host, port = re.fullmatch(
-        r"http://(\w+):(\d+)", command[command.index("--servers") + 1]
+        r"http://(\w+):(\d+)", command[command.index("--engine") + 1]
     ).groups()
     for services in (compose["services"], over["services"]):
         assert f"--host 0.0.0.0 --port {port}" in services[host]["command"][2]

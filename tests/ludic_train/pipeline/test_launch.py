@@ -150,7 +150,7 @@ def test_a_process_that_fails_ends_the_others_and_is_quoted(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["chess", "--redis"], "no recipe 'chess'"),
+        (["chess", "--redis"], "'chess' is no environment, suite or recipe"),
         (["arithmetic"], "give one of the two"),
         (["arithmetic", "--redis", "--queue", "redis://x"], "give one of the two"),
         (["arithmetic", "--redis", "--actors", "0"], "at least one must play"),
@@ -160,7 +160,7 @@ def test_a_process_that_fails_ends_the_others_and_is_quoted(tmp_path, capsys):
             ["arithmetic", "--redis", "--engine", "vllm", "--python", "/x"],
             "there is no Python '/x'",
         ),
-        (["arithmetic", "--redis", "--", "--servers", "http://x"], "add --servers 0"),
+        (["arithmetic", "--redis", "--", "--engine", "http://x"], "add --servers 0"),
     ],
 )
 def test_what_cannot_be_launched_is_refused(words, said, capsys):

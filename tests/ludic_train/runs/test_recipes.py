@@ -1,3 +1,4 @@
+from dataclasses import replace
 from itertools import islice
 
 import pytest
@@ -5,31 +6,43 @@ import pytest
 import ludic_gym  # noqa: F401 - registers the environments
 from ludic_gym.policies.reference import OraclePolicy, RandomPolicy
 from ludic_train.recipes.catalog import ARITHMETIC, TIC_TAC_TOE
-from ludic_train.runs.tasks import demonstration_tasks, evaluation_tasks, play, training_tasks
+from ludic_train.runs.evaluation import play
+from ludic_train.runs.tasks import demonstration_tasks, evaluation_tasks, training_tasks
 
 RECIPES = pytest.mark.parametrize("recipe", [TIC_TAC_TOE, ARITHMETIC], ids=lambda r: r.name)
 
 
 @RECIPES
 def test_what_is_measured_is_never_trained_on(recipe):
-    measured = {task.seed for tasks in evaluation_tasks(recipe, 2_000).values() for task in tasks}
+    measured = {
+        task.seed
+        for tasks in evaluation_tasks(recipe, recipe.defaults, 2_000).values()
+        for task in tasks
+    }
     for seed in (0, 1, 2_000):
-        trained = {task.seed for task in islice(training_tasks(recipe, seed), 10_000)}
-        shown = {task.seed for task in demonstration_tasks(recipe, seed, 20_000)}
+        trained = {
+            task.seed for task in islice(training_tasks(recipe, recipe.defaults, seed), 10_000)
+        }
+        shown = {
+            task.seed
+            for task in demonstration_tasks(recipe, replace(recipe.defaults, seed=seed), 20_000)
+        }
         assert measured.isdisjoint(trained | shown)
         assert trained.isdisjoint(shown)
 
 
 @RECIPES
 def test_every_task_is_seeded_for_env_and_sampling(recipe):
-    for task in islice(training_tasks(recipe, 3), 100):
+    for task in islice(training_tasks(recipe, recipe.defaults, 3), 100):
         assert task.seed is not None
         assert task.sampling.seed is not None
 
 
 async def test_the_arithmetic_evaluations_ask_about_held_out_pairs_alone():
-    shown = await play(demonstration_tasks(ARITHMETIC, 0, 400), OraclePolicy)
-    asked = await play(evaluation_tasks(ARITHMETIC, 400)["greedy"], OraclePolicy)
+    shown = await play(demonstration_tasks(ARITHMETIC, ARITHMETIC.defaults, 400), OraclePolicy)
+    asked = await play(
+        evaluation_tasks(ARITHMETIC, ARITHMETIC.defaults, 400)["greedy"], OraclePolicy
+    )
 
     def pairs(rollouts):
         words = [rollout.steps[0].observation.split() for rollout in rollouts]
@@ -39,7 +52,7 @@ async def test_the_arithmetic_evaluations_ask_about_held_out_pairs_alone():
 
 
 async def test_the_tic_tac_toe_demonstrations_are_legal_and_nothing_more():
-    games = await play(demonstration_tasks(TIC_TAC_TOE, 0, 300), RandomPolicy)
+    games = await play(demonstration_tasks(TIC_TAC_TOE, TIC_TAC_TOE.defaults, 300), RandomPolicy)
     ends = [game.steps[-1].info["outcome"] for game in games]
     assert "illegal" not in ends
     assert 0.4 < ends.count("win") / len(ends) < 0.75

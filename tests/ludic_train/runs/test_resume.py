@@ -84,7 +84,7 @@ def test_a_killed_run_goes_on_bit_for_bit_from_its_last_checkpoint(straight, tmp
 def test_ctrl_c_before_the_first_checkpoint_leaves_nothing_in_the_way_of_the_next_start(tmp_path):
     out = tmp_path / "early"
     process = start(out)
-    while not (out / "config.json").exists() and process.poll() is None:
+    while not (out / "config.toml").exists() and process.poll() is None:
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=120)
@@ -97,7 +97,7 @@ def test_a_run_leaves_all_there_is_to_look_at(straight):
     names = {path.name for path in straight.iterdir()}
     assert names == {
         "checkpoints",
-        "config.json",
+        "config.toml",
         "curve.png",
         "games.txt",
         "metrics.jsonl",

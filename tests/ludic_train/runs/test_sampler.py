@@ -17,8 +17,10 @@ from ludic_train.models.tokenizer import make_tokenizer
 from ludic_train.publishers.checkpoint_names import checkpoint_params, lora_scaling
 from ludic_train.recipes.catalog import TIC_TAC_TOE
 from ludic_train.runs.learner import learner_from_model
+from ludic_train.runs.machine import Machine
 from ludic_train.runs.remote import publish_every
-from ludic_train.runs.train import rl_stage, train_recipe
+from ludic_train.runs.stages import rl_stage
+from ludic_train.runs.train import train_recipe
 from ludic_train.trainer.config import TrainerConfig
 from ludic_train.trainer.trainer import Trainer
 
@@ -52,7 +54,8 @@ async def test_episodes_are_played_on_the_server_which_follows_the_trainer(run_f
     )
     # Every first move of this model is illegal, and equal rewards teach nothing: keep them all.
     algo = grpo(entropy=0.01, filter=None)
-    trainer = rl_stage(TIC_TAC_TOE, config, algo, learner, servers=[server.url]).trainer
+    machine = Machine(engine=(server.url,))
+    trainer = rl_stage(TIC_TAC_TOE, config, learner, machine, algo=algo).trainer
     async with aclosing(learner):
         await trainer.train(2)
     await server.stop()
@@ -73,13 +76,12 @@ async def test_episodes_are_played_on_the_server_which_follows_the_trainer(run_f
 async def test_without_a_queue_a_server_serves_a_model_that_exists(tmp_path):
     config = replace(TIC_TAC_TOE.defaults, out=tmp_path)
     with pytest.raises(ConfigError, match="name the same one as `model`"):
-        await train_recipe(TIC_TAC_TOE, config, servers=["http://localhost:8000"])
+        await train_recipe(TIC_TAC_TOE, config, Machine(engine=("http://localhost:8000",)))
 
 
-async def test_a_server_without_a_scheme_is_refused_and_not_waited_for(tmp_path):
-    config = replace(TIC_TAC_TOE.defaults, out=tmp_path)
-    with pytest.raises(ConfigError, match="servers='localhost:8000' is no address"):
-        await train_recipe(TIC_TAC_TOE, config, queue="file:///q", servers=["localhost:8000"])
+def test_an_engine_that_is_no_address_is_refused_and_not_waited_for():
+    with pytest.raises(ConfigError, match="engine=localhost:8000: it is local, vllm, or addresses"):
+        Machine(engine=("localhost:8000",))
 
 
 async def test_a_lag_is_for_runs_with_a_queue_and_must_be_possible(tmp_path):

@@ -27,7 +27,9 @@ def trained(out, **options):
 
 def test_success_and_reward_are_reported_for_any_environment(tmp_path):
     results = trained(tmp_path / "run")
-    assert set(results) == {"test/success", "test/reward"}
+    names = {"success", "success_low", "success_high", "reward", "cut_off"}
+    assert set(results) == {f"test/{name}" for name in names}
+    assert results["test/success_low"] <= results["test/success"] <= results["test/success_high"]
     assert -1.0 <= results["test/reward"] <= 1.0
     assert json.loads((tmp_path / "run" / "results.json").read_text()) == results
     lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()

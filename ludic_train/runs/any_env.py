@@ -1,0 +1,158 @@
+"""A recipe for any environment: what is left out is taken from the environment and the model."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import gymnasium as gym
+
+from envs_registry.catalog import SUITES
+from ludic_gym.envs.core.base import TextEnv
+from ludic_gym.errors import ConfigError
+from ludic_train.runs.config import Demonstrator, EvalTasks, Recipe, RunConfig, TrainEnv
+
+# For a tiny model made from nothing: what it needs before rewards can teach it anything.
+WARM_START: Mapping[str, Any] = {"demonstrations": 4_000, "sft_updates": 300}
+REPLIES = {"boxed": r"\boxed{{}}"}
+
+
+def named_env(text: str) -> TrainEnv:
+    """The environment "ID" or "ID=WEIGHT". Raises ConfigError for a weight that is no number.
+
+    >>> named_env("ludic/Wordle-v0=2").weight
+    2.0
+    """
+    name, equals, weight = text.partition("=")
+    if not equals:
+        return TrainEnv(id=name)
+    try:
+        return TrainEnv(id=name, weight=float(weight))
+    except ValueError as error:
+        raise ConfigError(f"{text!r}: {weight!r} is no weight; write ID=2") from error
+
+
+def recipe_for(
+    envs: Sequence[str | TrainEnv],
+    *,
+    model: str | None = None,
+    env_kwargs: Mapping[str, Any] | None = None,
+    eval_kwargs: Mapping[str, Any] | None = None,
+    demonstrator: Literal["oracle", "random"] | None = None,
+    reply: str = "{}",
+    self_play: bool = False,
+) -> Recipe:
+    """A recipe for environments, or for suites of them, with settings for such a model.
+
+    envs: ids, "ID=WEIGHT", suites. env_kwargs: arguments of all of them, beside their own.
+    eval_kwargs: further ones for the evaluation.
+    Nothing is loaded or looked up yet. Raises ConfigError for weights that are no numbers.
+    """
+    shared = dict(env_kwargs or {})
+    learned = [
+        replace(env, kwargs={**env.kwargs, **shared}) for name in envs for env in _members(name)
+    ]
+    ids = list(dict.fromkeys(env.id for env in learned))
+    evals = {
+        _set_name(env.id, ids): EvalTasks(id=env.id, kwargs={**env.kwargs, **(eval_kwargs or {})})
+        for env in learned
+    }
+    name = "+".join(short_name(env_id) for env_id in ids[:3]) + ("+..." if len(ids) > 3 else "")
+    first = next(iter(evals))
+    warm: Mapping[str, Any] = WARM_START if model is None else {}
+    return Recipe(
+        name=name,
+        summary=f"a policy for {', '.join(ids)}",
+        defaults=RunConfig(out=Path("runs") / name.lower().rstrip("+."), model=model, **warm),
+        envs=tuple(learned),
+        evals=evals,
+        demonstrator=demonstrator and Demonstrator(policy=demonstrator, reply=reply),
+        self_play=self_play,
+        curves=("reward", f"eval/{first}/success", "entropy"),
+        try_it=f"bench {ids[0]} --policy {{out}}{_options(learned[0], eval_kwargs or {})}",
+    )
+
+
+def with_model(recipe: Recipe, model: str) -> Recipe:
+    """The recipe for a model that exists.
+
+    One that makes a tiny model from demonstrations has settings for that: the model gets the usual
+    ones in their place, and imitates nothing unless it is asked to.
+    """
+    settings = replace(recipe.defaults, model=model)
+    if recipe.demonstrator is not None and recipe.defaults.model is None:
+        own: dict[str, Any] = {
+            "demonstrations": 0,
+            "sft_updates": 0,
+            "lr": None,
+            "max_tokens": None,
+        }
+        settings = replace(settings, **own)
+    return replace(recipe, defaults=settings)
+
+
+def short_name(env_id: str) -> str:
+    """Name of an environment without its module, namespace and version.
+
+    >>> short_name("my_envs:mine/Digits-v0")
+    'Digits'
+    """
+    return re.sub(r"-v\d+$", "", env_id.rpartition(":")[2].rpartition("/")[2])
+
+
+def with_demonstrator(recipe: Recipe, parser: str | None = None) -> Recipe:
+    """The recipe with a demonstrator: the best that all its environments have.
+
+    parser: of the policy; demonstrations are written so that it finds their actions.
+    Raises ConfigError where an environment has none.
+    """
+    if recipe.demonstrator is not None:
+        return recipe
+    found = {env.id: _demonstrator(env) for env in recipe.envs}
+    if lacking := [env_id for env_id, policy in found.items() if policy is None]:
+        raise ConfigError(
+            f"{lacking[0]} has no demonstrator (it knows neither its best nor its legal actions) "
+            "from which a tiny model could be made: name a model with --model"
+        )
+    policy: Literal["oracle", "random"] = "oracle" if {*found.values()} == {"oracle"} else "random"
+    kind, _, tag = (parser or "").partition(":")
+    reply = f"<{tag}>{{}}</{tag}>" if kind == "xml" else REPLIES.get(parser or "", "{}")
+    return replace(recipe, demonstrator=Demonstrator(policy=policy, reply=reply))
+
+
+def _demonstrator(env: TrainEnv) -> Literal["oracle", "random"] | None:
+    """The best demonstrator that an environment has."""
+    made = gym.make(env.id, **env.kwargs)
+    try:
+        inner = made.unwrapped
+    finally:
+        made.close()
+    # The hooks of TextEnv raise NoOracle, or allow any text.
+    if isinstance(inner, TextEnv) and type(inner).best_action is not TextEnv.best_action:
+        return "oracle"
+    if isinstance(inner, TextEnv) and type(inner).allowed_actions is not TextEnv.allowed_actions:
+        return "random"
+    return None
+
+
+def _members(name: str | TrainEnv) -> list[TrainEnv]:
+    """The environment, or those of a suite, which share its weight."""
+    env = named_env(name) if isinstance(name, str) else name
+    return [replace(env, id=env_id) for env_id in SUITES.get(env.id, (env.id,))]
+
+
+def _set_name(env_id: str, ids: Sequence[str]) -> str:
+    """Name of a set of evaluation tasks."""
+    if len(ids) == 1:
+        return "test"
+    same = [other for other in ids if short_name(other) == short_name(env_id)]
+    return short_name(env_id) if len(same) == 1 else env_id
+
+
+def _options(env: TrainEnv, eval_kwargs: Mapping[str, Any]) -> str:
+    """The options of `ludic bench` for the arguments of an evaluation."""
+    pairs = " ".join(f"{key}={value}" for key, value in {**env.kwargs, **eval_kwargs}.items())
+    return f" --env-kwargs {pairs}" if pairs else ""

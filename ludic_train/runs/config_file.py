@@ -1,0 +1,141 @@
+"""Recipes in TOML: those of `ludic train NAME`, of --config, and of each run's config.toml.
+
+    envs = ["ludic/Countdown-v0"]      # or [[envs]] tables with id, kwargs and weight
+    model = "Qwen/Qwen2.5-0.5B-Instruct"
+    updates = 100
+
+The names are those of the options of `ludic train`, with "_" or "-". Tables: [[envs]],
+[evals.NAME] (id, kwargs, temperature), [demonstrator] (policy, reply), [algo_options].
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, fields, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ludic_gym.errors import ConfigError
+from ludic_train.runs.any_env import named_env, recipe_for
+from ludic_train.runs.config import Demonstrator, EvalTasks, Recipe, RunConfig, TrainEnv, facts
+from ludic_train.runs.machine import Machine
+
+T = TypeVar("T")
+
+SETTINGS = [field.name for field in fields(RunConfig)]
+MACHINE = [field.name for field in fields(Machine)]
+FACTS = [field.name for field in fields(Recipe) if field.name != "defaults"]
+
+
+def read_recipe(path: Path, *, out: Path | None = None) -> tuple[Recipe, Machine]:
+    """The recipe in a TOML file, and where it is to run.
+
+    out: folder of the run, in place of the file's.
+    Raises ConfigError for a file that cannot be read, with its place; for unknown names, with a
+    suggestion; and for values of another type.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"cannot read the config {path}: {error.strerror}") from error
+    try:
+        return parse_recipe(text, out=out)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
+
+
+def parse_recipe(text: str, *, out: Path | None = None) -> tuple[Recipe, Machine]:
+    """As `read_recipe`, from a text."""
+    try:
+        found = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"no TOML: {error}") from error
+    values = {name.replace("-", "_"): value for name, value in found.items()}
+    _refuse_unknown(values, [*FACTS, *SETTINGS, *MACHINE], "the config")
+    envs = values.pop("envs", [])
+    if not isinstance(envs, list) or not envs:
+        raise ConfigError('a config names what to learn from: envs = ["ludic/Countdown-v0"]')
+    usual = recipe_for([_env(env) for env in envs], model=values.get("model"))
+    given = {name: values[name] for name in SETTINGS if name in values}
+    if out is not None:
+        given["out"] = out
+    settings = _converted(RunConfig, {**asdict(usual.defaults), **given})
+    changes = {name: values[name] for name in FACTS if name in values}
+    if "evals" in changes:
+        changes["evals"] = _evals(changes["evals"])
+    if "demonstrator" in changes:
+        changes["demonstrator"] = _table(Demonstrator, changes["demonstrator"], "[demonstrator]")
+    machine = _converted(Machine, {name: values[name] for name in MACHINE if name in values})
+    checked = _converted(Recipe, {**vars_of(usual), **changes, "defaults": settings})
+    return checked, machine
+
+
+def recipe_toml(recipe: Recipe, config: RunConfig, machine: Machine | None = None) -> str:
+    """The TOML text that `parse_recipe` reads back as the recipe with these settings."""
+    # Heavy for what --help needs.
+    import tomli_w
+
+    # TOML has no null: what is left out has its default when it is read, which is None there.
+    data = {**asdict(machine or Machine()), **asdict(config), **facts(recipe)}
+    return tomli_w.dumps(_without_none(data))
+
+
+def vars_of(recipe: Recipe) -> dict[str, Any]:
+    """The fields of a recipe, not copied."""
+    return {field.name: getattr(recipe, field.name) for field in fields(recipe)}
+
+
+def _env(value: Any) -> TrainEnv:  # noqa: ANN401 - TOML
+    """An environment, from its id or its table."""
+    return named_env(value) if isinstance(value, str) else _table(TrainEnv, value, "[[envs]]")
+
+
+def _evals(value: Any) -> dict[str, EvalTasks]:  # noqa: ANN401 - TOML
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"evals = {value!r}; write a table [evals.NAME] for each set")
+    return {name: _table(EvalTasks, tasks, f"[evals.{name}]") for name, tasks in value.items()}
+
+
+def _table(kind: type[T], value: Any, where: str) -> T:  # noqa: ANN401 - TOML
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"{where} is {value!r}, which should be a table")
+    _refuse_unknown(value, list(kind.__dataclass_fields__), where)  # type: ignore[attr-defined]
+    return _converted(kind, value)
+
+
+def _refuse_unknown(values: Mapping[str, Any], known: Collection[str], where: str) -> None:
+    for name in values:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"it has {', '.join(sorted(known))}"
+            raise ConfigError(f"{where} has no setting {name!r}; {hint}")
+
+
+def _converted(kind: type[T], values: Mapping[str, Any]) -> T:
+    """A dataclass from plain values. Raises ConfigError for a value of another type."""
+    import msgspec
+
+    def decoded(type_: type, value: Any) -> Any:  # noqa: ANN401 - any JSON
+        if type_ is Path and isinstance(value, str | Path):
+            return Path(value)
+        raise ValueError(f"expected {type_.__name__}, got {value!r}")
+
+    try:
+        return msgspec.convert(dict(values), kind, dec_hook=decoded, from_attributes=True)
+    except msgspec.ValidationError as error:
+        raise ConfigError(str(error).replace("`$.", "`")) from error
+
+
+def _without_none(value: Any) -> Any:  # noqa: ANN401 - plain data
+    if isinstance(value, Mapping):
+        return {key: _without_none(part) for key, part in value.items() if part is not None}
+    if isinstance(value, list | tuple):
+        return [_without_none(part) for part in value]
+    return str(value) if isinstance(value, Path) else value
+
+
+def resumed(recipe: Recipe, out: Path) -> Recipe:
+    """The recipe with another folder, as where a run was moved."""
+    return replace(recipe, defaults=replace(recipe.defaults, out=out))

@@ -1,0 +1,43 @@
+"""Where a run computes: settings that play no part in what is learned."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from ludic_gym.errors import ConfigError
+
+LOCAL, VLLM = "local", "vllm"
+Tracker = Literal["wandb", "trackio", "tensorboard"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """Where a run computes; a resumed run may have other values.
+
+    Raises ConfigError for an engine that is neither "local", "vllm" nor http addresses.
+
+    Attributes:
+        engine: What samples: "local", "vllm", or addresses of servers (`ludic serve`). They serve
+            --model, or with --queue the model that the run leaves in OUT/published.
+        queue: Let actors play (`ludic actor`), through the queue at this URL.
+        log: Services or files that get the numbers too, beside OUT/metrics.jsonl.
+    """
+
+    engine: tuple[str, ...] = (LOCAL,)
+    queue: str | None = None
+    log: tuple[Tracker, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.engine in ((LOCAL,), (VLLM,)):
+            return
+        if not self.engine or not all(u.startswith(("http://", "https://")) for u in self.engine):
+            raise ConfigError(
+                f"engine={' '.join(self.engine) or '()'}: it is local, vllm, or addresses of "
+                "servers, which begin with http:// or https://"
+            )
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """Addresses of servers that run already."""
+        return () if self.engine in ((LOCAL,), (VLLM,)) else self.engine

@@ -1,0 +1,60 @@
+"""Rewards of a run's own, in place of the environment's."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from ludic_gym.errors import ConfigError, EnvError
+from ludic_gym.graders.rubric import Rubric, graded_rollout
+from ludic_gym.plugins import imported
+from ludic_gym.types import Rollout
+from ludic_train.sources.rollouts import Score
+
+Reward = Callable[[Rollout], Any] | Rubric
+"""A rubric, or a function from a finished rollout to its reward; the function may be async."""
+
+
+def score_of(reward: str | Reward) -> Score:
+    """A function that gives rollouts their rewards.
+
+    reward: "module:name" of a function or a rubric, or one of these.
+    Raises ConfigError for a name without a function or a rubric behind it.
+    """
+    found: Any = reward
+    if isinstance(reward, str):
+        module, _, name = reward.rpartition(":")
+        found = getattr(imported(module, reward), name, None) if module else None
+    if isinstance(found, Rubric):
+        rubric = found
+
+        async def graded(rollout: Rollout) -> Rollout:
+            return await graded_rollout(rollout, rubric)
+
+        return graded
+    if not callable(found):
+        raise ConfigError(
+            f"reward={reward!r} is neither a function, a Rubric, nor module:name of one"
+        )
+
+    async def scored(rollout: Rollout) -> Rollout:
+        value = found(rollout)
+        return rewarded(rollout, await value if inspect.isawaitable(value) else value)
+
+    return scored
+
+
+def rewarded(rollout: Rollout, reward: float) -> Rollout:
+    """The rollout with `reward` at its last step, in place of all rewards of the environment.
+
+    What its parser gave for the form of replies stays.
+    Raises EnvError for a reward that is no finite number.
+    """
+    if not isinstance(reward, int | float) or not abs(reward) < float("inf"):
+        raise EnvError(f"a reward function returned {reward!r}, which is no finite number")
+    steps = [replace(step, reward=step.decision.reward) for step in rollout.steps]
+    if steps:
+        steps[-1] = replace(steps[-1], reward=steps[-1].reward + reward)
+    return replace(rollout, steps=tuple(steps))

@@ -1,0 +1,209 @@
+"""The learner of a run, and its stages: imitation, then learning from rewards."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import gymnasium as gym
+import torch
+
+from ludic_gym.errors import ConfigError
+from ludic_gym.policies.reference import OraclePolicy, RandomPolicy
+from ludic_gym.rollout.episodes import run_matches
+from ludic_gym.types import Rollout, Task
+from ludic_train.algorithms.presets import RLAlgorithm, sft
+from ludic_train.algorithms.value_head import add_value_head
+from ludic_train.inference.policy_spec import PolicySpec, new_context
+from ludic_train.models.chat_template import with_token_ids
+from ludic_train.publishers.checkpoint_names import lora_scaling
+from ludic_train.rows import rows_from
+from ludic_train.runs.algorithm import algorithm_of
+from ludic_train.runs.config import MAX_TOKENS, Recipe, RunConfig
+from ludic_train.runs.evaluation import CONCURRENCY, play
+from ludic_train.runs.learner import Learner, learner_from_model, learner_from_nothing
+from ludic_train.runs.machine import Machine
+from ludic_train.runs.remote import publish_every, remote_ends
+from ludic_train.runs.run import Stage
+from ludic_train.runs.tasks import demonstration_tasks, training_tasks
+from ludic_train.sources.base import BatchSource
+from ludic_train.sources.offline import OfflineBatchSource
+from ludic_train.sources.rollouts import RolloutBatchSource, Score, playing
+from ludic_train.trainer.config import TrainerConfig
+from ludic_train.trainer.trainer import Trainer
+from ludic_train.types import REFERENCE, VALUES
+
+# Turns of one supervised update.
+SFT_ROWS = 128
+DEMONSTRATORS: Mapping[str, Any] = {"oracle": OraclePolicy, "random": RandomPolicy}
+
+
+async def made_learner(
+    recipe: Recipe, config: RunConfig, machine: Machine
+) -> tuple[Learner, list[Rollout]]:
+    """The learner, and the demonstrations that it is to imitate first."""
+    demonstrations = await _demonstrations(recipe, config)
+    if config.model is not None:
+        learner = learner_from_model(
+            config.model,
+            max_tokens=config.max_tokens or MAX_TOKENS,
+            lora_rank=config.lora_rank,
+            seed=config.seed,
+            parser=config.parser,
+            system_prompt=config.system_prompt,
+            servers=() if machine.queue else machine.servers,
+        )
+        return learner, demonstrations
+    assert recipe.demonstrator is not None
+    spec = PolicySpec(
+        context="latest",
+        system_prompt=config.system_prompt or "",
+        parser=config.parser,
+        max_tokens=config.max_tokens,
+    )
+    reply = recipe.demonstrator.reply
+    learner = learner_from_nothing(demonstrations, spec, reply=reply, seed=config.seed)
+    return learner, demonstrations
+
+
+async def _demonstrations(recipe: Recipe, config: RunConfig) -> list[Rollout]:
+    """Rollouts of the recipe's demonstrator."""
+    if not config.demonstrations or recipe.demonstrator is None:
+        return []
+    player = DEMONSTRATORS[recipe.demonstrator.policy]
+    tasks = demonstration_tasks(recipe, config, config.demonstrations)
+    if not recipe.self_play:
+        return await play(tasks, player)
+    games = [game async for game in run_matches(tasks, player, concurrency=CONCURRENCY)]
+    games.sort(key=lambda game: game.index)
+    return [rollout for game in games for rollout in game.rollouts]
+
+
+def sft_stage(
+    recipe: Recipe, config: RunConfig, learner: Learner, demonstrations: Sequence[Rollout]
+) -> Stage:
+    """Supervised updates on the demonstrations, with equal weight for every turn.
+
+    demonstrations: rollouts of a policy without tokens, which get those of the recipe's `reply`.
+    One pass over the demonstrations where the config names no number of updates. The learning rate
+    falls to a tenth over the stage.
+    Raises ConfigError where they are too few for one update.
+    """
+    assert recipe.demonstrator is not None
+    prompts = _system_prompts(demonstrations, learner.spec)
+    written = [
+        with_token_ids(
+            rollout,
+            learner.tokenizer,
+            new_context(learner.spec),
+            system_prompt=prompt,
+            reply=recipe.demonstrator.reply,
+        )
+        for rollout, prompt in zip(demonstrations, prompts, strict=True)
+    ]
+    rows = rows_from(written, sft())
+    if len(rows) < SFT_ROWS:
+        raise ConfigError(
+            f"{len(demonstrations)} demonstrations are {len(rows)} turns, and an update imitates "
+            f"{SFT_ROWS}: play more demonstrations"
+        )
+    updates = config.sft_updates or -(-len(rows) // SFT_ROWS)
+    source = OfflineBatchSource(rows, batch_size=SFT_ROWS, seed=config.seed)
+    cfg = TrainerConfig(
+        device=learner.device,
+        lr=config.sft_lr,
+        warmup_updates=_warmup(config, updates),
+        decay_updates=updates,
+    )
+    trainer = Trainer(learner.model, sft(), source, learner.publisher, cfg)
+    return Stage(name="supervised fine-tuning", trainer=trainer, updates=updates)
+
+
+def rl_stage(
+    recipe: Recipe,
+    config: RunConfig,
+    learner: Learner,
+    machine: Machine | None = None,
+    *,
+    algo: RLAlgorithm | None = None,
+    score: Score | None = None,
+) -> Stage:
+    """Updates on episodes that the learner plays itself, or that come through a queue.
+
+    algo: the config's if left out. With a queue and without a `max_lag`, it gets the one that lets
+        a batch be played while another is trained on: 2 * minibatches - 1 updates.
+    score: gives rollouts their rewards, in place of the environment.
+    Raises QueueError for a URL that names no queue.
+    """
+    machine, config = machine or Machine(), config.resolved()
+    algo = algo or algorithm_of(config)
+    queue, servers = machine.queue, machine.servers
+    if queue is not None and algo.max_lag is None:
+        # One batch may be played while another is trained on.
+        algo = replace(algo, max_lag=2 * config.minibatches - 1)
+    if VALUES in algo.attach:
+        add_value_head(learner.model)
+    assert config.lr is not None
+    cfg = TrainerConfig(
+        device=learner.device,
+        lr=config.lr,
+        warmup_updates=_warmup(config, config.updates),
+        decay_updates=config.updates,
+        minibatches=config.minibatches,
+        publish_every=publish_every(config.minibatches, algo.max_lag) if servers else 1,
+        seed=config.seed,
+    )
+    source: BatchSource
+    if queue is not None:
+        source, publisher = remote_ends(config, learner, queue, servers)
+    else:
+        publisher = learner.publisher
+        # The tasks are a fresh iterator: a resumed source skips those that were taken.
+        source = RolloutBatchSource(
+            training_tasks(recipe, config, config.seed),
+            playing(learner.make_policy, score, self_play=recipe.self_play),
+            groups_per_batch=config.groups,
+            group_size=config.group_size,
+            concurrency=CONCURRENCY,
+        )
+    trainer = Trainer(
+        learner.model, algo, source, publisher, cfg, reference=_reference(algo, learner)
+    )
+    return Stage(name="reinforcement learning", trainer=trainer, updates=config.updates)
+
+
+def _reference(algo: RLAlgorithm, learner: Learner) -> torch.nn.Module | None:
+    """A frozen copy of the model for a KL term; with LoRA the model without its adapter will do."""
+    if REFERENCE not in algo.attach or lora_scaling(learner.model) is not None:
+        return None
+    twin: torch.nn.Module = copy.deepcopy(learner.model)
+    return twin
+
+
+def _warmup(config: RunConfig, updates: int) -> int:
+    """Updates over which the learning rate rises."""
+    return round(config.warmup * updates)
+
+
+def _system_prompts(rollouts: Sequence[Rollout], spec: PolicySpec) -> list[str]:
+    """The system prompts that the policy will see in these episodes."""
+    if spec.system_prompt is not None:
+        return [spec.system_prompt] * len(rollouts)
+    # Rollouts hold no system prompt, so that their environments are asked again.
+    envs: dict[str, gym.Env[str, str]] = {}
+    try:
+        return [_suggested(rollout.task, envs) for rollout in rollouts]
+    finally:
+        for env in envs.values():
+            env.close()
+
+
+def _suggested(task: Task, envs: dict[str, gym.Env[str, str]]) -> str:
+    """The system prompt that the environment of a task suggests."""
+    key = f"{task.env_id} {sorted(task.kwargs.items())}"
+    if key not in envs:
+        envs[key] = gym.make(task.env_id, **task.kwargs)
+    options = None if task.options is None else dict(task.options)
+    return str(envs[key].reset(seed=task.seed, options=options)[1].get("system_prompt", ""))

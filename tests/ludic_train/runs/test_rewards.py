@@ -1,0 +1,68 @@
+"""Rewards of a run's own."""
+
+import pytest
+
+from ludic_gym.errors import ConfigError, EnvError
+from ludic_gym.graders.extract import Grade
+from ludic_gym.graders.rubric import Component, Rubric, by_program
+from ludic_gym.policies.reference import RandomPolicy
+from ludic_gym.types import Decision, Rollout, Step, Task
+from ludic_train.runs.rewards import score_of
+from ludic_train.sources.rollouts import TaskPlayer, playing
+
+ROLLOUT = Rollout(
+    task=Task(env_id="x"),
+    steps=(
+        Step(observation="a", decision=Decision(action="1", reward=0.1), reward=0.6),
+        Step(observation="b", decision=Decision(action="22", reward=-0.5), reward=0.5),
+    ),
+)
+
+
+def letters(rollout):
+    return float(sum(len(step.decision.action or "") for step in rollout.steps))
+
+
+async def awaited(rollout):
+    return letters(rollout)
+
+
+@pytest.mark.parametrize("reward", [letters, awaited, "test_rewards_module:letters"])
+async def test_a_function_replaces_the_env_s_rewards_and_keeps_the_parser_s(
+    reward, tmp_path, monkeypatch
+):
+    (tmp_path / "test_rewards_module.py").write_text("def letters(rollout):\n    return 3\n")
+    monkeypatch.chdir(tmp_path)
+    scored = await score_of(reward)(ROLLOUT)
+    assert [step.reward for step in scored.steps] == [0.1, -0.5 + 3]
+
+
+async def test_a_rubric_is_a_reward():
+    def right(text, truth):
+        return Grade(correct=text == "22", answer=text, rule="r")
+
+    rubric = Rubric((Component("right", by_program(right), 2.0),))
+    scored = await score_of(rubric)(ROLLOUT)
+    assert scored.steps[-1].reward == -0.5 + 2.0
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), "1", None])
+async def test_a_reward_that_is_no_number_is_refused(value):
+    with pytest.raises(EnvError, match="a reward function returned"):
+        await score_of(lambda rollout: value)(ROLLOUT)
+
+
+@pytest.mark.parametrize("reward", ["no-colon", "nothing_here:f", "ludic_gym.types:nothing", 3])
+def test_a_reward_that_is_none_is_refused(reward):
+    with pytest.raises(ConfigError, match=r"reward=|names the module"):
+        score_of(reward)
+
+
+async def test_played_episodes_get_the_score():
+    player = TaskPlayer(playing(RandomPolicy, score_of(letters)), concurrency=2)
+    tasks = [Task(env_id="ludic/TicTacToe-v0", seed=seed) for seed in range(3)]
+    episodes = await player.episodes(tasks)
+    player.close()
+    for episode in episodes:
+        (rollout,) = episode.rollouts
+        assert rollout.total_reward == 2 * len(rollout.steps)
