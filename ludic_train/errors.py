@@ -101,6 +101,14 @@ class EmptyBatch(TrainError):
     """A source has nothing to train on: its tasks ran out, or its filters leave no row."""
 
 
+class CannotLearn(TrainError):
+    """The first episodes show that a run would learn nothing: change what the message names."""
+
+
+class Collapsed(TrainError):
+    """Entropy or reward fell below its floor: resume from a checkpoint with other settings."""
+
+
 class NonFiniteUpdate(TrainError):
     """Losses or gradients were NaN or infinite too often in a row; no params were changed."""
 

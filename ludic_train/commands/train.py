@@ -61,11 +61,14 @@ class _Command:
         config: TOML file with any of these settings; options replace those of the file.
         print_config: Print the settings as such a file, and stop.
         resume: Resume the run in --out.
+        preflight: Play some episodes before learning from rewards, say what to expect, and stop a
+            run that cannot learn.
     """
 
     config: Path | None = None
     print_config: bool = False
     resume: bool = False
+    preflight: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +112,17 @@ def _train(parsed: Parsed) -> int:
     from ludic_train.runs.train import train_recipe
 
     recipe, out = parsed.recipe, parsed.settings.out
-    resume = parsed.command.resume
+    command = parsed.command
     try:
-        asyncio.run(train_recipe(recipe, parsed.settings, parsed.machine, resume=resume))
+        asyncio.run(
+            train_recipe(
+                recipe,
+                parsed.settings,
+                parsed.machine,
+                resume=command.resume,
+                preflight=command.preflight,
+            )
+        )
     except (Interrupted, KeyboardInterrupt) as error:
         state = "saved" if isinstance(error, Interrupted) else "stopped at once"
         print(f"{state}; {resume_command(out, parsed.machine.queue)}")

@@ -17,6 +17,9 @@ from rich.table import Table
 from rich.text import Text
 
 BARS = "▁▂▃▄▅▆▇█"
+MAIN = frozenset({"reward", "success", "entropy", "nll", "grad_norm", "lr", "seconds/update"})
+# Between two plain lines of a long run.
+SECONDS = 30.0
 
 
 class ConsoleLogger:
@@ -30,7 +33,8 @@ class ConsoleLogger:
 
     total: updates that the run will make, for the progress bar and the time left.
     headline: the metric whose history is drawn.
-    every: in plain mode, updates between two lines; the first and the last are always printed.
+    every: in plain mode, updates between two lines; None prints one every 30 seconds. The first and
+        the last update are always printed.
     console: of the terminal if left out.
     clock: seconds that never go back, for the time that is left.
     """
@@ -41,7 +45,7 @@ class ConsoleLogger:
         *,
         title: str = "training",
         headline: str = "reward",
-        every: int = 10,
+        every: int | None = 10,
         console: Console | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -49,6 +53,7 @@ class ConsoleLogger:
         self.console = console or Console()
         self._clock = clock
         self._started: tuple[int, float] | None = None
+        self._printed = -math.inf
         self._update = 0
         self._latest: dict[str, float] = {}
         self._history: list[float] = []
@@ -68,6 +73,7 @@ class ConsoleLogger:
         if self.console.is_terminal:
             self._draw()
         elif self._is_due():
+            self._printed = self._clock()
             self.console.print(self._line(metrics), highlight=False, soft_wrap=True, markup=False)
 
     def close(self) -> None:
@@ -87,10 +93,16 @@ class ConsoleLogger:
     def _is_due(self) -> bool:
         """True if a line is printed for this update."""
         assert self._started is not None
-        return self._update in (self._started[0], self.total) or self._update % self.every == 0
+        if self._update in (self._started[0], self.total):
+            return True
+        if self.every is not None:
+            return self._update % self.every == 0
+        return self._clock() - self._printed >= SECONDS
 
     def _line(self, metrics: Mapping[str, float]) -> str:
-        numbers = "  ".join(f"{name} {readable(value)}" for name, value in metrics.items())
+        # In a file of a long run, the numbers that tell how it goes; metrics.jsonl has all.
+        chosen = metrics if self.every is not None else _main(metrics)
+        numbers = "  ".join(f"{name} {readable(value)}" for name, value in chosen.items())
         return f"{self.title} {self._progress()}  {numbers}"
 
     def _progress(self) -> str:
@@ -132,6 +144,11 @@ class ConsoleLogger:
         # Not one grid row per pair of panels, because a short panel would leave a hole.
         table.add_row(*(Group(*panels[column::columns]) for column in range(columns)))
         return table
+
+
+def _main(metrics: Mapping[str, float]) -> dict[str, float]:
+    """The metrics that tell how a run goes."""
+    return {n: v for n, v in metrics.items() if n in MAIN or n.startswith("eval/")}
 
 
 def _families(metrics: Mapping[str, float]) -> dict[str, dict[str, float]]:

@@ -39,6 +39,8 @@ def algorithm_of(config: RunConfig) -> RLAlgorithm:
         # The share in the paper: 4,096 of 20,480.
         options["buffer"] = max(1, limit // 5)
     algo = preset(**options, max_lag=config.max_lag or ALGO_LAG.get(config.algo))
+    if config.full_batches:
+        algo = replace(algo, full_batches=True)
     if config.entropy:
         algo = replace(algo, loss=with_entropy(algo.loss, config.entropy))
     if config.kl:

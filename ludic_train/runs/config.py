@@ -57,6 +57,8 @@ class RunConfig:
         groups: Tasks in a batch.
         group_size: Episodes of each task, whose rewards are compared with each other.
         minibatches: Updates made from one batch.
+        full_batches: Groups whose rewards are all equal, and teach nothing, are replaced by those
+            of further tasks.
         max_lag: With a queue, age in updates that a group may have at the last one made from it;
             without it, one batch is played while another is trained on (2 * `minibatches` - 1).
         max_tokens: Longest reply, in tokens. Without it, 256 for a model, and as long as the
@@ -67,6 +69,8 @@ class RunConfig:
             Without it, the whole reply.
         system_prompt: Without it, the environment's.
         reward: module:function, from a rollout to its reward, in place of the environment's.
+        least_entropy: Mean entropy of ten updates, in nats per token, below which the run stops.
+        least_reward: Mean reward of ten updates below which the run stops.
         eval_every: Updates between two evaluations and checkpoints.
         eval_episodes: Episodes of an evaluation, per set of evaluation tasks.
         final_episodes: The same for the last evaluation, when training has ended.
@@ -90,6 +94,7 @@ class RunConfig:
     groups: int = 32
     group_size: int = 8
     minibatches: int = 1
+    full_batches: bool = False
     max_lag: int | None = None
     max_tokens: int | None = None
     max_turns: int | None = None
@@ -97,6 +102,8 @@ class RunConfig:
     parser: str | None = None
     system_prompt: str | None = None
     reward: str | None = None
+    least_entropy: float | None = None
+    least_reward: float | None = None
     eval_every: int = 100
     eval_episodes: int = 200
     final_episodes: int = 1_000

@@ -34,11 +34,13 @@ class Stage:
     """Updates made by one trainer, such as supervised fine-tuning or reinforcement learning.
 
     name: for messages. updates: of the whole stage, those before a resume included.
+    look: called before the first update; its error ends the run.
     """
 
     name: str
     trainer: Trainer
     updates: int
+    look: Callable[[], Awaitable[None]] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +51,7 @@ class Run:
     evaluate: gives numbers that are logged as "eval/..."; called every `eval_every` updates and at
         the end of each stage. Everything is saved then.
     logger: gets the updates of all stages under one count.
+    guard: called with the metrics of each update; its error ends the run.
     """
 
     out: Path
@@ -57,6 +60,7 @@ class Run:
     evaluate: Evaluate
     eval_every: int
     logger: Logger
+    guard: Callable[[Metrics], None] = lambda metrics: None
 
     @property
     def checkpoints(self) -> CheckpointManager:
@@ -65,7 +69,7 @@ class Run:
 
 
 async def carry_out(run: Run, *, resume: bool) -> None:
-    """Make the updates that are left, and evaluate and save on the way.
+    """Evaluate, make the updates that are left, and evaluate and save on the way.
 
     resume: continue from the latest checkpoint, which must be of the same stages.
     On a first Ctrl-C or SIGTERM, save and raise Interrupted; a second one ends the process.
@@ -76,6 +80,8 @@ async def carry_out(run: Run, *, resume: bool) -> None:
     write_policy_spec(run.out, run.learner.spec)
     first = _restore(run) if resume else 0
     with stop_signals() as stop_requested:
+        if not resume:
+            await _evaluate(run, 0)
         for position in range(first, len(run.stages)):
             await _carry_out_stage(run, position, stop_requested)
 
@@ -87,10 +93,13 @@ async def _carry_out_stage(run: Run, position: int, stop_requested: Callable[[],
 
     def log(version: int, metrics: Metrics) -> None:
         run.logger.log(offset + version, values(metrics))
+        run.guard(metrics)
 
     # The source was made before there were handlers of signals.
     if isinstance(trainer.batch_source, WatchedSource):
         trainer.batch_source.stop.is_set = stop_requested
+    if stage.look is not None and trainer.version == 0:
+        await stage.look()
     ended = trainer.version >= stage.updates
     while not ended:
         before = trainer.version

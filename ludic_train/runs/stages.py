@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import gymnasium as gym
@@ -25,6 +26,7 @@ from ludic_train.runs.config import MAX_TOKENS, Recipe, RunConfig
 from ludic_train.runs.evaluation import CONCURRENCY, play
 from ludic_train.runs.learner import Learner, learner_from_model, learner_from_nothing
 from ludic_train.runs.machine import Machine
+from ludic_train.runs.preflight import GROUPS, lines, preflight, refuse_hopeless
 from ludic_train.runs.remote import publish_every, remote_ends
 from ludic_train.runs.run import Stage
 from ludic_train.runs.tasks import demonstration_tasks, training_tasks
@@ -35,6 +37,8 @@ from ludic_train.trainer.config import TrainerConfig
 from ludic_train.trainer.trainer import Trainer
 from ludic_train.types import REFERENCE, VALUES
 
+# Far above the seeds that users choose.
+LOOKS_FROM = 2**30
 # Turns of one supervised update.
 SFT_ROWS = 128
 DEMONSTRATORS: Mapping[str, Any] = {"oracle": OraclePolicy, "random": RandomPolicy}
@@ -129,12 +133,15 @@ def rl_stage(
     *,
     algo: RLAlgorithm | None = None,
     score: Score | None = None,
+    look: bool = False,
 ) -> Stage:
     """Updates on episodes that the learner plays itself, or that come through a queue.
 
     algo: the config's if left out. With a queue and without a `max_lag`, it gets the one that lets
         a batch be played while another is trained on: 2 * minibatches - 1 updates.
     score: gives rollouts their rewards, in place of the environment.
+    look: play some episodes before the first update, print what they tell, and raise CannotLearn
+        where no reply is of use.
     Raises QueueError for a URL that names no queue.
     """
     machine, config = machine or Machine(), config.resolved()
@@ -171,7 +178,23 @@ def rl_stage(
     trainer = Trainer(
         learner.model, algo, source, publisher, cfg, reference=_reference(algo, learner)
     )
-    return Stage(name="reinforcement learning", trainer=trainer, updates=config.updates)
+
+    async def first_look() -> None:
+        # Tasks that the run does not learn from, so that the look changes nothing.
+        tasks = list(islice(training_tasks(recipe, config, config.seed + LOOKS_FROM), GROUPS))
+        found = await preflight(tasks, learner.make_policy, config.group_size)
+        # The limit of a tiny model comes from its demonstrations.
+        limited = replace(config, max_tokens=learner.spec.max_tokens)
+        print("\n".join(lines(found, limited)), flush=True)
+        refuse_hopeless(found, limited)
+
+    own = look and queue is None and not recipe.self_play
+    return Stage(
+        name="reinforcement learning",
+        trainer=trainer,
+        updates=config.updates,
+        look=first_look if own else None,
+    )
 
 
 def _reference(algo: RLAlgorithm, learner: Learner) -> torch.nn.Module | None:

@@ -28,6 +28,7 @@ from ludic_train.runs.algo_options import ALGO_OPTIONS
 from ludic_train.runs.any_env import recipe_for, with_demonstrator, with_model
 from ludic_train.runs.config import IN_PYTHON, Recipe, RunConfig, TrainEnv
 from ludic_train.runs.evaluation import evaluate, play
+from ludic_train.runs.floors import Floors
 from ludic_train.runs.folder import METRICS, forget_queue, kept, open_run
 from ludic_train.runs.machine import Machine
 from ludic_train.runs.report import report
@@ -53,6 +54,7 @@ def train(
     engine: str | Sequence[str] = "local",
     queue: str | None = None,
     resume: bool = False,
+    preflight: bool = True,
     **settings: Any,  # noqa: ANN401 - fields of RunConfig
 ) -> Mapping[str, float]:
     """Train a policy for an environment, report in the folder `out`; the final evaluation.
@@ -71,6 +73,7 @@ def train(
     self_play: the model plays all agents of a PettingZoo environment.
     out: folder of the run: settings, numbers, checkpoints, model and report; runs/NAME if left out.
     engine, queue: as in `Machine`. resume: continue the run in `out`.
+    preflight: look at some episodes before learning from rewards, and refuse what cannot learn.
     settings: fields of `RunConfig`, such as updates=200, lora_rank=16, lr=1e-4, groups=32.
     The result has the keys of an evaluation, such as "test/success" and "test/reward".
     Works in a notebook too, inside a running event loop; there, Ctrl-C ends the run at once, and
@@ -104,6 +107,7 @@ def train(
         algo=None if isinstance(algo, str) else algo,
         reward=None if isinstance(reward, str) else reward,
         resume=resume,
+        preflight=preflight,
     )
     # A notebook has a running loop, in which asyncio.run would raise.
     try:
@@ -121,6 +125,7 @@ async def train_recipe(
     algo: RLAlgorithm | None = None,
     reward: Reward | None = None,
     resume: bool = False,
+    preflight: bool = True,
 ) -> Mapping[str, float]:
     """Train with the settings of `config`, and report in its folder; the final evaluation.
 
@@ -129,9 +134,11 @@ async def train_recipe(
 
     machine: where to compute; a resumed run may have another.
     algo, reward: objects in place of those that `config` names.
+    preflight: play some episodes before learning from rewards, and print what to expect of the run.
     Raises Interrupted after an orderly Ctrl-C; `resume` continues from there, with the same config.
     Raises ConfigError for settings that do not fit each other or the folder, EmptyBatch where the
-    rewards of each task are all equal from the beginning, EpisodeError where most episodes fail.
+    rewards of each task are all equal from the beginning, EpisodeError where most episodes fail,
+    CannotLearn where the first look finds no reply that can be used, Collapsed below a floor.
     """
     machine, config = machine or Machine(), config.resolved()
     if config.model is None or config.demonstrations:
@@ -145,10 +152,12 @@ async def train_recipe(
     stages = [sft_stage(recipe, config, learner, demonstrations)] if demonstrations else []
     own = reward or config.reward
     score = score_of(own) if own else None
-    stages.append(rl_stage(recipe, config, learner, machine, algo=algo, score=score))
+    stages.append(
+        rl_stage(recipe, config, learner, machine, algo=algo, score=score, look=preflight)
+    )
     async with aclosing(learner):
         updates = sum(stage.updates for stage in stages)
-        console = ConsoleLogger(updates, title=config.out.name, every=100)
+        console = ConsoleLogger(updates, title=config.out.name, every=None)
         with closing(MultiLogger(JSONLLogger(config.out / METRICS), console)) as logger:
             run = Run(
                 out=config.out,
@@ -163,6 +172,7 @@ async def train_recipe(
                 ),
                 eval_every=config.eval_every,
                 logger=logger,
+                guard=Floors(config),
             )
             try:
                 await carry_out(run, resume=resume)

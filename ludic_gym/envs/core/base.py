@@ -211,7 +211,8 @@ def end(
 
     success: True if the task was solved.
     components: parts of the reward, "reward/<name>" in the info; the turn's reward is their sum.
-    reward: the whole reward, if it has no parts: the component "reward/total". 0 without either.
+    reward: the whole reward, if it has no parts: the component "reward/total". Without either, 1
+        for a success, else 0.
     truncated: True if the episode was cut short, False if it came to its own end.
     info: further keys of the info.
     Raises ConfigError if both are given and `reward` is not the sum of the components.
@@ -223,7 +224,7 @@ def end(
         last["reward/" + name] = part = float(part)
         earned += part
     if not components:
-        last["reward/total"] = earned = float(reward or 0.0)
+        last["reward/total"] = earned = float(success if reward is None else reward)
     elif reward is not None and not math.isclose(earned, reward, abs_tol=1e-9):
         raise ConfigError(
             f"reward={reward!r}, but the components sum to {earned!r}: {components}; leave one out"

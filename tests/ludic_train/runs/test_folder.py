@@ -142,3 +142,14 @@ def test_the_first_episodes_of_an_evaluation_are_kept_with_their_update(tmp_path
         (10, 2), (10, 0), (10, 1), (20, 2), (20, 0), (20, 1)
     ]  # fmt: skip
     assert episode_from_json(lines[0]) == Episode(index=2, task=task, error="boom")
+
+
+def test_a_resumed_run_has_each_update_once(config):
+    start(config)
+    for name in ("metrics.jsonl", "rollouts.jsonl"):
+        lines = [json.dumps({"update": update, "x": update}) for update in (0, 1, 2, 3)]
+        (config.out / name).write_text("\n".join(lines) + '\n{"update": 4')
+    open_run(TIC_TAC_TOE, config, resume=True)
+    for name in ("metrics.jsonl", "rollouts.jsonl"):
+        kept = (config.out / name).read_text().splitlines()
+        assert [json.loads(line)["update"] for line in kept] == [0, 1]

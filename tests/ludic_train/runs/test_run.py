@@ -90,6 +90,6 @@ async def test_evaluations_and_checkpoints_come_at_their_updates(tmp_path):
     run = await carried_out(tmp_path, (RunsOut(9), 5))
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     asked = [(line["update"], line["eval/update"]) for line in lines if "eval/update" in line]
-    assert asked == [(2, 2.0), (4, 4.0), (5, 5.0)]
+    assert asked == [(0, 0.0), (2, 2.0), (4, 4.0), (5, 5.0)]
     assert run.checkpoints.steps() == [4, 5]
     assert (tmp_path / "model" / "model.safetensors").is_file()

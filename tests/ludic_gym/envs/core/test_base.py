@@ -232,7 +232,8 @@ def test_a_reward_without_components_is_one_component():
     assert end(success=True, reward=2) == (
         "", 2.0, True, False, {"success": True, "reward/total": 2.0},
     )  # fmt: skip
-    assert end(success=True)[1] == 0.0
+    assert end(success=True)[1] == 1.0
+    assert end(success=False)[1] == 0.0
 
 
 def test_an_end_may_be_a_truncation():

@@ -1,0 +1,158 @@
+"""A look at the first episodes, before the first update: can this run learn?"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from itertools import islice
+
+from ludic_gym.bench.result import succeeded
+from ludic_gym.rollout.episodes import run_episodes
+from ludic_gym.rollout.groups import grouped
+from ludic_gym.types import Episode, MakePolicy, Rollout, Task
+from ludic_train.errors import CannotLearn
+from ludic_train.runs.config import MAX_TOKENS, RunConfig
+
+# Enough groups to tell a format that is never kept from a hard task, and no more time than this.
+GROUPS, LIMIT_S, CONCURRENCY = 16, 30.0, 256
+# Fewer episodes say nothing about all the others.
+LEAST_EPISODES = 8
+# Share of replies that are cut, or have no action, from which a run is not worth its time.
+HOPELESS, OFTEN = 0.99, 0.25
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preflight:
+    """Numbers of the first episodes of a run.
+
+    episodes, failed: that ended in time, and of these by an error.
+    reward, success: means over the episodes. groups, differing: whole groups, and of these with
+        rewards that are not all equal.
+    replies: model calls. cut: of these that reached their limit. without_action: turns whose reply
+        had no action, or an answer that the environment could not find.
+    tokens: sampled, in all. seconds: that it took.
+    """
+
+    episodes: int
+    failed: int
+    reward: float
+    success: float
+    groups: int
+    differing: int
+    replies: int
+    cut: int
+    turns: int
+    without_action: int
+    tokens: int
+    seconds: float
+
+
+async def preflight(
+    tasks: Sequence[Task], make_policy: MakePolicy, group_size: int, *, limit_s: float = LIMIT_S
+) -> Preflight:
+    """Play the tasks, each `group_size` times, for at most `limit_s` seconds."""
+    began = time.perf_counter()
+    ended: list[Episode] = []
+    requests = list(grouped(islice(tasks, GROUPS), group_size))
+    running = run_episodes(requests, make_policy, concurrency=CONCURRENCY, timeout_s=limit_s)
+    async with aclosing(running) as episodes:
+        async for episode in episodes:
+            ended.append(episode)
+            if time.perf_counter() - began > limit_s:
+                break
+    return _counted(ended, group_size, time.perf_counter() - began)
+
+
+def _counted(ended: Sequence[Episode], group_size: int, seconds: float) -> Preflight:
+    rollouts = [rollout for episode in ended for rollout in episode.rollouts]
+    rewards = defaultdict(list)
+    for rollout in rollouts:
+        rewards[rollout.task.group, rollout.agent].append(rollout.total_reward)
+    whole = [group for group in rewards.values() if len(group) == group_size]
+    calls = [call for r in rollouts for step in r.steps for call in step.decision.completions]
+    number = max(len(rollouts), 1)
+    return Preflight(
+        episodes=len(ended),
+        failed=sum(episode.error is not None for episode in ended),
+        reward=sum(rollout.total_reward for rollout in rollouts) / number,
+        success=sum(map(succeeded, rollouts)) / number,
+        groups=len(whole),
+        differing=sum(max(group) - min(group) > 1e-9 for group in whole),
+        replies=len(calls),
+        cut=sum(call.finish_reason == "length" for call in calls),
+        turns=sum(len(rollout.steps) for rollout in rollouts),
+        without_action=sum(map(_without_action, rollouts)),
+        tokens=sum(len(call.completion_ids or ()) for call in calls),
+        seconds=seconds,
+    )
+
+
+def _without_action(rollout: Rollout) -> int:
+    """Turns of a rollout whose reply had no action, or no answer that the env could find."""
+    steps = rollout.steps
+    failed = sum(step.decision.action is None for step in steps)
+    # Environments of questions take the whole reply and look for the answer themselves.
+    unanswered = bool(steps) and steps[-1].decision.action is not None
+    return failed + (unanswered and steps[-1].info.get("answer") == "")
+
+
+def lines(found: Preflight, config: RunConfig) -> list[str]:
+    """The numbers, and what to change, as lines of text."""
+    if not found.episodes:
+        return [f"first look: no episode ended in {found.seconds:.0f} s"]
+    tokens_s = found.tokens / max(found.seconds, 1e-9)
+    played = found.episodes / max(found.seconds, 1e-9)
+    batch_s = config.groups * config.group_size / max(played, 1e-9)
+    share = f"{found.differing} of {found.groups} groups differ in reward"
+    text = [
+        f"first look: reward {found.reward:.3g}, success {found.success:.0%}, {share}",
+        f"  {found.cut} of {found.replies} replies were cut, {found.without_action} of "
+        f"{found.turns} turns had no action",
+        f"  {found.tokens / max(found.replies, 1):.0f} tokens a reply, {tokens_s:,.0f} tokens/s; a "
+        f"batch of {config.groups} x {config.group_size} episodes takes about {batch_s:.3g} s",
+    ]
+    return text + [f"  advice: {advice}" for advice in remedies(found, config)]
+
+
+def remedies(found: Preflight, config: RunConfig) -> list[str]:
+    """What to change in the settings, most urgent first."""
+    advice = []
+    limit = config.max_tokens or MAX_TOKENS
+    if found.cut > OFTEN * found.replies:
+        advice.append(
+            f"{found.cut} of {found.replies} replies reached {limit} tokens: raise --max-tokens"
+        )
+    if found.without_action > OFTEN * found.turns:
+        advice.append(
+            f"{found.without_action} of {found.turns} turns have no action: use --parser "
+            "last-number, a --system-prompt that shows the form, or --demonstrations 1000, which "
+            "are imitated first"
+        )
+    if found.success and not found.reward and found.groups and not found.differing:
+        advice.append(
+            f"success is {found.success:.0%} and every reward 0: the environment pays nothing for "
+            "it; give its last turn a reward, or use --reward"
+        )
+    elif found.groups and not found.differing:
+        level = "solved already" if found.success == 1 else "too hard as it is"
+        advice.append(
+            f"all rewards of each group are equal, so that nothing is learned from them; the task "
+            f"may be {level}: choose other --env-kwargs, a larger --group-size, --temperature 1, "
+            "or --demonstrations 1000, which are imitated first"
+        )
+    return advice
+
+
+def refuse_hopeless(found: Preflight, config: RunConfig) -> None:
+    """Raise CannotLearn where no reply can be used: a run would sample for hours in vain."""
+    if found.failed > found.episodes / 2:
+        # The source names the error, in its own words.
+        return
+    enough = found.episodes >= LEAST_EPISODES and not found.differing
+    useless = found.without_action >= HOPELESS * found.turns
+    if enough and found.turns and (useless or found.cut >= HOPELESS * found.replies > 0):
+        advice = "; ".join(remedies(found, config))
+        raise CannotLearn(f"{advice} (--no-preflight starts anyway)")
