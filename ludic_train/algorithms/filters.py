@@ -14,7 +14,10 @@ Filter = Callable[[Sequence[Trajectory]], list[Trajectory]]
 
 
 def drop_truncated(trajectories: Sequence[Trajectory]) -> list[Trajectory]:
-    """Rollouts whose episode ended by itself, not by `max_turns` or a limit of the environment."""
+    """Rollouts whose episode ended by itself, not by `max_turns` or a limit of the environment.
+
+    A parse failure on the last attempt ends an episode by itself, so such a rollout is kept.
+    """
     return [trajectory for trajectory in trajectories if not trajectory.truncated]
 
 
