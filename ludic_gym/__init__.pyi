@@ -67,6 +67,7 @@ from .envs.core.solitaire import SolitaireEnv as SolitaireEnv
 from .envs.core.two_player import GameAECEnv as GameAECEnv
 from .envs.core.two_player import GameParallelEnv as GameParallelEnv
 from .envs.core.two_player import SimultaneousEnv as SimultaneousEnv
+from .envs.questions.qa import QAEnv as QAEnv
 from .errors import ClientError as ClientError
 from .errors import ConfigError as ConfigError
 from .errors import ContractError as ContractError

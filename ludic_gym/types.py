@@ -123,7 +123,8 @@ class Step:
 
     observation: the text before the decision; the last one is `Rollout.final_observation`.
     terminated, truncated, info: as `env.step` returned them. info is {"parse_error": True} for a
-        decision without an action, and has "truncation_reason" if the rollout was cut from outside.
+        decision without an action. It has "termination_reason" if that ended the episode, and
+        "truncation_reason" if the rollout was cut from outside.
     """
 
     observation: str
@@ -142,6 +143,8 @@ class Task:
     seed, options: arguments of `env.reset`; without a seed every episode is new.
     group: rollouts with equal groups are compared by group-relative credit.
     max_turns: turns after which the episode is truncated.
+    attempts: replies without an action after which the episode ends as a failure; None: 1 in a
+        single-turn env, no limit in any other. Tool calls within a turn are no attempts.
     """
 
     env_id: str
@@ -151,6 +154,7 @@ class Task:
     group: str = ""
     sampling: Sampling = Sampling()
     max_turns: int = 32
+    attempts: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,6 +19,7 @@ from .algorithms.credit import LeaveOneOutReturn as LeaveOneOutReturn
 from .algorithms.credit import MonteCarloReturn as MonteCarloReturn
 from .algorithms.credit import PerStepReward as PerStepReward
 from .algorithms.filters import Filter as Filter
+from .algorithms.filters import any_of as any_of
 from .algorithms.filters import combine as combine
 from .algorithms.filters import drop_incomplete_completions as drop_incomplete_completions
 from .algorithms.filters import drop_parse_errors as drop_parse_errors

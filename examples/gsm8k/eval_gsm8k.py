@@ -25,7 +25,6 @@ async def measured(args: argparse.Namespace) -> lg.BenchResult:
         kwargs={} if args.split is None else {"split": args.split},
         episodes=args.episodes,
         sampling=lg.Sampling(temperature=args.temperature, max_tokens=args.max_tokens),
-        max_turns=1,
     )
     async with AsyncExitStack() as stack:
         client: lg.ChatClient = lg.ScriptedClient(lambda messages, sampling: "<answer>7</answer>")

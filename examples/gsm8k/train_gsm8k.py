@@ -35,7 +35,6 @@ def tasks(split: str | None, max_tokens: int) -> Iterator[lg.Task]:
             seed=i,
             options={"row": i % rows},
             sampling=lg.Sampling(max_tokens=max_tokens, seed=i),
-            max_turns=1,
         )
 
 

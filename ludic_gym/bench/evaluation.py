@@ -28,13 +28,13 @@ def evaluate(
     seed: int = 0,
     env_kwargs: Mapping[str, Any] | None = None,
     sampling: Sampling | None = None,
+    attempts: int | None = None,
     progress: bool = True,
 ) -> BenchResult:
     """Play the tasks of an environment with a policy and return success rate, reward and more.
 
-    The tasks are those of `bench_tasks`, so equal arguments play equal tasks. A reply that the
-    policy cannot parse fails a task of a single-turn environment. Works in a notebook too, inside
-    a running event loop. Ctrl-C stops the episodes in flight.
+    The tasks are those of `bench_tasks`, so equal arguments play equal tasks. Works in a
+    notebook too, inside a running event loop. Ctrl-C stops the episodes in flight.
 
     env_id: id of the environment, "module:id" if importing the module registers it.
     policy: makes a policy for an environment: `openai(...)`, `OraclePolicy`, or a function.
@@ -44,6 +44,8 @@ def evaluate(
     seed: task i has the env seed and the sampling seed `seed` + i.
     env_kwargs: further arguments of the environment.
     sampling: temperature, max_tokens and so on; None: `Sampling()`.
+    attempts: replies without an action after which an episode fails; None: 1 in a single-turn
+        environment, else no limit.
     progress: show a bar on stderr.
     Raises ConfigError for arguments that contradict each other or cannot be played. An episode that
     fails is in `BenchResult.errors`.
@@ -62,7 +64,14 @@ def evaluate(
     kwargs = {**({} if split is None else {"split": split}), **(env_kwargs or {})}
     if split not in (None, kwargs.get("split")):
         raise ConfigError(f"split={split!r}, but env_kwargs has split={kwargs['split']!r}")
-    tasks = bench_tasks(env_id, kwargs=kwargs, episodes=episodes, seed=seed, sampling=sampling)
+    tasks = bench_tasks(
+        env_id,
+        kwargs=kwargs,
+        episodes=episodes,
+        seed=seed,
+        sampling=sampling,
+        attempts=attempts,
+    )
     tally = Tally()
 
     def note() -> str:

@@ -19,8 +19,8 @@ class Score:
 
     index: the episode's position in the request.
     task: the same for all samples of a task: its env seed, or the index where it has none.
-    outcome: the env's name for the end (`info["outcome"]`), else "truncated", "success" or
-        "failure"; "error" where the episode failed.
+    outcome: the env's name for the end (`info["outcome"]`), else "truncated", "parse_error",
+        "success" or "failure"; "error" where the episode failed.
     completion_tokens: sampled tokens; None where a server did not return them.
     cut_off: model calls that ran into `max_tokens`.
     data: the rows it was played from, with their hash; "" for an env without rows.
@@ -112,8 +112,9 @@ def succeeded(rollout: Rollout) -> bool:
 
 
 def outcome(rollout: Rollout) -> str:
-    """The env's name for the end, else "truncated", "success" or "failure"."""
-    name = _last_info(rollout).get("outcome")
+    """The env's name for the end, else "truncated", "parse_error", "success" or "failure"."""
+    info = _last_info(rollout)
+    name = info.get("termination_reason", info.get("outcome"))
     if isinstance(name, str):
         return name
     if succeeded(rollout):

@@ -26,13 +26,15 @@ def bench_tasks(
     episodes: int | None = None,
     seed: int = 0,
     sampling: Sampling | None = None,
-    max_turns: int | None = None,
+    max_turns: int = MAX_TURNS,
+    attempts: int | None = None,
     samples: int = 1,
 ) -> tuple[Task, ...]:
     """Tasks that are the same on every call; task i has env seed and sampling seed `seed + i`.
 
-    max_turns: turns after which an episode is truncated; None: 1 for a single-turn environment,
-        in which a reply that cannot be parsed is a failure, else 1000.
+    max_turns: turns after which an episode is truncated.
+    attempts: replies without an action after which an episode fails; None: 1 in a single-turn
+        environment, else no limit.
     samples: how often each task is played; its samples follow each other, share its env seed and
         have sampling seeds that are derived from the task's.
 
@@ -46,13 +48,13 @@ def bench_tasks(
     # Copies, because the tasks outlive the call and the caller may change its dict.
     kwargs, sampling = dict(kwargs or {}), sampling or Sampling()
     check_sampling(sampling)
-    rows, is_single_turn = rows_and_turns(env_id, kwargs)
-    limit = max_turns if max_turns is not None else 1 if is_single_turn else MAX_TURNS
+    rows = rows_of(env_id, kwargs)
     count = episodes if episodes is not None else rows or PROCEDURAL_EPISODES
     for name, value, least in (
         ("episodes", count, 1),
         ("seed", seed, 0),
-        ("max_turns", limit, 1),
+        ("max_turns", max_turns, 1),
+        ("attempts", 1 if attempts is None else attempts, 1),
         ("samples", samples, 1),
     ):
         if value < least:
@@ -65,18 +67,19 @@ def bench_tasks(
             # Rows are chosen by number, not drawn, so that each is played equally often.
             options=None if rows is None else {"row": i % rows},
             sampling=replace(sampling, seed=seed + i),
-            max_turns=limit,
+            max_turns=max_turns,
+            attempts=attempts,
         )
         for i in range(count)
     )
     return tuple(tasks if samples == 1 else grouped(tasks, samples))
 
 
-def rows_and_turns(env_id: str, kwargs: Mapping[str, Any]) -> tuple[int | None, bool]:
-    """The number of rows, None for an env without rows, and True for a single-turn env."""
+def rows_of(env_id: str, kwargs: Mapping[str, Any]) -> int | None:
+    """Number of rows of the environment; None if it has none."""
     env = gym.make(env_id, **kwargs)
     try:
         inner = env.unwrapped
-        return (inner.num_rows, inner.single_turn) if isinstance(inner, TextEnv) else (None, False)
+        return inner.num_rows if isinstance(inner, TextEnv) else None
     finally:
         env.close()

@@ -37,7 +37,7 @@ from ludic_gym.bench.report import (
 from ludic_gym.bench.result import BenchResult
 from ludic_gym.bench.session import EnvPlan, Play, named_envs, play_env, rescoring_plans
 from ludic_gym.bench.tally import Tally
-from ludic_gym.bench.tasks import bench_tasks
+from ludic_gym.bench.tasks import MAX_TURNS, bench_tasks
 from ludic_gym.commands.arguments import (
     env_name,
     keyword_arguments,
@@ -52,6 +52,8 @@ from ludic_gym.policies.reference import RandomPolicy
 from ludic_gym.policies.served import ServedPolicy
 from ludic_gym.types import MakePolicy, Sampling
 
+# Arguments that stand in bench.json under their own names.
+SETTINGS = ("model", "seed", "samples", "max_turns", "attempts")
 EXAMPLES = """\
 ludic bench ludic/TicTacToe-v0 --policy random --env-kwargs opponent=perfect
 ludic bench games --policy oracle --out results
@@ -88,8 +90,11 @@ class BenchArgs:
     """Episodes in flight."""
     timeout_s: Annotated[float | None, option("SECONDS")] = None
     """Seconds after which an episode counts as failed; by default never."""
-    max_turns: Annotated[int | None, option("N")] = None
-    """Turns after which an episode is truncated; by default 1 in single-turn envs, else 1000."""
+    max_turns: int = MAX_TURNS
+    """Turns after which an episode is truncated."""
+    attempts: Annotated[int | None, option("N")] = None
+    """Replies without an action after which an episode fails; by default 1 in single-turn envs, no
+    limit in others."""
     temperature: float = 1.0
     """Sampling temperature of a model; 0 is greedy."""
     top_p: float = 1.0
@@ -192,7 +197,7 @@ def request(args: BenchArgs, plans: Mapping[str, EnvPlan]) -> Mapping[str, Any]:
     plans: the plan of each env, by id.
     """
     return {
-        **{name: getattr(args, name) for name in ("model", "seed", "samples", "max_turns")},
+        **{name: getattr(args, name) for name in SETTINGS},
         "ludic": ludic_version(),
         "policy": policy_name(args),
         "rescored": None if args.rescore is None else str(args.rescore),
@@ -227,6 +232,7 @@ def plans_of(args: BenchArgs) -> Mapping[str, EnvPlan]:
             seed=args.seed,
             sampling=sampling,
             max_turns=args.max_turns,
+            attempts=args.attempts,
             samples=args.samples,
         )
         plans[env_id] = EnvPlan(jobs=tasks, count=len(tasks), kwargs={**suggested, **kwargs})

@@ -9,7 +9,7 @@ the hub.
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -156,17 +156,26 @@ def _file(path: Path, split: str) -> File:
 @lru_cache(maxsize=16)
 def _load(origin: File | HubData, parse: Callable[[Row], T]) -> Rows[T]:
     """The rows and their hash, once per state of a file and per parser."""
-    digest, items = hashlib.sha256(), []
     rows = hub_rows(origin) if isinstance(origin, HubData) else file_rows(origin.path)
+    split = origin.requested if isinstance(origin, HubData) else origin.split
+    return parsed_rows(rows, parse, name=_name(origin), split=split)
+
+
+def parsed_rows(
+    rows: Iterable[Row], parse: Callable[[Row], T], *, name: str, split: str
+) -> Rows[T]:
+    """The rows, parsed by `parse`, with the hash of their fields.
+
+    name, split: those of their `Origin`. Raises DataError without rows, and the errors of `parse`.
+    """
+    digest, items = hashlib.sha256(), []
     for row in rows:
         items.append(parse(row))
         # Sorted, so that equal rows of any file format have one hash.
         digest.update(json.dumps(dict(row.fields), sort_keys=True, default=str).encode())
     if not items:
-        raise DataError(f"{_name(origin)}: there are no rows")
-    hash = digest.hexdigest()[:HASH_DIGITS]
-    split = origin.requested if isinstance(origin, HubData) else origin.split
-    return Rows(tuple(items), Origin(_name(origin), split, hash))
+        raise DataError(f"{name}: there are no rows")
+    return Rows(tuple(items), Origin(name, split, digest.hexdigest()[:HASH_DIGITS]))
 
 
 def _name(origin: File | HubData) -> str:

@@ -13,6 +13,7 @@ import asyncio
 import math
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from ludic_gym.concurrency import cancelled, gathered
@@ -53,7 +54,17 @@ class RubricGrade:
     @property
     def total(self) -> float:
         """The sum of the rewards."""
-        return sum(self.rewards.values())
+        return float(sum(self.rewards.values()))
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """Keys of a last info: "reward/<name>", "rule/<name>", "success" and "judge_error"."""
+        return {
+            **{f"reward/{name}": float(reward) for name, reward in self.rewards.items()},
+            **{f"rule/{name}": grade.rule for name, grade in self.grades.items()},
+            "success": self.success,
+            "judge_error": any(grade.rule == "judge_error" for grade in self.grades.values()),
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +104,12 @@ def by_program(grade: Callable[[str, str], Grade]) -> AsyncGrader:
 
     grade: a function of the reply and the truth.
     """
+    # No closure, so that a rubric can be pickled with the environment that holds it.
+    return partial(_graded_on_a_thread, grade)
 
-    async def graded(exchange: Exchange) -> Grade:
-        return await asyncio.to_thread(grade, exchange.answer, exchange.truth)
 
-    return graded
+async def _graded_on_a_thread(grade: Callable[[str, str], Grade], exchange: Exchange) -> Grade:
+    return await asyncio.to_thread(grade, exchange.answer, exchange.truth)
 
 
 def last_exchange(rollout: Rollout) -> Exchange:
@@ -128,15 +140,9 @@ async def graded_rollout(
     result = await rubric.grade(exchange(rollout))
     *before, last = rollout.steps
     kept = {key: value for key, value in last.info.items() if not key.startswith("reward/")}
-    info = {
-        **kept,
-        **{f"reward/{name}": reward for name, reward in result.rewards.items()},
-        **{f"rule/{name}": grade.rule for name, grade in result.grades.items()},
-        "success": result.success,
-        "judge_error": any(grade.rule == "judge_error" for grade in result.grades.values()),
-    }
     reward = last.decision.reward + result.total
-    return replace(rollout, steps=(*before, replace(last, reward=reward, info=info)))
+    last = replace(last, reward=reward, info={**kept, **result.info})
+    return replace(rollout, steps=(*before, last))
 
 
 async def graded_episodes(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Coroutine
 from concurrent.futures import Future
@@ -67,7 +68,8 @@ def run_blocking(coroutine: Coroutine[Any, Any, T]) -> T:
 
     Works inside a running event loop too, which it blocks. Ctrl-C cancels the coroutine.
     """
-    loop, result = _background_loop(), Future[T]()
+    # By process: a forked one has the loop of its parent, and not the thread that runs it.
+    loop, result = _background_loop(os.getpid()), Future[T]()
     tasks: list[asyncio.Task[None]] = []
 
     def begin() -> None:
@@ -96,7 +98,7 @@ async def _settled(coroutine: Coroutine[Any, Any, T], result: Future[T]) -> None
 
 
 @cache
-def _background_loop() -> asyncio.AbstractEventLoop:
+def _background_loop(pid: int) -> asyncio.AbstractEventLoop:
     loop = asyncio.new_event_loop()
     # A daemon, because a call that hangs must not keep the program from ending.
     threading.Thread(target=loop.run_forever, name="ludic-plain-calls", daemon=True).start()

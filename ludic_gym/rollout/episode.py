@@ -12,17 +12,20 @@ from ludic_gym.sampling import turn_sampling
 from ludic_gym.types import Decision, Env, Policy, Rollout, Step, Task
 
 MAX_TURNS = "max_turns"
+PARSE_ERROR = "parse_error"
 
 
 async def run_episode(env: Env, policy: Policy, task: Task) -> Rollout:
     """Play `task` to its end; `env` was made for the task's env_id and kwargs.
 
     For a decision without an action the env is not stepped: the step has the decision's reward and
-    the info {"parse_error": True}, and the feedback is the next observation. The last of
-    `max_turns` turns is truncated, with info["truncation_reason"] "max_turns"; so is one with a
-    `give_up`, with that reason.
+    the info {"parse_error": True}, and the feedback is the next observation. The last of the
+    task's `attempts` ends the episode: terminated, with info["termination_reason"] "parse_error",
+    "success" False, and the other facts of the env's latest info.
+    The last of `max_turns` turns is truncated, with info["truncation_reason"] "max_turns"; so is
+    one with a `give_up`, with that reason.
     Raises the errors of the env and the policy, EnvError for an observation that is no text or a
-    reward that is nan or infinite, and ConfigError for a limit of no turns.
+    reward that is nan or infinite, and ConfigError for a limit of no turns or no attempts.
 
     >>> import asyncio
     >>> import gymnasium as gym
@@ -35,15 +38,39 @@ async def run_episode(env: Env, policy: Policy, task: Task) -> Rollout:
     options = copied_options(task)
     observation, info = await call(env, env.reset, seed=task.seed, options=options)
     policy.reset(info.get("system_prompt", ""))
+    failures_left = attempts_of(env, task)
+    facts: Mapping[str, Any] = info
     steps: list[Step] = []
     while not (steps and (steps[-1].terminated or steps[-1].truncated)):
         seen, turn = text_of(observation, env), len(steps)
         policy.observe(seen)
         # A seed per turn: with one seed for all, a model could repeat itself in a loop.
         decision = await policy.act(turn_sampling(task.sampling, turn))
+        failures_left -= decision.action is None
+        if failures_left == 0:
+            steps.append(_failed(seen, decision, facts))
+            observation = decision.feedback
+            break
         step, observation = await _played(env, seen, decision, turn + 1 == task.max_turns)
+        facts = facts if decision.action is None else step.info
         steps.append(step)
     return Rollout(task=task, steps=tuple(steps), final_observation=text_of(observation, env))
+
+
+def _failed(seen: str, decision: Decision, facts: Mapping[str, Any]) -> Step:
+    """The step of a parse failure that ends the episode.
+
+    facts: the env's latest info. It names the row, which a result of the episode needs too.
+    """
+    kept = {key: value for key, value in facts.items() if key != "system_prompt"}
+    ending = {"parse_error": True, "success": False, "termination_reason": PARSE_ERROR}
+    return Step(
+        observation=seen,
+        decision=decision,
+        reward=finite_reward(decision.reward),
+        terminated=True,
+        info={**kept, **ending},
+    )
 
 
 async def _played(env: Env, seen: str, decision: Decision, is_last: bool) -> tuple[Step, str]:
@@ -71,6 +98,39 @@ async def _played(env: Env, seen: str, decision: Decision, is_last: bool) -> tup
         info=info,
     )
     return step, after
+
+
+def attempts_of(env: Env, task: Task) -> float:
+    """Number of parse failures that end the episode: the task's, else the env's; inf for no limit.
+
+    Raises ConfigError for a number below 1.
+    """
+    if task.attempts is None:
+        return 1 if is_single_turn(env) else math.inf
+    if not isinstance(task.attempts, int) or task.attempts < 1:
+        raise ConfigError(
+            f"attempts is an int of at least 1, or None for the env's own number, got "
+            f"{task.attempts!r} for {task.env_id}"
+        )
+    return task.attempts
+
+
+def is_single_turn(env: Env) -> bool:
+    """True if an episode of the env is one question and one answer.
+
+    Such an env, or a wrapper of it, has the attribute `single_turn` of `TextEnv`, or is registered
+    with max_episode_steps=1.
+    Raises EnvError for an attribute that is no bool.
+    """
+    if not env.has_wrapper_attr("single_turn"):
+        return env.spec is not None and env.spec.max_episode_steps == 1
+    single_turn = env.get_wrapper_attr("single_turn")
+    if not isinstance(single_turn, bool):
+        raise EnvError(
+            f"single_turn of {env} is {single_turn!r}; make it True if an episode is one question "
+            "and one answer, else False"
+        )
+    return single_turn
 
 
 def truncated_info(info: Mapping[str, Any], reason: str) -> dict[str, Any]:

@@ -29,7 +29,8 @@ async def run_match(
     A turn is one agent's decision, or in a ParallelEnv one decision of each agent; parse failures
     count. In an AECEnv every agent that has to move needs a policy. In a ParallelEnv the joint
     action holds the actions that were found; the env moves the agents without a policy.
-    Raises ConfigError for a missing policy, and the errors of the env and the policies.
+    Raises ConfigError for a missing policy or a task with `attempts`, and the errors of the env and
+    the policies.
 
         env = pettingzoo.make("aec", "ludic/TicTacToe-v0")
         policies = {agent: RandomPolicy(env) for agent in env.possible_agents}
@@ -39,6 +40,12 @@ async def run_match(
     if unknown or not policies:
         raise ConfigError(
             f"policies for {sorted(policies)}, but the agents are {env.possible_agents}"
+        )
+    if task.attempts is not None:
+        # One player's format would end the match for the others, and the env has no result for it.
+        raise ConfigError(
+            f"attempts={task.attempts!r} for {task.env_id}: a match goes on after a parse failure, "
+            "so leave attempts out, or play the view for one player with run_episodes"
         )
     seats = {agent: Seat(policy) for agent, policy in policies.items()}
     if isinstance(env, ParallelEnv):

@@ -14,7 +14,10 @@ Filter = Callable[[Sequence[Trajectory]], list[Trajectory]]
 
 
 def drop_truncated(trajectories: Sequence[Trajectory]) -> list[Trajectory]:
-    """Rollouts whose episode ended by itself, not by `max_turns` or a limit of the environment."""
+    """Rollouts whose episode ended by itself, not by `max_turns` or a limit of the environment.
+
+    A parse failure on the last attempt ends an episode by itself, so such a rollout is kept.
+    """
     return [trajectory for trajectory in trajectories if not trajectory.truncated]
 
 
@@ -75,13 +78,42 @@ def keep_best(count: int = 1, *, above: float = 0.0) -> Filter:
 
 
 def combine(*filters: Filter) -> Filter:
-    """Filter that applies `filters` from left to right."""
+    """Filter that applies `filters` from left to right: a rollout is kept if all keep it."""
 
     def keep(trajectories: Sequence[Trajectory]) -> list[Trajectory]:
         kept = list(trajectories)
         for each in filters:
             kept = each(kept)
         return kept
+
+    return keep
+
+
+def any_of(*filters: Filter) -> Filter:
+    """Filter that keeps a rollout if at least one of `filters` keeps it; each sees the whole batch.
+
+        any_of(drop_zero_variance_groups(), keep_best(above=0.9))
+
+    Raises ConfigError without filters, or for one that returns rollouts it was not given.
+    """
+    if not filters:
+        raise ConfigError(
+            "any_of has no filters and would drop every rollout; give it at least one"
+        )
+
+    def keep(trajectories: Sequence[Trajectory]) -> list[Trajectory]:
+        # By identity: rollouts hold arrays, and two of equal numbers are still two.
+        given = {id(trajectory) for trajectory in trajectories}
+        kept: set[int] = set()
+        for each in filters:
+            own = {id(trajectory) for trajectory in each(trajectories)}
+            if new := len(own - given):
+                raise ConfigError(
+                    f"{each!r} returned {new} rollouts that it was not given, which any_of cannot "
+                    "join with those of other filters; change rollouts outside of it"
+                )
+            kept |= own
+        return [trajectory for trajectory in trajectories if id(trajectory) in kept]
 
     return keep
 

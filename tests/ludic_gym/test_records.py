@@ -191,6 +191,7 @@ def test_the_schema_is_written_down():
         "versions",
     ]
     assert sorted(record["task"]) == [
+        "attempts",
         "env_id",
         "group",
         "kwargs",

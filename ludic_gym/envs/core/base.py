@@ -46,7 +46,8 @@ class TextEnv(gym.Env[str, str], ABC):
     Attributes:
         num_rows: number of tasks, played by `reset(options={"row": i})`; None if tasks are
             generated from the seed.
-        single_turn: True if an episode is one question and one answer.
+        single_turn: True if an episode is one question and one answer. There, a reply that cannot
+            be parsed ends the episode as a failure, unless the task gives more attempts.
         known_options: options of `reset`; any other one is rejected, because it may be misspelt.
     """
 

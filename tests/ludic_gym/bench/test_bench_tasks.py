@@ -44,22 +44,16 @@ def test_every_episode_samples_with_its_own_seed_and_the_callers_settings():
     assert (second.sampling.temperature, second.sampling.max_tokens) == (0.5, 9)
 
 
-@pytest.mark.parametrize(
-    ("env_id", "max_turns", "expected"),
-    [
-        ("ludic/Arithmetic-v0", None, 1),
-        ("ludic/Arithmetic-v0", 3, 3),
-        ("ludic/CodeRepair-v0", None, 1000),
-        ("ludic/Nim-v0", None, 1000),
-    ],
-)
-def test_one_question_has_one_attempt_unless_more_are_given(env_id, max_turns, expected):
-    (task,) = bench_tasks(env_id, episodes=1, max_turns=max_turns)
-    assert task.max_turns == expected
+def test_the_env_says_how_many_attempts_there_are_unless_the_caller_does():
+    (own,) = bench_tasks("ludic/Arithmetic-v0", episodes=1)
+    (given,) = bench_tasks("ludic/Arithmetic-v0", episodes=1, max_turns=9, attempts=3)
+    assert (own.max_turns, own.attempts) == (1000, None)
+    assert (given.max_turns, given.attempts) == (9, 3)
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("episodes", 0), ("episodes", -1), ("seed", -1), ("max_turns", 0)]
+    ("name", "value"),
+    [("episodes", 0), ("episodes", -1), ("seed", -1), ("max_turns", 0), ("attempts", 0)],
 )
 def test_numbers_that_cannot_be_played_are_refused(name, value):
     with pytest.raises(ConfigError, match=f"{name} must be at least .*, got {value}"):

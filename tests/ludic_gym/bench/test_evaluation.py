@@ -3,7 +3,10 @@ import json
 import re
 import signal
 import threading
+from argparse import Namespace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from runpy import run_path
 
 import pytest
 
@@ -95,12 +98,36 @@ async def test_it_works_inside_a_running_event_loop(serve, sums):
     assert lg.evaluate(GSM8K, policy, split="test", env_kwargs=sums).successes == 12
 
 
-def test_a_reply_without_an_answer_is_a_failure_and_has_no_second_attempt(serve, sums):
-    server = serve(lambda messages: "I think it is 4.")
+def told_the_format(messages):
+    """Forgets the tag, unless the last message names it."""
+    if "Reply with <answer>" in messages[-1]["content"]:
+        return added(messages[:-2])
+    return "I think it is 4."
+
+
+@pytest.mark.parametrize(
+    ("attempts", "successes", "outcomes", "requests"),
+    [(None, 0, {"parse_error": 12}, 12), (2, 12, {"success": 12}, 24)],
+)
+def test_a_reply_without_an_answer_is_a_failure_unless_more_attempts_are_given(
+    serve, sums, attempts, successes, outcomes, requests
+):
+    server = serve(told_the_format)
     policy = lg.openai(server.url, "tiny", parser=lg.xml_tag_parser("answer"))
-    result = lg.evaluate(GSM8K, policy, split="test", env_kwargs=sums)
-    assert (result.episodes, result.successes, result.outcomes) == (12, 0, {"truncated": 12})
-    assert len(server.requests) == 12
+    result = lg.evaluate(GSM8K, policy, split="test", env_kwargs=sums, attempts=attempts)
+    assert (result.episodes, result.successes, result.outcomes) == (12, successes, outcomes)
+    assert (result.turns, len(server.requests)) == (requests, requests)
+
+
+def test_the_gsm8k_example_counts_a_forgotten_tag_as_a_failure(serve):
+    server = serve(told_the_format)
+    example = Path(__file__).parents[3] / "examples" / "gsm8k" / "eval_gsm8k.py"
+    given = {"model": server.url, "offline": False, "split": None, "episodes": 10, "out": None}
+    args = Namespace(**given, temperature=0.0, max_tokens=99)
+    result = asyncio.run(run_path(str(example))["measured"](args))
+    assert (result.successes, result.turns, len(server.requests)) == (0, 10, 10)
+    assert result.outcomes == {"parse_error": 10}
+    assert result.data.startswith("sample@")
 
 
 def test_prompt_context_key_and_sampling_reach_the_server(serve, monkeypatch):

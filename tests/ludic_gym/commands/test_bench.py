@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+import ludic_gym as lg
 from envs_registry.catalog import SUITES
 from ludic_gym.bench.folder import open_folder, read_request
 from ludic_gym.commands.arguments import keyword_arguments
@@ -66,11 +67,20 @@ def test_env_arguments_and_sampling_reach_the_episodes(tmp_path, capsys):
     assert (task["sampling"]["temperature"], task["max_turns"], task["seed"]) == (0.5, 4, 9)
 
 
-@pytest.mark.parametrize(("env_id", "turns"), [("ludic/Arithmetic-v0", 1), ("ludic/Nim-v0", 1000)])
-def test_a_single_turn_environment_has_one_turn(tmp_path, capsys, env_id, turns):
-    bench(capsys, env_id, "--episodes", "1", "--out", str(tmp_path))
-    (path,) = tmp_path.glob("ludic-*.jsonl")
-    assert json.loads(path.read_text())["task"]["max_turns"] == turns
+def never_parsed(env):
+    parser = lg.xml_tag_parser("answer")
+    return lg.Parsed(lg.ChatPolicy(lg.ScriptedClient(lambda messages, sampling: "hm")), parser)
+
+
+@pytest.mark.parametrize(("options", "turns"), [([], 1), (["--attempts", "3"], 3)])
+def test_a_question_has_one_attempt_unless_more_are_given(tmp_path, capsys, options, turns):
+    policy = f"{__name__}:never_parsed"
+    arguments = ["--episodes", "2", "--policy", policy, "--out", str(tmp_path), *options]
+    code, _, _ = bench(capsys, "ludic/Arithmetic-v0", *arguments)
+    result = json.loads((tmp_path / "results.json").read_text())["ludic/Arithmetic-v0"]
+    assert code == 0
+    assert (result["successes"], result["turns"]) == (0, 2 * turns)
+    assert result["outcomes"] == {"parse_error": 2}
 
 
 def test_failed_episodes_are_named_and_the_code_is_1(capsys):

@@ -11,7 +11,8 @@ from ludic_gym.parsers import compose_parsers, think_prefix_parser, xml_tag_pars
 from ludic_gym.policies.chat import ChatPolicy
 from ludic_gym.policies.parsed import Parsed, RejectCutOff
 from ludic_gym.policies.reference import ScriptedPolicy
-from ludic_gym.rollout.episode import run_episode
+from ludic_gym.policies.tool_use import ReAct, TextTools
+from ludic_gym.rollout.episode import is_single_turn, run_episode
 from ludic_gym.types import Decision, Sampling, Task
 
 
@@ -108,6 +109,115 @@ def test_an_episode_that_ends_in_the_last_turn_ended_by_itself(action, flags):
 
     assert (step.terminated, step.truncated) == flags
     assert step.info == {}
+
+
+class QuestionEnv(EchoEnv):
+    single_turn = True
+
+    def reset(self, *, seed=None, options=None):
+        observation, info = super().reset(seed=seed)
+        return observation, {**info, "row": 7}
+
+
+def asks_for_a_move(*replies):
+    parser = xml_tag_parser("move", error_reward=-0.5)
+    return Parsed(ChatPolicy(ScriptedClient(replies)), parser)
+
+
+def test_a_parse_failure_ends_an_episode_of_one_question_as_a_failure_and_not_as_truncated():
+    env = QuestionEnv()
+    # The second reply would earn 1 if the model were told the format.
+    rollout = play(asks_for_a_move("win", "<move>win</move>"), env)
+
+    (step,) = rollout.steps
+    assert (step.reward, step.terminated, step.truncated) == (-0.5, True, False)
+    assert step.info == {
+        "row": 7,
+        "parse_error": True,
+        "success": False,
+        "termination_reason": "parse_error",
+    }
+    assert rollout.final_observation == "Reply with <move>...</move>."
+    assert env.played == []
+
+
+@pytest.mark.parametrize("task", [{"max_turns": 1}, {"max_turns": 2, "attempts": 2}])
+def test_the_last_attempt_in_the_last_turn_is_a_failure_and_not_truncated(task):
+    rollout = play(asks_for_a_move("a", "b", "c"), QuestionEnv(), **task)
+
+    assert len(rollout.steps) == task["max_turns"]
+    assert (rollout.steps[-1].terminated, rollout.steps[-1].truncated) == (True, False)
+
+
+@pytest.mark.parametrize(("attempts", "turns", "reward"), [(1, 1, -0.5), (2, 2, -1.0), (3, 3, 0.1)])
+@pytest.mark.parametrize("env", [EchoEnv, QuestionEnv])
+def test_a_task_gives_its_own_number_of_attempts_in_any_env(env, attempts, turns, reward):
+    # Two failures cost 1.0; the third reply wins 1 and 0.1 for its format.
+    policy = asks_for_a_move("a", "b", "<move>win</move>")
+    rollout = play(policy, env(), attempts=attempts)
+
+    assert len(rollout.steps) == turns
+    assert rollout.total_reward == pytest.approx(reward)
+
+
+def test_failures_are_counted_over_the_episode_and_the_env_is_quoted_as_it_was_last():
+    class Counting(EchoEnv):
+        def step(self, action):
+            return *super().step(action)[:4], {"turn": len(self.played)}
+
+    policy = asks_for_a_move("a", "<move>b</move>", "<move>c</move>", "d", "e")
+    rollout = play(policy, Counting(), attempts=2)
+
+    assert [step.terminated for step in rollout.steps] == [False, False, False, True]
+    assert rollout.steps[-1].info["turn"] == 2
+
+
+@pytest.mark.parametrize("attempts", [0, -1, 1.5, "2"])
+def test_a_number_of_attempts_that_cannot_be_is_refused(attempts):
+    with pytest.raises(ConfigError, match=rf"attempts is an int .* got {attempts!r} for echo"):
+        play(ScriptedPolicy(["a"]), attempts=attempts)
+
+
+def test_tool_calls_before_an_answer_are_no_attempts():
+    call = '<tool_call>{"name": "double", "arguments": {"number": 4}}</tool_call>'
+
+    def double(number: int) -> int:
+        """Twice the number."""
+        return 2 * number
+
+    chat = ChatPolicy(ScriptedClient([call, call, "<move>win</move>"]))
+    policy = ReAct(chat, [double], xml_tag_parser("move"), protocol=TextTools())
+    (step,) = play(policy, QuestionEnv()).steps
+
+    assert step.info == {}
+    assert len(step.decision.completions) == 3
+
+
+def test_an_env_of_one_question_says_so_through_its_wrappers_and_a_wrapper_may_say_otherwise():
+    class SeveralTurns(gym.Wrapper):
+        single_turn = False
+
+    assert is_single_turn(gym.make("ludic/Arithmetic-v0"))
+    assert is_single_turn(gym.wrappers.TimeLimit(QuestionEnv(), 5))
+    assert not is_single_turn(SeveralTurns(QuestionEnv()))
+    assert not is_single_turn(gym.make("ludic/Nim-v0"))
+    assert not is_single_turn(EchoEnv())
+
+
+@pytest.mark.parametrize(("steps", "expected"), [(1, True), (2, False), (None, False)])
+def test_a_foreign_env_of_one_step_says_so_by_its_spec(steps, expected):
+    spec = gym.envs.registration.EnvSpec("Echo-v0", entry_point=EchoEnv, max_episode_steps=steps)
+    env = gym.make(spec, disable_env_checker=True)
+
+    assert is_single_turn(env) == expected
+
+
+def test_a_setting_that_is_no_bool_is_refused():
+    class Unsure(EchoEnv):
+        single_turn = "maybe"
+
+    with pytest.raises(EnvError, match=r"single_turn of .* is 'maybe'; make it True"):
+        play(ScriptedPolicy(["a"]), Unsure())
 
 
 def test_a_policy_that_gives_up_ends_the_episode_with_its_reason():

@@ -356,3 +356,9 @@ async def test_the_parallel_view_of_a_game_can_be_played():
 
     # X takes A1, O takes A2, then X plays A1 again, which is illegal.
     assert [r.total_reward for r in episode.rollouts] == [-1.0, 1.0]
+
+
+async def test_attempts_are_refused_in_a_match():
+    policies = {agent: ScriptedPolicy([]) for agent in "AB"}
+    with pytest.raises(ConfigError, match="attempts=1 for race: a match goes on"):
+        await run_match(RaceEnv(), policies, Task(env_id="race", attempts=1))

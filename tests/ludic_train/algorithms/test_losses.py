@@ -256,9 +256,70 @@ def test_composite_adds_values_and_metrics():
     assert set(metrics) == {"nll"}
 
 
-def test_composite_refuses_two_terms_with_one_metric():
-    with pytest.raises(LossError, match="nll"):
-        CompositeLoss((SFT, SFT))(*one_token())
+def test_composite_weighs_values_and_gradients_but_not_metrics():
+    # REINFORCE and SFT: -2 * lp = 2, gradient -2. 3 * 2 - 0.5 * 2 = 5, 3 * -2 + 0.5 * 2 = -5.
+    # The bonus: -0.25 * entropy = -0.5, gradient -0.25; weight 4 makes -2 and -1.
+    out, known = one_token(-1.0, weight=2.0, entropy=2.0)
+    terms = (ReinforceLoss(), SFT, EntropyBonus(0.25))
+    value, metrics = CompositeLoss(terms, weights=(3.0, -0.5, 4.0))(out, known)
+    by_logprob, by_entropy = torch.autograd.grad(value, (out.logprobs, out.entropy))
+    assert (value.item(), by_logprob.item(), by_entropy.item()) == (5.0 - 2.0, -5.0, -1.0)
+    assert [part.item() for part in metrics["nll"]] == [1.0, 1.0]
+
+
+def test_a_weight_of_0_measures_a_loss_that_has_no_part_in_the_gradient():
+    out, known = one_token(-1.0)
+    value, metrics = CompositeLoss((ReinforceLoss(), SFT), weights=(1, 0))(out, known)
+    (grad,) = torch.autograd.grad(value, out.logprobs)
+    assert (value.item(), grad.item(), mean_of(metrics, "nll")) == (1.0, -1.0, 1.0)
+
+
+def test_weights_of_1_change_nothing():
+    terms = (PPO, EntropyBonus(0.01))
+    plain, weighted = (CompositeLoss(terms, w)(*one_token())[0] for w in (None, (1.0, 1.0)))
+    assert torch.equal(plain, weighted)
+
+
+def test_metrics_of_one_name_get_the_names_of_their_terms():
+    # Ratio exp(-1) = 0.37: below the first range and within [0, 5] of the second.
+    out, known = one_token(-2.0, behavior=-1.0, weight=-1.0)
+    terms = (TokenClippedSurrogateLoss(), CISPOLoss(), SFT)
+    _, metrics = CompositeLoss(terms, names=("policy", "soft", "demos"))(out, known)
+    assert {name: mean_of(metrics, name) for name in metrics} == {
+        "policy/clip_low": 1.0,
+        "policy/clip_high": 0.0,
+        "soft/clip_low": 0.0,
+        "soft/clip_high": 0.0,
+        "nll": 2.0,
+    }
+
+
+def test_names_are_made_from_classes_and_functions():
+    def own(out, batch):
+        return SFT(out, batch)
+
+    _, metrics = CompositeLoss((SFT, own, SFT))(*one_token())
+    name = "masked_causal_lm_cross_entropy"
+    assert set(metrics) == {f"{name}/nll", "own/nll", f"{name}_2/nll"}
+    _, metrics = CompositeLoss((PPO, CISPOLoss(0.5, 2.0)))(*one_token())
+    assert {"token_clipped_surrogate/clip_low", "cispo/clip_low", "dual_clip"} <= set(metrics)
+
+
+def test_a_composite_may_be_a_term_of_another():
+    inner = CompositeLoss((SFT, EntropyBonus(0.5)), weights=(2.0, 1.0))
+    out, known = one_token(-1.0, entropy=2.0)
+    value, metrics = CompositeLoss((inner, SFT), weights=(10.0, 1.0))(out, known)
+    # 10 * (2 * 1 - 0.5 * 2) + 1
+    assert value.item() == 11.0
+    assert set(metrics) == {"composite/nll", "masked_causal_lm_cross_entropy/nll"}
+
+
+def test_a_name_that_belongs_to_another_metric_is_refused():
+    def odd(out, batch):
+        return SFT(out, batch)[0], {"a/nll": (torch.ones(()), torch.ones(()))}
+
+    with pytest.raises(LossError, match=r"the name 'a/nll'.*other names than \['odd', 'a', 'b'\]"):
+        CompositeLoss((odd, SFT, SFT), names=("odd", "a", "b"))(*one_token())
 
 
 @pytest.mark.parametrize(
@@ -274,6 +335,11 @@ def test_composite_refuses_two_terms_with_one_metric():
         lambda: CISPOLoss(0.8, 0.28),
         lambda: EntropyBonus(-0.01),
         lambda: CompositeLoss(()),
+        lambda: CompositeLoss((PPO, SFT), weights=(1.0,)),
+        lambda: CompositeLoss((PPO, SFT), weights=(1.0, math.nan)),
+        lambda: CompositeLoss((PPO, SFT), names=("a", "a")),
+        lambda: CompositeLoss((PPO, SFT), names=("a", "")),
+        lambda: CompositeLoss((PPO, SFT), names=("a",)),
     ],
 )
 def test_impossible_values_are_refused_at_construction(make):

@@ -1,5 +1,7 @@
 import json
 from itertools import count, cycle, islice
+from pathlib import Path
+from runpy import run_path
 
 import pytest
 from two_ranks.learning import tiny_model
@@ -8,9 +10,12 @@ import ludic_gym  # noqa: F401 - registers the environments
 from ludic_gym.clients.scripted import ScriptedClient
 from ludic_gym.contexts import LatestObservation
 from ludic_gym.errors import ConfigError, EpisodeError
+from ludic_gym.parsers import xml_tag_parser
 from ludic_gym.policies.chat import ChatPolicy
+from ludic_gym.policies.parsed import Parsed
 from ludic_gym.policies.reference import RandomPolicy
 from ludic_gym.types import Sampling, Task
+from ludic_train.algorithms.filters import drop_truncated
 from ludic_train.algorithms.presets import grpo, ppo, reinforce, self_play
 from ludic_train.errors import CheckpointError, EmptyBatch, UntrainableRollout
 from ludic_train.metrics import Stat
@@ -235,3 +240,43 @@ async def test_metrics_of_ones_own_are_reduced_from_all_rollouts():
     batch = await source(first_free_cell, reducer=first_moves).next_batch(reinforce())
     assert batch.metrics["first_move"] == Stat(batch.metrics["first_move"].sum, 12)
     assert 0 <= batch.metrics["first_move"].value <= 1
+
+
+def sums():
+    for seed in count():
+        yield Task(env_id="ludic/Arithmetic-v0", seed=seed, sampling=Sampling(seed=seed))
+
+
+def forgetful(env):
+    """Forgets the tag under an even seed, and writes it as soon as it is told to."""
+
+    def reply(messages, sampling):
+        told = len(messages) > 2
+        return (
+            f"<answer>{env.unwrapped.oracle_action()}</answer>"
+            if told or sampling.seed % 2
+            else "hm"
+        )
+
+    return Parsed(ChatPolicy(ScriptedClient(reply)), xml_tag_parser("answer"))
+
+
+async def test_a_format_failure_is_learned_from_although_truncated_rollouts_are_dropped():
+    trainable = grpo(filter=drop_truncated)
+    batch = await source(tasks=sums(), play=forgetful, groups_per_batch=8).next_batch(trainable)
+
+    # One row and one turn for each of the 24 episodes: none got a second attempt or was dropped.
+    assert len(batch.items) == 24
+    assert batch.metrics["turns"].value == 1
+    assert 0 < batch.metrics["success"].value < 1
+    assert batch.metrics["success"].count == 24
+    assert min(item.weight.min() for item in batch.items) < 0
+
+
+async def test_the_gsm8k_example_trains_on_one_attempt_per_question():
+    example = Path(__file__).parents[3] / "examples" / "gsm8k" / "train_gsm8k.py"
+    tasks = run_path(str(example))["tasks"](None, 24)
+    batch = await source(tasks=tasks, play=forgetful).next_batch(grpo(filter=None))
+
+    assert batch.metrics["turns"].value == 1
+    assert not any(item.truncated for item in batch.items)

@@ -1,0 +1,218 @@
+"""QAEnv: questions from rows, a prompt and a grader, without a class of their own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from string import Formatter
+from typing import Any, Self
+
+import gymnasium as gym
+import numpy as np
+
+from ludic_gym.data.load import Rows, load_rows, parsed_rows
+from ludic_gym.data.row import Row, text_field
+from ludic_gym.envs.core.base import Turn
+from ludic_gym.envs.core.question import DatasetEnv, Question
+from ludic_gym.errors import ConfigError, DataError, EnvError
+from ludic_gym.graders.extract import Exchange, Grade
+from ludic_gym.graders.rubric import Rubric
+from ludic_gym.policies.base import run_blocking
+
+Table = Iterable[Mapping[str, Any]]
+"""Rows as dicts: a list, or a data set of the library `datasets`."""
+
+
+class QAEnv(DatasetEnv):
+    """Questions from rows of your own, in one call.
+
+    - Observation: the question.
+    - Action: a reply in the format that `prompt` asks for.
+    - Reward and info: see `QuestionEnv` and `DatasetEnv`. By a `Rubric`, the reward is the sum of
+      its components, and the last info has its keys instead of "answer" and "rule".
+
+    Args:
+        rows: dicts; the same by split, {"train": [...], "test": [...]}; or what `load_rows` takes:
+            a file of rows, a folder with a file per split, a hub id.
+        prompt: system prompt with the reply format.
+        grader: function of the reply and the answer that returns a Grade, as `grade_number` does,
+            or a bool; or a `Rubric`, whose graders may call a model.
+        question: template of the question, with the names of fields in braces.
+        answer: field with the answer, a text or a number, as the grader expects it.
+        split: split of the rows. None: "test" if there is one, else the only one.
+        render_mode: "ansi", "html" or None.
+    Raises DataError for a row without a text or a number in one of these fields, and ConfigError
+    for other arguments that cannot work.
+
+    >>> rows = [{"question": "1 + 1?", "answer": 2}, {"question": "2 + 2?", "answer": 4}]
+    >>> env = QAEnv(rows, prompt="Reply with a number.", grader=lambda reply, truth: reply == truth)
+    >>> env.reset(options={"row": 1})[0]
+    '2 + 2?'
+    >>> env.step("4")[1]
+    1.0
+    """
+
+    def __init__(
+        self,
+        rows: str | Path | Table | Mapping[str, Table] | QuestionTable,
+        *,
+        prompt: str,
+        grader: Callable[[str, str], Grade | bool] | Rubric,
+        question: str = "{question}",
+        answer: str = "answer",
+        split: str | None = None,
+        render_mode: str | None = None,
+    ) -> None:
+        table = rows if isinstance(rows, QuestionTable) else QuestionTable(rows, question, answer)
+        super().__init__(table.rows(split), render_mode)
+        if not isinstance(prompt, str):
+            raise ConfigError(f"prompt is the system prompt, a text, got {prompt!r}")
+        if not isinstance(grader, Rubric) and not callable(grader):
+            raise ConfigError(
+                f"grader is a function of the reply and the answer, or a Rubric, got {grader!r}"
+            )
+        self.prompt = prompt
+        self._table = table
+        self._grader = grader
+        if isinstance(grader, Rubric):
+            # A judge takes seconds: rollouts give such an env a thread of its own.
+            self.metadata = {**self.metadata, "blocking": True}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        # A rubric may hold a client with open connections, which copies share.
+        memo[id(self._grader)] = self._grader
+        return super().__deepcopy__(memo)
+
+    def register(self, env_id: str) -> None:
+        """Register such environments with Gymnasium, as `gymnasium.make(env_id)`.
+
+        Further arguments of `make` are `split` and `render_mode`. The rows are shared and not
+        parsed again.
+
+            lg.QAEnv(rows, prompt=..., grader=lg.grade_number).register("me/Sums-v0")
+            lg.evaluate("me/Sums-v0", policy)
+        """
+        make = partial(QAEnv, self._table, prompt=self.prompt, grader=self._grader)
+        # TextEnv checks the order of calls itself.
+        gym.register(env_id, entry_point=make, order_enforce=False)
+
+    def turn(self, action: str) -> Turn:
+        """Grade the answer and end the episode."""
+        if not isinstance(self._grader, Rubric):
+            return super().turn(action)
+        exchange = Exchange(self.question.text, action, self.question.truth)
+        grade = run_blocking(self._grader.grade(exchange))
+        self.verdict = f"{action}\n\n{'correct' if grade.success else 'wrong'}"
+        info = {**self.about, "truth": self.question.truth, **grade.info}
+        return "", grade.total, True, False, info
+
+    def grade_action(self, action: str) -> Grade:
+        """The grade by the grader. Raises EnvError if that returns neither a Grade nor a bool."""
+        assert not isinstance(self._grader, Rubric)
+        found = self._grader(action, self.question.truth)
+        if isinstance(found, Grade):
+            return found
+        if isinstance(found, bool | np.bool_):
+            return Grade(bool(found), action if found else None, "grader")
+        raise EnvError(
+            f"the grader {self._grader!r} returned {found!r}; return a Grade or a bool, and put an "
+            "async grader into a Rubric"
+        )
+
+
+class QuestionTable:
+    """Rows in any of the forms of `QAEnv`, parsed once per split; shared by copies of an env.
+
+    question: template of the question. answer: field with the answer.
+    Raises ConfigError for a template that names no fields.
+    """
+
+    def __init__(
+        self, source: str | Path | Table | Mapping[str, Table], question: str, answer: str
+    ) -> None:
+        # An iterator can be read once only, and cannot be pickled with the environment.
+        self._source = list(source) if isinstance(source, Iterator) else source
+        self._question, self._answer = question, answer
+        self._fields = fields_of(question)
+        self._parsed: dict[str | None, Rows[Question]] = {}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> QuestionTable:
+        return self
+
+    def rows(self, split: str | None) -> Rows[Question]:
+        """The questions of the split; ConfigError if there is no such split."""
+        if split not in self._parsed:
+            self._parsed[split] = self._rows(split)
+        return self._parsed[split]
+
+    def _rows(self, split: str | None) -> Rows[Question]:
+        if isinstance(self._source, str | Path):
+            name = str(self._source)
+            return load_rows(name, self._parse, sample=Path(name), split=split)
+        if isinstance(self._source, Mapping):
+            chosen = _chosen_split(self._source, split)
+            table, where = self._source[chosen], f"rows[{chosen!r}]"
+        elif split is not None:
+            raise ConfigError(
+                f"these rows have no splits, got split={split!r}; give rows by split, such as "
+                '{"train": [...], "test": [...]}'
+            )
+        else:
+            chosen, table, where = "rows", self._source, "rows"
+        return parsed_rows(_checked(table, where), self._parse, name="rows", split=chosen)
+
+    def _parse(self, row: Row) -> Question:
+        # Fields are put in as they are: a brace in a value is no further field.
+        text = self._question.format_map({name: text_of(row, name) for name in self._fields})
+        return Question(text, text_of(row, self._answer))
+
+
+def fields_of(template: str) -> list[str]:
+    """Names of the fields in a template. Raises ConfigError if there is none, or a format.
+
+    >>> fields_of("{passage} Question: {question}")
+    ['passage', 'question']
+    """
+    try:
+        parts = [part[1:] for part in Formatter().parse(template) if part[1] is not None]
+    except ValueError as error:
+        raise ConfigError(f"question={template!r} is no template: {error}") from error
+    # "{row.secret}" and "{row[0]}" would read attributes and items of the value.
+    plain = all(n and not ({*n} & {*".[]"} or spec or mark) for n, spec, mark in parts)
+    if not parts or not plain:
+        raise ConfigError(
+            f"question={template!r}; it holds names of fields in braces, such as "
+            '"{question}", and a brace of its own twice: "{{"'
+        )
+    return [name for name, _, _ in parts if name]
+
+
+def text_of(row: Row, name: str) -> str:
+    """A field that is a text or a finite number, as text. Raises DataError."""
+    value = row.fields.get(name)
+    if isinstance(value, int | float) and math.isfinite(value):
+        return str(value)
+    return text_field(row, name)
+
+
+def _chosen_split(tables: Mapping[str, Table], split: str | None) -> str:
+    """The split itself, "test", or the only one. Raises ConfigError."""
+    if split is None and len(tables) == 1:
+        return next(iter(tables))
+    wanted = "test" if split is None else split
+    if wanted not in tables:
+        raise ConfigError(f"split is one of {sorted(map(str, tables))}, got {split!r}")
+    return wanted
+
+
+def _checked(table: Table, where: str) -> Iterator[Row]:
+    """The rows with their places. Raises DataError for one that is no dict."""
+    for index, fields in enumerate(table):
+        if not isinstance(fields, Mapping):
+            raise DataError(
+                f"{where}[{index}]: a row is a dict such as "
+                f'{{"question": "1 + 1?", "answer": "2"}}, got {fields!r}'
+            )
+        yield Row(f"{where}[{index}]", fields)

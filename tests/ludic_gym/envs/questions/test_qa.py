@@ -1,0 +1,234 @@
+import asyncio
+import copy
+import json
+import pickle
+import threading
+from functools import partial
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import ludic_gym as lg
+from ludic_gym.envs.questions.qa import fields_of
+
+ROWS = [
+    {"question": "1 + 1?", "answer": "2"},
+    {"question": "2 + 2?", "answer": "4"},
+    {"question": "2.5 + 1?", "answer": 3.5},
+]
+PROMPT = "Give the number in <answer></answer> tags."
+
+
+def same(reply, truth):
+    return reply.strip() == truth
+
+
+async def is_short(exchange):
+    return lg.Grade(len(exchange.answer) < 20, exchange.answer, "length")
+
+
+RUBRIC = lg.Rubric(
+    (
+        lg.Component("right", lg.by_program(lg.grade_number)),
+        lg.Component("short", is_short, 0.5),
+    )
+)
+
+
+def qa(rows=ROWS, *, grader=same, prompt=PROMPT, **options):
+    return lg.QAEnv(rows, prompt=prompt, grader=grader, **options)
+
+
+@pytest.fixture
+def registered():
+    """Registers environments under an id that is forgotten afterwards."""
+    ids = []
+
+    def register(env, env_id="mine/Sums-v0"):
+        env.register(env_id)
+        ids.append(env_id)
+        return env_id
+
+    yield register
+    for env_id in ids:
+        del gym.registry[env_id]
+
+
+def test_a_question_is_asked_and_its_answer_graded_by_a_function():
+    env = qa()
+    observation, info = env.reset(options={"row": 1})
+    assert (observation, info["system_prompt"]) == ("2 + 2?", PROMPT)
+    assert (info["row"], info["split"]) == (1, "rows")
+    observation, reward, terminated, truncated, info = env.step(" 4")
+    assert (observation, reward, terminated, truncated) == ("", 1.0, True, False)
+    assert info["success"] is True
+    assert info["reward/correct"] == 1.0
+    assert (info["answer"], info["truth"], info["rule"]) == (" 4", "4", "grader")
+    env.reset(options={"row": 1})
+    assert env.step("5")[1:3] == (0.0, True)
+
+
+def test_a_grader_of_the_library_finds_the_answer_itself():
+    env = qa(grader=lg.grade_number)
+    env.reset(options={"row": 2})
+    _, reward, _, _, info = env.step("One more: <answer>3.5</answer>")
+    assert (reward, info["answer"], info["rule"]) == (1.0, "3.5", "tag")
+
+
+def test_numpys_bools_are_bools():
+    env = qa(grader=lambda reply, truth: np.bool_(reply == truth))
+    env.reset(options={"row": 0})
+    assert env.step("2")[4]["success"] is True
+
+
+def test_every_row_is_drawn_by_the_seed_and_named_in_the_info():
+    env = qa()
+    rows = [env.reset(seed=seed)[1]["row"] for seed in range(30)]
+    assert set(rows) == {0, 1, 2}
+    assert rows == [env.reset(seed=seed)[1]["row"] for seed in range(30)]
+    assert env.num_rows == 3
+    assert env.single_turn
+
+
+def test_a_template_takes_any_fields_and_answers_may_have_another_name():
+    rows = [{"text": "Ann has {2} pens.", "ask": "How many?", "n": 2}]
+    env = qa(rows, question="{text}\n{{Q}} {ask}", answer="n")
+    assert env.reset()[0] == "Ann has {2} pens.\n{Q} How many?"
+    assert env.step("2")[1] == 1.0
+
+
+@given(st.dictionaries(st.sampled_from(["q", "a b"]), st.text(min_size=1), min_size=2))
+def test_values_are_never_read_as_templates(fields):
+    row = {name: text + "x{q}{0}{a.b}" for name, text in fields.items()}
+    env = qa([{**row, "answer": 1}], question="{q}|{a b}")
+    assert env.reset()[0] == f"{row['q']}|{row['a b']}"
+
+
+@pytest.mark.parametrize(
+    "template",
+    ["no field", "", "{}", "{0.x}", "{question.__class__}", "{question[0]}", "{question!r}",
+     "{question:>9}", "{question", "}"],
+)  # fmt: skip
+def test_templates_that_hold_anything_but_names_are_refused(template):
+    with pytest.raises(lg.ConfigError, match="question="):
+        fields_of(template)
+
+
+def test_rows_by_split():
+    sets = {"train": ROWS, "test": ROWS[:1]}
+    assert (qa(sets).num_rows, qa(sets, split="train").num_rows) == (1, 3)
+    assert qa(sets, split="train").origin.split == "train"
+    assert qa({"dev": ROWS}).origin.split == "dev"
+    with pytest.raises(lg.ConfigError, match=r"split is one of \['test', 'train'\], got 'dev'"):
+        qa(sets, split="dev")
+    with pytest.raises(lg.ConfigError, match="no splits, got split='test'"):
+        qa(split="test")
+
+
+def test_equal_rows_have_equal_hashes_in_memory_and_in_a_file(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text("\n".join(map(json.dumps, ROWS)))
+    (tmp_path / "train.jsonl").write_text(json.dumps(ROWS[0]))
+    from_file = qa(path)
+    assert from_file.origin.hash == qa().origin.hash == qa(iter(ROWS)).origin.hash
+    assert (from_file.num_rows, qa(tmp_path, split="train").num_rows) == (3, 1)
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([], "rows: there are no rows"),
+        ([*ROWS, {"question": "3?"}], r"rows\[3\]: no text in field 'answer' .*\['question'\]"),
+        ([{"question": " ", "answer": 1}], r"rows\[0\]: no text in field 'question' \(it is ' '\)"),
+        ([{"question": "?", "answer": float("nan")}], r"rows\[0\]: no text .* \(it is nan\)"),
+        ([{"question": "?", "answer": ["2"]}], r"it is \['2'\]"),
+        (["1 + 1?"], r"rows\[0\]: a row is a dict .* got '1 \+ 1\?'"),
+        ({"test": [None]}, r"rows\['test'\]\[0\]: a row is a dict"),
+    ],
+)
+def test_rows_that_cannot_be_asked_or_graded_are_refused_by_their_place(rows, message):
+    with pytest.raises(lg.DataError, match=message):
+        qa(rows)
+
+
+def test_arguments_of_the_wrong_kind_are_refused():
+    with pytest.raises(lg.ConfigError, match=r"grader is a function .* got 'exact'"):
+        qa(grader="exact")
+    with pytest.raises(lg.ConfigError, match=r"prompt is .* got None"):
+        qa(prompt=None)
+
+
+@pytest.mark.parametrize("returned", [None, 1.0, "yes"])
+def test_a_grader_that_returns_no_grade_is_named(returned):
+    env = qa(grader=lambda reply, truth: returned)
+    env.reset()
+    with pytest.raises(lg.EnvError, match=f"returned {returned!r}; return a Grade or a bool"):
+        env.step("2")
+
+
+def test_a_rubric_pays_by_its_components():
+    env = qa(grader=RUBRIC)
+    env.reset(options={"row": 1})
+    _, reward, terminated, _, info = env.step("So <answer>4</answer> it is.")
+    assert (reward, terminated, info["success"]) == (1.0, True, False)
+    assert {key: info[key] for key in info if key.startswith("re")} == {
+        "reward/right": 1.0,
+        "reward/short": 0.0,
+    }
+    assert (info["rule/short"], info["truth"], info["row"]) == ("length", "4", 1)
+    assert info["judge_error"] is False
+
+
+def test_a_slow_judge_does_not_hold_up_other_episodes(registered):
+    here = threading.Barrier(4, timeout=20)
+
+    async def waits(exchange):
+        # Passes when all four are graded at the same time.
+        await asyncio.to_thread(here.wait)
+        return lg.Grade(True, exchange.answer, "judge")
+
+    env_id = registered(qa(grader=lg.Rubric((lg.Component("judge", waits),))))
+    result = lg.evaluate(env_id, lg.OraclePolicy, episodes=4, concurrency=4, progress=False)
+    assert (result.successes, result.errors) == (4, ())
+
+
+@pytest.mark.parametrize("grader", [same, lg.grade_number, RUBRIC])
+def test_it_keeps_the_contract_of_text_environments(registered, grader):
+    lg.check_text_env(registered(qa({"train": ROWS, "test": ROWS}, grader=grader)))
+
+
+def test_copies_of_an_environment_share_rows_and_grader():
+    env = qa(grader=RUBRIC)
+    env.reset(seed=3)
+    twin = copy.deepcopy(env)
+    assert twin._questions is env._questions
+    assert twin._grader is env._grader
+    again = pickle.loads(pickle.dumps(qa(iter(ROWS))))
+    assert again.reset(options={"row": 0})[0] == "1 + 1?"
+
+
+def test_registered_environments_take_a_split_and_are_evaluated(registered):
+    parsed = []
+
+    def table():
+        for row in ROWS:
+            parsed.append(row)
+            yield row
+
+    env_id = registered(qa({"train": table(), "test": ROWS[:1]}, split="train"))
+    assert gym.make(env_id, split="train").unwrapped.num_rows == 3
+    gym.make(env_id, split="train")
+    assert len(parsed) == 3
+    result = lg.evaluate(env_id, lg.OraclePolicy, split="train", progress=False)
+    assert (result.episodes, result.success_rate) == (3, 1.0)
+    assert result.data.startswith("rows@")
+
+
+def test_a_reply_that_cannot_be_parsed_fails_the_question(registered):
+    client = lg.ScriptedClient(lambda messages, sampling: "two")
+    policy = partial(lg.Parsed, lg.ChatPolicy(client), lg.xml_tag_parser("answer"))
+    result = lg.evaluate(registered(qa()), lambda env: policy(), progress=False)
+    assert (result.turns, result.outcomes) == (3, {"parse_error": 3})
