@@ -159,6 +159,7 @@ class LossBatch:
         budget; sums over rollouts are refused then.
     behavior_logprobs: [N] the sampler's log-probs; None if any row was sampled without.
     lag: [N] updates between the sampling params and the current ones; None if unknown.
+    version: updates made before this one, for terms that change in the course of a training.
     attachments: other [N] tensors by name, such as REFERENCE or PROXIMAL.
 
     Raises LossError where a tensor is not [N].
@@ -171,6 +172,7 @@ class LossBatch:
     whole: bool = True
     behavior_logprobs: Tensor | None = None
     lag: Tensor | None = None
+    version: int = 0
     attachments: Mapping[str, Tensor] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

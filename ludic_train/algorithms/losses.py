@@ -176,19 +176,49 @@ class MaskedCausalLMCrossEntropyLoss:
 
 @dataclass(frozen=True, slots=True)
 class EntropyBonus:
-    """Rewards spread-out distributions: l_t = -coefficient * entropy_t (arXiv:1602.01783).
+    """Rewards spread-out distributions: l_t = -c_v * entropy_t (arXiv:1602.01783).
 
+    c_v is `coefficient` or, with `updates`, falls along a straight line to `final` over so many
+    updates, and stays there:
+
+        c_v = coefficient + (final - coefficient) * min(1, v / updates)
+
+    where v counts the updates made before this one. A bonus keeps a policy exploring and so makes
+    it worse than it could be; one that ends at 0 leaves the rewards alone to decide at last.
     coefficient: nats of entropy are worth this many units of weight.
+    Raises ConfigError for a `final` without `updates`, above `coefficient` or below 0.
     """
 
     coefficient: float = 0.01
+    final: float | None = None
+    updates: int | None = None
 
     def __post_init__(self) -> None:
         check_positive("EntropyBonus.coefficient", self.coefficient)
+        if (self.final is None) != (self.updates is None):
+            raise ConfigError(
+                f"EntropyBonus has final={self.final} and updates={self.updates}; a coefficient "
+                "that falls needs both, one that stays neither"
+            )
+        if self.final is not None and not 0 <= self.final <= self.coefficient:
+            raise ConfigError(
+                f"EntropyBonus.final is {self.final}; the coefficient falls from "
+                f"{self.coefficient}, so it must be in [0, {self.coefficient}]"
+            )
+        if self.updates is not None and self.updates < 1:
+            raise ConfigError(f"EntropyBonus.updates is {self.updates}; it must be at least 1")
 
     def __call__(self, out: TokenLogprobs, batch: LossBatch) -> tuple[Tensor, LossMetrics]:
         """The summed loss."""
-        return scaled_sum(-self.coefficient * out.entropy, batch), {}
+        return scaled_sum(-self.at(batch.version) * out.entropy, batch), {}
+
+    def at(self, version: int) -> float:
+        """The coefficient of the update after `version` others."""
+        if self.final is None or self.updates is None:
+            return self.coefficient
+        # Clamped: a run may be longer than the fall.
+        fallen = min(1.0, version / self.updates)
+        return self.coefficient + (self.final - self.coefficient) * fallen
 
 
 @dataclass(frozen=True, slots=True)

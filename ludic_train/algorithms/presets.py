@@ -3,6 +3,10 @@
 Each takes its own settings and, by name, any part of an `RLAlgorithm` to use in place of its own:
 
     grpo(clip=0.1, credit=LeaveOneOutReturn(), filter=None, max_lag=4)
+
+`entropy` is the coefficient of a bonus, or an `EntropyBonus` whose coefficient falls:
+
+    grpo(entropy=EntropyBonus(0.06, final=0.0, updates=1_000))
 """
 
 from __future__ import annotations
@@ -52,6 +56,8 @@ from ludic_train.types import REFERENCE, REWARDS, VALUES, SAWItem
 
 # Credit that needs attachments; from rows to rows.
 Refine = Callable[[Sequence[SAWItem]], list[SAWItem]]
+# Coefficient of an entropy bonus, or a bonus whose coefficient falls.
+Entropy = float | EntropyBonus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +123,7 @@ def reinforce(
     *,
     gamma: float = 1.0,
     max_ratio: float | None = None,
-    entropy: float = 0.0,
+    entropy: Entropy = 0.0,
     **parts: Unpack[Parts],
 ) -> RLAlgorithm:
     """REINFORCE (Williams 1992): discounted returns times log-probs, averaged over tokens.
@@ -139,7 +145,7 @@ def grpo(
     *,
     clip: float = 0.2,
     dual_clip: float | None = None,
-    entropy: float = 0.0,
+    entropy: Entropy = 0.0,
     **parts: Unpack[Parts],
 ) -> RLAlgorithm:
     """GRPO (Shao et al. 2024, arXiv:2402.03300), without a KL term.
@@ -163,7 +169,7 @@ def reinforce_baseline(
     *,
     gamma: float = 1.0,
     max_ratio: float | None = None,
-    entropy: float = 0.0,
+    entropy: Entropy = 0.0,
     **parts: Unpack[Parts],
 ) -> RLAlgorithm:
     """REINFORCE with a baseline (Williams 1992): the mean return of the whole batch.
@@ -188,7 +194,7 @@ def reinforce_plus_plus(
 
 
 def rloo(
-    *, max_ratio: float | None = None, entropy: float = 0.0, **parts: Unpack[Parts]
+    *, max_ratio: float | None = None, entropy: Entropy = 0.0, **parts: Unpack[Parts]
 ) -> RLAlgorithm:
     """RLOO (Ahmadian et al. 2024, arXiv:2402.14740): each rollout against the group's others.
 
@@ -207,7 +213,7 @@ def rloo(
 
 
 def dr_grpo(
-    *, max_tokens: int, clip: float = 0.2, entropy: float = 0.0, **parts: Unpack[Parts]
+    *, max_tokens: int, clip: float = 0.2, entropy: Entropy = 0.0, **parts: Unpack[Parts]
 ) -> RLAlgorithm:
     """Dr. GRPO (Liu et al. 2025, arXiv:2503.20783): GRPO without its two biases.
 
@@ -222,7 +228,7 @@ def dr_grpo(
 
 
 def dapo(
-    *, max_tokens: int, buffer: int, entropy: float = 0.0, **parts: Unpack[Parts]
+    *, max_tokens: int, buffer: int, entropy: Entropy = 0.0, **parts: Unpack[Parts]
 ) -> RLAlgorithm:
     """DAPO (Yu et al. 2025, arXiv:2503.14476).
 
@@ -254,7 +260,7 @@ def gspo(*, clip_low: float = 3e-4, clip_high: float = 4e-4, **parts: Unpack[Par
 
 
 def cispo(
-    *, low: float = 0.0, high: float = 5.0, entropy: float = 0.0, **parts: Unpack[Parts]
+    *, low: float = 0.0, high: float = 5.0, entropy: Entropy = 0.0, **parts: Unpack[Parts]
 ) -> RLAlgorithm:
     """CISPO (MiniMax-M1, arXiv:2506.13585): importance weights are clipped, tokens never.
 
@@ -284,7 +290,7 @@ def ppo(
     lam: float = 0.95,
     clip: float = 0.2,
     value_coefficient: float = 0.5,
-    entropy: float = 0.0,
+    entropy: Entropy = 0.0,
     **parts: Unpack[Parts],
 ) -> RLAlgorithm:
     """PPO (Schulman et al. 2017, arXiv:1707.06347) with a value head; see `add_value_head`.
@@ -305,7 +311,9 @@ def ppo(
     ).having(parts)
 
 
-def self_play(*, decay: float = 0.95, entropy: float = 0.0, **parts: Unpack[Parts]) -> RLAlgorithm:
+def self_play(
+    *, decay: float = 0.95, entropy: Entropy = 0.0, **parts: Unpack[Parts]
+) -> RLAlgorithm:
     """Self-play with role-conditioned advantages (SPIRAL, Liu et al. 2025, arXiv:2506.24119).
 
     Sets SeatBaselineReturn(decay), REINFORCE and the mean over rollouts of the mean over tokens.
@@ -361,6 +369,9 @@ def sft(**parts: Unpack[Parts]) -> RLAlgorithm:
     return RLAlgorithm(name="sft", credit=ConstantCredit(), loss=loss).having(parts)
 
 
-def with_entropy(loss: Loss, coefficient: float) -> Loss:
+def with_entropy(loss: Loss, entropy: Entropy) -> Loss:
     """`loss` with an entropy bonus; the loss itself for a coefficient of 0."""
-    return CompositeLoss((loss, EntropyBonus(coefficient))) if coefficient else loss
+    if not entropy:
+        return loss
+    bonus = entropy if isinstance(entropy, EntropyBonus) else EntropyBonus(entropy)
+    return CompositeLoss((loss, bonus))

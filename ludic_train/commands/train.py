@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from envs_registry.catalog import SUITES
-from ludic_gym.bench.tasks import rows_and_turns
+from ludic_gym.bench.tasks import rows_of
 from ludic_gym.commands.arguments import env_name, keyword_arguments, readable_env_errors
 from ludic_gym.errors import ConfigError
 from ludic_gym.plugins import imported
@@ -103,7 +103,7 @@ def _try_envs(parsed: Parsed) -> None:
     ids = [] if recipe.self_play else [(env.id, env.kwargs) for env in recipe.envs]
     ids += [(eval_id(recipe, tasks), tasks.kwargs) for tasks in recipe.evals.values()]
     for env_id, kwargs in ids:
-        rows_and_turns(env_id, kwargs)
+        rows_of(env_id, kwargs)
 
 
 def _train(parsed: Parsed) -> int:

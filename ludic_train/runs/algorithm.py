@@ -9,8 +9,8 @@ from dataclasses import replace
 from ludic_gym.errors import ConfigError
 from ludic_train.algorithms import presets
 from ludic_train.algorithms.kl import TokenKLLoss
-from ludic_train.algorithms.losses import CompositeLoss
-from ludic_train.algorithms.presets import RLAlgorithm, with_entropy
+from ludic_train.algorithms.losses import CompositeLoss, EntropyBonus
+from ludic_train.algorithms.presets import Entropy, RLAlgorithm, with_entropy
 from ludic_train.runs.algo_options import ALGO_OPTIONS
 from ludic_train.runs.config import IN_PYTHON, MAX_TOKENS, RunConfig
 from ludic_train.types import REFERENCE
@@ -41,12 +41,18 @@ def algorithm_of(config: RunConfig) -> RLAlgorithm:
     algo = preset(**options, max_lag=config.max_lag or ALGO_LAG.get(config.algo))
     if config.full_batches:
         algo = replace(algo, full_batches=True)
-    if config.entropy:
-        algo = replace(algo, loss=with_entropy(algo.loss, config.entropy))
+    algo = replace(algo, loss=with_entropy(algo.loss, entropy_of(config)))
     if config.kl:
         loss = CompositeLoss((algo.loss, TokenKLLoss(config.kl)))
         algo = replace(algo, loss=loss, attach=algo.attach | {REFERENCE})
     return algo
+
+
+def entropy_of(config: RunConfig) -> Entropy:
+    """The entropy bonus of the updates on a policy's own episodes, as presets take it."""
+    if config.final_entropy is None or not config.entropy:
+        return config.entropy
+    return EntropyBonus(config.entropy, final=config.final_entropy, updates=config.updates)
 
 
 # Presets that limit the lag by themselves.

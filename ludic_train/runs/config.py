@@ -21,7 +21,7 @@ LEAST = {
     # One episode alone has nothing to be compared with: it teaches nothing.
     "group_size": 2,
     **dict.fromkeys(("temperature", "kl", "entropy", "warmup"), 0.0),
-    **dict.fromkeys(("max_tokens", "max_turns"), 1),
+    **dict.fromkeys(("max_tokens", "max_turns", "attempts"), 1),
 }
 # Peak learning rates where none is given: adapters bear and need a far larger one.
 LR_FROM_NOTHING, LR_LORA, LR_FULL = 1e-3, 5e-4, 1e-5
@@ -47,6 +47,8 @@ class RunConfig:
         algo_options: Options of the algorithm, by name.
         kl: Coefficient of a KL term that keeps the policy close to the model it began as.
         entropy: Coefficient of the entropy bonus.
+        final_entropy: Coefficient that it falls to, on a straight line over `updates`; without it,
+            `entropy` stays.
         demonstrations: Episodes for supervised fine-tuning before learning from rewards.
         sft_updates: Supervised updates on the demonstrations, 128 turns each.
         sft_lr: Peak learning rate of these.
@@ -64,6 +66,8 @@ class RunConfig:
         max_tokens: Longest reply, in tokens. Without it, 256 for a model, and as long as the
             longest demonstration for a tiny one.
         max_turns: Longest episode, in turns. Without it, as long as the environment lets it be.
+        attempts: Replies without an action after which an episode has failed. Without it, one where
+            an episode is one question, and no limit elsewhere.
         temperature: Of sampling the episodes that are learned from.
         parser: Part of a reply that is the action: xml:TAG, boxed, json:FIELD or last-number.
             Without it, the whole reply.
@@ -85,6 +89,7 @@ class RunConfig:
     algo_options: Annotated[Mapping[str, Any], tyro.conf.Suppress] = field(default_factory=dict)
     kl: float = 0.0
     entropy: float = 0.0
+    final_entropy: float | None = None
     demonstrations: int = 0
     sft_updates: int = 0
     sft_lr: float = 3e-3
@@ -98,6 +103,7 @@ class RunConfig:
     max_lag: int | None = None
     max_tokens: int | None = None
     max_turns: int | None = None
+    attempts: int | None = None
     temperature: float = 1.0
     parser: str | None = None
     system_prompt: str | None = None
@@ -117,6 +123,11 @@ class RunConfig:
             raise ConfigError(f"warmup={self.warmup} is a share of the updates, at most 1")
         if self.lr is not None and not self.lr > 0:
             raise ConfigError(f"lr={self.lr} must be greater than 0")
+        if self.final_entropy is not None and not 0 <= self.final_entropy <= self.entropy:
+            raise ConfigError(
+                f"final_entropy={self.final_entropy}; the bonus falls from entropy={self.entropy}, "
+                "so it must be between 0 and that"
+            )
         if self.max_lag is not None and self.max_lag < self.minibatches - 1:
             raise ConfigError(
                 f"max_lag={self.max_lag}, but the last of minibatches={self.minibatches} updates "

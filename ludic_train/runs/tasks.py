@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ludic_gym.bench.tasks import MAX_TURNS, rows_and_turns
+from ludic_gym.bench.tasks import MAX_TURNS, rows_of
 from ludic_gym.errors import ConfigError
 from ludic_gym.types import Sampling, Task
 from ludic_train.runs.config import EvalTasks, Recipe, RunConfig, TrainEnv
@@ -33,13 +33,11 @@ class EnvFacts:
     """What the tasks of an environment depend on.
 
     rows: numbers of the rows that its tasks are about; None for generated tasks.
-    max_turns: turns after which an episode is truncated.
     """
 
     env_id: str
     kwargs: Mapping[str, Any]
     rows: Sequence[int] | None
-    max_turns: int
 
 
 def training_tasks(recipe: Recipe, config: RunConfig, seed: int) -> Iterator[Task]:
@@ -50,13 +48,14 @@ def training_tasks(recipe: Recipe, config: RunConfig, seed: int) -> Iterator[Tas
     Equal arguments give equal tasks, which is how a resumed run skips those that it has played.
     """
     sampling = Sampling(temperature=config.temperature, max_tokens=config.max_tokens or 256)
-    envs = [_learned(recipe, config, env) for env in recipe.envs]
+    envs = [_learned(recipe, env) for env in recipe.envs]
     weights = np.array([env.weight for env in recipe.envs])
     shares, played = weights / weights.sum(), np.zeros(len(envs), dtype=int)
     for number in count(seed * SEEDS_PER_RUN):
         # The one that is furthest behind its share.
         chosen = int(np.argmax(shares * (played.sum() + 1) - played))
-        yield _task(envs[chosen], number, sampling, _row(envs[chosen], seed, played[chosen]))
+        env = envs[chosen]
+        yield _task(config, env, number, sampling, _row(env, seed, played[chosen]))
         played[chosen] += 1
 
 
@@ -64,12 +63,13 @@ def demonstration_tasks(recipe: Recipe, config: RunConfig, episodes: int) -> lis
     """Tasks for the demonstrator, shared equally among the environments that are learned from."""
     first = DEMONSTRATIONS_FROM + config.seed * SEEDS_PER_RUN
     further = {} if recipe.demonstrator is None else recipe.demonstrator.kwargs
-    envs = [_learned(recipe, config, env) for env in recipe.envs]
+    envs = [_learned(recipe, env) for env in recipe.envs]
     envs = [replace(env, kwargs={**env.kwargs, **further}) for env in envs]
     tasks = []
     for i in range(episodes):
         env = envs[i % len(envs)]
-        tasks.append(_task(env, first + i, Sampling(), _row(env, config.seed, i // len(envs))))
+        row = _row(env, config.seed, i // len(envs))
+        tasks.append(_task(config, env, first + i, Sampling(), row))
     return tasks
 
 
@@ -81,12 +81,18 @@ def evaluation_tasks(recipe: Recipe, config: RunConfig, episodes: int) -> dict[s
     """
     found = {}
     for name, tasks in recipe.evals.items():
-        env = _measured(recipe, config, tasks)
+        env = _measured(recipe, tasks)
         sampling = Sampling(temperature=tasks.temperature, max_tokens=config.max_tokens or 256)
         # No seed of a run in them, so that runs are compared on the same episodes.
         number = episodes if env.rows is None else min(episodes, len(env.rows))
         found[name] = [
-            _task(env, EVALUATIONS_FROM + i, sampling, None if env.rows is None else env.rows[i])
+            _task(
+                config,
+                env,
+                EVALUATIONS_FROM + i,
+                sampling,
+                None if env.rows is None else env.rows[i],
+            )
             for i in range(number)
         ]
     return found
@@ -97,34 +103,31 @@ def eval_id(recipe: Recipe, tasks: EvalTasks) -> str:
     return tasks.id or recipe.envs[0].id
 
 
-def _learned(recipe: Recipe, config: RunConfig, env: TrainEnv) -> EnvFacts:
+def _learned(recipe: Recipe, env: TrainEnv) -> EnvFacts:
     """An environment that is learned from, without the rows that are measured."""
     kwargs = dict(env.kwargs)
-    rows, max_turns = _rows_and_turns(env.id, kwargs, config, self_play=recipe.self_play)
+    # PettingZoo's environments of several agents have no rows.
+    rows = None if recipe.self_play else _rows(env.id, kwargs)
     kept: Sequence[int] | None = rows
     for tasks in recipe.evals.values():
         if rows is not None and eval_id(recipe, tasks) == env.id and dict(tasks.kwargs) == kwargs:
             kept = _parted(len(rows))[1]
-    return EnvFacts(env_id=env.id, kwargs=kwargs, rows=kept, max_turns=max_turns)
+    return EnvFacts(env_id=env.id, kwargs=kwargs, rows=kept)
 
 
-def _measured(recipe: Recipe, config: RunConfig, tasks: EvalTasks) -> EnvFacts:
+def _measured(recipe: Recipe, tasks: EvalTasks) -> EnvFacts:
     """An environment that is measured, with the rows that are not learned from."""
     env_id, kwargs = eval_id(recipe, tasks), dict(tasks.kwargs)
-    rows, max_turns = _rows_and_turns(env_id, kwargs, config)
+    rows = _rows(env_id, kwargs)
     if rows is not None and any(e.id == env_id and dict(e.kwargs) == kwargs for e in recipe.envs):
         rows = _parted(len(rows))[0]
-    return EnvFacts(env_id=env_id, kwargs=kwargs, rows=rows, max_turns=max_turns)
+    return EnvFacts(env_id=env_id, kwargs=kwargs, rows=rows)
 
 
-def _rows_and_turns(
-    env_id: str, kwargs: Mapping[str, Any], config: RunConfig, *, self_play: bool = False
-) -> tuple[Sequence[int] | None, int]:
-    """Numbers of all rows of an environment, None for generated tasks, and its limit of turns."""
-    # PettingZoo's environments of several agents have no rows.
-    rows, is_single_turn = (None, False) if self_play else rows_and_turns(env_id, kwargs)
-    limit = config.max_turns or (1 if is_single_turn else MAX_TURNS)
-    return (None if rows is None else range(rows)), limit
+def _rows(env_id: str, kwargs: Mapping[str, Any]) -> Sequence[int] | None:
+    """Numbers of all rows of an environment; None for generated tasks."""
+    rows = rows_of(env_id, kwargs)
+    return None if rows is None else range(rows)
 
 
 def _parted(rows: int) -> tuple[list[int], list[int]]:
@@ -154,12 +157,13 @@ def _order(seed: int, passes: int, rows: int) -> list[int]:
     return order
 
 
-def _task(env: EnvFacts, seed: int, sampling: Sampling, row: int | None) -> Task:
+def _task(config: RunConfig, env: EnvFacts, seed: int, sampling: Sampling, row: int | None) -> Task:
     return Task(
         env_id=env.env_id,
         kwargs=env.kwargs,
         seed=seed,
         options=None if row is None else {"row": row},
         sampling=replace(sampling, seed=seed),
-        max_turns=env.max_turns,
+        max_turns=config.max_turns or MAX_TURNS,
+        attempts=config.attempts,
     )

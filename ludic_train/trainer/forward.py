@@ -33,11 +33,10 @@ def forward(model: nn.Module, micro_batch: MicroBatch, device: str = "cpu") -> T
 def loss_batch(micro_batch: MicroBatch, version: int, device: str = "cpu") -> LossBatch:
     """The micro-batch as tensors for a loss.
 
-    version: of the params being updated; lags are counted from it.
+    version: of the params being updated; lags are counted from it, and schedules follow it.
     device: that of the model.
     """
     versions, logprobs = micro_batch.versions, micro_batch.behavior_logprobs
-    # Differences of versions here, so that a loss needs no version of its own.
     return LossBatch(
         weight=tensor(micro_batch.weight, device),
         scale=tensor(micro_batch.scale, device),
@@ -46,6 +45,7 @@ def loss_batch(micro_batch: MicroBatch, version: int, device: str = "cpu") -> Lo
         num_rollouts=micro_batch.num_rollouts,
         whole=micro_batch.whole,
         lag=None if versions is None else tensor(version - versions, device),
+        version=version,
         attachments={name: tensor(a, device) for name, a in micro_batch.attachments.items()},
     )
 

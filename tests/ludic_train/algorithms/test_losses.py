@@ -237,6 +237,21 @@ def test_entropy_bonus_pushes_entropy_up():
     assert (value.item(), grad.item()) == pytest.approx((-0.05, -0.1))
 
 
+def test_a_falling_entropy_coefficient_is_a_line_over_versions():
+    # 0.1 + (0.02 - 0.1) * v / 4, and 0.02 from version 4 on.
+    bonus = EntropyBonus(0.1, final=0.02, updates=4)
+    out, known = one_token(entropy=2.0)
+    losses = [bonus(out, replace(known, version=v))[0].item() for v in (0, 1, 2, 4, 9)]
+    assert losses == pytest.approx([-0.2, -0.16, -0.12, -0.04, -0.04])
+
+
+def test_a_bonus_that_falls_to_zero_ends_without_gradient():
+    out, known = one_token(entropy=2.0)
+    value, _ = EntropyBonus(0.1, final=0.0, updates=3)(out, replace(known, version=3))
+    (grad,) = torch.autograd.grad(value, out.entropy)
+    assert (value.item(), grad.item()) == (0.0, 0.0)
+
+
 def test_entropy_has_the_gradient_of_its_definition():
     # d/dz_k of -sum p log p is -p_k (log p_k + H).
     logits = torch.tensor([[0.3, -1.0, 2.0]], dtype=torch.float64, requires_grad=True)
@@ -334,6 +349,11 @@ def test_a_name_that_belongs_to_another_metric_is_refused():
         lambda: SequenceClippedSurrogateLoss(clip_low=2.0),
         lambda: CISPOLoss(0.8, 0.28),
         lambda: EntropyBonus(-0.01),
+        lambda: EntropyBonus(0.1, final=0.0),
+        lambda: EntropyBonus(0.1, updates=10),
+        lambda: EntropyBonus(0.1, final=0.2, updates=10),
+        lambda: EntropyBonus(0.1, final=-0.1, updates=10),
+        lambda: EntropyBonus(0.1, final=0.0, updates=0),
         lambda: CompositeLoss(()),
         lambda: CompositeLoss((PPO, SFT), weights=(1.0,)),
         lambda: CompositeLoss((PPO, SFT), weights=(1.0, math.nan)),

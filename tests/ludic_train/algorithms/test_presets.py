@@ -73,6 +73,11 @@ def test_grpo_sets_what_its_docstring_says():
     assert algo.filter is not None
 
 
+def test_an_entropy_bonus_of_its_own_is_taken_as_it_is():
+    falling = EntropyBonus(0.06, final=0.0, updates=100)
+    assert grpo(entropy=falling).loss == CompositeLoss((CLIPPED, falling))
+
+
 def test_sft_sets_what_its_docstring_says():
     algo = sft()
     assert algo.credit == ConstantCredit(1.0)

@@ -11,8 +11,9 @@ import pytest
 import ludic_gym as lg
 from ludic_gym.errors import ConfigError
 from ludic_train.algorithms import presets
+from ludic_train.algorithms.losses import EntropyBonus
 from ludic_train.runs.algo_options import ALGO_OPTIONS, OPTION_HELP
-from ludic_train.runs.algorithm import algorithm_of
+from ludic_train.runs.algorithm import algorithm_of, entropy_of
 from ludic_train.runs.any_env import named_env, recipe_for, with_demonstrator, with_model
 from ludic_train.runs.config import RunConfig
 from ludic_train.runs.tasks import demonstration_tasks, evaluation_tasks, training_tasks
@@ -85,12 +86,12 @@ def test_other_arguments_for_the_evaluation_leave_all_rows_on_both_sides():
     assert (train.kwargs, test.kwargs) == ({"level": 1}, {"level": 2})
 
 
-def test_one_question_is_one_turn_in_training_and_in_evaluation():
+def test_turns_and_attempts_are_settings_of_training_and_of_evaluation():
     recipe = recipe_for(["ludic/GSM8K-v0"])
-    assert next(training_tasks(recipe, config(recipe), 0)).max_turns == 1
-    assert evaluation_tasks(recipe, config(recipe), 1)["test"][0].max_turns == 1
-    given = config(recipe, max_turns=3)
-    assert next(training_tasks(recipe, given, 0)).max_turns == 3
+    given = config(recipe, max_turns=3, attempts=2)
+    train = next(training_tasks(recipe, given, 0))
+    (test,) = evaluation_tasks(recipe, given, 1)["test"]
+    assert (train.max_turns, train.attempts) == (test.max_turns, test.attempts) == (3, 2)
 
 
 def test_the_best_demonstrator_that_an_environment_has_is_found():
@@ -144,11 +145,27 @@ def test_options_reach_the_preset(tmp_path):
     made = algorithm_of(RunConfig(out=tmp_path, algo="dapo", max_tokens=100))
     assert (made.credit.max_tokens, made.credit.buffer) == (100, 20)
     made = algorithm_of(RunConfig(out=tmp_path, algo="grpo", algo_options={"clip": 0.3}))
-    assert made.loss == lg_grpo_loss(0.3)
+    assert made.loss == presets.grpo(clip=0.3).loss
 
 
-def lg_grpo_loss(clip):
-    return presets.grpo(clip=clip).loss
+@pytest.mark.parametrize("final", [-0.01, 0.07])
+def test_an_entropy_bonus_that_rises_or_turns_negative_is_refused(final, tmp_path):
+    with pytest.raises(ConfigError, match=rf"final_entropy={final}; .* from entropy=0\.06"):
+        RunConfig(out=tmp_path, entropy=0.06, final_entropy=final)
+
+
+@pytest.mark.parametrize(
+    ("settings", "bonus"),
+    [
+        ({"entropy": 0.06}, 0.06),
+        ({"entropy": 0.0, "final_entropy": 0.0}, 0.0),
+        ({"entropy": 0.06, "final_entropy": 0.01}, EntropyBonus(0.06, final=0.01, updates=200)),
+    ],
+)
+def test_the_entropy_bonus_falls_over_the_updates_where_a_final_one_is_given(
+    settings, bonus, tmp_path
+):
+    assert entropy_of(RunConfig(out=tmp_path, **settings)) == bonus
 
 
 @pytest.mark.parametrize(

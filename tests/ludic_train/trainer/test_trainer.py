@@ -6,7 +6,8 @@ import torch
 from two_ranks.learning import Fixed
 
 from ludic_gym.errors import ConfigError
-from ludic_train.algorithms.presets import grpo, sft
+from ludic_train.algorithms.losses import EntropyBonus
+from ludic_train.algorithms.presets import grpo, sft, with_entropy
 from ludic_train.errors import EmptyBatch, NonFiniteUpdate, SamplerMismatch
 from ludic_train.inference.client import LocalChatClient
 from ludic_train.models.tiny import make_tiny_model
@@ -16,6 +17,8 @@ from ludic_train.sources.offline import OfflineBatchSource
 from ludic_train.trainer.config import Decay, Guards, cosine
 from ludic_train.trainer.trainer import Trainer, TrainerConfig
 from ludic_train.types import SAWBatch, SAWItem
+
+FALLING = EntropyBonus(0.5, final=0.0, updates=8)
 
 
 def tiny_model():
@@ -207,12 +210,27 @@ def test_the_learning_rate_can_fall_along_a_cosine():
     assert rates == pytest.approx([2.0, 1.7071068, 1.0, 0.0, 0.0], abs=1e-7)
 
 
-async def test_a_trainer_goes_on_bit_for_bit_where_another_stopped():
+def test_losses_know_how_many_updates_were_made_before_each():
+    seen = []
+
+    def noting(out, batch):
+        seen.append(batch.version)
+        return sft().loss(out, batch)
+
+    cfg = TrainerConfig(minibatches=2)
+    trainer = Trainer(tiny_model(), sft(loss=noting), None, cfg=cfg)
+    trainer.update(rows(8))
+    trainer.update(rows(8))
+    assert seen == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("algo", [sft(), sft(loss=with_entropy(sft().loss, FALLING))])
+async def test_a_trainer_goes_on_bit_for_bit_where_another_stopped(algo):
     items = rows(12)
 
     def new_trainer(model):
         source = OfflineBatchSource(items, batch_size=5, seed=3)
-        return Trainer(model, sft(), source, cfg=TrainerConfig(lr=1e-2, minibatches=2))
+        return Trainer(model, algo, source, cfg=TrainerConfig(lr=1e-2, minibatches=2))
 
     straight = new_trainer(tiny_model())
     await straight.train(8)
