@@ -49,11 +49,11 @@ def ran(words: Sequence[str], out: Path) -> Ran:
     clock_s = time.perf_counter() - started
     results = json.loads((out / "results.json").read_text())
     records = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-    measured = [r for r in records if "eval/perfect/win" in r]
+    measured = [r for r in records if "eval/perfect_first/win" in r]
     return Ran(
         clock_s=clock_s,
-        not_lost=results["perfect/win"] + results["perfect/draw"],
-        won=results["random/win"],
+        not_lost=results["perfect_first/win"] + results["perfect_first/draw"],
+        won=results["random_first/win"],
         halfway=not_lost_then(measured, measured[-1]["update"] // 2),
         lag=max((r["lag/max"] for r in records if "lag/max" in r), default=0.0),
     )
@@ -62,7 +62,7 @@ def ran(words: Sequence[str], out: Path) -> Ran:
 def not_lost_then(measured: Sequence[dict[str, float]], update: float) -> float:
     """The share of games that was not lost at the last evaluation up to `update`."""
     last = [r for r in measured if r["update"] <= update][-1]
-    return last["eval/perfect/win"] + last["eval/perfect/draw"]
+    return last["eval/perfect_first/win"] + last["eval/perfect_first/draw"]
 
 
 def main() -> None:

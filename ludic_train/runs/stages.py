@@ -33,7 +33,7 @@ from ludic_train.runs.tasks import demonstration_tasks, training_tasks
 from ludic_train.sources.base import BatchSource
 from ludic_train.sources.offline import OfflineBatchSource
 from ludic_train.sources.rollouts import RolloutBatchSource, Score, playing
-from ludic_train.trainer.config import TrainerConfig
+from ludic_train.trainer.config import Decay, TrainerConfig
 from ludic_train.trainer.trainer import Trainer
 from ludic_train.types import REFERENCE, VALUES
 
@@ -158,6 +158,8 @@ def rl_stage(
         lr=config.lr,
         warmup_updates=_warmup(config, config.updates),
         decay_updates=config.updates,
+        # To nothing: what the last updates spoil is not mended by others.
+        decay=Decay(to=0.0),
         minibatches=config.minibatches,
         publish_every=publish_every(config.minibatches, algo.max_lag) if servers else 1,
         seed=config.seed,
