@@ -23,7 +23,7 @@ async def evaluate(
 ) -> dict[str, float]:
     """Success rate, mean reward and shares of outcomes of each set of evaluation tasks.
 
-        await evaluate(recipe, config, make_policy, 200)    # {"perfect/success": 0.0, ...}
+        await evaluate(recipe, config, make_policy, 200)    # {"perfect_first/success": 0.0, ...}
 
     episodes: of each set. keep: called with every episode as it ends.
     The keys are "set/success" with its 95% interval "set/success_low" and "set/success_high",

@@ -130,7 +130,7 @@ async def train_recipe(
     """Train with the settings of `config`, and report in its folder; the final evaluation.
 
         config = replace(TIC_TAC_TOE.defaults, out=Path("runs/first"), updates=300)
-        results = await train_recipe(TIC_TAC_TOE, config)    # {"perfect/draw": 0.97, ...}
+        results = await train_recipe(TIC_TAC_TOE, config)    # {"perfect_first/draw": 0.97, ...}
 
     machine: where to compute; a resumed run may have another.
     algo, reward: objects in place of those that `config` names.

@@ -34,7 +34,10 @@ def test_a_new_run_writes_its_recipe_and_config(config):
     start(config)
     written = tomllib.loads((config.out / "config.toml").read_text())
     assert written["name"] == "tic-tac-toe"
-    assert written["evals"]["perfect"]["kwargs"] == {"opponent": "perfect"}
+    assert written["evals"]["perfect_first"]["kwargs"] == {
+        "opponent": "perfect",
+        "seat": "first",
+    }
     assert (written["lr"], written["out"]) == (0.01, str(config.out))
 
 
