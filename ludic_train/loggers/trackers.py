@@ -22,7 +22,7 @@ class WandbLogger:
 
         logger = WandbLogger("ludic", config=asdict(config), mode="offline")
 
-    Raises ConfigError where the package is not installed.
+    Raises ConfigError where the package is not installed, or starts no run.
     """
 
     package = "wandb"
@@ -35,7 +35,13 @@ class WandbLogger:
         **options: Any,  # noqa: ANN401 - the service's own
     ) -> None:
         service = _imported(self.package, extra=self.package)
-        self._run = service.init(project=project, config=dict(config or {}), **options)
+        try:
+            self._run = service.init(project=project, config=dict(config or {}), **options)
+        except Exception as error:
+            # Each service has errors of its own: no key, no network, no space.
+            raise ConfigError(
+                f"{self.package} starts no run: {error}; mend this or leave --log out"
+            ) from error
 
     def log(self, update: int, metrics: Mapping[str, float]) -> None:
         """Send the numbers of an update; the service drops those of an update before the last."""

@@ -137,11 +137,11 @@ def remedies(found: Preflight, config: RunConfig) -> list[str]:
             "it; give its last turn a reward, or use --reward"
         )
     elif found.groups and not found.differing:
-        level = "solved already" if found.success == 1 else "too hard as it is"
+        level = {0.0: "too hard", 1.0: "solved"}.get(found.success, "nearly decided for each task")
         advice.append(
-            f"all rewards of each group are equal, so that nothing is learned from them; the task "
-            f"may be {level}: choose other --env-kwargs, a larger --group-size, --temperature 1, "
-            "or --demonstrations 1000, which are imitated first"
+            f"rewards are equal within each of the {found.groups} groups ({level}), and equal ones "
+            "teach nothing: a larger --group-size or --groups finds rare differences; other "
+            "--env-kwargs, --temperature 1 or --demonstrations 1000, imitated first, make more"
         )
     return advice
 

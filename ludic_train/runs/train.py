@@ -22,18 +22,17 @@ from typing import Any, Literal
 from ludic_gym.errors import ConfigError
 from ludic_gym.policies.base import run_blocking
 from ludic_train.algorithms.presets import RLAlgorithm
-from ludic_train.loggers.console import ConsoleLogger
-from ludic_train.loggers.loggers import JSONLLogger, MultiLogger
 from ludic_train.runs.algo_options import ALGO_OPTIONS
 from ludic_train.runs.any_env import recipe_for, with_demonstrator, with_model
 from ludic_train.runs.config import IN_PYTHON, Recipe, RunConfig, TrainEnv
 from ludic_train.runs.evaluation import evaluate, play
 from ludic_train.runs.floors import Floors
-from ludic_train.runs.folder import METRICS, forget_queue, kept, open_run
+from ludic_train.runs.folder import forget_queue, kept, open_run
 from ludic_train.runs.machine import Machine
 from ludic_train.runs.report import report
 from ludic_train.runs.rewards import Reward, score_of
 from ludic_train.runs.run import Run, carry_out
+from ludic_train.runs.run_logger import run_logger
 from ludic_train.runs.stages import made_learner, rl_stage, sft_stage
 from ludic_train.runs.tasks import evaluation_tasks
 from ludic_train.runs.watch import WatchedSource
@@ -157,8 +156,7 @@ async def train_recipe(
     )
     async with aclosing(learner):
         updates = sum(stage.updates for stage in stages)
-        console = ConsoleLogger(updates, title=config.out.name, every=None)
-        with closing(MultiLogger(JSONLLogger(config.out / METRICS), console)) as logger:
+        with closing(run_logger(config, machine, updates)) as logger:
             run = Run(
                 out=config.out,
                 learner=learner,

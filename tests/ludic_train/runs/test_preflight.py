@@ -88,7 +88,9 @@ async def test_replies_without_an_answer_end_it_too_wherever_the_answer_is_sough
 async def test_a_hard_task_is_not_refused():
     found = await look(replying("<answer>-1</answer>"))
     refuse_hopeless(found, CONFIG)
-    assert "all rewards of each group are equal" in "\n".join(lines(found, CONFIG))
+    assert "rewards are equal within each of the 4 groups (too hard)" in "\n".join(
+        lines(found, CONFIG)
+    )
 
 
 async def test_a_look_ends_in_time():
