@@ -11,6 +11,7 @@ import gymnasium as gym
 from ludic_gym.envs.core.base import TextEnv
 from ludic_gym.errors import ConfigError
 from ludic_gym.rollout.groups import grouped
+from ludic_gym.rollout.pool import close
 from ludic_gym.sampling import check_sampling
 from ludic_gym.types import Sampling, Task
 
@@ -82,4 +83,4 @@ def rows_of(env_id: str, kwargs: Mapping[str, Any]) -> int | None:
         inner = env.unwrapped
         return inner.num_rows if isinstance(inner, TextEnv) else None
     finally:
-        env.close()
+        close(env)
