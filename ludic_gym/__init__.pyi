@@ -137,6 +137,7 @@ from .records import read_episodes as read_episodes
 from .records import read_rollouts as read_rollouts
 from .records import recorded as recorded
 from .records import write_rollouts as write_rollouts
+from .rollout.dataset import dataset_tasks as dataset_tasks
 from .rollout.episode import run_episode as run_episode
 from .rollout.episodes import env_pool as env_pool
 from .rollout.episodes import fixed_seats as fixed_seats

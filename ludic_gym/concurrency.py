@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import threading
 import weakref
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import AbstractContextManager, suppress
 from functools import partial
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
+# Tasks that no caller waits for: asyncio itself keeps no reference to a task.
+_unfinished: set[asyncio.Task[Any]] = set()
 _Calls = SimpleQueue[Callable[[], object] | None]
 
 
@@ -40,7 +42,34 @@ def closing_error(close: Callable[[], object]) -> str:
     """Close an env after a failure; a description of a further error, "" for none."""
     with Caught(Exception) as failure:
         close()
+    return closing_failed(failure)
+
+
+def closing_failed(failure: Caught) -> str:
+    """Description of an error in closing an env, after another one; "" for none."""
     return failure.text and f"; closing its env raised {failure.text}"
+
+
+async def settled(result: T | Awaitable[T]) -> T:
+    """The result itself; of an awaitable, its result."""
+    return await result if isinstance(result, Awaitable) else result
+
+
+def finished(result: object) -> None:
+    """Run an awaitable result to its end, or as a task of the running event loop if there is one.
+
+    Anything else is a result already.
+    """
+    if not isinstance(result, Awaitable):
+        return
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:
+        asyncio.run(settled(result))
+        return
+    task = loop.create_task(settled(result))
+    _unfinished.add(task)
+    task.add_done_callback(_unfinished.discard)
 
 
 async def gathered(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:

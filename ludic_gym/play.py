@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from ludic_gym.envs.core.asynchronous import is_async
 from ludic_gym.policies.base import run_blocking
 from ludic_gym.policies.reference import HumanPolicy, KnowsLegalActions, read_line
 from ludic_gym.printable import printable
@@ -38,9 +39,10 @@ def play(
     env_id = env.spec.id if env.spec is not None else type(env.unwrapped).__name__
     task = Task(env_id=env_id, seed=seed, options=options, max_turns=10_000)
     episode = run_episode(env, human(env.unwrapped, read, write), task)
-    # A blocking env needs an event loop. All others run on the caller's thread without one, because
-    # notebooks can read input on no other thread.
-    return run_blocking(episode) if env.metadata.get("blocking") else _run_through(episode)
+    # An env that blocks or is asynchronous needs an event loop. All others run on the caller's
+    # thread without one, because notebooks can read input on no other thread.
+    needs_loop = env.metadata.get("blocking") or is_async(env)
+    return run_blocking(episode) if needs_loop else _run_through(episode)
 
 
 def human(

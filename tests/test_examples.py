@@ -1,10 +1,14 @@
 """Every example runs, as small as it can be: a new one is tested by being there."""
 
+import json
 import re
 from pathlib import Path
+from runpy import run_path
 
 import forked
 import pytest
+
+import ludic_gym as lg
 
 pytest.importorskip("torch", reason="the examples train")
 ROOT = Path(__file__).parent.parent / "examples"
@@ -52,3 +56,13 @@ def test_an_example_begins_with_how_to_run_it(program):
 
 def test_there_are_examples():
     assert EXAMPLES
+
+
+def test_every_solution_of_the_apps_example_passes_its_tests(tmp_path):
+    example = run_path(str(ROOT / "apps" / "train_apps.py"))
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("\n".join(map(json.dumps, example["ROWS"])))
+    env_kwargs = {"data": str(rows)}
+    result = lg.evaluate(example["ENV_ID"], lg.OraclePolicy, env_kwargs=env_kwargs, progress=False)
+    # A program, a function and a method.
+    assert (result.episodes, result.successes) == (3, 3)

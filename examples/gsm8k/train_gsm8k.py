@@ -13,10 +13,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 from collections.abc import Iterator
-from itertools import count
 from pathlib import Path
-
-import gymnasium as gym
 
 import ludic_gym as lg
 import ludic_train as lt
@@ -25,17 +22,10 @@ PROMPT = "Think inside <think></think>, then give just the number inside <answer
 
 
 def tasks(split: str | None, max_tokens: int) -> Iterator[lg.Task]:
-    """Questions without end, each row as often as any other; one attempt at each."""
+    """Questions without end, in another order in every epoch."""
     kwargs = {} if split is None else {"split": split}
-    rows = gym.make("ludic/GSM8K-v0", **kwargs).unwrapped.num_rows
-    for i in count():
-        yield lg.Task(
-            env_id="ludic/GSM8K-v0",
-            kwargs=kwargs,
-            seed=i,
-            options={"row": i % rows},
-            sampling=lg.Sampling(max_tokens=max_tokens, seed=i),
-        )
+    sampling = lg.Sampling(max_tokens=max_tokens)
+    return lg.dataset_tasks("ludic/GSM8K-v0", kwargs, shuffle_seed=0, sampling=sampling)
 
 
 def opened(args: argparse.Namespace) -> lt.Learner:

@@ -7,6 +7,7 @@ from typing import Any
 
 import gymnasium as gym
 
+from ludic_gym.envs.core.asynchronous import require_sync
 from ludic_gym.errors import ConfigError
 from ludic_gym.extras import optional
 from ludic_gym.types import Message
@@ -27,6 +28,7 @@ class SkyRLGame:
         if "env_id" not in extras:
             raise ConfigError(f'extras must name an "env_id", got {extras!r}')
         self._env = gym.make(extras["env_id"], **extras.get("kwargs", {}))
+        require_sync(self._env, "SkyRLGame")
         self._seed, self._row = extras.get("seed"), extras.get("row")
         self.max_turns: int = extras.get("max_turns", 1000)
         self.turns = 0

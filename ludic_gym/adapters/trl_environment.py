@@ -7,6 +7,8 @@ from typing import Any
 
 import gymnasium as gym
 
+from ludic_gym.envs.core.asynchronous import require_sync
+
 OVER = "The game is over. There is nothing more to play."
 
 
@@ -21,6 +23,7 @@ class TRLEnvironment:
 
     def __init__(self, env_id: str, **kwargs: Any) -> None:  # noqa: ANN401 (as gymnasium.make)
         self._env = gym.make(env_id, **kwargs)
+        require_sync(self._env, "TRLEnvironment")
         self._over = True
         self._reward = 0.0
 

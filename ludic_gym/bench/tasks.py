@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import gymnasium as gym
-
-from ludic_gym.envs.core.base import TextEnv
 from ludic_gym.errors import ConfigError
+from ludic_gym.rollout.dataset import rows_of
 from ludic_gym.rollout.groups import grouped
 from ludic_gym.sampling import check_sampling
 from ludic_gym.types import Sampling, Task
@@ -73,13 +71,3 @@ def bench_tasks(
         for i in range(count)
     )
     return tuple(tasks if samples == 1 else grouped(tasks, samples))
-
-
-def rows_of(env_id: str, kwargs: Mapping[str, Any]) -> int | None:
-    """Number of rows of the environment; None if it has none."""
-    env = gym.make(env_id, **kwargs)
-    try:
-        inner = env.unwrapped
-        return inner.num_rows if isinstance(inner, TextEnv) else None
-    finally:
-        env.close()

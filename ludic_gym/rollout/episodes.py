@@ -10,6 +10,7 @@ from typing import Literal
 import gymnasium as gym
 import pettingzoo
 
+from ludic_gym.envs.core.asynchronous import awaitable_env
 from ludic_gym.errors import ConfigError, EpisodeError
 from ludic_gym.rollout.episode import run_episode
 from ludic_gym.rollout.match import JointEnv, TurnEnv, run_match
@@ -173,8 +174,7 @@ def run_matches(
 
 
 def _made_env(task: Task) -> Env:
-    env: Env = gym.make(task.env_id, **task.kwargs)
-    return env
+    return awaitable_env(gym.make(task.env_id, **task.kwargs))
 
 
 async def _play_alone(make_policy: MakePolicy, env: Env, task: Task) -> tuple[Rollout, ...]:

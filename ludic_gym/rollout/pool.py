@@ -1,18 +1,18 @@
 """Envs of rollouts: their calls, and a pool that makes them once per id and arguments.
 
 Calls are made on the event loop, or on a thread per env if it has `metadata["blocking"] = True`, as
-an env does whose calls take long.
+an env does whose calls take long. Coroutines that a call returns are awaited on the event loop.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
-from contextlib import ExitStack
+from collections.abc import Awaitable, Callable, Hashable, Mapping
+from contextlib import AsyncExitStack, ExitStack
 from functools import partial
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
-from ludic_gym.concurrency import WorkerThread
+from ludic_gym.concurrency import WorkerThread, finished, settled
 from ludic_gym.types import Task
 
 P = ParamSpec("P")
@@ -26,7 +26,7 @@ class Closable(Protocol):
     def metadata(self) -> Mapping[str, Any]:
         """The env's metadata."""
 
-    def close(self) -> None:
+    def close(self) -> Awaitable[None] | None:
         """Release the env's resources."""
 
 
@@ -35,26 +35,43 @@ class Closable(Protocol):
 _threads: WeakKeyDictionary[Closable, WorkerThread] = WeakKeyDictionary()
 
 
-async def call(env: Closable, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+async def call(
+    env: Closable, function: Callable[P, T | Awaitable[T]], *args: P.args, **kwargs: P.kwargs
+) -> T:
     """Call the function on the env's thread, or here if the env does not block; its result.
 
-    function: a method of the env, or of an env inside it. Raises the errors of the function.
-    A call that is cancelled continues on its thread; the next call of the env waits for it.
+    function: a method of the env, or of an env inside it; a coroutine function is awaited. Raises
+        the errors of the function.
+    A call that is cancelled continues on its thread; the next call of the env waits for it. A
+    coroutine is cancelled itself.
     """
     if not env.metadata.get("blocking"):
-        return function(*args, **kwargs)
-    if env not in _threads:
-        _threads[env] = WorkerThread("ludic-env")
-    return await _threads[env].run(partial(function, *args, **kwargs))
+        result = function(*args, **kwargs)
+    else:
+        if env not in _threads:
+            _threads[env] = WorkerThread("ludic-env")
+        result = await _threads[env].run(partial(function, *args, **kwargs))
+    return await settled(result)
 
 
 def close(env: Closable) -> None:
-    """Close the env; one that blocks is closed on its thread, after its current call."""
+    """Close the env; one that blocks is closed on its thread, after its current call.
+
+    A `close` that is a coroutine runs to its end here, or as a task of a running event loop.
+    """
     thread = _threads.pop(env, None)
     if thread is None:
-        env.close()
+        finished(env.close())
     else:
-        thread.finish(env.close)
+        thread.finish(lambda: finished(env.close()))
+
+
+async def aclose(env: Closable) -> None:
+    """As `close`; waits for a `close` that is a coroutine."""
+    if env in _threads:
+        close(env)
+    else:
+        await settled(env.close())
 
 
 E = TypeVar("E", bound=Closable)
@@ -92,6 +109,12 @@ class EnvPool(Generic[E]):
         self._idle.append((key, env))
         if len(self._idle) > self._max_idle:
             close(self._idle.pop(0)[1])
+
+    async def aclose(self) -> None:
+        """As `close`; waits for envs whose `close` is a coroutine."""
+        async with AsyncExitStack() as closing:
+            while self._idle:
+                closing.push_async_callback(aclose, self._idle.pop()[1])
 
     def close(self) -> None:
         """Close all envs that are not lent."""

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
-from functools import partial
 from typing import Generic, TypeVar
 
-from ludic_gym.concurrency import Caught, cancelled, closing_error
+from ludic_gym.concurrency import Caught, cancelled, closing_failed
 from ludic_gym.errors import ConfigError, EpisodeError
-from ludic_gym.rollout.pool import Closable, EnvPool, close
+from ludic_gym.rollout.pool import Closable, EnvPool, aclose
 from ludic_gym.types import Episode, Rollout, Task
 
 E = TypeVar("E", bound=Closable)
@@ -75,7 +74,7 @@ class EpisodeStream(Generic[E]):
             # Also after an error of a worker or of the consumer: no episode may outlive the stream.
             await cancelled(workers)
             if self._closes_envs:
-                self._envs.close()
+                await self._envs.aclose()
 
     async def _work(self) -> None:
         # `_episode` raises nothing: an error here is one of the tasks' iterator.
@@ -94,7 +93,7 @@ class EpisodeStream(Generic[E]):
             self._envs.give_back(task, env)
             return Episode(index=index, task=task, rollouts=rollouts)
         # A failed env may be in any state: it does not go back to the pool.
-        trouble = "" if env is None else closing_error(partial(close, env))
+        trouble = "" if env is None else await _closing_error(env)
         if isinstance(failure.error, asyncio.CancelledError) and _is_cancelled():
             raise failure.error
         return Episode(index=index, task=task, error=failure.text + trouble)
@@ -112,6 +111,13 @@ async def _in_time(awaitable: Awaitable[T], timeout_s: float | None) -> T:
         if not limit.expired():
             raise
         raise EpisodeError(f"the episode took longer than timeout_s={timeout_s:g}") from error
+
+
+async def _closing_error(env: Closable) -> str:
+    """Close an env after a failure; a description of a further error, "" for none."""
+    with Caught(Exception) as failure:
+        await aclose(env)
+    return closing_failed(failure)
 
 
 def _is_cancelled() -> bool:

@@ -15,6 +15,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
 
 from ludic_gym.concurrency import Inbox, WorkerThread
+from ludic_gym.envs.core.asynchronous import require_sync
 from ludic_gym.errors import ConfigError, EnvError
 from ludic_gym.vector.infos import Kind, columns_of, kind_conflicts, merged
 from ludic_gym.vector.runner import AnyEnv, Arrival, Info, Runner
@@ -60,6 +61,8 @@ class RaggedVectorEnv(VectorEnv[Any, Any, "np.ndarray"]):
         self._mode = AutoresetMode(autoreset_mode)
         self._timeout_s = timeout_s
         envs = [make() for make in env_fns]
+        for env in envs:
+            require_sync(env, "a vector environment")
         self.num_envs = len(envs)
         self._take_spaces(envs)
         self.metadata = {**envs[0].metadata, "autoreset_mode": self._mode}

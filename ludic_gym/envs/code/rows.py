@@ -13,8 +13,19 @@ from ludic_gym.errors import DataError
 from ludic_gym.graders.programs.inside.plain import NotPlain, encoded
 from ludic_gym.graders.programs.types import AssertTests, CallTests, StdinTests
 
-_COMPARED = ("value", "unordered", "truth")
+_COMPARED = ("value", "unordered", "truth", "wrapped")
 _COMPARATORS = ("exact", "words", "numbers")
+# What the solutions of APPS use without an import, as on the sites that they come from.
+_APPS_PRELUDE = """\
+import collections, functools, heapq, itertools, math, random, re, string, sys
+from bisect import *
+from collections import *
+from functools import *
+from heapq import *
+from itertools import *
+from math import ceil, floor, gcd, log, log2, sqrt
+from typing import *
+"""
 
 
 def function_problem(row: Row) -> Problem:
@@ -100,6 +111,7 @@ def _asserts(row: Row) -> AssertTests:
 def stdin_problem(row: Row) -> Problem | None:
     """The problem of a row that asks for a whole program; None for a row of APPS without cases.
 
+    A row of APPS may ask for a function too, which is tested by calls.
     Raises DataError if a field is missing or of another type.
     """
     if "input_output" in row.fields:
@@ -117,15 +129,38 @@ def stdin_problem(row: Row) -> Problem | None:
 
 def _apps(row: Row) -> Problem | None:
     given = _json(row, "input_output", {})
-    if not isinstance(given, dict) or given.get("fn_name"):
+    if not isinstance(given, dict):
         return None
     cases = list(zip(given.get("inputs", ()), given.get("outputs", ()), strict=False))
-    pairs = [(_joined(text), _joined(wanted)) for text, wanted in cases]
-    if not pairs:
-        return None
     solutions = _json(row, "solutions", [])
-    solution = solutions[0] if isinstance(solutions, list) and solutions else ""
-    return Problem(text_field(row, "question"), str(solution), StdinTests(cases=tuple(pairs)))
+    solution = str(solutions[0] if isinstance(solutions, list) and solutions else "")
+    text = text_field(row, "question")
+    if name := given.get("fn_name"):
+        return _apps_function(row, str(name), cases, text, solution)
+    pairs = tuple((_joined(text), _joined(wanted)) for text, wanted in cases)
+    return Problem(text, solution, StdinTests(cases=pairs)) if pairs else None
+
+
+def _apps_function(
+    row: Row, name: str, cases: list[tuple[Any, Any]], text: str, solution: str
+) -> Problem | None:
+    """The problem of a row that calls a function; None if it has no calls."""
+    if not cases or not name.isidentifier() or not all(isinstance(call, list) for call, _ in cases):
+        return None
+    # The rows from LeetCode ask for a method, which their starter code shows.
+    starter = str(row.fields.get("starter_code") or "").strip()
+    in_class = re.search(r"^class Solution\b", starter or solution, re.MULTILINE)
+    kind = "method" if in_class else "function"
+    start = f" It begins with:\n```python\n{starter}\n```" if starter else ""
+    tests = CallTests(
+        name=f"Solution.{name}" if in_class else name,
+        calls=tuple(tuple(map(encoded, call)) for call, _ in cases),
+        expected=tuple(encoded(wanted) for _, wanted in cases),
+        prelude=_APPS_PRELUDE,
+        # Results stand in lists of their own in most of these rows, but not in all.
+        compared="wrapped",
+    )
+    return Problem(f"{text}\n\nWrite the {kind} `{name}`.{start}", solution, tests)
 
 
 def _json(row: Row, name: str, empty: object) -> object:

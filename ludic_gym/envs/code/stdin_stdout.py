@@ -1,15 +1,19 @@
-"""StdinStdout: whole programs to write, which read stdin and write stdout (APPS, contests)."""
+"""StdinStdout: programs to write that read stdin and write stdout, and functions of APPS."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ludic_gym.data.load import Rows, load_rows
+from ludic_gym.envs.code.functions import PythonFunctionsEnv
 from ludic_gym.envs.code.rows import stdin_problem
 from ludic_gym.envs.core.code import CodeEnv, Problem
+from ludic_gym.envs.core.question import Question
 from ludic_gym.errors import DataError
+from ludic_gym.graders.programs.types import CallTests, StdinTests
 
 SAMPLE = Path(__file__).parents[1] / "data" / "stdin_stdout_sample.jsonl"
 REAL = "codeparrot/apps"
@@ -18,7 +22,8 @@ REAL = "codeparrot/apps"
 class StdinStdoutEnv(CodeEnv):
     """A Python program to write, run once per hidden case with the case's input on stdin.
 
-    The program must end with exit code 0.
+    The program must end with exit code 0. Rows of APPS that name a function ask for this function
+    instead, which is tested by hidden calls, and their system prompt says so.
 
     - Observation: the description of the program.
     - Action: a reply with the program in a ```python block, or the program alone.
@@ -28,7 +33,7 @@ class StdinStdoutEnv(CodeEnv):
         data: path of a .jsonl, .jsonl.gz or .parquet file, of a folder with such a file per split,
             or a hub id; None for APPS. The fields are those of APPS, or "prompt", "cases" (pairs of
             input and output), "solution", and optionally "comparator" and "tolerance". Rows of APPS
-            that call a function or have no cases are skipped.
+            without cases are skipped.
         split: "train" or "test" of APPS (Hendrycks et al. 2021, arXiv:2105.09938), from the hub.
             Without `split` and `data`, the bundled sample, written for this package.
         comparator: comparison of the output: "exact" (up to line breaks at the end), "words" (up to
@@ -68,9 +73,21 @@ class StdinStdoutEnv(CodeEnv):
             raise DataError(f"{found.origin}: no row has cases of input and output")
         super().__init__(Rows(problems, found.origin), render_mode=render_mode, **options)
 
+    def ask(self, options: Mapping[str, Any]) -> Question:
+        """The problem of the row, and the prompt for its kind."""
+        problem = super().ask(options)
+        calls = isinstance(problem, Problem) and isinstance(problem.tests, CallTests)
+        self.prompt = PythonFunctionsEnv.prompt if calls else type(self).prompt
+        return problem
+
 
 def with_case_options(problem: Problem, comparator: str, case_s: float) -> Problem:
-    """The problem with another comparator ("" for its own) and time limit per case."""
+    """The problem with another comparator ("" for its own) and time limit per case.
+
+    One that is tested by calls is returned as it is: its limit is that of the submission.
+    """
+    if not isinstance(problem.tests, StdinTests):
+        return problem
     options: dict[str, Any] = {"case_s": case_s}
     if comparator:
         options["comparator"] = comparator

@@ -5,8 +5,9 @@ from __future__ import annotations
 import html
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from collections.abc import Coroutine, Mapping, Sequence
+from types import CoroutineType
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 import gymnasium as gym
 import numpy as np
@@ -23,6 +24,9 @@ Info = dict[str, Any]
 Turn = tuple[str, float, bool, bool, Info]
 """Gymnasium's five-tuple: observation, reward, terminated, truncated, info."""
 
+Begin = tuple[str, str | Mapping[str, Any]]
+"""First observation of an episode, with the system prompt or an info."""
+
 T = TypeVar("T")
 
 RENDER_MODES = ("ansi", "html")
@@ -33,7 +37,8 @@ class TextEnv(gym.Env[str, str], ABC):
 
     Callers use the methods on the left. They check the order of calls and their arguments, and
     delegate to the hooks on the right. A subclass writes `start` and `turn`; the other hooks have
-    defaults. Draw all random numbers from `self.np_random`.
+    defaults. Draw all random numbers from `self.np_random`. `start` and `turn` may be coroutine
+    functions; then `reset` and `step` return coroutines, which rollouts await.
 
     | method | hook |
     |---|---|
@@ -66,7 +71,7 @@ class TextEnv(gym.Env[str, str], ABC):
         self._running = False
 
     @abstractmethod
-    def start(self, options: Mapping[str, Any]) -> tuple[str, str | Mapping[str, Any]]:
+    def start(self, options: Mapping[str, Any]) -> Begin | Coroutine[Any, Any, Begin]:
         """Begin an episode.
 
         options: those of `reset`, checked; a "row" is an int from 0 to `num_rows` - 1.
@@ -75,7 +80,7 @@ class TextEnv(gym.Env[str, str], ABC):
         """
 
     @abstractmethod
-    def turn(self, action: str) -> Turn:
+    def turn(self, action: str) -> Turn | Coroutine[Any, Any, Turn]:
         """Play one turn and return Gymnasium's five-tuple, made by `end` or `proceed`.
 
         action: any text; an illegal one has a defined result and raises nothing.
@@ -113,17 +118,10 @@ class TextEnv(gym.Env[str, str], ABC):
         except TypeError as error:
             self._check_hook("start", self.start, error)
             raise
-        try:
-            self._observation, about = first
-            # A copy, because callers may add keys to an info, and a subclass may return a constant.
-            info = {"system_prompt": about} if isinstance(about, str) else dict(about)
-        except (TypeError, ValueError) as error:
-            raise EnvError(
-                f"{type(self).__name__}.start() returned {first!r}; return an observation and a "
-                "system prompt"
-            ) from error
-        self._running = True
-        return self._observation, info
+        if isinstance(first, CoroutineType):
+            # The caller awaits it: rollouts do, and for all others Gymnasium's types stay plain.
+            return cast(tuple[str, Info], self._begin_later(first))
+        return self._begin(cast(Begin, first))
 
     def step(self, action: str) -> Turn:
         """Play one turn.
@@ -142,15 +140,9 @@ class TextEnv(gym.Env[str, str], ABC):
         except TypeError as error:
             self._check_hook("turn", self.turn, error)
             raise
-        try:
-            self._observation, _, terminated, truncated, _ = turn
-        except (TypeError, ValueError) as error:
-            raise EnvError(
-                f"{type(self).__name__}.turn() returned {turn!r}; return end(...) or proceed(...)"
-            ) from error
-        if terminated or truncated:
-            self._running = False
-        return turn
+        if isinstance(turn, CoroutineType):
+            return cast(Turn, self._settle_later(turn))
+        return self._settle(cast(Turn, turn))
 
     def render(self) -> str:
         """The present state as text, or as an HTML fragment with all characters escaped."""
@@ -175,6 +167,38 @@ class TextEnv(gym.Env[str, str], ABC):
         from ludic_gym.play import play
 
         return play(self, seed=seed, options=options)
+
+    def _begin(self, first: Begin) -> tuple[str, Info]:
+        """The result of `reset`. first: that of `start`."""
+        try:
+            self._observation, about = first
+            # A copy, because callers may add keys to an info, and a subclass may return a constant.
+            info = {"system_prompt": about} if isinstance(about, str) else dict(about)
+        except (TypeError, ValueError) as error:
+            raise EnvError(
+                f"{type(self).__name__}.start() returned {first!r}; return an observation and a "
+                "system prompt"
+            ) from error
+        self._running = True
+        return self._observation, info
+
+    async def _begin_later(self, first: Coroutine[Any, Any, Begin]) -> tuple[str, Info]:
+        return self._begin(await first)
+
+    def _settle(self, turn: Turn) -> Turn:
+        """The result of `step`. turn: that of the hook."""
+        try:
+            self._observation, _, terminated, truncated, _ = turn
+        except (TypeError, ValueError) as error:
+            raise EnvError(
+                f"{type(self).__name__}.turn() returned {turn!r}; return end(...) or proceed(...)"
+            ) from error
+        if terminated or truncated:
+            self._running = False
+        return turn
+
+    async def _settle_later(self, turn: Coroutine[Any, Any, Turn]) -> Turn:
+        return self._settle(await turn)
 
     def _check_hook(self, name: str, found: object, error: TypeError) -> None:
         """Raises EnvError if the subclass has hidden a hook, as in `self.turn = 0`."""

@@ -11,7 +11,7 @@ Outcome = Literal["passed", "wrong", "raised", "timeout", "crashed", "syntax", "
 CPU time, `crashed` for lack of memory or in any other way, `syntax` error, a function that is
 `missing`, or an `empty` program."""
 
-Compared = Literal["value", "unordered", "truth"]
+Compared = Literal["value", "unordered", "truth", "wrapped"]
 Comparator = Literal["exact", "words", "numbers"]
 
 
@@ -19,12 +19,15 @@ Comparator = Literal["exact", "words", "numbers"]
 class CallTests:
     """Calls of a function, and the expected results.
 
-    name: the function. calls: the positional arguments of each, as trees. expected: as trees.
+    name: the function; "Solution.area" for a method of a class that is made without arguments for
+        each call, or a function `area` where the program has no such class.
+    calls: the positional arguments of each, as trees. expected: as trees.
     reference: instead of `expected`, a program that computes the results. Calls for which it
         raises, or returns no plain data, are left out.
     prelude: a program that is run before the solution, such as imports.
     atol: tolerance for floats, besides a ten-millionth of their size.
-    compared: "value", "unordered" (as sets), or "truth" (both true or both false).
+    compared: "value", "unordered" (as sets), "truth" (both true or both false), or "wrapped" (the
+        value, or the only member of an expected list).
 
         CallTests(name="area", calls=((2, 3), (0, 1)), expected=(6, 0))
         CallTests(name="area", calls=((2, 3), (0, 1)), reference="def area(a, b): return a * b")

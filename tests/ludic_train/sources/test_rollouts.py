@@ -1,14 +1,17 @@
+import asyncio
 import json
 from itertools import count, cycle, islice
 from pathlib import Path
 from runpy import run_path
 
+import gymnasium as gym
 import pytest
 from two_ranks.learning import tiny_model
 
 import ludic_gym  # noqa: F401 - registers the environments
 from ludic_gym.clients.scripted import ScriptedClient
 from ludic_gym.contexts import LatestObservation
+from ludic_gym.envs.core.base import TextEnv, end
 from ludic_gym.errors import ConfigError, EpisodeError
 from ludic_gym.parsers import xml_tag_parser
 from ludic_gym.policies.chat import ChatPolicy
@@ -280,3 +283,27 @@ async def test_the_gsm8k_example_trains_on_one_attempt_per_question():
 
     assert batch.metrics["turns"].value == 1
     assert not any(item.truncated for item in batch.items)
+
+
+class Waits(TextEnv):
+    async def start(self, options):
+        await asyncio.sleep(0)
+        return "A or B?", "Reply with a letter."
+
+    async def turn(self, action):
+        await asyncio.sleep(0)
+        return end(success=action == "A", reward=float(action == "A"))
+
+
+gym.register("async/Waits-v0", Waits)
+
+
+async def test_asynchronous_environments_are_trained_on():
+    tasks = (Task(env_id="async/Waits-v0", seed=s, sampling=Sampling(seed=s)) for s in count())
+    batch = await source(
+        lambda messages, sampling: "AB"[sampling.seed % 2], tasks=tasks, groups_per_batch=8
+    ).next_batch(grpo(filter=None))
+
+    assert len(batch.items) == 24
+    assert 0 < batch.metrics["success"].value < 1
+    assert batch.metrics["episodes/failed"].value == 0

@@ -23,7 +23,8 @@ def main() -> None:
 def loaded(prelude: str, code: str, name: str) -> tuple[str, Any]:
     """The state "ready" and the function, or "syntax", "error" or "missing" and a message.
 
-    prelude, code: programs that are run one after the other in one module. name: of the function.
+    prelude, code: programs that are run one after the other in one module.
+    name: of the function, or "Class.method"; see `CallTests`.
     """
     try:
         compiled = compile(code, "solution.py", "exec", dont_inherit=True)
@@ -38,10 +39,22 @@ def loaded(prelude: str, code: str, name: str) -> tuple[str, Any]:
         # A stub of the function in the prelude is no solution.
         space.pop(name, None)
         exec(compiled, space)
+        # Inside the block: a class may run code of its own when it is looked into.
+        function = named(space, name)
     if caught.error:
         return "error", text_of(caught.error)
-    function = space.get(name)
     return ("ready", function) if callable(function) else ("missing", f"no function {name}")
+
+
+def named(space: dict[str, Any], name: str) -> Any:  # noqa: ANN401 (what the program put there)
+    """The function of that name; of "Class.method", one that calls the method of a new object."""
+    owner, _, plain = name.rpartition(".")
+    made = space.get(owner)
+    if not isinstance(made, type):
+        return space.get(plain)
+    # A new object per call: state of an earlier test must not help or harm a later one.
+    known = hasattr(made, plain)
+    return (lambda *args, **kwargs: getattr(made(), plain)(*args, **kwargs)) if known else None
 
 
 def answer(function: Any, convert: Any, positional: Any, named: Any) -> list[Any]:  # noqa: ANN401

@@ -242,14 +242,88 @@ APPS = {
 }
 
 
-def test_rows_of_apps_are_played_those_that_call_functions_left_out(rows):
-    called = {**APPS, "input_output": json.dumps({"fn_name": "f", "inputs": [[1]], "outputs": [1]})}
-    env = StdinStdoutEnv(rows(called, APPS, {**APPS, "input_output": ""}))
+def apps_calls(name, inputs, outputs, solution, **fields):
+    called = json.dumps({"fn_name": name, "inputs": inputs, "outputs": outputs})
+    return {"question": "Do it.", "input_output": called, "solutions": json.dumps([solution]),
+            **fields}  # fmt: skip
+
+
+DOUBLED = apps_calls("twice", [[1], [4]], [[2], [8]], "def twice(n):\n    return 2 * n")
+LEETCODE = apps_calls(
+    "longest",
+    [[["a", "bcd"]], [["xy"]]],
+    ["bcd", "xy"],
+    "class Solution:\n    def longest(self, words: List[str]) -> str:\n"
+    "        return max(words, key=len)",
+    starter_code="class Solution:\n    def longest(self, words: List[str]) -> str:\n        ",
+)
+
+
+def test_rows_of_apps_without_cases_are_left_out(rows):
+    no_calls = {
+        **DOUBLED,
+        "input_output": json.dumps({"fn_name": "f", "inputs": [1], "outputs": [1]}),
+    }
+    env = StdinStdoutEnv(rows(no_calls, APPS, {**APPS, "input_output": ""}))
     assert env.num_rows == 1
     env.reset(seed=0)
     assert answer(env, env.oracle_action())[0] == 1.0
     with pytest.raises(DataError, match="no row has cases"):
-        StdinStdoutEnv(rows(called))
+        StdinStdoutEnv(rows(no_calls))
+
+
+def test_rows_of_apps_that_call_a_function_are_tested_by_calls(rows):
+    env = StdinStdoutEnv(rows(DOUBLED), comparator="exact")
+    question, _ = env.reset(options={"row": 0})
+    assert question == "Do it.\n\nWrite the function `twice`."
+    assert answer(env, env.oracle_action())[0] == 1.0
+    for program, outcome in [
+        ("def twice(n):\n    return [2 * n]", "passed"),
+        ("def twice(n):\n    return n", "wrong"),
+        ("print(2)", "missing"),
+        ("def twice(n):\n    return 1 / 0", "raised"),
+    ]:
+        assert answer(env, program)[1]["outcome"] == outcome
+
+
+def test_the_prompt_of_a_row_of_apps_says_what_to_write(rows):
+    env = StdinStdoutEnv(rows(DOUBLED, APPS))
+    asks_for_program = [
+        "standard input" in env.reset(options={"row": row})[1]["system_prompt"] for row in (0, 1, 0)
+    ]
+    assert asks_for_program == [False, True, False]
+
+
+def test_rows_of_apps_may_ask_for_a_method(rows):
+    env = StdinStdoutEnv(rows(LEETCODE))
+    question, _ = env.reset(options={"row": 0})
+    assert "Write the method `longest`. It begins with:\n```python\nclass Solution:" in question
+    # List needs no import, as on the site that the row comes from.
+    assert answer(env, env.oracle_action())[0] == 1.0
+    plain = "def longest(words):\n    return max(words, key=len)"
+    counts = (
+        "class Solution:\n    seen = 0\n    def __init__(self): self.calls = 0\n"
+        "    def longest(self, words):\n        self.calls += 1\n"
+        "        return max(words, key=len) if self.calls == 1 else ''"
+    )
+    other = "class Solution:\n    def shortest(self, words):\n        return ''"
+    broken = "class Solution:\n    def __init__(self, x): pass\n    def longest(self, w): pass"
+    for program, outcome in [
+        (plain, "passed"), (counts, "passed"), (other, "missing"), (broken, "raised"),
+    ]:  # fmt: skip
+        assert answer(env, program)[1]["outcome"] == outcome
+
+
+def test_only_one_member_is_unwrapped_of_an_expected_result(rows):
+    row = apps_calls("f", [[1], [2]], [[5, 6], [7]], "")
+    env = StdinStdoutEnv(rows(row), partial_credit=True)
+    for program, reward in [
+        ("def f(n): return 5 if n == 1 else 7", 0.5),
+        ("def f(n): return [5, 6] if n == 1 else 7", 1.0),
+        ("def f(n): return [5, 6] if n == 1 else [7]", 1.0),
+        ("def f(n): return [5, 6] if n == 1 else [[7]]", 0.5),
+    ]:
+        assert answer(env, program)[0] == reward
 
 
 def test_the_comparator_decides_about_white_space_and_numbers(rows):
