@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import random
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from typing import Any
 
 import gymnasium as gym
@@ -80,11 +82,17 @@ async def all_dialogs(lessons: Sequence[Lesson], count: int, seed: int) -> list[
 
 def system_prompt(env_id: str, kwargs: Mapping[str, Any]) -> str:
     """The environment's own system prompt."""
-    env = gym.make(env_id, **kwargs)
-    try:
+    with closing(gym.make(env_id, **kwargs)) as env:
         return str(env.reset(seed=0)[1]["system_prompt"])
-    finally:
-        env.close()
+
+
+def first_texts(env_id: str, episodes: int) -> Iterator[str]:
+    """Description, prompts, first observations and best actions of an env, which is not played."""
+    with closing(gym.make(env_id)) as env:
+        yield inspect.getdoc(type(env.unwrapped)) or ""
+        for seed in range(FIRST_SEED, FIRST_SEED + episodes):
+            observation, info = env.reset(seed=seed)
+            yield from (observation, info["system_prompt"], OraclePolicy(env)(observation))
 
 
 def _dialog(rollouts: Sequence[Rollout], lesson: Lesson, prompt: str, rng: random.Random) -> Dialog:

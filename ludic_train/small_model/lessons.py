@@ -46,21 +46,38 @@ IN_STEPS = (
 # while skill is left to be learned from rewards.
 LESSONS = (
     Lesson(
-        env_id="ludic/Countdown-v0", share=2, kwargs={"numbers": 2}, questions=4, replies=IN_STEPS
+        env_id="ludic/Countdown-v0", share=4, kwargs={"numbers": 2}, questions=8, replies=IN_STEPS
     ),
     Lesson(
-        env_id="ludic/Countdown-v0", share=3, kwargs={"numbers": 3}, questions=4, replies=IN_STEPS
+        env_id="ludic/Countdown-v0", share=4, kwargs={"numbers": 3}, questions=8, replies=IN_STEPS
     ),
-    Lesson(env_id="ludic/Countdown-v0", share=1, questions=3, replies=IN_STEPS),
-    Lesson(env_id="ludic/Arithmetic-v0", share=2, questions=4, replies=IN_TAGS + IN_STEPS),
-    Lesson(env_id="ludic/KnightsAndKnaves-v0", share=1, questions=3, replies=IN_TAGS),
-    Lesson(env_id="ludic/MultipleChoice-v0", share=0.5, questions=3, replies=IN_TAGS),
-    Lesson(env_id="ludic/ShortAnswer-v0", share=0.5, questions=3, replies=IN_TAGS),
-    Lesson(env_id="ludic/TicTacToe-v0", share=2, noise=0.8),
-    Lesson(env_id="ludic/Nim-v0", share=2, noise=0.8),
+    Lesson(env_id="ludic/Countdown-v0", share=2, questions=6, replies=IN_STEPS),
+    Lesson(env_id="ludic/Arithmetic-v0", share=3, questions=8, replies=IN_TAGS + IN_STEPS),
+    Lesson(env_id="ludic/KnightsAndKnaves-v0", share=1, questions=5, replies=IN_TAGS),
+    Lesson(env_id="ludic/MultipleChoice-v0", share=0.7, questions=6, replies=IN_TAGS),
+    Lesson(env_id="ludic/ShortAnswer-v0", share=0.7, questions=8, replies=IN_TAGS),
+    Lesson(env_id="ludic/TicTacToe-v0", share=3, noise=0.8, questions=4),
+    Lesson(env_id="ludic/Nim-v0", share=2, noise=0.8, questions=4),
     Lesson(env_id="ludic/GuessTheNumber-v0", share=1, noise=0.05),
-    Lesson(env_id="ludic/TowerOfHanoi-v0", share=1, noise=0.2),
-    Lesson(env_id="ludic/KuhnPoker-v0", share=1, noise=0.3),
+    Lesson(env_id="ludic/TowerOfHanoi-v0", share=0.5, noise=0.2),
+    Lesson(env_id="ludic/KuhnPoker-v0", share=1, noise=0.3, questions=6),
     Lesson(env_id="ludic/RockPaperScissors-v0", share=0.7, noise=0.8),
-    Lesson(env_id="ludic/Hangman-v0", share=1),
+    Lesson(env_id="ludic/Hangman-v0", share=0.7),
+)
+
+# Their texts are in the vocabulary only, so that a model may be trained on them later.
+FURTHER_IDS = (
+    "ludic/GSM8K-v0",
+    "ludic/MATH-v0",
+    "ludic/RetrievalQA-v0",
+    "ludic/InstructionFollowing-v0",
+    "ludic/ToolCalls-v0",
+    "ludic/TwentyQuestions-v0",
+    "ludic/Wordle-v0",
+    "ludic/SQL-v0",
+    "ludic/Negotiation-v0",
+    "ludic/CalculatorQA-v0",
+    "ludic/PythonToolMath-v0",
+    "ludic/Minesweeper-v0",
+    "ludic/Sokoban-v0",
 )

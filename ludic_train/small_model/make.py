@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from ludic_gym.types import Completion, Decision, Rollout, Step, Task
 from ludic_train.algorithms.presets import sft
 from ludic_train.metrics import values
-from ludic_train.models.chat_template import dialog_rollout
+from ludic_train.models.chat_template import render_chat
 from ludic_train.models.load import quiet, save_model
 from ludic_train.models.tokenizer import make_tokenizer
 from ludic_train.rows import rows_from
-from ludic_train.small_model.dialogs import Dialog, all_dialogs
-from ludic_train.small_model.lessons import LESSONS, Lesson
+from ludic_train.small_model.dialogs import Dialog, all_dialogs, first_texts
+from ludic_train.small_model.lessons import FURTHER_IDS, LESSONS, Lesson
 from ludic_train.sources.offline import OfflineBatchSource
 from ludic_train.trainer.config import Decay, TrainerConfig
 from ludic_train.trainer.trainer import Trainer
@@ -54,6 +55,7 @@ class Size:
         updates: Supervised updates.
         rows: Dialogs of an update.
         lr: Peak learning rate.
+        further: Episodes of each environment whose texts are in the vocabulary only.
     """
 
     vocab_size: int
@@ -63,29 +65,31 @@ class Size:
     initializer_range: float
     dialogs: int
     updates: int
-    rows: int = 8
-    lr: float = 2e-3
+    rows: int = 5
+    lr: float = 1.5e-3
+    further: int = 200
 
 
 SIZES = {
     "small": Size(
         vocab_size=4096,
-        hidden_size=192,
-        num_layers=4,
+        hidden_size=256,
+        num_layers=2,
         num_kv_heads=2,
-        initializer_range=0.05,
-        dialogs=20_000,
-        updates=600,
+        initializer_range=0.06,
+        dialogs=9_000,
+        updates=3_000,
     ),
     "tiny": Size(
-        vocab_size=1024,
+        vocab_size=1536,
         hidden_size=96,
         num_layers=2,
         num_kv_heads=1,
         initializer_range=0.08,
-        dialogs=6_000,
-        updates=200,
+        dialogs=2_000,
+        updates=600,
         lr=3e-3,
+        further=50,
     ),
 }
 
@@ -105,7 +109,8 @@ async def make_small_model(
     A folder that is there is replaced when the new model is complete.
     """
     dialogs = await all_dialogs(lessons, size.dialogs, seed)
-    texts = (message["content"] or "" for dialog in dialogs for message in dialog)
+    texts = [message["content"] or "" for dialog in dialogs for message in dialog]
+    texts += [text for env_id in FURTHER_IDS for text in first_texts(env_id, size.further)]
     tokenizer = make_tokenizer(texts, vocab_size=size.vocab_size)
     model = random_llama(tokenizer, size, seed)
     await imitate(model, tokenizer, dialogs, size, seed=seed, on_update=on_update)
@@ -138,7 +143,7 @@ def random_llama(tokenizer: PreTrainedTokenizerBase, size: Size, seed: int) -> P
     config = LlamaConfig(
         vocab_size=len(tokenizer),
         hidden_size=size.hidden_size,
-        intermediate_size=size.hidden_size * 8 // 3,
+        intermediate_size=2 * size.hidden_size,
         num_hidden_layers=size.num_layers,
         num_attention_heads=size.hidden_size // HEAD_SIZE,
         num_key_value_heads=size.num_kv_heads,
@@ -166,7 +171,7 @@ async def imitate(
     on_update: OnUpdate | None = None,
 ) -> None:
     """Train the model to write the assistant's messages of the dialogs."""
-    rows = rows_from((dialog_rollout(dialog, tokenizer) for dialog in dialogs), sft())
+    rows = rows_from((typed_dialog(dialog, tokenizer) for dialog in dialogs), sft())
     source = OfflineBatchSource(rows, batch_size=size.rows, seed=seed)
     cfg = TrainerConfig(
         lr=size.lr,
@@ -180,3 +185,28 @@ async def imitate(
     await trainer.train(
         size.updates, lambda n, metrics: on_update(n, values(metrics)) if on_update else None
     )
+
+
+def typed_dialog(dialog: Dialog, tokenizer: PreTrainedTokenizerBase) -> Rollout:
+    """The dialog in tokens, as `dialog_rollout` makes it, for the template of `make_tokenizer`.
+
+    That template writes each message by itself, so none is rendered again for each one after it.
+    """
+    first, eos = dialog[:1], int(tokenizer.eos_token_id)
+    header = render_chat(tokenizer, first)[len(render_chat(tokenizer, first, reply_comes=False)) :]
+    ids: list[int] = []
+    steps = []
+    for message in dialog:
+        text = message["content"] or ""
+        if message["role"] == "assistant":
+            reply = tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)
+            call = Completion(
+                text=text,
+                finish_reason="stop",
+                prompt_ids=(*ids, *header),
+                completion_ids=(*reply, eos),
+            )
+            decision = Decision(action=text, completions=(call,))
+            steps.append(Step(observation="", decision=decision, reward=0.0))
+        ids += render_chat(tokenizer, [message], reply_comes=False)
+    return Rollout(task=Task(env_id="dialog"), steps=tuple(steps))

@@ -10,6 +10,7 @@ from ludic_train.models.tokenizer import make_tokenizer
 from ludic_train.rows import trajectory_from
 from ludic_train.small_model.dialogs import all_dialogs, calculation, dialogs_of, reply_text
 from ludic_train.small_model.lessons import IN_STEPS, IN_TAGS, LESSONS, Lesson
+from ludic_train.small_model.make import typed_dialog
 
 COUNTDOWN = Lesson(env_id="ludic/Countdown-v0", share=1, questions=2, replies=IN_STEPS)
 NIM = Lesson(env_id="ludic/Nim-v0", share=1)
@@ -60,8 +61,10 @@ async def test_a_dialog_of_several_turns_is_one_row():
     dialogs = await dialogs_of(NIM, 5)
     tokenizer = make_tokenizer([m["content"] for dialog in dialogs for m in dialog])
     for dialog in dialogs:
-        trajectory = trajectory_from(dialog_rollout(dialog, tokenizer))
-        assert len(trajectory.rows) == 1
+        [row] = trajectory_from(typed_dialog(dialog, tokenizer)).rows
+        [generic] = trajectory_from(dialog_rollout(dialog, tokenizer)).rows
+        assert row.input_ids.tolist() == generic.input_ids.tolist()
+        assert row.action_mask.tolist() == generic.action_mask.tolist()
 
 
 @pytest.mark.parametrize("template", IN_TAGS)

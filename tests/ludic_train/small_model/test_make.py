@@ -19,8 +19,9 @@ LESSONS = (
     Lesson(env_id="ludic/Arithmetic-v0", share=1, questions=2, replies=IN_TAGS),
     Lesson(env_id="ludic/Nim-v0", share=1),
 )
-# 32 * 3 / 2 * ... : two layers of width 32, three updates.
-CUT_DOWN = replace(SIZES["tiny"], hidden_size=32, vocab_size=300, dialogs=12, updates=3, rows=4)
+CUT_DOWN = replace(
+    SIZES["tiny"], hidden_size=32, vocab_size=300, dialogs=12, updates=3, rows=4, further=1
+)
 
 
 @pytest.fixture(autouse=True)
