@@ -25,7 +25,7 @@ export OMP_NUM_THREADS ?= 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train test test-fast test-all test-vllm check bench docs clean
+.PHONY: help setup train model test test-fast test-all test-vllm check bench docs clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,6 +41,9 @@ $(STAMP): pyproject.toml constraints.txt
 
 train: $(STAMP) ## train a Tic-Tac-Toe policy from nothing, then show its curve and a game
 	$(BIN)/ludic train tic-tac-toe $(NEW_RUN) $(ARGS)
+
+model: $(STAMP) ## make the chat model ludic-small: a quarter of an hour of one core
+	$(BIN)/ludic model $(ARGS)
 
 test: $(STAMP) ## run the test suite: minutes
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)

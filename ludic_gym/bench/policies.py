@@ -20,9 +20,9 @@ REFERENCE_POLICIES: dict[str, MakePolicy] = {"oracle": OraclePolicy, "random": R
 async def open_policy(spec: str, model: str | None = None) -> AsyncIterator[MakePolicy]:
     """A function that builds the policy, usable while the context lasts.
 
-    spec: "oracle", "random", the http(s) address of an OpenAI-style server, a run folder, or
-        "module:function", a function that takes the env and returns a policy; the module may lie
-        in the current folder.
+    spec: "oracle", "random", the http(s) address of an OpenAI-style server, a run folder, a
+        model of `ludic model`, or "module:function", a function that takes the env and returns a
+        policy; the module may lie in the current folder.
     model: the server's name for its model; None uses the only one it has.
     Raises ConfigError for any other text, and for a run folder that cannot be loaded.
 
@@ -55,20 +55,22 @@ def policy_from_function(spec: str) -> MakePolicy:
 
 
 def policy_from_path(spec: str) -> MakePolicy:
-    """A function that builds the policy of a run folder of `ludic train`.
+    """A function that builds the policy of a run folder of `ludic train`, or of a model's name.
 
+    The names are those of plug-ins, such as "ludic-small".
     Raises ConfigError for a path that does not exist, and if no installed package can load it.
     """
-    if not Path(spec).exists():
-        raise ConfigError(
-            f"policy {spec!r} is neither {', '.join(REFERENCE_POLICIES)}, an http(s) address, "
-            "a module:function, nor a run folder that exists"
-        )
     # An entry point, because a policy from a run needs torch, which this package must not import.
     loaders = find_plugins("ludic.policies")
-    if "run" not in loaders:
+    if spec not in loaders and not Path(spec).exists():
+        raise ConfigError(
+            f"policy {spec!r} is neither {', '.join(REFERENCE_POLICIES)}, an http(s) address, "
+            "a module:function, a model of `ludic model`, nor a run folder that exists"
+        )
+    loader = loaders.get(spec) or loaders.get("run")
+    if loader is None:
         raise ConfigError(
             f"nothing installed can load a policy from {spec!r}: pip install 'ludic-gym[train]'"
         )
-    make_policy: MakePolicy = load_plugin(loaders["run"])(spec)
+    make_policy: MakePolicy = load_plugin(loader)(spec)
     return make_policy

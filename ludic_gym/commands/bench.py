@@ -72,8 +72,9 @@ class BenchArgs:
     ids: Annotated[tyro.conf.Positional[tuple[str, ...]], option("ID|SUITE ...")] = ()
     """Environment ids or suites, as in `ludic list`."""
     policy: str = "random"
-    """oracle, random, the http(s) address of an OpenAI-style server, a run folder, or
-    module:function, which is called with the env and returns a policy."""
+    """oracle, random, the http(s) address of an OpenAI-style server, a run folder,
+    ludic-small (made by `ludic model`), or module:function, which is called with the env and
+    returns a policy."""
     model: Annotated[str | None, option("NAME")] = None
     """The server's name for its model; by default the one it serves."""
     episodes: Annotated[int | None, option("N")] = None

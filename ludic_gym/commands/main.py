@@ -40,6 +40,7 @@ PLUGIN_SUMMARIES = {
     "serve": "serve a model by vLLM or by Ludic's local engine; needs the extra 'train'",
     "status": "the version, state and load of vLLM servers; needs the extra 'train'",
     "doctor": "compare a server with the trainer, and test pushing params; needs 'train'",
+    "model": "make a small chat model; needs the extra 'train'",
 }
 EXAMPLES = """\
 examples:

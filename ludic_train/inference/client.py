@@ -23,6 +23,7 @@ from ludic_train.inference.batch import Request
 from ludic_train.inference.engine import Ended, Engine
 from ludic_train.inference.policy_spec import model_and_spec, policies
 from ludic_train.inference.sampling import Ranking, Scores
+from ludic_train.models.cache import resolved
 from ludic_train.models.chat_template import chat_renderer
 from ludic_train.models.load import load_model
 
@@ -273,6 +274,6 @@ def policy_from_run(path: str | Path) -> MakePolicy:
     system prompt. All policies made share one sampler, on the GPU if there is one.
     Raises ModelNotFound for a folder that is neither.
     """
-    folder, spec = model_and_spec(Path(path))
+    folder, spec = model_and_spec(Path(resolved(path)))
     device = "cuda" if torch.cuda.is_available() else "cpu"
     return policies(LocalChatClient(*load_model(folder, device=device)), spec)

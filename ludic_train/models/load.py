@@ -16,6 +16,7 @@ from transformers.utils import logging
 
 from ludic_gym.errors import ConfigError
 from ludic_train.errors import ModelNotFound
+from ludic_train.models.cache import resolved
 from ludic_train.models.tokenizer import load_tokenizer, model_not_found
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ def load_model(
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Model and tokenizer from a Hugging Face folder, a folder of `save_model`, or a hub id.
 
+    name: "ludic-small" and "ludic-tiny" are those that `ludic model` has made.
     lora_rank: freezes the model and trains low-rank adapters on its linear layers
         (Hu et al. 2021, arXiv:2106.09685), drawn from `seed`; a folder that holds an adapter gives
         base and adapter, trainable.
@@ -40,6 +42,7 @@ def load_model(
     Raises ModelNotFound, or ConfigError for a tokenizer without a chat template, for a rank below
     1, and for a rank with a folder that holds an adapter already.
     """
+    name = resolved(name)
     if _is_path(name) and not Path(name).is_dir():
         raise ModelNotFound(f"there is no model folder {str(name)!r}")
     # peft writes this file beside an adapter; a whole model has none.

@@ -12,6 +12,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 
 from ludic_gym.errors import ConfigError
 from ludic_train.errors import ModelNotFound
+from ludic_train.models.cache import resolved
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -109,6 +110,7 @@ def load_tokenizer(name: str | Path) -> PreTrainedTokenizerBase:
     """
     from transformers import AutoTokenizer
 
+    name = resolved(name)
     try:
         tokenizer = AutoTokenizer.from_pretrained(str(name))
     except (OSError, ValueError) as error:

@@ -11,6 +11,7 @@ from typing import Literal
 from ludic_gym.errors import ConfigError
 from ludic_train.errors import ModelNotFound
 from ludic_train.inference.policy_spec import model_and_spec
+from ludic_train.models.cache import resolved
 from ludic_train.serving.installed import Installed
 from ludic_vllm import BACKEND, WORKER_EXTENSION
 
@@ -126,10 +127,12 @@ def environment(
 def served_model(model: str) -> str:
     """The model that vLLM loads, as a path or a hub id.
 
-    model: a run's folder, any other folder in Hugging Face format, or a hub id.
+    model: a run's folder, any other folder in Hugging Face format, a model of `ludic model`, or a
+        hub id.
     Raises ConfigError for a folder that holds an adapter alone, ModelNotFound for one without a
     model.
     """
+    model = str(resolved(model))
     if not Path(model).is_dir():
         # Hub ids never begin with these, so the path is a mistake and not a name to download.
         if model.startswith((".", "/", "~")):

@@ -1,0 +1,1 @@
+"""Small chat models made on this machine, from episodes of the environments' own oracles."""

@@ -1,0 +1,99 @@
+from dataclasses import replace
+
+import pytest
+
+import ludic_train as lt
+from ludic_gym.types import Sampling
+from ludic_train.commands.model import main
+from ludic_train.errors import ModelNotFound
+from ludic_train.inference.client import LocalChatClient
+from ludic_train.models.cache import cache_folder, resolved
+from ludic_train.models.chat_template import render_chat
+from ludic_train.models.load import load_model
+from ludic_train.models.tokenizer import load_tokenizer
+from ludic_train.small_model import make
+from ludic_train.small_model.lessons import IN_TAGS, Lesson
+from ludic_train.small_model.make import SIZES, is_made, make_small_model
+
+LESSONS = (
+    Lesson(env_id="ludic/Arithmetic-v0", share=1, questions=2, replies=IN_TAGS),
+    Lesson(env_id="ludic/Nim-v0", share=1),
+)
+CUT_DOWN = replace(
+    SIZES["tiny"], hidden_size=32, vocab_size=300, dialogs=12, updates=3, rows=4, further=1
+)
+
+
+@pytest.fixture(autouse=True)
+def cache(monkeypatch, tmp_path):
+    monkeypatch.setenv("LUDIC_CACHE", str(tmp_path / "cache"))
+
+
+async def test_equal_seeds_make_equal_files(tmp_path):
+    for name, seed in (("a", 0), ("b", 0), ("c", 1)):
+        await make_small_model(CUT_DOWN, tmp_path / name, lessons=LESSONS, seed=seed)
+    a, b, c = ((tmp_path / name / "model.safetensors").read_bytes() for name in "abc")
+    assert a == b != c
+    assert len({(tmp_path / name / "tokenizer.json").read_bytes() for name in "ab"}) == 1
+
+
+async def test_the_model_is_a_llama_with_tied_embeddings_that_can_be_sampled_from(tmp_path):
+    await make_small_model(CUT_DOWN, tmp_path / "made", lessons=LESSONS)
+    model, tokenizer = load_model(tmp_path / "made")
+    assert model.config.model_type == "llama"
+    assert model.get_input_embeddings().weight is model.get_output_embeddings().weight
+    client = LocalChatClient(model, tokenizer)
+    dialog = [{"role": "system", "content": "Add."}, {"role": "user", "content": "2 + 3?"}]
+    completion = await client.complete(dialog, Sampling(max_tokens=4))
+    assert 1 <= len(completion.completion_ids) <= 4
+
+
+async def test_each_digit_is_a_token(tmp_path):
+    await make_small_model(CUT_DOWN, tmp_path / "made", lessons=LESSONS)
+    tokenizer = load_tokenizer(tmp_path / "made")
+    assert len(tokenizer.encode("2024", add_special_tokens=False)) == 4
+    # <|im_start|>, the role, a line break; the text; <|im_end|>, a line break.
+    text = tokenizer.decode(render_chat(tokenizer, [{"role": "system", "content": "Hi"}]))
+    assert text == "<|im_start|>system\nHi<|im_end|>\n<|im_start|>assistant\n"
+
+
+async def test_updates_are_reported_in_order(tmp_path):
+    seen = []
+    await make_small_model(
+        CUT_DOWN, tmp_path / "made", lessons=LESSONS, on_update=lambda n, _: seen.append(n)
+    )
+    assert seen == [1, 2, 3]
+
+
+async def test_a_model_is_known_by_all_that_it_was_made_from(tmp_path):
+    await make_small_model(CUT_DOWN, tmp_path / "made", lessons=LESSONS)
+    assert is_made(tmp_path / "made", CUT_DOWN, 0, LESSONS)
+    assert not is_made(tmp_path / "made", CUT_DOWN, 1, LESSONS)
+    assert not is_made(tmp_path / "made", replace(CUT_DOWN, updates=4), 0, LESSONS)
+    assert not is_made(tmp_path / "made", CUT_DOWN, 0, LESSONS[:1])
+    assert not is_made(tmp_path, CUT_DOWN, 0, LESSONS)
+
+
+def test_the_command_makes_a_model_once_and_names_it(monkeypatch, capsys):
+    monkeypatch.setitem(make.SIZES, "tiny", replace(CUT_DOWN, dialogs=60))
+    assert main(["--size", "tiny"]) == 0
+    assert "ludic-tiny 3/3" in capsys.readouterr().out
+    assert load_model("ludic-tiny")[0].config.hidden_size == 32
+    assert load_tokenizer("ludic-tiny").chat_template
+    assert main(["--size", "tiny"]) == 0
+    assert "already" in capsys.readouterr().out
+
+
+def test_a_model_that_was_not_made_is_an_error_with_the_command():
+    with pytest.raises(ModelNotFound, match=r"make it with: ludic model$"):
+        load_model("ludic-small")
+    with pytest.raises(ModelNotFound, match=r"make it with: ludic model --size tiny$"):
+        load_tokenizer("ludic-tiny")
+    with pytest.raises(ModelNotFound, match=r"make it with: ludic model$"):
+        lt.policy_from_run("ludic-small")
+
+
+def test_other_names_stay_as_they_are(tmp_path):
+    assert resolved("Qwen/Qwen3-0.6B") == "Qwen/Qwen3-0.6B"
+    assert resolved(tmp_path) == tmp_path
+    assert cache_folder("ludic-small") == tmp_path / "cache" / "models" / "ludic-small"
