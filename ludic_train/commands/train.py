@@ -16,10 +16,10 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from envs_registry.catalog import SUITES
-from ludic_gym.bench.tasks import rows_of
 from ludic_gym.commands.arguments import env_name, keyword_arguments, readable_env_errors
 from ludic_gym.errors import ConfigError
 from ludic_gym.plugins import imported
+from ludic_gym.rollout.dataset import rows_of
 from ludic_train.errors import Interrupted
 from ludic_train.recipes.catalog import RECIPES
 from ludic_train.runs.algo_options import ALGO_OPTIONS, OPTION_HELP

@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from ludic_gym.bench.tasks import MAX_TURNS, rows_of
+from ludic_gym.bench.tasks import MAX_TURNS
 from ludic_gym.errors import ConfigError
+from ludic_gym.rollout.dataset import rows_of
 from ludic_gym.types import Sampling, Task
 from ludic_train.runs.config import EvalTasks, Recipe, RunConfig, TrainEnv
 
@@ -161,7 +162,8 @@ def _task(config: RunConfig, env: EnvFacts, seed: int, sampling: Sampling, row: 
     return Task(
         env_id=env.env_id,
         kwargs=env.kwargs,
-        seed=seed,
+        # A row is the same task in every pass, which is how solved ones are known.
+        seed=seed if row is None else row,
         options=None if row is None else {"row": row},
         sampling=replace(sampling, seed=seed),
         max_turns=config.max_turns or MAX_TURNS,

@@ -16,7 +16,7 @@ from ludic_gym.graders.extract import extract
 from ludic_gym.policies.base import Memoryless
 from ludic_gym.policies.reference import OraclePolicy, RandomPolicy, Unwraps
 from ludic_gym.types import Decision, Message, Rollout, Sampling, Step, Task
-from ludic_train.runs.tasks import play
+from ludic_train.runs.evaluation import play
 from ludic_train.small_model.lessons import Lesson
 
 Dialog = list[Message]
