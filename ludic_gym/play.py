@@ -7,10 +7,10 @@ import textwrap
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from ludic_gym.envs.core.asynchronous import is_async
 from ludic_gym.policies.base import run_blocking
 from ludic_gym.policies.reference import HumanPolicy, KnowsLegalActions, read_line
 from ludic_gym.printable import printable
+from ludic_gym.rollout.asynchronous import is_async
 from ludic_gym.rollout.episode import run_episode
 from ludic_gym.types import Env, Rollout, Task
 

@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from ludic_gym.envs.core.asynchronous import awaitable_env
 from ludic_gym.errors import ConfigError, EnvError
+from ludic_gym.rollout.asynchronous import awaitable_env
 from ludic_gym.rollout.pool import call
 from ludic_gym.sampling import turn_sampling
 from ludic_gym.types import Decision, Env, Policy, Rollout, Step, Task

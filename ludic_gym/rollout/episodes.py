@@ -10,8 +10,8 @@ from typing import Literal
 import gymnasium as gym
 import pettingzoo
 
-from ludic_gym.envs.core.asynchronous import awaitable_env
 from ludic_gym.errors import ConfigError, EpisodeError
+from ludic_gym.rollout.asynchronous import awaitable_env
 from ludic_gym.rollout.episode import run_episode
 from ludic_gym.rollout.match import JointEnv, TurnEnv, run_match
 from ludic_gym.rollout.pool import EnvPool

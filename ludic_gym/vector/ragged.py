@@ -15,8 +15,8 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
 
 from ludic_gym.concurrency import Inbox, WorkerThread
-from ludic_gym.envs.core.asynchronous import require_sync
 from ludic_gym.errors import ConfigError, EnvError
+from ludic_gym.rollout.asynchronous import require_sync
 from ludic_gym.vector.infos import Kind, columns_of, kind_conflicts, merged
 from ludic_gym.vector.runner import AnyEnv, Arrival, Info, Runner
 

@@ -6,6 +6,7 @@ import html
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Coroutine, Mapping, Sequence
+from inspect import iscoroutinefunction
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
@@ -53,6 +54,7 @@ class TextEnv(gym.Env[str, str], ABC):
             generated from the seed.
         single_turn: True if an episode is one question and one answer. There, a reply that cannot
             be parsed ends the episode as a failure, unless the task gives more attempts.
+        asynchronous: True if `start` or `turn` is a coroutine function.
         known_options: options of `reset`; any other one is rejected, because it may be misspelt.
     """
 
@@ -62,7 +64,12 @@ class TextEnv(gym.Env[str, str], ABC):
     action_space = TEXT
     num_rows: int | None = None
     single_turn: ClassVar[bool] = False
+    asynchronous: ClassVar[bool] = False
     known_options: ClassVar[frozenset[str]] = frozenset({"row"})
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:  # noqa: ANN401 (as of any class)
+        super().__init_subclass__(**kwargs)
+        cls.asynchronous = iscoroutinefunction(cls.start) or iscoroutinefunction(cls.turn)
 
     def __init__(self, render_mode: str | None = None) -> None:
         self.render_mode = checked_render_mode(render_mode)

@@ -12,8 +12,8 @@ import ludic_gym as lg
 from ludic_gym.adapters.skyrl_environment import SkyRLGame
 from ludic_gym.adapters.trl_environment import TRLEnvironment
 from ludic_gym.clients.scripted import ScriptedClient
-from ludic_gym.envs.core.asynchronous import is_async
 from ludic_gym.play import play
+from ludic_gym.rollout.asynchronous import is_async
 from ludic_gym.rollout.pool import close
 
 

@@ -9,14 +9,15 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker
 
-from ludic_gym.envs.core.base import TextEnv
 from ludic_gym.errors import EnvError
 
 AnyEnv = gym.Env[Any, Any]
 
 
 def is_async(env: AnyEnv) -> bool:
-    """True if `reset` and `step` of the innermost env, or its hooks as a TextEnv, are coroutines.
+    """True if `reset` or `step` of the innermost env is a coroutine function, or it says so.
+
+    The attribute `asynchronous` says so, which a TextEnv sets where its hooks are coroutines.
 
     >>> is_async(gym.make("ludic/Nim-v0"))
     False
@@ -27,9 +28,10 @@ def is_async(env: AnyEnv) -> bool:
 
 @lru_cache(maxsize=256)
 def _has_coroutines(kind: type[AnyEnv]) -> bool:
-    # By class and kept, because every episode asks.
-    hooks = (kind.start, kind.turn) if issubclass(kind, TextEnv) else ()
-    return any(map(iscoroutinefunction, (kind.reset, kind.step, *hooks)))
+    # By class and kept, because every episode needs it. TextEnv itself is not imported here:
+    # commands that play nothing load this file.
+    says_so: object = getattr(kind, "asynchronous", False)
+    return says_so is True or any(map(iscoroutinefunction, (kind.reset, kind.step)))
 
 
 def require_sync(env: AnyEnv, user: str) -> None:
