@@ -13,7 +13,7 @@ ARGS ?=
 # One more than there are cores, up to 4: many tests wait for other processes.
 WORKERS ?= $(shell $(PYTHON) -c "import os; print(min(os.cpu_count() + 1, 4))")
 # Their tests start programs, servers or sandboxes, or train for a while.
-LONGER = envs_registry ludic_vllm test_docs.py test_docs_pages.py test_examples.py test_notebooks.py test_forked.py \
+LONGER = envs_registry ludic_vllm test_docs.py test_docs_pages.py test_examples.py test_notebooks.py test_forked.py test_ten_minutes.py \
 	$(addprefix ludic_gym/,adapters commands envs/code envs/test_all_envs.py sandbox testing tools view/test_view_browser.py test_lightness.py) \
 	$(addprefix ludic_train/,checkpoints distributed doctor pipeline publishers runs serving top test_gpu.py test_lightness.py test_path_length.py)
 # A folder of its own for every `make train`, unless ARGS names one.

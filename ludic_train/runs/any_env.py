@@ -15,8 +15,14 @@ from ludic_gym.envs.core.base import TextEnv
 from ludic_gym.errors import ConfigError
 from ludic_train.runs.config import Demonstrator, EvalTasks, Recipe, RunConfig, TrainEnv
 
-# For a tiny model made from nothing: what it needs before rewards can teach it anything.
-WARM_START: Mapping[str, Any] = {"demonstrations": 4_000, "sft_updates": 300}
+# For a tiny model made from nothing: what it needs before rewards can teach it anything, and a
+# bonus without which it settles on the first answer that pays.
+WARM_START: Mapping[str, Any] = {
+    "demonstrations": 4_000,
+    "sft_updates": 300,
+    "entropy": 0.05,
+    "final_entropy": 0.0,
+}
 REPLIES = {"boxed": r"\boxed{{}}"}
 
 
