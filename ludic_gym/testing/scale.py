@@ -39,6 +39,8 @@ STATE_BYTES = 500
 PROCESS_BYTES, EPISODE_BYTES = 2**15, 1000
 TURNS_WHEN_MANY = 30
 HASH_SEEDS = ("1", "2")
+# Variable of the processes that a check starts.
+CHECKED_BY = "LUDIC_CHECKED_BY"
 CHILD = "from ludic_gym.testing.scale import play_in_forks; play_in_forks()"
 ACTIONS = ("5", "A1", "é\n😀 \ud800")
 
@@ -53,6 +55,12 @@ def _same_in_other_processes(make: Make) -> None:
 
     and repaired by `sorted(...)` around the set. `hash(text)` and `id(thing)` break it too.
     """
+    if CHECKED_BY in os.environ:
+        # Each check would start two more, without end.
+        raise ContractError(
+            "its module checks the environment when it is imported, which a process of a check "
+            'does: put the check below `if __name__ == "__main__":`, or into a test'
+        )
     make_one = partial(gym.make, spec_of(make))
     # Cloudpickle also carries a class that a notebook or a script has defined.
     pickled = base64.b64encode(pickle.dumps(CloudpickleWrapper(make_one))).decode()
@@ -107,7 +115,12 @@ def _player(hash_seed: str, owner: int) -> tuple[subprocess.Popen[str], IO[bytes
     errors = tempfile.TemporaryFile()  # noqa: SIM115 (open as long as the process)
     process = subprocess.Popen(
         [sys.executable, "-c", CHILD],
-        env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": path},
+        env={
+            **os.environ,
+            "PYTHONHASHSEED": hash_seed,
+            "PYTHONPATH": path,
+            CHECKED_BY: str(owner),
+        },
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=errors,

@@ -1,3 +1,4 @@
+import importlib
 import os
 import time
 from typing import ClassVar
@@ -154,3 +155,23 @@ def test_a_cache_is_no_leak():
 
 def test_another_observation_in_a_worker_is_found():
     assert "in a SyncVectorEnv, and in an AsyncVectorEnv," in broken(KnowsItsProcess, "Async")
+
+
+def test_a_module_that_checks_itself_when_it_is_imported_starts_no_endless_processes(
+    tmp_path, monkeypatch
+):
+    (tmp_path / "checks_itself.py").write_text(
+        "import gymnasium as gym\n"
+        "import ludic_gym as lg\n"
+        "class Coin(lg.TextEnv):\n"
+        "    def start(self, options):\n"
+        "        return 'Heads?', ''\n"
+        "    def turn(self, action):\n"
+        "        return lg.end(success=action == 'yes')\n"
+        "gym.register('checks-itself/Coin-v0', 'checks_itself:Coin')\n"
+        "lg.check_text_env('checks-itself/Coin-v0')\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(ContractError, match=r"when it is imported.*__main__"):
+        importlib.import_module("checks_itself")
