@@ -42,7 +42,7 @@ $(STAMP): pyproject.toml constraints.txt
 train: $(STAMP) ## train a Tic-Tac-Toe policy from nothing, then show its curve and a game
 	$(BIN)/ludic train tic-tac-toe $(NEW_RUN) $(ARGS)
 
-model: $(STAMP) ## make the chat model ludic-small: a quarter of an hour of one core
+model: $(STAMP) ## make the chat model ludic-small: some 20 minutes of one core
 	$(BIN)/ludic model $(ARGS)
 
 test: $(STAMP) ## run the test suite: minutes
