@@ -35,7 +35,7 @@ class _Options:
 
     For example:
       ludic serve runs/tic-tac-toe --engine local
-      ludic serve runs/tic-tac-toe --python ../vllm/bin/python
+      ludic serve runs/tic-tac-toe --vllm-python ../vllm/bin/python
       ludic serve Qwen/Qwen3-0.6B --port 8001 --gpu-memory-utilization 0.8
       ludic serve path/to/model --lora 16
 
@@ -43,14 +43,15 @@ class _Options:
         model: A run's folder, a folder in Hugging Face format, or a hub id.
         engine: vLLM, or Ludic's local engine.
         threads: Threads of the local engine on a CPU; without it, torch's default.
-        python: The Python that has vLLM; without it, the one that runs this.
+        vllm_python: The Python that has vLLM; without it, the one that runs this, or that of the
+            command `vllm`.
         start_timeout: Seconds until the server must respond.
     """
 
     model: Annotated[str, tyro.conf.Positional]
     engine: Literal["vllm", "local"] = "vllm"
     threads: int | None = None
-    python: str | None = None
+    vllm_python: str | None = None
     start_timeout: float = START_S
     options: Annotated[ServeOptions, tyro.conf.arg(name="")] = field(default_factory=ServeOptions)
 
@@ -73,7 +74,7 @@ def main(argv: list[str]) -> int:
         raise ConfigError(
             f"--threads {args.threads} is for --engine local; for vLLM set OMP_NUM_THREADS"
         )
-    vllm = find_vllm(args.python)
+    vllm = find_vllm(args.vllm_python)
     if not vllm.is_tested:
         print(f"note: vLLM {vllm.version} is newer than the tested versions", file=sys.stderr)
     _note_exposure(args.options)
@@ -87,7 +88,7 @@ def main(argv: list[str]) -> int:
 
 def _check_local(args: _Options, further: list[str]) -> None:
     """Raises ConfigError for options of vLLM alone."""
-    usual, usual_args = ServeOptions(), {"python": None, "start_timeout": START_S}
+    usual, usual_args = ServeOptions(), {"vllm_python": None, "start_timeout": START_S}
     given = [name for name in VLLM_ONLY if getattr(args.options, name) != getattr(usual, name)]
     given += [name for name, value in usual_args.items() if getattr(args, name) != value]
     flags = [f"--{name.replace('_', '-')}" for name in given] + further

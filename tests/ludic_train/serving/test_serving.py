@@ -135,6 +135,20 @@ def test_a_python_without_vllm_is_told_what_to_install():
         find_vllm(sys.executable)
 
 
+def test_the_command_vllm_leads_to_its_python(tmp_path, monkeypatch):
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name in ("python", "vllm"):
+        (folder / name).touch()
+        (folder / name).chmod(0o755)
+    found = '{"found": {"vllm": "0.32.0"}, "importable": true}'
+    (folder / "python").write_text(f"#!/bin/sh\necho '{found}'\n")
+    monkeypatch.setenv("PATH", str(folder), prepend=":")
+    assert find_vllm(None) == Installed(
+        python=str(folder / "python"), version="0.32.0", on_cpu=False
+    )
+
+
 def test_a_python_that_is_not_there():
     with pytest.raises(ConfigError, match="no Python '/no/python'"):
         find_vllm("/no/python")
