@@ -84,6 +84,16 @@ def test_options_become_flags_and_further_flags_come_last():
     assert words[-2:] == ["--dtype", "bfloat16"]
 
 
+@pytest.mark.parametrize(("rank", "limit"), [(1, "1"), (4, "8"), (16, "16"), (300, "320")])
+def test_the_rank_of_adapters_is_rounded_up_to_one_that_vllm_has(rank, limit):
+    assert pairs(command_line("m", ServeOptions(lora=rank), GPU))["--max-lora-rank"] == limit
+
+
+def test_a_rank_above_all_of_vllms_is_refused():
+    with pytest.raises(ConfigError, match="lora=513 must be at most 512"):
+        ServeOptions(lora=513)
+
+
 def test_on_a_cpu_it_computes_in_float32():
     assert pairs(command_line("org/model", ServeOptions(), CPU))["--dtype"] == "float32"
 
