@@ -12,12 +12,10 @@ from ludic_gym.errors import ConfigError
 from ludic_train.errors import ServerError
 from ludic_train.serving.flags import LOOPBACK, ServeOptions
 from ludic_train.serving.installed import Installed, find_vllm
-from ludic_train.serving.process import Progress, ServerProcess, ended_with_log, started_server
-from ludic_train.serving.startup import Stopped, bound_socket, stop_by_signal
+from ludic_train.serving.process import START_S, ServerProcess, ended_with_log, started_server
+from ludic_train.serving.startup import Stopped, bound_socket, printed_progress, stop_by_signal
 
 FAILED = 1
-# Seconds: large models take minutes to load and compile.
-START_S = 600.0
 # Options that the local engine cannot follow; a value other than the default is an error.
 VLLM_ONLY = ("lora", "max_loras", "tensor_parallel_size", "transfer", "float32_head")
 
@@ -108,7 +106,7 @@ def _note_exposure(options: ServeOptions) -> None:
 
 def _serve_vllm(args: _Options, vllm: Installed, further: list[str]) -> int:
     """Start vLLM and wait for its end; the exit code."""
-    start_s, progress = args.start_timeout, _progress()
+    start_s, progress = args.start_timeout, printed_progress()
     with (
         stop_by_signal(),
         started_server(
@@ -128,18 +126,3 @@ def _wait_for_end(server: ServerProcess, model: str) -> int:
         print("stopping", flush=True)
         return 0
     raise ended_with_log(f"vLLM ended with code {code}", server.log)
-
-
-def _progress() -> Progress:
-    """A line that is overwritten, on a terminal; elsewhere, one line every ten seconds."""
-    next_line_s = 10.0
-
-    def print_progress(waited_s: float) -> None:
-        nonlocal next_line_s
-        if sys.stderr.isatty():
-            print(f"\rvLLM is starting: {waited_s:4.0f} s", end="", file=sys.stderr, flush=True)
-        elif waited_s >= next_line_s:
-            next_line_s = waited_s + 10.0
-            print(f"vLLM is starting: {waited_s:.0f} s", file=sys.stderr, flush=True)
-
-    return print_progress
