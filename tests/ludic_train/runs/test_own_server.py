@@ -1,26 +1,35 @@
 """Runs with --engine vllm: a server that they start, restart and stop."""
 
+import asyncio
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import replace
 
 import pytest
 from fake_vllm.stand_in import install_stand_in
-from served_run import start_model
+from served_run import OPTIONS, start_model
 
 from ludic_gym.errors import ConfigError
+from ludic_train.algorithms.presets import grpo
 from ludic_train.errors import ServerError
 from ludic_train.inference.policy_spec import PolicySpec, write_policy_spec
 from ludic_train.models.load import save_model
 from ludic_train.recipes.catalog import TIC_TAC_TOE
 from ludic_train.runs import train
+from ludic_train.runs.actor_loop import play_remotely, until_published
+from ludic_train.runs.folder import read_address
 from ludic_train.runs.machine import Machine
 from ludic_train.runs.own_server import placed
+from ludic_train.runs.tasks import training_tasks
 from ludic_train.runs.train import train_recipe
+
+# A server takes seconds to start, so that each case is usual in one of the tests.
+SLOW_LORA, SLOW_FULL = (pytest.param(rank, marks=pytest.mark.slow) for rank in (2, 0))
 
 
 @pytest.fixture
@@ -85,16 +94,14 @@ def on_update(monkeypatch, action):
     monkeypatch.setattr(train, "Floors", floors)
 
 
-async def trained(out, start, python, **changes):
-    from ludic_train.algorithms.presets import grpo
-
-    machine = Machine(engine=("vllm",), vllm_python=python)
+async def trained(out, start, python, queue=None, **changes):
+    machine = Machine(engine=("vllm",), vllm_python=python, queue=queue)
     config = settings(out, start, algo="in-python", **changes)
     algo = grpo(filter=None, entropy=0.01)
     return await train_recipe(TIC_TAC_TOE, config, machine, algo=algo, preflight=False)
 
 
-@pytest.mark.parametrize("lora_rank", [0, 2])
+@pytest.mark.parametrize("lora_rank", [0, SLOW_LORA])
 async def test_a_server_is_started_follows_the_trainer_and_is_stopped(
     tmp_path, start, stand_in, lora_rank
 ):
@@ -116,7 +123,7 @@ async def test_a_server_is_started_follows_the_trainer_and_is_stopped(
         assert loaded == ["policy-1-v0", *(f"policy-2-v{n}" for n in range(4))]
 
 
-@pytest.mark.parametrize("lora_rank", [0, 2])
+@pytest.mark.parametrize("lora_rank", [SLOW_FULL, 2])
 async def test_a_server_that_is_killed_is_started_again_and_no_update_is_lost(
     tmp_path, start, stand_in, monkeypatch, capsys, lora_rank
 ):
@@ -176,6 +183,7 @@ async def test_a_tiny_model_has_heads_that_vllm_on_a_cpu_does_not_compute(tmp_pa
         await train_recipe(TIC_TAC_TOE, config, Machine(engine=("vllm",), vllm_python=python))
 
 
+@pytest.mark.slow
 async def test_a_model_made_from_nothing_is_imitating_and_sampled_by_the_server(tmp_path, stand_in):
     out = tmp_path / "run"
     changes = {"demonstrations": 100, "sft_updates": 4, "eval_every": 2}
@@ -204,3 +212,72 @@ def test_the_server_has_another_gpu_than_the_trainer(gpus, visible, flags, given
     found, environment = placed(gpus, env)
     assert found == ["--max-model-len", "auto", *flags]
     assert environment.get("CUDA_VISIBLE_DEVICES") == given
+
+
+async def test_actors_of_a_queue_sample_from_it_and_go_on_after_a_restart(
+    tmp_path, start, stand_in, monkeypatch
+):
+    out, stop = tmp_path / "run", asyncio.Event()
+
+    def kill(update):
+        if update == 2:
+            (pid,) = pids(port_of(servers(out)[0]))
+            os.kill(pid, signal.SIGKILL)
+
+    on_update(monkeypatch, kill)
+    tasks = training_tasks(TIC_TAC_TOE, settings(out, start), 5)
+
+    async def act():
+        await until_published(out, stop)
+        return await play_remotely(out, tasks, name="one", options=OPTIONS, stop=stop)
+
+    actor = asyncio.create_task(act())
+    async with asyncio.timeout(300):
+        await trained(out, start, stand_in[0], updates=4, queue=f"file://{tmp_path}/q.sqlite3")
+    stop.set()
+    await actor
+    assert updates(out) == [1, 2, 3, 4]
+    first, second = servers(out)
+    assert read_address(out).servers == (f"http://127.0.0.1:{port_of(first)}",)
+    assert first == second
+    assert pids(port_of(first)) == []
+
+
+@pytest.fixture
+def run(tmp_path, start, stand_in):
+    """A long run as a process of its own, whose rewards are drawn by lot."""
+    (tmp_path / "site" / "lot.py").write_text(
+        "import random\ndef reward(rollout):\n    return random.random()\n"
+    )
+    words = ["--model", start, "--out", tmp_path / "run", "--engine", "vllm", "--updates", "9999"]
+    words += ["--vllm-python", stand_in[0], "--groups", "2", "--group-size", "2"]
+    words += ["--eval-episodes", "2", "--reward", "lot:reward", "--no-preflight"]
+    words += ["--max-tokens", "2"]
+    command = [sys.executable, "-m", "ludic_gym", "train", "tic-tac-toe", *map(str, words)]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=tmp_path
+    )
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def until(condition, process):
+    deadline = time.monotonic() + 180
+    while not condition():
+        assert process.poll() is None, process.stdout.read()
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize("moment", ["during the start", "during an update"])
+def test_ctrl_c_stops_the_server(tmp_path, run, moment):
+    out = tmp_path / "run"
+    until(lambda: (out / "vllm.log").exists() and servers(out), run)
+    if moment == "during an update":
+        until(lambda: (out / "metrics.jsonl").exists() and updates(out), run)
+    run.send_signal(signal.SIGINT)
+    text, _ = run.communicate(timeout=180)
+    assert run.returncode == 130, text
+    assert ("saved; resume with" in text) == (moment == "during an update")
+    assert pids(port_of(servers(out)[0])) == []
