@@ -36,7 +36,7 @@ class Options:
       ludic launch tic-tac-toe --redis
       ludic launch tic-tac-toe --actors 3 --redis -- --seed 1 --updates 400
       ludic launch tic-tac-toe --servers 0 --queue redis://redis-host:6379 --out runs/mine
-      ludic launch gsm8k --redis --engine vllm --python vllm/bin/python -- --model runs/warm
+      ludic launch gsm8k --redis --engine vllm --vllm-python vllm/bin/python -- --model runs/warm
 
     Attributes:
         names: Environments or a recipe, as for `ludic train`.
@@ -44,7 +44,8 @@ class Options:
         actors: Number of actors.
         servers: Number of inference servers; with 0, each actor samples by itself.
         engine: Engine of the servers: Ludic's local engine, or vLLM.
-        python: The Python that has vLLM; without it, the one that runs this.
+        vllm_python: The Python that has vLLM; without it, the one that runs this, or that of the
+            command `vllm`.
         redis: Start a Redis of this run's own, on a free port, that keeps its data in the folder.
         queue: URL of the queue otherwise; file://PATH needs no server.
         threads: Threads that each process may compute with.
@@ -55,7 +56,7 @@ class Options:
     actors: int = 2
     servers: int = 1
     engine: Literal["local", "vllm"] = "local"
-    python: str | None = None
+    vllm_python: str | None = None
     redis: bool = False
     queue: str | None = None
     threads: int = 1
@@ -98,11 +99,11 @@ def _check(options: Options, further: Sequence[str]) -> None:
         raise ConfigError(f"servers={options.servers}; 0 lets each actor sample by itself")
     if options.redis == (options.queue is not None):
         raise ConfigError(f"redis={options.redis} and queue={options.queue}; give one of the two")
-    if options.python is not None and options.engine != "vllm":
-        raise ConfigError(f"python={options.python!r} is for --engine vllm")
+    if options.vllm_python is not None and options.engine != "vllm":
+        raise ConfigError(f"vllm_python={options.vllm_python!r} is for --engine vllm")
     if options.servers and options.engine == "vllm":
         # Its errors should come before the trainer has been started.
-        find_vllm(options.python)
+        find_vllm(options.vllm_python)
     if options.servers and any(word.partition("=")[0] == "--engine" for word in further):
         raise ConfigError(
             f"servers={options.servers} would be started beside those that --engine names; add "
@@ -158,7 +159,7 @@ def _start_players(
     options: Options, out: Path, url: str, ports: Sequence[int], group: ProcessGroup
 ) -> None:
     """Start the servers, with the model that the trainer left in the folder, and the actors."""
-    python = ["--python", options.python] if options.python else []
+    python = ["--vllm-python", options.vllm_python] if options.vllm_python else []
     for number, port in enumerate(ports):
         arguments = ["serve", str(out / PUBLISHED), "--engine", options.engine, "--port", str(port)]
         group.start("server", f"server-{number}", [*LUDIC, *arguments, *python])

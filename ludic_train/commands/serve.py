@@ -12,12 +12,10 @@ from ludic_gym.errors import ConfigError
 from ludic_train.errors import ServerError
 from ludic_train.serving.flags import LOOPBACK, ServeOptions
 from ludic_train.serving.installed import Installed, find_vllm
-from ludic_train.serving.process import Progress, ServerProcess, ended_with_log, started_server
-from ludic_train.serving.startup import Stopped, bound_socket, stop_by_signal
+from ludic_train.serving.process import START_S, ServerProcess, ended_with_log, started_server
+from ludic_train.serving.startup import Stopped, bound_socket, printed_progress, stop_by_signal
 
 FAILED = 1
-# Seconds: large models take minutes to load and compile.
-START_S = 600.0
 # Options that the local engine cannot follow; a value other than the default is an error.
 VLLM_ONLY = ("lora", "max_loras", "tensor_parallel_size", "transfer", "float32_head")
 
@@ -35,7 +33,7 @@ class _Options:
 
     For example:
       ludic serve runs/tic-tac-toe --engine local
-      ludic serve runs/tic-tac-toe --python ../vllm/bin/python
+      ludic serve runs/tic-tac-toe --vllm-python ../vllm/bin/python
       ludic serve Qwen/Qwen3-0.6B --port 8001 --gpu-memory-utilization 0.8
       ludic serve path/to/model --lora 16
 
@@ -43,14 +41,15 @@ class _Options:
         model: A run's folder, a folder in Hugging Face format, or a hub id.
         engine: vLLM, or Ludic's local engine.
         threads: Threads of the local engine on a CPU; without it, torch's default.
-        python: The Python that has vLLM; without it, the one that runs this.
+        vllm_python: The Python that has vLLM; without it, the one that runs this, or that of the
+            command `vllm`.
         start_timeout: Seconds until the server must respond.
     """
 
     model: Annotated[str, tyro.conf.Positional]
     engine: Literal["vllm", "local"] = "vllm"
     threads: int | None = None
-    python: str | None = None
+    vllm_python: str | None = None
     start_timeout: float = START_S
     options: Annotated[ServeOptions, tyro.conf.arg(name="")] = field(default_factory=ServeOptions)
 
@@ -73,7 +72,7 @@ def main(argv: list[str]) -> int:
         raise ConfigError(
             f"--threads {args.threads} is for --engine local; for vLLM set OMP_NUM_THREADS"
         )
-    vllm = find_vllm(args.python)
+    vllm = find_vllm(args.vllm_python)
     if not vllm.is_tested:
         print(f"note: vLLM {vllm.version} is newer than the tested versions", file=sys.stderr)
     _note_exposure(args.options)
@@ -87,7 +86,7 @@ def main(argv: list[str]) -> int:
 
 def _check_local(args: _Options, further: list[str]) -> None:
     """Raises ConfigError for options of vLLM alone."""
-    usual, usual_args = ServeOptions(), {"python": None, "start_timeout": START_S}
+    usual, usual_args = ServeOptions(), {"vllm_python": None, "start_timeout": START_S}
     given = [name for name in VLLM_ONLY if getattr(args.options, name) != getattr(usual, name)]
     given += [name for name, value in usual_args.items() if getattr(args, name) != value]
     flags = [f"--{name.replace('_', '-')}" for name in given] + further
@@ -107,7 +106,7 @@ def _note_exposure(options: ServeOptions) -> None:
 
 def _serve_vllm(args: _Options, vllm: Installed, further: list[str]) -> int:
     """Start vLLM and wait for its end; the exit code."""
-    start_s, progress = args.start_timeout, _progress()
+    start_s, progress = args.start_timeout, printed_progress()
     with (
         stop_by_signal(),
         started_server(
@@ -127,18 +126,3 @@ def _wait_for_end(server: ServerProcess, model: str) -> int:
         print("stopping", flush=True)
         return 0
     raise ended_with_log(f"vLLM ended with code {code}", server.log)
-
-
-def _progress() -> Progress:
-    """A line that is overwritten, on a terminal; elsewhere, one line every ten seconds."""
-    next_line_s = 10.0
-
-    def print_progress(waited_s: float) -> None:
-        nonlocal next_line_s
-        if sys.stderr.isatty():
-            print(f"\rvLLM is starting: {waited_s:4.0f} s", end="", file=sys.stderr, flush=True)
-        elif waited_s >= next_line_s:
-            next_line_s = waited_s + 10.0
-            print(f"vLLM is starting: {waited_s:.0f} s", file=sys.stderr, flush=True)
-
-    return print_progress

@@ -125,17 +125,20 @@ def _train(parsed: Parsed) -> int:
         )
     except (Interrupted, KeyboardInterrupt) as error:
         state = "saved" if isinstance(error, Interrupted) else "stopped at once"
-        print(f"{state}; {resume_command(out, parsed.machine.queue)}")
+        print(f"{state}; {resume_command(out, parsed.machine)}")
         return INTERRUPTED
     print(f"try it   {program()} {recipe.try_it.format(out=out)}")
     return 0
 
 
-def resume_command(out: Path, queue: str | None = None) -> str:
+def resume_command(out: Path, machine: Machine | None = None) -> str:
     """The command that resumes a run, without the queue's URL, which may hold a password."""
+    machine = machine or Machine()
     if not is_resumable(out):
         return "there was nothing to save yet: start it again with the same command"
-    also = ", and --queue (--engine too) as it was started" if queue else ""
+    given = ["--queue"] if machine.queue else []
+    given += ["--engine"] if machine.engine != Machine().engine else []
+    also = f", and {' and '.join(given)} as it was started" if given else ""
     return f"resume with: {program()} train --out {out} --resume{also}"
 
 

@@ -19,6 +19,8 @@ from ludic_train.publishers.control import PhaseLimits
 from ludic_train.publishers.fleet import Fleet, OnFailure, Replica
 from ludic_train.publishers.reload import KEPT, new_folder, write_tensors
 
+PREFIX = "policy"
+
 
 class Naming(Stamping, Protocol):
     """A client whose requests can name another adapter."""
@@ -35,6 +37,8 @@ class LoRAPublisher:
 
     folder: on a file system that trainer and servers share, for this run alone.
     config: the adapter's, as peft has it: `model.peft_config["default"]`.
+    prefix: of the names. A server caches prompts by name, so a second publisher for the same server
+        needs another one.
     clients: send further requests to the new name; requests in flight end with the adapter they
         began with. Cached prompts belong to the name, so versions are never mixed.
     Versions older than the newest two are unloaded when no client waits for them. The servers need
@@ -48,6 +52,7 @@ class LoRAPublisher:
         config: PeftConfig,
         *,
         clients: Sequence[Naming] = (),
+        prefix: str = PREFIX,
         on_failure: OnFailure = "stop",
         limits: PhaseLimits | None = None,
     ) -> None:
@@ -55,6 +60,7 @@ class LoRAPublisher:
         self._folder = Path(folder)
         self._config = config
         self._clients = clients
+        self._prefix = prefix
         self._loaded: list[int] = []
 
     async def publish(self, params: Iterable[tuple[str, Tensor]], version: int) -> None:
@@ -63,7 +69,7 @@ class LoRAPublisher:
         Raises PublishError with the servers and phases that failed, ConfigError where `params` has
         no adapter, or the folder has that version already.
         """
-        path, name = self._path(version), model_name(version)
+        path, name = self._path(version), self._name(version)
         # All params are read before anything can fail: sharded ones need every rank to the end.
         self._write(path, dict(adapter_params(params)))
 
@@ -86,6 +92,10 @@ class LoRAPublisher:
     def _path(self, version: int) -> Path:
         return self._folder / f"v{version:06d}"
 
+    def _name(self, version: int) -> str:
+        """Model name of a version in requests, such as "policy-v12"."""
+        return f"{self._prefix}-v{version}"
+
     def _write(self, path: Path, matrices: dict[str, Tensor]) -> None:
         """Write the adapter in peft's format."""
         if not matrices:
@@ -97,7 +107,7 @@ class LoRAPublisher:
     async def _unload_unused(self) -> None:
         """Unload the adapters older than the newest KEPT for which no client waits."""
         for version in self._loaded[:-KEPT]:
-            name = model_name(version)
+            name = self._name(version)
             # Unloading an adapter would end the requests that still use it.
             if any(client.in_flight(name) for client in self._clients):
                 continue
@@ -106,11 +116,6 @@ class LoRAPublisher:
             await self.fleet.run("update", self.fleet.in_state("ready"), unload)
             shutil.rmtree(self._path(version))
             self._loaded.remove(version)
-
-
-def model_name(version: int) -> str:
-    """Model name of a version in requests, such as "policy-v12"."""
-    return f"policy-v{version}"
 
 
 async def _unload(replica: Replica, *, name: str) -> None:

@@ -19,16 +19,25 @@ class Machine:
 
     Attributes:
         engine: What samples: "local", "vllm", or addresses of servers (`ludic serve`). They serve
-            --model, or with --queue the model that the run leaves in OUT/published.
+            --model, or with --queue the model that the run leaves in OUT/published. "vllm" starts
+            a server on this machine, starts it again where it ends, and stops it.
+        vllm_python: The Python that has vLLM, for --engine vllm; without it, the one that runs
+            this, or that of the command `vllm`.
         queue: Let actors play (`ludic actor`), through the queue at this URL.
         log: Services or files that get the numbers too, beside OUT/metrics.jsonl.
     """
 
     engine: tuple[str, ...] = (LOCAL,)
+    vllm_python: str | None = None
     queue: str | None = None
     log: tuple[Tracker, ...] = ()
 
     def __post_init__(self) -> None:
+        if self.vllm_python is not None and not self.starts_vllm:
+            raise ConfigError(
+                f"vllm_python={self.vllm_python!r} is for engine=vllm, and engine="
+                f"{' '.join(self.engine) or '()'}"
+            )
         if self.engine in ((LOCAL,), (VLLM,)):
             return
         if not self.engine or not all(u.startswith(("http://", "https://")) for u in self.engine):
@@ -36,6 +45,11 @@ class Machine:
                 f"engine={' '.join(self.engine) or '()'}: it is local, vllm, or addresses of "
                 "servers, which begin with http:// or https://"
             )
+
+    @property
+    def starts_vllm(self) -> bool:
+        """True if the run starts a server of its own."""
+        return self.engine == (VLLM,)
 
     @property
     def servers(self) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -19,6 +20,7 @@ from ludic_train.algorithms.presets import RLAlgorithm, sft
 from ludic_train.algorithms.value_head import add_value_head
 from ludic_train.inference.policy_spec import PolicySpec, new_context
 from ludic_train.models.chat_template import with_token_ids
+from ludic_train.publishers.base import InProcessPublisher
 from ludic_train.publishers.checkpoint_names import lora_scaling
 from ludic_train.rows import rows_from
 from ludic_train.runs.algorithm import algorithm_of
@@ -120,6 +122,7 @@ def sft_stage(
         lr=config.sft_lr,
         warmup_updates=_warmup(config, updates),
         decay_updates=updates,
+        publish_every=_sft_publish_every(config, learner, updates),
     )
     trainer = Trainer(learner.model, sft(), source, learner.publisher, cfg)
     return Stage(name="supervised fine-tuning", trainer=trainer, updates=updates)
@@ -205,6 +208,13 @@ def _reference(algo: RLAlgorithm, learner: Learner) -> torch.nn.Module | None:
         return None
     twin: torch.nn.Module = copy.deepcopy(learner.model)
     return twin
+
+
+def _sft_publish_every(config: RunConfig, learner: Learner, updates: int) -> int:
+    """Updates between two pushes to servers: none before an evaluation or the stage's end."""
+    if isinstance(learner.publisher, InProcessPublisher):
+        return 1
+    return math.gcd(config.eval_every, updates)
 
 
 def _warmup(config: RunConfig, updates: int) -> int:

@@ -22,20 +22,24 @@ from typing import Any, Literal
 from ludic_gym.errors import ConfigError
 from ludic_gym.policies.base import run_blocking
 from ludic_train.algorithms.presets import RLAlgorithm
+from ludic_train.metrics import Metrics
 from ludic_train.runs.algo_options import ALGO_OPTIONS
 from ludic_train.runs.any_env import recipe_for, with_demonstrator, with_model
 from ludic_train.runs.config import IN_PYTHON, Recipe, RunConfig, TrainEnv
 from ludic_train.runs.evaluation import evaluate, play
 from ludic_train.runs.floors import Floors
 from ludic_train.runs.folder import forget_queue, kept, open_run
+from ludic_train.runs.learner import Learner
 from ludic_train.runs.machine import Machine
+from ludic_train.runs.own_server import installed_vllm, with_own_server
 from ludic_train.runs.report import report
 from ludic_train.runs.rewards import Reward, score_of
-from ludic_train.runs.run import Run, carry_out
+from ludic_train.runs.run import Run, Stage, carry_out
 from ludic_train.runs.run_logger import run_logger
 from ludic_train.runs.stages import made_learner, rl_stage, sft_stage
 from ludic_train.runs.tasks import evaluation_tasks
 from ludic_train.runs.watch import WatchedSource
+from ludic_train.serving.kept import KeptServer
 
 
 def train(
@@ -51,6 +55,7 @@ def train(
     reply: str = "{}",
     self_play: bool = False,
     engine: str | Sequence[str] = "local",
+    vllm_python: str | None = None,
     queue: str | None = None,
     resume: bool = False,
     preflight: bool = True,
@@ -71,7 +76,7 @@ def train(
         the text of an action, "{}" in the place of it.
     self_play: the model plays all agents of a PettingZoo environment.
     out: folder of the run: settings, numbers, checkpoints, model and report; runs/NAME if left out.
-    engine, queue: as in `Machine`. resume: continue the run in `out`.
+    engine, vllm_python, queue: as in `Machine`. resume: continue the run in `out`.
     preflight: look at some episodes before learning from rewards, and refuse what cannot learn.
     settings: fields of `RunConfig`, such as updates=200, lora_rank=16, lr=1e-4, groups=32.
     The result has the keys of an evaluation, such as "test/success" and "test/reward".
@@ -102,7 +107,11 @@ def train(
     running = train_recipe(
         recipe,
         replace(recipe.defaults, **given, **settings),
-        Machine(engine=(engine,) if isinstance(engine, str) else tuple(engine), queue=queue),
+        Machine(
+            engine=(engine,) if isinstance(engine, str) else tuple(engine),
+            vllm_python=vllm_python,
+            queue=queue,
+        ),
         algo=None if isinstance(algo, str) else algo,
         reward=None if isinstance(reward, str) else reward,
         resume=resume,
@@ -137,55 +146,81 @@ async def train_recipe(
     Raises Interrupted after an orderly Ctrl-C; `resume` continues from there, with the same config.
     Raises ConfigError for settings that do not fit each other or the folder, EmptyBatch where the
     rewards of each task are all equal from the beginning, EpisodeError where most episodes fail,
-    CannotLearn where the first look finds no reply that can be used, Collapsed below a floor.
+    CannotLearn where the first look finds no reply that can be used, Collapsed below a floor,
+    ServerError where a server of the run's own cannot be started, or ends again and again.
     """
     machine, config = machine or Machine(), config.resolved()
     if config.model is None or config.demonstrations:
         recipe = with_demonstrator(recipe, config.parser)
     _refuse_combination(recipe, config, machine, algo, reward)
+    vllm = installed_vllm(config, machine)
     open_run(recipe, config, machine, resume=resume)
     # After the folder was accepted, and before actors can find the address of the run before.
     if not resume:
         forget_queue(config.out)
     learner, demonstrations = await made_learner(recipe, config, machine)
-    stages = [sft_stage(recipe, config, learner, demonstrations)] if demonstrations else []
-    own = reward or config.reward
-    score = score_of(own) if own else None
-    stages.append(
-        rl_stage(recipe, config, learner, machine, algo=algo, score=score, look=preflight)
-    )
-    async with aclosing(learner):
-        updates = sum(stage.updates for stage in stages)
-        with closing(run_logger(config, machine, updates)) as logger:
-            run = Run(
-                out=config.out,
-                learner=learner,
-                stages=tuple(stages),
-                evaluate=lambda update: evaluate(
-                    recipe,
-                    config,
-                    learner.make_policy,
-                    config.eval_episodes,
-                    kept(config.out, update),
-                ),
-                eval_every=config.eval_every,
-                logger=logger,
-                guard=Floors(config),
-            )
-            try:
-                await carry_out(run, resume=resume)
-            # Also after an error: the thread of a queue's reader would keep its connections.
-            finally:
-                source = stages[-1].trainer.batch_source
-                if isinstance(source, WatchedSource):
-                    await source.aclose()
-        # More episodes than on the way, since this is the number that is reported.
-        results = await evaluate(recipe, config, learner.make_policy, config.final_episodes)
-        # Two of each set, to read: numbers alone do not tell a habit from a skill.
-        samples = [task for tasks in evaluation_tasks(recipe, config, 2).values() for task in tasks]
-        games = await play(samples, learner.make_policy)
+    async with with_own_server(learner, config, machine, vllm) as (learner, machine, server):
+        stages = [sft_stage(recipe, config, learner, demonstrations)] if demonstrations else []
+        own = reward or config.reward
+        score = score_of(own) if own else None
+        stages.append(
+            rl_stage(recipe, config, learner, machine, algo=algo, score=score, look=preflight)
+        )
+        async with aclosing(learner):
+            await _carry_out(recipe, config, machine, learner, stages, server, resume=resume)
+            # More episodes than on the way, since this is the number that is reported.
+            results = await evaluate(recipe, config, learner.make_policy, config.final_episodes)
+            # Two of each set, to read: numbers alone do not tell a habit from a skill.
+            sets = evaluation_tasks(recipe, config, 2).values()
+            games = await play([task for tasks in sets for task in tasks], learner.make_policy)
     report(config.out, results=results, games=games, curves=recipe.curves)
     return results
+
+
+async def _carry_out(
+    recipe: Recipe,
+    config: RunConfig,
+    machine: Machine,
+    learner: Learner,
+    stages: Sequence[Stage],
+    server: KeptServer | None,
+    *,
+    resume: bool,
+) -> None:
+    """Make the updates of all stages. server: the run's own, if it has one."""
+    updates, floors = sum(stage.updates for stage in stages), Floors(config)
+    source = stages[-1].trainer.batch_source
+
+    def guard(metrics: Metrics) -> None:
+        floors(metrics)
+        if server is not None:
+            server.updated()
+
+    if server is not None and isinstance(source, WatchedSource):
+        # Without it, a trainer would wait ten minutes for a server that is not started again.
+        source.stop.failure = lambda: server.error
+    with closing(run_logger(config, machine, updates)) as logger:
+        run = Run(
+            out=config.out,
+            learner=learner,
+            stages=tuple(stages),
+            evaluate=lambda update: evaluate(
+                recipe,
+                config,
+                learner.make_policy,
+                config.eval_episodes,
+                kept(config.out, update),
+            ),
+            eval_every=config.eval_every,
+            logger=logger,
+            guard=guard,
+        )
+        try:
+            await carry_out(run, resume=resume)
+        # Also after an error: the thread of a queue's reader would keep its connections.
+        finally:
+            if isinstance(source, WatchedSource):
+                await source.aclose()
 
 
 def _refuse_combination(

@@ -47,12 +47,16 @@ class StopSign:
     """Ends the waits of a run's source and publisher; the run sets `is_set` when it begins.
 
     is_set: must be cheap, since every wait calls it a few times a second.
+    failure: the error for which no wait can end well; None without one. As cheap.
     """
 
     is_set: Callable[[], bool] = lambda: False
+    failure: Callable[[], Exception | None] = lambda: None
 
     def check(self) -> None:
-        """Raise StopRequested once a stop was requested."""
+        """Raise StopRequested once a stop was requested, and the failure if there is one."""
+        if (error := self.failure()) is not None:
+            raise error
         if self.is_set():
             raise StopRequested
 

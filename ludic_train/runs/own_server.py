@@ -1,0 +1,286 @@
+"""A run whose episodes are played on a vLLM server that the run starts, restarts and stops."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager, suppress
+from dataclasses import replace
+from functools import partial
+from itertools import count
+from pathlib import Path
+from shutil import disk_usage
+from tempfile import TemporaryDirectory
+from urllib.parse import urlsplit
+
+import torch
+from peft import PeftConfig, PeftModel
+from torch import Tensor
+
+from ludic_gym.clients.vllm_tokens import VLLMTokenClient
+from ludic_gym.errors import ClientError, ConfigError
+from ludic_gym.types import Completion, Message, Sampling, ToolSchema
+from ludic_train.errors import PublishError
+from ludic_train.models.chat_template import chat_renderer
+from ludic_train.models.load import save_model
+from ludic_train.publishers.base import PolicyPublisher
+from ludic_train.publishers.lora import PREFIX, LoRAPublisher
+from ludic_train.publishers.transports import SHARED_MEMORY, FileWire, GlooWire, Wire
+from ludic_train.publishers.vllm import CHUNK_BYTES, VLLMPublisher
+from ludic_train.runs.config import RunConfig
+from ludic_train.runs.folder import PUBLISHED, read_address
+from ludic_train.runs.learner import Learner
+from ludic_train.runs.machine import Machine
+from ludic_train.serving.flags import ServeOptions
+from ludic_train.serving.installed import Installed, find_vllm
+from ludic_train.serving.kept import KeptServer, kept_server
+from ludic_train.serving.process import launched, plugin_folder
+from ludic_train.serving.startup import free_port, printed_progress
+
+LOG = "vllm.log"
+# Share of the only GPU for the server, beside the trainer's params, gradients and optimizer.
+SHARE = 0.4
+
+
+class OwnPublisher:
+    """Publishes to the run's server, and once more to its successor where it was started again.
+
+    make: a publisher for a server that has nothing of the run yet.
+    start: number of the server's start to which the newest version was published; 0 before.
+    """
+
+    def __init__(self, server: KeptServer, make: Callable[[], PolicyPublisher]) -> None:
+        self._server, self._make = server, make
+        self.start = 0
+        self._known: list[tuple[str, Tensor]] = []
+        self._version = -1
+        self._publisher, self._made_for = make(), server.starts
+        # Many episodes notice a restart, and one of them publishes.
+        self._lock = asyncio.Lock()
+
+    async def publish(self, params: Iterable[tuple[str, Tensor]], version: int) -> None:
+        """Return once the server has the params.
+
+        Raises PublishError where a server that responds does not take them, ServerError for one
+        that ended too often.
+        """
+        async with self._lock:
+            # An iterator can be read once only.
+            self._known = list(params)
+            # A second stage counts its versions from 0, and names of adapters must not come twice.
+            if version <= self._version:
+                self._made_for = 0
+            self._version = version
+            await self._push()
+
+    async def restore(self) -> None:
+        """Return once a restarted server has the newest params. Raises as `publish` does."""
+        async with self._lock:
+            if self.start != self._server.starts:
+                # Those that the trainer has now: the tensors are its own, changed in place.
+                await self._push()
+
+    async def _push(self) -> None:
+        while True:
+            await self._server.ready()
+            start = self._server.starts
+            if start != self._made_for:
+                # Connections and adapters of the earlier server are gone with it.
+                self._publisher, self._made_for = self._make(), start
+            try:
+                await self._publisher.publish(self._known, self._version)
+            except PublishError:
+                if await self._server.survived(start):
+                    raise
+            else:
+                self.start = start
+                return
+
+
+class OwnClient:
+    """Chat client of the run's server; a request that a restart interrupts is repeated.
+
+    client: of the server's address. Errors of a server that still responds are raised.
+    """
+
+    def __init__(
+        self, client: VLLMTokenClient, server: KeptServer, publisher: OwnPublisher
+    ) -> None:
+        self._client, self._server, self._publisher = client, server, publisher
+
+    async def complete(
+        self, messages: Sequence[Message], sampling: Sampling, tools: Sequence[ToolSchema] = ()
+    ) -> Completion:
+        """The next assistant message, of the newest params also after a restart.
+
+        Raises ClientError as the client does, ServerError where the server ended too often.
+        """
+        while True:
+            start = self._publisher.start
+            try:
+                return await self._client.complete(messages, sampling, tools)
+            except ClientError:
+                if start == self._server.starts and await self._server.survived(start):
+                    raise
+            await self._publisher.restore()
+
+
+def installed_vllm(config: RunConfig, machine: Machine) -> Installed | None:
+    """The vLLM that a run starts; None for a run that starts none.
+
+    Raises ConfigError where there is none, or one that cannot serve the run's model.
+    """
+    if not machine.starts_vllm:
+        return None
+    vllm = find_vllm(machine.vllm_python)
+    if config.model is None and vllm.on_cpu:
+        raise ConfigError(
+            "engine=vllm, but a tiny model made from nothing has heads of 16 dimensions and vLLM "
+            "on a CPU needs 32 or more: name a `model`, or take engine=local"
+        )
+    return vllm
+
+
+@asynccontextmanager
+async def with_own_server(
+    learner: Learner, config: RunConfig, machine: Machine, vllm: Installed | None
+) -> AsyncIterator[tuple[Learner, Machine, KeptServer | None]]:
+    """The learner and the machine of a run, with a server of its own if it starts one.
+
+    vllm: result of `installed_vllm`; None changes nothing.
+    With a queue, actors sample from the server, and the learner stays as it is.
+    Raises ServerError for a server that cannot be started, with the end of its log.
+    """
+    if vllm is None:
+        yield learner, machine, None
+    elif machine.queue is None:
+        async with _served_learner(learner, config, vllm) as (served, server):
+            yield served, _with_address(machine, server), server
+    else:
+        # The actors of a resumed run have the address that it had before.
+        options = ServeOptions(port=_port_before(config.out) or free_port())
+        model = _model_to_serve(learner, config)
+        async with own_server(model, options, vllm, config.out) as server:
+            yield learner, _with_address(machine, server), server
+
+
+def _with_address(machine: Machine, server: KeptServer) -> Machine:
+    """The machine, with the address of a server that runs."""
+    return replace(machine, engine=(server.url,), vllm_python=None)
+
+
+def _port_before(out: Path) -> int | None:
+    """Port of the server that an earlier process of the run had here; None without a free one."""
+    address = read_address(out)
+    if address is None or len(address.servers) != 1:
+        return None
+    parts = urlsplit(address.servers[0])
+    if parts.hostname != ServeOptions().host or parts.port is None:
+        return None
+    with suppress(ConfigError):
+        return free_port(parts.hostname, parts.port)
+    return None
+
+
+@asynccontextmanager
+async def _served_learner(
+    learner: Learner, config: RunConfig, vllm: Installed
+) -> AsyncIterator[tuple[Learner, KeptServer]]:
+    """The learner with a client and a publisher of a server of its own, and that server.
+
+    learner: with the params of its start. A LoRA model publishes its adapters alone, any other all
+        params.
+    Raises ServerError for a server that cannot be started, with the end of its log.
+    """
+    adapter = _adapter(learner.model)
+    options = ServeOptions(port=free_port(), lora=0 if adapter is None else adapter.r)
+    model = _model_to_serve(learner, config)
+    render = chat_renderer(learner.tokenizer)
+    async with (
+        own_server(model, options, vllm, config.out) as server,
+        aclosing(VLLMTokenClient(server.url, render, seeds=False)) as client,
+    ):
+        with TemporaryDirectory(prefix="ludic-adapters-") as folder:
+            make = _publishers(server, client, adapter, Path(folder))
+            publisher = OwnPublisher(server, make)
+            params = ((name, p.detach()) for name, p in learner.model.named_parameters())
+            # An evaluation comes before the first update, and the server has no adapter yet.
+            await publisher.publish(params, 0)
+            own = OwnClient(client, server, publisher)
+            yield replace(learner, client=own, publisher=publisher), server
+
+
+@asynccontextmanager
+async def own_server(
+    model: str, options: ServeOptions, vllm: Installed, out: Path
+) -> AsyncIterator[KeptServer]:
+    """A vLLM of this run that responds; its log is OUT/vllm.log. Raises ServerError."""
+    flags, env = placed(torch.cuda.device_count(), os.environ)
+    print(f"starting vLLM {vllm.version} of {vllm.python}; log: {out / LOG}", flush=True)
+    with plugin_folder() as plugin:
+        start = partial(
+            launched, model, options, vllm, flags, plugin=plugin, log=out / LOG, env=env
+        )
+        async with kept_server(start, progress=printed_progress()) as server:
+            print(f"vLLM is ready at {server.url}", flush=True)
+            yield server
+
+
+def placed(gpus: int, env: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
+    """Flags and environment of a server beside a trainer on the first GPU.
+
+    gpus: number that this process can use. With several, the server gets the last one; with one, a
+    share of it; with none, all that its own build finds.
+
+    >>> placed(2, {"CUDA_VISIBLE_DEVICES": "4,5"})
+    (['--max-model-len', 'auto'], {'CUDA_VISIBLE_DEVICES': '5'})
+    """
+    # As long as memory allows: models are made for far longer prompts than most runs have.
+    flags = ["--max-model-len", "auto"]
+    if gpus == 1:
+        return [*flags, "--gpu-memory-utilization", str(SHARE)], dict(env)
+    if gpus > 1:
+        visible = env.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(gpus)))
+        return flags, {**env, "CUDA_VISIBLE_DEVICES": visible.split(",")[-1]}
+    return flags, dict(env)
+
+
+def _publishers(
+    server: KeptServer, client: VLLMTokenClient, adapter: PeftConfig | None, folder: Path
+) -> Callable[[], PolicyPublisher]:
+    """A function that makes publishers, each for a server that has nothing of the run yet."""
+    if adapter is None:
+        return lambda: VLLMPublisher(server.url, _wire(), clients=[client])
+    numbers = count(1)
+
+    def make() -> LoRAPublisher:
+        prefix = f"{PREFIX}-{next(numbers)}"
+        own = folder / prefix
+        return LoRAPublisher(server.url, own, adapter, clients=[client], prefix=prefix)
+
+    return make
+
+
+def _wire() -> Wire:
+    """Shared memory if it has room for a chunk, which it often has not in a container; else TCP."""
+    has_room = SHARED_MEMORY.is_dir() and disk_usage(SHARED_MEMORY).free > 2 * CHUNK_BYTES
+    return FileWire() if has_room else GlooWire()
+
+
+def _adapter(model: torch.nn.Module) -> PeftConfig | None:
+    """The settings of the model's adapter; None for a model without."""
+    return model.peft_config[model.active_adapter] if isinstance(model, PeftModel) else None
+
+
+def _model_to_serve(learner: Learner, config: RunConfig) -> str:
+    """The model that the server is started from; a tiny one made from nothing is written for it."""
+    adapter = _adapter(learner.model)
+    if adapter is not None:
+        # Not `config.model`, which may be the folder of an adapter.
+        return str(adapter.base_model_name_or_path)
+    if config.model is not None:
+        return config.model
+    folder = config.out / PUBLISHED / "model"
+    save_model(learner.model, learner.tokenizer, folder)
+    return str(folder)
