@@ -10,6 +10,7 @@ from .algorithms.batch_credit import ExponentialAdvantage as ExponentialAdvantag
 from .algorithms.batch_credit import OverlongPenalty as OverlongPenalty
 from .algorithms.batch_credit import SeatBaselineReturn as SeatBaselineReturn
 from .algorithms.batch_credit import TokenWhitenedReturn as TokenWhitenedReturn
+from .algorithms.composite import CompositeLoss as CompositeLoss
 from .algorithms.credit import ConstantCredit as ConstantCredit
 from .algorithms.credit import CreditAssigner as CreditAssigner
 from .algorithms.credit import EpisodicReturn as EpisodicReturn
@@ -31,7 +32,6 @@ from .algorithms.kl import KLReward as KLReward
 from .algorithms.kl import TokenKLLoss as TokenKLLoss
 from .algorithms.kl import UnbiasedTokenKLLoss as UnbiasedTokenKLLoss
 from .algorithms.losses import CISPOLoss as CISPOLoss
-from .algorithms.losses import CompositeLoss as CompositeLoss
 from .algorithms.losses import EntropyBonus as EntropyBonus
 from .algorithms.losses import Loss as Loss
 from .algorithms.losses import MaskedCausalLMCrossEntropyLoss as MaskedCausalLMCrossEntropyLoss

@@ -30,6 +30,7 @@ from ludic_train.algorithms.batch_credit import (
     SeatBaselineReturn,
     TokenWhitenedReturn,
 )
+from ludic_train.algorithms.composite import CompositeLoss
 from ludic_train.algorithms.credit import (
     ConstantCredit,
     CreditAssigner,
@@ -43,7 +44,6 @@ from ludic_train.algorithms.filters import Filter, drop_zero_variance_groups, ke
 from ludic_train.algorithms.kl import DistillationLoss
 from ludic_train.algorithms.losses import (
     CISPOLoss,
-    CompositeLoss,
     EntropyBonus,
     Loss,
     MaskedCausalLMCrossEntropyLoss,

@@ -8,8 +8,9 @@ from dataclasses import replace
 
 from ludic_gym.errors import ConfigError
 from ludic_train.algorithms import presets
+from ludic_train.algorithms.composite import CompositeLoss
 from ludic_train.algorithms.kl import TokenKLLoss
-from ludic_train.algorithms.losses import CompositeLoss, EntropyBonus
+from ludic_train.algorithms.losses import EntropyBonus
 from ludic_train.algorithms.presets import Entropy, RLAlgorithm, with_entropy
 from ludic_train.runs.algo_options import ALGO_OPTIONS
 from ludic_train.runs.config import IN_PYTHON, MAX_TOKENS, RunConfig

@@ -14,9 +14,9 @@ from ludic_train.algorithms.aggregation import (
     sequence_mean,
     token_mean,
 )
+from ludic_train.algorithms.composite import CompositeLoss
 from ludic_train.algorithms.losses import (
     CISPOLoss,
-    CompositeLoss,
     EntropyBonus,
     MaskedCausalLMCrossEntropyLoss,
     ReinforceLoss,

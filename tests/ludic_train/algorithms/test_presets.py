@@ -17,6 +17,7 @@ from ludic_train.algorithms.batch_credit import (
     SeatBaselineReturn,
     TokenWhitenedReturn,
 )
+from ludic_train.algorithms.composite import CompositeLoss
 from ludic_train.algorithms.credit import (
     ConstantCredit,
     GroupNormalizedReturn,
@@ -27,7 +28,6 @@ from ludic_train.algorithms.credit import (
 )
 from ludic_train.algorithms.losses import (
     CISPOLoss,
-    CompositeLoss,
     EntropyBonus,
     MaskedCausalLMCrossEntropyLoss,
     ReinforceLoss,

@@ -10,8 +10,9 @@ from peft import LoraConfig, get_peft_model
 from two_ranks.learning import Fixed, random_rows, relative_error, settings, tiny_model
 
 from ludic_gym.errors import ConfigError
+from ludic_train.algorithms.composite import CompositeLoss
 from ludic_train.algorithms.kl import TokenKLLoss
-from ludic_train.algorithms.losses import CompositeLoss, TokenClippedSurrogateLoss
+from ludic_train.algorithms.losses import TokenClippedSurrogateLoss
 from ludic_train.algorithms.off_policy import Corrected, TokenTruncation
 from ludic_train.algorithms.presets import grpo
 from ludic_train.trainer.forward import forward

@@ -120,7 +120,7 @@ def test_a_resumed_run_cannot_be_given_other_settings(straight):
     process = start(straight, "--resume", "--lr", "0.5")
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 2
-    assert "'lr': 0.001" in output
+    assert "'lr': 0.0003" in output
     assert "'lr': 0.5" in output
 
 
