@@ -198,7 +198,8 @@ def test_every_training_command_of_the_eight_gpus_tutorial_is_understood():
     ]
     found = [words[1:] for words in commands if words[0] == "train"]
     assert len(found) == 4
-    later = {option for option in DEVICES if f"{option} " not in known_options()}
+    known = known_options()
+    later = {option for option in DEVICES if f"{option} " not in known}
     for words in found:
         kept = without(words, later)
         settings = parsed(kept[:1], kept[1:]).settings
@@ -238,7 +239,7 @@ lt.train = lambda *a, **k: train(*a, **{{**k, **dict(model={str(folder / "model"
 found = page.train()
 assert 0 <= found["test/success"] <= 1
 """
-    done = forked.run(["-c", program], cwd=programs / ".", timeout=300)
+    done = forked.run(["-c", program], cwd=programs, timeout=300)
     assert done.returncode == 0, done.stderr
     (programs / "runs" / "it").rename(programs / "runs" / file)
 
@@ -253,30 +254,25 @@ def test_the_command_in_place_of_trl_trains(folder, programs):
         ran(own, programs)
 
 
-def test_the_guessing_game_can_be_won(programs, monkeypatch):
+class Halves:
+    """Guesses the middle of what is left."""
+
+    def reset(self, system_prompt):
+        self.low, self.high = 0, 99
+
+    def observe(self, text):
+        if text == "larger":
+            self.low = self.guess + 1
+        elif text == "smaller":
+            self.high = self.guess - 1
+        self.guess = (self.low + self.high) // 2
+
+    async def act(self, sampling):
+        return lg.Decision(action=str(self.guess))
+
+
+async def test_the_guessing_game_can_be_won(programs, monkeypatch):
     monkeypatch.syspath_prepend(str(programs))
     tasks = [lg.Task(env_id="guess:mine/Guess-v0", seed=seed) for seed in range(20)]
-
-    class Halves(lg.ScriptedPolicy):
-        """Half of what is left, each time."""
-
-        def __init__(self):
-            super().__init__(["0"])
-
-        def reset(self, system_prompt):
-            self.low, self.high = 0, 99
-
-        def observe(self, text):
-            if text == "larger":
-                self.low = self.guess + 1
-            elif text == "smaller":
-                self.high = self.guess - 1
-            self.guess = (self.low + self.high) // 2
-
-        async def act(self, sampling):
-            return lg.Decision(action=str(self.guess))
-
-    import asyncio
-
-    result = asyncio.run(lg.run_bench(tasks, lambda env: Halves()))
-    assert result.successes == 20
+    result = await lg.run_bench(tasks, lambda env: Halves())
+    assert result.successes == 20, result.errors

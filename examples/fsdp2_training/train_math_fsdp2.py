@@ -7,8 +7,9 @@
     python examples/fsdp2_training/train_math_fsdp2.py --offline
     torchrun --nproc-per-node 2 examples/fsdp2_training/train_math_fsdp2.py --offline
 
-The first command with --resume continues from the last checkpoint, with the same params as a run
-that was never stopped. `ludic view runs/math-7b` makes a page of the curves and of some rollouts.
+The first command with --resume continues from the last checkpoint. An offline run then ends with
+the same params, bit for bit, as one that was never stopped; servers repeat no sample to the bit.
+`ludic view runs/math-7b` makes a page of the curves and of some rollouts.
 
 Rank 0 plays, plans and evaluates; the plan gives every rank its own micro-batches, equally many.
 Offline, a tiny random model samples from a whole copy of itself, so all of it runs on a CPU.
