@@ -50,11 +50,13 @@ def recipe_for(
     demonstrator: Literal["oracle", "random"] | None = None,
     reply: str = "{}",
     self_play: bool = False,
+    warm_start: bool | None = None,
 ) -> Recipe:
     """A recipe for environments, or for suites of them, with settings for such a model.
 
     envs: ids, "ID=WEIGHT", suites. env_kwargs: arguments of all of them, beside their own.
     eval_kwargs: further ones for the evaluation.
+    warm_start: imitate a demonstrator first; without a model if left out.
     Nothing is loaded or looked up yet. Raises ConfigError for weights that are no numbers.
     """
     shared = dict(env_kwargs or {})
@@ -68,7 +70,9 @@ def recipe_for(
     }
     name = "+".join(short_name(env_id) for env_id in ids[:3]) + ("+..." if len(ids) > 3 else "")
     first = next(iter(evals))
-    warm: Mapping[str, Any] = WARM_START if model is None else {}
+    warm: Mapping[str, Any] = {}
+    if warm_start or (warm_start is None and model is None):
+        warm = WARM_START
     return Recipe(
         name=name,
         summary=f"a policy for {', '.join(ids)}",

@@ -57,7 +57,12 @@ def parse_recipe(text: str, *, out: Path | None = None) -> tuple[Recipe, Machine
     envs = values.pop("envs", [])
     if not isinstance(envs, list) or not envs:
         raise ConfigError('a config names what to learn from: envs = ["ludic/Countdown-v0"]')
-    usual = recipe_for([_env(env) for env in envs], model=values.get("model"))
+    # A file that says how much is imitated has settings of its own for what follows, too.
+    usual = recipe_for(
+        [_env(env) for env in envs],
+        model=values.get("model"),
+        warm_start=False if "demonstrations" in values else None,
+    )
     given = {name: values[name] for name in SETTINGS if name in values}
     if out is not None:
         given["out"] = out

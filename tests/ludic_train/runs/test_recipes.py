@@ -6,6 +6,7 @@ import pytest
 import ludic_gym  # noqa: F401 - registers the environments
 from ludic_gym.policies.reference import OraclePolicy
 from ludic_train.recipes.catalog import ARITHMETIC, TIC_TAC_TOE
+from ludic_train.recipes.catalog import RECIPES as ALL
 from ludic_train.runs.evaluation import play
 from ludic_train.runs.tasks import demonstration_tasks, evaluation_tasks, training_tasks
 
@@ -29,6 +30,12 @@ def test_what_is_measured_is_never_trained_on(recipe):
         }
         assert measured.isdisjoint(trained | shown)
         assert trained.isdisjoint(shown)
+
+
+def test_recipes_have_no_bonus_that_their_files_do_not_name():
+    found = {name: recipe.defaults.entropy for name, recipe in ALL.items()}
+    assert found.pop("connect-four") == 0.01
+    assert set(found.values()) == {0.0}
 
 
 @RECIPES
