@@ -214,6 +214,8 @@ def test_the_server_has_another_gpu_than_the_trainer(gpus, visible, flags, given
     assert environment.get("CUDA_VISIBLE_DEVICES") == given
 
 
+# A quarter of a minute; restarts without a queue are tested above.
+@pytest.mark.slow
 async def test_actors_of_a_queue_sample_from_it_and_go_on_after_a_restart(
     tmp_path, start, stand_in, monkeypatch
 ):
