@@ -146,6 +146,7 @@ async def test_a_server_that_is_killed_is_started_again_and_no_update_is_lost(
     assert pids(port_of(first)) == []
 
 
+@pytest.mark.slow
 async def test_a_server_that_cannot_be_started_again_ends_the_run_with_its_log(
     tmp_path, start, stand_in, monkeypatch
 ):
