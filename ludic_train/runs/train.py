@@ -46,7 +46,7 @@ def train(
     env: str | Sequence[str | TrainEnv] | Recipe,
     *,
     model: str | None = None,
-    algo: str | RLAlgorithm = "grpo",
+    algo: str | RLAlgorithm | None = None,
     reward: str | Reward | None = None,
     out: str | Path | None = None,
     env_kwargs: Mapping[str, Any] | None = None,
@@ -70,7 +70,8 @@ def train(
         environments, and further ones for those that are measured.
     model: a hub id, a folder or a run; without one, a tiny model is made from the texts of the
         demonstrations.
-    algo: name of a preset, or an algorithm such as `grpo(loss=my_loss)`.
+    algo: name of a preset, or an algorithm such as `grpo(loss=my_loss)`; that of the
+        recipe, or `grpo`, if left out.
     reward: your own, from a rollout; the environment's where it is left out.
     demonstrator: "oracle" or "random", the best that the environment has if left out; `reply` is
         the text of an action, "{}" in the place of it.
@@ -100,13 +101,16 @@ def train(
             reply=reply,
             self_play=self_play,
         )
-    given: dict[str, Any] = {"algo": algo if isinstance(algo, str) else IN_PYTHON}
+    given: dict[str, Any] = {}
+    if algo is not None:
+        # Options of the recipe's own algorithm are none of another one.
+        given = {"algo": algo if isinstance(algo, str) else IN_PYTHON, "algo_options": {}}
     given |= {"model": model} if model is not None else {}
     given |= {"out": Path(out)} if out is not None else {}
     given |= {"reward": reward if isinstance(reward, str) else IN_PYTHON} if reward else {}
     running = train_recipe(
         recipe,
-        replace(recipe.defaults, **given, **settings),
+        replace(recipe.defaults, **{**given, **settings}),
         Machine(
             engine=(engine,) if isinstance(engine, str) else tuple(engine),
             vllm_python=vllm_python,

@@ -6,6 +6,8 @@ import pytest
 
 import ludic_train as lt
 from ludic_gym.errors import ConfigError
+from ludic_train.recipes.catalog import RECIPES
+from ludic_train.runs import train as train_module
 
 TINY = {
     "demonstrations": 150,
@@ -39,6 +41,20 @@ def test_success_and_reward_are_reported_for_any_environment(tmp_path):
 async def test_it_works_in_the_running_loop_of_a_notebook(tmp_path):
     results = trained(tmp_path / "run")
     assert 0.0 <= results["test/success"] <= 1.0
+
+
+def test_a_recipe_keeps_its_algorithm_unless_another_is_named(tmp_path, monkeypatch):
+    seen = []
+
+    async def noted(recipe, config, *arguments, **options):
+        seen.append((config.algo, config.algo_options))
+        return {}
+
+    monkeypatch.setattr(train_module, "train_recipe", noted)
+    recipe = RECIPES["connect-four"]
+    for algo in (None, "rloo"):
+        lt.train(recipe, algo=algo, out=tmp_path)
+    assert seen == [("self_play", {}), ("rloo", {})]
 
 
 def test_an_unknown_setting_is_refused_with_the_known_ones(tmp_path):
