@@ -39,7 +39,9 @@ def algorithm_of(config: RunConfig) -> RLAlgorithm:
     if "buffer" in takes and options["buffer"] is None:
         # The share in the paper: 4,096 of 20,480.
         options["buffer"] = max(1, limit // 5)
-    algo = preset(**options, max_lag=config.max_lag or ALGO_LAG.get(config.algo))
+    # Not `or`: a lag of 0 is a limit.
+    lag = ALGO_LAG.get(config.algo) if config.max_lag is None else config.max_lag
+    algo = preset(**options, max_lag=lag)
     if config.full_batches:
         algo = replace(algo, full_batches=True)
     algo = replace(algo, loss=with_entropy(algo.loss, entropy_of(config)))

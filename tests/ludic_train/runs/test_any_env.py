@@ -141,6 +141,12 @@ def test_every_algorithm_is_made_with_entropy_and_a_kl_term(name, tmp_path):
     assert (made.max_lag, REFERENCE in made.attach) == (3, True)
 
 
+def test_a_lag_of_none_at_all_is_a_limit(tmp_path):
+    assert algorithm_of(RunConfig(out=tmp_path, max_lag=0)).max_lag == 0
+    assert algorithm_of(RunConfig(out=tmp_path)).max_lag is None
+    assert algorithm_of(RunConfig(out=tmp_path, algo="scalerl")).max_lag == 8
+
+
 def test_options_reach_the_preset(tmp_path):
     made = algorithm_of(RunConfig(out=tmp_path, algo="dapo", max_tokens=100))
     assert (made.credit.max_tokens, made.credit.buffer) == (100, 20)
