@@ -15,6 +15,7 @@ from ludic_gym.rollout.groups import grouped
 from ludic_gym.types import Episode, MakePolicy, Rollout, Task
 from ludic_train.errors import CannotLearn
 from ludic_train.runs.config import MAX_TOKENS, RunConfig
+from ludic_train.sources.rollouts import Score, scored
 
 # Enough groups to tell a format that is never kept from a hard task, and no more time than this.
 GROUPS, LIMIT_S, CONCURRENCY = 16, 30.0, 256
@@ -51,16 +52,24 @@ class Preflight:
 
 
 async def preflight(
-    tasks: Sequence[Task], make_policy: MakePolicy, group_size: int, *, limit_s: float = LIMIT_S
+    tasks: Sequence[Task],
+    make_policy: MakePolicy,
+    group_size: int,
+    *,
+    score: Score | None = None,
+    limit_s: float = LIMIT_S,
 ) -> Preflight:
-    """Play the tasks, each `group_size` times, for at most `limit_s` seconds."""
+    """Play the tasks, each `group_size` times, for at most `limit_s` seconds.
+
+    score: gives rollouts their rewards, in place of the environment.
+    """
     began = time.perf_counter()
     ended: list[Episode] = []
     requests = list(grouped(islice(tasks, GROUPS), group_size))
     running = run_episodes(requests, make_policy, concurrency=CONCURRENCY, timeout_s=limit_s)
     async with aclosing(running) as episodes:
         async for episode in episodes:
-            ended.append(episode)
+            ended.append(episode if score is None else await scored(episode, score))
             if time.perf_counter() - began > limit_s:
                 break
     return _counted(ended, group_size, time.perf_counter() - began)
@@ -118,7 +127,7 @@ def lines(found: Preflight, config: RunConfig) -> list[str]:
 
 
 def remedies(found: Preflight, config: RunConfig) -> list[str]:
-    """What to change in the settings, most urgent first."""
+    """Changes of the settings that would help, most urgent first."""
     advice = []
     limit = config.max_tokens or MAX_TOKENS
     if found.cut > OFTEN * found.replies:

@@ -187,7 +187,7 @@ def rl_stage(
     async def first_look() -> None:
         # Tasks that the run does not learn from, so that the look changes nothing.
         tasks = list(islice(training_tasks(recipe, config, config.seed + LOOKS_FROM), GROUPS))
-        found = await preflight(tasks, learner.make_policy, config.group_size)
+        found = await preflight(tasks, learner.make_policy, config.group_size, score=score)
         # The limit of a tiny model comes from its demonstrations.
         limited = replace(config, max_tokens=learner.spec.max_tokens)
         print("\n".join(lines(found, limited)), flush=True)

@@ -120,7 +120,7 @@ class TaskPlayer:
         self.games += len({task.group or i for i, task in enumerate(tasks)})
         ended = [self._of_learners(episode) async for episode in running]
         if self._score is not None:
-            ended = list(await gathered(_scored(episode, self._score) for episode in ended))
+            ended = list(await gathered(scored(episode, self._score) for episode in ended))
         return sorted(ended, key=lambda episode: episode.index)
 
     def close(self) -> None:
@@ -158,7 +158,7 @@ class TaskPlayer:
         return replace(episode, rollouts=kept)
 
 
-async def _scored(episode: Episode, score: Score) -> Episode:
+async def scored(episode: Episode, score: Score) -> Episode:
     """The episode with the score's rewards; a failed one as it is."""
     return replace(episode, rollouts=tuple([await score(r) for r in episode.rollouts]))
 

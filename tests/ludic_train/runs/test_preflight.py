@@ -20,6 +20,7 @@ from ludic_train.runs.any_env import recipe_for
 from ludic_train.runs.config import RunConfig
 from ludic_train.runs.floors import UPDATES, Floors
 from ludic_train.runs.preflight import lines, preflight, refuse_hopeless
+from ludic_train.runs.rewards import rewarded
 from ludic_train.runs.tasks import training_tasks
 
 RECIPE = recipe_for(["ludic/Arithmetic-v0"], env_kwargs={"split": "train"}, model="m")
@@ -53,6 +54,17 @@ async def test_what_is_seen_is_counted():
     assert (found.episodes, found.groups, found.differing, found.failed) == (16, 4, 0, 0)
     assert (found.replies, found.cut, found.turns, found.without_action) == (16, 0, 16, 0)
     assert found.tokens == 48
+
+
+async def test_rewards_of_the_run_s_own_are_those_that_are_compared():
+    async def by_seed(rollout):
+        return rewarded(rollout, float(rollout.task.sampling.seed % 2))
+
+    tasks = list(islice(training_tasks(RECIPE, CONFIG, 0), 4))
+    found = await preflight(tasks, replying("no answer"), 4, score=by_seed)
+    assert found.without_action == found.turns
+    assert found.differing > 0
+    refuse_hopeless(found, CONFIG)
 
 
 async def test_groups_that_differ_are_counted():
