@@ -36,7 +36,7 @@ INTERRUPTED = 130
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Tasks:
-    """What is learned.
+    """Options about the tasks.
 
     Attributes:
         env_kwargs: Arguments of the environments, KEY=VALUE.
@@ -55,7 +55,7 @@ class _Tasks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Command:
-    """What the command does.
+    """Options of the command itself.
 
     Attributes:
         config: TOML file with any of these settings; options replace those of the file.
@@ -230,7 +230,7 @@ def _value(options: Sequence[str], flag: str) -> str | None:
 
 
 def parsed(names: Sequence[str], options: Sequence[str]) -> Parsed:
-    """What a command line asks for."""
+    """The settings that a command line asks for."""
     recipe, machine = _base(names, options)
     algo = _value(options, "--algo") or recipe.defaults.algo
     if algo not in ALGO_OPTIONS:

@@ -50,7 +50,7 @@ class RunConfig:
         final_entropy: Coefficient that it falls to, on a straight line over `updates`; without it,
             `entropy` stays.
         demonstrations: Episodes for supervised fine-tuning before learning from rewards.
-        sft_updates: Supervised updates on the demonstrations, 128 turns each.
+        sft_updates: Supervised updates on the demonstrations, 128 turns each; 0 makes one pass.
         sft_lr: Peak learning rate of these.
         updates: Updates on the policy's own episodes.
         lr: Peak learning rate of these. Without it, 1e-3 for a tiny model, 5e-4 for adapters and
@@ -142,7 +142,7 @@ class RunConfig:
 
     @property
     def mode(self) -> Literal["nothing", "lora", "full"]:
-        """What learns: a tiny model made from nothing, adapters of a model, or all its params."""
+        """The part that learns: a model made from nothing, adapters, or all params of a model."""
         if self.model is None:
             return "nothing"
         return "lora" if self.lora_rank else "full"

@@ -31,7 +31,7 @@ HELD_OUT = 0.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnvFacts:
-    """What the tasks of an environment depend on.
+    """Facts of an environment that its tasks depend on.
 
     rows: numbers of the rows that its tasks are about; None for generated tasks.
     """
