@@ -270,13 +270,9 @@ def parsed(names: Sequence[str], options: Sequence[str]) -> Parsed:
 def _base(names: Sequence[str], options: Sequence[str]) -> tuple[Recipe, Machine]:
     """The recipe whose settings are the defaults of the options."""
     out, config = _value(options, "--out"), _value(options, "--config")
-    if "--resume" in options:
-        if out is None and len(names) == 1 and names[0] in RECIPES:
-            out = str(RECIPES[names[0]].defaults.out)
-        if out is None:
-            raise ConfigError("--resume continues the run in a folder: name it with --out")
-        return resumable(Path(out)), Machine()
     tasks = _tasks(options)
+    if "--resume" in options:
+        return _started(names, out, config, tasks), Machine()
     if config is not None:
         if names:
             raise ConfigError(f"--config {config} names what to learn from; leave out {names[0]}")
@@ -297,6 +293,34 @@ def _base(names: Sequence[str], options: Sequence[str]) -> tuple[Recipe, Machine
         self_play=tasks.self_play,
     )
     return recipe, Machine()
+
+
+def _started(names: Sequence[str], out: str | None, config: str | None, tasks: _Tasks) -> Recipe:
+    """The recipe of the run that is resumed.
+
+    Raises ConfigError for a run of something else than what is named, and for options about tasks,
+    which a resumed run keeps.
+    """
+    if config is not None or tasks != _Tasks():
+        raise ConfigError(
+            "a resumed run has the tasks that it was started with: leave out --config, "
+            "--env-kwargs, --eval-kwargs, --demonstrator, --reply and --self-play"
+        )
+    named = (_named_recipe(names[0]) if len(names) == 1 else None) or (
+        recipe_for(names) if names else None
+    )
+    if out is not None:
+        folder = Path(out)
+    elif named is not None:
+        folder = named.defaults.out
+    else:
+        raise ConfigError("--resume continues the run in a folder: name it with --out")
+    started = resumable(folder)
+    if named is not None and [e.id for e in named.envs] != [e.id for e in started.envs]:
+        raise ConfigError(
+            f"{started.defaults.out} holds a run of {started.name}, not of {' '.join(names)}"
+        )
+    return started
 
 
 def _tasks(options: Sequence[str]) -> _Tasks:

@@ -11,6 +11,7 @@ from ludic_train.recipes.catalog import RECIPES
 from ludic_train.runs.algo_options import ALGO_OPTIONS
 from ludic_train.runs.config import Demonstrator
 from ludic_train.runs.config_file import parse_recipe
+from ludic_train.runs.folder import open_run
 
 MODULE = """
 import gymnasium as gym
@@ -122,6 +123,8 @@ def test_a_recipe_for_a_model_from_nothing_imitates_nothing_with_a_model():
         (["ludic/Nim-v0", "--env-kwargs", "zzz=1", "--model", "m"], "zzz"),
         (["ludic/Nim-v0", "--algo", "grop"], "no algorithm 'grop'"),
         (["--resume"], "name it with --out"),
+        (["arithmetic", "--resume", "--env-kwargs", "split=all"], "leave out --config"),
+        (["--resume", "--out", "x", "--config", "x.toml"], "leave out --config"),
         (["--resume", "--out", "nowhere"], "no run to resume in nowhere"),
         (["--updates", "3"], "name an environment or a recipe"),
         (["arithmetic", "--config", "x.toml"], "leave out arithmetic"),
@@ -131,6 +134,20 @@ def test_a_recipe_for_a_model_from_nothing_imitates_nothing_with_a_model():
 def test_what_cannot_work_is_one_error_before_anything_is_loaded(words, said):
     with pytest.raises(LudicError, match=said):
         main(words)
+
+
+def test_a_run_is_resumed_by_its_name_and_by_no_other(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("arithmetic", "ludic/Nim-v0"):
+        found = parsed([name], [])
+        open_run(found.recipe, found.settings, resume=False)
+        (found.settings.out / "checkpoints" / "step_00000001").mkdir(parents=True)
+        (found.settings.out / "checkpoints" / "step_00000001" / "state.json").write_text("{}")
+        again = parsed([name], ["--resume"])
+        assert again.recipe.name == found.recipe.name
+        assert again.settings == found.settings
+    with pytest.raises(ConfigError, match="runs/nim holds a run of Nim, not of arithmetic"):
+        parsed(["arithmetic"], ["--resume", "--out", "runs/nim"])
 
 
 def test_the_overview_names_all_recipes_and_algorithms():
