@@ -235,6 +235,11 @@ def _refuse_combination(
     reward: Reward | None,
 ) -> None:
     """Raise ConfigError for settings that cannot be meant together."""
+    if recipe.self_play and config.demonstrations and config.model and config.system_prompt is None:
+        raise ConfigError(
+            "demonstrations of self-play do not hold the prompts of the seats: give one "
+            "`system_prompt`, or learn from rewards alone (demonstrations=0)"
+        )
     if config.model is None and not config.demonstrations:
         raise ConfigError(
             f"{recipe.name} has no demonstrations to make a tiny model from: name a `model`, or a "

@@ -57,6 +57,13 @@ def test_a_recipe_keeps_its_algorithm_unless_another_is_named(tmp_path, monkeypa
     assert seen == [("self_play", {}), ("rloo", {})]
 
 
+def test_imitated_self_play_of_a_model_needs_a_prompt(tmp_path):
+    recipe = RECIPES["connect-four"]
+    with pytest.raises(ConfigError, match="do not hold the prompts of the seats"):
+        lt.train(recipe, model="m", out=tmp_path / "run", demonstrations=100)
+    assert not (tmp_path / "run").exists()
+
+
 def test_an_unknown_setting_is_refused_with_the_known_ones(tmp_path):
     with pytest.raises(ConfigError, match=r"no setting 'learning_rate'; it has out, seed, .*lr"):
         trained(tmp_path / "run", learning_rate=1.0)
