@@ -48,6 +48,10 @@ class KVCache:
         rows = max(num_rows, rows)
         self.keys, self.values = (_grown(kept, rows, slots) for kept in (self.keys, self.values))
 
+    def follow(self, like: Tensor) -> None:
+        """Take the type and device of `like`; what rows hold stays."""
+        self.keys, self.values = self.keys.to(like), self.values.to(like)
+
     def write_prompts(
         self, layer: int, key: Tensor, value: Tensor, repeats: Tensor, rows: slice
     ) -> None:

@@ -49,6 +49,16 @@ class Decoder:
         """Device of the model now."""
         return _weight(self._causal).device
 
+    def follow(self) -> None:
+        """Move to the device and type of the model, where it has others than at the last call."""
+        weight, cached = _weight(self._causal), self.cache.keys
+        if (weight.device, weight.dtype) == (cached.device, cached.dtype):
+            return
+        self.cache.follow(weight)
+        # Computed again by the next `reserve`.
+        self._cos = self._sin = weight.new_zeros(0)
+        self.refresh()
+
     def refresh(self) -> None:
         """Read the params as they are now, for all steps until the next call."""
         self._heads = heads_of(self._causal)

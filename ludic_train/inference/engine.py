@@ -35,6 +35,7 @@ class Engine:
     `add` requests, then `advance` until idle. Equal requests in equal order give equal completions,
     bit for bit; a completion depends on its own prompt, sampling and seed, not on the others.
     max_batch_size: rows that are decoded together; further requests wait.
+    The model may move to another device or type at any time between two calls; the engine follows.
     """
 
     def __init__(
@@ -91,6 +92,8 @@ class Engine:
 
     def _step(self) -> list[Ended]:
         """One token for each waiting request that can join the batch, or else for each row."""
+        # A trainer moves the model to its own device, after this engine was made.
+        self._decoder.follow()
         # Prompts first: a row that joins now shares every later step with the others.
         room = min(self._max_batch_size - len(self._batch), len(self._waiting))
         if room:

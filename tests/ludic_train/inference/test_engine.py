@@ -271,3 +271,52 @@ def test_every_stop_token_that_the_model_is_made_with_counts(make_model, tokeniz
     assert stop_ids(model, tokenizer) == {tokenizer.eos_token_id, 7, 8}
     model.generation_config.eos_token_id = None
     assert stop_ids(model, tokenizer) == {tokenizer.eos_token_id}
+
+
+def step_by_step(engine, requests, move):
+    """Completions of the requests; `move` is called once, in the middle of them."""
+    for each in requests:
+        engine.add(each)
+    ended = dict(engine.advance(lambda: True))
+    move()
+    while not engine.is_idle:
+        ended.update(engine.advance())
+    return [ended[each] for each in requests]
+
+
+def test_the_engine_follows_a_model_that_takes_another_type(model, tokenizer):
+    engine = Engine(model, tokenizer, max_batch_size=4)
+    requests = ragged_requests(4)
+    run(engine, requests)
+    model.bfloat16()
+    expected = run(Engine(model, tokenizer, max_batch_size=4), requests)
+    assert run(engine, requests) == expected
+
+
+def test_rows_in_flight_follow_too(model, tokenizer):
+    requests = ragged_requests(4, temperature=0.0)
+    expected = run(Engine(model, tokenizer, max_batch_size=4), requests)
+
+    def move():
+        # There and back, so that the numbers stay: float64 holds every float32.
+        model.double()
+        engine._decoder.follow()
+        model.float()
+
+    engine = Engine(model, tokenizer, max_batch_size=4)
+    assert step_by_step(engine, requests, move) == expected
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+@pytest.mark.parametrize("in_flight", [False, True])
+def test_the_engine_follows_a_model_to_another_device(model, tokenizer, in_flight):
+    requests = ragged_requests(4, temperature=0.0)
+    engine = Engine(model, tokenizer, max_batch_size=4)
+    if not in_flight:
+        run(engine, requests)
+        model.to("cuda")
+    found = step_by_step(engine, requests, lambda: model.to("cuda"))
+    expected = run(Engine(model.cpu(), tokenizer, max_batch_size=4), requests)
+    for one, other in zip(found, expected, strict=True):
+        assert one.completion_ids == other.completion_ids
