@@ -2,7 +2,8 @@
 
     python benchmarks/gpu.py [--sizes 0.5B 1.5B] [--updates 5] [--tokens 32768]
 
-Models have the shapes of Qwen2.5 and random params, bfloat16 with float32 logits. Rows have lengths
+Models have the shapes of Qwen2.5 and random params; updates compute in bfloat16 with float32
+logits, over params and moments in float32, as `ludic train --dtype bf16` does. Rows have lengths
 between 512 and 2048 tokens, half of them sampled. MFU counts six operations per param and token,
 and what attention takes, against --peak-tflops (989, the dense bfloat16 peak of an H100 or H200).
 `--device cpu --sizes tiny` goes the same way on a small model, to see that it goes.
@@ -22,7 +23,8 @@ from rich.console import Console
 from rich.table import Table
 
 from ludic_train.algorithms.presets import grpo
-from ludic_train.distributed.fsdp import checkpoint_activations
+from ludic_train.distributed.device import process_group
+from ludic_train.distributed.fsdp import checkpoint_activations, shard_model
 from ludic_train.models.logprobs import action_logprobs
 from ludic_train.trainer.config import Guards, TrainerConfig
 from ludic_train.trainer.trainer import Trainer
@@ -205,15 +207,17 @@ def main() -> None:
     args = parser.parse_args()
     refuse_without_device(args.device)
     console = Console()
-    console.print(updates_table(args), memory_table(args), precision_table(args))
+    with process_group(args.device):
+        console.print(updates_table(args), memory_table(args), precision_table(args))
 
 
 def updates_table(args: argparse.Namespace) -> Table:
     table = Table("model", "tokens/s", "MFU", "peak GiB", title="updates, GRPO, bfloat16, AdamW")
     for size in args.sizes:
-        model = make_model(size, args.device, torch.bfloat16)
+        model = make_model(size, args.device, torch.float32)
         if args.recompute:
             checkpoint_activations(model)
+        shard_model(model, param_dtype=torch.bfloat16)
         rows = make_rows(args.tokens, args.longest, model.config.vocab_size)
         made = measured_update(model, rows, args)
         share = made.flops / made.seconds / (args.peak_tflops * 1e12)

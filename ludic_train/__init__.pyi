@@ -78,6 +78,7 @@ from .checkpoints.manager import CheckpointManager as CheckpointManager
 from .checkpoints.training_state import resume_training as resume_training
 from .checkpoints.training_state import save_shards as save_shards
 from .checkpoints.training_state import save_training as save_training
+from .distributed.device import process_group as process_group
 from .distributed.fsdp import checkpoint_activations as checkpoint_activations
 from .distributed.fsdp import compile_blocks as compile_blocks
 from .distributed.fsdp import shard_model as shard_model
@@ -141,6 +142,7 @@ from .pipeline.queues.redis_stream import RedisQueue as RedisQueue
 from .pipeline.queues.sqlite import SQLiteQueue as SQLiteQueue
 from .pipeline.server_versions import ServedVersions as ServedVersions
 from .pipeline.source import PipelineBatchSource as PipelineBatchSource
+from .publishers.base import CopyPublisher as CopyPublisher
 from .publishers.base import InProcessPublisher as InProcessPublisher
 from .publishers.base import PolicyPublisher as PolicyPublisher
 from .publishers.control import PhaseLimits as PhaseLimits

@@ -16,14 +16,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import copy
-import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count
 
 import gymnasium as gym
 import torch
-from torch import Tensor
 
 import ludic_gym as lg
 import ludic_train as lt
@@ -32,29 +30,13 @@ ENV_ID = "ludic/MATH-v0"
 PROMPT = "Think inside <think></think>, then give the final answer as \\boxed{...}."
 
 
-class CopyPublisher:
-    """Puts the params into a whole copy of the model, which samples."""
-
-    def __init__(self, client: lt.LocalChatClient, twin: torch.nn.Module) -> None:
-        self._client = client
-        self._twin = twin
-
-    @torch.no_grad()
-    async def publish(self, params: Iterable[tuple[str, Tensor]], version: int) -> None:
-        """Every param is copied; tied ones share theirs."""
-        own = self._twin.state_dict()
-        for name, param in params:
-            own[name].copy_(param)
-        self._client.policy_version = version
-
-
 def opened(args: argparse.Namespace) -> tuple[torch.nn.Module, lg.ChatClient, lt.PolicyPublisher]:
     """The model to train, a client that samples from its newest params, and their publisher."""
     if args.offline:
         learner = lt.learner_from_nothing([], lt.PolicySpec(max_tokens=args.max_tokens), seed=0)
         twin = copy.deepcopy(learner.model)
         client = lt.LocalChatClient(twin, learner.tokenizer)
-        return learner.model, client, CopyPublisher(client, twin)
+        return learner.model, client, lt.CopyPublisher(client, twin)
     learner = lt.learner_from_model(
         args.model, max_tokens=args.max_tokens, lora_rank=0, seed=0, servers=args.servers or ()
     )
@@ -62,13 +44,11 @@ def opened(args: argparse.Namespace) -> tuple[torch.nn.Module, lg.ChatClient, lt
 
 
 def prepared(model: torch.nn.Module, args: argparse.Namespace) -> torch.nn.Module:
-    """The model on its device, spread over the ranks if there are several."""
+    """The model spread over the ranks; one alone computes in the same way."""
     if args.checkpoint_activations:
         lt.checkpoint_activations(model)
-    if lt.world_size() == 1:
-        return model
     return lt.shard_model(
-        model.to(args.device), param_dtype=torch.bfloat16 if args.dtype == "bf16" else None
+        model, device=args.device, param_dtype=torch.bfloat16 if args.dtype == "bf16" else None
     )
 
 
@@ -142,6 +122,6 @@ if __name__ == "__main__":
     parser.add_argument("--max-tokens", type=int, default=1024)
     parser.add_argument("--lr", type=float, default=1e-6)
     options = parser.parse_args()
-    if "WORLD_SIZE" in os.environ:
-        torch.distributed.init_process_group("gloo" if options.device == "cpu" else "nccl")
-    asyncio.run(train(options))
+    # Under torchrun, "cuda" is a card of its own for each rank.
+    with lt.process_group(options.device) as options.device:
+        asyncio.run(train(options))

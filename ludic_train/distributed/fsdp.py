@@ -10,10 +10,12 @@ from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from ludic_gym.errors import ConfigError
+from ludic_train.distributed.ranks import rank, world_size
 from ludic_train.models.logprobs import gather_for_logprobs, unwrapped
 
 
@@ -22,19 +24,23 @@ def shard_model(
     *,
     param_dtype: torch.dtype | None = None,
     reduce_dtype: torch.dtype | None = torch.float32,
+    device: str | None = None,
 ) -> nn.Module:
     """The model itself, its params spread over all ranks, a transformer block at a time (FSDP2).
 
     param_dtype: type of forward and backward, such as torch.bfloat16; the params that the
         optimizer sees keep their own type.
     reduce_dtype: type in which gradients are added up.
-    All ranks must hold equal params. Raises ConfigError outside torch.distributed.
+    device: where each block is moved when it is its turn; the model's own if left out.
+    All ranks must hold equal params; those on the meta device get memory and no values.
+    Raises ConfigError outside torch.distributed; `process_group` starts it, for one device too.
     """
     if not torch.distributed.is_initialized():
         raise ConfigError(
-            "shard_model needs torch.distributed: start the program with torchrun and call "
-            "torch.distributed.init_process_group() first"
+            "shard_model needs torch.distributed: start the program with torchrun, and call this "
+            "inside `with ludic_train.process_group():`"
         )
+    where = torch.device(device) if device else next(model.parameters()).device
     # Nothing is cast on the way in: the trainer's temperatures have to stay float32.
     policy = MixedPrecisionPolicy(
         param_dtype=param_dtype, reduce_dtype=reduce_dtype, cast_forward_inputs=False
@@ -42,14 +48,55 @@ def shard_model(
     causal_lm = unwrapped(model)
     # Blocks first: the whole model then shards only what no block holds, and gathers one block at a
     # time.
+    # Named, because the default one is of the card where there is one, whatever the model's device.
+    mesh = init_device_mesh(where.type, (torch.distributed.get_world_size(),))
     for module in [*blocks(model), causal_lm]:
-        fully_shard(module, mp_policy=policy)
+        _materialize(module, where)
+        fully_shard(module, mesh=mesh, mp_policy=policy)
     gather_for_logprobs(causal_lm)
     for module in sharded_modules(model):
         # A loss's scale already holds the global denominator, so ranks add up and never average.
         module.set_gradient_divide_factor(1.0)
         module.set_force_sum_reduction_for_comms(True)
     return model
+
+
+def shard_from_rank_0(model: nn.Module, *, device: str, param_dtype: torch.dtype | None) -> None:
+    """`shard_model` for a model that rank 0 holds whole, and other ranks on the meta device.
+
+    No rank holds more of it on its device than the shards and one block; all ranks call this.
+    """
+    # Detached, because FSDP2 moves the params themselves to the device.
+    params = dict(model.named_parameters(remove_duplicate=False))
+    known = {name: param.detach() for name, param in params.items()} if rank() == 0 else {}
+    shard_model(model, param_dtype=param_dtype, device=device)
+    if world_size() == 1:
+        return
+    with torch.no_grad():
+        for name, param in model.named_parameters():
+            empty = torch.empty(param.shape, dtype=param.dtype, device=device)
+            value = known[name].to(device) if rank() == 0 else empty
+            assert isinstance(param, DTensor)
+            # Rank 0 sends each rank its part.
+            param.copy_(distribute_tensor(value, param.device_mesh, param.placements))
+        for buffer in model.buffers():
+            torch.distributed.broadcast(buffer, 0)
+
+
+def _materialize(module: nn.Module, device: torch.device) -> None:
+    """Give the params and buffers on the meta device memory on `device`, without values."""
+    # By the tensor, so that tied params stay tied.
+    made: dict[Tensor, Tensor] = {}
+    for child in module.modules():
+        for own in (child._parameters, child._buffers):
+            for name, tensor in own.items():
+                if tensor is None or not tensor.is_meta:
+                    continue
+                if tensor not in made:
+                    empty = torch.empty_like(tensor, device=device)
+                    is_param = isinstance(tensor, nn.Parameter)
+                    made[tensor] = nn.Parameter(empty, tensor.requires_grad) if is_param else empty
+                own[name] = made[tensor]  # type: ignore[assignment]
 
 
 def checkpoint_activations(model: nn.Module) -> None:

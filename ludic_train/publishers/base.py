@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from ludic_train.errors import PublishError
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, nn
 
     from ludic_train.inference.client import LocalChatClient
 
@@ -39,6 +39,29 @@ class InProcessPublisher:
     async def publish(self, params: Iterable[tuple[str, Tensor]], version: int) -> None:
         """Set the version of all further completions; the client has `params` already."""
         self.client.policy_version = version
+
+
+class CopyPublisher:
+    """Puts the params into a whole copy of the model, from which a local client samples.
+
+    For models that are spread over ranks, or trained in another type than they are sampled in.
+    """
+
+    def __init__(self, client: LocalChatClient, twin: nn.Module) -> None:
+        self.client, self.twin = client, twin
+
+    async def publish(self, params: Iterable[tuple[str, Tensor]], version: int) -> None:
+        """Copy the params; completions that were requested before end on the old ones."""
+        await self.copy(params)
+        self.client.policy_version = version
+
+    async def copy(self, params: Iterable[tuple[str, Tensor]]) -> None:
+        """Copy the params, which the twin has too, and leave the version."""
+        # Steps of cancelled requests may still be running.
+        await self.client.settled()
+        own = dict(self.twin.named_parameters())
+        for name, param in params:
+            own[name].detach().copy_(param)
 
 
 class Stamping(Protocol):

@@ -53,8 +53,10 @@ class Trainer:
     source and its publisher; the others may be given any. Rank 0 may work alone between two
     calls for as long as it likes. A model that `shard_model` spread stays so; of any other, each
     rank trains an equal copy.
-    Raises ConfigError where the settings make rows older than the algorithm's `max_lag`.
-    model: trained in place, all params that require a gradient; moved to `cfg.device`.
+    Raises ConfigError where the settings make rows older than the algorithm's `max_lag`, and for
+    trained params of 16 bits.
+    model: trained in place, all params that require a gradient; moved to `cfg.device`. To compute
+        in bfloat16 over float32 params, give it to `shard_model` first, on one device too.
     publisher: None publishes nowhere. cfg: None takes the defaults.
     """
 
@@ -82,6 +84,7 @@ class Trainer:
         self._began = False
         self._skipped = 0
         self._sharded = bool(sharded_modules(model))
+        _refuse_low_precision(model)
         self._trained = [p for p in model.parameters() if p.requires_grad]
         if world_size() > 1 and not self._sharded:
             # Only gradients are exchanged from here on, so copies must begin equal.
@@ -293,6 +296,18 @@ class Trainer:
 def _remembering(algo: RLAlgorithm) -> Remembering | None:
     """The credit assigner, if it keeps statistics."""
     return algo.credit if isinstance(algo.credit, Remembering) else None
+
+
+def _refuse_low_precision(model: nn.Module) -> None:
+    """Raise ConfigError for trained params that are too coarse for an optimizer's steps."""
+    for name, param in model.named_parameters():
+        # A step of AdamW is about lr, and 8 bits of mantissa round 1 + 1e-3 back to 1.
+        if param.requires_grad and param.dtype in (torch.bfloat16, torch.float16):
+            raise ConfigError(
+                f"the trained param {name} is {param.dtype}, in which AdamW's small steps are "
+                "rounded away: load the model in float32, and compute in bfloat16 with "
+                "shard_model(model, param_dtype=torch.bfloat16) or `ludic train --dtype bf16`"
+            )
 
 
 def _refuse_impossible_lag(

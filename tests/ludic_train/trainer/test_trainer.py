@@ -290,3 +290,15 @@ def test_the_settings_are_these_and_no_others():
         "guards",
         "seed",
     ]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_params_of_16_bits_are_not_trained(dtype):
+    with pytest.raises(ConfigError, match=r"embed_tokens.weight is torch.*float32.*shard_model"):
+        Trainer(tiny_model().to(dtype), grpo(), None)
+
+
+def test_frozen_params_may_have_16_bits():
+    model = tiny_model().bfloat16().requires_grad_(False)
+    model.lm_head.weight = torch.nn.Parameter(torch.zeros_like(model.lm_head.weight).float())
+    Trainer(model, grpo(), None)

@@ -1,0 +1,109 @@
+"""Where and how precisely this process computes: its device, its precision, its process group.
+
+    device        "auto" is the CUDA card of this process, LOCAL_RANK's under torchrun, or the CPU
+    precision     "auto" is bf16 on CUDA and float32 on the CPU
+    bf16          forward and backward in bfloat16; params, gradients and moments stay float32
+
+FSDP2 alone does the last of these, on one device as on many, so that both compute the same.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import HashStore
+
+from ludic_gym.errors import ConfigError
+
+Precision = Literal["auto", "float32", "bf16"]
+DTYPES = {"float32": torch.float32, "bf16": torch.bfloat16}
+DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
+
+
+def resolved_device(name: str = "auto") -> str:
+    """Device of this process: "cpu", or a card such as "cuda:0".
+
+    name: "auto", "cpu", "cuda" or "cuda:N"; "cuda" is card LOCAL_RANK, which torchrun sets, or 0.
+    Nothing is started on a card by this. Raises ConfigError for a card that is not there, and for
+    one named card for several ranks.
+    """
+    if not DEVICE.fullmatch(name):
+        raise ConfigError(f"device={name!r}; it is auto, cpu, cuda, or a card such as cuda:0")
+    cards = torch.cuda.device_count()
+    if name == "cpu" or (name == "auto" and not cards):
+        return "cpu"
+    local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+    number = int(name[5:]) if ":" in name else local_rank
+    if number != local_rank and "LOCAL_RANK" in os.environ:
+        raise ConfigError(
+            f"device={name} is one card, and this is rank {local_rank} of several on this machine: "
+            "take --device cuda, which gives each rank a card of its own"
+        )
+    if number >= cards:
+        raise ConfigError(
+            f"device={name} needs card {number}, and torch finds {cards} here: start as many ranks "
+            "as there are cards, or take --device cpu"
+        )
+    return f"cuda:{number}"
+
+
+def resolved_precision(name: Precision, device: str) -> Literal["float32", "bf16"]:
+    """Precision of forward and backward on a device: "auto" is bf16 on CUDA and float32 on CPU."""
+    if name == "auto":
+        return "float32" if device == "cpu" else "bf16"
+    return name
+
+
+@contextmanager
+def on_device(name: str = "auto") -> Iterator[str]:
+    """The device of this process, chosen before CUDA starts; float32 products in TF32 on a card.
+
+    Raises ConfigError as `resolved_device` does.
+    """
+    device, before = resolved_device(name), torch.get_float32_matmul_precision()
+    if device != "cpu":
+        # First of all: whatever starts CUDA earlier would take memory on card 0 in every rank.
+        torch.cuda.set_device(device)
+        # Not on a CPU, where it would change results and save nothing.
+        torch.set_float32_matmul_precision("high")
+    try:
+        yield device
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+@contextmanager
+def process_group(name: str = "auto") -> Iterator[str]:
+    """As `on_device`, with the ranks that torchrun started as torch.distributed's default group.
+
+        with process_group("cuda") as device:
+            model = shard_model(model.to(device), param_dtype=torch.bfloat16)
+
+    Without torchrun, this process alone is the group. One that exists already is used, and left.
+    """
+    with on_device(name) as device:
+        if dist.is_initialized():
+            yield device
+            return
+        _start_group(device)
+        try:
+            yield device
+        finally:
+            dist.destroy_process_group()
+
+
+def _start_group(device: str) -> None:
+    """Start the default group of torchrun's ranks, or of this process."""
+    # Messages between ranks, and checkpoints, go over the CPU.
+    backend = "gloo" if device == "cpu" else "cpu:gloo,cuda:nccl"
+    if "WORLD_SIZE" in os.environ:
+        dist.init_process_group(backend)
+    else:
+        # In memory: no port and no file for a group of one.
+        dist.init_process_group(backend, store=HashStore(), rank=0, world_size=1)
