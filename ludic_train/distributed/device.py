@@ -17,7 +17,6 @@ from typing import Literal
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import HashStore
 
 from ludic_gym.errors import ConfigError
 
@@ -106,4 +105,5 @@ def _start_group(device: str) -> None:
         dist.init_process_group(backend)
     else:
         # In memory: no port and no file for a group of one.
-        dist.init_process_group(backend, store=HashStore(), rank=0, world_size=1)
+        store = dist.HashStore()  # type: ignore[attr-defined]
+        dist.init_process_group(backend, store=store, rank=0, world_size=1)

@@ -18,12 +18,15 @@ class Machine:
     Raises ConfigError for an engine that is neither "local", "vllm" nor http addresses.
 
     Attributes:
+        device: Where the model is: auto, cpu, cuda, or a card such as cuda:1. "auto" is a CUDA card
+            where there is one; each of several ranks has its own.
         engine: What samples: "local", "vllm", or addresses of servers (`ludic serve`). They serve
             --model, or with --queue the model that the run leaves in OUT/published.
         queue: Let actors play (`ludic actor`), through the queue at this URL.
         log: Services or files that get the numbers too, beside OUT/metrics.jsonl.
     """
 
+    device: str = "auto"
     engine: tuple[str, ...] = (LOCAL,)
     queue: str | None = None
     log: tuple[Tracker, ...] = ()

@@ -13,8 +13,9 @@ folder, the model, and the number of demonstrations, in the order of their cost.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from contextlib import aclosing, closing
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import aclosing, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -22,14 +23,23 @@ from typing import Any, Literal
 from ludic_gym.errors import ConfigError
 from ludic_gym.policies.base import run_blocking
 from ludic_train.algorithms.presets import RLAlgorithm
+from ludic_train.distributed.device import (
+    on_device,
+    process_group,
+    resolved_device,
+    resolved_precision,
+)
+from ludic_train.distributed.ranks import awaited_on_rank_0, on_rank_0, rank
 from ludic_train.loggers.console import ConsoleLogger
-from ludic_train.loggers.loggers import JSONLLogger, MultiLogger
+from ludic_train.loggers.loggers import JSONLLogger, Logger, MultiLogger
 from ludic_train.runs.algo_options import ALGO_OPTIONS
+from ludic_train.runs.algorithm import algorithm_of
 from ludic_train.runs.any_env import recipe_for, with_demonstrator, with_model
 from ludic_train.runs.config import IN_PYTHON, Recipe, RunConfig, TrainEnv
 from ludic_train.runs.evaluation import evaluate, play
 from ludic_train.runs.floors import Floors
 from ludic_train.runs.folder import METRICS, forget_queue, kept, open_run
+from ludic_train.runs.learner import Learner
 from ludic_train.runs.machine import Machine
 from ludic_train.runs.report import report
 from ludic_train.runs.rewards import Reward, score_of
@@ -37,6 +47,7 @@ from ludic_train.runs.run import Run, carry_out
 from ludic_train.runs.stages import made_learner, rl_stage, sft_stage
 from ludic_train.runs.tasks import evaluation_tasks
 from ludic_train.runs.watch import WatchedSource
+from ludic_train.sources.rollouts import Score
 
 
 def train(
@@ -51,6 +62,7 @@ def train(
     demonstrator: Literal["oracle", "random"] | None = None,
     reply: str = "{}",
     self_play: bool = False,
+    device: str = "auto",
     engine: str | Sequence[str] = "local",
     queue: str | None = None,
     resume: bool = False,
@@ -72,7 +84,7 @@ def train(
         the text of an action, "{}" in the place of it.
     self_play: the model plays all agents of a PettingZoo environment.
     out: folder of the run: settings, numbers, checkpoints, model and report; runs/NAME if left out.
-    engine, queue: as in `Machine`. resume: continue the run in `out`.
+    device, engine, queue: as in `Machine`. resume: continue the run in `out`.
     preflight: look at some episodes before learning from rewards, and refuse what cannot learn.
     settings: fields of `RunConfig`, such as updates=200, lora_rank=16, lr=1e-4, groups=32.
     The result has the keys of an evaluation, such as "test/success" and "test/reward".
@@ -103,7 +115,11 @@ def train(
     running = train_recipe(
         recipe,
         replace(recipe.defaults, **given, **settings),
-        Machine(engine=(engine,) if isinstance(engine, str) else tuple(engine), queue=queue),
+        Machine(
+            device=device,
+            engine=(engine,) if isinstance(engine, str) else tuple(engine),
+            queue=queue,
+        ),
         algo=None if isinstance(algo, str) else algo,
         reward=None if isinstance(reward, str) else reward,
         resume=resume,
@@ -133,6 +149,8 @@ async def train_recipe(
         results = await train_recipe(TIC_TAC_TOE, config)    # {"perfect_first/draw": 0.97, ...}
 
     machine: where to compute; a resumed run may have another.
+    Under torchrun each rank calls this, and trains its shards of the model (FSDP2); all ranks see
+    the same folder `out`. Only rank 0 has results, {} is those of the others.
     algo, reward: objects in place of those that `config` names.
     preflight: play some episodes before learning from rewards, and print what to expect of the run.
     Raises Interrupted after an orderly Ctrl-C; `resume` continues from there, with the same config.
@@ -144,21 +162,57 @@ async def train_recipe(
     if config.model is None or config.demonstrations:
         recipe = with_demonstrator(recipe, config.parser)
     _refuse_combination(recipe, config, machine, algo, reward)
-    open_run(recipe, config, machine, resume=resume)
-    # After the folder was accepted, and before actors can find the address of the run before.
-    if not resume:
-        forget_queue(config.out)
-    learner, demonstrations = await made_learner(recipe, config, machine)
-    stages = [sft_stage(recipe, config, learner, demonstrations)] if demonstrations else []
-    own = reward or config.reward
-    score = score_of(own) if own else None
-    stages.append(
-        rl_stage(recipe, config, learner, machine, algo=algo, score=score, look=preflight)
-    )
+    with _started(machine, config) as (device, config):
+        return await _trained(
+            recipe,
+            config,
+            machine,
+            device,
+            algo or algorithm_of(config),
+            score_of(own) if (own := reward or config.reward) else None,
+            resume=resume,
+            look=preflight,
+        )
+
+
+@contextmanager
+def _started(machine: Machine, config: RunConfig) -> Iterator[tuple[str, RunConfig]]:
+    """The device, and the settings with the precision that they have on it."""
+    dtype = resolved_precision(config.dtype, resolved_device(machine.device))
+    # FSDP2 computes in bf16, on one device too; nothing else here needs a process group.
+    start = process_group if dtype == "bf16" or "WORLD_SIZE" in os.environ else on_device
+    with start(machine.device) as device:
+        # In the run's settings as a name of its own: another machine's "auto" may be another one.
+        yield device, replace(config, dtype=dtype)
+
+
+async def _trained(
+    recipe: Recipe,
+    config: RunConfig,
+    machine: Machine,
+    device: str,
+    algo: RLAlgorithm,
+    score: Score | None,
+    *,
+    resume: bool,
+    look: bool,
+) -> Mapping[str, float]:
+    """Train on a device that was chosen, as `train_recipe`."""
+
+    def open_folder() -> None:
+        open_run(recipe, config, machine, resume=resume)
+        # After the folder was accepted, and before actors find the address of the run before.
+        if not resume:
+            forget_queue(config.out)
+
+    on_rank_0(open_folder)
+    learner, demonstrations = await made_learner(recipe, config, machine, algo, device)
+    stages = []
+    if config.demonstrations and recipe.demonstrator is not None:
+        stages.append(sft_stage(recipe, config, learner, demonstrations))
+    stages.append(rl_stage(recipe, config, learner, machine, algo=algo, score=score, look=look))
     async with aclosing(learner):
-        updates = sum(stage.updates for stage in stages)
-        console = ConsoleLogger(updates, title=config.out.name, every=None)
-        with closing(MultiLogger(JSONLLogger(config.out / METRICS), console)) as logger:
+        with closing(_logger(config, sum(stage.updates for stage in stages))) as logger:
             run = Run(
                 out=config.out,
                 learner=learner,
@@ -181,11 +235,26 @@ async def train_recipe(
                 source = stages[-1].trainer.batch_source
                 if isinstance(source, WatchedSource):
                     await source.aclose()
-        # More episodes than on the way, since this is the number that is reported.
-        results = await evaluate(recipe, config, learner.make_policy, config.final_episodes)
-        # Two of each set, to read: numbers alone do not tell a habit from a skill.
-        samples = [task for tasks in evaluation_tasks(recipe, config, 2).values() for task in tasks]
-        games = await play(samples, learner.make_policy)
+        # A resumed run may have had no update left to publish.
+        await learner.refresh()
+        return await awaited_on_rank_0(lambda: _reported(recipe, config, learner)) or {}
+
+
+def _logger(config: RunConfig, updates: int) -> Logger:
+    """The run's metrics file and the console; nothing on ranks other than 0."""
+    if rank() != 0:
+        return MultiLogger()
+    console = ConsoleLogger(updates, title=config.out.name, every=None)
+    return MultiLogger(JSONLLogger(config.out / METRICS), console)
+
+
+async def _reported(recipe: Recipe, config: RunConfig, learner: Learner) -> Mapping[str, float]:
+    """The last evaluation, which is written to the run's folder with some games."""
+    # More episodes than on the way, since this is the number that is reported.
+    results = await evaluate(recipe, config, learner.make_policy, config.final_episodes)
+    # Two of each set, to read: numbers alone do not tell a habit from a skill.
+    samples = [task for tasks in evaluation_tasks(recipe, config, 2).values() for task in tasks]
+    games = await play(samples, learner.make_policy)
     report(config.out, results=results, games=games, curves=recipe.curves)
     return results
 
