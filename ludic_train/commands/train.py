@@ -17,10 +17,12 @@ import tyro
 
 from envs_registry.catalog import SUITES
 from ludic_gym.commands.arguments import env_name, keyword_arguments, readable_env_errors
+from ludic_gym.commands.main import main as ludic
 from ludic_gym.errors import ConfigError
 from ludic_gym.plugins import imported
 from ludic_gym.rollout.dataset import rows_of
-from ludic_train.errors import Interrupted
+from ludic_train.commands.ranks import check_gpus, own_rank, run_ranks, started_by_other
+from ludic_train.errors import Interrupted, RankError
 from ludic_train.recipes.catalog import RECIPES
 from ludic_train.runs.algo_options import ALGO_OPTIONS, OPTION_HELP
 from ludic_train.runs.any_env import recipe_for, with_demonstrator, with_model
@@ -32,6 +34,8 @@ from ludic_train.runs.tasks import eval_id
 
 # 128 + SIGINT, the code by which shells report Ctrl-C.
 INTERRUPTED = 130
+# Exit code of a rank that ends because another one failed.
+FAILED = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,12 +67,16 @@ class _Command:
         resume: Resume the run in --out.
         preflight: Play some episodes before learning from rewards, say what to expect, and stop a
             run that cannot learn.
+        gpus: Ranks to start on this machine, which shard the model (FSDP2): a CUDA card for each,
+            or with --device cpu a process. Several machines: torchrun -m
+            ludic_train.commands.train.
     """
 
     config: Path | None = None
     print_config: bool = False
     resume: bool = False
     preflight: bool = True
+    gpus: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +97,14 @@ def main(argv: list[str]) -> int:
     names, options = _names(argv)
     with readable_env_errors():
         found = parsed(names, options)
-        if not found.command.print_config:
+        check_gpus(found.command.gpus)
+        if not found.command.print_config and own_rank() == 0:
             _try_envs(found)
     if found.command.print_config:
         print(recipe_toml(found.recipe, found.settings.resolved(), found.machine), end="")
         return 0
+    if found.command.gpus > 1 and not started_by_other():
+        return run_ranks(["train", *argv], found.command.gpus)
     return _train(found)
 
 
@@ -125,21 +136,29 @@ def _train(parsed: Parsed) -> int:
         )
     except (Interrupted, KeyboardInterrupt) as error:
         state = "saved" if isinstance(error, Interrupted) else "stopped at once"
-        print(f"{state}; {resume_command(out, parsed.machine)}")
+        if own_rank() == 0:
+            print(f"{state}; {resume_command(out, parsed.machine, command.gpus)}")
         return INTERRUPTED
-    print(f"try it   {program()} {recipe.try_it.format(out=out)}")
+    except RankError:
+        # It names an error of rank 0, which reports that itself.
+        if own_rank() == 0:
+            raise
+        return FAILED
+    if own_rank() == 0:
+        print(f"try it   {program()} {recipe.try_it.format(out=out)}")
     return 0
 
 
-def resume_command(out: Path, machine: Machine | None = None) -> str:
+def resume_command(out: Path, machine: Machine | None = None, gpus: int = 1) -> str:
     """The command that resumes a run, without the queue's URL, which may hold a password."""
     machine = machine or Machine()
     if not is_resumable(out):
         return "there was nothing to save yet: start it again with the same command"
+    ranks = f" --gpus {gpus}" if gpus > 1 else ""
     given = ["--queue"] if machine.queue else []
     given += ["--engine"] if machine.engine != Machine().engine else []
     also = f", and {' and '.join(given)} as it was started" if given else ""
-    return f"resume with: {program()} train --out {out} --resume{also}"
+    return f"resume with: {program()} train --out {out} --resume{ranks}{also}"
 
 
 def program() -> str:
@@ -363,3 +382,8 @@ def _named_recipe(name: str) -> Recipe | None:
     if not isinstance(found, Recipe):
         raise ConfigError(f"{name!r}: the module {module!r} has no Recipe {attribute!r}")
     return found
+
+
+if __name__ == "__main__":
+    # As torchrun starts it; `ludic` reports errors.
+    sys.exit(ludic(["train", *sys.argv[1:]]))

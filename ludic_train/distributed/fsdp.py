@@ -15,7 +15,7 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from ludic_gym.errors import ConfigError
-from ludic_train.distributed.ranks import rank, world_size
+from ludic_train.distributed.ranks import meet, rank, world_size
 from ludic_train.models.logprobs import gather_for_logprobs, unwrapped
 
 
@@ -72,6 +72,8 @@ def shard_from_rank_0(model: nn.Module, *, device: str, param_dtype: torch.dtype
     shard_model(model, param_dtype=param_dtype, device=device)
     if world_size() == 1:
         return
+    # Rank 0 may have copied or loaded a large model for longer than the default group waits.
+    meet()
     with torch.no_grad():
         for name, param in model.named_parameters():
             empty = torch.empty(param.shape, dtype=param.dtype, device=device)

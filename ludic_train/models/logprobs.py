@@ -89,7 +89,11 @@ def _forward(
     head = causal_lm.get_output_embeddings()
     found = _chunked(head, selected, input_ids[row, column], temperature)
     value_head = dict(causal_lm.named_children()).get(VALUE_HEAD)
-    return found if value_head is None else (*found, value_head(selected)[:, 0].float())
+    if value_head is None:
+        return found
+    # Beside a frozen base of 16 bits, the head is float32, as all that is trained.
+    values = value_head(selected.to(value_head.weight.dtype))
+    return (*found, values[:, 0].float())
 
 
 def _forward_without_views(causal_lm: PreTrainedModel, *inputs: Tensor) -> tuple[Tensor, ...]:

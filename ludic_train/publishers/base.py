@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Protocol
 from ludic_train.errors import PublishError
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Tensor
+    from transformers import PreTrainedModel
 
     from ludic_train.inference.client import LocalChatClient
 
@@ -47,7 +48,7 @@ class CopyPublisher:
     For models that are spread over ranks, or trained in another type than they are sampled in.
     """
 
-    def __init__(self, client: LocalChatClient, twin: nn.Module) -> None:
+    def __init__(self, client: LocalChatClient, twin: PreTrainedModel) -> None:
         self.client, self.twin = client, twin
 
     async def publish(self, params: Iterable[tuple[str, Tensor]], version: int) -> None:

@@ -43,6 +43,8 @@ class RunConfig:
         model: Run folder, model folder or hub id of a chat model to train. Without it, a tiny model
             is made.
         lora_rank: Rank of the adapters of `model`; 0 trains all its params.
+        dtype: Type of forward and backward. "bf16" computes in bfloat16 over float32 params and
+            moments; "auto" is bf16 on a CUDA card and float32 on a CPU.
         algo: Algorithm that learns from rewards.
         algo_options: Options of the algorithm, by name.
         kl: Coefficient of a KL term that keeps the policy close to the model it began as.
@@ -84,6 +86,7 @@ class RunConfig:
     seed: int = 0
     model: str | None = None
     lora_rank: int = 16
+    dtype: Literal["auto", "float32", "bf16"] = "auto"
     algo: str = "grpo"
     # Options of their own on the command line, as --algo.NAME.
     algo_options: Annotated[Mapping[str, Any], tyro.conf.Suppress] = field(default_factory=dict)
@@ -119,6 +122,8 @@ class RunConfig:
             value = getattr(self, name)
             if value is not None and not value >= least:
                 raise ConfigError(f"{name} must be at least {least}, got {value}")
+        if self.dtype not in ("auto", "float32", "bf16"):
+            raise ConfigError(f"dtype={self.dtype!r}; it is auto, float32 or bf16")
         if not self.warmup <= 1:
             raise ConfigError(f"warmup={self.warmup} is a share of the updates, at most 1")
         if self.lr is not None and not self.lr > 0:

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ludic_gym.clients.vllm_tokens import VLLMTokenClient
 from ludic_gym.types import ChatClient, MakePolicy, Rollout
+from ludic_train.distributed.fsdp import whole_params
+from ludic_train.distributed.ranks import led
 from ludic_train.inference.client import LocalChatClient
 from ludic_train.inference.policy_spec import PolicySpec, model_and_spec, policies
 from ludic_train.models.chat_template import chat_renderer
 from ludic_train.models.load import load_model
+from ludic_train.models.logprobs import VALUE_HEAD
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
-from ludic_train.publishers.base import InProcessPublisher, PolicyPublisher
+from ludic_train.publishers.base import CopyPublisher, InProcessPublisher, PolicyPublisher
 from ludic_train.publishers.checkpoint_names import lora_scaling
 from ludic_train.publishers.vllm import VLLMPublisher
 
@@ -29,9 +34,11 @@ TOKENIZER_STEPS = 2_000
 class Learner:
     """A model in training, the client that samples from its newest params, and its prompts.
 
-    client: samples from `model` in this process, or from servers of the same model.
+    client: samples from `model` in this process, from a copy, or from servers of the same model.
     publisher: brings the params to where the client samples.
     spec: context, system prompt and limits, saved beside the params.
+    reference: the model as it began, for a KL term, where it had to be made with the model.
+    samples_copy: the client samples from a copy, because the model is sharded.
     """
 
     model: PreTrainedModel
@@ -39,6 +46,18 @@ class Learner:
     client: ChatClient
     publisher: PolicyPublisher
     spec: PolicySpec
+    reference: nn.Module | None = None
+    samples_copy: bool = False
+
+    async def refresh(self) -> None:
+        """Bring the params to a copy that the client samples from; all ranks must call it."""
+        if self.samples_copy:
+            await led(whole_params(self.model), self._copied)
+
+    async def _copied(self, params: Iterable[tuple[str, Tensor]]) -> None:
+        """Copy the params; rank 0 alone calls it."""
+        assert isinstance(self.publisher, CopyPublisher)
+        await self.publisher.copy((name, p) for name, p in params if VALUE_HEAD not in name)
 
     async def aclose(self) -> None:
         """Close the connections of a client that has any."""
@@ -93,6 +112,7 @@ def learner_from_model(
     system_prompt: str | None = None,
     servers: str | Sequence[str] = (),
     device: str = "cpu",
+    dtype: torch.dtype = torch.float32,
 ) -> Learner:
     """A model from a run's folder, prompted as in that run, or any other, which learns by LoRA.
 
@@ -102,6 +122,7 @@ def learner_from_model(
     lora_rank: 0 trains all params. seed: of sampling in this process.
     parser, system_prompt: None for those of the run, or the environment's.
     servers: addresses of inference servers of the same model, which sample instead of this process.
+    dtype: of the params that are loaded; adapters are float32 always.
     Raises ModelNotFound where there is none, UnsupportedModel as the local engine does.
     """
     folder, spec = model_and_spec(Path(name)) if Path(name).is_dir() else (name, PolicySpec())
@@ -109,7 +130,7 @@ def learner_from_model(
     # How long replies may be belongs to the recipe, and prompts to the model.
     changes: dict[str, Any] = {n: value for n, value in given.items() if value is not None}
     spec = replace(spec, max_tokens=max_tokens, **changes)
-    model, tokenizer = load_model(folder, lora_rank=lora_rank or None, device=device)
+    model, tokenizer = load_model(folder, lora_rank=lora_rank or None, device=device, dtype=dtype)
     if not servers:
         return _local(model, tokenizer, spec, seed)
     # Seeds would end a vLLM on a CPU, and repeat no run elsewhere: batches change the rounding.

@@ -18,6 +18,8 @@ class Machine:
     Raises ConfigError for an engine that is neither "local", "vllm" nor http addresses.
 
     Attributes:
+        device: Where the model is: auto, cpu, cuda, or a card such as cuda:1. "auto" is a CUDA card
+            where there is one; each of several ranks has its own.
         engine: What samples: "local", "vllm", or addresses of servers (`ludic serve`). They serve
             --model, or with --queue the model that the run leaves in OUT/published. "vllm" starts
             a server on this machine, starts it again where it ends, and stops it.
@@ -27,6 +29,7 @@ class Machine:
         log: Services or files that get the numbers too, beside OUT/metrics.jsonl.
     """
 
+    device: str = "auto"
     engine: tuple[str, ...] = (LOCAL,)
     vllm_python: str | None = None
     queue: str | None = None
@@ -45,6 +48,11 @@ class Machine:
                 f"engine={' '.join(self.engine) or '()'}: it is local, vllm, or addresses of "
                 "servers, which begin with http:// or https://"
             )
+
+    @property
+    def samples_here(self) -> bool:
+        """True if no server samples."""
+        return self.engine == (LOCAL,)
 
     @property
     def starts_vllm(self) -> bool:

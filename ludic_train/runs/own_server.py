@@ -41,6 +41,17 @@ from ludic_train.serving.startup import free_port, printed_progress
 LOG = "vllm.log"
 # Share of the only GPU for the server, beside the trainer's params, gradients and optimizer.
 SHARE = 0.4
+# Of torchrun; a vLLM that inherits them takes itself for a rank of the trainer.
+RANK_VARIABLES = (
+    "RANK",
+    "LOCAL_RANK",
+    "GROUP_RANK",
+    "ROLE_RANK",
+    "WORLD_SIZE",
+    "LOCAL_WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+)
 
 
 class OwnPublisher:
@@ -144,24 +155,29 @@ def installed_vllm(config: RunConfig, machine: Machine) -> Installed | None:
 
 @asynccontextmanager
 async def with_own_server(
-    learner: Learner, config: RunConfig, machine: Machine, vllm: Installed | None
+    learner: Learner,
+    config: RunConfig,
+    machine: Machine,
+    vllm: Installed | None,
+    device: str = "cpu",
 ) -> AsyncIterator[tuple[Learner, Machine, KeptServer | None]]:
     """The learner and the machine of a run, with a server of its own if it starts one.
 
     vllm: result of `installed_vllm`; None changes nothing.
+    device: where this process trains.
     With a queue, actors sample from the server, and the learner stays as it is.
     Raises ServerError for a server that cannot be started, with the end of its log.
     """
     if vllm is None:
         yield learner, machine, None
     elif machine.queue is None:
-        async with _served_learner(learner, config, vllm) as (served, server):
+        async with _served_learner(learner, config, vllm, device) as (served, server):
             yield served, _with_address(machine, server), server
     else:
         # The actors of a resumed run have the address that it had before.
         options = ServeOptions(port=_port_before(config.out) or free_port())
         model = _model_to_serve(learner, config)
-        async with own_server(model, options, vllm, config.out) as server:
+        async with own_server(model, options, vllm, config.out, device) as server:
             yield learner, _with_address(machine, server), server
 
 
@@ -185,7 +201,7 @@ def _port_before(out: Path) -> int | None:
 
 @asynccontextmanager
 async def _served_learner(
-    learner: Learner, config: RunConfig, vllm: Installed
+    learner: Learner, config: RunConfig, vllm: Installed, device: str
 ) -> AsyncIterator[tuple[Learner, KeptServer]]:
     """The learner with a client and a publisher of a server of its own, and that server.
 
@@ -198,7 +214,7 @@ async def _served_learner(
     model = _model_to_serve(learner, config)
     render = chat_renderer(learner.tokenizer)
     async with (
-        own_server(model, options, vllm, config.out) as server,
+        own_server(model, options, vllm, config.out, device) as server,
         aclosing(VLLMTokenClient(server.url, render, seeds=False)) as client,
     ):
         with TemporaryDirectory(prefix="ludic-adapters-") as folder:
@@ -213,10 +229,13 @@ async def _served_learner(
 
 @asynccontextmanager
 async def own_server(
-    model: str, options: ServeOptions, vllm: Installed, out: Path
+    model: str, options: ServeOptions, vllm: Installed, out: Path, device: str = "cpu"
 ) -> AsyncIterator[KeptServer]:
-    """A vLLM of this run that responds; its log is OUT/vllm.log. Raises ServerError."""
-    flags, env = placed(torch.cuda.device_count(), os.environ)
+    """A vLLM of this run that responds; its log is OUT/vllm.log. Raises ServerError.
+
+    device: where this process trains.
+    """
+    flags, env = placed(torch.cuda.device_count(), _training(device), os.environ)
     print(f"starting vLLM {vllm.version} of {vllm.python}; log: {out / LOG}", flush=True)
     with plugin_folder() as plugin:
         start = partial(
@@ -227,23 +246,36 @@ async def own_server(
             yield server
 
 
-def placed(gpus: int, env: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
-    """Flags and environment of a server beside a trainer on the first GPU.
+def _training(device: str) -> list[int]:
+    """Numbers of the cards that the ranks of this machine train on."""
+    if device == "cpu":
+        return []
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    return list(range(here)) if here > 1 else [int(device.removeprefix("cuda:"))]
 
-    gpus: number that this process can use. With several, the server gets the last one; with one, a
-    share of it; with none, all that its own build finds.
 
-    >>> placed(2, {"CUDA_VISIBLE_DEVICES": "4,5"})
+def placed(
+    cards: int, training: Sequence[int], env: Mapping[str, str]
+) -> tuple[list[str], dict[str, str]]:
+    """Flags and environment of a server beside a trainer.
+
+    cards: number that this process can use. training: those that are trained on. The server gets
+    the last card that is free, or a share of the last one; without cards, all that its own build
+    finds. It is no rank of the trainer's group.
+
+    >>> placed(2, [0], {"CUDA_VISIBLE_DEVICES": "4,5"})
     (['--max-model-len', 'auto'], {'CUDA_VISIBLE_DEVICES': '5'})
     """
+    own = {name: value for name, value in env.items() if name not in RANK_VARIABLES}
     # As long as memory allows: models are made for far longer prompts than most runs have.
     flags = ["--max-model-len", "auto"]
-    if gpus == 1:
-        return [*flags, "--gpu-memory-utilization", str(SHARE)], dict(env)
-    if gpus > 1:
-        visible = env.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(gpus)))
-        return flags, {**env, "CUDA_VISIBLE_DEVICES": visible.split(",")[-1]}
-    return flags, dict(env)
+    if not cards:
+        return flags, own
+    free = [card for card in range(cards) if card not in training]
+    if not free:
+        flags += ["--gpu-memory-utilization", str(SHARE)]
+    visible = (env.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(cards)))).split(",")
+    return flags, {**own, "CUDA_VISIBLE_DEVICES": visible[(free or training)[-1]]}
 
 
 def _publishers(

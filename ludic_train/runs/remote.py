@@ -16,7 +16,7 @@ from torch import Tensor
 from ludic_train.inference.policy_spec import write_policy_spec
 from ludic_train.models.load import save_model
 from ludic_train.pipeline.queues.open_queue import open_queue
-from ludic_train.publishers.base import PolicyPublisher
+from ludic_train.publishers.base import CopyPublisher, PolicyPublisher
 from ludic_train.publishers.checkpoint_names import checkpoint_params, lora_scaling
 from ludic_train.publishers.folder import FolderPublisher
 from ludic_train.publishers.vllm import VLLMPublisher
@@ -101,6 +101,9 @@ def remote_ends(
 def _save_to_begin_with(learner: Learner, folder: Path, *, is_served: bool) -> None:
     """Write the model; for servers a whole one, with the adapters merged."""
     model, scaling = learner.model, lora_scaling(learner.model)
+    if isinstance(learner.publisher, CopyPublisher):
+        # Rank 0 alone is here, and has no more than its shards of the model that learns.
+        model = learner.publisher.twin
     if not is_served or scaling is None:
         save_model(model, learner.tokenizer, folder)
         return

@@ -14,14 +14,29 @@ from functools import partial
 from pathlib import Path
 
 from ludic_train.checkpoints.manager import CheckpointManager
-from ludic_train.checkpoints.training_state import resume_training, save_training
-from ludic_train.errors import CheckpointError, EmptyBatch, Interrupted, ParamsLost
+from ludic_train.checkpoints.training_state import resume_training, whole_snapshot
+from ludic_train.distributed.ranks import (
+    awaited_on_rank_0,
+    gathered,
+    number_of_rank_0,
+    on_rank_0,
+    rank,
+)
+from ludic_train.errors import (
+    CheckpointError,
+    EmptyBatch,
+    Interrupted,
+    NonFiniteUpdate,
+    ParamsLost,
+    RankError,
+    SamplerMismatch,
+)
 from ludic_train.inference.policy_spec import write_policy_spec
 from ludic_train.loggers.loggers import Logger
 from ludic_train.metrics import Metrics, values
 from ludic_train.models.load import save_model
 from ludic_train.runs.learner import Learner
-from ludic_train.runs.signals import stop_signals
+from ludic_train.runs.signals import own_stop_signals
 from ludic_train.runs.watch import StopRequested, WatchedSource
 from ludic_train.trainer.trainer import OnUpdate, Trainer
 
@@ -77,17 +92,20 @@ async def carry_out(run: Run, *, resume: bool) -> None:
     to learn from, and what the trainer raises.
     """
     # First, because a policy of this folder can be played as soon as there is a model in it.
-    write_policy_spec(run.out, run.learner.spec)
+    on_rank_0(lambda: write_policy_spec(run.out, run.learner.spec))
     first = _restore(run) if resume else 0
-    with stop_signals() as stop_requested:
+    with own_stop_signals() as is_stopped:
         if not resume:
             await _evaluate(run, 0)
         for position in range(first, len(run.stages)):
-            await _carry_out_stage(run, position, stop_requested)
+            await _carry_out_stage(run, position, is_stopped)
 
 
-async def _carry_out_stage(run: Run, position: int, stop_requested: Callable[[], bool]) -> None:
-    """Make the updates of one stage. Raises Interrupted after a stop, once all is saved."""
+async def _carry_out_stage(run: Run, position: int, is_stopped: Callable[[], bool]) -> None:
+    """Make the updates of one stage. Raises Interrupted after a stop, once all is saved.
+
+    is_stopped: of this rank alone.
+    """
     stage, trainer = run.stages[position], run.stages[position].trainer
     offset = _offset(run, position)
 
@@ -95,47 +113,71 @@ async def _carry_out_stage(run: Run, position: int, stop_requested: Callable[[],
         run.logger.log(offset + version, values(metrics))
         run.guard(metrics)
 
+    def on_update(version: int, metrics: Metrics) -> None:
+        # A guard that stops the run has to stop it on all ranks.
+        on_rank_0(lambda: log(version, metrics))
+
     # The source was made before there were handlers of signals.
     if isinstance(trainer.batch_source, WatchedSource):
-        trainer.batch_source.stop.is_set = stop_requested
+        trainer.batch_source.stop.is_set = is_stopped
     if stage.look is not None and trainer.version == 0:
-        await stage.look()
+        await awaited_on_rank_0(stage.look)
     ended = trainer.version >= stage.updates
     while not ended:
         before = trainer.version
-        ended = not await _learned(stage, log) or trainer.version >= stage.updates
+        ended = not await _learned(stage, on_update) or trainer.version >= stage.updates
         # A batch may hold several updates, so that a multiple of `eval_every` may be passed over.
         due = ended or before // run.eval_every != trainer.version // run.eval_every
         if due:
             await _evaluate(run, offset + trainer.version)
+        # A stop on any rank is one on all; their signals come at different times.
+        stopping = any(gathered(b"y" * is_stopped()))
         # A stop saves without an evaluation, since schedulers soon send SIGKILL.
-        if due or (stop_requested() and _is_between_batches(trainer)):
+        if due or (stopping and number_of_rank_0(lambda: _is_between_batches(trainer))):
             _save(run, position)
-        if stop_requested():
+        if stopping:
             raise Interrupted
 
 
-async def _learned(stage: Stage, log: OnUpdate) -> bool:
+async def _learned(stage: Stage, on_update: OnUpdate) -> bool:
     """Make the updates of one batch; False, with a note, where a stage has nothing left to learn.
 
     A stop that is requested ends a wait for a batch, or for a server; so does a server that lost
     its params, which are then published before the next wait.
     Raises EmptyBatch where there never was anything to learn.
     """
+    failed: Exception | None = None
     try:
-        await stage.trainer.train(1, on_update=log)
-    except StopRequested:
-        return True
-    except ParamsLost as lost:
-        print(f"publishing once more: {lost}", flush=True)
+        await stage.trainer.train(1, on_update=on_update)
+    except (NonFiniteUpdate, SamplerMismatch):
+        # From metrics that all ranks share: each has raised it.
+        raise
+    except Exception as error:
+        # Other ranks know that rank 0 met an error, and not yet if it ends the run.
+        if rank() != 0 and not isinstance(error, RankError):
+            raise
+        failed = error
+    verdict = number_of_rank_0(lambda: _verdict(stage, failed))
+    if verdict == _PUBLISH_AGAIN:
         # The next call publishes the params again before it waits for a batch.
         stage.trainer.published = None
-    except EmptyBatch as nothing:
-        if stage.trainer.version == 0:
-            raise
-        print(f"{stage.name} ended after {stage.trainer.version} updates: {nothing}")
-        return False
-    return True
+    return verdict != _ENDED
+
+
+_GO_ON, _PUBLISH_AGAIN, _ENDED = range(3)
+
+
+def _verdict(stage: Stage, failed: Exception | None) -> int:
+    """The consequence of an error for a stage, on rank 0. Raises errors that end the run."""
+    if failed is None or isinstance(failed, StopRequested):
+        return _GO_ON
+    if isinstance(failed, ParamsLost):
+        print(f"publishing once more: {failed}", flush=True)
+        return _PUBLISH_AGAIN
+    if isinstance(failed, EmptyBatch) and stage.trainer.version:
+        print(f"{stage.name} ended after {stage.trainer.version} updates: {failed}")
+        return _ENDED
+    raise failed
 
 
 def _is_between_batches(trainer: Trainer) -> bool:
@@ -154,10 +196,15 @@ def _offset(run: Run, position: int) -> int:
 
 async def _evaluate(run: Run, update: int) -> None:
     """Log the numbers of an evaluation, and the seconds that it took."""
-    started = time.perf_counter()
-    numbers = await run.evaluate(update)
-    named = {f"eval/{name}": number for name, number in numbers.items()}
-    run.logger.log(update, {**named, "seconds/evaluate": time.perf_counter() - started})
+    await run.learner.refresh()
+
+    async def on_first() -> None:
+        started = time.perf_counter()
+        numbers = await run.evaluate(update)
+        named = {f"eval/{name}": number for name, number in numbers.items()}
+        run.logger.log(update, {**named, "seconds/evaluate": time.perf_counter() - started})
+
+    await awaited_on_rank_0(on_first)
 
 
 def _save(run: Run, position: int) -> None:
@@ -165,12 +212,17 @@ def _save(run: Run, position: int) -> None:
     learner, trainer = run.learner, run.stages[position].trainer
     update = _offset(run, position) + trainer.version
     # A stop right after an evaluation would save the same state twice.
-    if update in run.checkpoints.steps():
+    if number_of_rank_0(lambda: update in run.checkpoints.steps()):
         return
+    snapshot = whole_snapshot(trainer, extra={"stage": position}, step=update)
     write_model = partial(save_model, learner.model, learner.tokenizer)
-    save_training(run.checkpoints, trainer, write_model, extra={"stage": position}, step=update)
-    # After the checkpoint: a crash here leaves an older model, which no resumed run reads.
-    save_model(learner.model, learner.tokenizer, run.out / "model")
+
+    def write() -> None:
+        snapshot.write(run.checkpoints, write_model)
+        # After the checkpoint: a crash here leaves an older model, which no resumed run reads.
+        write_model(run.out / "model", snapshot.params)
+
+    on_rank_0(write)
 
 
 def _restore(run: Run) -> int:

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from ludic_train.distributed.ranks import rank
 from ludic_train.loggers.console import ConsoleLogger
 from ludic_train.loggers.loggers import JSONLLogger, Logger, MultiLogger
 from ludic_train.loggers.trackers import TensorBoardLogger, TrackioLogger, WandbLogger
@@ -20,8 +21,11 @@ PROJECT = "ludic"
 def run_logger(config: RunConfig, machine: Machine, updates: int) -> MultiLogger:
     """The file of a run, the terminal, and the trackers of `machine.log`, as one logger.
 
+    On ranks other than 0 it logs nothing.
     updates: of the whole run. Raises ConfigError for a tracker that is not installed.
     """
+    if rank() != 0:
+        return MultiLogger()
     # Trackers first, whose package may be missing: then no other logger is left open.
     trackers = [_tracker(name, config) for name in machine.log]
     console = ConsoleLogger(updates, title=config.out.name, every=None)

@@ -24,6 +24,14 @@ def stop_signals() -> Iterator[Callable[[], bool]]:
     the main thread only: in any other thread, signals stay as they are.
     The handlers that were there before are back at the end, whichever way the block is left.
     """
+    with own_stop_signals() as stop_requested:
+        # Gathered, because a rank that stops by itself leaves the others in a collective for ever.
+        yield lambda: any(gathered(b"y" * stop_requested()))
+
+
+@contextmanager
+def own_stop_signals() -> Iterator[Callable[[], bool]]:
+    """As `stop_signals`, of this process alone: a function that any rank may call by itself."""
     received: list[int] = []
     with ExitStack() as handlers:
 
@@ -35,5 +43,4 @@ def stop_signals() -> Iterator[Callable[[], bool]]:
         if threading.current_thread() is threading.main_thread():
             for signum in (signal.SIGINT, signal.SIGTERM):
                 handlers.callback(signal.signal, signum, signal.signal(signum, note))
-        # Gathered, because a rank that stops by itself leaves the others in a collective for ever.
-        yield lambda: any(gathered(b"y" * bool(received)))
+        yield lambda: bool(received)

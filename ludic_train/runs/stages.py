@@ -18,9 +18,11 @@ from ludic_gym.rollout.episodes import run_matches
 from ludic_gym.types import Rollout, Task
 from ludic_train.algorithms.presets import RLAlgorithm, sft
 from ludic_train.algorithms.value_head import add_value_head
+from ludic_train.distributed.fsdp import sharded_modules
+from ludic_train.distributed.ranks import number_of_rank_0, on_rank_0, rank
 from ludic_train.inference.policy_spec import PolicySpec, new_context
 from ludic_train.models.chat_template import with_token_ids
-from ludic_train.publishers.base import InProcessPublisher
+from ludic_train.publishers.base import InProcessPublisher, PolicyPublisher
 from ludic_train.publishers.checkpoint_names import lora_scaling
 from ludic_train.rows import rows_from
 from ludic_train.runs.algorithm import algorithm_of
@@ -31,13 +33,14 @@ from ludic_train.runs.machine import Machine
 from ludic_train.runs.preflight import GROUPS, lines, preflight, refuse_hopeless
 from ludic_train.runs.remote import publish_every, remote_ends
 from ludic_train.runs.run import Stage
+from ludic_train.runs.sharded import OnRank0, sharded_learner
 from ludic_train.runs.tasks import demonstration_tasks, training_tasks
 from ludic_train.sources.base import BatchSource
 from ludic_train.sources.offline import OfflineBatchSource
 from ludic_train.sources.rollouts import RolloutBatchSource, Score, playing
 from ludic_train.trainer.config import Decay, TrainerConfig
 from ludic_train.trainer.trainer import Trainer
-from ludic_train.types import REFERENCE, VALUES
+from ludic_train.types import REFERENCE, VALUES, SAWItem
 
 # Far above the seeds that users choose.
 LOOKS_FROM = 2**30
@@ -47,9 +50,12 @@ DEMONSTRATORS: Mapping[str, Any] = {"oracle": OraclePolicy, "random": RandomPoli
 
 
 async def made_learner(
-    recipe: Recipe, config: RunConfig, machine: Machine
+    recipe: Recipe, config: RunConfig, machine: Machine, device: str = "cpu"
 ) -> tuple[Learner, list[Rollout]]:
-    """The learner, and the demonstrations that it is to imitate first."""
+    """The learner, whole and in this process, and the demonstrations that it is to imitate first.
+
+    device: of its model; the CPU if `spread_learner` is to shard it.
+    """
     demonstrations = await _demonstrations(recipe, config)
     if config.model is not None:
         learner = learner_from_model(
@@ -60,6 +66,9 @@ async def made_learner(
             parser=config.parser,
             system_prompt=config.system_prompt,
             servers=() if machine.queue else machine.servers,
+            device=device,
+            # A base that stays as it is needs no more bits than it is computed with.
+            dtype=torch.bfloat16 if config.dtype == "bf16" and config.lora_rank else torch.float32,
         )
         return learner, demonstrations
     assert recipe.demonstrator is not None
@@ -70,8 +79,24 @@ async def made_learner(
         max_tokens=config.max_tokens,
     )
     reply = recipe.demonstrator.reply
-    learner = learner_from_nothing(demonstrations, spec, reply=reply, seed=config.seed)
+    learner = learner_from_nothing(
+        demonstrations, spec, reply=reply, seed=config.seed, device=device
+    )
     return learner, demonstrations
+
+
+def spread_learner(
+    whole: Learner | None, config: RunConfig, algo: RLAlgorithm, device: str
+) -> Learner:
+    """The learner over all ranks of torch.distributed, which all call this; as it is without.
+
+    whole: of `made_learner`, on rank 0; None on the others.
+    """
+    if not torch.distributed.is_initialized():
+        assert whole is not None
+        return whole
+    param_dtype = torch.bfloat16 if config.dtype == "bf16" else None
+    return sharded_learner(whole, algo, device=device, param_dtype=param_dtype, seed=config.seed)
 
 
 async def _demonstrations(recipe: Recipe, config: RunConfig) -> list[Rollout]:
@@ -95,8 +120,34 @@ def sft_stage(
     demonstrations: rollouts of a policy without tokens, which get those of the recipe's `reply`.
     One pass over the demonstrations where the config names no number of updates. The learning rate
     falls to a tenth over the stage.
+    Under torch.distributed, rank 0 has the demonstrations.
     Raises ConfigError where they are too few for one update.
     """
+    rows: list[SAWItem] = []
+
+    def num_updates() -> int:
+        rows.extend(_imitated(recipe, learner, demonstrations))
+        return config.sft_updates or -(-len(rows) // SFT_ROWS)
+
+    updates = number_of_rank_0(num_updates)
+    source: BatchSource = OnRank0()
+    if rank() == 0:
+        source = OfflineBatchSource(rows, batch_size=SFT_ROWS, seed=config.seed)
+    cfg = TrainerConfig(
+        device=learner.device,
+        lr=config.sft_lr,
+        warmup_updates=_warmup(config, updates),
+        decay_updates=updates,
+        publish_every=_sft_publish_every(config, learner, updates),
+    )
+    trainer = Trainer(learner.model, sft(), source, learner.publisher, cfg)
+    return Stage(name="supervised fine-tuning", trainer=trainer, updates=updates)
+
+
+def _imitated(
+    recipe: Recipe, learner: Learner, demonstrations: Sequence[Rollout]
+) -> Sequence[SAWItem]:
+    """The demonstrations as rows of the learner's tokens. Raises ConfigError for too few."""
     assert recipe.demonstrator is not None
     prompts = _system_prompts(demonstrations, learner.spec)
     written = [
@@ -115,17 +166,7 @@ def sft_stage(
             f"{len(demonstrations)} demonstrations are {len(rows)} turns, and an update imitates "
             f"{SFT_ROWS}: play more demonstrations"
         )
-    updates = config.sft_updates or -(-len(rows) // SFT_ROWS)
-    source = OfflineBatchSource(rows, batch_size=SFT_ROWS, seed=config.seed)
-    cfg = TrainerConfig(
-        device=learner.device,
-        lr=config.sft_lr,
-        warmup_updates=_warmup(config, updates),
-        decay_updates=updates,
-        publish_every=_sft_publish_every(config, learner, updates),
-    )
-    trainer = Trainer(learner.model, sft(), source, learner.publisher, cfg)
-    return Stage(name="supervised fine-tuning", trainer=trainer, updates=updates)
+    return rows
 
 
 def rl_stage(
@@ -153,9 +194,11 @@ def rl_stage(
     if queue is not None and algo.max_lag is None:
         # One batch may be played while another is trained on.
         algo = replace(algo, max_lag=2 * config.minibatches - 1)
-    if VALUES in algo.attach:
+    # That of a sharded model is there already, as its reference is.
+    if VALUES in algo.attach and not sharded_modules(learner.model):
         add_value_head(learner.model)
     assert config.lr is not None
+    pushes = 1 if machine.samples_here else publish_every(config.minibatches, algo.max_lag)
     cfg = TrainerConfig(
         device=learner.device,
         lr=config.lr,
@@ -164,22 +207,27 @@ def rl_stage(
         # To nothing: what the last updates spoil is not mended by others.
         decay=Decay(to=0.0),
         minibatches=config.minibatches,
-        publish_every=publish_every(config.minibatches, algo.max_lag) if servers else 1,
+        publish_every=pushes,
         seed=config.seed,
     )
-    source: BatchSource
-    if queue is not None:
-        source, publisher = remote_ends(config, learner, queue, servers)
-    else:
-        publisher = learner.publisher
+    ends: list[tuple[BatchSource, PolicyPublisher]] = [(OnRank0(), OnRank0())]
+
+    def open_ends() -> None:
+        if queue is not None:
+            ends.append(remote_ends(config, learner, queue, servers))
+            return
         # The tasks are a fresh iterator: a resumed source skips those that were taken.
-        source = RolloutBatchSource(
+        own = RolloutBatchSource(
             training_tasks(recipe, config, config.seed),
             playing(learner.make_policy, score, self_play=recipe.self_play),
             groups_per_batch=config.groups,
             group_size=config.group_size,
             concurrency=CONCURRENCY,
         )
+        ends.append((own, learner.publisher))
+
+    on_rank_0(open_ends)
+    source, publisher = ends[-1]
     trainer = Trainer(
         learner.model, algo, source, publisher, cfg, reference=_reference(algo, learner)
     )
@@ -206,6 +254,8 @@ def _reference(algo: RLAlgorithm, learner: Learner) -> torch.nn.Module | None:
     """A frozen copy of the model for a KL term; with LoRA the model without its adapter will do."""
     if REFERENCE not in algo.attach or lora_scaling(learner.model) is not None:
         return None
+    if learner.reference is not None:
+        return learner.reference
     twin: torch.nn.Module = copy.deepcopy(learner.model)
     return twin
 

@@ -13,17 +13,29 @@ folder, the model, and the number of demonstrations, in the order of their cost.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from contextlib import aclosing, closing
-from dataclasses import replace
+import os
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, closing, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import torch.distributed as dist
+
 from ludic_gym.errors import ConfigError
 from ludic_gym.policies.base import run_blocking
+from ludic_gym.types import Rollout
 from ludic_train.algorithms.presets import RLAlgorithm
+from ludic_train.distributed.device import (
+    on_device,
+    process_group,
+    resolved_device,
+    resolved_precision,
+)
+from ludic_train.distributed.ranks import awaited_on_rank_0, on_rank_0
 from ludic_train.metrics import Metrics
 from ludic_train.runs.algo_options import ALGO_OPTIONS
+from ludic_train.runs.algorithm import algorithm_of
 from ludic_train.runs.any_env import recipe_for, with_demonstrator, with_model
 from ludic_train.runs.config import IN_PYTHON, Recipe, RunConfig, TrainEnv
 from ludic_train.runs.evaluation import evaluate, play
@@ -36,9 +48,10 @@ from ludic_train.runs.report import report
 from ludic_train.runs.rewards import Reward, score_of
 from ludic_train.runs.run import Run, Stage, carry_out
 from ludic_train.runs.run_logger import run_logger
-from ludic_train.runs.stages import made_learner, rl_stage, sft_stage
+from ludic_train.runs.stages import made_learner, rl_stage, sft_stage, spread_learner
 from ludic_train.runs.tasks import evaluation_tasks
 from ludic_train.runs.watch import WatchedSource
+from ludic_train.serving.installed import Installed
 from ludic_train.serving.kept import KeptServer
 
 
@@ -54,6 +67,7 @@ def train(
     demonstrator: Literal["oracle", "random"] | None = None,
     reply: str = "{}",
     self_play: bool = False,
+    device: str = "auto",
     engine: str | Sequence[str] = "local",
     vllm_python: str | None = None,
     queue: str | None = None,
@@ -77,7 +91,7 @@ def train(
         the text of an action, "{}" in the place of it.
     self_play: the model plays all agents of a PettingZoo environment.
     out: folder of the run: settings, numbers, checkpoints, model and report; runs/NAME if left out.
-    engine, vllm_python, queue: as in `Machine`. resume: continue the run in `out`.
+    device, engine, vllm_python, queue: as in `Machine`. resume: continue the run in `out`.
     preflight: look at some episodes before learning from rewards, and refuse what cannot learn.
     settings: fields of `RunConfig`, such as updates=200, lora_rank=16, lr=1e-4, groups=32.
     The result has the keys of an evaluation, such as "test/success" and "test/reward".
@@ -112,6 +126,7 @@ def train(
         recipe,
         replace(recipe.defaults, **{**given, **settings}),
         Machine(
+            device=device,
             engine=(engine,) if isinstance(engine, str) else tuple(engine),
             vllm_python=vllm_python,
             queue=queue,
@@ -145,6 +160,8 @@ async def train_recipe(
         results = await train_recipe(TIC_TAC_TOE, config)    # {"perfect_first/draw": 0.97, ...}
 
     machine: where to compute; a resumed run may have another.
+    Under torchrun each rank calls this, and trains its shards of the model (FSDP2); all ranks see
+    the same folder `out`. Only rank 0 has results, {} is those of the others.
     algo, reward: objects in place of those that `config` names.
     preflight: play some episodes before learning from rewards, and print what to expect of the run.
     Raises Interrupted after an orderly Ctrl-C; `resume` continues from there, with the same config.
@@ -157,42 +174,111 @@ async def train_recipe(
     if config.model is None or config.demonstrations:
         recipe = with_demonstrator(recipe, config.parser)
     _refuse_combination(recipe, config, machine, algo, reward)
+    algo = algo or algorithm_of(config)
+    own = reward or config.reward
     vllm = installed_vllm(config, machine)
+    with _on_device(machine, config) as (device, config):
+        on_rank_0(lambda: _open_folder(recipe, config, machine, resume=resume))
+        async with _opened(recipe, config, machine, algo, device, vllm) as opened:
+            stages = []
+            if config.demonstrations and recipe.demonstrator is not None:
+                stages.append(sft_stage(recipe, config, opened.learner, opened.demonstrations))
+            score = score_of(own) if own else None
+            stages.append(
+                rl_stage(
+                    recipe,
+                    config,
+                    opened.learner,
+                    opened.machine,
+                    algo=algo,
+                    score=score,
+                    look=preflight,
+                )
+            )
+            await _carry_out(recipe, config, opened, stages, resume=resume)
+            # A resumed run may have had no update left to publish.
+            await opened.learner.refresh()
+            reported = await awaited_on_rank_0(lambda: _reported(recipe, config, opened.learner))
+            return reported or {}
+
+
+@contextmanager
+def _on_device(machine: Machine, config: RunConfig) -> Iterator[tuple[str, RunConfig]]:
+    """The device, and the settings with the precision that they have on it."""
+    dtype = resolved_precision(config.dtype, resolved_device(machine.device))
+    # FSDP2 computes in bf16, on one device too; nothing else here needs a process group.
+    start = process_group if dtype == "bf16" or "WORLD_SIZE" in os.environ else on_device
+    with start(machine.device) as device:
+        # In the run's settings as a name of its own: another machine's "auto" may be another one.
+        yield device, replace(config, dtype=dtype)
+
+
+def _open_folder(recipe: Recipe, config: RunConfig, machine: Machine, *, resume: bool) -> None:
+    """Write the settings into the run's folder, or compare them with those of a resumed run."""
     open_run(recipe, config, machine, resume=resume)
     # After the folder was accepted, and before actors can find the address of the run before.
     if not resume:
         forget_queue(config.out)
-    learner, demonstrations = await made_learner(recipe, config, machine)
-    async with with_own_server(learner, config, machine, vllm) as (learner, machine, server):
-        stages = [sft_stage(recipe, config, learner, demonstrations)] if demonstrations else []
-        own = reward or config.reward
-        score = score_of(own) if own else None
-        stages.append(
-            rl_stage(recipe, config, learner, machine, algo=algo, score=score, look=preflight)
-        )
-        async with aclosing(learner):
-            await _carry_out(recipe, config, machine, learner, stages, server, resume=resume)
-            # More episodes than on the way, since this is the number that is reported.
-            results = await evaluate(recipe, config, learner.make_policy, config.final_episodes)
-            # Two of each set, to read: numbers alone do not tell a habit from a skill.
-            sets = evaluation_tasks(recipe, config, 2).values()
-            games = await play([task for tasks in sets for task in tasks], learner.make_policy)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Opened:
+    """A learner that is ready to train.
+
+    demonstrations: on rank 0. machine: with the address of the run's own server, on rank 0.
+    server: that server, if there is one, on rank 0.
+    """
+
+    learner: Learner
+    demonstrations: Sequence[Rollout]
+    machine: Machine
+    server: KeptServer | None
+
+
+@asynccontextmanager
+async def _opened(
+    recipe: Recipe,
+    config: RunConfig,
+    machine: Machine,
+    algo: RLAlgorithm,
+    device: str,
+    vllm: Installed | None,
+) -> AsyncIterator[_Opened]:
+    """The learner over all ranks, with the server that it samples from; closed in the end."""
+    async with AsyncExitStack() as stack:
+
+        async def on_first() -> _Opened:
+            # FSDP2 moves the shards to the device; the whole model may have no room there.
+            place = "cpu" if dist.is_initialized() else device
+            learner, demonstrations = await made_learner(recipe, config, machine, place)
+            # While the model is whole: it is what the server starts from.
+            learner, own, server = await stack.enter_async_context(
+                with_own_server(learner, config, machine, vllm, device)
+            )
+            return _Opened(learner, demonstrations, own, server)
+
+        made = await awaited_on_rank_0(on_first)
+        learner = spread_learner(made.learner if made else None, config, algo, device)
+        await stack.enter_async_context(aclosing(learner))
+        yield replace(made, learner=learner) if made else _Opened(learner, (), machine, None)
+
+
+async def _reported(recipe: Recipe, config: RunConfig, learner: Learner) -> Mapping[str, float]:
+    """The last evaluation, which is written to the run's folder with some games."""
+    # More episodes than on the way, since this is the number that is reported.
+    results = await evaluate(recipe, config, learner.make_policy, config.final_episodes)
+    # Two of each set, to read: numbers alone do not tell a habit from a skill.
+    samples = [task for tasks in evaluation_tasks(recipe, config, 2).values() for task in tasks]
+    games = await play(samples, learner.make_policy)
     report(config.out, results=results, games=games, curves=recipe.curves)
     return results
 
 
 async def _carry_out(
-    recipe: Recipe,
-    config: RunConfig,
-    machine: Machine,
-    learner: Learner,
-    stages: Sequence[Stage],
-    server: KeptServer | None,
-    *,
-    resume: bool,
+    recipe: Recipe, config: RunConfig, opened: _Opened, stages: Sequence[Stage], *, resume: bool
 ) -> None:
-    """Make the updates of all stages. server: the run's own, if it has one."""
-    updates, floors = sum(stage.updates for stage in stages), Floors(config)
+    """Make the updates of all stages."""
+    learner, server, floors = opened.learner, opened.server, Floors(config)
     source = stages[-1].trainer.batch_source
 
     def guard(metrics: Metrics) -> None:
@@ -203,7 +289,8 @@ async def _carry_out(
     if server is not None and isinstance(source, WatchedSource):
         # Without it, a trainer would wait ten minutes for a server that is not started again.
         source.stop.failure = lambda: server.error
-    with closing(run_logger(config, machine, updates)) as logger:
+    updates = sum(stage.updates for stage in stages)
+    with closing(run_logger(config, opened.machine, updates)) as logger:
         run = Run(
             out=config.out,
             learner=learner,

@@ -1,6 +1,7 @@
 """Tests that need a CUDA device (`pytest -m gpu`), and a check that its programs start."""
 
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -71,3 +72,23 @@ def test_logits_in_chunks_take_a_fraction_of_the_memory():
     # All logits are 4096 x 151,936 float32 numbers, 2.3 GiB, and there are several copies.
     assert whole > 2 * 4 * 4096 * 151_936
     assert chunked < whole / 2
+
+
+@needs_cuda
+@pytest.mark.gpu
+@pytest.mark.parametrize("ranks", [1, torch.cuda.device_count()])
+def test_a_run_learns_in_bf16_on_cards_and_resumes(tmp_path, ranks):
+    options = ["--demonstrations", "300", "--sft-updates", "60", "--updates", "2", "--lr", "1e-3"]
+    options += ["--eval-episodes", "8", "--final-episodes", "8", "--gpus", str(ranks)]
+    out = tmp_path / "run"
+    done = run("-m", "ludic_gym", "train", "tic-tac-toe", "--out", out, *options)
+    assert done.returncode == 0, done.stderr
+    assert 'dtype = "bf16"' in (out / "config.toml").read_text()
+    learned = (out / "model" / "model.safetensors").read_bytes()
+    shutil.rmtree(max((out / "checkpoints").iterdir()))
+    again = ["train", "--out", out, "--resume", "--gpus", str(ranks)]
+    assert run("-m", "ludic_gym", *again).returncode == 0
+    # Kernels of a card may add up in another order from run to run.
+    assert len((out / "model" / "model.safetensors").read_bytes()) == len(learned)
+    losses = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    assert all(line.get("mismatch/kl", 0) < 0.2 for line in losses)

@@ -200,19 +200,28 @@ def test_a_vllm_python_is_for_vllm():
 
 
 @pytest.mark.parametrize(
-    ("gpus", "visible", "flags", "given"),
+    ("cards", "training", "visible", "flags", "given"),
     [
-        (0, None, [], None),
-        (1, None, ["--gpu-memory-utilization", "0.4"], None),
-        (4, None, [], "3"),
-        (2, "6,7", [], "7"),
+        (0, [], None, [], None),
+        (1, [0], None, ["--gpu-memory-utilization", "0.4"], "0"),
+        (1, [], None, [], "0"),
+        (4, [0], None, [], "3"),
+        (2, [1], None, [], "0"),
+        (2, [0], "6,7", [], "7"),
+        (8, [0, 1, 2, 3], None, [], "7"),
+        (4, [0, 1, 2, 3], "4,5,6,7", ["--gpu-memory-utilization", "0.4"], "7"),
     ],
 )
-def test_the_server_has_another_gpu_than_the_trainer(gpus, visible, flags, given):
+def test_the_server_has_another_gpu_than_the_trainer(cards, training, visible, flags, given):
     env = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
-    found, environment = placed(gpus, env)
+    found, environment = placed(cards, training, env)
     assert found == ["--max-model-len", "auto", *flags]
     assert environment.get("CUDA_VISIBLE_DEVICES") == given
+
+
+def test_the_server_is_no_rank_of_the_trainer():
+    ranks = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "4", "MASTER_ADDR": "here"}
+    assert placed(0, [], {**ranks, "HOME": "there"})[1] == {"HOME": "there"}
 
 
 # A quarter of a minute; restarts without a queue are tested above.

@@ -1,0 +1,108 @@
+"""The ranks of one machine: `ludic train --gpus N` starts itself N times, as torchrun would.
+
+Unlike torchrun it waits for as long as a stopped run needs to save, and ends with the exit code of
+rank 0.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+
+from ludic_gym.errors import ConfigError
+from ludic_train.serving.startup import free_port, stop_handler
+
+# In seconds. After one rank failed, the others get some time to say why before they are ended.
+POLL_S, LAST_WORDS_S, STOP_S = 0.1, 10.0, 10.0
+LUDIC = (sys.executable, "-m", "ludic_gym")
+
+
+def started_by_other() -> bool:
+    """True in a rank, whatever program started it."""
+    return "WORLD_SIZE" in os.environ
+
+
+def own_rank() -> int:
+    """Number of this process among the ranks, before and after there is a process group."""
+    return int(os.environ.get("RANK", "0"))
+
+
+def check_gpus(gpus: int) -> None:
+    """Raise ConfigError for fewer than one rank, and for others than torchrun has started."""
+    if gpus < 1:
+        raise ConfigError(f"gpus={gpus}; at least one rank must train")
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", gpus))
+    if gpus > 1 and gpus != here:
+        raise ConfigError(
+            f"gpus={gpus}, but {here} ranks were started here already: leave out --gpus under "
+            "torchrun"
+        )
+
+
+def run_ranks(arguments: Sequence[str], count: int) -> int:
+    """Run `ludic` with these arguments as so many ranks; the exit code of the first that failed.
+
+    Ctrl-C and SIGTERM are passed on to each rank once per signal.
+    """
+    address = {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(free_port()),
+        "WORLD_SIZE": str(count),
+        "LOCAL_WORLD_SIZE": str(count),
+    }
+    # As many threads as there are cores, in each of several processes, would slow all of them down.
+    threads = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // count))}
+    ranks: list[subprocess.Popen[bytes]] = []
+
+    def pass_on(signum: int, frame: object) -> None:
+        for process in ranks:
+            if process.poll() is None:
+                process.send_signal(signum)
+
+    with stop_handler(pass_on):
+        try:
+            for number in range(count):
+                own = {"RANK": str(number), "LOCAL_RANK": str(number)}
+                # In sessions of their own: Ctrl-C would reach them twice, which ends a run at once.
+                ranks.append(
+                    subprocess.Popen(
+                        [*LUDIC, *arguments],
+                        env={**threads, **os.environ, **address, **own},
+                        start_new_session=True,
+                    )
+                )
+            return _first_failure(ranks)
+        finally:
+            _end(ranks)
+
+
+def _first_failure(ranks: Sequence[subprocess.Popen[bytes]]) -> int:
+    """Wait until all have ended, or one has failed; the exit code, that of rank 0 if it failed."""
+    while any(process.poll() is None for process in ranks):
+        if any(process.poll() for process in ranks):
+            _wait(ranks, LAST_WORDS_S)
+            break
+        time.sleep(POLL_S)
+    failed = [process.returncode for process in ranks if process.poll()]
+    # As shells report a process that a signal ended.
+    return next((code if code > 0 else 128 - code for code in failed), 0)
+
+
+def _end(ranks: Sequence[subprocess.Popen[bytes]]) -> None:
+    """End the ranks that still run."""
+    for stop in (signal.SIGTERM, signal.SIGTERM, signal.SIGKILL):
+        for process in ranks:
+            if process.poll() is None:
+                process.send_signal(stop)
+        _wait(ranks, STOP_S)
+
+
+def _wait(ranks: Sequence[subprocess.Popen[bytes]], limit_s: float) -> None:
+    """Wait until all have ended, for so long at most."""
+    deadline = time.monotonic() + limit_s
+    while any(process.poll() is None for process in ranks) and time.monotonic() < deadline:
+        time.sleep(POLL_S)

@@ -1,0 +1,163 @@
+"""A learner over all ranks: rank 0 makes it whole, and each rank gets its shards.
+
+Rank 0 alone plays, samples, evaluates and writes; it samples from a copy of the model that gets the
+params at each publication. The other ranks build the model on the meta device, from a description,
+so that they read no files and hold no more than their shards.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from peft import PeftConfig, PeftModel, get_peft_model
+from torch import nn
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from ludic_gym.types import Completion, Message, Sampling, ToolSchema
+from ludic_train.algorithms.presets import RLAlgorithm
+from ludic_train.algorithms.value_head import add_value_head
+from ludic_train.distributed.fsdp import shard_from_rank_0
+from ludic_train.distributed.ranks import rank, scattered, world_size
+from ludic_train.errors import RankError
+from ludic_train.inference.client import LocalChatClient
+from ludic_train.inference.policy_spec import PolicySpec
+from ludic_train.models.load import quiet
+from ludic_train.models.logprobs import unwrapped
+from ludic_train.publishers.base import CopyPublisher
+from ludic_train.publishers.checkpoint_names import lora_scaling
+from ludic_train.runs.learner import Learner
+from ludic_train.types import REFERENCE, VALUES, SAWBatch
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+
+class OnRank0:
+    """Stands for rank 0's client, tokenizer, source and publisher on the other ranks."""
+
+    async def complete(
+        self, messages: Sequence[Message], sampling: Sampling, tools: Sequence[ToolSchema] = ()
+    ) -> Completion:
+        """Raise RankError."""
+        raise RankError(f"rank {rank()} was to sample, which rank 0 alone does")
+
+    async def next_batch(self, algo: RLAlgorithm) -> SAWBatch:
+        """Raise RankError."""
+        raise RankError(f"rank {rank()} was to get a batch, which rank 0 alone does")
+
+    async def publish(self, params: object, version: int) -> None:
+        """Raise RankError."""
+        raise RankError(f"rank {rank()} was to publish, which rank 0 alone does")
+
+    def state_dict(self) -> dict[str, Any]:
+        """Nothing: the state is rank 0's."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Description:
+    """All that another rank must know of rank 0's learner.
+
+    config: of the model. adapter: settings of its adapters, if any. params: type of each param by
+        name, and True if it is trained. spec: of the policy. samples_copy: as of `Learner`.
+    """
+
+    config: Mapping[str, Any]
+    adapter: Mapping[str, Any] | None
+    params: Mapping[str, tuple[str, bool]]
+    spec: Mapping[str, Any]
+    samples_copy: bool
+
+
+def sharded_learner(
+    whole: Learner | None,
+    algo: RLAlgorithm,
+    *,
+    device: str,
+    param_dtype: torch.dtype | None,
+    seed: int,
+) -> Learner:
+    """The learner over all ranks, which all call this; None on ranks other than 0.
+
+    whole: rank 0's, on the CPU; its model becomes the shards.
+    algo: decides on a value head and on a reference, which has to be sharded like the model.
+    param_dtype: type of forward and backward, and of the copy that is sampled from.
+    """
+    own = scattered(lambda: [_described(whole)] * world_size(), _encoded, _decoded)
+    learner = whole or _follower(own)
+    learner = replace(learner, samples_copy=own.samples_copy)
+    if whole is not None and own.samples_copy:
+        twin = copy.deepcopy(whole.model).to(device=device, dtype=param_dtype)
+        client = LocalChatClient(twin.requires_grad_(False), whole.tokenizer, seed=seed)
+        learner = replace(learner, client=client, publisher=CopyPublisher(client, twin))
+    reference: nn.Module | None = None
+    if REFERENCE in algo.attach and lora_scaling(learner.model) is None:
+        reference = copy.deepcopy(learner.model).requires_grad_(False)
+        shard_from_rank_0(reference, device=device, param_dtype=param_dtype)
+    if VALUES in algo.attach:
+        add_value_head(learner.model)
+    shard_from_rank_0(learner.model, device=device, param_dtype=param_dtype)
+    return replace(learner, reference=reference)
+
+
+def _described(learner: Learner | None) -> _Description:
+    """The description of rank 0's learner."""
+    assert learner is not None
+    model = learner.model
+    adapter = None
+    if isinstance(model, PeftModel):
+        settings = model.peft_config["default"].to_dict()
+        adapter = {n: sorted(v) if isinstance(v, set) else v for n, v in settings.items()}
+    return _Description(
+        config=json.loads(unwrapped(model).config.to_json_string(use_diff=False)),
+        adapter=adapter,
+        params={n: (str(p.dtype)[6:], p.requires_grad) for n, p in model.named_parameters()},
+        spec=asdict(learner.spec),
+        samples_copy=isinstance(learner.client, LocalChatClient),
+    )
+
+
+def _encoded(description: _Description) -> bytes:
+    return json.dumps(asdict(description)).encode()
+
+
+def _decoded(data: bytes) -> _Description:
+    return _Description(**json.loads(data))
+
+
+def _follower(own: _Description) -> Learner:
+    """A learner whose model has shapes only, of the kind that rank 0 described."""
+    return Learner(
+        model=_skeleton(own),
+        tokenizer=cast("PreTrainedTokenizerBase", OnRank0()),
+        client=OnRank0(),
+        publisher=OnRank0(),
+        spec=PolicySpec(**own.spec),
+    )
+
+
+def _skeleton(own: _Description) -> PreTrainedModel:
+    """The described model on the meta device."""
+    config = AutoConfig.for_model(**own.config)
+    with quiet(), torch.device("meta"):
+        model: PreTrainedModel = AutoModelForCausalLM.from_config(config)
+        if own.adapter is not None:
+            model = get_peft_model(model, PeftConfig.from_peft_type(**own.adapter))
+    params = dict(model.named_parameters())
+    if strange := sorted(params.keys() ^ own.params.keys())[:3]:
+        raise RankError(
+            f"rank {rank()} built a model that differs from rank 0's in {strange}; install the "
+            "same transformers and peft everywhere"
+        )
+    for name, (dtype, is_trained) in own.params.items():
+        params[name].data = params[name].data.to(getattr(torch, dtype))
+        params[name].requires_grad_(is_trained)
+    return model

@@ -1,0 +1,163 @@
+"""Runs over two ranks, and in bf16: they learn, save, resume and evaluate as one process does."""
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import forked
+import pytest
+import torch
+from safetensors.torch import load_file
+from two_ranks.launch import run_on_ranks, torchrun
+from two_ranks.learning import relative_error, tiny_model
+from two_ranks.resume import lora_model
+
+from ludic_gym.errors import ConfigError
+from ludic_train.errors import RankError
+from ludic_train.inference.policy_spec import PolicySpec
+from ludic_train.runs import sharded
+from ludic_train.runs.config import RunConfig
+from ludic_train.runs.learner import Learner
+
+SMALL = ["--demonstrations", "300", "--sft-updates", "60", "--updates", "2", "--lr", "1e-3"]
+SMALL += ["--groups", "8", "--group-size", "8", "--device", "cpu"]
+SMALL += ["--eval-every", "62", "--eval-episodes", "8", "--final-episodes", "8"]
+
+
+def train(out, *options, ranks=1):
+    arguments = ["train", "tic-tac-toe", "--out", str(out), *SMALL, *options]
+    if ranks > 1:
+        run_on_ranks("ludic_gym", *arguments, ranks=ranks)
+    else:
+        done = forked.run(["-m", "ludic_gym", *arguments], timeout=400)
+        assert done.returncode == 0, done.stderr[-3000:]
+    return out
+
+
+def params_of(out):
+    (file,) = (out / "model").glob("*.safetensors")
+    params = load_file(file)
+    return torch.cat([params[name].flatten().float() for name in sorted(params)])
+
+
+def metrics_of(out):
+    return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+
+
+def learned(out):
+    return params_of(out).tolist(), json.loads((out / "results.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory):
+    return train(tmp_path_factory.mktemp("ranks") / "two", ranks=2)
+
+
+def test_two_ranks_learn_what_one_process_learns(two, tmp_path):
+    one = train(tmp_path / "one")
+    assert relative_error(params_of(two), params_of(one)) < 1e-3
+    # Rank 0 plays the same episodes, and is the only one that writes.
+    for name in ("results.json", "games.txt"):
+        assert (two / name).read_text() == (one / name).read_text()
+    updates = [[line["update"] for line in metrics_of(run)] for run in (two, one)]
+    assert updates[0] == updates[1]
+
+
+def without_the_last_checkpoint(run, out):
+    shutil.copytree(run, out)
+    last = max((out / "checkpoints").iterdir())
+    shutil.rmtree(last)
+    shutil.rmtree(out / "model")
+    return out
+
+
+def test_two_ranks_continue_bit_for_bit(two, tmp_path):
+    out = without_the_last_checkpoint(two, tmp_path / "resumed")
+    done = torchrun(
+        "ludic_train.commands.train", "--out", out, "--resume", "--device", "cpu", ranks=2
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert learned(out) == learned(two)
+    # What one rank prints is printed once.
+    assert done.stdout.count("try it") == 1
+
+
+@pytest.mark.slow
+def test_one_process_continues_what_two_ranks_began(two, tmp_path):
+    out = train(without_the_last_checkpoint(two, tmp_path / "resumed"), "--resume")
+    assert relative_error(params_of(out), params_of(two)) < 1e-3
+
+
+def lora(model, out, *options):
+    words = ["train", "tic-tac-toe", "--model", str(model), "--out", str(out), *SMALL[4:]]
+    return ["-m", "ludic_gym", *words, "--dtype", "bf16", "--gpus", "2", "--updates", "6", *options]
+
+
+@pytest.mark.slow
+def test_ranks_that_are_stopped_save_adapters_in_bf16_and_continue(two, tmp_path):
+    straight, out = tmp_path / "straight", tmp_path / "stopped"
+    forked.run(lora(two, straight), timeout=400)
+    process = subprocess.Popen(
+        [sys.executable, *lora(two, out)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=Path(__file__).parents[3],
+    )
+    metrics = out / "metrics.jsonl"
+    while not (metrics.exists() and '"update": 2,' in metrics.read_text()):
+        assert process.poll() is None, process.communicate()[0][-3000:]
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 130, output[-3000:]
+    assert output.count("--resume --gpus 2") == 1
+    forked.run(lora(two, out, "--resume"), timeout=400)
+    assert learned(out) == learned(straight)
+    assert (
+        load_file(out / "model" / "adapter_model.safetensors").popitem()[1].dtype == torch.float32
+    )
+
+
+def test_one_process_learns_in_bf16_nearly_what_it_learns_in_float32(two, tmp_path):
+    out = train(tmp_path / "bf16", "--dtype", "bf16", "--updates", "1")
+    assert 'dtype = "bf16"' in (out / "config.toml").read_text()
+    losses = {
+        run: [line["loss"] for line in metrics_of(run) if "loss" in line][:60] for run in (out, two)
+    }
+    assert losses[out] == pytest.approx(losses[two], rel=0.1, abs=0.02)
+    assert losses[out] != losses[two]
+
+
+def test_the_precision_is_one_of_three():
+    with pytest.raises(ConfigError, match="dtype='fp8'; it is auto, float32 or bf16"):
+        RunConfig(out=Path("x"), dtype="fp8")
+
+
+def a_learner(model):
+    return Learner(
+        model=model, tokenizer=None, client=None, publisher=None, spec=PolicySpec(max_tokens=7)
+    )
+
+
+@pytest.mark.parametrize("make", [tiny_model, lora_model])
+def test_another_rank_builds_the_model_from_a_description_without_memory(make):
+    model = make()
+    told = sharded._decoded(sharded._encoded(sharded._described(a_learner(model))))
+    found = sharded._follower(told)
+    assert found.spec == PolicySpec(max_tokens=7)
+    assert all(param.is_meta for param in found.model.parameters())
+    described = [
+        [(name, p.shape, p.dtype, p.requires_grad) for name, p in each.named_parameters()]
+        for each in (found.model, model)
+    ]
+    assert described[0] == described[1]
+
+
+async def test_only_rank_0_samples():
+    with pytest.raises(RankError, match="was to sample, which rank 0 alone does"):
+        await sharded.OnRank0().complete([], None)
