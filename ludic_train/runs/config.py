@@ -54,7 +54,7 @@ class RunConfig:
         demonstrations: Episodes for supervised fine-tuning before learning from rewards.
         sft_updates: Supervised updates on the demonstrations, 128 turns each; 0 makes one pass.
         sft_lr: Peak learning rate of these.
-        updates: Updates on the policy's own episodes.
+        updates: Updates on the policy's own episodes, rounded up to whole batches of `minibatches`.
         lr: Peak learning rate of these. Without it, 1e-3 for a tiny model, 5e-4 for adapters and
             1e-5 for all params of a model.
         warmup: Share of the updates of each stage over which the rate rises to its peak.

@@ -198,12 +198,14 @@ def rl_stage(
     if VALUES in algo.attach and not sharded_modules(learner.model):
         add_value_head(learner.model)
     assert config.lr is not None
+    # Batches are trained on whole, so that the last one may go beyond the config's number.
+    updates = -(-config.updates // config.minibatches) * config.minibatches
     pushes = 1 if machine.samples_here else publish_every(config.minibatches, algo.max_lag)
     cfg = TrainerConfig(
         device=learner.device,
         lr=config.lr,
-        warmup_updates=_warmup(config, config.updates),
-        decay_updates=config.updates,
+        warmup_updates=_warmup(config, updates),
+        decay_updates=updates,
         # To nothing: what the last updates spoil is not mended by others.
         decay=Decay(to=0.0),
         minibatches=config.minibatches,
@@ -245,7 +247,7 @@ def rl_stage(
     return Stage(
         name="reinforcement learning",
         trainer=trainer,
-        updates=config.updates,
+        updates=updates,
         look=first_look if own else None,
     )
 
