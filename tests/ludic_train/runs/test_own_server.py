@@ -10,6 +10,7 @@ import sys
 import time
 from dataclasses import replace
 
+import forked
 import pytest
 from fake_vllm.stand_in import install_stand_in
 from served_run import OPTIONS, start_model
@@ -293,3 +294,27 @@ def test_ctrl_c_stops_the_server(tmp_path, run, moment):
     assert run.returncode == 130, text
     assert ("saved; resume with" in text) == (moment == "during an update")
     assert pids(port_of(servers(out)[0])) == []
+
+
+# Two ranks and a server start for a third of a minute.
+@pytest.mark.slow
+def test_the_server_of_two_ranks_follows_them_and_is_stopped(tmp_path, start, stand_in):
+    out = tmp_path / "run"
+    (tmp_path / "site" / "own_rewards.py").write_text(
+        "def letter(rollout): return float('a' in rollout.steps[0].decision.completions[0].text)"
+    )
+    words = ["--model", str(start), "--out", str(out), "--gpus", "2", "--device", "cpu"]
+    words += ["--engine", "vllm", "--vllm-python", stand_in[0], "--lora-rank", "0"]
+    words += ["--demonstrations", "0", "--updates", "8", "--groups", "8", "--group-size", "8"]
+    words += ["--max-tokens", "4", "--eval-every", "4", "--eval-episodes", "2", "--lr", "1e-2"]
+    words += ["--final-episodes", "2", "--no-preflight", "--reward", "own_rewards:letter"]
+    done = forked.run(["-m", "ludic_gym", "train", "tic-tac-toe", *words], timeout=120)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert updates(out) == list(range(1, 9))
+    assert done.stdout.count("vLLM is ready") == 1
+    (started,) = servers(out)
+    assert not pids(port_of(started))
+    # Two batches of four updates; a server without newer params would be far off in the second.
+    lines = map(json.loads, (out / "metrics.jsonl").read_text().splitlines())
+    gaps = [line["mismatch/kl_at_lag_0"] for line in lines if "mismatch/kl_at_lag_0" in line]
+    assert gaps == pytest.approx([0.0, 0.0], abs=1e-9)
