@@ -9,7 +9,7 @@ from nbclient import NotebookClient
 
 FOLDER = Path(__file__).parents[1] / "examples" / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
-SMALL = {"UPDATES": 2, "SFT_UPDATES": 60, "EPISODES": 8, "FINAL_EPISODES": 8}
+SMALL = {"UPDATES": 2, "DEMONSTRATIONS": 200, "SFT_UPDATES": 20, "EPISODES": 8, "FINAL_EPISODES": 8}
 by_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
 
 
@@ -28,7 +28,7 @@ def test_a_notebook_runs(path, tmp_path, monkeypatch):
     notebook = read(path)
     for cell in notebook.cells:
         for name, value in SMALL.items():
-            cell.source = re.sub(rf"^{name} = \d+", f"{name} = {value}", cell.source, flags=re.M)
+            cell.source = re.sub(rf"^{name} = [\d_]+", f"{name} = {value}", cell.source, flags=re.M)
     resources = {"metadata": {"path": str(tmp_path)}}
     done = NotebookClient(notebook, timeout=300, resources=resources).execute()
     outputs = [out for cell in done.cells for out in cell.get("outputs", [])]

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
+from made_once import made_once
 from two_ranks.invariance import params_after_5_updates
 from two_ranks.launch import run_on_ranks
 from two_ranks.learning import random_rows, relative_error, tiny_model
@@ -15,8 +16,12 @@ from ludic_train.trainer.microbatches import plan_update
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
-    out = tmp_path_factory.mktemp("ranks")
-    run_on_ranks("two_ranks.invariance", out)
+
+    def make(out):
+        out.mkdir()
+        run_on_ranks("two_ranks.invariance", out)
+
+    out = made_once(tmp_path_factory, "invariance", make)
     return [json.loads((out / f"{rank}.json").read_text()) for rank in (0, 1)]
 
 

@@ -29,7 +29,7 @@ from ludic_train.runs.own_server import placed
 from ludic_train.runs.tasks import training_tasks
 from ludic_train.runs.train import train_recipe
 
-# A server takes seconds to start, so that each case is usual in one of the tests.
+# A server takes seconds to start, so that few of these tests are usual.
 SLOW_LORA, SLOW_FULL = (pytest.param(rank, marks=pytest.mark.slow) for rank in (2, 0))
 
 
@@ -102,7 +102,7 @@ async def trained(out, start, python, queue=None, **changes):
     return await train_recipe(TIC_TAC_TOE, config, machine, algo=algo, preflight=False)
 
 
-@pytest.mark.parametrize("lora_rank", [0, SLOW_LORA])
+@pytest.mark.parametrize("lora_rank", [SLOW_FULL, SLOW_LORA])
 async def test_a_server_is_started_follows_the_trainer_and_is_stopped(
     tmp_path, start, stand_in, lora_rank
 ):
@@ -283,7 +283,9 @@ def until(condition, process):
         time.sleep(0.1)
 
 
-@pytest.mark.parametrize("moment", ["during the start", "during an update"])
+@pytest.mark.parametrize(
+    "moment", ["during the start", pytest.param("during an update", marks=pytest.mark.slow)]
+)
 def test_ctrl_c_stops_the_server(tmp_path, run, moment):
     out = tmp_path / "run"
     until(lambda: (out / "vllm.log").exists() and servers(out), run)

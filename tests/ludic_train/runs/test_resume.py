@@ -9,6 +9,7 @@ from pathlib import Path
 
 import forked
 import pytest
+from made_once import made_once
 
 from ludic_train.recipes.catalog import TIC_TAC_TOE
 from ludic_train.runs.folder import open_run
@@ -50,9 +51,7 @@ def learned(out: Path) -> tuple[bytes, dict[str, float]]:
 
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory) -> Path:
-    out = tmp_path_factory.mktemp("runs") / "straight"
-    finish(start(out))
-    return out
+    return made_once(tmp_path_factory, "straight", lambda out: finish(start(out)))
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from pathlib import Path
 import forked
 import pytest
 import torch
+from made_once import made_once
 from safetensors.torch import load_file
 from two_ranks.launch import run_on_ranks, torchrun
 from two_ranks.learning import relative_error, tiny_model
@@ -23,9 +24,9 @@ from ludic_train.runs import sharded
 from ludic_train.runs.config import RunConfig
 from ludic_train.runs.learner import Learner
 
-SMALL = ["--demonstrations", "300", "--sft-updates", "60", "--updates", "2", "--lr", "1e-3"]
+SMALL = ["--demonstrations", "300", "--sft-updates", "20", "--updates", "2", "--lr", "1e-3"]
 SMALL += ["--groups", "8", "--group-size", "8", "--device", "cpu"]
-SMALL += ["--eval-every", "62", "--eval-episodes", "8", "--final-episodes", "8"]
+SMALL += ["--eval-every", "22", "--eval-episodes", "8", "--final-episodes", "8"]
 
 
 def train(out, *options, ranks=1):
@@ -54,7 +55,7 @@ def learned(out):
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory):
-    return train(tmp_path_factory.mktemp("ranks") / "two", ranks=2)
+    return made_once(tmp_path_factory, "two", lambda out: train(out, ranks=2))
 
 
 def test_two_ranks_learn_what_one_process_learns(two, tmp_path):
@@ -127,7 +128,7 @@ def test_one_process_learns_in_bf16_nearly_what_it_learns_in_float32(two, tmp_pa
     out = train(tmp_path / "bf16", "--dtype", "bf16", "--updates", "1")
     assert 'dtype = "bf16"' in (out / "config.toml").read_text()
     losses = {
-        run: [line["loss"] for line in metrics_of(run) if "loss" in line][:60] for run in (out, two)
+        run: [line["loss"] for line in metrics_of(run) if "loss" in line][:20] for run in (out, two)
     }
     assert losses[out] == pytest.approx(losses[two], rel=0.1, abs=0.02)
     assert losses[out] != losses[two]
