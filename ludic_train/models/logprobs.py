@@ -127,9 +127,52 @@ def _chunk_logprobs(
     """As `_chunked`, with all logits at once."""
     # The sampler's distribution is of logits / temperature, and so are the log-probs it reports.
     logits = _float32_logits(head, hidden) / temperature[:, None]
-    logprobs = logits.log_softmax(-1)
-    entropy = -(logprobs.exp() * logprobs).sum(-1)
-    return logprobs.gather(-1, targets[:, None])[:, 0], entropy
+    found: tuple[Tensor, Tensor] = _LogprobAndEntropy.apply(logits, targets)  # type: ignore[no-untyped-call]
+    return found
+
+
+class _LogprobAndEntropy(torch.autograd.Function):
+    """log p_y [N] of the targets y [N], and H = -sum p log p [N], for p = softmax(logits [N, V]).
+
+    For the backward pass it keeps p alone, where autograd would keep three tensors of this size:
+
+        d log p_y / d logits = onehot(y) - p        d H / d logits = -p log p - p H
+
+    Logits of -inf have p = 0 and no gradient.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,  # noqa: ANN401 - torch's own
+        logits: Tensor,
+        targets: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        ctx.set_materialize_grads(False)
+        logprobs = logits.log_softmax(-1)
+        chosen = logprobs.gather(-1, targets[:, None])[:, 0]
+        p = logprobs.exp_()
+        entropy = torch.special.entr(p).sum(-1)
+        ctx.save_for_backward(p, targets, entropy)
+        return chosen, entropy
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(
+        ctx: Any,  # noqa: ANN401
+        *gradients: Tensor | None,
+    ) -> tuple[Tensor | None, None]:
+        of_logprob, of_entropy = gradients
+        p, targets, entropy = ctx.saved_tensors
+        gradient = None
+        if of_logprob is not None:
+            gradient = p * -of_logprob[:, None]
+            gradient.scatter_add_(-1, targets[:, None], of_logprob[:, None])
+        # Most losses only report the entropy.
+        if of_entropy is not None:
+            slope = torch.special.entr(p).addcmul_(p, entropy[:, None], value=-1)
+            slope.mul_(of_entropy[:, None])
+            gradient = slope if gradient is None else gradient.add_(slope)
+        return gradient, None
 
 
 def _float32_logits(head: nn.Module, hidden: Tensor) -> Tensor:
@@ -157,7 +200,8 @@ class _Float32Product(torch.autograd.Function):
         return F.linear(x.float(), w.float())
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ANN401
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
         x, w = ctx.saved_tensors
         gradient = gradients[0].to(w.dtype)
-        return gradient @ w, gradient.t() @ x
+        for_x, for_w = ctx.needs_input_grad
+        return gradient @ w if for_x else None, gradient.t() @ x if for_w else None

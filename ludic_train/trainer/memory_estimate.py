@@ -1,27 +1,30 @@
 """Memory and time of an update, measured on shapes alone, before any memory is taken.
 
 The model is made on torch's meta device, which has shapes and no numbers. One micro-batch goes
-forward and backward there, while every tensor that is kept for the backward pass and every
-multiplication is counted: no formula that would have to know the architecture.
+forward and backward there, while every tensor is counted from its making to its end, and every
+multiplication: no formula that would have to know the architecture.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from weakref import finalize
 
 import torch
 from peft import LoraConfig, get_peft_model
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import AttentionInterface, AutoConfig, AutoModelForCausalLM
 
 from ludic_train.distributed.fsdp import blocks, checkpoint_activations
 from ludic_train.errors import ModelNotFound
-from ludic_train.models.logprobs import CHUNK_TOKENS, action_logprobs, unwrapped
+from ludic_train.models.logprobs import action_logprobs
 from ludic_train.trainer.config import Load
 
 if TYPE_CHECKING:
@@ -38,7 +41,8 @@ class Estimate:
     """Bytes on one rank, by their use, and the multiplications and additions of an update.
 
     params, trained: numbers of params on all ranks together. bytes: by "params", "gradients",
-        "optimizer", "activations", "logits" and, with several ranks, "gathered".
+        "optimizer", "activations" (with logits and what lives for a moment) and, with several
+        ranks, "gathered".
     """
 
     params: int
@@ -108,20 +112,16 @@ def estimate_update(model: nn.Module, load: Load, *, recompute: bool = False) ->
     """
     params = list(model.parameters())
     trained = [p for p in params if p.requires_grad]
-    kept, flops = _micro_batch(model, load)
     if recompute:
-        # In the backward pass one block at a time is there again.
-        again = kept // len(blocks(model))
         checkpoint_activations(model)
-        kept, flops = _micro_batch(model, load)
-        kept += again
-    shard = load.world_size
+    peak, flops = _update(model, load)
+    shard, gradients = load.world_size, _bytes(trained)
     sizes = {
         "params": _bytes(params) // shard,
-        "gradients": _bytes(trained) // shard,
-        "optimizer": MOMENTS * _bytes(trained) // shard,
-        "activations": kept,
-        "logits": _logit_bytes(model, load),
+        "gradients": gradients // shard,
+        "optimizer": MOMENTS * gradients // shard,
+        # All that is alive at the worst moment beside the gradients.
+        "activations": max(peak - gradients, 0),
     }
     if shard > 1:
         sizes["gathered"] = _gathered_bytes(model)
@@ -148,31 +148,66 @@ def measured_flops(device: str = "cpu", seconds: float = 0.3) -> float:
     return done * 2 * 1024**3 / (time.perf_counter() - started)
 
 
-def _micro_batch(model: nn.Module, load: Load) -> tuple[int, float]:
-    """Bytes kept for the backward pass, and flops of both passes, of one micro-batch."""
+def _update(model: nn.Module, load: Load) -> tuple[int, float]:
+    """Most bytes that live at once beside the params, and flops of one micro-batch."""
     rows = load.micro_tokens // load.row_tokens
     sampled = max(int(load.micro_tokens * load.sampled), 1)
     ids = torch.zeros(rows, load.row_tokens, dtype=torch.int64, device="meta")
     at = torch.ones(sampled, dtype=torch.int64, device="meta")
-    # Params are counted apart, and transposed views of them are saved for the backward pass.
-    own = {_storage(p) for p in model.parameters()}
-    kept: dict[int, Tensor] = {}
+    temperature = torch.ones(sampled, device="meta")
+    flops = 0.0
+    # A second micro-batch meets the gradients that the first has left.
+    with LiveBytes(model.parameters()) as live:
+        for _ in range(1 if load.tokens == load.micro_tokens else 2):
+            # Measured and not computed from a formula, so that any architecture is estimated.
+            with FlopCounterMode(display=False) as counter:
+                out = action_logprobs(model, ids, at, at, temperature)
+                loss = out.logprobs.sum() + out.entropy.sum()
+                loss.backward()  # type: ignore[no-untyped-call]
+                del out, loss
+            flops = float(counter.get_total_flops())
+    model.zero_grad()
+    return live.peak, flops
 
-    def keep(tensor: Tensor) -> Tensor:
-        if _storage(tensor) not in own:
-            # Holding the tensor keeps its storage's address from being given to another.
-            kept.setdefault(_storage(tensor), tensor)
-        return tensor
 
-    # Measured and not computed from a formula, so that any architecture is estimated.
-    with FlopCounterMode(display=False) as counter:
-        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-            temperature = torch.ones(sampled, device="meta")
-            out = action_logprobs(model, ids, at, at, temperature)
-            loss = out.logprobs.sum() + out.entropy.sum()
-        held = sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
-        loss.backward()  # type: ignore[no-untyped-call]
-    return held, float(counter.get_total_flops())
+class LiveBytes(TorchDispatchMode):
+    """Counts the bytes of all tensors that are alive, from their making to their end.
+
+    params: counted elsewhere; neither they nor views of them are.
+    peak: the most bytes at a time so far.
+    """
+
+    def __init__(self, params: Iterable[Tensor]) -> None:
+        super().__init__()
+        self.now = self.peak = 0
+        self._known = {_storage(param) for param in params}
+
+    def __torch_dispatch__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:  # noqa: ANN401 - what the operation returns
+        """Run the operation, and count what it makes."""
+        made = func(*args, **(kwargs or {}))
+        for tensor in tree_leaves(made):
+            if isinstance(tensor, Tensor) and _storage(tensor) not in self._known:
+                self._count(tensor)
+        return made
+
+    def _count(self, tensor: Tensor) -> None:
+        storage, name = tensor.untyped_storage(), _storage(tensor)
+        self._known.add(name)
+        size = storage.nbytes()
+        self.now += size
+        self.peak = max(self.peak, self.now)
+        # Its object lives as long as the memory that it stands for.
+        finalize(storage, self._forget, name, size)
+
+    def _forget(self, name: int, size: int) -> None:
+        self._known.discard(name)
+        self.now -= size
 
 
 def _fused_attention(
@@ -201,13 +236,6 @@ def _storage(tensor: Tensor) -> int:
 def _bytes(tensors: Iterable[Tensor]) -> int:
     """Memory of the tensors together."""
     return sum(tensor.nbytes for tensor in tensors)
-
-
-def _logit_bytes(model: nn.Module, load: Load) -> int:
-    """Logits of a chunk, their log-softmax, its exponential, and a gradient, in float32."""
-    vocabulary = unwrapped(model).config.get_text_config().vocab_size
-    sampled = min(CHUNK_TOKENS, max(int(load.micro_tokens * load.sampled), 1))
-    return 4 * 4 * sampled * int(vocabulary)
 
 
 def _gathered_bytes(model: nn.Module) -> int:

@@ -41,6 +41,50 @@ def test_entropies_are_those_of_the_same_distributions(model):
     torch.testing.assert_close(out.entropy, expected, atol=1e-5, rtol=0)
 
 
+def through_autograd(logits, targets):
+    """The same numbers by operations that torch differentiates itself."""
+    logprobs = logits.log_softmax(-1)
+    return logprobs.gather(-1, targets[:, None])[:, 0], -(logprobs.exp() * logprobs).sum(-1)
+
+
+@pytest.mark.parametrize("used", [(1.0, 0.0), (0.0, 1.0), (0.7, -0.3)])
+def test_gradients_are_those_of_the_same_formulae_through_autograd(used):
+    torch.manual_seed(0)
+    targets = torch.tensor([3, 0, 6])
+    gradients = []
+    for function in (logprobs._LogprobAndEntropy.apply, through_autograd):
+        torch.manual_seed(1)
+        logits = torch.randn(3, 7, dtype=torch.float64, requires_grad=True)
+        weights = torch.randn(2, 3, dtype=torch.float64)
+        found = zip(used, weights, function(logits, targets), strict=True)
+        sum((share * w * value).sum() for share, w, value in found if share).backward()
+        gradients.append(logits.grad)
+    torch.testing.assert_close(*gradients, atol=1e-15, rtol=1e-13)
+
+
+def test_a_token_that_cannot_be_sampled_has_no_part_in_entropy_and_gradient():
+    whole = torch.tensor([[1.0, -2.0, 0.5]], requires_grad=True)
+    cut = torch.tensor([[1.0, -torch.inf, -2.0, 0.5]], requires_grad=True)
+    results = []
+    for logits, target in ((whole, 2), (cut, 3)):
+        found = logprobs._LogprobAndEntropy.apply(logits, torch.tensor([target]))
+        (found[0] + found[1]).backward()
+        results.append([*found, logits.grad])
+    assert cut.grad[0, 1] == 0
+    results[1][2] = cut.grad[:, [0, 2, 3]]
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_a_frozen_head_gets_no_gradient():
+    torch.manual_seed(0)
+    hidden = torch.randn(4, 8, dtype=torch.bfloat16, requires_grad=True)
+    weight = torch.randn(16, 8, dtype=torch.bfloat16)
+    logprobs._Float32Product.apply(hidden, weight).sum().backward()
+    assert weight.grad is None
+    assert hidden.grad is not None
+
+
 def test_chunks_change_neither_values_nor_gradients(model, monkeypatch):
     def values_and_gradient():
         model.zero_grad()
