@@ -24,6 +24,7 @@ from transformers import AttentionInterface, AutoConfig, AutoModelForCausalLM
 
 from ludic_train.distributed.fsdp import blocks, checkpoint_activations
 from ludic_train.errors import ModelNotFound
+from ludic_train.models.cache import resolved
 from ludic_train.models.logprobs import action_logprobs
 from ludic_train.trainer.config import Load
 
@@ -88,10 +89,11 @@ def model_from_config(
 
 
 def read_config(name: str) -> PretrainedConfig:
-    """The config of a model folder, a folder with nothing but config.json, or a hub id.
+    """The config of a model folder, a folder with config.json alone, a hub id or `ludic-small`.
 
     Raises ModelNotFound where there is none, or the hub cannot be reached.
     """
+    name = str(resolved(name))
     if Path(name).exists() or name.count("/") != 1:
         where = Path(name) / "config.json"
         if not where.is_file():
@@ -134,43 +136,47 @@ def estimate_update(model: nn.Module, load: Load, *, recompute: bool = False) ->
     )
 
 
-def measured_flops(device: str = "cpu", seconds: float = 0.3) -> float:
-    """Multiplications and additions per second of large float32 matrix products here.
+def measured_flops(seconds: float = 0.3) -> float:
+    """Multiplications and additions per second of large float32 matrix products on this CPU.
 
-    seconds: time to measure for.
+    seconds: time of the processor to measure for, on each of torch's threads.
     """
-    a = torch.randn(1024, 1024, device=device)
-    done, started = 0, time.perf_counter()
-    while time.perf_counter() - started < seconds:
-        # Reading a number waits for the product, which a GPU computes in the background.
-        float((a @ a)[0, 0])
+    a = torch.randn(1024, 1024)
+    threads = torch.get_num_threads()
+    # Not by the wall clock, which counts what other programs take.
+    done, started = 0, time.process_time()
+    while (spent := (time.process_time() - started) / threads) < seconds:
+        a @ a
         done += 1
-    return done * 2 * 1024**3 / (time.perf_counter() - started)
+    return done * 2 * 1024**3 / spent
 
 
 def _update(model: nn.Module, load: Load) -> tuple[int, float]:
     """Most bytes that live at once beside the params, and flops of one micro-batch."""
+    # Apart, because the counter of operations keeps tensors alive.
+    with FlopCounterMode(display=False) as counter:
+        _micro_batch(model, load)
+    model.zero_grad()
+    with LiveBytes(model.parameters()) as live:
+        # A second micro-batch meets the gradients that the first has left.
+        for _ in range(1 if load.tokens == load.micro_tokens else 2):
+            _micro_batch(model, load)
+    model.zero_grad()
+    return live.peak, float(counter.get_total_flops())
+
+
+def _micro_batch(model: nn.Module, load: Load) -> None:
+    """Forward and backward pass of one micro-batch."""
     rows = load.micro_tokens // load.row_tokens
     sampled = max(int(load.micro_tokens * load.sampled), 1)
     ids = torch.zeros(rows, load.row_tokens, dtype=torch.int64, device="meta")
     at = torch.ones(sampled, dtype=torch.int64, device="meta")
-    temperature = torch.ones(sampled, device="meta")
-    flops = 0.0
-    # A second micro-batch meets the gradients that the first has left.
-    with LiveBytes(model.parameters()) as live:
-        for _ in range(1 if load.tokens == load.micro_tokens else 2):
-            # Measured and not computed from a formula, so that any architecture is estimated.
-            with FlopCounterMode(display=False) as counter:
-                out = action_logprobs(model, ids, at, at, temperature)
-                loss = out.logprobs.sum() + out.entropy.sum()
-                loss.backward()  # type: ignore[no-untyped-call]
-                del out, loss
-            flops = float(counter.get_total_flops())
-    model.zero_grad()
-    return live.peak, flops
+    out = action_logprobs(model, ids, at, at, torch.ones(sampled, device="meta"))
+    # Entropies are reported, and few losses learn from them.
+    out.logprobs.sum().backward()  # type: ignore[no-untyped-call]
 
 
-class LiveBytes(TorchDispatchMode):
+class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts the bytes of all tensors that are alive, from their making to their end.
 
     params: counted elsewhere; neither they nor views of them are.
@@ -178,7 +184,7 @@ class LiveBytes(TorchDispatchMode):
     """
 
     def __init__(self, params: Iterable[Tensor]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.now = self.peak = 0
         self._known = {_storage(param) for param in params}
 

@@ -5,11 +5,13 @@ import torch
 
 from ludic_gym.errors import ConfigError
 from ludic_train.commands.plan import main as plan
+from ludic_train.distributed.fsdp import checkpoint_activations
 from ludic_train.errors import ModelNotFound
 from ludic_train.models.logprobs import action_logprobs
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
 from ludic_train.trainer.memory_estimate import (
+    LiveBytes,
     Load,
     estimate_update,
     measured_flops,
@@ -29,30 +31,20 @@ def on_meta(model, **options):
     return model_from_config(model.config, torch.float32, **options)
 
 
-def kept_for_backward(model, rows, width, sampled):
-    """Bytes that a real forward pass keeps, params aside."""
-    params = {p.untyped_storage().data_ptr() for p in model.parameters()}
-    kept = {}
-
-    def keep(tensor):
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() not in params:
-            kept[storage.data_ptr()] = (storage.nbytes(), tensor)
-        return tensor
-
-    at = torch.ones(sampled, dtype=torch.int64)
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        ids = torch.zeros(rows, width, dtype=torch.int64)
-        out = action_logprobs(model, ids, at, at, torch.ones(sampled))
-        assert (out.logprobs.sum() + out.entropy.sum()).requires_grad
-        return sum(size for size, _ in kept.values())
-
-
-def test_activations_are_those_of_a_real_forward_pass(model):
-    found = estimate_update(on_meta(model), LOAD)
-    assert found.bytes["activations"] == pytest.approx(
-        kept_for_backward(model, 8, 128, 512), rel=0.01
-    )
+@pytest.mark.parametrize("recompute", [False, True])
+def test_activations_are_those_that_live_in_a_real_update(recompute):
+    model = make_tiny_model(make_tokenizer(["a b c"]), num_layers=6)
+    found = estimate_update(on_meta(model), LOAD, recompute=recompute)
+    if recompute:
+        checkpoint_activations(model)
+    at = torch.ones(512, dtype=torch.int64)
+    with LiveBytes(model.parameters()) as live:
+        for _ in range(2):
+            out = action_logprobs(model, torch.zeros(8, 128, dtype=torch.int64), at, at, at.float())
+            out.logprobs.sum().backward()
+            del out
+    gradients = found.bytes["gradients"]
+    assert found.bytes["activations"] == pytest.approx(live.peak - gradients, rel=0.02)
 
 
 def test_params_are_counted_once_though_tied(model):
