@@ -13,6 +13,7 @@ import gymnasium as gym
 from envs_registry.catalog import SUITES
 from ludic_gym.envs.core.base import TextEnv
 from ludic_gym.errors import ConfigError
+from ludic_train.models.cache import OWN_MODELS
 from ludic_train.runs.config import Demonstrator, EvalTasks, Recipe, RunConfig, TrainEnv
 
 # For a tiny model made from nothing: what it needs before rewards can teach it anything, and a
@@ -23,6 +24,8 @@ WARM_START: Mapping[str, Any] = {
     "entropy": 0.05,
     "final_entropy": 0.0,
 }
+# Models of `ludic model` have 2 million params or fewer: all of them fit, and take large steps.
+OWN_MODEL: Mapping[str, Any] = {"lora_rank": 0, "lr": 4e-4}
 REPLIES = {"boxed": r"\boxed{{}}"}
 
 
@@ -70,13 +73,13 @@ def recipe_for(
     }
     name = "+".join(short_name(env_id) for env_id in ids[:3]) + ("+..." if len(ids) > 3 else "")
     first = next(iter(evals))
-    warm: Mapping[str, Any] = {}
+    suited = dict(OWN_MODEL) if model in OWN_MODELS else {}
     if warm_start or (warm_start is None and model is None):
-        warm = WARM_START
+        suited |= WARM_START
     return Recipe(
         name=name,
         summary=f"a policy for {', '.join(ids)}",
-        defaults=RunConfig(out=Path("runs") / name.lower().rstrip("+."), model=model, **warm),
+        defaults=RunConfig(out=Path("runs") / name.lower().rstrip("+."), model=model, **suited),
         envs=tuple(learned),
         evals=evals,
         demonstrator=demonstrator and Demonstrator(policy=demonstrator, reply=reply),
@@ -101,6 +104,8 @@ def with_model(recipe: Recipe, model: str) -> Recipe:
             "max_tokens": None,
         }
         settings = replace(settings, **own)
+    if model in OWN_MODELS:
+        settings = replace(settings, **OWN_MODEL)
     return replace(recipe, defaults=settings)
 
 

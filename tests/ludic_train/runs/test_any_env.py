@@ -12,6 +12,7 @@ import ludic_gym as lg
 from ludic_gym.errors import ConfigError
 from ludic_train.algorithms import presets
 from ludic_train.algorithms.losses import EntropyBonus
+from ludic_train.recipes.catalog import ARITHMETIC
 from ludic_train.runs.algo_options import ALGO_OPTIONS, OPTION_HELP
 from ludic_train.runs.algorithm import algorithm_of, entropy_of
 from ludic_train.runs.any_env import named_env, recipe_for, with_demonstrator, with_model
@@ -187,3 +188,13 @@ def test_the_entropy_bonus_falls_over_the_updates_where_a_final_one_is_given(
 )
 def test_parsers_have_names(spec, text, action):
     assert lg.named_parser(spec)(text).action == action
+
+
+@pytest.mark.parametrize(
+    "made",
+    [lambda m: recipe_for(["ludic/Nim-v0"], model=m), lambda m: with_model(ARITHMETIC, m)],
+)
+def test_a_model_of_our_own_is_trained_whole_and_in_large_steps(made):
+    own, other = made("ludic-small").defaults, made("some/model").defaults
+    assert (own.lora_rank, own.lr) == (0, 4e-4)
+    assert (other.lora_rank, other.lr) == (16, None)
