@@ -44,8 +44,8 @@ async def run_match(
     if task.attempts is not None:
         # One player's format would end the match for the others, and the env has no result for it.
         raise ConfigError(
-            f"attempts={task.attempts!r} for {task.env_id}: a match goes on after a parse failure, "
-            "so leave attempts out, or play the view for one player with run_episodes"
+            f"attempts={task.attempts!r} for {task.env_id}: a match continues after a parse "
+            "failure, so leave attempts out, or play the view for one player with run_episodes"
         )
     seats = {agent: Seat(policy) for agent, policy in policies.items()}
     if isinstance(env, ParallelEnv):

@@ -251,7 +251,7 @@ def sums():
 
 
 def forgetful(env):
-    """Forgets the tag under an even seed, and writes it as soon as it is told to."""
+    """Forgets the tag under an even seed, and writes it once a reply has told it to."""
 
     def reply(messages, sampling):
         told = len(messages) > 2
