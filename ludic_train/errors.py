@@ -6,7 +6,7 @@ can carry out; `QueueUnavailable` is the only one after which the same call may 
 LudicError
 └── TrainError             something between a model and its update went wrong
     ├── ModelNotFound      no model at a path or under a hub name
-    ├── UnsupportedModel   a model has a part that the local engine cannot compute
+    ├── UnsupportedModel   a model has a part that cannot be computed exactly
     ├── PromptTooLong      prompt and completion do not fit the model's positions (a ClientError)
     ├── EngineError       the local engine failed, for all who wait (a ClientError)
     ├── CreditError        rollouts that a credit assigner cannot weigh
@@ -46,7 +46,7 @@ class ModelNotFound(TrainError):
 
 
 class UnsupportedModel(TrainError):
-    """A model has a part that the local engine cannot compute exactly."""
+    """A model has a part that the local engine, or the trainer, cannot compute exactly."""
 
 
 class PromptTooLong(TrainError, ClientError):

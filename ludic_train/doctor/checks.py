@@ -20,7 +20,7 @@ from ludic_gym.clients.vllm_tokens import VLLMTokenClient
 from ludic_gym.types import Completion, Message, Sampling
 from ludic_train.doctor.scores import differences, tolerance
 from ludic_train.models.chat_template import render_chat
-from ludic_train.trainer.forward import packs_exactly
+from ludic_train.trainer.probes import reason_not_to_pack
 
 QUESTIONS = ("What is 12 + 30?", "Name a colour.", "Count to five.", "Is 7 even or odd? Say why.")
 # Tokens per completion: enough to average over, and a second of sampling on a CPU.
@@ -184,10 +184,11 @@ async def check_packing(patient: Patient) -> Finding:
     The server is not involved; a bad finding costs time, not correctness.
     """
     device = str(next(patient.model.parameters()).device)
-    exact = packs_exactly(patient.model, device)
-    found = "items that share a row " + ("do not see each other" if exact else "see each other")
+    patient.model.eval()
+    reason = reason_not_to_pack(patient.model, device)
+    found = reason or "items that share a row do not see each other"
     remedy = "nothing: the trainer pads this architecture instead; it costs time only"
-    return judged("packing", exact, found, remedy)
+    return judged("packing", reason is None, found, remedy)
 
 
 NEEDED_FLAGS = {"logprobs_mode": "processed_logprobs", "generation_config": "vllm"}

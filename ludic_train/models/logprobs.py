@@ -15,6 +15,7 @@ from torch.distributed.fsdp import FSDPModule, register_fsdp_forward_method
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
+from ludic_train.models.logit_finish import LogitFinish, logit_finish
 from ludic_train.types import TokenLogprobs
 
 # Logits of this many tokens exist at a time: 1024 x 152k float32 is 0.6 GB.
@@ -87,7 +88,8 @@ def _forward(
     )[0]
     selected = hidden[row, column - 1]
     head = causal_lm.get_output_embeddings()
-    found = _chunked(head, selected, input_ids[row, column], temperature)
+    finish = logit_finish(causal_lm.config)
+    found = _chunked(head, finish, selected, input_ids[row, column], temperature)
     value_head = dict(causal_lm.named_children()).get(VALUE_HEAD)
     if value_head is None:
         return found
@@ -102,14 +104,14 @@ def _forward_without_views(causal_lm: PreTrainedModel, *inputs: Tensor) -> tuple
 
 
 def _chunked(
-    head: nn.Module, hidden: Tensor, targets: Tensor, temperature: Tensor
+    head: nn.Module, finish: LogitFinish, hidden: Tensor, targets: Tensor, temperature: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Log-probs and entropies [N] of the targets [N] after the hidden states [N, D]."""
     if len(targets) <= CHUNK_TOKENS:
-        return _chunk_logprobs(head, hidden, targets, temperature)
+        return _chunk_logprobs(head, finish, hidden, targets, temperature)
     # Checkpointed, because a chunk's logits kept for the backward pass are what chunks avoid.
     chunks = [
-        checkpoint(_chunk_logprobs, head, h, t, temp, use_reentrant=False)
+        checkpoint(_chunk_logprobs, head, finish, h, t, temp, use_reentrant=False)
         for h, t, temp in zip(
             torch.split(hidden, CHUNK_TOKENS),
             torch.split(targets, CHUNK_TOKENS),
@@ -122,11 +124,11 @@ def _chunked(
 
 
 def _chunk_logprobs(
-    head: nn.Module, hidden: Tensor, targets: Tensor, temperature: Tensor
+    head: nn.Module, finish: LogitFinish, hidden: Tensor, targets: Tensor, temperature: Tensor
 ) -> tuple[Tensor, Tensor]:
     """As `_chunked`, with all logits at once."""
     # The sampler's distribution is of logits / temperature, and so are the log-probs it reports.
-    logits = _float32_logits(head, hidden) / temperature[:, None]
+    logits = finish(_float32_logits(head, hidden)) / temperature[:, None]
     found: tuple[Tensor, Tensor] = _LogprobAndEntropy.apply(logits, targets)  # type: ignore[no-untyped-call]
     return found
 

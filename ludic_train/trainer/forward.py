@@ -1,8 +1,7 @@
-"""Forward pass over a micro-batch, the input of a loss, and a test of packed rows."""
+"""Forward pass over a micro-batch, and the input of a loss."""
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 import numpy as np
@@ -56,48 +55,16 @@ def tensor(array: np.ndarray[Any, Any], device: str) -> Tensor:
     return torch.from_numpy(array).to(device)
 
 
-def may_pack(model: nn.Module, device: str = "cpu") -> bool:
-    """`packs_exactly`, with a logged warning where that is False.
+def without_dropout(model: nn.Module) -> None:
+    """Put a model into the mode of updates: eval mode, in which activation checkpoints still work.
 
-    The trainer then pads rows, which costs time and leaves results as they are.
+    With dropout, log-probs would be of another policy than the one that sampled.
     """
-    exact = packs_exactly(model, device)
-    if not exact:
-        logging.getLogger(__name__).warning(
-            "items that share a row see each other in %s; rows are padded instead",
-            type(model).__name__,
-        )
-    return exact
-
-
-@torch.no_grad()
-def packs_exactly(model: nn.Module, device: str = "cpu") -> bool:
-    """True if items that share a row leave each other alone, and are scored as they are alone.
-
-    Measured on two rows of two items, because architectures and attention kernels differ in how
-    they read positions that start again.
-    """
-    training = model.training
-    # Dropout would make equal rows differ.
     model.eval()
-    ids = torch.arange(1, 65, device=device).view(4, 16)
-    alone = _scores(model, ids, None)
-    positions = torch.arange(16, device=device).repeat(2, 2)
-    packed = _scores(model, ids.view(2, 32), positions)
-    other = ids.view(2, 32).clone()
-    other[:, :16] += 7
-    # The second half of a row must not notice that the first one changed.
-    beside_others = _scores(model, other, positions)
-    model.train(training)
-    # Another shape may take another kernel: the same numbers, rounded differently.
-    rounding = 1e-4 if next(model.parameters()).dtype == torch.float32 else 0.1
-    same_as_alone = torch.allclose(packed, alone, rtol=0, atol=rounding)
-    return same_as_alone and torch.allclose(packed[1::2], beside_others[1::2], rtol=0, atol=1e-6)
-
-
-def _scores(model: nn.Module, ids: Tensor, positions: Tensor | None) -> Tensor:
-    """Log-probs of the last 15 of each 16 tokens, [4, 15]."""
-    row, column = torch.nonzero(torch.arange(ids.shape[1]).expand(ids.shape) % 16, as_tuple=True)
-    row, column = row.to(ids.device), column.to(ids.device)
-    temperature = torch.ones(len(row), device=ids.device)
-    return action_logprobs(model, ids, row, column, temperature, positions).logprobs.view(4, 15)
+    for module in model.modules():
+        if getattr(module, "gradient_checkpointing", False):
+            # transformers makes checkpoints in train mode alone, and asks the block for its mode.
+            module.training = True
+            for name in [n for n, value in vars(module).items() if isinstance(value, float)]:
+                if "dropout" in name:
+                    setattr(module, name, 0.0)

@@ -35,9 +35,10 @@ from ludic_train.models.logprobs import VALUE_HEAD
 from ludic_train.publishers.base import InProcessPublisher, PolicyPublisher
 from ludic_train.sources.base import BatchSource, DurableSource, Pace
 from ludic_train.trainer.config import TrainerConfig
-from ludic_train.trainer.forward import forward, loss_batch, may_pack
+from ludic_train.trainer.forward import forward, loss_batch, without_dropout
 from ludic_train.trainer.microbatches import MicroBatch, plan_from_bytes, plan_to_bytes
 from ludic_train.trainer.prepare import Plan, minibatches, planned_rows, prepared
+from ludic_train.trainer.probes import check_logprobs, may_pack
 from ludic_train.types import PROXIMAL, SAWBatch, SAWItem
 
 OnUpdate = Callable[[int, Metrics], None]
@@ -226,8 +227,8 @@ class Trainer:
             return plan
 
         micro_batches = scattered(planned, plan_to_bytes, plan_from_bytes)
-        # Scoring before the update left the model in eval mode.
-        self.model.train()
+        # Each time, since scoring and sampling may change the mode too.
+        without_dropout(self.model)
         self.optimizer.zero_grad(set_to_none=True)
         last = len(micro_batches) - 1
         parts = [self._accumulate(m, is_last=i == last) for i, m in enumerate(micro_batches)]
@@ -244,7 +245,12 @@ class Trainer:
 
     @cached_property
     def _packing(self) -> bool:
-        """True if items may share rows; all ranks find out together, by a forward pass."""
+        """True if items may share rows; all ranks find out together, by a forward pass.
+
+        Raises UnsupportedModel for a model whose log-probs cannot be computed.
+        """
+        without_dropout(self.model)
+        check_logprobs(self.model, self.cfg.device)
         return self.cfg.execution.packing and may_pack(self.model, self.cfg.device)
 
     def _accumulate(self, micro_batch: MicroBatch, *, is_last: bool) -> Metrics:

@@ -154,7 +154,7 @@ def kept_for_backward(tokens, vocabulary):
 
     targets = torch.zeros(tokens, dtype=torch.int64)
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        out = logprobs._chunked(head, hidden, targets, torch.ones(tokens))
+        out = logprobs._chunked(head, lambda logits: logits, hidden, targets, torch.ones(tokens))
     assert out[0].requires_grad
     return sum(size for size, _ in storages.values())
 

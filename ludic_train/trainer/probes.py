@@ -1,0 +1,99 @@
+"""Tests of a model before its first update: is it scored as it scores itself?
+
+Each is a forward pass or two over four rows of 16 tokens, on all ranks together.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import torch
+from torch import Tensor, nn
+
+from ludic_train.errors import UnsupportedModel
+from ludic_train.models.logprobs import action_logprobs, unwrapped
+
+ROWS, WIDTH = 4, 16
+# In nats, by the type that is computed with: the model's own 16-bit logits are rounded, ours not.
+ROUNDING = {torch.float32: 1e-4, torch.float64: 1e-4}
+ROUNDING_OF_16_BITS = 0.1
+# A packed row is another shape, and takes other kernels: so many times the noise of another shape.
+TIMES_NOISE = 3.0
+
+
+@torch.no_grad()
+def check_logprobs(model: nn.Module, device: str = "cpu") -> None:
+    """Compare the trainer's log-probs with those of the model's own `forward`.
+
+    The trainer calls the decoder and the head apart, and must know all that a model does after
+    its head. Raises UnsupportedModel, with the difference in nats, where it does not.
+    """
+    inner = unwrapped(model)
+    ids = _ids(device)
+    logits = model(input_ids=ids, use_cache=False).logits[:, :-1]
+    logprobs = logits.float().log_softmax(-1)
+    expected = logprobs.gather(-1, ids[:, 1:, None])[..., 0]
+    # The mean, because single tokens of 16-bit logits are further off.
+    difference = float((_scores(model, ids, None) - expected).abs().mean())
+    if not difference <= ROUNDING.get(logits.dtype, ROUNDING_OF_16_BITS):
+        raise UnsupportedModel(
+            f"the trainer's log-probs of {type(inner).__name__} (model_type "
+            f"{inner.config.model_type!r}) are {difference:.3g} nats per token from the model's "
+            "own: it does something with its logits that is not known here, and training would go "
+            "wrong silently"
+        )
+
+
+def may_pack(model: nn.Module, device: str = "cpu") -> bool:
+    """True if items may share rows; otherwise a warning with the reason is logged.
+
+    The trainer then pads rows, which costs time and leaves results as they are.
+    """
+    reason = reason_not_to_pack(model, device)
+    if reason is not None:
+        logging.getLogger(__name__).warning(
+            "%s in %s; rows are padded instead", reason, type(unwrapped(model)).__name__
+        )
+    return reason is None
+
+
+@torch.no_grad()
+def reason_not_to_pack(model: nn.Module, device: str = "cpu") -> str | None:
+    """None if items that share a row leave each other alone, and are scored as they are alone.
+
+    Measured on two rows of two items, because architectures and attention kernels differ in how
+    they read positions that start again.
+    """
+    ids = _ids(device)
+    alone = _scores(model, ids, None)
+    positions = torch.arange(WIDTH, device=device).repeat(2, 2)
+    packed = _scores(model, ids.view(2, 2 * WIDTH), positions)
+    other = ids.view(2, 2 * WIDTH).clone()
+    other[:, :WIDTH] += 7
+    # The second half of a row must not notice that the first one changed.
+    beside_others = _scores(model, other, positions)
+    if not torch.allclose(packed[1::2], beside_others[1::2], rtol=0, atol=1e-6):
+        return "items that share a row see each other"
+    # The same rows in another shape: what follows a token never counts.
+    wide = _scores(model, torch.cat([ids, ids], 1), None)[::2]
+    noise = float((wide - alone).abs().max())
+    difference = float((packed - alone).abs().max())
+    dtype = model(input_ids=ids[:, :2], use_cache=False).logits.dtype
+    rounding = ROUNDING.get(dtype, ROUNDING_OF_16_BITS)
+    if difference <= max(rounding, TIMES_NOISE * noise):
+        return None
+    return f"an item in a shared row is scored {difference:.2g} nats away from alone"
+
+
+def _ids(device: str) -> Tensor:
+    """Rows of tokens that differ, [ROWS, WIDTH]."""
+    return torch.arange(1, ROWS * WIDTH + 1, device=device).view(ROWS, WIDTH)
+
+
+def _scores(model: nn.Module, ids: Tensor, positions: Tensor | None) -> Tensor:
+    """Log-probs of the last WIDTH - 1 of each WIDTH tokens, [items, WIDTH - 1]."""
+    row, column = torch.nonzero(torch.arange(ids.shape[1]).expand(ids.shape) % WIDTH, as_tuple=True)
+    row, column = row.to(ids.device), column.to(ids.device)
+    temperature = torch.ones(len(row), device=ids.device)
+    logprobs = action_logprobs(model, ids, row, column, temperature, positions).logprobs
+    return logprobs.view(-1, WIDTH - 1)

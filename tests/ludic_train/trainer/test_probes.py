@@ -1,0 +1,192 @@
+"""Tests of a model before its first update, over the architectures of transformers."""
+
+import numpy as np
+import pytest
+import torch
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    GPT2Config,
+    GPT2LMHeadModel,
+    OPTConfig,
+    OPTForCausalLM,
+)
+
+from ludic_train.algorithms.presets import reinforce
+from ludic_train.distributed.fsdp import checkpoint_activations
+from ludic_train.errors import UnsupportedModel
+from ludic_train.models.tiny import make_tiny_model
+from ludic_train.models.tokenizer import make_tokenizer
+from ludic_train.sources.offline import OfflineBatchSource
+from ludic_train.trainer import probes
+from ludic_train.trainer.probes import check_logprobs, may_pack, reason_not_to_pack
+from ludic_train.trainer.trainer import Trainer
+from ludic_train.types import SAWItem
+
+SIZES = {
+    "vocab_size": 128,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "max_position_embeddings": 128,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+# What else these need to be small (... leaves a setting out), and factors far from 1.
+FURTHER = {
+    "bloom": {"n_layer": 2, "n_head": 4},
+    "cohere": {"logit_scale": 3.0},
+    "cohere2": {"logit_scale": 3.0},
+    "falcon_h1": {"lm_head_multiplier": 2.5, "mamba_d_ssm": 32, "mamba_n_heads": 4,
+                  "mamba_d_head": 8, "mamba_d_state": 8, "mamba_n_groups": 1},
+    "gemma2": {"final_logit_softcapping": 0.2},
+    "gemma3_text": {"final_logit_softcapping": 0.2},
+    "gptj": {"rotary_dim": 8},
+    "codegen": {"rotary_dim": 8},
+    "falcon": {"head_dim": ...},
+    "gpt_neo": {"num_layers": 2, "attention_types": [[["global", "local"], 1]]},
+    "granite": {"logits_scaling": 0.3},
+    "granitemoe": {"logits_scaling": 0.3},
+    "mamba": {"state_size": 8},
+    "minicpm3": {"q_lora_rank": 16, "kv_lora_rank": 16, "qk_nope_head_dim": 8,
+                 "qk_rope_head_dim": 8, "v_head_dim": 8, "num_key_value_heads": 4},
+    "nanochat": {"final_logit_softcapping": 0.2},
+    "recurrent_gemma": {"logits_soft_cap": 0.2, "lru_width": 32},
+    "vaultgemma": {"final_logit_softcapping": 0.2},
+}  # fmt: skip
+ARCHITECTURES = [
+    "llama", "mistral", "mixtral", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "gemma",
+    "gemma2", "gemma3_text", "phi", "phi3", "gpt2", "gpt_neo", "gpt_neox", "gptj", "opt",
+    "bloom", "codegen", "cohere", "cohere2", "granite", "granitemoe", "granitemoeshared",
+    "olmo", "olmo2", "olmo3", "olmoe", "starcoder2", "stablelm", "falcon", "falcon_h1",
+    "persimmon", "nemotron", "glm", "glm4", "smollm3", "helium", "exaone4", "ernie4_5",
+    "hunyuan_v1_dense", "apertus", "arcee", "seed_oss", "vaultgemma", "nanochat", "mamba",
+    "recurrent_gemma", "ministral", "minicpm3", "phimoe", "qwen3_next",
+]  # fmt: skip
+
+
+def made(name):
+    settings = {**SIZES, **FURTHER.get(name, {})}
+    config = AutoConfig.for_model(name, **{n: v for n, v in settings.items() if v is not ...})
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(config).float()
+    # As large as the weights of trained models, whose logits are far from equal.
+    with torch.no_grad():
+        for param in model.parameters():
+            if param.ndim > 1:
+                param.normal_(0, 0.3)
+    return model.eval()
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_log_probs_are_the_models_own_in_every_architecture(name):
+    check_logprobs(made(name))
+
+
+def test_most_architectures_keep_packed_items_apart():
+    reasons = {name: reason_not_to_pack(made(name)) for name in ARCHITECTURES}
+    apart = [name for name, reason in reasons.items() if reason is None]
+    assert {"llama", "qwen2", "qwen3", "gemma2", "mistral", "granite", "olmo2"} <= {*apart}
+    # Their state runs on from item to item, or positions are no part of them.
+    assert {"bloom", "mamba", "recurrent_gemma"} <= reasons.keys() - {*apart}
+
+
+@pytest.mark.parametrize("name", ["gemma2", "granite", "cohere", "falcon_h1"])
+def test_what_a_model_does_after_its_head_is_not_overlooked(name, monkeypatch):
+    monkeypatch.setattr(probes, "action_logprobs", with_plain_logits(monkeypatch))
+    with pytest.raises(UnsupportedModel, match=f"model_type '{name}'.* nats per token"):
+        check_logprobs(made(name))
+
+
+def with_plain_logits(monkeypatch):
+    """The log-probs of a trainer that knows of nothing after the head."""
+    from ludic_train.models import logprobs
+
+    monkeypatch.setattr(logprobs, "logit_finish", lambda config: lambda logits: logits)
+    return logprobs.action_logprobs
+
+
+def dropping():
+    return GPT2LMHeadModel(
+        GPT2Config(vocab_size=128, n_embd=32, n_layer=2, n_head=4, resid_pdrop=0.5, attn_pdrop=0.5)
+    )
+
+
+@pytest.fixture
+def rows():
+    mask = np.arange(12) >= 4
+    return [
+        SAWItem(
+            input_ids=np.arange(3, 15, dtype=np.int32),
+            action_mask=mask,
+            weight=mask.astype(np.float32),
+        )
+    ]
+
+
+def with_dropout(name, dropout):
+    torch.manual_seed(0)
+    if name == "gpt2":
+        config = GPT2Config(vocab_size=128, n_embd=32, n_layer=2, n_head=4, resid_pdrop=dropout)
+        return GPT2LMHeadModel(config)
+    sizes = {"vocab_size": 128, "hidden_size": 32, "ffn_dim": 48, "num_hidden_layers": 2}
+    sizes |= {"num_attention_heads": 4, "word_embed_proj_dim": 32, "dropout": dropout}
+    return OPTForCausalLM(OPTConfig(**sizes))
+
+
+@pytest.mark.parametrize("name", ["gpt2", "opt"])
+@pytest.mark.parametrize("checkpoints", [False, True])
+def test_dropout_is_off_in_updates(rows, name, checkpoints):
+    found = []
+    for dropout in (0.0, 0.5):
+        model = with_dropout(name, dropout).train()
+        if checkpoints:
+            checkpoint_activations(model)
+        source = OfflineBatchSource(rows, batch_size=1)
+        (metrics,) = Trainer(model, reinforce(filter=None), source).update(rows)
+        found.append((metrics["entropy"], metrics["grad_norm"]))
+    assert found[0] == found[1]
+
+
+def tiny_model():
+    return make_tiny_model(make_tokenizer(["a b c"]), hidden_size=16, num_heads=2, num_kv_heads=1)
+
+
+def test_a_transformer_that_reads_positions_keeps_packed_items_apart():
+    assert reason_not_to_pack(tiny_model()) is None
+
+
+def test_a_model_whose_packed_items_see_each_other_is_found_out(caplog):
+    model = tiny_model()
+    inner = model.model.forward
+
+    def with_a_mask(input_ids, **kwargs):
+        # An attention mask of ones switches the reading of positions off, without a word.
+        return inner(
+            input_ids=input_ids, **(kwargs | {"attention_mask": torch.ones_like(input_ids)})
+        )
+
+    model.model.forward = with_a_mask
+    assert not may_pack(model)
+    assert "items that share a row see each other" in caplog.text
+
+
+def test_a_model_that_ignores_where_items_start_is_found_out():
+    model = tiny_model()
+    inner = model.model.forward
+    model.model.forward = lambda input_ids, **kwargs: inner(
+        input_ids=input_ids, **(kwargs | {"position_ids": None})
+    )
+    assert reason_not_to_pack(model) == "items that share a row see each other"
+
+
+@pytest.mark.parametrize("layers", [4, 28])
+def test_deep_models_of_16_bits_are_packed_too(layers):
+    torch.manual_seed(0)
+    model = make_tiny_model(make_tokenizer(["a b c"]), num_layers=layers).bfloat16()
+    assert reason_not_to_pack(model) is None
+    check_logprobs(model)
