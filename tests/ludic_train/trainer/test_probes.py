@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 import torch
+from architectures import ARCHITECTURES, made
 from transformers import (
-    AutoConfig,
-    AutoModelForCausalLM,
     GPT2Config,
     GPT2LMHeadModel,
     OPTConfig,
@@ -23,64 +22,6 @@ from ludic_train.trainer.probes import check_logprobs, may_pack, reason_not_to_p
 from ludic_train.trainer.trainer import Trainer
 from ludic_train.types import SAWItem
 
-SIZES = {
-    "vocab_size": 128,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 8,
-    "max_position_embeddings": 128,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-}
-# What else these need to be small (... leaves a setting out), and factors far from 1.
-FURTHER = {
-    "bloom": {"n_layer": 2, "n_head": 4},
-    "cohere": {"logit_scale": 3.0},
-    "cohere2": {"logit_scale": 3.0},
-    "falcon_h1": {"lm_head_multiplier": 2.5, "mamba_d_ssm": 32, "mamba_n_heads": 4,
-                  "mamba_d_head": 8, "mamba_d_state": 8, "mamba_n_groups": 1},
-    "gemma2": {"final_logit_softcapping": 0.2},
-    "gemma3_text": {"final_logit_softcapping": 0.2},
-    "gptj": {"rotary_dim": 8},
-    "codegen": {"rotary_dim": 8},
-    "falcon": {"head_dim": ...},
-    "gpt_neo": {"num_layers": 2, "attention_types": [[["global", "local"], 1]]},
-    "granite": {"logits_scaling": 0.3},
-    "granitemoe": {"logits_scaling": 0.3},
-    "mamba": {"state_size": 8},
-    "minicpm3": {"q_lora_rank": 16, "kv_lora_rank": 16, "qk_nope_head_dim": 8,
-                 "qk_rope_head_dim": 8, "v_head_dim": 8, "num_key_value_heads": 4},
-    "nanochat": {"final_logit_softcapping": 0.2},
-    "recurrent_gemma": {"logits_soft_cap": 0.2, "lru_width": 32},
-    "vaultgemma": {"final_logit_softcapping": 0.2},
-}  # fmt: skip
-ARCHITECTURES = [
-    "llama", "mistral", "mixtral", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "gemma",
-    "gemma2", "gemma3_text", "phi", "phi3", "gpt2", "gpt_neo", "gpt_neox", "gptj", "opt",
-    "bloom", "codegen", "cohere", "cohere2", "granite", "granitemoe", "granitemoeshared",
-    "olmo", "olmo2", "olmo3", "olmoe", "starcoder2", "stablelm", "falcon", "falcon_h1",
-    "persimmon", "nemotron", "glm", "glm4", "smollm3", "helium", "exaone4", "ernie4_5",
-    "hunyuan_v1_dense", "apertus", "arcee", "seed_oss", "vaultgemma", "nanochat", "mamba",
-    "recurrent_gemma", "ministral", "minicpm3", "phimoe", "qwen3_next",
-]  # fmt: skip
-
-
-def made(name):
-    settings = {**SIZES, **FURTHER.get(name, {})}
-    config = AutoConfig.for_model(name, **{n: v for n, v in settings.items() if v is not ...})
-    torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(config).float()
-    # As large as the weights of trained models, whose logits are far from equal.
-    with torch.no_grad():
-        for param in model.parameters():
-            if param.ndim > 1:
-                param.normal_(0, 0.3)
-    return model.eval()
-
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_log_probs_are_the_models_own_in_every_architecture(name):
@@ -90,7 +31,17 @@ def test_log_probs_are_the_models_own_in_every_architecture(name):
 def test_most_architectures_keep_packed_items_apart():
     reasons = {name: reason_not_to_pack(made(name)) for name in ARCHITECTURES}
     apart = [name for name, reason in reasons.items() if reason is None]
-    assert {"llama", "qwen2", "qwen3", "gemma2", "mistral", "granite", "olmo2"} <= {*apart}
+    assert {
+        "llama",
+        "qwen2",
+        "qwen3",
+        "gemma2",
+        "mistral",
+        "granite",
+        "olmo2",
+        "qwen3_moe",
+        "mixtral",
+    } <= {*apart}
     # Their state runs on from item to item, or positions are no part of them.
     assert {"bloom", "mamba", "recurrent_gemma"} <= reasons.keys() - {*apart}
 
