@@ -74,7 +74,7 @@ def run(name: str, seed: int, folder: Path) -> dict[str, Any]:
 def drawn(found: Sequence[Mapping[str, Any]], path: Path) -> None:
     """Draw held-out success over updates, a panel for each environment and a line for each seed."""
     names = list(dict.fromkeys(run["env"] for run in found))
-    figure, _ = pyplot.subplots(1, len(names), figsize=(2.6 * len(names), 2.4), sharey=True)
+    figure, _ = pyplot.subplots(1, len(names), figsize=(2.4 * len(names), 2.4), sharey=True)
     for name, axes in zip(names, figure.axes, strict=True):
         for each in (run for run in found if run["env"] == name):
             curve = {int(update): share for update, share in each["curve"].items()}

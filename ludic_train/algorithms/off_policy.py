@@ -195,7 +195,10 @@ def mismatch_metrics(out: TokenLogprobs, batch: LossBatch) -> Metrics:
 def check_sampler(metrics: Metrics, most: float | None, version: int) -> None:
     """Raise SamplerMismatch where the KL at lag 0 exceeds `most` nats per token; None never."""
     metric = metrics.get(KL_AT_LAG_0)
-    if most is not None and metric is not None and metric.value > most:
+    if most is None or not isinstance(metric, Stat) or not metric.count:
+        return
+    # A comparison with nan is False, and a single nan must not switch this off.
+    if not metric.value <= most:
         raise SamplerMismatch(
             f"tokens sampled by version {version}, as the sampler reports, are {metric.value:.3g} "
             f"nats from it, more than max_kl_at_lag_0={most}; was the new version loaded, and are "

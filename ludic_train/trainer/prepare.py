@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -24,7 +25,7 @@ from ludic_train.distributed.ranks import (
     scattered,
     world_size,
 )
-from ludic_train.errors import EmptyBatch
+from ludic_train.errors import EmptyBatch, UntrainableRollout
 from ludic_train.metrics import Metrics, Stat, Total
 from ludic_train.trainer.config import TrainerConfig
 from ludic_train.trainer.forward import forward
@@ -212,8 +213,11 @@ def planned_rows(
 
     version: of the params that are updated. packing: True if items may share rows.
     Rows of more than `cfg.max_seq_len` tokens, or older than `algo.max_lag` updates, are left out
-    and counted. Raises EmptyBatch where no row is left.
+    and counted. Raises EmptyBatch where no row is left, UntrainableRollout for numbers that are
+    not finite.
     """
+    for item in items:
+        _check_finite(item)
     short = [item for item in items if len(item.input_ids) <= cfg.max_seq_len]
     # Once more at consumption: rows of a batch grow older with each of its updates.
     usable = [i for i in short if algo.max_lag is None or _lag(i, version) <= algo.max_lag]
@@ -239,6 +243,25 @@ def planned_rows(
         "tokens/trained": Total(tokens),
         "tokens/fill": Stat(tokens, computed),
     }
+
+
+def _check_finite(item: SAWItem) -> None:
+    """Raise UntrainableRollout for a number of a sampled token that is not finite."""
+    streams = {"weight": item.weight, "behavior_logprobs": item.behavior_logprobs}
+    for name, stream in (streams | dict(item.attachments)).items():
+        if stream is None or np.isfinite(stream[item.action_mask]).all():
+            continue
+        (position, *_) = np.flatnonzero(item.action_mask & ~np.isfinite(stream))
+        raise UntrainableRollout(
+            f"{name} of token {position} is {stream[position]}, in a row of group {item.group!r}, "
+            f"rollout {item.rollout!r}, agent {item.agent!r}: a gradient of it would be of no use; "
+            "find what made this number, such as a reward or a sampler"
+        )
+    if not 0 < item.temperature < math.inf:
+        raise UntrainableRollout(
+            f"temperature={item.temperature} of a row of group {item.group!r}: log-probs are of "
+            "logits divided by it, so it is above 0 and finite"
+        )
 
 
 def _lag(item: SAWItem, version: int) -> int:
