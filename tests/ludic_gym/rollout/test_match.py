@@ -360,5 +360,5 @@ async def test_the_parallel_view_of_a_game_can_be_played():
 
 async def test_attempts_are_refused_in_a_match():
     policies = {agent: ScriptedPolicy([]) for agent in "AB"}
-    with pytest.raises(ConfigError, match="attempts=1 for race: a match goes on"):
+    with pytest.raises(ConfigError, match="attempts=1 for race: a match continues"):
         await run_match(RaceEnv(), policies, Task(env_id="race", attempts=1))
