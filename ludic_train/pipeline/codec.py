@@ -247,7 +247,8 @@ def _unpacked(body: bytes | memoryview) -> RolloutGroup:
     """The group of a body. Raises BadGroup for one that cannot be learned from."""
     try:
         found = _DECODER.decode(body)
-    except msgspec.DecodeError as error:
+    # Text that is no UTF-8 is an error of its own to msgspec.
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadGroup(f"no msgpack of a group: {error}") from error
     if not 0 < len(found.key) <= MAX_KEY:
         raise BadGroup(f"a key of {len(found.key)} characters; it must have 1 to {MAX_KEY}")

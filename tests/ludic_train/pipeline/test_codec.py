@@ -158,6 +158,7 @@ def test_no_bytes_of_a_stranger_do_more_than_be_refused(body):
         (message(b"", how=7), "compression 7 is unknown"),
         (message(b"", size=3), "the body has 0 bytes instead of 3"),
         (message(b"\x01\x02"), "no msgpack of a group"),
+        (message(b"\x94\xa1\x80"), "no msgpack of a group: 'utf-8'"),
         (message(b"no frame", how=1), "no zstd frame"),
     ],
 )
