@@ -1,4 +1,4 @@
-"""What `ludic-small` learns from rewards: held-out success before, during and after `ludic train`.
+"""Held-out success of `ludic-small` before, during and after `ludic train`.
 
     python benchmarks/small_model_gains.py [--envs Countdown Hanoi] [--seeds 0 1 2] [--jobs 2]
 

@@ -1,4 +1,4 @@
-"""What takes long to make is made by one worker, and used by all."""
+"""Folders for tests that one xdist worker fills and all workers read."""
 
 import os
 import shutil
@@ -7,7 +7,10 @@ from filelock import FileLock
 
 
 def made_once(tmp_path_factory, name, make):
-    """The folder that `make(folder)` has filled in this run of the tests; nobody changes it."""
+    """Path of the folder `name`, filled by `make(folder)` in the first test that asks for it.
+
+    Tests must not change its files.
+    """
     root = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         root = root.parent

@@ -41,17 +41,8 @@ from ludic_train.serving.startup import free_port, printed_progress
 LOG = "vllm.log"
 # Share of the only GPU for the server, beside the trainer's params, gradients and optimizer.
 SHARE = 0.4
-# Of torchrun; a vLLM that inherits them takes itself for a rank of the trainer.
-RANK_VARIABLES = (
-    "RANK",
-    "LOCAL_RANK",
-    "GROUP_RANK",
-    "ROLE_RANK",
-    "WORLD_SIZE",
-    "LOCAL_WORLD_SIZE",
-    "MASTER_ADDR",
-    "MASTER_PORT",
-)
+# How those of torchrun begin; a vLLM that inherits them takes itself for a rank of the trainer.
+RANK_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_", "GROUP_", "ROLE_", "MASTER_", "TORCHELASTIC_")
 
 
 class OwnPublisher:
@@ -266,7 +257,7 @@ def placed(
     >>> placed(2, [0], {"CUDA_VISIBLE_DEVICES": "4,5"})
     (['--max-model-len', 'auto'], {'CUDA_VISIBLE_DEVICES': '5'})
     """
-    own = {name: value for name, value in env.items() if name not in RANK_VARIABLES}
+    own = {name: value for name, value in env.items() if not name.startswith(RANK_VARIABLES)}
     # As long as memory allows: models are made for far longer prompts than most runs have.
     flags = ["--max-model-len", "auto"]
     if not cards:

@@ -82,7 +82,7 @@ class Trainer:
             reference.to(self.cfg.device).requires_grad_(False)
         self.version = 0
         self.published: int | None = None
-        self._began = False
+        self._began = self._checked = False
         self._skipped = 0
         self._sharded = bool(sharded_modules(model))
         _refuse_low_precision(model)
@@ -148,8 +148,9 @@ class Trainer:
         on how its rows are cut into micro-batches and ranks. A gradient that is not finite leaves
         params and `version` alone and is counted, as "updates/skipped".
         Raises EmptyBatch where no row is left to learn from, NonFiniteUpdate after too many skipped
-        ones, SamplerMismatch where the sampler has other params than it says. Under
-        torch.distributed, the items are those of rank 0.
+        ones, SamplerMismatch where the sampler has other params than it says, UnsupportedModel for
+        a model whose log-probs cannot be computed, UntrainableRollout for numbers that are not
+        finite. Under torch.distributed, the items are those of rank 0.
         """
         return [made for made, _ in self._updates(items)]
 
@@ -204,6 +205,10 @@ class Trainer:
 
     def _updates(self, items: Sequence[SAWItem]) -> Iterator[tuple[Metrics, int]]:
         """Metrics of each update of a batch as it is made, and how many are left."""
+        if not self._checked:
+            without_dropout(self.model)
+            check_logprobs(self.model, self.cfg.device)
+            self._checked = True
         rows = prepared(
             items, self.model, self.reference, self.algo, self.cfg, packing=self._packing
         )
@@ -245,12 +250,7 @@ class Trainer:
 
     @cached_property
     def _packing(self) -> bool:
-        """True if items may share rows; all ranks find out together, by a forward pass.
-
-        Raises UnsupportedModel for a model whose log-probs cannot be computed.
-        """
-        without_dropout(self.model)
-        check_logprobs(self.model, self.cfg.device)
+        """True if items may share rows; all ranks find out together, by a forward pass."""
         return self.cfg.execution.packing and may_pack(self.model, self.cfg.device)
 
     def _accumulate(self, micro_batch: MicroBatch, *, is_last: bool) -> Metrics:

@@ -222,6 +222,7 @@ def test_the_server_has_another_gpu_than_the_trainer(cards, training, visible, f
 
 def test_the_server_is_no_rank_of_the_trainer():
     ranks = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "4", "MASTER_ADDR": "here"}
+    ranks |= {"TORCHELASTIC_USE_AGENT_STORE": "True", "ROLE_WORLD_SIZE": "4"}
     assert placed(0, [], {**ranks, "HOME": "there"})[1] == {"HOME": "there"}
 
 

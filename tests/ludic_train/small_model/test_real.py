@@ -68,7 +68,7 @@ async def test_samples_are_those_of_transformers_and_dialogs_are_single_rows(mad
     model, tokenizer = load_model(folder)
     for rollout in rollouts:
         rows = rows_from([rollout], lt.reinforce(filter=None))
-        # ChatML keeps what was said, so that a dialog is one row however many turns it has.
+        # ChatML keeps earlier messages as they are, so that a dialog of any length is one row.
         (row,) = rows
         calls = [c for step in rollout.steps for c in step.decision.completions]
         assert sum(len(call.completion_ids) for call in calls) == row.action_mask.sum()

@@ -14,10 +14,10 @@ from transformers import (
 from ludic_train.algorithms.presets import reinforce
 from ludic_train.distributed.fsdp import checkpoint_activations
 from ludic_train.errors import UnsupportedModel
+from ludic_train.models import logprobs
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
 from ludic_train.sources.offline import OfflineBatchSource
-from ludic_train.trainer import probes
 from ludic_train.trainer.probes import check_logprobs, may_pack, reason_not_to_pack
 from ludic_train.trainer.trainer import Trainer
 from ludic_train.types import SAWItem
@@ -48,17 +48,9 @@ def test_most_architectures_keep_packed_items_apart():
 
 @pytest.mark.parametrize("name", ["gemma2", "granite", "cohere", "falcon_h1"])
 def test_what_a_model_does_after_its_head_is_not_overlooked(name, monkeypatch):
-    monkeypatch.setattr(probes, "action_logprobs", with_plain_logits(monkeypatch))
+    monkeypatch.setattr(logprobs, "logit_finish", lambda config: lambda logits: logits)
     with pytest.raises(UnsupportedModel, match=f"model_type '{name}'.* nats per token"):
         check_logprobs(made(name))
-
-
-def with_plain_logits(monkeypatch):
-    """The log-probs of a trainer that knows of nothing after the head."""
-    from ludic_train.models import logprobs
-
-    monkeypatch.setattr(logprobs, "logit_finish", lambda config: lambda logits: logits)
-    return logprobs.action_logprobs
 
 
 def dropping():
