@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import secrets
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ludic_gym.errors import EpisodeError
+from ludic_gym.rollout.episode import LARGEST_REWARD
 from ludic_gym.types import Completion, Episode, Rollout, Task
 from ludic_train.errors import CreditError, UntrainableRollout
 from ludic_train.metrics import Metrics, Stat, Total
@@ -87,6 +89,7 @@ def trajectory_from(rollout: Rollout) -> Trajectory:
     ]
     for _, completion in calls:
         _require_trainable(completion, rollout)
+    _require_finite(rollout)
     table = [(n, len(c.completion_ids or ()), c.finish_reason == "length") for n, c in calls]
     last = rollout.steps[-1] if rollout.steps else None
     truncated = last is not None and last.truncated
@@ -102,6 +105,19 @@ def trajectory_from(rollout: Rollout) -> Trajectory:
         truncated=truncated,
         info=_plain(last.info) if last is not None else {},
     )
+
+
+def failed_if_untrainable(episode: Episode) -> Episode:
+    """The episode; without rollouts, and failed with the reason, if they cannot be learned from.
+
+    A sampler's single bad answer costs its episode and not the run.
+    """
+    try:
+        for rollout in episode.rollouts:
+            _require_finite(rollout)
+    except UntrainableRollout as error:
+        return replace(episode, rollouts=(), error=f"UntrainableRollout: {error}")
+    return episode
 
 
 def trajectories_from(episodes: Sequence[Episode], group_size: int) -> list[Trajectory]:
@@ -165,11 +181,19 @@ def _credited(
     trajectory: Trajectory, weights: NDArray[np.float64], name: str, *, rewards: bool
 ) -> Iterator[SAWItem]:
     """The rows of a rollout with the weights [S] of its steps, under the rollout's new name."""
-    by_step = np.asarray(weights, np.float32)
+    # An overflow is told with its rollout, in place of numpy's warning.
+    with np.errstate(over="ignore"):
+        by_step = np.asarray(weights, np.float32)
     if by_step.shape != trajectory.rewards.shape:
         raise CreditError(
             f"the credit of a rollout of {trajectory.env_id} has shape {list(by_step.shape)}, and "
             f"it has {len(trajectory.rewards)} steps: return one weight per step"
+        )
+    if not np.isfinite(by_step).all():
+        raise CreditError(
+            f"the credit of a rollout of {trajectory.env_id}, group {trajectory.group!r}, is "
+            f"{np.asarray(weights)[:8].tolist()} for the rewards "
+            f"{trajectory.rewards[:8].tolist()}; float32 must hold it"
         )
     earned = _earned(trajectory) if rewards else [None] * len(trajectory.rows)
     for row, own in zip(trajectory.rows, earned, strict=True):
@@ -231,6 +255,24 @@ def _require_trainable(completion: Completion, rollout: Rollout) -> None:
             f"{where} was sampled with temperature={sampling.temperature}, top_p={sampling.top_p}; "
             "sample training data with temperature > 0 and top_p = 1"
         )
+
+
+def _require_finite(rollout: Rollout) -> None:
+    """Raise UntrainableRollout for a reward or a log-prob that no gradient could be made of."""
+    where = f"a rollout of agent {rollout.agent!r} in {rollout.task.env_id}"
+    where += f", group {rollout.task.group!r},"
+    for number, step in enumerate(rollout.steps):
+        if not abs(step.reward) <= LARGEST_REWARD:
+            raise UntrainableRollout(
+                f"{where} earned {step.reward} in step {number}; give finite rewards, at most "
+                f"{LARGEST_REWARD:g} in size"
+            )
+        for completion in step.decision.completions:
+            bad = [p for p in completion.logprobs or () if not abs(p) < math.inf]
+            if bad:
+                raise UntrainableRollout(
+                    f"{where} has a log-prob of {bad[0]} in step {number}: its sampler is at fault"
+                )
 
 
 def _chains(calls: Iterable[Call]) -> Iterator[list[Call]]:

@@ -14,6 +14,8 @@ from ludic_gym.types import Decision, Env, Policy, Rollout, Step, Task
 
 MAX_TURNS = "max_turns"
 PARSE_ERROR = "parse_error"
+# Rewards of a batch are added up and squared, which float32 must hold.
+LARGEST_REWARD = 1e15
 
 
 async def run_episode(env: Env, policy: Policy, task: Task) -> Rollout:
@@ -159,9 +161,12 @@ def text_of(observation: object, env: object) -> str:
 
 
 def finite_reward(reward: float) -> float:
-    """The reward itself. Raises EnvError for nan and infinities, which would spoil every mean."""
-    if not math.isfinite(reward):
-        raise EnvError(f"a turn earned {reward}; let the env and the parser give finite rewards")
+    """The reward itself. Raises EnvError for nan, infinities and what float32 could not add up."""
+    if not abs(reward) <= LARGEST_REWARD:
+        raise EnvError(
+            f"a turn earned {reward}; let the env and the parser give finite rewards, at most "
+            f"{LARGEST_REWARD:g} in size"
+        )
     return reward
 
 

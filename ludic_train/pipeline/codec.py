@@ -30,6 +30,7 @@ import numpy as np
 import zstandard
 from numpy.typing import DTypeLike, NDArray
 
+from ludic_gym.rollout.episode import LARGEST_REWARD
 from ludic_train.errors import BadGroup
 from ludic_train.metrics import KINDS, Metric, Metrics
 from ludic_train.types import SAWItem, Trajectory
@@ -264,8 +265,10 @@ def _unpacked(body: bytes | memoryview) -> RolloutGroup:
 def _trajectory(found: _Trajectory, key: str) -> Trajectory:
     """The trajectory. Raises BadGroup for one that credit could not be assigned to."""
     steps = len(found.rewards)
-    if not all(map(math.isfinite, found.rewards)):
-        raise BadGroup(f"the rewards {found.rewards[:8]} are not finite")
+    if not all(abs(reward) <= LARGEST_REWARD for reward in found.rewards):
+        raise BadGroup(
+            f"of the rewards {found.rewards[:8]}, one is not finite, or above {LARGEST_REWARD:g}"
+        )
     if len(found.parsed) != steps:
         raise BadGroup(f"{len(found.parsed)} parsed steps of {steps}")
     # Numbers of steps index the rewards and the credit later; Count has refused negative ones.

@@ -17,7 +17,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
 from ludic_gym.concurrency import gathered
-from ludic_gym.errors import ConfigError
+from ludic_gym.errors import ConfigError, EnvError
 from ludic_gym.rollout.episodes import (
     MakePlayer,
     Seating,
@@ -32,7 +32,13 @@ from ludic_gym.rollout.groups import grouped
 from ludic_gym.types import Episode, MakePolicy, Rollout, Task
 from ludic_train.errors import CheckpointError, EmptyBatch
 from ludic_train.metrics import Metrics, merge
-from ludic_train.rows import credited_rows, episode_metrics, task_key, trajectories_from
+from ludic_train.rows import (
+    credited_rows,
+    episode_metrics,
+    failed_if_untrainable,
+    task_key,
+    trajectories_from,
+)
 from ludic_train.sources.base import TaskHistory, gathered_groups
 from ludic_train.types import SAWBatch, Trajectory
 
@@ -114,14 +120,17 @@ class TaskPlayer:
         self.games = 0
 
     async def episodes(self, tasks: Sequence[Task]) -> list[Episode]:
-        """Episodes of the tasks, in the order of the tasks, with the rollouts of learners."""
+        """Episodes of the tasks, in the order of the tasks, with the rollouts of learners.
+
+        One with a number that is not finite has failed.
+        """
         running = self._running(tasks)
         # Before they are played: seats rotate over all calls, also over those in flight at once.
         self.games += len({task.group or i for i, task in enumerate(tasks)})
         ended = [self._of_learners(episode) async for episode in running]
         if self._score is not None:
             ended = list(await gathered(scored(episode, self._score) for episode in ended))
-        return sorted(ended, key=lambda episode: episode.index)
+        return sorted(map(failed_if_untrainable, ended), key=lambda episode: episode.index)
 
     def close(self) -> None:
         """Close the environments."""
@@ -159,8 +168,11 @@ class TaskPlayer:
 
 
 async def scored(episode: Episode, score: Score) -> Episode:
-    """The episode with the score's rewards; a failed one as it is."""
-    return replace(episode, rollouts=tuple([await score(r) for r in episode.rollouts]))
+    """The episode with the score's rewards; failed if one of them is no number, or as it was."""
+    try:
+        return replace(episode, rollouts=tuple([await score(r) for r in episode.rollouts]))
+    except EnvError as error:
+        return replace(episode, rollouts=(), error=f"EnvError: {error}")
 
 
 class RolloutBatchSource:

@@ -9,7 +9,7 @@ The layout is a function of lengths alone, so that equal batches make equal micr
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -129,18 +129,19 @@ def plan_update(
             "micro-batch; raise micro_token_budget or sample shorter episodes"
         )
     streams = _token_streams(items, aggregation)
-    chunks = chunks_of_rows(
-        lengths,
-        by_sequence([items[i] for i in kept]),
-        token_budget=token_budget,
-        world_size=world_size,
-        packing=packing,
-    )
-    of_rollout = np.bincount(np.concatenate([stream["rollout"] for stream in streams]))
-    made = [
-        _collate([[kept[k] for k in row] for row in chunk], items, streams, of_rollout)
-        for chunk in chunks
+    chunks = [
+        [[alike[k] for k in row] for row in chunk]
+        for alike in _by_streams(kept, streams)
+        for chunk in chunks_of_rows(
+            [len(items[i].input_ids) for i in alike],
+            by_sequence([items[i] for i in alike]),
+            token_budget=token_budget,
+            world_size=world_size,
+            packing=packing,
+        )
     ]
+    of_rollout = np.bincount(np.concatenate([stream["rollout"] for stream in streams]))
+    made = [_collate(chunk, items, streams, of_rollout) for chunk in chunks]
     # Chunks come widest first and cost nearly the same, so dealing them out balances the ranks.
     ranks = [made[rank::world_size] for rank in range(world_size)]
     return tuple(
@@ -149,10 +150,7 @@ def plan_update(
 
 
 def _token_streams(items: Sequence[SAWItem], aggregation: Aggregation) -> list[dict[str, Array]]:
-    """Arrays [n] of the n action tokens of each item, by their names in `arrays_of`.
-
-    Only streams that every item has, so that all micro-batches of all ranks are of one form.
-    """
+    """Arrays [n] of the n action tokens of each item, by their names in `arrays_of`."""
     found = []
     known = zip(items, aggregation(items), sequence_ids(items), strict=True)
     for i, (item, scale, rollout) in enumerate(known):
@@ -171,8 +169,18 @@ def _token_streams(items: Sequence[SAWItem], aggregation: Aggregation) -> list[d
                 **{name: array[at] for name, array in optional.items() if array is not None},
             }
         )
-    common = set.intersection(*map(set, found))
-    return [{name: stream[name] for name in sorted(common)} for stream in found]
+    return found
+
+
+def _by_streams(kept: Sequence[int], streams: Sequence[Mapping[str, Array]]) -> Iterable[list[int]]:
+    """The items in sets that have the same streams, for micro-batches of their own.
+
+    One item without log-probs would hide those of the others, in metrics and guards too.
+    """
+    alike: dict[tuple[str, ...], list[int]] = {}
+    for i in kept:
+        alike.setdefault(tuple(sorted(streams[i])), []).append(i)
+    return alike.values()
 
 
 def _collate(

@@ -83,6 +83,7 @@ def test_demonstrations_have_neither_logprobs_nor_versions():
         (Completion(text="a", finish_reason="stop"), "returns token ids"),
         (call([], [1]), r"prompt_ids=\(\)"),
         (call([1], [2, 3], logprobs=(-0.5,)), "1 log-probs for 2 tokens"),
+        (call([1], [2], logprobs=(float("nan"),)), "has a log-prob of nan in step 0"),
         (call([1], [2], sampling=Sampling(top_p=0.9)), r"top_p=0\.9"),
         (call([1], [2], sampling=Sampling(temperature=0.0)), r"temperature=0\.0"),
     ],
@@ -90,6 +91,11 @@ def test_demonstrations_have_neither_logprobs_nor_versions():
 def test_what_cannot_be_trained_exactly_is_refused(bad, why):
     with pytest.raises(UntrainableRollout, match=why):
         rows_from([rollout((bad,))], sft())
+
+
+def test_credit_that_float32_cannot_hold_is_refused_with_its_group():
+    with pytest.raises(CreditError, match=r"group 'g', is \[1e\+39\]"):
+        rows_from([rollout((call([1], [2]),))], weighted([1e39]))
 
 
 @pytest.mark.parametrize("weights", [[], [1.0, 2.0], [[1.0]]])

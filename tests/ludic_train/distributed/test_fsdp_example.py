@@ -25,7 +25,7 @@ def files(out, step):
     return found
 
 
-@pytest.mark.parametrize("options", [[], ["--shards"]])
+@pytest.mark.parametrize("options", [pytest.param([], marks=pytest.mark.slow), ["--shards"]])
 def test_a_resumed_run_of_two_ranks_ends_with_the_params_of_a_whole_one(options, tmp_path):
     run(tmp_path / "whole", 2, *options)
     run(tmp_path / "parts", 1, *options)

@@ -72,6 +72,7 @@ def assert_trained_together(out, text, *, actors):
     assert (out / "results.json").is_file()
 
 
+@pytest.mark.slow
 @needs_redis
 def test_one_command_starts_all_processes_and_ends_them_when_training_has_ended(tmp_path, launch):
     out = tmp_path / "run"
@@ -87,15 +88,14 @@ def test_one_command_starts_all_processes_and_ends_them_when_training_has_ended(
     assert max(map(abs, distances)) < 1e-6
 
 
-@pytest.mark.slow
 @needs_redis
 def test_without_a_server_each_actor_samples_by_itself(tmp_path, launch):
     out = tmp_path / "run"
-    process = launch("--actors", "2", "--servers", "0", "--redis", out=out)
+    process = launch("--actors", "1", "--servers", "0", "--redis", out=out)
     text, _ = process.communicate(timeout=540)
     assert process.returncode == 0, text
-    assert "started redis, trainer, actor-0, actor-1" in text
-    assert_trained_together(out, text, actors=2)
+    assert "started redis, trainer, actor-0" in text
+    assert_trained_together(out, text, actors=1)
 
 
 @pytest.mark.slow

@@ -76,6 +76,7 @@ def without_the_last_checkpoint(run, out):
     return out
 
 
+@pytest.mark.slow
 def test_two_ranks_continue_bit_for_bit(two, tmp_path):
     out = without_the_last_checkpoint(two, tmp_path / "resumed")
     done = torchrun(

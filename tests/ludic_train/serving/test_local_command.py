@@ -68,7 +68,9 @@ async def until_busy(url, name):
         await asyncio.sleep(0.01)
 
 
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "signum", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
+)
 async def test_a_signal_ends_it_well_though_it_samples(folder, signum):
     with ludic_serve(folder) as (child, url):
         calls = (asyncio.to_thread(post, f"{url}{GENERATE}", LONG) for _ in range(20))

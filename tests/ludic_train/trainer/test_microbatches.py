@@ -91,12 +91,16 @@ def test_ranks_get_nearly_equal_work():
         assert max(costs) < 1.25 * min(costs)
 
 
-def test_one_row_without_logprobs_leaves_the_micro_batch_without():
-    ((micro,),) = plan_update(
-        [item([1, 2], [1]), item([1, 2], [1], logprobs=False)], token_budget=9
-    )
-    assert micro.behavior_logprobs is None
-    assert micro.versions is None
+def test_one_row_without_logprobs_hides_those_of_no_other():
+    rows = [item([1, 2], [1]), item([1, 2], [1], logprobs=False), item([1, 2], [1])]
+    (micros,) = plan_update(rows, token_budget=9)
+    known, unknown = sorted(micros, key=lambda micro: micro.behavior_logprobs is None)
+    assert known.item.tolist() == [0, 2]
+    assert known.behavior_logprobs.shape == known.versions.shape == (2,)
+    assert unknown.item.tolist() == [1]
+    assert unknown.behavior_logprobs is unknown.versions is None
+    # Shares are of the update, however its rows were cut.
+    assert np.concatenate([known.scale, unknown.scale]).tolist() == pytest.approx([1 / 3] * 3)
 
 
 def test_ranks_get_equally_many_micro_batches_and_extra_ones_hold_no_action_token():

@@ -9,7 +9,7 @@ from two_ranks.learning import Fixed
 from ludic_gym.errors import ConfigError
 from ludic_train.algorithms.losses import EntropyBonus
 from ludic_train.algorithms.off_policy import KL_AT_LAG_0, check_sampler
-from ludic_train.algorithms.presets import grpo, sft, with_entropy
+from ludic_train.algorithms.presets import grpo, reinforce, sft, with_entropy
 from ludic_train.errors import (
     EmptyBatch,
     NonFiniteUpdate,
@@ -178,6 +178,15 @@ def test_a_number_that_is_not_finite_is_refused_with_its_row(stream, value):
     ):
         trainer.update([good, bad])
     assert trainer.version == 0
+
+
+def test_one_row_without_logprobs_does_not_switch_the_guard_of_the_sampler_off():
+    known, unknown = rows(2)
+    wrong = np.where(known.action_mask, np.float32(-9), np.float32(0))
+    known = replace(known, behavior_logprobs=wrong, versions=np.zeros(len(wrong), np.int32))
+    unknown = replace(unknown, behavior_logprobs=None, versions=None)
+    with pytest.raises(SamplerMismatch):
+        Trainer(tiny_model(), reinforce(), Fixed([])).update([known, unknown])
 
 
 def test_one_nan_does_not_switch_the_guard_of_the_sampler_off():
