@@ -116,6 +116,14 @@ class Decision:
     completions: tuple[Completion, ...] = ()
     give_up: str = ""
 
+    @property
+    def cut_off(self) -> bool:
+        """True if the turn's last model call ran into its limit of tokens.
+
+        Earlier ones were continued, or were not the reply.
+        """
+        return bool(self.completions) and self.completions[-1].finish_reason == "length"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:

@@ -90,7 +90,12 @@ def trajectory_from(rollout: Rollout) -> Trajectory:
     for _, completion in calls:
         _require_trainable(completion, rollout)
     _require_finite(rollout)
-    table = [(n, len(c.completion_ids or ()), c.finish_reason == "length") for n, c in calls]
+    table = [
+        (number, len(call.completion_ids or ()), call is last and step.decision.cut_off)
+        for number, step in enumerate(rollout.steps)
+        for last in step.decision.completions[-1:]
+        for call in step.decision.completions
+    ]
     last = rollout.steps[-1] if rollout.steps else None
     truncated = last is not None and last.truncated
     return Trajectory(
@@ -279,7 +284,7 @@ def _chains(calls: Iterable[Call]) -> Iterator[list[Call]]:
     """Calls that make one row each: every prompt extends all tokens before it."""
     chain: list[Call] = []
     for number, completion in calls:
-        if chain and not _continues(completion, chain[-1][1]):
+        if chain and not _continues(number, completion, chain[-1]):
             yield chain
             chain = []
         chain.append((number, completion))
@@ -287,13 +292,15 @@ def _chains(calls: Iterable[Call]) -> Iterator[list[Call]]:
         yield chain
 
 
-def _continues(completion: Completion, last: Completion) -> bool:
-    """True if the call can stand in the row that ends with `last`, and changes nothing of it."""
+def _continues(number: int, completion: Completion, before: Call) -> bool:
+    """True if the call, of that step, can stand in the row that ends with the one before it."""
+    step, last = before
     prompt, ids = completion.prompt_ids or (), _all_ids(last)
     # Ids and not text: another way to cut the same text into tokens has another probability. A row
     # has one temperature, and its log-probs and versions are known for all of it or for none.
     return (
-        len(prompt) > len(ids)
+        # Without a token between them, only a reply that was cut off is continued.
+        len(prompt) >= len(ids) + (number != step)
         and prompt[: len(ids)] == ids
         and completion.sampling.temperature == last.sampling.temperature
         and (completion.logprobs is None) == (last.logprobs is None)

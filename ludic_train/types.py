@@ -90,7 +90,7 @@ class Trajectory:
     rewards: float64 [S], one per step.
     parsed: bool [S], False for a step in which no action could be parsed.
     completions: int32 [C, 3], per model call: its step, its sampled tokens, and 1 if `max_tokens`
-        cut it off.
+        cut the reply off in it.
     env_id, agent: the environment, and the seat in it.
     group: id shared with the rollouts that this one is compared with; "" for none.
     task: key of the task, equal for equal tasks.

@@ -22,7 +22,7 @@ class Score:
     outcome: the env's name for the end (`info["outcome"]`), else "truncated", "parse_error",
         "success" or "failure"; "error" where the episode failed.
     completion_tokens: sampled tokens; None where a server did not return them.
-    cut_off: model calls that ran into `max_tokens`.
+    cut_off: turns whose reply ran into `max_tokens`.
     data: the rows it was played from, with their hash; "" for an env without rows.
     error: why the episode failed, None if it did not; then the other numbers are 0.
     """
@@ -100,7 +100,7 @@ def score(episode: Episode) -> Score:
         turns=len(rollout.steps),
         # A sum without the tokens that a server did not return would look like a short reply.
         completion_tokens=sum(sampled) if len(sampled) == len(calls) else None,
-        cut_off=sum(call.finish_reason == "length" for call in calls),
+        cut_off=sum(step.decision.cut_off for step in rollout.steps),
         data=str(_last_info(rollout).get("data", "")),
     )
 

@@ -10,6 +10,9 @@ from ludic_gym.policies.chat import ChatPolicy
 from ludic_gym.sampling import call_sampling
 from ludic_gym.types import Completion, Decision, Policy, Sampling
 
+CLOSING = "\n</think>\n\n"
+"""Text that ends a thought, in the tags of most models."""
+
 
 class Budget(PolicyWrapper):
     """End an episode that has used up its completion tokens or its turns.
@@ -66,21 +69,21 @@ class ThinkingBudget(PolicyWrapper):
     """End a thought that is too long, and let the model continue with its answer.
 
     A reply that reaches `max_think_tokens` is continued in a second model call, with up to
-    `max_tokens` in all. If its `<think>` is still open, `closing` is appended first. The tokens of
-    `closing` belong to the second prompt and are never trained on (budget forcing, Muennighoff et
-    al. 2025, arXiv:2501.19393).
-    Raises ConfigError for a limit below 1.
+    `max_tokens` in all. Unless it holds the last word of `closing` already, such as "</think>",
+    `closing` is appended first. Its tokens belong to the second prompt and are never trained on
+    (budget forcing, Muennighoff et al. 2025, arXiv:2501.19393).
+    Raises ConfigError for a limit below 1, and a `closing` without a word.
     """
 
-    def __init__(
-        self, policy: ChatPolicy, max_think_tokens: int, closing: str = "\n</think>\n\n"
-    ) -> None:
+    def __init__(self, policy: ChatPolicy, max_think_tokens: int, closing: str = CLOSING) -> None:
         super().__init__(policy)
         if max_think_tokens < 1:
             raise ConfigError(f"max_think_tokens is at least 1, got {max_think_tokens}")
+        if not closing.strip():
+            raise ConfigError(f"closing={closing!r} has no word to end a thought with")
         self._chat = policy
         self._max_think_tokens = max_think_tokens
-        self._closing = closing
+        self._closing, self._end = closing, closing.split()[-1]
 
     async def act(self, sampling: Sampling) -> Decision:
         """Think and reply, in one or two model calls."""
@@ -92,7 +95,7 @@ class ThinkingBudget(PolicyWrapper):
         if first.finish_reason != "length" or left < 1:
             self._chat.store(first)
             return Decision(action=first.text, completions=(first,))
-        added = "" if "</think>" in first.text else self._closing
+        added = "" if self._end in first.text else self._closing
         rest = call_sampling(replace(sampling, max_tokens=left), 1)
         second = await self._chat.ask(rest, self._chat.begun(first, added))
         prefill = first.text + added

@@ -48,7 +48,6 @@ class RejectCutOff(PolicyWrapper):
     async def act(self, sampling: Sampling) -> Decision:
         """Decide, unless the last model call of the turn was cut off."""
         decision = await self.policy.act(sampling)
-        calls = decision.completions
-        if decision.action is None or not calls or calls[-1].finish_reason != "length":
+        if decision.action is None or not decision.cut_off:
             return decision
         return replace(decision, action=None, reward=self.penalty, feedback=self.feedback)

@@ -278,7 +278,9 @@ def scalerl(*, high: float = 5.0, **parts: Unpack[Parts]) -> RLAlgorithm:
     Sets CISPOLoss(0, high), the mean over prompts of the mean over their tokens, returns centred by
     group and divided by the batch's std, no groups of equal returns, retirement of tasks at a pass
     rate of 0.9, and rows at most 8 updates old. The float32 head is how this trainer always
-    computes; vLLM needs --hf-overrides '{"head_dtype":"float32"}'.
+    computes; vLLM needs --hf-overrides '{"head_dtype":"float32"}'. Forced interruption of thoughts
+    belongs to the policy: `ludic train --algo scalerl` sets `think_tokens`, and in Python a
+    `ThinkingBudget` does it. `benchmarks/scalerl.py` trains with all parts, through a queue.
     """
     usual = cispo(high=high, credit=HybridNormalizedReturn(), aggregation=prompt_mean)
     return usual.having({"name": "scalerl", "retire_at": 0.9, "max_lag": 8, **parts})

@@ -11,6 +11,7 @@ from typing import Literal
 from ludic_gym.contexts import Context, FullDialog, LatestObservation
 from ludic_gym.errors import ConfigError
 from ludic_gym.parsers import named_parser
+from ludic_gym.policies.budgets import CLOSING, ThinkingBudget
 from ludic_gym.policies.chat import ChatPolicy
 from ludic_gym.policies.parsed import Parsed
 from ludic_gym.types import (
@@ -38,12 +39,17 @@ class PolicySpec:
         parser: Part of a reply that is the action, as `named_parser` takes it, such as
             "xml:answer"; None: the whole reply.
         max_tokens: Longest completion, whatever the request; None leaves it to the request.
+        think_tokens: Tokens after which a thought is ended by `think_closing`, as `ThinkingBudget`
+            does; None lets it go on.
+        think_closing: Text that ends a thought.
     """
 
     context: Literal["full", "latest"] = "full"
     system_prompt: str | None = None
     parser: str | None = None
     max_tokens: int | None = None
+    think_tokens: int | None = None
+    think_closing: str = CLOSING
 
     def __post_init__(self) -> None:
         if self.context not in ("full", "latest"):
@@ -79,7 +85,12 @@ def policies(client: ChatClient, spec: PolicySpec) -> MakePolicy:
     limited = client if spec.max_tokens is None else _Brief(client, spec.max_tokens)
 
     def make_policy(env: Env) -> Policy:
-        policy = ChatPolicy(limited, new_context(spec), spec.system_prompt)
+        chat = ChatPolicy(limited, new_context(spec), spec.system_prompt)
+        policy = (
+            ThinkingBudget(chat, spec.think_tokens, spec.think_closing)
+            if spec.think_tokens
+            else chat
+        )
         return Parsed(policy, named_parser(spec.parser)) if spec.parser else policy
 
     return make_policy

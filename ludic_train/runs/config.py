@@ -15,7 +15,7 @@ from ludic_train.runs.algo_options import ALGO_OPTIONS, checked_options
 
 # Least value of each setting, checked in one place for the command line, for files and for Python.
 LEAST = {
-    **dict.fromkeys(("seed", "demonstrations", "sft_updates", "lora_rank"), 0),
+    **dict.fromkeys(("seed", "demonstrations", "sft_updates", "lora_rank", "think_tokens"), 0),
     **dict.fromkeys(("updates", "groups", "minibatches", "eval_every", "eval_episodes"), 1),
     "final_episodes": 1,
     # One episode alone has nothing to be compared with: it teaches nothing.
@@ -67,6 +67,11 @@ class RunConfig:
             without it, one batch is played while another is trained on (2 * `minibatches` - 1).
         max_tokens: Longest reply, in tokens. Without it, 256 for a model, and as long as the
             longest demonstration for a tiny one.
+        think_tokens: Tokens after which a thought is ended, so that an answer follows it; 0 lets
+            thoughts go on. Without it, 6/7 of `max_tokens` for the algorithm scalerl, and no limit
+            for others.
+        think_closing: Text that ends a thought, by default "</think>" on a line of its own. A reply
+            with its last word already is left alone.
         max_turns: Longest episode, in turns. Without it, as long as the environment lets it be.
         attempts: Replies without an action after which an episode has failed. Without it, one where
             an episode is one question, and no limit elsewhere.
@@ -105,6 +110,8 @@ class RunConfig:
     full_batches: bool = False
     max_lag: int | None = None
     max_tokens: int | None = None
+    think_tokens: int | None = None
+    think_closing: str | None = None
     max_turns: int | None = None
     attempts: int | None = None
     temperature: float = 1.0
@@ -138,6 +145,8 @@ class RunConfig:
                 f"max_lag={self.max_lag}, but the last of minibatches={self.minibatches} updates "
                 f"from a batch is {self.minibatches - 1} after the first: raise it to that or more"
             )
+        if self.think_closing is not None and not self.think_closing.strip():
+            raise ConfigError(f"think_closing={self.think_closing!r} has no word")
         if self.parser is not None:
             named_parser(self.parser)
         if self.algo in ALGO_OPTIONS:
@@ -153,12 +162,17 @@ class RunConfig:
         return "lora" if self.lora_rank else "full"
 
     def resolved(self) -> RunConfig:
-        """The settings with a number for the learning rate.
+        """The settings with numbers for the learning rate and for the tokens of a thought.
 
         A run writes these, so that later versions with other defaults repeat it.
         """
         usual = {"nothing": LR_FROM_NOTHING, "lora": LR_LORA, "full": LR_FULL}
-        return self if self.lr is not None else replace(self, lr=usual[self.mode])
+        lr = usual[self.mode] if self.lr is None else self.lr
+        thought = self.think_tokens
+        if thought is None and self.algo == "scalerl" and self.mode != "nothing":
+            # 12,288 of 14,336 in the paper, of which the rest is left for the answer.
+            thought = (self.max_tokens or MAX_TOKENS) * 6 // 7
+        return replace(self, lr=lr, think_tokens=thought)
 
 
 IN_PYTHON = "in-python"

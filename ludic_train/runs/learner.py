@@ -110,6 +110,8 @@ def learner_from_model(
     seed: int,
     parser: str | None = None,
     system_prompt: str | None = None,
+    think_tokens: int | None = None,
+    think_closing: str | None = None,
     servers: str | Sequence[str] = (),
     device: str = "cpu",
     dtype: torch.dtype = torch.float32,
@@ -121,14 +123,17 @@ def learner_from_model(
     max_tokens: of a completion, whatever the run before had.
     lora_rank: 0 trains all params. seed: of sampling in this process.
     parser, system_prompt: None for those of the run, or the environment's.
+    think_tokens, think_closing: None for those of the run; 0 tokens let thoughts go on.
     servers: addresses of inference servers of the same model, which sample instead of this process.
     dtype: of the params that are loaded; adapters are float32 always.
     Raises ModelNotFound where there is none, UnsupportedModel as the local engine does.
     """
     folder, spec = model_and_spec(Path(name)) if Path(name).is_dir() else (name, PolicySpec())
-    given = {"parser": parser, "system_prompt": system_prompt}
+    given = {"parser": parser, "system_prompt": system_prompt, "think_closing": think_closing}
     # How long replies may be belongs to the recipe, and prompts to the model.
     changes: dict[str, Any] = {n: value for n, value in given.items() if value is not None}
+    if think_tokens is not None:
+        changes["think_tokens"] = think_tokens or None
     spec = replace(spec, max_tokens=max_tokens, **changes)
     model, tokenizer = load_model(folder, lora_rank=lora_rank or None, device=device, dtype=dtype)
     if not servers:

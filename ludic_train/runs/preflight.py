@@ -32,8 +32,8 @@ class Preflight:
     episodes, failed: that ended in time, and of these by an error.
     reward, success: means over the episodes. groups, differing: whole groups, and of these with
         rewards that are not all equal.
-    replies: model calls. cut: of these that reached their limit. without_action: turns whose reply
-        had no action, or an answer that the environment could not find.
+    replies: turns with model calls. cut: of these that reached their limit. without_action: turns
+        whose reply had no action, or an answer that the environment could not find.
     tokens: sampled, in all. seconds: that it took.
     """
 
@@ -81,7 +81,8 @@ def _counted(ended: Sequence[Episode], group_size: int, seconds: float) -> Prefl
     for rollout in rollouts:
         rewards[rollout.task.group, rollout.agent].append(rollout.total_reward)
     whole = [group for group in rewards.values() if len(group) == group_size]
-    calls = [call for r in rollouts for step in r.steps for call in step.decision.completions]
+    decisions = [step.decision for rollout in rollouts for step in rollout.steps]
+    calls = [call for decision in decisions for call in decision.completions]
     number = max(len(rollouts), 1)
     return Preflight(
         episodes=len(ended),
@@ -90,8 +91,8 @@ def _counted(ended: Sequence[Episode], group_size: int, seconds: float) -> Prefl
         success=sum(map(succeeded, rollouts)) / number,
         groups=len(whole),
         differing=sum(max(group) - min(group) > 1e-9 for group in whole),
-        replies=len(calls),
-        cut=sum(call.finish_reason == "length" for call in calls),
+        replies=sum(bool(decision.completions) for decision in decisions),
+        cut=sum(decision.cut_off for decision in decisions),
         turns=sum(len(rollout.steps) for rollout in rollouts),
         without_action=sum(map(_without_action, rollouts)),
         tokens=sum(len(call.completion_ids or ()) for call in calls),

@@ -13,6 +13,7 @@ import gymnasium as gym
 import torch
 
 from ludic_gym.errors import ConfigError
+from ludic_gym.policies.budgets import CLOSING
 from ludic_gym.policies.reference import OraclePolicy, RandomPolicy
 from ludic_gym.rollout.episodes import run_matches
 from ludic_gym.types import Rollout, Task
@@ -65,6 +66,8 @@ async def made_learner(
             seed=config.seed,
             parser=config.parser,
             system_prompt=config.system_prompt,
+            think_tokens=config.think_tokens,
+            think_closing=config.think_closing,
             servers=() if machine.queue else machine.servers,
             device=device,
             # A base that stays as it is needs no more bits than it is computed with.
@@ -77,6 +80,8 @@ async def made_learner(
         system_prompt=config.system_prompt or "",
         parser=config.parser,
         max_tokens=config.max_tokens,
+        think_tokens=config.think_tokens or None,
+        think_closing=config.think_closing or CLOSING,
     )
     reply = recipe.demonstrator.reply
     learner = learner_from_nothing(

@@ -40,6 +40,18 @@ def test_a_prompt_equal_to_the_row_starts_a_new_row():
     assert len(rows) == 2
 
 
+def test_a_reply_that_goes_on_after_a_limit_is_one_row_and_not_cut_off():
+    limited = replace(call([1], [2, 3]), finish_reason="length")
+    added, rest = call([1, 2, 3, 9], [4]), call([1, 2, 3], [4])
+    for second, ids in ((added, [1, 2, 3, 9, 4]), (rest, [1, 2, 3, 4])):
+        found = trajectory_from(rollout((limited, second)))
+        (row,) = found.rows
+        assert row.input_ids.tolist() == ids
+        # Text that ends a thought was not sampled.
+        assert row.steps.tolist() == [-1, 0, 0, *([-1] if 9 in ids else []), 0]
+        assert found.completions[:, 2].tolist() == [0, 0]
+
+
 def test_another_temperature_starts_a_new_row():
     warm = Sampling(temperature=0.7)
     first, second = call([1], [2]), call([1, 2, 3], [4], sampling=warm)

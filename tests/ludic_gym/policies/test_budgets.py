@@ -119,6 +119,30 @@ async def test_an_answer_that_was_cut_off_after_its_thought_only_goes_on():
     assert decision.action == "<think></think>1345"
 
 
+async def test_an_interrupted_thought_is_no_reply_that_was_cut_off():
+    _, whole, _ = await think(["<think>hmmmmmmm", "5"])
+    _, cut, _ = await think(["<think>hmmmmmmm", "5" * 40])
+
+    assert [call.finish_reason for call in whole.completions] == ["length", "stop"]
+    assert not whole.cut_off
+    assert cut.cut_off
+
+
+async def test_any_text_can_end_a_thought_and_its_last_word_is_looked_for():
+    client = ScriptedClient(["abc", "5", "a <a>7", "8"])
+    policy = ThinkingBudget(ChatPolicy(client), 3, closing=" So <a>")
+    policy.observe("q")
+    assert (await policy.act(Sampling(max_tokens=9))).action == "abc So <a>5"
+    policy = ThinkingBudget(ChatPolicy(client), 6, closing=" So <a>")
+    policy.observe("q")
+    assert (await policy.act(Sampling(max_tokens=9))).action == "a <a>78"
+
+
+def test_a_closing_without_a_word_is_refused():
+    with pytest.raises(ConfigError, match="has no word"):
+        ThinkingBudget(ChatPolicy(ScriptedClient([])), 3, closing=" ")
+
+
 async def test_a_short_thought_is_left_alone():
     _, decision, _ = await think(["<t>5"])
 
