@@ -1,6 +1,6 @@
 """All parts of ScaleRL, trained through a queue, and a sigmoid of success against compute.
 
-    python benchmarks/scalerl.py [--updates 150] [--actors 1] [--out runs/scalerl]
+    python benchmarks/scalerl.py [--updates 400] [--actors 1] [--out runs/scalerl]
 
 `ludic launch` starts Redis, actors that sample by themselves, and the trainer: CISPO, prompt mean,
 advantages by the batch's std, no groups of equal rewards, no tasks with a pass rate of 0.9,
@@ -37,7 +37,7 @@ Floats = NDArray[np.float64]
 RUN = (
     "launch few_countdowns:bench/FewCountdowns-v0 --redis --servers 0 --actors {actors} --out {out}"
     " -- --model ludic-small --lora-rank 0 --lr 4e-4 --algo scalerl --updates {updates} --groups 16"
-    " --max-tokens 64 --think-tokens 40 --think-closing ' <answer>' --eval-every {every}"
+    " --max-tokens 64 --think-tokens 48 --think-closing ' <answer>' --eval-every {every}"
     " --eval-episodes 400 --final-episodes 400"
 )
 EVALUATIONS = 15
@@ -124,7 +124,7 @@ def parts_of(out: Path, lines: Sequence[dict[str, Any]]) -> dict[str, str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--updates", type=int, default=150)
+    parser.add_argument("--updates", type=int, default=400)
     parser.add_argument("--actors", type=int, default=1)
     parser.add_argument("--out", type=Path, default=Path("runs/scalerl"))
     options = parser.parse_args()

@@ -184,6 +184,7 @@ def test_every_training_command_of_the_eight_gpus_tutorial_is_understood():
         assert settings.mode == "full"
 
 
+@pytest.mark.slow
 def test_the_plans_of_the_eight_gpus_tutorial_are_those_that_are_printed(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(SEVEN))
     plans = lines_of(EIGHT, "plan")

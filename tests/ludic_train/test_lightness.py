@@ -85,9 +85,8 @@ def test_an_actor_of_servers_holds_no_torch(tmp_path):
     assert float(run(ACTOR, str(tmp_path))) < 150
 
 
-@pytest.mark.parametrize(
-    "program", ["import torch", pytest.param("import transformers", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("program", ["import torch", "import transformers"])
 def test_torch_is_hidden_from_no_program_that_has_it(program, tmp_path):
     tokenizer = make_tokenizer(["hello"])
     tokenizer.save_pretrained(tmp_path)
