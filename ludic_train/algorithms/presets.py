@@ -152,7 +152,9 @@ def grpo(
 
     Sets GroupNormalizedReturn (divided by the group's std), the clipped surrogate with one ratio
     per token, the mean over rollouts of the mean over tokens, and drops groups of equal returns:
-    they have no gradient and only dilute that of the others.
+    they have no gradient and only dilute that of the others. Std, length and filter each turn the
+    expected gradient away from that of the reward: on two prompts by 0.293, 0.091 and 0.073 of its
+    length (`tests/exactness`); `rloo` and `dr_grpo` have none of these.
     entropy: coefficient of an entropy bonus.
     clip: distance from a ratio of 1 on both sides; dual_clip: as in TokenClippedSurrogateLoss.
     """
@@ -198,8 +200,10 @@ def rloo(
 ) -> RLAlgorithm:
     """RLOO (Ahmadian et al. 2024, arXiv:2402.14740): each rollout against the group's others.
 
-    Sets LeaveOneOutReturn, ReinforceLoss(max_ratio), and the mean over rollouts of the sum over
-    tokens: a rollout is one action.
+    Sets LeaveOneOutReturn, ReinforceLoss(max_ratio), the mean over rollouts of the sum over
+    tokens (a rollout is one action), and no filter. On policy the expected gradient is exactly that
+    of the mean reward; dropping groups of equal returns would make the share of the others depend
+    on luck.
     max_ratio, entropy: as in `reinforce`.
     """
     return RLAlgorithm(
@@ -208,23 +212,23 @@ def rloo(
         loss=with_entropy(ReinforceLoss(max_ratio), entropy),
         # 1 / rollouts at every token, which makes the log-prob of a rollout a sum.
         aggregation=ConstantLength(1),
-        filter=drop_zero_variance_groups(),
     ).having(parts)
 
 
 def dr_grpo(
     *, max_tokens: int, clip: float = 0.2, entropy: Entropy = 0.0, **parts: Unpack[Parts]
 ) -> RLAlgorithm:
-    """Dr. GRPO (Liu et al. 2025, arXiv:2503.20783): GRPO without its two biases.
+    """Dr. GRPO (Liu et al. 2025, arXiv:2503.20783): GRPO without its biases.
 
-    Sets GroupNormalizedReturn without the std, the clipped surrogate, and 1 / (rollouts *
-    max_tokens) for every token. max_tokens: the most that a rollout may sample.
-    clip, entropy: as in `grpo`.
+    Sets GroupNormalizedReturn without the std, the clipped surrogate, 1 / (rollouts * max_tokens)
+    for every token, and no filter. On policy, in groups of n, the expected gradient is exactly
+    (n - 1) / (n max_tokens) times that of the mean reward.
+    max_tokens: the most that a rollout may sample. clip, entropy: as in `grpo`.
     """
     # Division by the std favours prompts of little spread, by the own length long failures.
     credit, share = GroupNormalizedReturn(divide_by_std=False), ConstantLength(max_tokens)
-    usual = grpo(name="dr_grpo", clip=clip, entropy=entropy, credit=credit, aggregation=share)
-    return usual.having(parts)
+    usual = grpo(clip=clip, entropy=entropy, credit=credit, aggregation=share, filter=None)
+    return usual.having({"name": "dr_grpo", **parts})
 
 
 def dapo(

@@ -9,6 +9,7 @@ from dataclasses import replace
 from ludic_gym.errors import ConfigError
 from ludic_train.algorithms import presets
 from ludic_train.algorithms.composite import CompositeLoss
+from ludic_train.algorithms.filters import drop_zero_variance_groups
 from ludic_train.algorithms.kl import TokenKLLoss
 from ludic_train.algorithms.losses import EntropyBonus
 from ludic_train.algorithms.presets import Entropy, RLAlgorithm, with_entropy
@@ -43,7 +44,8 @@ def algorithm_of(config: RunConfig) -> RLAlgorithm:
     lag = ALGO_LAG.get(config.algo) if config.max_lag is None else config.max_lag
     algo = preset(**options, max_lag=lag)
     if config.full_batches:
-        algo = replace(algo, full_batches=True)
+        # Only what a filter drops can be replaced, and some presets drop nothing.
+        algo = replace(algo, full_batches=True, filter=algo.filter or drop_zero_variance_groups())
     algo = replace(algo, loss=with_entropy(algo.loss, entropy_of(config)))
     if config.kl:
         loss = CompositeLoss((algo.loss, TokenKLLoss(config.kl)))

@@ -7,6 +7,7 @@ from itertools import islice
 
 import gymnasium as gym
 import pytest
+from trajectories import trajectory
 
 import ludic_gym as lg
 from ludic_gym.errors import ConfigError
@@ -146,6 +147,13 @@ def test_a_lag_of_none_at_all_is_a_limit(tmp_path):
     assert algorithm_of(RunConfig(out=tmp_path, max_lag=0)).max_lag == 0
     assert algorithm_of(RunConfig(out=tmp_path)).max_lag is None
     assert algorithm_of(RunConfig(out=tmp_path, algo="scalerl")).max_lag == 8
+
+
+def test_full_batches_drop_equal_groups_where_the_preset_keeps_them(tmp_path):
+    flat = [trajectory(1.0), trajectory(1.0)]
+    assert algorithm_of(RunConfig(out=tmp_path, algo="rloo")).filter is None
+    made = algorithm_of(RunConfig(out=tmp_path, algo="rloo", full_batches=True))
+    assert (made.full_batches, made.filter(flat)) == (True, [])
 
 
 def test_options_reach_the_preset(tmp_path):
