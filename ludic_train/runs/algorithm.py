@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from ludic_gym.errors import ConfigError
-from ludic_train.algorithms import presets
+from ludic_train.algorithms import presets, variants
 from ludic_train.algorithms.composite import CompositeLoss
 from ludic_train.algorithms.filters import drop_zero_variance_groups
 from ludic_train.algorithms.kl import TokenKLLoss
@@ -18,7 +18,7 @@ from ludic_train.runs.config import IN_PYTHON, MAX_TOKENS, RunConfig
 from ludic_train.types import REFERENCE
 
 PRESETS: Mapping[str, Callable[..., RLAlgorithm]] = {
-    name: getattr(presets, name) for name in ALGO_OPTIONS
+    name: {**vars(presets), **vars(variants)}[name] for name in ALGO_OPTIONS
 }
 
 

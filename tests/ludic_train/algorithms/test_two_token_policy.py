@@ -37,6 +37,14 @@ from ludic_train.algorithms.presets import (
     self_play,
     sft,
 )
+from ludic_train.algorithms.variants import (
+    dppo,
+    gmpo,
+    lite_ppo,
+    max_rl,
+    reinforce_plus_plus_baseline,
+    sapo,
+)
 from ludic_train.rows import rows_from
 from ludic_train.trainer.forward import loss_batch
 from ludic_train.trainer.microbatches import plan_update
@@ -109,6 +117,12 @@ CENTRED = (N - 1) / N * P * Q
 BY_STD = over_successes(lambda k: math.sqrt(k * (N - k) * (N - 1) / N**3))
 # Divided by the standard deviation of the batch, k (N - k) / N^2 squared.
 BY_BATCH_STD = over_successes(lambda k: math.sqrt(k * (N - k)) / N)
+# The same with the 1e-4 that TRL adds to the standard deviation.
+BY_STD_AND_EPS = over_successes(
+    lambda k: k * (N - k) / N**2 / (math.sqrt(k * (N - k) / (N * (N - 1))) + 1e-4)
+)
+# Of the sum of pass@k / k up to N - 1, where pass@k is 1 - Q^k.
+MAX_RL = sum(Q ** (k - 1) * P * Q for k in range(1, N))
 AWR = over_successes(lambda k: (k * math.exp(1 - k / N) * Q - (N - k) * math.exp(-k / N) * P) / N)
 # One success is imitated where there is one.
 BEST = (1 - Q**N) * Q
@@ -120,6 +134,12 @@ PRESETS = {
     "reinforce, truncated": (lambda: reinforce(max_ratio=2.0), PLAIN),
     "baseline": (reinforce_baseline, CENTRED),
     "reinforce++": (reinforce_plus_plus, BY_STD),
+    "reinforce++ baseline": (reinforce_plus_plus_baseline, BY_STD),
+    "lite_ppo": (lite_ppo, BY_STD_AND_EPS),
+    "max_rl": (max_rl, MAX_RL),
+    "dppo": (dppo, CENTRED),
+    "sapo": (sapo, BY_STD),
+    "gmpo": (gmpo, BY_STD),
     "rloo": (rloo, PLAIN),
     "grpo": (grpo, BY_STD),
     "grpo, dual clip": (lambda: grpo(dual_clip=3.0), BY_STD),
@@ -149,11 +169,13 @@ def test_the_expected_gradient_of_a_preset_is_the_one_worked_out(name):
     [
         (lambda: reinforce(max_ratio=5.0), PLAIN),
         (lambda: rloo(max_ratio=5.0), PLAIN),
+        (lambda: rloo(max_sequence_ratio=5.0), PLAIN),
+        (lambda: dppo(low=1.0, high=1.0), CENTRED),
         (lambda: dr_grpo(max_tokens=1, clip=0.9), CENTRED),
         (lambda: distillation(max_ratio=5.0), DISTILLED),
         (sft, 0.5 - P),
     ],
-    ids=["reinforce", "rloo", "dr_grpo", "distillation", "sft"],
+    ids=["reinforce", "rloo", "rloo, sequences", "dppo", "dr_grpo", "distillation", "sft"],
 )
 def test_samples_of_another_policy_are_weighed_back(make_algo, ascent):
     # Importance weights make it the same expectation; imitation moves p towards the 0.5 it sees.

@@ -15,7 +15,7 @@ from ludic_train.algorithms import presets
 from ludic_train.algorithms.losses import EntropyBonus
 from ludic_train.recipes.catalog import ARITHMETIC
 from ludic_train.runs.algo_options import ALGO_OPTIONS, OPTION_HELP
-from ludic_train.runs.algorithm import algorithm_of, entropy_of
+from ludic_train.runs.algorithm import PRESETS, algorithm_of, entropy_of
 from ludic_train.runs.any_env import named_env, recipe_for, with_demonstrator, with_model
 from ludic_train.runs.config import RunConfig
 from ludic_train.runs.tasks import demonstration_tasks, evaluation_tasks, training_tasks
@@ -129,7 +129,7 @@ def test_defaults_follow_the_model():
 def test_the_options_of_each_algorithm_are_those_of_its_preset():
     given = {"entropy", "max_tokens", "parts"}
     for name, options in ALGO_OPTIONS.items():
-        known = inspect.signature(getattr(presets, name)).parameters
+        known = inspect.signature(PRESETS[name]).parameters
         assert set(options) == set(known) - given, name
         for option, usual in options.items():
             assert known[option].default in (usual, inspect.Parameter.empty), (name, option)

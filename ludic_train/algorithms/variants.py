@@ -1,0 +1,104 @@
+"""Presets that change one part of another: a baseline, a scale, a trust region.
+
+As in `presets`, each takes any part of an `RLAlgorithm` by name.
+"""
+
+from __future__ import annotations
+
+from typing import Unpack
+
+from ludic_train.algorithms.aggregation import token_mean
+from ludic_train.algorithms.batch_credit import TokenWhitened
+from ludic_train.algorithms.credit import (
+    BatchScaledReturn,
+    GroupNormalizedReturn,
+    MeanScaledReturn,
+)
+from ludic_train.algorithms.presets import Entropy, Parts, RLAlgorithm, grpo, rloo, with_entropy
+from ludic_train.algorithms.trust_region import DPPOLoss, GMPOLoss, SAPOLoss
+
+CENTERED = GroupNormalizedReturn(divide_by_std=False)
+
+
+def reinforce_plus_plus_baseline(
+    *, clip: float = 0.2, entropy: Entropy = 0.0, **parts: Unpack[Parts]
+) -> RLAlgorithm:
+    """REINFORCE++-baseline (Hu et al. 2025, arXiv:2501.03262), without its KL penalty.
+
+    Sets TokenWhitened of returns centred in their group, the clipped surrogate and the token mean;
+    groups of equal returns stay, since the batch's mean moves their credit too.
+    clip: distance from a ratio of 1 on both sides. entropy: coefficient of an entropy bonus.
+    """
+    usual = grpo(clip=clip, entropy=entropy, credit=TokenWhitened(CENTERED), filter=None)
+    named: Parts = {"name": "reinforce_plus_plus_baseline", "aggregation": token_mean}
+    return usual.having({**named, **parts})
+
+
+def lite_ppo(*, clip: float = 0.2, entropy: Entropy = 0.0, **parts: Unpack[Parts]) -> RLAlgorithm:
+    """Lite PPO (Liu et al. 2025, arXiv:2508.08221): no critic, no more tricks than two.
+
+    Sets BatchScaledReturn (centred by group, divided by the batch's std), the clipped surrogate and
+    the token mean; groups of equal returns stay, since they are part of the batch's std.
+    clip, entropy: as in `reinforce_plus_plus_baseline`.
+    """
+    usual = grpo(clip=clip, entropy=entropy, credit=BatchScaledReturn(), filter=None)
+    return usual.having({"name": "lite_ppo", "aggregation": token_mean, **parts})
+
+
+def max_rl(
+    *, max_ratio: float | None = None, entropy: Entropy = 0.0, **parts: Unpack[Parts]
+) -> RLAlgorithm:
+    """MaxRL (Tajwar et al. 2026, arXiv:2602.02710): towards the likelihood of success.
+
+    Sets MeanScaledReturn and what `rloo` sets. On policy, for rewards of 0 and 1 in groups of n,
+    the expected gradient is exactly that of sum_{k=1}^{n-1} pass@k / k.
+    max_ratio: as in `reinforce`. entropy: coefficient of an entropy bonus.
+    """
+    usual = rloo(max_ratio=max_ratio, entropy=entropy, credit=MeanScaledReturn())
+    return usual.having({"name": "max_rl", **parts})
+
+
+def dppo(
+    *,
+    low: float = 0.2,
+    high: float = 0.2,
+    max_ratio: float = 20.0,
+    entropy: Entropy = 0.0,
+    **parts: Unpack[Parts],
+) -> RLAlgorithm:
+    """Divergence PPO (Qi et al. 2026, arXiv:2602.04879): probabilities are bounded, not ratios.
+
+    Sets DPPOLoss(low, high, max_ratio), returns centred in their group, the token mean, and drops
+    groups of equal returns.
+    low, high: largest moves of a token's probability. max_ratio: largest importance weight.
+    entropy: coefficient of an entropy bonus.
+    """
+    loss = with_entropy(DPPOLoss(low, high, max_ratio), entropy)
+    usual = grpo(loss=loss, credit=CENTERED, aggregation=token_mean)
+    return usual.having({"name": "dppo", **parts})
+
+
+def sapo(
+    *,
+    tau_positive: float = 1.0,
+    tau_negative: float = 1.05,
+    entropy: Entropy = 0.0,
+    **parts: Unpack[Parts],
+) -> RLAlgorithm:
+    """SAPO (Gao et al. 2025, arXiv:2511.20347): GRPO with a soft gate in place of the clip.
+
+    Sets SAPOLoss(tau_positive, tau_negative) and what `grpo` sets.
+    tau_positive, tau_negative: steepness by the sign of the advantage.
+    entropy: coefficient of an entropy bonus.
+    """
+    loss = with_entropy(SAPOLoss(tau_positive, tau_negative), entropy)
+    return grpo(loss=loss).having({"name": "sapo", **parts})
+
+
+def gmpo(*, clip: float = 0.4, entropy: Entropy = 0.0, **parts: Unpack[Parts]) -> RLAlgorithm:
+    """GMPO (Zhao et al. 2025, arXiv:2507.20673): GRPO with the geometric mean of token ratios.
+
+    Sets GMPOLoss(clip) and what `grpo` sets.
+    clip: largest log of a token's ratio that is rewarded. entropy: coefficient of an entropy bonus.
+    """
+    return grpo(loss=with_entropy(GMPOLoss(clip), entropy)).having({"name": "gmpo", **parts})
