@@ -21,6 +21,10 @@ from .algorithms.credit import LeaveOneOutReturn as LeaveOneOutReturn
 from .algorithms.credit import MeanScaledReturn as MeanScaledReturn
 from .algorithms.credit import MonteCarloReturn as MonteCarloReturn
 from .algorithms.credit import PerStepReward as PerStepReward
+from .algorithms.entropy_control import ClipCovLoss as ClipCovLoss
+from .algorithms.entropy_control import KLCovLoss as KLCovLoss
+from .algorithms.entropy_control import RandomCovariance as RandomCovariance
+from .algorithms.entropy_control import TopCovariance as TopCovariance
 from .algorithms.filters import Filter as Filter
 from .algorithms.filters import any_of as any_of
 from .algorithms.filters import combine as combine
@@ -78,8 +82,10 @@ from .algorithms.trust_region import SAPOLoss as SAPOLoss
 from .algorithms.value_head import GAE as GAE
 from .algorithms.value_head import ValueLoss as ValueLoss
 from .algorithms.value_head import add_value_head as add_value_head
+from .algorithms.variants import clip_cov as clip_cov
 from .algorithms.variants import dppo as dppo
 from .algorithms.variants import gmpo as gmpo
+from .algorithms.variants import kl_cov as kl_cov
 from .algorithms.variants import lite_ppo as lite_ppo
 from .algorithms.variants import max_rl as max_rl
 from .algorithms.variants import reinforce_plus_plus_baseline as reinforce_plus_plus_baseline
@@ -212,6 +218,7 @@ from .types import PROXIMAL as PROXIMAL
 from .types import REFERENCE as REFERENCE
 from .types import RETURNS as RETURNS
 from .types import REWARDS as REWARDS
+from .types import SELECTED as SELECTED
 from .types import VALUES as VALUES
 from .types import LossBatch as LossBatch
 from .types import SAWBatch as SAWBatch

@@ -37,6 +37,9 @@ BOOTSTRAP = "bootstrap"
 REWARDS = "rewards"
 """Attachment: reward of a step, at the last token that was sampled for it, 0 elsewhere."""
 
+SELECTED = "selected"
+"""Attachment: 1 at tokens that a selector chose, 0 at others; see `TopCovariance`."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SAWItem:

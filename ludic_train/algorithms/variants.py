@@ -9,11 +9,19 @@ from typing import Unpack
 
 from ludic_train.algorithms.aggregation import token_mean
 from ludic_train.algorithms.batch_credit import TokenWhitened
+from ludic_train.algorithms.composite import CompositeLoss
 from ludic_train.algorithms.credit import (
     BatchScaledReturn,
     GroupNormalizedReturn,
     MeanScaledReturn,
 )
+from ludic_train.algorithms.entropy_control import (
+    ClipCovLoss,
+    KLCovLoss,
+    RandomCovariance,
+    TopCovariance,
+)
+from ludic_train.algorithms.losses import TokenClippedSurrogateLoss
 from ludic_train.algorithms.presets import Entropy, Parts, RLAlgorithm, grpo, rloo, with_entropy
 from ludic_train.algorithms.trust_region import DPPOLoss, GMPOLoss, SAPOLoss
 
@@ -102,3 +110,47 @@ def gmpo(*, clip: float = 0.4, entropy: Entropy = 0.0, **parts: Unpack[Parts]) -
     clip: largest log of a token's ratio that is rewarded. entropy: coefficient of an entropy bonus.
     """
     return grpo(loss=with_entropy(GMPOLoss(clip), entropy)).having({"name": "gmpo", **parts})
+
+
+def clip_cov(
+    *,
+    clip: float = 0.2,
+    share: float = 2e-4,
+    cov_low: float = 1.0,
+    cov_high: float = 5.0,
+    entropy: Entropy = 0.0,
+    **parts: Unpack[Parts],
+) -> RLAlgorithm:
+    """Clip-Cov (Cui et al. 2025, arXiv:2505.22617): tokens that would lower entropy most rest.
+
+    Sets ClipCovLoss of the clipped surrogate, RandomCovariance(share, cov_low, cov_high) as
+    `refine`, the token mean, and what else `grpo` sets.
+    clip: distance from a ratio of 1 on both sides. share: of tokens, at most.
+    cov_low, cov_high: bounds of their covariance. entropy: coefficient of an entropy bonus.
+    """
+    loss = with_entropy(ClipCovLoss(TokenClippedSurrogateLoss(clip, clip)), entropy)
+    select = RandomCovariance(share, cov_low, cov_high)
+    usual = grpo(loss=loss, refine=select, aggregation=token_mean)
+    return usual.having({"name": "clip_cov", **parts})
+
+
+def kl_cov(
+    *,
+    clip: float = 0.2,
+    share: float = 2e-3,
+    penalty: float = 1.0,
+    entropy: Entropy = 0.0,
+    **parts: Unpack[Parts],
+) -> RLAlgorithm:
+    """KL-Cov (Cui et al. 2025, arXiv:2505.22617): tokens that would lower entropy most are held.
+
+    Sets the clipped surrogate with KLCovLoss(penalty), TopCovariance(share) as `refine`, the token
+    mean, and what else `grpo` sets. It needs several updates from a batch to make a difference.
+    clip: distance from a ratio of 1 on both sides. share: of tokens. penalty: weight of their term.
+    entropy: coefficient of an entropy bonus.
+    """
+    held = CompositeLoss((TokenClippedSurrogateLoss(clip, clip), KLCovLoss(penalty)))
+    usual = grpo(
+        loss=with_entropy(held, entropy), refine=TopCovariance(share), aggregation=token_mean
+    )
+    return usual.having({"name": "kl_cov", **parts})

@@ -17,7 +17,15 @@ from samples import Sample
 from torch import Tensor
 
 from ludic_train.algorithms import aggregation as share
-from ludic_train.algorithms import batch_credit, credit, kl, losses, off_policy, trust_region
+from ludic_train.algorithms import (
+    batch_credit,
+    credit,
+    kl,
+    losses,
+    off_policy,
+    trust_region,
+)
+from ludic_train.algorithms.composite import CompositeLoss
 from ludic_train.algorithms.value_head import ValueLoss, generalized_advantages
 
 TOKENS, SEQUENCES, GROUPS = share.token_mean, share.sequence_mean, share.prompt_mean
@@ -85,7 +93,7 @@ def verl_cases() -> list[Case]:
     """verl's core_algos and its correction of rollouts."""
     from verl.trainer.ppo import core_algos as algos
     from verl.trainer.ppo import rollout_corr_helper as corr
-    from verl.workers.config import ActorConfig
+    from verl.workers.config import ActorConfig, PolicyLossConfig
 
     def config(**given):
         usual = {"clip_ratio": 0.2, "clip_ratio_low": 0.2, "clip_ratio_high": 0.28}
@@ -166,6 +174,17 @@ def verl_cases() -> list[Case]:
     def plain(ours, theirs, kind, run, note=""):
         return Case(ours=ours, peer="verl", theirs=theirs, kind=kind, run=run, note=note)
 
+    def kl_cov(s: Sample):
+        grads = []
+        for coefficient in (0.5, 0.0):
+            held = PolicyLossConfig("kl_cov", kl_cov_ratio=0.2, ppo_kl_coef=coefficient)
+            own = config(policy_loss=held)
+            loss, _ = algos.compute_policy_loss_kl_cov(
+                s.old, s.new, s.wide, s.mask, "token-mean", own
+            )
+            grads.append(torch.autograd.grad(loss, s.new)[0])
+        return s.selected(0.2), (s.flat(grads[0] - grads[1]).abs() > 1e-9).double()
+
     grpo, rf = algos.compute_grpo_outcome_advantage, "compute_reinforce_plus_plus"
     per_token = {"gamma": 1.0}
     return [
@@ -208,6 +227,7 @@ def verl_cases() -> list[Case]:
             "GMPOLoss",
             clip_ratio_high=0.2,
         ),
+        plain("TopCovariance", "selection of kl_cov", "correction", kl_cov),
         plain("ReinforceLoss, max_ratio", "compute_policy_loss_reinforce", "loss", reinforce),
         plain(
             "SequenceReinforceLoss", "compute_policy_loss_reinforce", "loss", reinforce_by_sequence
@@ -573,8 +593,6 @@ def trl_cases() -> list[Case]:
             return of_loss(ours, s, aggregation), found
 
         return Case(ours=title, peer="TRL", theirs=theirs, kind=kind, run=run, note=note)
-
-    from ludic_train.algorithms.composite import CompositeLoss
 
     unbiased = CompositeLoss((PPO, kl.UnbiasedTokenKLLoss(0.3)))
     return [

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ludic_train.algorithms.entropy_control import covariances
 from ludic_train.types import (
     PROXIMAL,
     REFERENCE,
@@ -77,6 +78,18 @@ class Sample:
             attachments={name: self.flat(matrix) for name, matrix in attached.items()},
         )
 
+    def selected(self, share: float) -> Tensor:
+        """`TopCovariance` of the current log-probs: 1 at selected tokens, [N]."""
+        item = SimpleNamespace(
+            weight=self.flat(self.wide).numpy(),
+            behavior_logprobs=self.flat(self.new).detach().numpy(),
+            action_mask=np.ones(int(self.mask.sum()), bool),
+        )
+        found = covariances([item])
+        flags = torch.zeros(len(found), dtype=torch.float64)
+        flags[np.argsort(-found, kind="stable")[: max(1, int(share * len(found)))].tolist()] = 1
+        return flags
+
     def trajectories(self) -> list[Trajectory]:
         """One step per row, with its reward and the number of its tokens."""
         return [
@@ -118,7 +131,7 @@ def sample(seed: int) -> Sample:
         groups=np.repeat(np.arange(count), size).tolist(),
         rewards=torch.from_numpy(rng.choice([0.0, 0.2, 1.0, rng.random()], rows)),
         advantage=torch.from_numpy(rng.normal(0, 1, rows)),
-        new=(old + noise(0.2) + jump).clamp(max=-1e-3).requires_grad_(),
+        new=(-(old + noise(0.2) + jump).abs()).requires_grad_(),
         old=old,
         sampler=old + noise(0.15),
         ref=old + noise(0.4),

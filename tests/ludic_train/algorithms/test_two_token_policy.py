@@ -38,8 +38,10 @@ from ludic_train.algorithms.presets import (
     sft,
 )
 from ludic_train.algorithms.variants import (
+    clip_cov,
     dppo,
     gmpo,
+    kl_cov,
     lite_ppo,
     max_rl,
     reinforce_plus_plus_baseline,
@@ -140,6 +142,9 @@ PRESETS = {
     "dppo": (dppo, CENTRED),
     "sapo": (sapo, BY_STD),
     "gmpo": (gmpo, BY_STD),
+    # Nothing of so small a covariance is left out, and on policy no ratio has moved.
+    "clip_cov": (lambda: clip_cov(cov_low=9.0, cov_high=9.5), BY_STD),
+    "kl_cov": (kl_cov, BY_STD),
     "rloo": (rloo, PLAIN),
     "grpo": (grpo, BY_STD),
     "grpo, dual clip": (lambda: grpo(dual_clip=3.0), BY_STD),

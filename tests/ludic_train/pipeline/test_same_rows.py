@@ -136,7 +136,7 @@ def algorithm(name, **parts):
 
 
 def test_there_are_as_many_presets_as_are_tried():
-    assert len(PRESETS) == 22
+    assert len(PRESETS) == 24
 
 
 @pytest.mark.parametrize(
