@@ -74,7 +74,7 @@ conformance: $(PEERS_STAMP) ## compare losses, advantages and corrections with o
 $(PEERS_STAMP): tests/conformance/requirements.txt tests/conformance/peers.txt
 	@test -x $(PEERS_VENV)/bin/python || $(PYTHON) -m venv $(PEERS_VENV)
 	@echo "Installing other trainers into $(PEERS_VENV); the first time takes some minutes and 2 GB."
-	@$(PEERS_VENV)/bin/python -m pip install --quiet $(PIP_ARGS) -c constraints.txt -e '.[train]' -r tests/conformance/requirements.txt
+	@$(PEERS_VENV)/bin/python -m pip install --quiet $(PIP_ARGS) -e '.[train]' -r tests/conformance/requirements.txt
 	@$(PEERS_VENV)/bin/python -m pip install --quiet $(PIP_ARGS) --no-deps -r tests/conformance/peers.txt
 	@touch $@
 

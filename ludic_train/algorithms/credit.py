@@ -122,12 +122,12 @@ class GroupNormalizedReturn:
 
     def __call__(self, trajectories: Sequence[Trajectory]) -> Weights:
         """The same weight for all steps. Raises CreditError for a group of fewer than two."""
-        return spread(by_group(trajectories, self._normalized), trajectories)
+        return spread(by_group(trajectories, self.normalized), trajectories)
 
-    def _normalized(self, earned: Array) -> Array:
-        """Advantages of the returns of one group."""
+    def normalized(self, earned: Array) -> Array:
+        """Advantages of the returns of one group; exactly 0 where all are equal."""
         centered = center(earned)
-        # Equal returns are exactly 0, and an eps of 0 must not make that nan.
+        # An eps of 0 must not make 0 nan.
         if not self.divide_by_std or not centered.any():
             return centered
         normalized: Array = centered / (earned.std(ddof=self.ddof) + self.eps)

@@ -22,8 +22,17 @@ from ludic_train.algorithms.entropy_control import (
     TopCovariance,
 )
 from ludic_train.algorithms.losses import TokenClippedSurrogateLoss
-from ludic_train.algorithms.presets import Entropy, Parts, RLAlgorithm, grpo, rloo, with_entropy
+from ludic_train.algorithms.presets import (
+    Entropy,
+    Parts,
+    RLAlgorithm,
+    grpo,
+    ppo,
+    rloo,
+    with_entropy,
+)
 from ludic_train.algorithms.trust_region import DPPOLoss, GMPOLoss, SAPOLoss
+from ludic_train.algorithms.turn_credit import AnchorStateReturn, ProcessReward, TurnGAE
 
 CENTERED = GroupNormalizedReturn(divide_by_std=False)
 
@@ -154,3 +163,53 @@ def kl_cov(
         loss=with_entropy(held, entropy), refine=TopCovariance(share), aggregation=token_mean
     )
     return usual.having({"name": "kl_cov", **parts})
+
+
+def gigpo(
+    *,
+    gamma: float = 0.95,
+    step_weight: float = 1.0,
+    clip: float = 0.2,
+    entropy: Entropy = 0.0,
+    **parts: Unpack[Parts],
+) -> RLAlgorithm:
+    """GiGPO (Feng et al. 2025, arXiv:2505.10978): steps from equal states are compared too.
+
+    Sets AnchorStateReturn(weight=step_weight, gamma=gamma), the clipped surrogate and the mean over
+    rollouts of the mean over tokens. Groups of equal returns stay: their steps may still differ.
+    gamma: discount per step of the returns that are compared. step_weight: of a step's advantage,
+    beside the episode's. clip, entropy: as in `grpo`.
+    """
+    credit = AnchorStateReturn(weight=step_weight, gamma=gamma)
+    usual = grpo(clip=clip, entropy=entropy, credit=credit, filter=None)
+    return usual.having({"name": "gigpo", **parts})
+
+
+def process_grpo(
+    *, clip: float = 0.2, entropy: Entropy = 0.0, **parts: Unpack[Parts]
+) -> RLAlgorithm:
+    """GRPO with process supervision (Shao et al. 2024, arXiv:2402.03300): rewards of steps.
+
+    Sets ProcessReward and what `grpo` sets, but keeps groups of equal returns: their steps may
+    still differ. clip, entropy: as in `grpo`.
+    """
+    usual = grpo(clip=clip, entropy=entropy, credit=ProcessReward(), filter=None)
+    return usual.having({"name": "process_grpo", **parts})
+
+
+def turn_ppo(
+    *,
+    gamma: float = 1.0,
+    lam: float = 0.95,
+    clip: float = 0.2,
+    value_coefficient: float = 0.5,
+    entropy: Entropy = 0.0,
+    **parts: Unpack[Parts],
+) -> RLAlgorithm:
+    """PPO with one advantage per turn of an episode; see `TurnGAE` and `ppo`.
+
+    Sets TurnGAE(gamma, lam) and what `ppo` sets.
+    gamma: discount per turn. lam, clip, value_coefficient, entropy: as in `ppo`.
+    """
+    usual = ppo(clip=clip, value_coefficient=value_coefficient, entropy=entropy)
+    return usual.having({"name": "turn_ppo", "refine": TurnGAE(gamma, lam), **parts})

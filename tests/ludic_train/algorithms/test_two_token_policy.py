@@ -40,12 +40,15 @@ from ludic_train.algorithms.presets import (
 from ludic_train.algorithms.variants import (
     clip_cov,
     dppo,
+    gigpo,
     gmpo,
     kl_cov,
     lite_ppo,
     max_rl,
+    process_grpo,
     reinforce_plus_plus_baseline,
     sapo,
+    turn_ppo,
 )
 from ludic_train.rows import rows_from
 from ludic_train.trainer.forward import loss_batch
@@ -154,6 +157,10 @@ PRESETS = {
     "cispo": (cispo, BY_STD),
     "scalerl": (scalerl, BY_BATCH_STD),
     "ppo": (ppo, BY_STD),
+    "turn_ppo": (turn_ppo, BY_STD),
+    "process_grpo": (process_grpo, BY_STD),
+    # One step from one state: its advantage is the episode's, once more.
+    "gigpo": (gigpo, 2 * BY_STD),
     "self_play": (self_play, CENTRED),
     "awr": (awr, AWR),
     "rejection_sampling": (rejection_sampling, BEST),
