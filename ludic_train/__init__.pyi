@@ -21,6 +21,8 @@ from .algorithms.credit import LeaveOneOutReturn as LeaveOneOutReturn
 from .algorithms.credit import MeanScaledReturn as MeanScaledReturn
 from .algorithms.credit import MonteCarloReturn as MonteCarloReturn
 from .algorithms.credit import PerStepReward as PerStepReward
+from .algorithms.entropy_control import AdaptiveEntropy as AdaptiveEntropy
+from .algorithms.entropy_control import AdaptiveEntropyBonus as AdaptiveEntropyBonus
 from .algorithms.entropy_control import ClipCovLoss as ClipCovLoss
 from .algorithms.entropy_control import KLCovLoss as KLCovLoss
 from .algorithms.entropy_control import RandomCovariance as RandomCovariance
@@ -96,6 +98,7 @@ from .algorithms.variants import process_grpo as process_grpo
 from .algorithms.variants import reinforce_plus_plus_baseline as reinforce_plus_plus_baseline
 from .algorithms.variants import sapo as sapo
 from .algorithms.variants import turn_ppo as turn_ppo
+from .algorithms.variants import with_target_entropy as with_target_entropy
 from .checkpoints.async_saver import BackgroundSaver as BackgroundSaver
 from .checkpoints.export import export_params as export_params
 from .checkpoints.manager import CheckpointManager as CheckpointManager
@@ -220,6 +223,7 @@ from .trainer.config import cosine as cosine
 from .trainer.config import linear as linear
 from .trainer.trainer import Trainer as Trainer
 from .types import BOOTSTRAP as BOOTSTRAP
+from .types import ENTROPY_COEFFICIENT as ENTROPY_COEFFICIENT
 from .types import PROXIMAL as PROXIMAL
 from .types import REFERENCE as REFERENCE
 from .types import RETURNS as RETURNS

@@ -37,6 +37,9 @@ BOOTSTRAP = "bootstrap"
 REWARDS = "rewards"
 """Attachment: reward of a step, at the last token that was sampled for it, 0 elsewhere."""
 
+ENTROPY_COEFFICIENT = "entropy_coefficient"
+"""Attachment: coefficient of the entropy bonus of a batch; see `AdaptiveEntropy`."""
+
 SELECTED = "selected"
 """Attachment: 1 at tokens that a selector chose, 0 at others; see `TopCovariance`."""
 

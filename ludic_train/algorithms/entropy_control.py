@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,7 @@ from torch import Tensor
 
 from ludic_gym.errors import ConfigError
 from ludic_train.algorithms.aggregation import at_sampled
+from ludic_train.algorithms.credit import Remembering
 from ludic_train.algorithms.losses import (
     Loss,
     LossMetrics,
@@ -32,7 +34,7 @@ from ludic_train.algorithms.losses import (
     token_stat,
 )
 from ludic_train.errors import MissingLogprobs
-from ludic_train.types import SELECTED, LossBatch, SAWItem, TokenLogprobs
+from ludic_train.types import ENTROPY_COEFFICIENT, SELECTED, LossBatch, SAWItem, TokenLogprobs
 
 Array = NDArray[np.float64]
 
@@ -86,22 +88,23 @@ class RandomCovariance:
 
 def covariances(items: Sequence[SAWItem]) -> Array:
     """cov_t of the sampled tokens of all items, in order, float64. Raises MissingLogprobs."""
-    if any(item.behavior_logprobs is None for item in items):
-        raise MissingLogprobs(
-            "the covariance of weights and log-probs needs the sampler's, and a row has none; "
-            "sample with a client that returns them"
-        )
-    weight, logprobs = (
-        np.concatenate([np.zeros(0), *(np.asarray(stream)[m] for stream, m in pairs)])
-        for pairs in (
-            [(item.weight, item.action_mask) for item in items],
-            [(item.behavior_logprobs, item.action_mask) for item in items],
-        )
-    )
+    logprobs = sampled_logprobs(items)
+    weight = np.concatenate([np.zeros(0), *(item.weight[item.action_mask] for item in items)])
     if not len(weight):
         return weight
     found: Array = (weight - weight.mean()) * (logprobs - logprobs.mean())
     return found
+
+
+def sampled_logprobs(items: Sequence[SAWItem]) -> Array:
+    """The sampler's log-probs of all sampled tokens, in order, float64. Raises MissingLogprobs."""
+    parts = [i.behavior_logprobs[i.action_mask] for i in items if i.behavior_logprobs is not None]
+    if len(parts) < len(items):
+        raise MissingLogprobs(
+            "control of entropy reads the sampler's log-probs and a row has none; sample with a "
+            "client that returns them"
+        )
+    return np.concatenate([np.zeros(0), *parts])
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +146,75 @@ class KLCovLoss:
         selected = attachment(batch, SELECTED)
         per_token = self.coefficient * selected * k3(log_ratio(out, batch))
         return scaled_sum(per_token, batch), {"selected": token_stat(selected)}
+
+
+@dataclass(slots=True)
+class AdaptiveEntropy:
+    """Controller of an entropy bonus: its coefficient rises while entropy is below a target.
+
+    For an algorithm's `refine`, with `AdaptiveEntropyBonus` in its loss; see `with_target_entropy`.
+    For each batch the coefficient moves up by `step` where the entropy is at most the target, else
+    down, within [0, highest]; the bonus is given only in the first case (Skywork-OR1, He et al.
+    2025, arXiv:2505.22312). The entropy is estimated by the mean of -log-prob over the sampled
+    tokens, which is unbiased for that of the sampler. Each algorithm needs one of its own.
+    target: nats per token. step, highest: of the coefficient. first: refines the items before.
+    coefficient: the one that is reached; it is kept in checkpoints.
+    """
+
+    target: float
+    step: float = 0.005
+    highest: float = 0.1
+    first: Callable[[Sequence[SAWItem]], list[SAWItem]] | None = None
+    coefficient: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("target", "step", "highest"):
+            check_positive(f"AdaptiveEntropy.{name}", getattr(self, name))
+
+    def __call__(self, items: Sequence[SAWItem]) -> list[SAWItem]:
+        """The items with ENTROPY_COEFFICIENT attached. Raises MissingLogprobs."""
+        refined = list(items) if self.first is None else self.first(items)
+        logprobs = sampled_logprobs(refined)
+        low = -logprobs.sum() <= self.target * len(logprobs)
+        moved = self.coefficient + (self.step if low else -self.step)
+        self.coefficient = min(max(moved, 0.0), self.highest)
+        given = self.coefficient if low else 0.0
+        return [
+            replace(
+                item,
+                attachments={
+                    **item.attachments,
+                    ENTROPY_COEFFICIENT: (given * item.action_mask).astype(np.float32),
+                },
+            )
+            for item in refined
+        ]
+
+    def state_dict(self) -> dict[str, Any]:
+        """The coefficient, and the state of `first` where that keeps one."""
+        first: object = self.first
+        kept = {"first": first.state_dict()} if isinstance(first, Remembering) else {}
+        return {"coefficient": self.coefficient, **kept}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue with the coefficient of `state`."""
+        self.coefficient = float(state["coefficient"])
+        first: object = self.first
+        if isinstance(first, Remembering):
+            first.load_state_dict(state["first"])
+
+
+@dataclass(frozen=True, slots=True)
+class AdaptiveEntropyBonus:
+    """An entropy bonus of the coefficient that `AdaptiveEntropy` attached: l_t = -c entropy_t.
+
+    Raises MissingAttachment without ENTROPY_COEFFICIENT.
+    """
+
+    def __call__(self, out: TokenLogprobs, batch: LossBatch) -> tuple[Tensor, LossMetrics]:
+        """The summed loss; metric `entropy_coefficient`."""
+        given = attachment(batch, ENTROPY_COEFFICIENT)
+        return scaled_sum(-given * out.entropy, batch), {"entropy_coefficient": token_stat(given)}
 
 
 def _selected(items: Sequence[SAWItem], chosen: NDArray[np.int64]) -> list[SAWItem]:

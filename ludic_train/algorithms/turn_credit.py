@@ -138,7 +138,7 @@ class TurnGAE:
         after = float(sampled_values(rows[-1:], BOOTSTRAP).sum()) if rows[-1].truncated else 0.0
         turns = _turns(rows)
         first = np.flatnonzero(np.diff(turns, prepend=-1))
-        earned = np.bincount(turns, rewards)
+        earned = np.bincount(turns, rewards).astype(np.float64)
         advantages = generalized_advantages(earned, values[first], self.gamma, self.lam, after)
         goals = advantages + values[first]
         ends = np.cumsum([np.count_nonzero(row.action_mask) for row in rows])[:-1]

@@ -5,6 +5,7 @@ As in `presets`, each takes any part of an `RLAlgorithm` by name.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Unpack
 
 from ludic_train.algorithms.aggregation import token_mean
@@ -16,6 +17,8 @@ from ludic_train.algorithms.credit import (
     MeanScaledReturn,
 )
 from ludic_train.algorithms.entropy_control import (
+    AdaptiveEntropy,
+    AdaptiveEntropyBonus,
     ClipCovLoss,
     KLCovLoss,
     RandomCovariance,
@@ -213,3 +216,20 @@ def turn_ppo(
     """
     usual = ppo(clip=clip, value_coefficient=value_coefficient, entropy=entropy)
     return usual.having({"name": "turn_ppo", "refine": TurnGAE(gamma, lam), **parts})
+
+
+def with_target_entropy(
+    algo: RLAlgorithm, target: float, *, step: float = 0.005, highest: float = 0.1
+) -> RLAlgorithm:
+    """The algorithm with an entropy bonus whose coefficient follows a target.
+
+        algo = with_target_entropy(grpo(), 0.2)
+
+    Sets AdaptiveEntropy(target, step, highest) before the updates of each batch, and its bonus in
+    the loss. target: nats per token. Raises ConfigError for settings that are not positive.
+    """
+    return replace(
+        algo,
+        loss=CompositeLoss((algo.loss, AdaptiveEntropyBonus())),
+        refine=AdaptiveEntropy(target, step, highest, algo.refine),
+    )

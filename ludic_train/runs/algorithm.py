@@ -13,6 +13,7 @@ from ludic_train.algorithms.filters import drop_zero_variance_groups
 from ludic_train.algorithms.kl import TokenKLLoss
 from ludic_train.algorithms.losses import EntropyBonus
 from ludic_train.algorithms.presets import Entropy, RLAlgorithm, with_entropy
+from ludic_train.algorithms.variants import with_target_entropy
 from ludic_train.runs.algo_options import ALGO_OPTIONS
 from ludic_train.runs.config import IN_PYTHON, MAX_TOKENS, RunConfig
 from ludic_train.types import REFERENCE
@@ -46,7 +47,10 @@ def algorithm_of(config: RunConfig) -> RLAlgorithm:
     if config.full_batches:
         # Only what a filter drops can be replaced, and some presets drop nothing.
         algo = replace(algo, full_batches=True, filter=algo.filter or drop_zero_variance_groups())
-    algo = replace(algo, loss=with_entropy(algo.loss, entropy_of(config)))
+    if config.target_entropy is not None:
+        algo = with_target_entropy(algo, config.target_entropy, highest=config.entropy)
+    else:
+        algo = replace(algo, loss=with_entropy(algo.loss, entropy_of(config)))
     if config.kl:
         loss = CompositeLoss((algo.loss, TokenKLLoss(config.kl)))
         algo = replace(algo, loss=loss, attach=algo.attach | {REFERENCE})

@@ -51,6 +51,8 @@ class RunConfig:
         entropy: Coefficient of the entropy bonus.
         final_entropy: Coefficient that it falls to, on a straight line over `updates`; without it,
             `entropy` stays.
+        target_entropy: Nats per token below which the coefficient rises from 0 by 0.005 a batch,
+            up to `entropy`, and above which it falls and gives no bonus.
         demonstrations: Episodes for supervised fine-tuning before learning from rewards.
         sft_updates: Supervised updates on the demonstrations, 128 turns each; 0 makes one pass.
         sft_lr: Peak learning rate of these.
@@ -93,6 +95,7 @@ class RunConfig:
     kl: float = 0.0
     entropy: float = 0.0
     final_entropy: float | None = None
+    target_entropy: float | None = None
     demonstrations: int = 0
     sft_updates: int = 0
     sft_lr: float = 3e-3
@@ -132,6 +135,14 @@ class RunConfig:
             raise ConfigError(
                 f"final_entropy={self.final_entropy}; the bonus falls from entropy={self.entropy}, "
                 "so it must be between 0 and that"
+            )
+        if self.target_entropy is not None and (
+            not self.target_entropy > 0 or not self.entropy or self.final_entropy is not None
+        ):
+            raise ConfigError(
+                f"target_entropy={self.target_entropy} with entropy={self.entropy} and "
+                f"final_entropy={self.final_entropy}; it is above 0, `entropy` is the largest "
+                "coefficient, and nothing else may set it"
             )
         if self.max_lag is not None and self.max_lag < self.minibatches - 1:
             raise ConfigError(

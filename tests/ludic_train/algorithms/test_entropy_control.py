@@ -1,3 +1,4 @@
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -9,6 +10,8 @@ from two_ranks.learning import Fixed, random_rows, settings, tiny_model
 from ludic_gym.errors import ConfigError
 from ludic_train.algorithms.aggregation import token_mean
 from ludic_train.algorithms.entropy_control import (
+    AdaptiveEntropy,
+    AdaptiveEntropyBonus,
     ClipCovLoss,
     KLCovLoss,
     RandomCovariance,
@@ -16,10 +19,10 @@ from ludic_train.algorithms.entropy_control import (
     covariances,
 )
 from ludic_train.algorithms.losses import ReinforceLoss, TokenClippedSurrogateLoss
-from ludic_train.algorithms.variants import clip_cov, kl_cov
+from ludic_train.algorithms.variants import clip_cov, kl_cov, with_target_entropy
 from ludic_train.errors import MissingAttachment, MissingLogprobs
 from ludic_train.trainer.trainer import Trainer
-from ludic_train.types import SELECTED, SAWItem
+from ludic_train.types import ENTROPY_COEFFICIENT, SELECTED, SAWItem
 
 
 def row(weights, logprobs):
@@ -87,8 +90,51 @@ def test_kl_cov_pulls_selected_tokens_back_to_the_sampler():
     torch.testing.assert_close(grad, 2 * known.scale * chosen * (log.exp() - 1))
 
 
+def coefficients(items):
+    return [float(item.attachments[ENTROPY_COEFFICIENT].max()) for item in items]
+
+
+def test_the_coefficient_rises_below_the_target_and_falls_above_it():
+    low, high = [row([0.0], [-0.5])], [row([0.0], [-2.0])]
+    control = AdaptiveEntropy(1.0, step=0.02, highest=0.05)
+    given = [coefficients(control(rows))[0] for rows in (low, low, low, high, low, high, high)]
+    # Inside: .02, .04, .05, .03, .05, .03, .01; above the target no bonus is given.
+    assert given == pytest.approx([0.02, 0.04, 0.05, 0.0, 0.05, 0.0, 0.0])
+    assert control.coefficient == pytest.approx(0.01)
+    # Only sampled tokens carry it.
+    assert control(low)[0].attachments[ENTROPY_COEFFICIENT][0] == 0
+
+
+def test_the_bonus_pushes_entropy_up_by_its_coefficient():
+    known = golden.batch(token_mean).with_attachment(
+        ENTROPY_COEFFICIENT, torch.full((14,), 0.3, dtype=torch.float64)
+    )
+    entropy = torch.ones(14, dtype=torch.float64, requires_grad=True)
+    out = replace(golden.forward(), entropy=entropy)
+    value, metrics = AdaptiveEntropyBonus()(out, known)
+    (grad,) = torch.autograd.grad(value, entropy)
+    torch.testing.assert_close(grad, -0.3 * known.scale)
+    assert metrics["entropy_coefficient"][0].item() == pytest.approx(14 * 0.3)
+
+
+async def test_a_resumed_run_goes_on_with_its_coefficient():
+    def trainer():
+        algo = with_target_entropy(kl_cov(share=0.2), 50.0, step=0.01)
+        return Trainer(tiny_model(), algo, Fixed(random_rows(4)), cfg=settings())
+
+    first, seen = trainer(), []
+    await first.train(2, lambda v, m: seen.append(m["entropy_coefficient"].value))
+    state = json.loads(json.dumps(first.state_dict()))
+    second = trainer()
+    second.load_state_dict(state)
+    await second.train(1, lambda v, m: seen.append(m["entropy_coefficient"].value))
+    assert seen == pytest.approx([0.01, 0.02, 0.03])
+    # What refined the rows before still does.
+    assert second.algo.refine.first == TopCovariance(0.2)
+
+
 def test_what_a_selection_needs_is_named():
-    with pytest.raises(MissingLogprobs, match="covariance"):
+    with pytest.raises(MissingLogprobs, match="control of entropy"):
         TopCovariance()([replace(ROWS[0], behavior_logprobs=None)])
     for loss in (ClipCovLoss(ReinforceLoss()), KLCovLoss()):
         with pytest.raises(MissingAttachment, match="selected"):
@@ -110,6 +156,7 @@ async def test_presets_train_with_several_updates_of_a_batch(made):
         lambda: RandomCovariance(1.5),
         lambda: RandomCovariance(low=2.0, high=1.0),
         lambda: KLCovLoss(-1.0),
+        lambda: AdaptiveEntropy(0.0),
     ],
 )
 def test_settings_that_mean_nothing_are_refused(make):

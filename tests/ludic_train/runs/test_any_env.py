@@ -12,6 +12,8 @@ from trajectories import trajectory
 import ludic_gym as lg
 from ludic_gym.errors import ConfigError
 from ludic_train.algorithms import presets
+from ludic_train.algorithms.composite import CompositeLoss
+from ludic_train.algorithms.entropy_control import AdaptiveEntropy, AdaptiveEntropyBonus
 from ludic_train.algorithms.losses import EntropyBonus
 from ludic_train.recipes.catalog import ARITHMETIC
 from ludic_train.runs.algo_options import ALGO_OPTIONS, OPTION_HELP
@@ -161,6 +163,21 @@ def test_options_reach_the_preset(tmp_path):
     assert (made.credit.max_tokens, made.credit.buffer) == (100, 20)
     made = algorithm_of(RunConfig(out=tmp_path, algo="grpo", algo_options={"clip": 0.3}))
     assert made.loss == presets.grpo(clip=0.3).loss
+
+
+def test_a_target_entropy_makes_the_bonus_follow_it(tmp_path):
+    made = algorithm_of(RunConfig(out=tmp_path, entropy=0.06, target_entropy=0.3))
+    assert made.refine == AdaptiveEntropy(0.3, highest=0.06)
+    assert made.loss == CompositeLoss((presets.grpo().loss, AdaptiveEntropyBonus()))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"entropy": 0.0}, {"target_entropy": -1.0}, {"final_entropy": 0.0}],
+)
+def test_a_target_entropy_without_a_largest_coefficient_is_refused(settings, tmp_path):
+    with pytest.raises(ConfigError, match=r"target_entropy=.* with entropy="):
+        RunConfig(out=tmp_path, **{"entropy": 0.06, "target_entropy": 0.3, **settings})
 
 
 @pytest.mark.parametrize("final", [-0.01, 0.07])
