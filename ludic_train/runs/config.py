@@ -43,6 +43,10 @@ class RunConfig:
         model: Run folder, model folder or hub id of a chat model to train. Without it, a tiny model
             is made.
         lora_rank: Rank of the adapters of `model`; 0 trains all its params.
+        lora_alpha: Scale of the adapters, divided by their rank; without it, twice the rank.
+        lora_targets: Modules that get adapters, such as q_proj,v_proj.
+        rslora: Divides the scale by the root of the rank: for ranks of 64 and more.
+        dora: Learns sizes and directions of columns apart, with the local engine alone.
         dtype: Type of forward and backward. "bf16" computes in bfloat16 over float32 params and
             moments; "auto" is bf16 on a CUDA card and float32 on a CPU.
         algo: Algorithm that learns from rewards.
@@ -88,6 +92,10 @@ class RunConfig:
     seed: int = 0
     model: str | None = None
     lora_rank: int = 16
+    lora_alpha: float | None = None
+    lora_targets: str = "all-linear"
+    rslora: bool = False
+    dora: bool = False
     dtype: Literal["auto", "float32", "bf16"] = "auto"
     algo: str = "grpo"
     # Options of their own on the command line, as --algo.NAME.
@@ -149,12 +157,28 @@ class RunConfig:
                 f"max_lag={self.max_lag}, but the last of minibatches={self.minibatches} updates "
                 f"from a batch is {self.minibatches - 1} after the first: raise it to that or more"
             )
+        if not self.lora_rank and self.adapter_settings != {"targets": "all-linear"}:
+            raise ConfigError(
+                "lora_rank=0 trains all params, without adapters: leave out "
+                f"{self.adapter_settings}"
+            )
         if self.parser is not None:
             named_parser(self.parser)
         if self.algo in ALGO_OPTIONS:
             checked_options(self.algo, self.algo_options)
         elif self.algo != IN_PYTHON:
             raise ConfigError(f"no algorithm {self.algo!r}; there are: {', '.join(ALGO_OPTIONS)}")
+
+    @property
+    def adapter_settings(self) -> dict[str, Any]:
+        """Settings of the adapters beside their rank, those that are off left out."""
+        named = {
+            "alpha": self.lora_alpha,
+            "targets": self.lora_targets,
+            "rslora": self.rslora,
+            "dora": self.dora,
+        }
+        return {name: value for name, value in named.items() if value}
 
     @property
     def mode(self) -> Literal["nothing", "lora", "full"]:
