@@ -60,6 +60,13 @@ from .algorithms.off_policy import SequenceMask as SequenceMask
 from .algorithms.off_policy import SequenceTruncation as SequenceTruncation
 from .algorithms.off_policy import TokenMask as TokenMask
 from .algorithms.off_policy import TokenTruncation as TokenTruncation
+from .algorithms.preferences import DPOLoss as DPOLoss
+from .algorithms.preferences import KTOBaseline as KTOBaseline
+from .algorithms.preferences import KTOLoss as KTOLoss
+from .algorithms.preferences import dpo as dpo
+from .algorithms.preferences import kto as kto
+from .algorithms.preferences import liked_rows as liked_rows
+from .algorithms.preferences import preference_rows as preference_rows
 from .algorithms.presets import Parts as Parts
 from .algorithms.presets import RLAlgorithm as RLAlgorithm
 from .algorithms.presets import awr as awr
@@ -225,6 +232,7 @@ from .trainer.config import linear as linear
 from .trainer.trainer import Trainer as Trainer
 from .types import BOOTSTRAP as BOOTSTRAP
 from .types import ENTROPY_COEFFICIENT as ENTROPY_COEFFICIENT
+from .types import KL_BASELINE as KL_BASELINE
 from .types import PROXIMAL as PROXIMAL
 from .types import REFERENCE as REFERENCE
 from .types import RETURNS as RETURNS

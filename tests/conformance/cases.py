@@ -23,10 +23,12 @@ from ludic_train.algorithms import (
     kl,
     losses,
     off_policy,
+    preferences,
     trust_region,
 )
 from ludic_train.algorithms.composite import CompositeLoss
 from ludic_train.algorithms.value_head import ValueLoss, generalized_advantages
+from ludic_train.types import REFERENCE, LossBatch, TokenLogprobs
 
 TOKENS, SEQUENCES, GROUPS = share.token_mean, share.sequence_mean, share.prompt_mean
 SUMS, CONSTANT = share.ConstantLength(1), share.ConstantLength(8)
@@ -515,6 +517,26 @@ def openrlhf_cases() -> list[Case]:
             s.new, s.mask
         )
 
+    def dpo(s: Sample):
+        # Rows 0 and 1 are the first pair, rows 2 and 3 the second.
+        many = len(s.groups) // 2
+        number = torch.arange(len(s.groups)).div(2, rounding_mode="floor")[:, None]
+        sign = torch.tensor([1.0, -1.0], dtype=torch.float64).repeat(many)[:, None]
+        rows = slice(0, 2 * many)
+        kept = s.mask[rows].bool()
+        pairs = LossBatch(
+            weight=sign.expand_as(kept)[kept],
+            scale=torch.full((int(kept.sum()),), 1 / many, dtype=torch.float64),
+            rollout=number[rows].expand_as(kept)[kept],
+            num_rollouts=many,
+            attachments={REFERENCE: s.ref[rows][kept]},
+        )
+        lp = s.new[rows][kept]
+        ours, _ = preferences.DPOLoss(0.3)(TokenLogprobs(lp, torch.zeros_like(lp)), pairs)
+        sums = [(m * s.mask).sum(1)[rows] for m in (s.new, s.ref)]
+        found, _, _ = theirs.DPOLoss(0.3)(*(part[i::2] for part in sums for i in (0, 1)))
+        return ours, found
+
     def plain(ours, name, run):
         return Case(ours=ours, peer="OpenRLHF", theirs=name, kind="loss", run=run)
 
@@ -533,6 +555,7 @@ def openrlhf_cases() -> list[Case]:
         ),
         plain("Corrected(..., TokenMask)", "PolicyLoss, is_correction_level=token", corrected),
         plain("ValueLoss", "ValueLoss", value),
+        plain("DPOLoss", "DPOLoss", dpo),
         plain("MaskedCausalLMCrossEntropyLoss", "SFTLoss", sft),
     ]
 
