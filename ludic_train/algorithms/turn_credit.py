@@ -73,8 +73,6 @@ class AnchorStateReturn:
 
     def _normalized(self, returns: Array) -> Array:
         """A_step of the steps from one state."""
-        if len(returns) < 2:
-            return np.zeros_like(returns)
         return relative(returns, divide_by_std=self.divide_by_std, ddof=self.ddof, eps=self.eps)
 
 

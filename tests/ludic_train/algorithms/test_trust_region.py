@@ -48,12 +48,13 @@ def grads(loss, out, known):
         (0.65, 0.4, -1.0, True),
         (0.4, 0.65, 1.0, True),
         (0.4, 0.65, -1.0, False),
-        (0.5, 0.65, -1.0, True),
+        (0.5, 0.65, -1.0, False),
+        (0.55, 0.65, -1.0, True),
     ],
 )
 def test_dppo_leaves_out_what_moved_too_far_with_its_weight(new, old, weight, kept):
     out, known = given([math.log(new)], [math.log(old)], [weight])
-    value, (grad,), shares = grads(DPPOLoss(), out, known)
+    value, (grad,), shares = grads(DPPOLoss(low=0.12, high=0.2), out, known)
     ratio = min(new / old, 20.0)
     assert grad == pytest.approx(-weight * ratio * kept)
     assert value == pytest.approx(-weight * ratio * kept * math.log(new))
