@@ -36,6 +36,8 @@ PRESETS = {
     for module in (presets, variants)
     for name, made in inspect.getmembers(module, inspect.isfunction)
     if made.__annotations__.get("return") == "RLAlgorithm" and not name.startswith("_")
+    # A change of another algorithm is no preset.
+    if "algo" not in made.__annotations__
 }
 
 
