@@ -7,6 +7,9 @@ STAMP := $(VENV)/.installed
 # vLLM pins a torch of its own, so it lives in an environment of its own.
 VLLM_VENV ?= .venv-vllm
 VLLM_STAMP := $(VLLM_VENV)/.installed
+# The trainers whose formulas ours are compared with contradict each other's dependencies.
+PEERS_VENV ?= .venv-conformance
+PEERS_STAMP := $(PEERS_VENV)/.installed
 # Further arguments: make setup PIP_ARGS="--extra-index-url ...", make test ARGS="-k parsers"
 PIP_ARGS ?=
 ARGS ?=
@@ -25,10 +28,10 @@ export OMP_NUM_THREADS ?= 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train model test test-fast test-all test-vllm check bench docs clean
+.PHONY: help setup train model test test-fast test-all test-vllm conformance check bench docs clean
 
 help: ## print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## create .venv and install everything into it
 
@@ -65,6 +68,16 @@ $(VLLM_STAMP):
 	@$(VLLM_VENV)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec triton
 	@touch $@
 
+conformance: $(PEERS_STAMP) ## compare losses, advantages and corrections with other trainers
+	@PYTHONPATH=. $(PEERS_VENV)/bin/python tests/conformance docs/guides/conformance.md $(ARGS)
+
+$(PEERS_STAMP): tests/conformance/requirements.txt tests/conformance/peers.txt
+	@test -x $(PEERS_VENV)/bin/python || $(PYTHON) -m venv $(PEERS_VENV)
+	@echo "Installing other trainers into $(PEERS_VENV); the first time takes some minutes and 2 GB."
+	@$(PEERS_VENV)/bin/python -m pip install --quiet $(PIP_ARGS) -e '.[train]' -r tests/conformance/requirements.txt
+	@$(PEERS_VENV)/bin/python -m pip install --quiet $(PIP_ARGS) --no-deps -r tests/conformance/peers.txt
+	@touch $@
+
 check: $(STAMP) ## lint, format, types, import rules
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -79,4 +92,4 @@ docs: $(STAMP) ## build the documentation into site/
 	@echo "Open site/index.html"
 
 clean: ## remove what the other targets made, but no training run
-	rm -rf $(VENV) $(VLLM_VENV) site dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VLLM_VENV) $(PEERS_VENV) site dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis

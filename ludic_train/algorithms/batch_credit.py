@@ -49,24 +49,25 @@ class BatchCenteredReturn:
 
 
 @dataclass(frozen=True, slots=True)
-class TokenWhitenedReturn:
-    """REINFORCE++: the return that follows each step, whitened over all sampled tokens.
+class TokenWhitened:
+    """REINFORCE++: the credit A of another assigner, whitened over all sampled tokens.
 
-    (G - mean) / (std + eps), where a step counts once per token it sampled (Hu et al. 2025,
-    arXiv:2501.03262). Returns reach back over the texts of tools and opponents in between.
-    ddof: as in `GroupNormalizedReturn`, over the batch.
+    (A - mean) / (std + eps), where a step counts once per token it sampled (Hu et al. 2025,
+    arXiv:2501.03262). With returns it is REINFORCE++; they reach back over the texts of tools and
+    opponents in between. With returns centred in their group it is REINFORCE++-baseline.
+    advantage: the assigner of A. ddof: as in `GroupNormalizedReturn`, over the batch.
     """
 
-    gamma: float = 1.0
+    advantage: CreditAssigner = field(default_factory=MonteCarloReturn)
     ddof: int = 1
     eps: float = 1e-8
 
     def __post_init__(self) -> None:
-        check_statistics("TokenWhitenedReturn", self.ddof, self.eps)
+        check_statistics("TokenWhitened", self.ddof, self.eps)
 
     def __call__(self, trajectories: Sequence[Trajectory]) -> Weights:
-        """One weight per step. Raises CreditError for a reward that is not finite."""
-        earned = MonteCarloReturn(self.gamma)(trajectories)
+        """One weight per step. Raises what `advantage` raises."""
+        earned = self.advantage(trajectories)
         # The empty array in front: concatenate() refuses a list of none.
         flat = np.concatenate([np.zeros(0), *earned])
         tokens = np.concatenate([np.zeros(0), *map(_sampled_tokens, trajectories)])

@@ -122,12 +122,12 @@ class GroupNormalizedReturn:
 
     def __call__(self, trajectories: Sequence[Trajectory]) -> Weights:
         """The same weight for all steps. Raises CreditError for a group of fewer than two."""
-        return spread(by_group(trajectories, self._normalized), trajectories)
+        return spread(by_group(trajectories, self.normalized), trajectories)
 
-    def _normalized(self, earned: Array) -> Array:
-        """Advantages of the returns of one group."""
+    def normalized(self, earned: Array) -> Array:
+        """Advantages of the returns of one group; exactly 0 where all are equal."""
         centered = center(earned)
-        # Equal returns are exactly 0, and an eps of 0 must not make that nan.
+        # An eps of 0 must not make 0 nan.
         if not self.divide_by_std or not centered.any():
             return centered
         normalized: Array = centered / (earned.std(ddof=self.ddof) + self.eps)
@@ -155,6 +155,57 @@ class HybridNormalizedReturn:
         if not centered.any():
             return spread(centered, trajectories)
         return spread(centered / (centered.std(ddof=self.ddof) + self.eps), trajectories)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchScaledReturn:
+    """The return centred in its group, divided by the std of all returns of the batch.
+
+    (R - mean_group) / (std_batch(R) + eps) at each step, as in Lite PPO (Liu et al. 2025,
+    arXiv:2508.08221) and TRL's scale_rewards="batch". Unlike a group's own std, the batch's does
+    not favour prompts of little spread. `HybridNormalizedReturn` divides by the std of the centred
+    returns.
+    ddof: as in `GroupNormalizedReturn`.
+    """
+
+    ddof: int = 1
+    eps: float = 1e-4
+
+    def __post_init__(self) -> None:
+        check_statistics("BatchScaledReturn", self.ddof, self.eps)
+
+    def __call__(self, trajectories: Sequence[Trajectory]) -> Weights:
+        """The same weight for all steps. Raises CreditError for a group of fewer than two."""
+        centered = by_group(trajectories, center)
+        # Without any spread all are exactly 0, and an eps of 0 must not make that nan.
+        if not centered.any():
+            return spread(centered, trajectories)
+        std = returns(trajectories).std(ddof=self.ddof)
+        return spread(centered / (std + self.eps), trajectories)
+
+
+@dataclass(frozen=True, slots=True)
+class MeanScaledReturn:
+    """MaxRL: (R - mean) / mean of the group, at each step; 0 where the mean is not positive.
+
+    Tajwar et al. 2026, arXiv:2602.02710. For rewards of 0 and 1 and groups of n, the expected
+    gradient of REINFORCE with it is that of sum_{k=1}^{n-1} pass@k / k, which approaches the
+    log-likelihood of success: rare successes count more. Raises CreditError for negative returns.
+    """
+
+    def __call__(self, trajectories: Sequence[Trajectory]) -> Weights:
+        """The same weight for all steps. Raises CreditError for a group of fewer than two."""
+        return spread(by_group(trajectories, self._scaled), trajectories)
+
+    def _scaled(self, earned: Array) -> Array:
+        """Advantages of the returns of one group."""
+        if (earned < 0).any():
+            raise CreditError(
+                f"MeanScaledReturn divides by the mean of a group's returns, and {earned.min()} is "
+                "negative; use rewards of 0 or more, or GroupNormalizedReturn"
+            )
+        scaled: Array = center(earned) / (earned.mean() or 1.0)
+        return scaled
 
 
 @dataclass(frozen=True, slots=True)

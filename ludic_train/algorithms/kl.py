@@ -35,8 +35,9 @@ from ludic_train.types import REFERENCE, LossBatch, SAWItem, TokenLogprobs
 class TokenKLLoss:
     """The estimator k2: l_t = coefficient * d_t^2 / 2.
 
-    On policy its expected gradient is that of KL(policy || reference) (Schulman 2020,
-    http://joschu.net/blog/kl-approx.html). Raises MissingAttachment.
+    On policy its expected gradient is that of KL(policy || reference) of each token given the
+    prefixes (Schulman 2020, http://joschu.net/blog/kl-approx.html): a token is not charged for the
+    prefixes that it leads to, as it is by `KLReward`. Raises MissingAttachment.
     coefficient: weight of the divergence beside the other terms of a loss.
     """
 
@@ -56,8 +57,9 @@ class UnbiasedTokenKLLoss:
     """The estimator k3 under importance sampling: l_t = coefficient * r_t (exp(-d_t) + d_t - 1).
 
     The gradient goes through the ratio r_t to the sampler too, which makes it that of
-    KL(policy || reference) off policy as well (DeepSeek-V3.2, arXiv:2512.02556). Raises
-    MissingAttachment and MissingLogprobs.
+    KL(policy || reference) of each token given the prefixes, off policy as well (DeepSeek-V3.2,
+    arXiv:2512.02556); the prefixes are those of the sampler. Raises MissingAttachment and
+    MissingLogprobs.
     coefficient: weight of the divergence beside the other terms of a loss.
     """
 
@@ -109,7 +111,8 @@ class KLReward:
 
     The estimator k1 where it is unbiased (Ouyang et al. 2022, arXiv:2203.02155): d_t is that of
     the sampler, and a token is charged for all that are sampled after it in its rollout, in later
-    rows too. For an algorithm's `refine`, with REFERENCE among its attachments:
+    rows too. On policy the expected gradient is that of the divergence of whole rollouts, and not
+    only given the prefixes. For an algorithm's `refine`, with REFERENCE among its attachments:
 
         rloo(attach=frozenset({REFERENCE}), refine=KLReward(0.01))
     coefficient: reward that a nat of distance from the reference costs.

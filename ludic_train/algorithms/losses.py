@@ -62,6 +62,31 @@ class ReinforceLoss:
 
 
 @dataclass(frozen=True, slots=True)
+class SequenceReinforceLoss:
+    """REINFORCE with one truncated importance weight per rollout.
+
+    l_t = -A_t * sg(min(w, max_ratio)) * lp_t, w the product of r_t over the rollout's action
+    tokens. Untruncated, this is the gradient of the expected reward for samples of any policy,
+    which ratios per token are not: they leave the prefixes to the sampler. Raises MissingLogprobs,
+    and LossError for a rollout that was cut.
+    max_ratio: largest weight; its variance grows exponentially with length, so long rollouts of an
+        old policy need a small one.
+    """
+
+    max_ratio: float = 5.0
+
+    def __post_init__(self) -> None:
+        check_positive("SequenceReinforceLoss.max_ratio", self.max_ratio)
+
+    def __call__(self, out: TokenLogprobs, batch: LossBatch) -> tuple[Tensor, LossMetrics]:
+        """The summed loss; metric `truncated`."""
+        # Bounded once more: a sum of logs over a rollout overflows where no single one does.
+        ratio = torch.exp(bounded(rollout_sum(log_ratio(out, batch).detach(), batch)))
+        per_token = -batch.weight * ratio.clamp(max=self.max_ratio) * out.logprobs
+        return scaled_sum(per_token, batch), {"truncated": token_stat(ratio > self.max_ratio)}
+
+
+@dataclass(frozen=True, slots=True)
 class TokenClippedSurrogateLoss:
     """PPO's clipped objective with one ratio per token.
 

@@ -62,21 +62,13 @@ class GAE:
         MissingAttachment.
         """
         estimated = refined_by_rollout(items, self._estimated)
-        # Over the batch: within a rollout of good actions, whitening would punish half of them.
-        everything = np.concatenate([item.weight[item.action_mask] for item in estimated])
-        if not self.whiten or len(everything) < 2:
-            return estimated
-        mean = everything.mean(dtype=np.float64)
-        std = everything.std(ddof=1, dtype=np.float64) + 1e-8
-        return [
-            with_weight(item, (item.weight[item.action_mask] - mean) / std) for item in estimated
-        ]
+        return whitened(estimated) if self.whiten else estimated
 
     def _estimated(self, rows: Sequence[SAWItem]) -> list[SAWItem]:
         """The rows of one rollout with advantages as weights and RETURNS attached."""
         # All rows at once, so that the last token of a row sees the value at the start of the next.
-        rewards, values = _sampled(rows, REWARDS), _sampled(rows, VALUES)
-        after = float(_sampled(rows[-1:], BOOTSTRAP).sum()) if rows[-1].truncated else 0.0
+        rewards, values = sampled_values(rows, REWARDS), sampled_values(rows, VALUES)
+        after = float(sampled_values(rows[-1:], BOOTSTRAP).sum()) if rows[-1].truncated else 0.0
         advantages = generalized_advantages(rewards, values, self.gamma, self.lam, after)
         ends = np.cumsum([np.count_nonzero(row.action_mask) for row in rows])[:-1]
         return [
@@ -90,7 +82,18 @@ class GAE:
         ]
 
 
-def _sampled(rows: Sequence[SAWItem], name: str) -> Array:
+def whitened(items: Sequence[SAWItem]) -> list[SAWItem]:
+    """The items with weights of mean 0 and standard deviation 1 (ddof 1) over all tokens."""
+    # Over the batch: within a rollout of good actions, whitening would punish half of them.
+    everything = np.concatenate([item.weight[item.action_mask] for item in items])
+    if len(everything) < 2:
+        return list(items)
+    mean = everything.mean(dtype=np.float64)
+    std = everything.std(ddof=1, dtype=np.float64) + 1e-8
+    return [with_weight(item, (item.weight[item.action_mask] - mean) / std) for item in items]
+
+
+def sampled_values(rows: Sequence[SAWItem], name: str) -> Array:
     """An attachment at the sampled tokens of a rollout's rows, float64."""
     for row in rows:
         if name not in row.attachments:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +14,7 @@ from peft import LoraConfig, PeftConfig, PeftModel, get_peft_model, set_peft_mod
 from safetensors.torch import load_file
 from torch import nn
 from transformers import AutoModelForCausalLM
+from transformers.pytorch_utils import Conv1D
 from transformers.utils import logging
 
 from ludic_gym.errors import ConfigError
@@ -23,10 +26,64 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
+ALL_LINEAR = "all-linear"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoRA:
+    """Settings of new low-rank adapters (Hu et al. 2021, arXiv:2106.09685).
+
+    rank: of the two matrices. alpha: the change is scaled by alpha / rank, or by alpha / sqrt(rank)
+        with `rslora`; None makes that factor 2, for `rslora` at a rank of 16.
+    targets: modules that are adapted, by the last parts of their names, such as "q_proj,v_proj";
+        "all-linear" is every linear layer but the head.
+    rslora: rank-stabilised scaling (Kalajdzievski 2023, arXiv:2312.03732), for large ranks.
+    dora: the size of each column is learned apart from its direction (Liu et al. 2024,
+        arXiv:2402.09353): sampled from by the local engine alone.
+    Raises ConfigError for a rank below 1, and an alpha that is not positive.
+    """
+
+    rank: int
+    alpha: float | None = None
+    targets: str = ALL_LINEAR
+    rslora: bool = False
+    dora: bool = False
+
+    def __post_init__(self) -> None:
+        if self.rank < 1:
+            raise ConfigError(f"lora_rank={self.rank} must be at least 1")
+        if self.alpha is not None and not 0 < self.alpha < math.inf:
+            raise ConfigError(f"lora_alpha={self.alpha}; it must be positive and finite")
+        if not all(self.target_names):
+            raise ConfigError(
+                f"lora_targets={self.targets!r}; name modules as in q_proj,v_proj, or all-linear"
+            )
+
+    @property
+    def target_names(self) -> list[str]:
+        """The names in `targets`."""
+        return [name.strip() for name in self.targets.split(",")]
+
+    def config(self) -> LoraConfig:
+        """The settings as peft has them."""
+        # A factor of 2 for any rank, so that a learning rate suits all of them.
+        alpha = (8.0 if self.rslora else 2.0 * self.rank) if self.alpha is None else self.alpha
+        everything = self.targets == ALL_LINEAR
+        return LoraConfig(
+            r=self.rank,
+            lora_alpha=alpha,
+            target_modules=ALL_LINEAR if everything else self.target_names,
+            use_rslora=self.rslora,
+            use_dora=self.dora,
+            task_type="CAUSAL_LM",
+        )
+
+
 def load_model(
     name: str | Path,
     *,
     lora_rank: int | None = None,
+    lora: LoRA | None = None,
     device: str | torch.device = "cpu",
     dtype: torch.dtype = torch.float32,
     seed: int = 0,
@@ -36,25 +93,30 @@ def load_model(
     name: "ludic-small" and "ludic-tiny" are those that `ludic model` has made.
     lora_rank: freezes the model and trains low-rank adapters on its linear layers
         (Hu et al. 2021, arXiv:2106.09685), drawn from `seed`; a folder that holds an adapter gives
-        base and adapter, trainable.
+        base and adapter, trainable. lora: the same with other settings of the adapters, in place of
+        a rank alone.
     device: where the model is moved. dtype: of its params.
     Only safetensors are read, and no code from the hub is run.
     Raises ModelNotFound, or ConfigError for a tokenizer without a chat template, for a rank below
-    1, and for a rank with a folder that holds an adapter already.
+    1, for a rank with a folder that holds an adapter already, and for targets the model lacks.
     """
+    if lora is not None and lora_rank is not None:
+        raise ConfigError(f"lora_rank={lora_rank} and lora={lora}: give one of them")
+    if lora_rank is not None:
+        lora = LoRA(rank=lora_rank)
     name = resolved(name)
     if _is_path(name) and not Path(name).is_dir():
         raise ModelNotFound(f"there is no model folder {str(name)!r}")
     # peft writes this file beside an adapter; a whole model has none.
     adapter = Path(name) / "adapter_config.json"
-    if adapter.is_file() and lora_rank is not None:
+    if adapter.is_file() and lora is not None:
         raise ConfigError(
-            f"{str(name)!r} already holds an adapter: leave out lora_rank={lora_rank}"
+            f"{str(name)!r} already holds an adapter: leave out lora_rank={lora.rank}"
         )
     with quiet():
         tokenizer = load_tokenizer(name)
         model = _with_adapter(name, dtype) if adapter.is_file() else _load_base(name, dtype)
-        model = model if lora_rank is None else _with_new_lora(model, lora_rank, seed)
+        model = model if lora is None else _with_new_lora(model, lora, seed)
     return model.to(device), tokenizer
 
 
@@ -129,18 +191,25 @@ def _with_adapter(folder: str | Path, dtype: torch.dtype) -> PreTrainedModel:
     return PeftModel.from_pretrained(base, str(folder), is_trainable=True)
 
 
-def _with_new_lora(model: PreTrainedModel, rank: int, seed: int) -> PreTrainedModel:
-    """The model, frozen, with adapters of a rank on all linear layers. Raises ConfigError."""
-    if rank < 1:
-        raise ConfigError(f"lora_rank={rank} must be at least 1")
-    # alpha / r is 2 for any rank, so that a learning rate suits all of them.
-    config = LoraConfig(
-        r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type="CAUSAL_LM"
-    )
+def _with_new_lora(model: PreTrainedModel, lora: LoRA, seed: int) -> PreTrainedModel:
+    """The model, frozen, with new adapters. Raises ConfigError for targets that it lacks."""
+    if lora.targets != ALL_LINEAR:
+        known = {name.rpartition(".")[2] for name, m in model.named_modules() if is_linear(m)}
+        for target in lora.target_names:
+            if target.rpartition(".")[2] not in known:
+                raise ConfigError(
+                    f"lora_targets={lora.targets!r}: the model has no linear layer {target!r}; it "
+                    f"has {', '.join(sorted(known))}"
+                )
     # Adapters are drawn from torch's global generator, whose state belongs to the caller.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return get_peft_model(model, config)
+        return get_peft_model(model, lora.config())
+
+
+def is_linear(module: nn.Module) -> bool:
+    """True for linear layers, transformers' own kind of them included."""
+    return isinstance(module, nn.Linear | Conv1D)
 
 
 @contextmanager

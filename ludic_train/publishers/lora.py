@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from peft import PeftConfig
+from peft import LoraConfig, PeftConfig
 from torch import Tensor
 
 from ludic_gym.errors import ConfigError
@@ -42,7 +42,8 @@ class LoRAPublisher:
     clients: send further requests to the new name; requests in flight end with the adapter they
         began with. Cached prompts belong to the name, so versions are never mixed.
     Versions older than the newest two are unloaded when no client waits for them. The servers need
-    `ludic serve --lora RANK`. The base model is never changed.
+    `ludic serve --lora RANK`. The base model is never changed. Raises ConfigError for DoRA, which
+    vLLM does not have.
     """
 
     def __init__(
@@ -56,6 +57,11 @@ class LoRAPublisher:
         on_failure: OnFailure = "stop",
         limits: PhaseLimits | None = None,
     ) -> None:
+        if isinstance(config, LoraConfig) and config.use_dora:
+            raise ConfigError(
+                "vLLM has no DoRA adapters, and this one's config has use_dora=True: sample with "
+                "the local engine, or train plain LoRA"
+            )
         self.fleet = Fleet(urls, clients, on_failure, limits)
         self._folder = Path(folder)
         self._config = config

@@ -7,17 +7,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from ludic_gym.errors import ConfigError
-from ludic_train.algorithms import presets
+from ludic_train.algorithms import presets, variants
 from ludic_train.algorithms.composite import CompositeLoss
+from ludic_train.algorithms.filters import drop_zero_variance_groups
 from ludic_train.algorithms.kl import TokenKLLoss
 from ludic_train.algorithms.losses import EntropyBonus
 from ludic_train.algorithms.presets import Entropy, RLAlgorithm, with_entropy
+from ludic_train.algorithms.variants import with_target_entropy
 from ludic_train.runs.algo_options import ALGO_OPTIONS
 from ludic_train.runs.config import IN_PYTHON, MAX_TOKENS, RunConfig
 from ludic_train.types import REFERENCE
 
 PRESETS: Mapping[str, Callable[..., RLAlgorithm]] = {
-    name: getattr(presets, name) for name in ALGO_OPTIONS
+    name: {**vars(presets), **vars(variants)}[name] for name in ALGO_OPTIONS
 }
 
 
@@ -43,8 +45,12 @@ def algorithm_of(config: RunConfig) -> RLAlgorithm:
     lag = ALGO_LAG.get(config.algo) if config.max_lag is None else config.max_lag
     algo = preset(**options, max_lag=lag)
     if config.full_batches:
-        algo = replace(algo, full_batches=True)
-    algo = replace(algo, loss=with_entropy(algo.loss, entropy_of(config)))
+        # Only what a filter drops can be replaced, and some presets drop nothing.
+        algo = replace(algo, full_batches=True, filter=algo.filter or drop_zero_variance_groups())
+    if config.target_entropy is not None:
+        algo = with_target_entropy(algo, config.target_entropy, highest=config.entropy)
+    else:
+        algo = replace(algo, loss=with_entropy(algo.loss, entropy_of(config)))
     if config.kl:
         loss = CompositeLoss((algo.loss, TokenKLLoss(config.kl)))
         algo = replace(algo, loss=loss, attach=algo.attach | {REFERENCE})

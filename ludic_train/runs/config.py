@@ -43,6 +43,10 @@ class RunConfig:
         model: Run folder, model folder or hub id of a chat model to train. Without it, a tiny model
             is made.
         lora_rank: Rank of the adapters of `model`; 0 trains all its params.
+        lora_alpha: Scale of the adapters, divided by their rank; without it, twice the rank.
+        lora_targets: Modules that get adapters, such as q_proj,v_proj.
+        rslora: Divides the scale by the root of the rank: for ranks of 64 and more.
+        dora: Learns sizes and directions of columns apart, with the local engine alone.
         dtype: Type of forward and backward. "bf16" computes in bfloat16 over float32 params and
             moments; "auto" is bf16 on a CUDA card and float32 on a CPU.
         algo: Algorithm that learns from rewards.
@@ -51,6 +55,8 @@ class RunConfig:
         entropy: Coefficient of the entropy bonus.
         final_entropy: Coefficient that it falls to, on a straight line over `updates`; without it,
             `entropy` stays.
+        target_entropy: Nats per token below which the coefficient rises from 0 by 0.005 a batch,
+            up to `entropy`, and above which it falls and gives no bonus.
         demonstrations: Episodes for supervised fine-tuning before learning from rewards.
         sft_updates: Supervised updates on the demonstrations, 128 turns each; 0 makes one pass.
         sft_lr: Peak learning rate of these.
@@ -91,6 +97,10 @@ class RunConfig:
     seed: int = 0
     model: str | None = None
     lora_rank: int = 16
+    lora_alpha: float | None = None
+    lora_targets: str = "all-linear"
+    rslora: bool = False
+    dora: bool = False
     dtype: Literal["auto", "float32", "bf16"] = "auto"
     algo: str = "grpo"
     # Options of their own on the command line, as --algo.NAME.
@@ -98,6 +108,7 @@ class RunConfig:
     kl: float = 0.0
     entropy: float = 0.0
     final_entropy: float | None = None
+    target_entropy: float | None = None
     demonstrations: int = 0
     sft_updates: int = 0
     sft_lr: float = 3e-3
@@ -140,6 +151,14 @@ class RunConfig:
                 f"final_entropy={self.final_entropy}; the bonus falls from entropy={self.entropy}, "
                 "so it must be between 0 and that"
             )
+        if self.target_entropy is not None and (
+            not self.target_entropy > 0 or not self.entropy or self.final_entropy is not None
+        ):
+            raise ConfigError(
+                f"target_entropy={self.target_entropy} with entropy={self.entropy} and "
+                f"final_entropy={self.final_entropy}; it is above 0, `entropy` is the largest "
+                "coefficient, and nothing else may set it"
+            )
         if self.max_lag is not None and self.max_lag < self.minibatches - 1:
             raise ConfigError(
                 f"max_lag={self.max_lag}, but the last of minibatches={self.minibatches} updates "
@@ -147,12 +166,28 @@ class RunConfig:
             )
         if self.think_closing is not None and not self.think_closing.strip():
             raise ConfigError(f"think_closing={self.think_closing!r} has no word")
+        if not self.lora_rank and self.adapter_settings != {"targets": "all-linear"}:
+            raise ConfigError(
+                "lora_rank=0 trains all params, without adapters: leave out "
+                f"{self.adapter_settings}"
+            )
         if self.parser is not None:
             named_parser(self.parser)
         if self.algo in ALGO_OPTIONS:
             checked_options(self.algo, self.algo_options)
         elif self.algo != IN_PYTHON:
             raise ConfigError(f"no algorithm {self.algo!r}; there are: {', '.join(ALGO_OPTIONS)}")
+
+    @property
+    def adapter_settings(self) -> dict[str, Any]:
+        """Settings of the adapters beside their rank, those that are off left out."""
+        named = {
+            "alpha": self.lora_alpha,
+            "targets": self.lora_targets,
+            "rslora": self.rslora,
+            "dora": self.dora,
+        }
+        return {name: value for name, value in named.items() if value}
 
     @property
     def mode(self) -> Literal["nothing", "lora", "full"]:

@@ -18,7 +18,7 @@ from ludic_train.distributed.ranks import led
 from ludic_train.inference.client import LocalChatClient
 from ludic_train.inference.policy_spec import PolicySpec, model_and_spec, policies
 from ludic_train.models.chat_template import chat_renderer
-from ludic_train.models.load import load_model
+from ludic_train.models.load import LoRA, load_model
 from ludic_train.models.logprobs import VALUE_HEAD
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
@@ -108,6 +108,7 @@ def learner_from_model(
     max_tokens: int,
     lora_rank: int,
     seed: int,
+    lora: LoRA | None = None,
     parser: str | None = None,
     system_prompt: str | None = None,
     think_tokens: int | None = None,
@@ -121,7 +122,8 @@ def learner_from_model(
     A model from its own folder or the hub sees the env's system prompt and all turns.
     name: folder of a run or of a model, or a hub id.
     max_tokens: of a completion, whatever the run before had.
-    lora_rank: 0 trains all params. seed: of sampling in this process.
+    lora_rank: 0 trains all params. lora: adapters with other settings than a rank.
+    seed: of sampling in this process.
     parser, system_prompt: None for those of the run, or the environment's.
     think_tokens, think_closing: None for those of the run; 0 tokens let thoughts go on.
     servers: addresses of inference servers of the same model, which sample instead of this process.
@@ -135,7 +137,8 @@ def learner_from_model(
     if think_tokens is not None:
         changes["think_tokens"] = think_tokens or None
     spec = replace(spec, max_tokens=max_tokens, **changes)
-    model, tokenizer = load_model(folder, lora_rank=lora_rank or None, device=device, dtype=dtype)
+    lora = lora or (LoRA(rank=lora_rank) if lora_rank else None)
+    model, tokenizer = load_model(folder, lora=lora, device=device, dtype=dtype)
     if not servers:
         return _local(model, tokenizer, spec, seed)
     # Seeds would end a vLLM on a CPU, and repeat no run elsewhere: batches change the rounding.

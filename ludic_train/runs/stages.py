@@ -23,6 +23,7 @@ from ludic_train.distributed.fsdp import sharded_modules
 from ludic_train.distributed.ranks import number_of_rank_0, on_rank_0, rank
 from ludic_train.inference.policy_spec import PolicySpec, new_context
 from ludic_train.models.chat_template import with_token_ids
+from ludic_train.models.load import LoRA
 from ludic_train.publishers.base import InProcessPublisher, PolicyPublisher
 from ludic_train.publishers.checkpoint_names import lora_scaling
 from ludic_train.rows import rows_from
@@ -63,6 +64,9 @@ async def made_learner(
             config.model,
             max_tokens=config.max_tokens or MAX_TOKENS,
             lora_rank=config.lora_rank,
+            lora=LoRA(rank=config.lora_rank, **config.adapter_settings)
+            if config.lora_rank
+            else None,
             seed=config.seed,
             parser=config.parser,
             system_prompt=config.system_prompt,
@@ -100,6 +104,8 @@ def spread_learner(
     if not torch.distributed.is_initialized():
         assert whole is not None
         return whole
+    if config.dora:
+        raise ConfigError("dora=True on several ranks: train DoRA on one GPU, or leave out dora")
     param_dtype = torch.bfloat16 if config.dtype == "bf16" else None
     return sharded_learner(whole, algo, device=device, param_dtype=param_dtype, seed=config.seed)
 

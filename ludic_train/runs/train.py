@@ -337,6 +337,12 @@ def _refuse_combination(
             f"engine={list(machine.servers)} serve a model that exists: name the same one as "
             "`model`, or give a queue, through which actors and servers follow a new model too"
         )
+    if config.dora and (not machine.samples_here or machine.queue is not None):
+        raise ConfigError(
+            f"dora=True with engine={' '.join(machine.engine)} and queue={machine.queue}: servers "
+            "have no such adapters, and none merges them; sample with engine=local and without a "
+            "queue, or leave out dora"
+        )
     if config.max_lag is not None and machine.queue is None:
         raise ConfigError(
             f"max_lag={config.max_lag} is for runs with a queue; without one, nothing lags"

@@ -11,6 +11,7 @@ import numpy as np
 
 from ludic_gym.errors import ConfigError
 from ludic_gym.types import Completion, Rollout
+from ludic_train.algorithms.aggregation import by_sequence
 from ludic_train.algorithms.presets import RLAlgorithm
 from ludic_train.errors import EmptyBatch
 from ludic_train.rows import rows_from
@@ -21,11 +22,13 @@ Render = Callable[[Rollout], Rollout]
 
 
 class OfflineBatchSource:
-    """Shuffled passes over rows, `batch_size` at a time.
+    """Shuffled passes over rollouts, `batch_size` at a time.
 
     data: rollouts, whose rows get the filter and the credit of the trainer's algorithm, over all of
         them, when the first batch is made; or rows, which keep their weights.
-    Every pass sees each row once; the rows that do not fill a batch at its end open the next pass.
+    A rollout is the rows of one id, which stay together, as do those of a pair of
+    `preference_rows`; a row without an id is one by itself. Every pass sees each once; those that
+    do not fill a batch at its end open the next pass.
     The order is a function of `seed` and the pass alone.
     Raises ConfigError for a batch size below 1, and for no data.
     """
@@ -45,31 +48,34 @@ class OfflineBatchSource:
         self.seed = seed
         self.taken = 0
         self._data = data
-        self._rows: list[SAWItem] = []
+        self._rollouts: list[list[SAWItem]] = []
 
     async def next_batch(self, algo: RLAlgorithm) -> SAWBatch:
-        """The next `batch_size` rows.
+        """The rows of the next `batch_size` rollouts.
 
-        Raises EmptyBatch where the algorithm keeps no rollout, ConfigError where the rows are fewer
+        Raises EmptyBatch where the algorithm keeps no rollout, ConfigError where there are fewer
         than a batch.
         """
-        if not self._rows:
-            self._rows = self._made(algo)
-        # A row's place follows from its number alone, so a resumed run needs no other state.
-        rows = [self._row_at(self.taken + k) for k in range(self.batch_size)]
+        if not self._rollouts:
+            self._rollouts = self._made(algo)
+        # A rollout's place follows from its number alone, so a resumed run needs no other state.
+        taken = [self._rollout_at(self.taken + k) for k in range(self.batch_size)]
         self.taken += self.batch_size
-        return SAWBatch(items=tuple(rows))
+        return SAWBatch(items=tuple(row for rows in taken for row in rows))
 
     def state_dict(self) -> dict[str, Any]:
-        """Number of rows taken."""
+        """Number of rollouts taken."""
         return {"taken": self.taken}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue after `state["taken"]` rows."""
+        """Continue after `state["taken"]` rollouts."""
         self.taken = int(state["taken"])
 
-    def _made(self, algo: RLAlgorithm) -> list[SAWItem]:
-        """The rows of the data, with the algorithm's credit. Raises EmptyBatch and ConfigError."""
+    def _made(self, algo: RLAlgorithm) -> list[list[SAWItem]]:
+        """The rows of each rollout, with the algorithm's credit.
+
+        Raises EmptyBatch and ConfigError.
+        """
         rows = [item for item in self._data if isinstance(item, SAWItem)]
         rollouts = [item for item in self._data if not isinstance(item, SAWItem)]
         # Credit over all of them at once: a batch's worth is drawn anew in every pass.
@@ -79,16 +85,18 @@ class OfflineBatchSource:
             raise EmptyBatch(
                 f"{algo.name} keeps none of {len(rollouts)} rollouts; the best earned {best:.3g}"
             )
-        if len(rows) < self.batch_size:
+        together = [[rows[i] for i in numbers] for numbers in by_sequence(rows)]
+        if len(together) < self.batch_size:
             raise ConfigError(
-                f"batch_size={self.batch_size} with {len(rows)} rows; it must be between 1 and that"
+                f"batch_size={self.batch_size} with {len(together)} rollouts; it must be between 1 "
+                "and that"
             )
-        return rows
+        return together
 
-    def _row_at(self, position: int) -> SAWItem:
-        """Row at a position of the endless sequence of passes."""
-        epoch, offset = divmod(position, len(self._rows))
-        return self._rows[_permutation(self.seed, epoch, len(self._rows))[offset]]
+    def _rollout_at(self, position: int) -> list[SAWItem]:
+        """Rows of the rollout at a position of the endless sequence of passes."""
+        epoch, offset = divmod(position, len(self._rollouts))
+        return self._rollouts[_permutation(self.seed, epoch, len(self._rollouts))[offset]]
 
 
 # A batch needs its own pass and perhaps the next; other sources may share the cache.

@@ -54,8 +54,9 @@ def prepared(
     """
     kept = list(items)
     names = algo.attach & {PROXIMAL, VALUES}
-    # In a single update, the params that begin the batch are those that begin the update.
-    if names != {PROXIMAL} or cfg.minibatches * cfg.epochs > 1:
+    # In a single update, the params that begin the batch are those that begin the update; but what
+    # refines rows comes before its forward pass.
+    if names != {PROXIMAL} or cfg.minibatches * cfg.epochs > 1 or algo.refine is not None:
         kept = scored(kept, model, names, cfg, packing=packing)
     # A source may have attached a teacher's log-probs already; rank 0 alone holds the rows.
     if REFERENCE in algo.attach and not number_of_rank_0(

@@ -161,8 +161,7 @@ class Trainer:
         """
         source = self.batch_source.state_dict() if rank() == 0 else {}
         state: dict[str, Any] = {"version": self.version, "source": source}
-        if (credit := _remembering(self.algo)) is not None:
-            state["credit"] = credit.state_dict()
+        state |= {name: part.state_dict() for name, part in _remembering(self.algo).items()}
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -173,8 +172,8 @@ class Trainer:
         self.version = int(state["version"])
         if rank() == 0:
             self.batch_source.load_state_dict(state["source"])
-        if (credit := _remembering(self.algo)) is not None:
-            credit.load_state_dict(state["credit"])
+        for name, part in _remembering(self.algo).items():
+            part.load_state_dict(state[name])
 
     async def _next_batch(self) -> SAWBatch:
         """The source's next batch; rank 0 alone calls it."""
@@ -299,9 +298,10 @@ class Trainer:
         return {"grad_norm": Total(norm), "lr": Total(lr), "updates/skipped": skipped}
 
 
-def _remembering(algo: RLAlgorithm) -> Remembering | None:
-    """The credit assigner, if it keeps statistics."""
-    return algo.credit if isinstance(algo.credit, Remembering) else None
+def _remembering(algo: RLAlgorithm) -> dict[str, Remembering]:
+    """The parts of the algorithm that keep statistics, by name."""
+    parts: dict[str, object] = {"credit": algo.credit, "refine": algo.refine}
+    return {name: part for name, part in parts.items() if isinstance(part, Remembering)}
 
 
 def _refuse_low_precision(model: nn.Module) -> None:

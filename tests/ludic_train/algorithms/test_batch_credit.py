@@ -13,7 +13,7 @@ from ludic_train.algorithms.batch_credit import (
     ExponentialAdvantage,
     OverlongPenalty,
     SeatBaselineReturn,
-    TokenWhitenedReturn,
+    TokenWhitened,
 )
 from ludic_train.algorithms.credit import EpisodicReturn, GroupNormalizedReturn
 
@@ -28,18 +28,28 @@ def test_whitened_returns_equal_the_published_ones():
         rollout(reward, tokens=tokens)
         for reward, tokens in zip(golden.INPUTS["reward"], golden.COUNTS, strict=True)
     ]
-    weights = [w for (w,) in TokenWhitenedReturn()(rollouts)]
+    weights = [w for (w,) in TokenWhitened()(rollouts)]
     np.testing.assert_allclose(weights, golden.DATA["advantages"]["reinforce++"], rtol=1e-6)
 
 
 def test_whitening_reaches_back_over_what_tools_say():
-    ((first, last),) = TokenWhitenedReturn()([rollout(0, 1), rollout(0)])[:1]
+    ((first, last),) = TokenWhitened()([rollout(0, 1), rollout(0)])[:1]
     assert first == last > 0
 
 
+def test_whitening_returns_centred_in_their_group_counts_a_step_once_per_token():
+    # Centred: +-1 on one token each, +-2 on three. Mean 0; variance (2 * 1 + 6 * 4) / (8 - 1).
+    short = [rollout(r, group="a") for r in (2.0, 0.0)]
+    long = [rollout(r, group="b", tokens=3) for r in (4.0, 0.0)]
+    assigner = TokenWhitened(GroupNormalizedReturn(divide_by_std=False))
+    std = math.sqrt(26 / 7)
+    weights = [w for (w,) in assigner([*short, *long])]
+    assert weights == pytest.approx([1 / std, -1 / std, 2 / std, -2 / std])
+
+
 def test_equal_returns_are_whitened_to_nothing():
-    assert plain(TokenWhitenedReturn()([rollout(0.1 + 0.2), rollout(0.3)])) == [[0.0], [0.0]]
-    assert plain(TokenWhitenedReturn()([rollout(1.0)])) == [[0.0]]
+    assert plain(TokenWhitened()([rollout(0.1 + 0.2), rollout(0.3)])) == [[0.0], [0.0]]
+    assert plain(TokenWhitened()([rollout(1.0)])) == [[0.0]]
 
 
 def test_exponential_advantages_are_cut_off():
@@ -86,7 +96,7 @@ def test_seat_baselines_go_on_after_json():
         lambda: ExponentialAdvantage(EpisodicReturn(), max_weight=0.5),
         lambda: OverlongPenalty(EpisodicReturn(), 10, 11),
         lambda: SeatBaselineReturn(1.0),
-        lambda: TokenWhitenedReturn(ddof=2),
+        lambda: TokenWhitened(ddof=2),
     ],
 )
 def test_settings_that_mean_nothing_are_refused(make):

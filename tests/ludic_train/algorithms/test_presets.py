@@ -4,6 +4,7 @@ import pytest
 import torch
 from trajectories import trajectory
 
+from ludic_gym.errors import ConfigError
 from ludic_train.algorithms.aggregation import (
     ConstantLength,
     prompt_mean,
@@ -15,14 +16,16 @@ from ludic_train.algorithms.batch_credit import (
     ExponentialAdvantage,
     OverlongPenalty,
     SeatBaselineReturn,
-    TokenWhitenedReturn,
+    TokenWhitened,
 )
 from ludic_train.algorithms.composite import CompositeLoss
 from ludic_train.algorithms.credit import (
+    BatchScaledReturn,
     ConstantCredit,
     GroupNormalizedReturn,
     HybridNormalizedReturn,
     LeaveOneOutReturn,
+    MeanScaledReturn,
     MonteCarloReturn,
     PerStepReward,
 )
@@ -32,6 +35,7 @@ from ludic_train.algorithms.losses import (
     MaskedCausalLMCrossEntropyLoss,
     ReinforceLoss,
     SequenceClippedSurrogateLoss,
+    SequenceReinforceLoss,
     TokenClippedSurrogateLoss,
 )
 from ludic_train.algorithms.presets import (
@@ -50,7 +54,16 @@ from ludic_train.algorithms.presets import (
     self_play,
     sft,
 )
+from ludic_train.algorithms.trust_region import DPPOLoss, GMPOLoss, SAPOLoss
 from ludic_train.algorithms.value_head import GAE, ValueLoss
+from ludic_train.algorithms.variants import (
+    dppo,
+    gmpo,
+    lite_ppo,
+    max_rl,
+    reinforce_plus_plus_baseline,
+    sapo,
+)
 from ludic_train.types import RETURNS, REWARDS, VALUES, LossBatch, TokenLogprobs
 
 CENTRED = GroupNormalizedReturn(divide_by_std=False)
@@ -96,6 +109,13 @@ ON_POLICY = [
     cispo(),
     scalerl(),
     rloo(),
+    rloo(max_sequence_ratio=2.0),
+    reinforce_plus_plus_baseline(),
+    lite_ppo(),
+    max_rl(),
+    dppo(),
+    sapo(),
+    gmpo(),
     self_play(),
     ppo(),
 ]
@@ -129,8 +149,20 @@ def test_expected_gradient_on_a_two_token_policy_is_the_policy_gradient(algo):
     ("algo", "credit", "loss", "aggregation"),
     [
         (reinforce_baseline(), BatchCenteredReturn(), ReinforceLoss(), token_mean),
-        (reinforce_plus_plus(), TokenWhitenedReturn(), CLIPPED, token_mean),
+        (reinforce_plus_plus(), TokenWhitened(), CLIPPED, token_mean),
         (rloo(), LeaveOneOutReturn(), ReinforceLoss(), ConstantLength(1)),
+        (
+            rloo(max_sequence_ratio=3.0),
+            LeaveOneOutReturn(),
+            SequenceReinforceLoss(3.0),
+            ConstantLength(1),
+        ),
+        (reinforce_plus_plus_baseline(), TokenWhitened(CENTRED), CLIPPED, token_mean),
+        (lite_ppo(), BatchScaledReturn(), CLIPPED, token_mean),
+        (max_rl(), MeanScaledReturn(), ReinforceLoss(), ConstantLength(1)),
+        (dppo(high=0.3), CENTRED, DPPOLoss(0.2, 0.3), token_mean),
+        (sapo(), GroupNormalizedReturn(), SAPOLoss(), sequence_mean),
+        (gmpo(), GroupNormalizedReturn(), GMPOLoss(), sequence_mean),
         (dr_grpo(max_tokens=7), CENTRED, CLIPPED, ConstantLength(7)),
         (
             dapo(max_tokens=9, buffer=3),
@@ -156,6 +188,11 @@ def test_presets_set_what_their_docstrings_say(algo, credit, loss, aggregation):
     assert algo.credit == credit
     assert algo.loss == loss
     assert algo.aggregation == aggregation
+
+
+def test_weights_of_tokens_and_of_rollouts_exclude_each_other():
+    with pytest.raises(ConfigError, match=r"max_ratio=2\.0 .*max_sequence_ratio=3\.0"):
+        rloo(max_ratio=2.0, max_sequence_ratio=3.0)
 
 
 def test_presets_that_play_differently_say_so():

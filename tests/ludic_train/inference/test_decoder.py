@@ -8,7 +8,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from ludic_train.errors import UnsupportedModel
 from ludic_train.inference import layers
 from ludic_train.inference.decoder import Decoder
-from ludic_train.models.load import load_model, save_model
+from ludic_train.models.load import LoRA, load_model, save_model
 
 LENGTHS = (40, 9, 17, 5)
 PROMPTS = (25, 9, 8, 3)
@@ -74,9 +74,10 @@ def test_a_model_of_one_layer_and_unshared_keys_is_exact(make_model, reference_l
     assert worst_error(model, reference_logits) < 1e-5
 
 
-def test_adapters_take_part(make_model, tokenizer, reference_logits, tmp_path):
+@pytest.mark.parametrize("settings", [{}, {"rslora": True}, {"dora": True}], ids=str)
+def test_adapters_take_part(make_model, tokenizer, reference_logits, tmp_path, settings):
     save_model(make_model("qwen3", vocab_size=len(tokenizer)), tokenizer, tmp_path)
-    model, _ = load_model(tmp_path, lora_rank=4)
+    model, _ = load_model(tmp_path, lora=LoRA(rank=4, **settings))
     plain = reference_logits(model, [5, 6])
     with torch.no_grad():
         for param in model.parameters():

@@ -8,9 +8,10 @@ from ludic_gym.errors import ConfigError
 from ludic_gym.types import Message
 from ludic_train.errors import ModelNotFound
 from ludic_train.models.chat_template import render_chat
-from ludic_train.models.load import load_model, load_params, save_model
+from ludic_train.models.load import LoRA, load_model, load_params, save_model
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
+from ludic_train.publishers.checkpoint_names import lora_scaling
 
 BOARD = "1 2 X\n4 O 6\n7 8 9"
 TEXTS = [BOARD, "You play X. Reply with the number of a free cell.", "5"]
@@ -189,6 +190,52 @@ def test_a_rank_below_one_is_refused(tmp_path):
     save_model(make_tiny_model(TOKENIZER), TOKENIZER, tmp_path)
     with pytest.raises(ConfigError, match="lora_rank=0"):
         load_model(tmp_path, lora_rank=0)
+
+
+def adapter_of(tmp_path, **settings):
+    save_model(make_tiny_model(TOKENIZER), TOKENIZER, tmp_path)
+    return load_model(tmp_path, lora=LoRA(rank=4, **settings))[0]
+
+
+@pytest.mark.parametrize(
+    ("settings", "scaling"),
+    [
+        ({}, 2.0),
+        ({"alpha": 6.0}, 6 / 4),
+        ({"rslora": True}, 8 / 2),
+        ({"rslora": True, "alpha": 6.0}, 6 / 2),
+    ],
+)
+def test_the_change_of_an_adapter_is_scaled_as_documented(settings, scaling, tmp_path):
+    model = adapter_of(tmp_path, **settings)
+    layer = model.base_model.model.model.layers[0].self_attn.q_proj
+    x = torch.randn(3, layer.in_features)
+    before = layer(x)
+    with torch.no_grad():
+        layer.lora_B["default"].weight.normal_()
+    low = layer.lora_B["default"](layer.lora_A["default"](x))
+    torch.testing.assert_close(layer(x), before + scaling * low)
+    assert lora_scaling(model) == pytest.approx(scaling)
+
+
+def test_only_the_targets_get_adapters(tmp_path):
+    model = adapter_of(tmp_path, targets="q_proj, down_proj")
+    trained = [n for n, p in model.named_parameters() if p.requires_grad]
+    assert {name.split(".lora_")[0].rpartition(".")[2] for name in trained} == {
+        "q_proj",
+        "down_proj",
+    }
+
+
+def test_targets_that_the_model_lacks_are_named_with_those_it_has(tmp_path):
+    with pytest.raises(ConfigError, match=r"no linear layer 'query'; it has .*down_proj.*q_proj"):
+        adapter_of(tmp_path, targets="q_proj,query")
+
+
+@pytest.mark.parametrize("settings", [{"alpha": 0.0}, {"targets": "q_proj,"}])
+def test_settings_of_adapters_that_mean_nothing_are_refused(settings):
+    with pytest.raises(ConfigError, match=next(iter(settings))):
+        LoRA(rank=4, **settings)
 
 
 @pytest.mark.parametrize("name", ["./no/such/folder", "/no/such/folder", "nobody/nothing"])

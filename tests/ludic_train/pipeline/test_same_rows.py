@@ -19,7 +19,7 @@ from ludic_gym.policies.chat import ChatPolicy
 from ludic_gym.policies.parsed import Parsed
 from ludic_gym.policies.reference import RandomPolicy
 from ludic_gym.types import Sampling, Task
-from ludic_train.algorithms import presets
+from ludic_train.algorithms import presets, variants
 from ludic_train.algorithms.presets import grpo, reinforce, self_play
 from ludic_train.pipeline.actor import ActorOptions, run_pipeline_actor
 from ludic_train.pipeline.queues.open_queue import open_queue
@@ -31,11 +31,14 @@ from ludic_train.sources.rollouts import Matches, MatchSource, RolloutBatchSourc
 BATCHES, GROUPS, SIZE = 3, 4, 3
 CELLS = tuple(row + column for row in "ABC" for column in "123")
 NEEDED = {"dr_grpo": {"max_tokens": 40}, "dapo": {"max_tokens": 4, "buffer": 2}}
-PRESETS = [
-    name
-    for name, made in inspect.getmembers(presets, inspect.isfunction)
+PRESETS = {
+    name: made
+    for module in (presets, variants)
+    for name, made in inspect.getmembers(module, inspect.isfunction)
     if made.__annotations__.get("return") == "RLAlgorithm" and not name.startswith("_")
-]
+    # A change of another algorithm is no preset.
+    if "algo" not in made.__annotations__
+}
 
 
 def games(number):
@@ -131,15 +134,17 @@ async def through_a_queue(url, key, tasks, play, algo, *, size=SIZE, batches=BAT
 
 
 def algorithm(name, **parts):
-    return getattr(presets, name)(**NEEDED.get(name, {}), **parts)
+    return PRESETS[name](**NEEDED.get(name, {}), **parts)
 
 
 def test_there_are_as_many_presets_as_are_tried():
-    assert len(PRESETS) == 16
+    assert len(PRESETS) == 27
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"), [*((name, "file") for name in PRESETS), ("scalerl", "redis")]
+    ("name", "kind"),
+    # A lost game has a negative reward, which max_rl refuses.
+    [*((name, "file") for name in PRESETS if name != "max_rl"), ("scalerl", "redis")],
 )
 async def test_every_preset_learns_the_same_through_a_queue(name, kind, request, tmp_path):
     alone, algo = algorithm(name), algorithm(name)

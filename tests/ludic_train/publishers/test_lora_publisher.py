@@ -101,3 +101,10 @@ async def test_a_server_that_cannot_load_it_is_named(tmp_path):
         server.faults["/v1/load_lora_adapter"] = "500"
         with pytest.raises(PublishError, match=f"{server.url}.*failed in update: .*out of memory"):
             await LoRAPublisher(server.url, tmp_path, CONFIG).publish(params(1), 1)
+
+
+def test_dora_is_refused_before_anything_is_written(tmp_path):
+    config = LoraConfig(r=2, use_dora=True)
+    with pytest.raises(ConfigError, match="vLLM has no DoRA adapters"):
+        LoRAPublisher("http://localhost:1", tmp_path / "adapters", config)
+    assert not (tmp_path / "adapters").exists()

@@ -7,14 +7,17 @@ from itertools import islice
 
 import gymnasium as gym
 import pytest
+from trajectories import trajectory
 
 import ludic_gym as lg
 from ludic_gym.errors import ConfigError
 from ludic_train.algorithms import presets
+from ludic_train.algorithms.composite import CompositeLoss
+from ludic_train.algorithms.entropy_control import AdaptiveEntropy, AdaptiveEntropyBonus
 from ludic_train.algorithms.losses import EntropyBonus
 from ludic_train.recipes.catalog import ARITHMETIC
 from ludic_train.runs.algo_options import ALGO_OPTIONS, OPTION_HELP
-from ludic_train.runs.algorithm import algorithm_of, entropy_of
+from ludic_train.runs.algorithm import PRESETS, algorithm_of, entropy_of
 from ludic_train.runs.any_env import named_env, recipe_for, with_demonstrator, with_model
 from ludic_train.runs.config import RunConfig
 from ludic_train.runs.tasks import demonstration_tasks, evaluation_tasks, training_tasks
@@ -128,7 +131,7 @@ def test_defaults_follow_the_model():
 def test_the_options_of_each_algorithm_are_those_of_its_preset():
     given = {"entropy", "max_tokens", "parts"}
     for name, options in ALGO_OPTIONS.items():
-        known = inspect.signature(getattr(presets, name)).parameters
+        known = inspect.signature(PRESETS[name]).parameters
         assert set(options) == set(known) - given, name
         for option, usual in options.items():
             assert known[option].default in (usual, inspect.Parameter.empty), (name, option)
@@ -148,11 +151,33 @@ def test_a_lag_of_none_at_all_is_a_limit(tmp_path):
     assert algorithm_of(RunConfig(out=tmp_path, algo="scalerl")).max_lag == 8
 
 
+def test_full_batches_drop_equal_groups_where_the_preset_keeps_them(tmp_path):
+    flat = [trajectory(1.0), trajectory(1.0)]
+    assert algorithm_of(RunConfig(out=tmp_path, algo="rloo")).filter is None
+    made = algorithm_of(RunConfig(out=tmp_path, algo="rloo", full_batches=True))
+    assert (made.full_batches, made.filter(flat)) == (True, [])
+
+
 def test_options_reach_the_preset(tmp_path):
     made = algorithm_of(RunConfig(out=tmp_path, algo="dapo", max_tokens=100))
     assert (made.credit.max_tokens, made.credit.buffer) == (100, 20)
     made = algorithm_of(RunConfig(out=tmp_path, algo="grpo", algo_options={"clip": 0.3}))
     assert made.loss == presets.grpo(clip=0.3).loss
+
+
+def test_a_target_entropy_makes_the_bonus_follow_it(tmp_path):
+    made = algorithm_of(RunConfig(out=tmp_path, entropy=0.06, target_entropy=0.3))
+    assert made.refine == AdaptiveEntropy(0.3, highest=0.06)
+    assert made.loss == CompositeLoss((presets.grpo().loss, AdaptiveEntropyBonus()))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"entropy": 0.0}, {"target_entropy": -1.0}, {"final_entropy": 0.0}],
+)
+def test_a_target_entropy_without_a_largest_coefficient_is_refused(settings, tmp_path):
+    with pytest.raises(ConfigError, match=r"target_entropy=.* with entropy="):
+        RunConfig(out=tmp_path, **{"entropy": 0.06, "target_entropy": 0.3, **settings})
 
 
 @pytest.mark.parametrize("final", [-0.01, 0.07])

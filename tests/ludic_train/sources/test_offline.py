@@ -1,4 +1,5 @@
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -85,5 +86,15 @@ def test_sizes_that_make_no_batch_are_refused(size, count):
 
 
 async def test_a_batch_size_that_cannot_be_filled_is_refused():
-    with pytest.raises(ConfigError, match="batch_size=5 with 4 rows"):
+    with pytest.raises(ConfigError, match="batch_size=5 with 4 rollouts"):
         await OfflineBatchSource(items(4), batch_size=5).next_batch(sft())
+
+
+async def test_rows_of_one_rollout_come_together():
+    rows = [replace(item, rollout=name) for item, name in zip(items(6), "aabbcc", strict=True)]
+    source = OfflineBatchSource(rows, batch_size=2)
+    for _ in range(5):
+        names = [row.rollout for row in (await source.next_batch(sft())).items]
+        assert len(names) == 4
+        assert names[0] == names[1]
+        assert names[2] == names[3]
