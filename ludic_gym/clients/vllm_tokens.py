@@ -13,9 +13,11 @@ from ludic_gym.clients.chat_format import (
     token_trace,
 )
 from ludic_gym.clients.transport import HttpOptions
-from ludic_gym.clients.vllm_server import NEUTRAL, VLLMClient, versions_of
-from ludic_gym.errors import ClientError
+from ludic_gym.clients.vllm_server import NEUTRAL, WHOLE, VLLMClient, versions_of
+from ludic_gym.errors import ClientError, DataError
 from ludic_gym.prompts import ExactPrompts, Render
+from ludic_gym.sampling import leaves_out_tokens
+from ludic_gym.sampling_masks import packed_masks
 from ludic_gym.types import Completion, Message, Sampling, ToolSchema
 
 GENERATE_ROUTE = "/inference/v1/generate"
@@ -29,7 +31,9 @@ class VLLMTokenClient(VLLMClient):
     extra_body: further fields of every request; those in its "sampling_params" are vLLM's.
     prompts: the renderer, which counts the prompts that could not be continued.
     The server needs `--enable-scale-out`, as with `ludic serve`, and then returns the version of
-    every token. This route has no tool calls: use TextTools.
+    every token. With `--return-sampling-mask` too (`ludic serve --sampling-mask`, vLLM >= 0.28), it
+    returns the tokens that top_p, top_k and min_p leave, which training on such samples needs.
+    This route has no tool calls: use TextTools.
     """
 
     def __init__(
@@ -78,7 +82,7 @@ class VLLMTokenClient(VLLMClient):
         sampling, version, adapter = self._sent(sampling), self.policy_version, self._adapter
         async with self._counted(sampling) as model:
             # The user's parameters last, so that they may replace the neutral ones.
-            params = {**sampling_fields(sampling), **NEUTRAL, "logprobs": 0, **self._params}
+            params = {**NEUTRAL, **_fields(sampling), "logprobs": 0, **self._params}
             body = {"model": model, "token_ids": list(prompt_ids), "output_mode": "text"}
             response = await self.request(GENERATE_ROUTE, {**body, "sampling_params": params})
         choice = first_choice(response)
@@ -96,5 +100,25 @@ class VLLMTokenClient(VLLMClient):
             # The oldest, because staleness must not be underestimated.
             policy_version=min(versions) if versions else version,
             versions=versions,
+            sampling_mask=_packed(choice, trace) if leaves_out_tokens(sampling) else None,
             **trace,
         )
+
+
+def _fields(sampling: Sampling) -> dict[str, Any]:
+    """The sampling parameters, so that a server with `--return-sampling-mask` takes them."""
+    fields = sampling_fields(sampling)
+    return fields | ({"top_k": sampling.top_k or WHOLE} if leaves_out_tokens(sampling) else {})
+
+
+def _packed(choice: Mapping[str, Any], trace: Mapping[str, Any]) -> bytes | None:
+    """The sampling masks of a choice, lists of token ids; None if the server returns none.
+
+    Raises ClientError for masks that do not fit the tokens.
+    """
+    if choice.get("sampling_mask") is None:
+        return None
+    try:
+        return packed_masks(needed(choice, "sampling_mask", list), trace["completion_ids"])
+    except (DataError, TypeError, ValueError, OverflowError) as error:
+        raise ClientError(f"the response's sampling_mask cannot be used: {error}") from error

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from ludic_gym.types import Completion
-from ludic_train.inference.sampling import log_distribution
+from ludic_train.inference.sampling import draws_of, log_distribution
 
 LOW_PRECISION = (torch.bfloat16, torch.float16)
 
@@ -20,11 +19,8 @@ def expected_logprobs(model: nn.Module, completion: Completion) -> Tensor:
     In nats, float32, on the CPU. T: number of the completion's tokens; its token ids are required.
     """
     logits, ids = _logits_and_ids(model, completion)
-    sampling = completion.sampling
-    temperature, top_p = (
-        np.full(len(ids), value, np.float32) for value in (sampling.temperature, sampling.top_p)
-    )
-    return log_distribution(logits, temperature, top_p).gather(1, ids[:, None])[:, 0].cpu()
+    draws = draws_of([completion.sampling] * len(ids))
+    return log_distribution(logits, draws).gather(1, ids[:, None])[:, 0].cpu()
 
 
 def is_greedy(model: nn.Module, completion: Completion) -> bool:

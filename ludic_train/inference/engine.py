@@ -124,12 +124,12 @@ class Engine:
         batch, first = self._batch, len(self._batch) - len(logits)
         rows = batch.rows[first:]
         noise = uniforms(rows["key"], rows["count"])
-        drawn, worth = choose(logits, rows["temperature"], rows["top_p"], noise)
-        ids, logprobs = drawn.cpu().numpy(), worth.cpu().numpy()
+        drawn = choose(logits, rows, noise)
+        ids, logprobs = drawn.ids.cpu().numpy(), drawn.logprobs.cpu().numpy()
         # Nan has no place in a distribution, so the draw would be an arbitrary token.
         if not np.isfinite(logprobs).all():
             raise EngineError("the model's logits are not finite: its params have diverged")
-        batch.record(ids, logprobs)
+        batch.record(ids, logprobs, drawn.masks)
         may_end = self._is_stop[ids] | (rows["count"] == rows["limit"]) | rows["has_stop_strings"]
         # Only rows that may end are looked at one by one: decoding text costs more than a token.
         ended: dict[int, Ended] = {}

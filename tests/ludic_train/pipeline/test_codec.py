@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trajectories import trajectory
 
+from ludic_gym.sampling_masks import packed_masks
 from ludic_train.algorithms.presets import ppo, reinforce_plus_plus
 from ludic_train.errors import BadGroup
 from ludic_train.metrics import Peak, Stat, Total
@@ -52,18 +53,25 @@ def rows(draw, steps, facts):
         return np.where(mask, np.array(drawn, dtype), np.array(off_mask, dtype))
 
     counts = st.integers(0, 2**31 - 1)
+    ids = np.array(draw(st.lists(counts, min_size=length + 1, max_size=length + 1)), np.int32)
     return SAWItem(
-        input_ids=np.array(
-            draw(st.lists(counts, min_size=length + 1, max_size=length + 1)), np.int32
-        ),
+        input_ids=ids,
         action_mask=mask,
         weight=np.zeros(length + 1, np.float32),
         behavior_logprobs=array(FINITE, np.float32, 0) if draw(st.booleans()) else None,
+        sampling_mask=draw(masks(ids[mask])) if draw(st.booleans()) else None,
         versions=array(counts, np.int32, -1) if draw(st.booleans()) else None,
         steps=array(st.integers(0, steps - 1), np.int32, -1),
         temperature=draw(st.floats(1e-3, 10)),
         **facts,
     )
+
+
+@st.composite
+def masks(draw, drawn):
+    """Sampling masks of the drawn tokens, packed."""
+    ids = st.sets(st.integers(0, 2**31 - 1), max_size=3)
+    return packed_masks([[*(draw(ids) | {token})] for token in drawn.tolist()], drawn.tolist())
 
 
 KEY = "k"
@@ -95,7 +103,7 @@ def group_of(*rows, **facts):
     return RolloutGroup(key=KEY, trajectories=(one,))
 
 
-def message(body, *, magic=b"LDCG", schema=4, how=0, size=None):
+def message(body, *, magic=b"LDCG", schema=5, how=0, size=None):
     """Bytes in the format with a right checksum and any content, as a stranger could send them."""
     head = struct.pack("<4sBBI", magic, schema, how, len(body) if size is None else size)
     return head + struct.pack("<I", zlib.crc32(body, zlib.crc32(head))) + body
@@ -154,7 +162,7 @@ def test_no_bytes_of_a_stranger_do_more_than_be_refused(body):
     [
         (b"", "truncated: 0 bytes"),
         (b"\x80\x04\x95cbuiltins\neval\n", "not a group: it begins with"),
-        (message(b"", schema=3), "schema 3; this version reads 4"),
+        (message(b"", schema=3), "schema 3; this version reads 5"),
         (message(b"", how=7), "compression 7 is unknown"),
         (message(b"", size=3), "the body has 0 bytes instead of 3"),
         (message(b"\x01\x02"), "no msgpack of a group"),
@@ -197,6 +205,7 @@ def test_more_bytes_than_the_limit_are_refused_whatever_they_claim():
             "a log-prob .* is not finite",
         ),
         ({"attachments": {"x": np.zeros(3, np.float32)}}, r"has attachments \['x'\]"),
+        ({"sampling_mask": b"\0"}, "1 sampling masks for 2 tokens"),
         ({"versions": np.array([-1, 2, -1], np.int32)}, "Expected `int` >= 0"),
         ({"steps": np.array([-1, 0, -1], np.int32)}, "Expected `int` >= 0"),
         ({"steps": np.array([-1, 0, 1], np.int32)}, "a row has tokens of none of the 1 steps"),
@@ -239,11 +248,13 @@ ROW = {
     "ids": struct.pack("<2i", 5, 6),
     "mask": b"\x02",
     "logprobs": struct.pack("<f", -1),
+    # Of 3 and 6.
+    "masks": b"\x04\0",
     "versions": [[4, 1]],
     "steps": [[0, 1]],
     "temperature": 1.0,
 }
-UNSAMPLED = [struct.pack("<i", 7), b"\0", b"", None, [], 0.5]
+UNSAMPLED = [struct.pack("<i", 7), b"\0", b"", None, None, [], 0.5]
 ONE = {
     "rows": [[*ROW.values()]],
     "rewards": [1.0],
@@ -278,6 +289,7 @@ def test_the_layout_is_what_a_stranger_would_write():
     assert (first.input_ids.tolist(), second.input_ids.tolist()) == ([5, 6], [7])
     assert (first.action_mask.tolist(), second.action_mask.tolist()) == ([False, True], [False])
     assert (first.behavior_logprobs.tolist(), second.behavior_logprobs.tolist()) == ([0, -1], [0])
+    assert (first.sampling_mask, second.sampling_mask) == (b"\x04\0", None)
     assert (first.versions.tolist(), second.versions) == ([-1, 4], None)
     assert (first.steps.tolist(), second.steps.tolist()) == ([-1, 0], [-1])
     assert (second.temperature, second.agent, second.truncated) == (0.5, "y", True)
@@ -320,6 +332,10 @@ BIG = 2**31
         ({"logprobs": bytes(3)}, "behavior_logprobs has 3 bytes"),
         ({"logprobs": b"\0\0\xc0\x7f"}, "a log-prob .* is not finite"),
         ({"logprobs": b"\0\0\x80\x7f"}, "a log-prob .* is not finite"),
+        ({"masks": b""}, "0 sampling masks for 1 tokens"),
+        ({"masks": b"\0\0"}, "2 sampling masks for 1 tokens"),
+        ({"masks": b"\x07\0"}, "a sampling mask has its drawn token twice"),
+        ({"masks": b"\x80"}, "1 bytes are no sampling masks"),
         ({"versions": [[-7, 1]]}, "Expected `int` >= 0"),
         ({"versions": [[BIG, 1]]}, "Expected `int` <= 2147483647"),
         ({"versions": [[4, -1], [4, 2]]}, "Expected `int` >= 0"),
@@ -335,7 +351,7 @@ BIG = 2**31
         ({"truncated": 1}, "Expected `bool`"),
         ({"agent": 1}, "Expected `str`"),
         ({"info": {"x": [1]}}, "no msgpack of a group"),
-        ({"rows": [UNSAMPLED[:5]]}, "no msgpack of a group"),
+        ({"rows": [UNSAMPLED[:6]]}, "no msgpack of a group"),
         ({"rows": [[*UNSAMPLED, 1]]}, "no msgpack of a group"),
         ({"metrics": {"x": ["system", [1]]}}, "unknown kind"),
         ({"metrics": {"x": ["Stat", [1]]}}, "unknown kind"),
@@ -354,6 +370,7 @@ FIELDS = {
     "ids": RAW,
     "mask": st.binary(max_size=2),
     "logprobs": RAW | st.none(),
+    "masks": RAW | st.none(),
     "versions": RUNS | st.none(),
     "steps": RUNS,
     "temperature": st.floats(),
@@ -389,7 +406,7 @@ def test_whatever_a_field_holds_it_is_refused_or_can_be_learned_from(data, names
 def test_numbers_that_a_whole_call_has_are_sent_once():
     sampled = row(versions=np.array([-1, 4, 4], np.int32))
     sent = msgspec.msgpack.decode(group_to_bytes(group_of(sampled, row()))[14:])
-    assert [(each[3], each[4]) for each in sent[2][0][0]] == [
+    assert [(each[4], each[5]) for each in sent[2][0][0]] == [
         ([[4, 2]], [[0, 2]]),
         # Sampled by two versions.
         ([[4, 1], [3, 1]], [[0, 2]]),
