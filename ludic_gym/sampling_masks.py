@@ -19,6 +19,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from ludic_gym.errors import DataError
 
+MASK_REMEDY = (
+    "sample by the local engine, or by VLLMTokenClient from a vLLM on a GPU that was started with "
+    "--return-sampling-mask, as `ludic serve --sampling-mask` does"
+)
 Ints = NDArray[np.int64]
 # LEB128 has 7 bits in a byte: five bytes hold any int32.
 BITS, MOST_BYTES = 7, 5

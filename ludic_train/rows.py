@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from ludic_gym.errors import EpisodeError
 from ludic_gym.sampling import leaves_out_tokens
-from ludic_gym.sampling_masks import unpacked_masks
+from ludic_gym.sampling_masks import MASK_REMEDY, unpacked_masks
 from ludic_gym.types import Completion, Episode, Rollout, Task
 from ludic_train.errors import CreditError, UntrainableRollout
 from ludic_train.metrics import Metrics, Stat, Total
@@ -32,10 +32,6 @@ if TYPE_CHECKING:
 
 # Longer texts of an info hold nothing that credit could use, and would travel with each group.
 LONGEST_INFO_TEXT = 200
-MASK_REMEDY = (
-    "sample by the local engine, or through VLLMTokenClient from a vLLM that was started with "
-    "--return-sampling-mask, as `ludic serve --sampling-mask` does"
-)
 # The number of a step, and one of its model calls.
 Call = tuple[int, Completion]
 

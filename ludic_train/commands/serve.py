@@ -17,7 +17,14 @@ from ludic_train.serving.startup import Stopped, bound_socket, printed_progress,
 
 FAILED = 1
 # Options that the local engine cannot follow; a value other than the default is an error.
-VLLM_ONLY = ("lora", "max_loras", "tensor_parallel_size", "transfer", "float32_head")
+VLLM_ONLY = (
+    "lora",
+    "max_loras",
+    "tensor_parallel_size",
+    "transfer",
+    "sampling_mask",
+    "float32_head",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

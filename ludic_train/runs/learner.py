@@ -111,6 +111,7 @@ def learner_from_model(
     parser: str | None = None,
     system_prompt: str | None = None,
     servers: str | Sequence[str] = (),
+    sampling_masks: bool = False,
     device: str = "cpu",
     dtype: torch.dtype = torch.float32,
 ) -> Learner:
@@ -122,6 +123,7 @@ def learner_from_model(
     lora_rank: 0 trains all params. seed: of sampling in this process.
     parser, system_prompt: None for those of the run, or the environment's.
     servers: addresses of inference servers of the same model, which sample instead of this process.
+    sampling_masks: as in `VLLMTokenClient`, of these servers.
     dtype: of the params that are loaded; adapters are float32 always.
     Raises ModelNotFound where there is none, UnsupportedModel as the local engine does.
     """
@@ -134,7 +136,9 @@ def learner_from_model(
     if not servers:
         return _local(model, tokenizer, spec, seed)
     # Seeds would end a vLLM on a CPU, and repeat no run elsewhere: batches change the rounding.
-    client = VLLMTokenClient(servers, chat_renderer(tokenizer), seeds=False)
+    client = VLLMTokenClient(
+        servers, chat_renderer(tokenizer), seeds=False, sampling_masks=sampling_masks
+    )
     publisher = VLLMPublisher(servers, clients=[client], lora_scaling=lora_scaling(model))
     return Learner(model=model, tokenizer=tokenizer, client=client, publisher=publisher, spec=spec)
 
