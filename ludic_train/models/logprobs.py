@@ -17,12 +17,14 @@ from torch.distributed.fsdp import FSDPModule, register_fsdp_forward_method
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
+from ludic_train.models.exact import exact_linear, is_exact, padded
 from ludic_train.models.logit_finish import LogitFinish, logit_finish
 from ludic_train.types import TokenLogprobs
 
 # Logits of this many tokens exist at a time: 1024 x 152k float32 is 0.6 GB.
 CHUNK_TOKENS = 1024
 VALUE_HEAD = "value_head"
+Head = Callable[[Tensor], Tensor]
 _SHARDED_FORWARD = "sharded_forward"
 
 
@@ -104,13 +106,16 @@ def _forward(
     # No attention mask: padding is on the right, and a causal token never looks there. With one,
     # transformers would not look for items in the positions either.
     # The decoder alone: the model's `forward` would compute logits of every token.
+    inputs = input_ids[:, :-1]
     hidden = causal_lm.get_decoder()(
-        input_ids=input_ids[:, :-1],
+        input_ids=padded(inputs, 1) if is_exact(causal_lm) else inputs,
         position_ids=None if position_ids is None else position_ids[:, :-1],
         use_cache=False,
     )[0]
     selected = hidden[row, column - 1]
-    head = causal_lm.get_output_embeddings()
+    head: Head = causal_lm.get_output_embeddings()
+    if is_exact(causal_lm):
+        head = partial(exact_linear, head)
     of_chunk = partial(_chunk_logprobs, head, logit_finish(causal_lm.config))
     found = _chunked(of_chunk, selected, input_ids[row, column], temperature, masks)
     value_head = dict(causal_lm.named_children()).get(VALUE_HEAD)
@@ -151,7 +156,7 @@ def _chunked(
 
 
 def _chunk_logprobs(
-    head: nn.Module,
+    head: Head,
     finish: LogitFinish,
     hidden: Tensor,
     targets: Tensor,
@@ -220,7 +225,7 @@ class _LogprobAndEntropy(torch.autograd.Function):
         return gradient, None
 
 
-def _float32_logits(head: nn.Module, hidden: Tensor) -> Tensor:
+def _float32_logits(head: Head, hidden: Tensor) -> Tensor:
     """Logits [N, V] in float32, whatever the type of the head."""
     if hidden.dtype == torch.float32 or type(head) is not nn.Linear:
         logits: Tensor = head(hidden)

@@ -71,6 +71,7 @@ async def made_learner(
             system_prompt=config.system_prompt,
             servers=() if machine.queue else machine.servers,
             sampling_masks=masks,
+            exact=machine.exact,
             device=device,
             # A base that stays as it is needs no more bits than it is computed with.
             dtype=torch.bfloat16 if config.dtype == "bf16" and config.lora_rank else torch.float32,
@@ -87,7 +88,12 @@ async def made_learner(
     )
     reply = recipe.demonstrator.reply
     learner = learner_from_nothing(
-        demonstrations, spec, reply=reply, seed=config.seed, device=device
+        demonstrations,
+        spec,
+        reply=reply,
+        seed=config.seed,
+        device=device,
+        exact=machine.exact,
     )
     return learner, demonstrations
 
