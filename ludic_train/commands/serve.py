@@ -36,7 +36,7 @@ class _Options:
     go to vLLM as they are. Ctrl-C stops it.
 
     With --engine local, Ludic's local engine serves the same routes: small models, any machine, no
-    vLLM. It has the options --host, --port, --device and --threads.
+    vLLM. It has the options --host, --port, --device, --threads and --exact.
 
     For example:
       ludic serve runs/tic-tac-toe --engine local
@@ -48,6 +48,7 @@ class _Options:
         model: A run's folder, a folder in Hugging Face format, or a hub id.
         engine: vLLM, or Ludic's local engine.
         threads: Threads of the local engine on a CPU; without it, torch's default.
+        exact: Log-probs of the local engine to the bit as the trainer has them, on one thread.
         vllm_python: The Python that has vLLM; without it, the one that runs this, or that of the
             command `vllm`.
         start_timeout: Seconds until the server must respond.
@@ -56,6 +57,7 @@ class _Options:
     model: Annotated[str, tyro.conf.Positional]
     engine: Literal["vllm", "local"] = "vllm"
     threads: int | None = None
+    exact: bool = False
     vllm_python: str | None = None
     start_timeout: float = START_S
     options: Annotated[ServeOptions, tyro.conf.arg(name="")] = field(default_factory=ServeOptions)
@@ -73,11 +75,16 @@ def main(argv: list[str]) -> int:
         with stop_by_signal(), bound_socket(host, port) as bound:
             from ludic_train.serving.local.process import serve_local
 
-            serve_local(args.model, args.options, args.threads, bound)
+            serve_local(args.model, args.options, args.threads, bound, exact=args.exact)
         return 0
     if args.threads is not None:
         raise ConfigError(
             f"--threads {args.threads} is for --engine local; for vLLM set OMP_NUM_THREADS"
+        )
+    if args.exact:
+        raise ConfigError(
+            "--exact is for --engine local; vLLM on a GPU has VLLM_BATCH_INVARIANT=1, a variable "
+            "of its environment"
         )
     vllm = find_vllm(args.vllm_python)
     if not vllm.is_tested:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from ludic_gym.sampling_masks import packed_masks
 from ludic_gym.types import Completion
 from ludic_train.inference.sampling import draws_of, log_distribution
 
@@ -21,6 +22,18 @@ def expected_logprobs(model: nn.Module, completion: Completion) -> Tensor:
     logits, ids = _logits_and_ids(model, completion)
     draws = draws_of([completion.sampling] * len(ids))
     return log_distribution(logits, draws).gather(1, ids[:, None])[:, 0].cpu()
+
+
+def expected_masks(model: nn.Module, completion: Completion) -> bytes:
+    """The sampling masks of the completion's tokens under the model, as `packed_masks` packs them.
+
+    A token that the model leaves out is counted as one of its mask.
+    """
+    logits, ids = _logits_and_ids(model, completion)
+    draws = draws_of([completion.sampling] * len(ids))
+    inside = log_distribution(logits, draws).isfinite().scatter(1, ids[:, None], True)
+    drawn = ids.tolist()
+    return packed_masks([row.nonzero()[:, 0].cpu().numpy() for row in inside], drawn)
 
 
 def is_greedy(model: nn.Module, completion: Completion) -> bool:

@@ -11,6 +11,7 @@ This holds for float32 on one thread of a CPU; more threads cut operations at ot
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable
 
 import torch
@@ -54,6 +55,19 @@ def is_exact(model: nn.Module) -> bool:
     """True for a model that `make_exact` changed, adapters or not."""
     inner = next((m for m in model.modules() if isinstance(m, PreTrainedModel)), None)
     return inner is not None and inner.config._attn_implementation == EXACT
+
+
+def param_checksums(model: nn.Module) -> dict[str, str]:
+    """Type and CRC-32 of each param, by name, such as "float32 9ae0daaf"."""
+    return {
+        name: f"{str(p.dtype).removeprefix('torch.')} {_crc32(p):08x}"
+        for name, p in model.named_parameters()
+    }
+
+
+def _crc32(param: Tensor) -> int:
+    octets = param.detach().cpu().contiguous().view(-1).view(torch.uint8)
+    return zlib.crc32(octets.numpy().tobytes())
 
 
 def padded(x: Tensor, dim: int, multiple: int = ROWS) -> Tensor:
