@@ -95,7 +95,9 @@ async def test_wrong_temperature(folder, monkeypatch):
     monkeypatch.setattr(engine_module, "choose", warmer)
     found = await bad(folder)
     assert found.keys() == BITS
-    assert re.search(r"near those of temperature 1\.(2[7-9]|3[0-3]) instead of 1\.0", found["bits at T=1"])
+    assert re.search(
+        r"near those of temperature 1\.(2[7-9]|3[0-3]) instead of 1\.0", found["bits at T=1"]
+    )
     assert re.search(r"near those of temperature 0\.9. instead of 0\.7", found["bits at T=0.7"])
 
 

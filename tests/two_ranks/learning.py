@@ -30,8 +30,11 @@ def tiny_model(seed=0):
     )
 
 
-def random_rows(count, seed=0, masked=0.0):
-    """Rows of 2 to 24 tokens; a share of `masked` has no action token, but never the first."""
+def random_rows(count, seed=0, masked=0.0, *, cut=False):
+    """Rows of 2 to 24 tokens; a share of `masked` has no action token, but never the first.
+
+    cut: True gives two of three rows sampling masks.
+    """
     rng = np.random.default_rng(seed)
     made = []
     for i in range(count):
@@ -48,7 +51,7 @@ def random_rows(count, seed=0, masked=0.0):
                 behavior_logprobs=np.where(mask, rng.normal(-5.5, 0.3, length), 0).astype(
                     np.float32
                 ),
-                sampling_mask=random_masks(ids[mask], rng) if i % 3 else None,
+                sampling_mask=random_masks(ids[mask], rng) if cut and i % 3 else None,
                 versions=np.where(mask, 0, -1).astype(np.int32),
                 group=str(i // 2),
             )
