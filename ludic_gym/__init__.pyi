@@ -147,6 +147,8 @@ from .rollout.episodes import run_matches as run_matches
 from .rollout.groups import by_group as by_group
 from .rollout.groups import grouped as grouped
 from .rollout.match import run_match as run_match
+from .sampling_masks import packed_masks as packed_masks
+from .sampling_masks import unpacked_masks as unpacked_masks
 from .sandbox.choice import open_sandbox as open_sandbox
 from .sandbox.choice import sandbox_names as sandbox_names
 from .sandbox.choice import shared_sandbox as shared_sandbox

@@ -8,6 +8,7 @@ and infinities are written as in Python's json.
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -21,7 +22,8 @@ from ludic_gym.errors import DataError
 from ludic_gym.types import Completion, Decision, Episode, Rollout, Sampling, Step, Task, ToolCall
 
 SCHEMA = "ludic.episode"
-VERSION = 1
+# Version 1 lacks sampling masks, top_k and min_p, whose defaults are those of its records.
+VERSION, READABLE = 2, (1, 2)
 JSON = Any
 T = TypeVar("T")
 Data = Episode | Task | Rollout | Step | Decision | Completion | Sampling | ToolCall
@@ -34,6 +36,8 @@ SEQUENCES: Mapping[str, type[Data]] = {
     "completions": Completion,
     "tool_calls": ToolCall,
 }
+# Fields that hold bytes, written as base64.
+BYTES = {"sampling_mask"}
 _ARRAY_KINDS = "biufU"
 
 
@@ -127,10 +131,10 @@ def episode_to_json(episode: Episode) -> dict[str, JSON]:
 
 def episode_from_json(record: Mapping[str, JSON]) -> Episode:
     """The episode of a record of `episode_to_json`. Raises DataError for another schema."""
-    if (record["schema"], record["version"]) != (SCHEMA, VERSION):
+    if record["schema"] != SCHEMA or record["version"] not in READABLE:
         raise DataError(
             f"a record of {record['schema']!r} version {record['version']!r}; "
-            f"this code reads {SCHEMA!r} version {VERSION}"
+            f"this code reads {SCHEMA!r} versions {READABLE}"
         )
     task = from_json(Task, record["task"])
     rollouts = tuple(from_json(Rollout, item, task=task) for item in record["rollouts"])
@@ -148,6 +152,8 @@ def to_json(data: Data) -> dict[str, JSON]:
             value = to_json(value)
         elif field.name in SEQUENCES:
             value = [to_json(item) for item in value]
+        elif field.name in BYTES and value is not None:
+            value = base64.b64encode(value).decode()
         record[field.name] = value
     return record
 
@@ -162,6 +168,8 @@ def from_json(kind: Callable[..., T], record: Mapping[str, JSON], **given: objec
             values[name] = from_json(NESTED[name], value)
         elif name in SEQUENCES:
             values[name] = tuple(from_json(SEQUENCES[name], item) for item in value)
+        elif name in BYTES and value is not None:
+            values[name] = base64.b64decode(value, validate=True)
         else:
             # JSON has no tuples, and no field of data is a list.
             values[name] = tuple(value) if isinstance(value, list) else value

@@ -16,10 +16,24 @@ def check_sampling(sampling: Sampling) -> None:
         raise ConfigError(f"temperature={sampling.temperature} must be 0 (greedy) or more")
     if not 0 < sampling.top_p <= 1:
         raise ConfigError(f"top_p={sampling.top_p} must be above 0 and at most 1")
+    if not 0 <= sampling.min_p <= 1:
+        raise ConfigError(f"min_p={sampling.min_p} must be from 0 (off) to 1")
+    if sampling.top_k < 0:
+        raise ConfigError(f"top_k={sampling.top_k} must be 0 (off) or more")
     if sampling.max_tokens < 1:
         raise ConfigError(f"max_tokens={sampling.max_tokens} must be at least 1")
     if "" in sampling.stop:
         raise ConfigError(f"stop={sampling.stop!r} has an empty string, which every text contains")
+
+
+def leaves_out_tokens(sampling: Sampling) -> bool:
+    """True if top_p, top_k or min_p keep some tokens from being sampled; never for greedy sampling.
+
+    >>> leaves_out_tokens(Sampling(top_k=50)), leaves_out_tokens(Sampling())
+    (True, False)
+    """
+    is_cut = sampling.top_p < 1 or sampling.top_k > 0 or sampling.min_p > 0
+    return is_cut and sampling.temperature > 0
 
 
 # Derived by a hash: seed + index would give neighbouring episodes the seeds of each other's turns.

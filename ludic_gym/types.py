@@ -65,10 +65,15 @@ class Sampling:
 
     temperature 0 is greedy. `max_tokens` bounds the completion, its stop token included. `stop`
     holds strings that end it and are not part of the text. Equal seeds give equal texts.
+    min_p, top_k and top_p leave tokens out, in this order: those with less than `min_p` of the
+    likeliest token's probability, all but the `top_k` likeliest (0 leaves out none), and those
+    beyond the smallest set that holds `top_p` of the rest.
     """
 
     temperature: float = 1.0
     top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
     max_tokens: int = 256
     stop: tuple[str, ...] = ()
     seed: int | None = None
@@ -80,7 +85,9 @@ class Completion:
 
     completion_ids: exactly the ids that were sampled, the end-of-turn token included.
     logprobs: nats, one per completion id, under the distribution that was sampled from
-        (temperature and top_p applied).
+        (temperature, top_p, top_k and min_p applied).
+    sampling_mask: the tokens that each completion id was drawn from, as `packed_masks` packs them;
+        None where the sampling leaves none out, or the endpoint does not return them.
     policy_version: the update that produced the params; the oldest one if they changed during
         sampling.
     versions: the update of each completion id, if the server returns it.
@@ -94,6 +101,7 @@ class Completion:
     prompt_ids: tuple[int, ...] | None = None
     completion_ids: tuple[int, ...] | None = None
     logprobs: tuple[float, ...] | None = None
+    sampling_mask: bytes | None = field(default=None, repr=False)
     policy_version: int | None = None
     versions: tuple[int, ...] | None = None
     tool_calls: tuple[ToolCall, ...] = ()

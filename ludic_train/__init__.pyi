@@ -161,6 +161,7 @@ from .models.chat_template import chat_renderer as chat_renderer
 from .models.chat_template import dialog_rollout as dialog_rollout
 from .models.chat_template import render_chat as render_chat
 from .models.chat_template import with_token_ids as with_token_ids
+from .models.exact import make_exact as make_exact
 from .models.load import LoRA as LoRA
 from .models.load import load_model as load_model
 from .models.load import load_params as load_params

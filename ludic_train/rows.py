@@ -22,6 +22,8 @@ from numpy.typing import NDArray
 
 from ludic_gym.errors import EpisodeError
 from ludic_gym.rollout.episode import LARGEST_REWARD
+from ludic_gym.sampling import leaves_out_tokens
+from ludic_gym.sampling_masks import MASK_REMEDY, unpacked_masks
 from ludic_gym.types import Completion, Episode, Rollout, Task
 from ludic_train.errors import CreditError, UntrainableRollout
 from ludic_train.metrics import Metrics, Stat, Total
@@ -79,8 +81,9 @@ def trajectory_from(rollout: Rollout) -> Trajectory:
 
     A model call whose prompt extends the row so far (prompt and completions, token by token)
     continues that row; any other starts a new one. Text is never tokenised again.
-    Raises UntrainableRollout for calls without token ids, or sampled greedily or with top_p < 1,
-    whose log-probs are not those of the policy being trained.
+    Raises UntrainableRollout for calls without token ids, and for log-probs that are not those of
+    the policy being trained: sampled greedily, or with top_p, top_k or min_p by an endpoint that
+    does not return its sampling masks.
     """
     calls = [
         (number, completion)
@@ -150,6 +153,14 @@ def trajectories_from(episodes: Sequence[Episode], group_size: int) -> list[Traj
             "play with a policy that calls a chat client"
         )
     return trajectories
+
+
+def largest_id(row: SAWItem) -> int:
+    """The largest token id of the row, those of its sampling masks included."""
+    ids: list[NDArray[Any]] = [row.input_ids]
+    if row.sampling_mask:
+        ids.append(unpacked_masks(row.sampling_mask, row.input_ids[row.action_mask])[1])
+    return max(int(each.max()) for each in ids)
 
 
 def task_key(task: Task) -> str:
@@ -255,10 +266,15 @@ def _require_trainable(completion: Completion, rollout: Rollout) -> None:
             f"{where} has {len(logprobs)} log-probs for {len(completion.completion_ids)} tokens"
         )
     sampling = completion.sampling
-    if logprobs is not None and (sampling.temperature <= 0 or sampling.top_p < 1):
+    if logprobs is not None and sampling.temperature <= 0:
         raise UntrainableRollout(
-            f"{where} was sampled with temperature={sampling.temperature}, top_p={sampling.top_p}; "
-            "sample training data with temperature > 0 and top_p = 1"
+            f"{where} was sampled with temperature={sampling.temperature}; "
+            "sample training data with temperature > 0"
+        )
+    if logprobs is not None and leaves_out_tokens(sampling) and completion.sampling_mask is None:
+        raise UntrainableRollout(
+            f"{where} was sampled with top_p={sampling.top_p}, top_k={sampling.top_k}, min_p="
+            f"{sampling.min_p}, and without the tokens that these left: {MASK_REMEDY}"
         )
 
 
@@ -297,13 +313,14 @@ def _continues(number: int, completion: Completion, before: Call) -> bool:
     step, last = before
     prompt, ids = completion.prompt_ids or (), _all_ids(last)
     # Ids and not text: another way to cut the same text into tokens has another probability. A row
-    # has one temperature, and its log-probs and versions are known for all of it or for none.
+    # has one temperature, and its log-probs, masks and versions are known for all or for none.
     return (
         # Without a token between them, only a reply that was cut off is continued.
         len(prompt) >= len(ids) + (number != step)
         and prompt[: len(ids)] == ids
         and completion.sampling.temperature == last.sampling.temperature
         and (completion.logprobs is None) == (last.logprobs is None)
+        and (completion.sampling_mask is None) == (last.sampling_mask is None)
         and (completion.policy_version is None) == (last.policy_version is None)
     )
 
@@ -321,6 +338,7 @@ def _row(chain: Sequence[Call], rollout: Rollout, *, truncated: bool) -> SAWItem
     steps = np.full(length, -1, np.int32)
     logprobs = None if last.logprobs is None else np.zeros(length, np.float32)
     versions = None if last.policy_version is None else np.full(length, -1, np.int32)
+    masks = [completion.sampling_mask or b"" for _, completion in chain]
     for number, completion in chain:
         where = slice(len(completion.prompt_ids or ()), len(_all_ids(completion)))
         steps[where] = number
@@ -335,6 +353,7 @@ def _row(chain: Sequence[Call], rollout: Rollout, *, truncated: bool) -> SAWItem
         action_mask=steps >= 0,
         weight=np.zeros(length, np.float32),
         behavior_logprobs=logprobs,
+        sampling_mask=None if last.sampling_mask is None else b"".join(masks),
         versions=versions,
         steps=steps,
         temperature=last.sampling.temperature,

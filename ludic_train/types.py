@@ -57,6 +57,8 @@ class SAWItem:
     behavior_logprobs: float32 nats under the sampling distribution; 0 off the mask; None for
         data that was not sampled from a known policy.
     versions: int32, the update whose params sampled the token; -1 off the mask; None as above.
+    sampling_mask: the tokens that each sampled token was drawn from, as `packed_masks` packs them;
+        log-probs are renormalised over these. None where no token was left out.
     steps: int32, the step of the rollout that the token was sampled in; -1 off the mask; None for
         rows that come from no rollout.
     temperature: the one that all spans were sampled with.
@@ -81,6 +83,7 @@ class SAWItem:
     action_mask: NDArray[np.bool_]
     weight: NDArray[np.float32]
     behavior_logprobs: NDArray[np.float32] | None = None
+    sampling_mask: bytes | None = field(default=None, repr=False)
     versions: NDArray[np.int32] | None = None
     steps: NDArray[np.int32] | None = None
     temperature: float = 1.0
@@ -145,8 +148,9 @@ class SAWBatch:
 class TokenLogprobs:
     """Result of the forward pass.
 
-    logprobs: [N] nats of the taken tokens, temperature applied; carries the gradient.
-    entropy: [N] nats of the distributions they were taken from; carries the gradient too.
+    logprobs: [N] nats of the taken tokens, under the distribution that each was sampled from:
+        temperature applied, and renormalised over its sampling mask; carries the gradient.
+    entropy: [N] nats of these distributions; carries the gradient too.
     values: [N] returns that a value head expects from the states before the tokens, with gradient;
         None without one.
     """

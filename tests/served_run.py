@@ -77,18 +77,17 @@ def start_model():
 
 
 @asynccontextmanager
-async def served_run(out, url, *, asked=(), lora_rank=0, **changes):
+async def served_run(out, url, *, asked=(), lora_rank=0, top_p=1.0, **changes):
     """A run of batches of two groups, two updates each, whose server is at `url`.
 
-    changes: parts of its algorithm.
-
+    changes: parts of its algorithm. top_p: of sampling.
     asked: the addresses that the actor is told to ask; () leaves it to the run's folder.
     """
     save_model(*start_model(), out / "start" / "model")
     write_policy_spec(out / "start", PolicySpec(context="latest", system_prompt=""))
     learner = learner_from_model(str(out / "start"), max_tokens=2, lora_rank=lora_rank, seed=0)
     small = {"groups": 2, "group_size": 2, "minibatches": 2}
-    config = replace(TIC_TAC_TOE.defaults, out=out, **small)
+    config = replace(TIC_TAC_TOE.defaults, out=out, top_p=top_p, **small)
     algo = replace(ALGO, **changes)
     machine = Machine(queue=f"file://{out}/queue.sqlite3", engine=(url,))
     stage = rl_stage(TIC_TAC_TOE, config, learner, machine, algo=algo)

@@ -18,14 +18,17 @@ T = TypeVar("T")
 def sampling_fields(sampling: Sampling) -> dict[str, Any]:
     """The sampling parameters, as in the chat and the completions route.
 
-    Fields that are None or empty are left out, so that the server's defaults hold for them.
+    Fields that are None, empty, or without effect where they are 0, are left out.
 
     >>> sampling_fields(Sampling(temperature=0.5, seed=7))
     {'temperature': 0.5, 'top_p': 1.0, 'max_tokens': 256, 'seed': 7}
     """
     fields = {**asdict(sampling), "stop": list(sampling.stop)}
-    # Some servers reject an empty list or null.
-    return {name: value for name, value in fields.items() if value not in ([], None)}
+    # Some servers reject an empty list or null, and OpenAI's own the last two, whatever they are.
+    for name, absent in (("stop", []), ("seed", None), ("top_k", 0), ("min_p", 0)):
+        if fields[name] == absent:
+            del fields[name]
+    return fields
 
 
 def chat_body(

@@ -42,7 +42,7 @@ class VLLMChatClient(VLLMClient):
         # Read before the request, because the publisher may change it meanwhile.
         sampling, version = self._sent(sampling), self.policy_version
         async with self._counted(sampling) as model:
-            body = {**chat_body(model, messages, sampling, tools), **NEUTRAL}
+            body = {**NEUTRAL, **chat_body(model, messages, sampling, tools)}
             # 0 alternatives: the log-prob of the sampled token is returned besides.
             body |= {"return_token_ids": True, "logprobs": True, "top_logprobs": 0}
             if messages and messages[-1]["role"] == "assistant":

@@ -12,10 +12,14 @@ from ludic_gym.clients.chat_format import first_choice, needed
 from ludic_gym.clients.openai import HttpClient, root_address
 from ludic_gym.clients.transport import HttpOptions, HttpTransport
 from ludic_gym.errors import ClientError
+from ludic_gym.sampling import leaves_out_tokens
 from ludic_gym.types import Sampling
 
 # A model's generation_config.json could set these to other values, which log-probs would not show.
 NEUTRAL: Mapping[str, Any] = {"top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
+# A top_k that leaves out nothing: greater than any vocabulary, and an int32. A server that returns
+# sampling masks rejects requests without a top_k.
+WHOLE = 2**30
 COMPLETIONS_ROUTE = "/v1/completions"
 PROBED_TEMPERATURE, PROBED_TOKENS = 2.0, 5
 
@@ -28,9 +32,9 @@ class VLLMClient(HttpClient):
     seeds: False sends no seeds. On a CPU, vLLM 0.32 crashes if a batch has several requests with
         seeds.
 
-    Before the first request at a temperature other than 1, or with top_p below 1, each server is
-    probed for log-probs at two temperatures. A server that returns those of temperature 1 at both
-    is rejected.
+    Before the first request at a temperature other than 1, or with top_p, top_k or min_p, each
+    server is probed for log-probs at two temperatures. A server that returns those of temperature 1
+    at both is rejected.
     """
 
     def __init__(
@@ -78,7 +82,7 @@ class VLLMClient(HttpClient):
     @asynccontextmanager
     async def _counted(self, sampling: Sampling) -> AsyncIterator[str]:
         """The model's name; the request counts as in flight inside the block."""
-        if sampling.temperature > 0 and (sampling.temperature != 1 or sampling.top_p < 1):
+        if sampling.temperature > 0 and (sampling.temperature != 1 or leaves_out_tokens(sampling)):
             await self._probe()
         # The name is read once: `use_model` may change it before the response.
         name = await self.model()
@@ -169,6 +173,7 @@ async def _spread(http: HttpTransport, model: str, temperature: float) -> float:
         "logprobs": PROBED_TOKENS,
         "return_tokens_as_token_ids": True,
         **NEUTRAL,
+        "top_k": WHOLE,
     }
     choice = first_choice(await http.post(COMPLETIONS_ROUTE, body))
     first = needed(needed(choice, "logprobs", dict), "top_logprobs", list)[0]

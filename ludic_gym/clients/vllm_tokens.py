@@ -12,10 +12,12 @@ from ludic_gym.clients.chat_format import (
     sampling_fields,
     token_trace,
 )
-from ludic_gym.clients.transport import HttpOptions
-from ludic_gym.clients.vllm_server import NEUTRAL, VLLMClient, versions_of
-from ludic_gym.errors import ClientError
+from ludic_gym.clients.transport import HttpOptions, HttpTransport
+from ludic_gym.clients.vllm_server import NEUTRAL, WHOLE, VLLMClient, versions_of
+from ludic_gym.errors import ClientError, ConfigError, DataError
 from ludic_gym.prompts import ExactPrompts, Render
+from ludic_gym.sampling import leaves_out_tokens
+from ludic_gym.sampling_masks import MASK_REMEDY, packed_masks
 from ludic_gym.types import Completion, Message, Sampling, ToolSchema
 
 GENERATE_ROUTE = "/inference/v1/generate"
@@ -28,6 +30,9 @@ class VLLMTokenClient(VLLMClient):
     render: the chat template of the server's model, from messages to token ids.
     extra_body: further fields of every request; those in its "sampling_params" are vLLM's.
     prompts: the renderer, which counts the prompts that could not be continued.
+    sampling_masks: the server has `--return-sampling-mask` too (`ludic serve --sampling-mask`): it
+        returns the tokens that top_p, top_k and min_p leave, which training on such samples needs.
+        It takes no greedy requests; these are sent as top_k=1, and have the log-prob 0.
     The server needs `--enable-scale-out`, as with `ludic serve`, and then returns the version of
     every token. This route has no tool calls: use TextTools.
     """
@@ -43,6 +48,7 @@ class VLLMTokenClient(VLLMClient):
         extra_body: Mapping[str, Any] | None = None,
         policy_version: int | None = None,
         seeds: bool = True,
+        sampling_masks: bool = False,
     ) -> None:
         further = dict(extra_body or {})
         self._params: Mapping[str, Any] = further.pop("sampling_params", {})
@@ -56,6 +62,7 @@ class VLLMTokenClient(VLLMClient):
             seeds=seeds,
         )
         self.prompts = ExactPrompts(render)
+        self._masks = sampling_masks
 
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, tools: Sequence[ToolSchema] = ()
@@ -78,7 +85,7 @@ class VLLMTokenClient(VLLMClient):
         sampling, version, adapter = self._sent(sampling), self.policy_version, self._adapter
         async with self._counted(sampling) as model:
             # The user's parameters last, so that they may replace the neutral ones.
-            params = {**sampling_fields(sampling), **NEUTRAL, "logprobs": 0, **self._params}
+            params = {**NEUTRAL, **self._fields(sampling), "logprobs": 0, **self._params}
             body = {"model": model, "token_ids": list(prompt_ids), "output_mode": "text"}
             response = await self.request(GENERATE_ROUTE, {**body, "sampling_params": params})
         choice = first_choice(response)
@@ -96,5 +103,47 @@ class VLLMTokenClient(VLLMClient):
             # The oldest, because staleness must not be underestimated.
             policy_version=min(versions) if versions else version,
             versions=versions,
+            sampling_mask=_packed(choice, trace) if leaves_out_tokens(sampling) else None,
             **trace,
         )
+
+    async def require_sampling_masks(self) -> None:
+        """Raise ConfigError, with the remedy, for a server that returns no sampling masks.
+
+        A token is sampled by each server. Raises ClientError for one that cannot be reached.
+        """
+        params = {"max_tokens": 1, "temperature": 1.0, "top_k": 2}
+        body = {"model": await self.model(), "token_ids": [0], "sampling_params": params}
+        for url in self._http.used:
+            one = HttpTransport([url], self._http.api_key_env, self._http.options)
+            try:
+                choice = first_choice(await one.post(GENERATE_ROUTE, body))
+            finally:
+                await one.close()
+            if choice.get("sampling_mask") is None:
+                raise ConfigError(
+                    f"{url} does not return the tokens that top_p, top_k and min_p leave, and "
+                    f"samples could not be trained on: {MASK_REMEDY}"
+                )
+
+    def _fields(self, sampling: Sampling) -> dict[str, Any]:
+        """The sampling parameters, in a form that a server of sampling masks takes too."""
+        fields = sampling_fields(sampling)
+        if self._masks and sampling.temperature == 0:
+            return fields | {"temperature": 1.0, "top_k": 1}
+        if self._masks or leaves_out_tokens(sampling):
+            return fields | {"top_k": sampling.top_k or WHOLE}
+        return fields
+
+
+def _packed(choice: Mapping[str, Any], trace: Mapping[str, Any]) -> bytes | None:
+    """The sampling masks of a choice, lists of token ids; None if the server returns none.
+
+    Raises ClientError for masks that do not fit the tokens.
+    """
+    if choice.get("sampling_mask") is None:
+        return None
+    try:
+        return packed_masks(needed(choice, "sampling_mask", list), trace["completion_ids"])
+    except (DataError, TypeError, ValueError, OverflowError) as error:
+        raise ClientError(f"the response's sampling_mask cannot be used: {error}") from error

@@ -286,12 +286,10 @@ def cispo(
 def scalerl(*, high: float = 5.0, **parts: Unpack[Parts]) -> RLAlgorithm:
     """ScaleRL (Khatri et al. 2025, arXiv:2510.13786), the whole recipe.
 
-    Sets CISPOLoss(0, high), the mean over prompts of the mean over their tokens, returns centred by
-    group and divided by the batch's std, no groups of equal returns, retirement of tasks at a pass
-    rate of 0.9, and rows at most 8 updates old. The float32 head is how this trainer always
-    computes; vLLM needs --hf-overrides '{"head_dtype":"float32"}'. Forced interruption of thoughts
-    belongs to the policy: `ludic train --algo scalerl` sets `think_tokens`, and in Python a
-    `ThinkingBudget` does it. `benchmarks/scalerl.py` trains with all parts, through a queue.
+    Sets CISPOLoss(0, high), the mean over prompts, returns centred by group and divided by the
+    batch's std, no groups of equal returns, retirement of tasks at a pass rate of 0.9, and rows at
+    most 8 updates old. The head computes in float32 always; vLLM's needs
+    --hf-overrides '{"head_dtype":"float32"}'. Interruptions are `ThinkingBudget`'s, or --algo's.
     """
     usual = cispo(high=high, credit=HybridNormalizedReturn(), aggregation=prompt_mean)
     return usual.having({"name": "scalerl", "retire_at": 0.9, "max_lag": 8, **parts})

@@ -32,18 +32,22 @@ class DoctorOptions:
     For example:
       ludic doctor --url http://localhost:8000 --model runs/tic-tac-toe
       ludic doctor --url http://localhost:8000 --model Qwen/Qwen3-0.6B --no-push
+      ludic doctor --url http://localhost:8000 --model ludic-small --bitwise
 
     Attributes:
         url: Address of the server.
         model: A run's folder, a folder in Hugging Face format, or a hub id.
         dtype: Precision that the trainer's side computes in.
         push: Push params to the server as well.
+        bitwise: Compare bits instead, and name what differs: template, params, their type,
+            temperature, sampling masks. For a server with `--engine local --exact`.
     """
 
     url: str
     model: str
     dtype: Literal["float32", "bfloat16"] = "float32"
     push: bool = True
+    bitwise: bool = False
 
 
 def main(argv: list[str]) -> int:
@@ -53,7 +57,13 @@ def main(argv: list[str]) -> int:
     from ludic_train.doctor.examine import examined
 
     findings = asyncio.run(
-        examined(options.url, options.model, dtype=options.dtype, push=options.push)
+        examined(
+            options.url,
+            options.model,
+            dtype=options.dtype,
+            push=options.push,
+            bitwise=options.bitwise,
+        )
     )
     screen().print(render(findings))
     return BAD if any(finding.verdict == "bad" for finding in findings) else 0

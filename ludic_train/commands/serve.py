@@ -17,7 +17,14 @@ from ludic_train.serving.startup import Stopped, bound_socket, printed_progress,
 
 FAILED = 1
 # Options that the local engine cannot follow; a value other than the default is an error.
-VLLM_ONLY = ("lora", "max_loras", "tensor_parallel_size", "transfer", "float32_head")
+VLLM_ONLY = (
+    "lora",
+    "max_loras",
+    "tensor_parallel_size",
+    "transfer",
+    "sampling_mask",
+    "float32_head",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +36,7 @@ class _Options:
     go to vLLM as they are. Ctrl-C stops it.
 
     With --engine local, Ludic's local engine serves the same routes: small models, any machine, no
-    vLLM. It has the options --host, --port, --device and --threads.
+    vLLM. It has the options --host, --port, --device, --threads and --exact.
 
     For example:
       ludic serve runs/tic-tac-toe --engine local
@@ -41,6 +48,7 @@ class _Options:
         model: A run's folder, a folder in Hugging Face format, or a hub id.
         engine: vLLM, or Ludic's local engine.
         threads: Threads of the local engine on a CPU; without it, torch's default.
+        exact: Log-probs of the local engine to the bit as the trainer has them, on one thread.
         vllm_python: The Python that has vLLM; without it, the one that runs this, or that of the
             command `vllm`.
         start_timeout: Seconds until the server must respond.
@@ -49,6 +57,7 @@ class _Options:
     model: Annotated[str, tyro.conf.Positional]
     engine: Literal["vllm", "local"] = "vllm"
     threads: int | None = None
+    exact: bool = False
     vllm_python: str | None = None
     start_timeout: float = START_S
     options: Annotated[ServeOptions, tyro.conf.arg(name="")] = field(default_factory=ServeOptions)
@@ -66,11 +75,16 @@ def main(argv: list[str]) -> int:
         with stop_by_signal(), bound_socket(host, port) as bound:
             from ludic_train.serving.local.process import serve_local
 
-            serve_local(args.model, args.options, args.threads, bound)
+            serve_local(args.model, args.options, args.threads, bound, exact=args.exact)
         return 0
     if args.threads is not None:
         raise ConfigError(
             f"--threads {args.threads} is for --engine local; for vLLM set OMP_NUM_THREADS"
+        )
+    if args.exact:
+        raise ConfigError(
+            "--exact is for --engine local; vLLM on a GPU has VLLM_BATCH_INVARIANT=1, a variable "
+            "of its environment"
         )
     vllm = find_vllm(args.vllm_python)
     if not vllm.is_tested:

@@ -18,23 +18,29 @@ from ludic_gym.clients.openai import root_address
 from ludic_gym.clients.transport import HttpOptions
 from ludic_gym.clients.vllm_tokens import VLLMTokenClient
 from ludic_gym.errors import LudicError
+from ludic_train.doctor.bitwise import BITWISE_CHECKS
 from ludic_train.doctor.checks import CHECKS, RESTART, Finding, Patient
 from ludic_train.doctor.pushes import PUSH_CHECKS, publisher_to
 from ludic_train.errors import PublishError
 from ludic_train.inference.policy_spec import model_and_spec
 from ludic_train.models.chat_template import chat_renderer
+from ludic_train.models.exact import make_exact
 from ludic_train.models.load import load_model
 from ludic_train.publishers.control import ControlClient
 from ludic_train.serving.server_status import LIMIT_S
 
 
-async def examined(url: str, model_name: str, *, dtype: str, push: bool) -> list[Finding]:
+async def examined(
+    url: str, model_name: str, *, dtype: str, push: bool, bitwise: bool = False
+) -> list[Finding]:
     """Findings of all checks of the server at `url` and the model that it should serve.
 
     model_name: a run's folder, a folder in Hugging Face format, or a hub id.
     dtype: precision of the trainer's side, such as "float32".
     push: push params to the server as well.
-    Raises ClientError for a server that cannot be reached, ModelNotFound for no such model.
+    bitwise: compare bits instead, without a push.
+    Raises ClientError for a server that cannot be reached, ModelNotFound for no such model,
+    UnsupportedModel as `make_exact` does.
     """
     is_folder = Path(model_name).is_dir()
     folder = model_and_spec(Path(model_name))[0] if is_folder else model_name
@@ -42,6 +48,8 @@ async def examined(url: str, model_name: str, *, dtype: str, push: bool) -> list
     model, tokenizer = load_model(folder, dtype=precision)
     # Dropout would change the log-probs to compare with.
     model.eval()
+    if bitwise:
+        make_exact(model)
 
     url = root_address(url)
     async with VLLMTokenClient(
@@ -51,7 +59,8 @@ async def examined(url: str, model_name: str, *, dtype: str, push: bool) -> list
         await client.model()
         config = await server_config(url)
         patient = Patient(url=url, model=model, tokenizer=tokenizer, client=client, config=config)
-        findings = [await found_by(name, check(patient)) for name, check in CHECKS]
+        checks, push = (BITWISE_CHECKS, False) if bitwise else (CHECKS, push)
+        findings = [await found_by(name, check(patient)) for name, check in checks]
         publisher = publisher_to(patient) if push else None
         for name, push_check in PUSH_CHECKS if push else ():
             check = None if publisher is None else push_check(patient, publisher)

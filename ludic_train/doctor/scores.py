@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ludic_gym.sampling_masks import packed_masks
 from ludic_gym.types import Completion
-from ludic_train.inference.sampling import log_distribution
+from ludic_train.inference.sampling import draws_of, log_distribution
 
 LOW_PRECISION = (torch.bfloat16, torch.float16)
 
@@ -20,11 +20,20 @@ def expected_logprobs(model: nn.Module, completion: Completion) -> Tensor:
     In nats, float32, on the CPU. T: number of the completion's tokens; its token ids are required.
     """
     logits, ids = _logits_and_ids(model, completion)
-    sampling = completion.sampling
-    temperature, top_p = (
-        np.full(len(ids), value, np.float32) for value in (sampling.temperature, sampling.top_p)
-    )
-    return log_distribution(logits, temperature, top_p).gather(1, ids[:, None])[:, 0].cpu()
+    draws = draws_of([completion.sampling] * len(ids))
+    return log_distribution(logits, draws).gather(1, ids[:, None])[:, 0].cpu()
+
+
+def expected_masks(model: nn.Module, completion: Completion) -> bytes:
+    """The sampling masks of the completion's tokens under the model, as `packed_masks` packs them.
+
+    A token that the model leaves out is counted as one of its mask.
+    """
+    logits, ids = _logits_and_ids(model, completion)
+    draws = draws_of([completion.sampling] * len(ids))
+    inside = log_distribution(logits, draws).isfinite().scatter(1, ids[:, None], True)
+    drawn = ids.tolist()
+    return packed_masks([row.nonzero()[:, 0].cpu().numpy() for row in inside], drawn)
 
 
 def is_greedy(model: nn.Module, completion: Completion) -> bool:

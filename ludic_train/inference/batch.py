@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ludic_gym.sampling_masks import packed_masks
 from ludic_gym.types import Completion, FinishReason, Sampling
-from ludic_train.inference.sampling import noise_keys
+from ludic_train.inference.sampling import DRAW, draws_of, noise_keys
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float32]
@@ -27,8 +28,7 @@ ROW = np.dtype(
         ("count", np.int64),
         ("limit", np.int64),
         ("key", np.uint64),
-        ("temperature", np.float32),
-        ("top_p", np.float32),
+        *DRAW,
         ("has_stop_strings", np.bool_),
     ]
 )
@@ -64,6 +64,7 @@ class Batch:
     rows: its numbers, [rows] of ROW: tokens of the prompt, sampled, and to sample at most; the key
         of its noise; its sampling parameters.
     ids, logprobs: the sampled tokens, [rows, at least the greatest count].
+    masks: of each row, the ids that each of its tokens was drawn from; none where all were.
     """
 
     def __init__(self) -> None:
@@ -71,6 +72,7 @@ class Batch:
         self.rows = np.zeros(0, ROW)
         self.ids: Ints = np.zeros((0, 8), np.int64)
         self.logprobs: Floats = np.zeros((0, 8), np.float32)
+        self.masks: list[list[Ints]] = []
 
     def __len__(self) -> int:
         return len(self.requests)
@@ -88,19 +90,21 @@ class Batch:
     def join(self, requests: Sequence[Request]) -> None:
         """Add rows, with nothing sampled yet."""
         keys = noise_keys([request.sampling.seed or 0 for request in requests])
+        draws = draws_of(request.sampling for request in requests)
         facts = [
-            (len(r.prompt_ids), 0, s.max_tokens, key, s.temperature, s.top_p, bool(s.stop))
-            for r, s, key in zip(requests, (r.sampling for r in requests), keys, strict=True)
+            (len(r.prompt_ids), 0, r.sampling.max_tokens, key, *draw, bool(r.sampling.stop))
+            for r, draw, key in zip(requests, draws.tolist(), keys, strict=True)
         ]
         new = np.array(facts, ROW)
         self.requests += requests
+        self.masks += [[] for _ in requests]
         self.rows = np.concatenate((self.rows, new))
         space = (len(new), self.ids.shape[1])
         self.ids = np.concatenate((self.ids, np.zeros(space, np.int64)))
         self.logprobs = np.concatenate((self.logprobs, np.zeros(space, np.float32)))
 
-    def record(self, ids: Ints, logprobs: Floats) -> None:
-        """Add a sampled token to each of the last `len(ids)` rows."""
+    def record(self, ids: Ints, logprobs: Floats, masks: Sequence[Ints | None]) -> None:
+        """Add a sampled token to each of the last `len(ids)` rows; masks: as in `Drawn`."""
         first = len(self) - len(ids)
         counts = self.rows["count"][first:]
         # Doubled, so that a long completion costs few copies.
@@ -110,11 +114,15 @@ class Batch:
         places = np.arange(first, len(self)), counts
         self.ids[places], self.logprobs[places] = ids, logprobs
         counts += 1
+        for kept, mask in zip(self.masks[first:], masks, strict=True):
+            if mask is not None:
+                kept.append(mask)
 
     def keep(self, order: Sequence[int]) -> None:
         """Make row `order[i]` the new row i; drop the others."""
         kept = np.array(order, np.int64)
         self.requests = [self.requests[i] for i in order]
+        self.masks = [self.masks[i] for i in order]
         self.rows, self.ids, self.logprobs = self.rows[kept], self.ids[kept], self.logprobs[kept]
 
     def sampled(self, i: int) -> list[int]:
@@ -123,14 +131,15 @@ class Batch:
 
     def completion(self, i: int, text: str, reason: FinishReason) -> Completion:
         """The completion of row i, which has ended."""
-        request = self.requests[i]
+        request, ids, masks = self.requests[i], self.sampled(i), self.masks[i]
         return Completion(
             text=text,
             finish_reason=reason,
             sampling=request.sampling,
             prompt_ids=request.prompt_ids,
-            completion_ids=tuple(self.sampled(i)),
+            completion_ids=tuple(ids),
             logprobs=tuple(self.logprobs[i, : self.rows["count"][i]].tolist()),
+            sampling_mask=packed_masks(masks, ids) if masks else None,
             policy_version=request.policy_version,
         )
 

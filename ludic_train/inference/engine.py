@@ -15,7 +15,9 @@ from ludic_gym.types import Completion
 from ludic_train.errors import EngineError
 from ludic_train.inference.batch import Batch, Request, prefills
 from ludic_train.inference.decoder import Decoder, causal_lm
+from ludic_train.inference.exact_decoder import ExactDecoder
 from ludic_train.inference.sampling import Ranking, Scores, choose, scores, uniforms
+from ludic_train.models.exact import is_exact
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -43,7 +45,7 @@ class Engine:
     ) -> None:
         self._model, self._tokenizer = model, tokenizer
         self._max_batch_size = max_batch_size
-        self._decoder = Decoder(model)
+        self._decoder = ExactDecoder(model) if is_exact(model) else Decoder(model)
         self.max_positions = self._decoder.max_positions
         self.vocab_size = self._decoder.vocab_size
         self._is_stop = np.zeros(self.vocab_size, np.bool_)
@@ -124,12 +126,12 @@ class Engine:
         batch, first = self._batch, len(self._batch) - len(logits)
         rows = batch.rows[first:]
         noise = uniforms(rows["key"], rows["count"])
-        drawn, worth = choose(logits, rows["temperature"], rows["top_p"], noise)
-        ids, logprobs = drawn.cpu().numpy(), worth.cpu().numpy()
+        drawn = choose(logits, rows, noise)
+        ids, logprobs = drawn.ids.cpu().numpy(), drawn.logprobs.cpu().numpy()
         # Nan has no place in a distribution, so the draw would be an arbitrary token.
         if not np.isfinite(logprobs).all():
             raise EngineError("the model's logits are not finite: its params have diverged")
-        batch.record(ids, logprobs)
+        batch.record(ids, logprobs, drawn.masks)
         may_end = self._is_stop[ids] | (rows["count"] == rows["limit"]) | rows["has_stop_strings"]
         # Only rows that may end are looked at one by one: decoding text costs more than a token.
         ended: dict[int, Ended] = {}

@@ -6,14 +6,16 @@ same text in any batch.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+
+from ludic_gym.types import Sampling
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -22,6 +24,15 @@ if TYPE_CHECKING:
 GOLDEN, MIX_1, MIX_2 = map(np.uint64, (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 
 Keys = NDArray[np.uint64]
+# The fields of `Sampling` that decide what each row's token is drawn from.
+DRAW = [
+    ("temperature", np.float32),
+    ("top_p", np.float32),
+    ("top_k", np.int64),
+    ("min_p", np.float32),
+]
+# [B] of DRAW, or of a type that has these fields among others.
+Draws = NDArray[np.void]
 # Nats by token id: the token itself first, then the likeliest ones, likeliest first.
 Scores = Mapping[int, float]
 # Logits of more rows at a time would take gigabytes with a large vocabulary.
@@ -30,11 +41,23 @@ ROWS = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranking:
-    """Settings of scores: the number of likeliest tokens to add; the rest as in Sampling."""
+    """Settings of scores: number of the likeliest tokens to add, distribution to score by."""
 
     top: int = 0
-    temperature: float = 1.0
-    top_p: float = 1.0
+    sampling: Sampling = field(default_factory=Sampling)
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """Tokens that were drawn, one per row.
+
+    ids: int64 [B]. logprobs: float32 [B] nats, under the distribution that each was drawn from.
+    masks: per row the ids that it was drawn from; None for rows that leave no token out.
+    """
+
+    ids: Tensor
+    logprobs: Tensor
+    masks: Sequence[NDArray[np.int64] | None]
 
 
 def noise_keys(seeds: Sequence[int]) -> Keys:
@@ -49,42 +72,45 @@ def uniforms(keys: Keys, positions: NDArray[np.int64]) -> NDArray[np.float64]:
     return np.ldexp((bits >> np.uint64(12)).astype(np.float64), -52)
 
 
-def choose(
-    logits: Tensor,
-    temperature: NDArray[np.float32],
-    top_p: NDArray[np.float32],
-    uniform: NDArray[np.float64],
-) -> tuple[Tensor, Tensor]:
-    """A token per row and its log-prob in nats, float32, under the distribution it was drawn from.
+def draws_of(samplings: Iterable[Sampling]) -> Draws:
+    """The samplings as an array of DRAW."""
+    return np.array([(s.temperature, s.top_p, s.top_k, s.min_p) for s in samplings], DRAW)
 
-    logits: [B, V]; the others [B]. The distribution is softmax(logits / temperature), cut to the
-    smallest set of tokens that holds `top_p` of it and renormalised (Holtzman et al. 2020,
-    arXiv:1904.09751). A row of temperature 0 gets its likeliest token, with the log-prob it has at
-    temperature 1. The drawn token is where the cumulative distribution passes `uniform`: rounding
-    of logits (about 1e-7, it varies with the batch) can change it only if it moves that very point.
+
+def choose(logits: Tensor, draws: Draws, uniform: NDArray[np.float64]) -> Drawn:
+    """A token per row, drawn from softmax(logits / temperature) of the tokens not left out.
+
+    logits: [B, V]; the others [B].
+    min_p leaves out tokens with less than that share of the likeliest one's probability
+    (arXiv:2407.01082), then top_k all but the likeliest, then top_p those beyond the smallest set
+    that holds that share of the rest (Holtzman et al. 2020, arXiv:1904.09751): the order of vLLM.
+    A row of temperature 0 gets its likeliest token, with the log-prob it has at temperature 1. The
+    drawn token is where the cumulative distribution passes `uniform`: rounding of logits (about
+    1e-7, it varies with the batch) can change it only if it moves that very point.
     """
-    logprobs = log_distribution(logits, temperature, top_p)
-    greedy = temperature == 0
+    logprobs = log_distribution(logits, draws)
+    greedy = draws["temperature"] == 0
     ids = _drawn(logprobs, torch.from_numpy(uniform).to(logits.device))
     if greedy.any():
         likeliest = logprobs.argmax(-1, keepdim=True)
         ids = torch.where(torch.from_numpy(greedy).to(logits.device)[:, None], likeliest, ids)
-    return ids[:, 0], logprobs.gather(1, ids)[:, 0]
+    masks = _masks(logprobs, _leaves_out(draws))
+    return Drawn(ids[:, 0], logprobs.gather(1, ids)[:, 0], masks)
 
 
-def log_distribution(
-    logits: Tensor, temperature: NDArray[np.float32], top_p: NDArray[np.float32]
-) -> Tensor:
-    """Nats [B, V] of what `choose` draws from; -inf outside the nucleus."""
-    greedy = temperature == 0
-    temperature, top_p = np.where(greedy, 1, temperature), np.where(greedy, 1, top_p)
+def log_distribution(logits: Tensor, draws: Draws) -> Tensor:
+    """Nats [B, V] of what `choose` draws from; -inf for tokens that are left out."""
+    temperature = np.where(draws["temperature"] == 0, 1, draws["temperature"])
     logits = logits.float()
     if (temperature != 1).any():
         logits = logits / torch.from_numpy(temperature).to(logits.device)[:, None]
-    logprobs = torch.log_softmax(logits, -1)
-    if (top_p < 1).any():
-        logprobs = _cut_to_nucleus(logprobs, torch.from_numpy(top_p).to(logits.device))
-    return logprobs
+    leaves_out = _leaves_out(draws)
+    if leaves_out.any():
+        rows = torch.from_numpy(np.flatnonzero(leaves_out)).to(logits.device)
+        outside = _outside(logits[rows].log_softmax(-1), draws[leaves_out])
+        # Of the logits, as the trainer does: the log-probs are then equal to the bit.
+        logits = logits.index_copy(0, rows, logits[rows].masked_fill(outside, -torch.inf))
+    return torch.log_softmax(logits, -1)
 
 
 def scores(
@@ -115,15 +141,38 @@ def _drawn(logprobs: Tensor, uniform: Tensor) -> Tensor:
     return torch.searchsorted(cumulative, point, right=True).clamp_max_(logprobs.shape[1] - 1)
 
 
-def _cut_to_nucleus(logprobs: Tensor, top_p: Tensor) -> Tensor:
-    """Log-probs [B, V] with -inf outside the nucleus, renormalised inside."""
+def _leaves_out(draws: Draws) -> NDArray[np.bool_]:
+    """`leaves_out_tokens` of each row."""
+    is_cut = (draws["top_p"] < 1) | (draws["top_k"] > 0) | (draws["min_p"] > 0)
+    return np.asarray(is_cut & (draws["temperature"] > 0))
+
+
+def _outside(logprobs: Tensor, draws: Draws) -> Tensor:
+    """True for the tokens that each row leaves out, [B, V]."""
+    top_p, top_k, min_p = (
+        torch.from_numpy(draws[name].copy()).to(logprobs.device)[:, None]
+        for name in ("top_p", "top_k", "min_p")
+    )
     ordered, order = logprobs.sort(dim=-1, descending=True, stable=True)
-    probs = ordered.double().exp()
+    rank = torch.arange(ordered.shape[1], device=ordered.device)
+    outside = (ordered < ordered[:, :1] + min_p.log()) | ((top_k > 0) & (rank >= top_k))
+    probs = ordered.double().exp().masked_fill_(outside, 0)
     # A token belongs to the nucleus if those before it do not reach top_p yet.
-    outside = probs.cumsum(-1) - probs >= top_p[:, None]
-    cut = torch.empty_like(logprobs).scatter_(1, order, ordered.masked_fill(outside, -torch.inf))
-    renormalised = torch.log_softmax(cut, -1)
-    return torch.where(top_p[:, None] < 1, renormalised, logprobs)
+    reached = probs.cumsum(-1) - probs >= top_p * probs.sum(-1, keepdim=True)
+    outside |= (top_p < 1) & reached
+    return torch.empty_like(outside).scatter_(1, order, outside)
+
+
+def _masks(logprobs: Tensor, leaves_out: NDArray[np.bool_]) -> list[NDArray[np.int64] | None]:
+    """`Drawn.masks` of rows with these log-probs."""
+    masks: list[NDArray[np.int64] | None] = [None] * len(leaves_out)
+    cut = np.flatnonzero(leaves_out)
+    if len(cut):
+        inside = logprobs[torch.from_numpy(cut).to(logprobs.device)].isfinite().nonzero()
+        row, token = inside.cpu().numpy().T
+        for i, ids in zip(cut, np.split(token, row.searchsorted(range(1, len(cut)))), strict=True):
+            masks[i] = ids
+    return masks
 
 
 def _mixed(bits: Keys) -> Keys:
@@ -135,9 +184,7 @@ def _mixed(bits: Keys) -> Keys:
 
 def _ranked(logits: Tensor, tokens: Sequence[int], ranking: Ranking) -> list[Scores]:
     """Scores of the tokens whose logits these are."""
-    temperature = np.full(len(logits), ranking.temperature, np.float32)
-    top_p = np.full(len(logits), ranking.top_p, np.float32)
-    logprobs = log_distribution(logits, temperature, top_p)
+    logprobs = log_distribution(logits, draws_of([ranking.sampling] * len(logits)))
     targets = torch.tensor(tokens[: len(logits)], device=logits.device)
     own = logprobs.gather(1, targets[:, None])[:, 0].tolist()
     best, where = logprobs.topk(min(ranking.top, logprobs.shape[1]))

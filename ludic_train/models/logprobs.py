@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
+from itertools import repeat
 from types import MethodType
 from typing import Any
 
@@ -15,13 +17,33 @@ from torch.distributed.fsdp import FSDPModule, register_fsdp_forward_method
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
+from ludic_train.models.exact import exact_linear, is_exact, padded
 from ludic_train.models.logit_finish import LogitFinish, logit_finish
 from ludic_train.types import TokenLogprobs
 
 # Logits of this many tokens exist at a time: 1024 x 152k float32 is 0.6 GB.
 CHUNK_TOKENS = 1024
 VALUE_HEAD = "value_head"
+Head = Callable[[Tensor], Tensor]
 _SHARDED_FORWARD = "sharded_forward"
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingMasks:
+    """The tokens that each of N tokens was drawn from.
+
+    sizes: int64 [N], of each mask; 0 for a token that was drawn from the whole vocabulary.
+    ids: int64 [sum of sizes], of all masks, in the order of the tokens.
+    """
+
+    sizes: Tensor
+    ids: Tensor
+
+    def split(self, size: int) -> Iterator[SamplingMasks]:
+        """The masks of `size` tokens after `size` tokens."""
+        parts = torch.split(self.sizes, size)
+        ids = torch.split(self.ids, [int(part.sum()) for part in parts])
+        return map(SamplingMasks, parts, ids)
 
 
 def action_logprobs(
@@ -31,6 +53,7 @@ def action_logprobs(
     column: Tensor,
     temperature: Tensor,
     position_ids: Tensor | None = None,
+    masks: SamplingMasks | None = None,
 ) -> TokenLogprobs:
     """Log softmax(logits / temperature) of the tokens at (row, column), float32 nats [N].
 
@@ -38,6 +61,7 @@ def action_logprobs(
     that predict a token stand one position before it. temperature: float32 [N].
     position_ids: int64 [B, T], starting again with each of several items in a row; None for one
     item per row.
+    masks: renormalise over the tokens that each of the N was drawn from; None for all tokens.
     Only hidden states of action tokens meet the vocabulary, a chunk at a time, and the backward
     pass computes the chunk's logits again instead of keeping them. Logits are float32, whatever
     the type of the params. With a value head, the values of the states before the tokens too.
@@ -46,7 +70,7 @@ def action_logprobs(
     forward: Callable[..., tuple[Tensor, ...]] = partial(_forward, causal_lm)
     if isinstance(causal_lm, FSDPModule):
         forward = getattr(causal_lm, _SHARDED_FORWARD)
-    logprobs, entropy, *values = forward(input_ids, row, column, temperature, position_ids)
+    logprobs, entropy, *values = forward(input_ids, row, column, temperature, position_ids, masks)
     return TokenLogprobs(logprobs=logprobs, entropy=entropy, values=values[0] if values else None)
 
 
@@ -76,20 +100,24 @@ def _forward(
     column: Tensor,
     temperature: Tensor,
     position_ids: Tensor | None,
+    masks: SamplingMasks | None,
 ) -> tuple[Tensor, ...]:
     """Log-probs and entropies [N], and values [N] of a model with a value head."""
     # No attention mask: padding is on the right, and a causal token never looks there. With one,
     # transformers would not look for items in the positions either.
     # The decoder alone: the model's `forward` would compute logits of every token.
+    inputs = input_ids[:, :-1]
     hidden = causal_lm.get_decoder()(
-        input_ids=input_ids[:, :-1],
+        input_ids=padded(inputs, 1) if is_exact(causal_lm) else inputs,
         position_ids=None if position_ids is None else position_ids[:, :-1],
         use_cache=False,
     )[0]
     selected = hidden[row, column - 1]
-    head = causal_lm.get_output_embeddings()
-    finish = logit_finish(causal_lm.config)
-    found = _chunked(head, finish, selected, input_ids[row, column], temperature)
+    head: Head = causal_lm.get_output_embeddings()
+    if is_exact(causal_lm):
+        head = partial(exact_linear, head)
+    of_chunk = partial(_chunk_logprobs, head, logit_finish(causal_lm.config))
+    found = _chunked(of_chunk, selected, input_ids[row, column], temperature, masks)
     value_head = dict(causal_lm.named_children()).get(VALUE_HEAD)
     if value_head is None:
         return found
@@ -98,39 +126,59 @@ def _forward(
     return (*found, values[:, 0].float())
 
 
-def _forward_without_views(causal_lm: PreTrainedModel, *inputs: Tensor) -> tuple[Tensor, ...]:
+def _forward_without_views(
+    causal_lm: PreTrainedModel,
+    *inputs: Any,  # noqa: ANN401 - those of `_forward`
+) -> tuple[Tensor, ...]:
     # FSDP hangs its backward hooks on what a forward method returns, and warns of views.
     return tuple(tensor.clone() for tensor in _forward(causal_lm, *inputs))
 
 
 def _chunked(
-    head: nn.Module, finish: LogitFinish, hidden: Tensor, targets: Tensor, temperature: Tensor
+    of_chunk: Callable[..., tuple[Tensor, Tensor]],
+    hidden: Tensor,
+    targets: Tensor,
+    temperature: Tensor,
+    masks: SamplingMasks | None,
 ) -> tuple[Tensor, Tensor]:
     """Log-probs and entropies [N] of the targets [N] after the hidden states [N, D]."""
     if len(targets) <= CHUNK_TOKENS:
-        return _chunk_logprobs(head, finish, hidden, targets, temperature)
+        return of_chunk(hidden, targets, temperature, masks)
+    streams = (torch.split(each, CHUNK_TOKENS) for each in (hidden, targets, temperature))
+    of_chunks = repeat(None) if masks is None else masks.split(CHUNK_TOKENS)
     # Checkpointed, because a chunk's logits kept for the backward pass are what chunks avoid.
     chunks = [
-        checkpoint(_chunk_logprobs, head, finish, h, t, temp, use_reentrant=False)
-        for h, t, temp in zip(
-            torch.split(hidden, CHUNK_TOKENS),
-            torch.split(targets, CHUNK_TOKENS),
-            torch.split(temperature, CHUNK_TOKENS),
-            strict=True,
-        )
+        checkpoint(of_chunk, *chunk, use_reentrant=False)
+        for chunk in zip(*streams, of_chunks, strict=False)
     ]
     logprobs, entropies = zip(*chunks, strict=True)
     return torch.cat(logprobs), torch.cat(entropies)
 
 
 def _chunk_logprobs(
-    head: nn.Module, finish: LogitFinish, hidden: Tensor, targets: Tensor, temperature: Tensor
+    head: Head,
+    finish: LogitFinish,
+    hidden: Tensor,
+    targets: Tensor,
+    temperature: Tensor,
+    masks: SamplingMasks | None,
 ) -> tuple[Tensor, Tensor]:
     """As `_chunked`, with all logits at once."""
     # The sampler's distribution is of logits / temperature, and so are the log-probs it reports.
     logits = finish(_float32_logits(head, hidden)) / temperature[:, None]
+    if masks is not None:
+        # In place: another tensor of floats of this size would double the chunk's memory.
+        logits.masked_fill_(_outside(masks, logits), -torch.inf)
     found: tuple[Tensor, Tensor] = _LogprobAndEntropy.apply(logits, targets)  # type: ignore[no-untyped-call]
     return found
+
+
+def _outside(masks: SamplingMasks, logits: Tensor) -> Tensor:
+    """True for the tokens that each row was not drawn from, [N, V]."""
+    outside = (masks.sizes > 0)[:, None].repeat(1, logits.shape[1])
+    row = torch.arange(len(logits), device=logits.device).repeat_interleave(masks.sizes)
+    outside[row, masks.ids] = False
+    return outside
 
 
 class _LogprobAndEntropy(torch.autograd.Function):
@@ -177,7 +225,7 @@ class _LogprobAndEntropy(torch.autograd.Function):
         return gradient, None
 
 
-def _float32_logits(head: nn.Module, hidden: Tensor) -> Tensor:
+def _float32_logits(head: Head, hidden: Tensor) -> Tensor:
     """Logits [N, V] in float32, whatever the type of the head."""
     if hidden.dtype == torch.float32 or type(head) is not nn.Linear:
         logits: Tensor = head(hidden)

@@ -30,12 +30,14 @@ import numpy as np
 import zstandard
 from numpy.typing import DTypeLike, NDArray
 
+from ludic_gym.errors import DataError
 from ludic_gym.rollout.episode import LARGEST_REWARD
+from ludic_gym.sampling_masks import unpacked_masks
 from ludic_train.errors import BadGroup
 from ludic_train.metrics import KINDS, Metric, Metrics
 from ludic_train.types import SAWItem, Trajectory
 
-MAGIC, SCHEMA = b"LDCG", 4
+MAGIC, SCHEMA = b"LDCG", 5
 PLAIN, ZSTD = 0, 1
 # A group of 64 rollouts of 32,768 tokens has about 17 MB.
 MAX_BYTES = 64 * 2**20
@@ -79,6 +81,7 @@ class _Row(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     """A row of T tokens, M of which were sampled.
 
     ids: int32 [T]. mask: T bits, lowest first. logprobs: float32 [M], or None.
+    masks: as `SAWItem.sampling_mask`, of the M tokens; or None.
     versions, steps: runs of equal numbers over the M tokens, since a whole call has the same.
     temperature: of sampling, finite and greater than 0.
     """
@@ -86,6 +89,7 @@ class _Row(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     ids: bytes
     mask: bytes
     logprobs: bytes | None
+    masks: bytes | None
     versions: Runs | None
     steps: Runs
     temperature: float
@@ -233,6 +237,7 @@ def _packed_row(row: SAWItem) -> _Row:
         mask=np.packbits(mask, bitorder="little").tobytes(),
         # Off the mask a stream holds no facts: its values there are not sent.
         logprobs=None if logprobs is None else logprobs[mask].astype(FLOAT).tobytes(),
+        masks=row.sampling_mask,
         versions=None if versions is None else _runs(versions[mask]),
         steps=_runs(row.steps[mask]),
         temperature=row.temperature,
@@ -316,6 +321,7 @@ def _row(found: _Row, of: _Trajectory, key: str) -> SAWItem:
         action_mask=mask,
         weight=np.zeros(len(ids), np.float32),
         behavior_logprobs=logprobs,
+        sampling_mask=found.masks,
         versions=versions,
         steps=_spread(_repeated(found.steps, sampled, "steps"), mask, -1, np.int32),
         temperature=found.temperature,
@@ -365,7 +371,7 @@ def _spread(values: Array | int, mask: NDArray[np.bool_], off_mask: int, dtype: 
 
 
 def _check_values(rows: Sequence[SAWItem]) -> None:
-    """Raise BadGroup for a negative token id, or a log-prob that is not finite."""
+    """Raise BadGroup for a negative token id, a log-prob that is not finite, or a wrong mask."""
     # Once for the group: a call of numpy per row costs more than the tokens of a short row.
     lowest = np.concatenate([row.input_ids for row in rows]).min() if rows else 0
     if lowest < 0:
@@ -373,6 +379,12 @@ def _check_values(rows: Sequence[SAWItem]) -> None:
     logprobs = [row.behavior_logprobs for row in rows if row.behavior_logprobs is not None]
     if logprobs and not np.isfinite(np.concatenate(logprobs)).all():
         raise BadGroup("a log-prob of a sampled token is not finite")
+    try:
+        for row in rows:
+            if row.sampling_mask is not None:
+                unpacked_masks(row.sampling_mask, row.input_ids[row.action_mask])
+    except DataError as error:
+        raise BadGroup(str(error)) from error
 
 
 def _metrics(found: Mapping[str, tuple[str, list[float]]]) -> Metrics:

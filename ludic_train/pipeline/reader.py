@@ -25,6 +25,7 @@ from ludic_train.pipeline.queues.base import (
     TrainerReport,
     persistently,
 )
+from ludic_train.rows import largest_id
 from ludic_train.sources.base import TaskHistory
 from ludic_train.types import SAWItem, Trajectory
 
@@ -299,7 +300,7 @@ class QueueReader:
             raise BadGroup(f"it says its key is {group.key!r}, but was pushed as {pushed!r}")
         rows = group.rows
         # An id outside the vocabulary would end the trainer in a kernel, without a name.
-        largest = max((int(row.input_ids.max()) for row in rows), default=-1)
+        largest = max(map(largest_id, rows), default=-1)
         if self._vocab_size is not None and largest >= self._vocab_size:
             raise BadGroup(f"a token id is {largest}; the model has {self._vocab_size}")
         oldest = _oldest_version(rows)

@@ -7,10 +7,12 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 from ludic_gym.clients.vllm_tokens import VLLMTokenClient
 from ludic_gym.errors import ClientError, ConfigError
+from ludic_gym.sampling import leaves_out_tokens
 from ludic_gym.types import ChatClient, Task
 from ludic_train.errors import ActorError
 from ludic_train.inference.policy_spec import model_and_spec, policies
@@ -64,8 +66,9 @@ async def play_remotely(
     self_play: the model plays all agents of PettingZoo environments.
     score: gives rollouts their rewards, in place of the environment.
     options: `max_failures` is raised where servers sample, which are started again in minutes.
-    Raises ConfigError for a folder without a queue, ActorError as `run_pipeline_actor` does and
-    when the folder's run was replaced by another.
+    Raises ConfigError for a folder without a queue, and for servers that return no sampling masks
+    where the tasks need them; ActorError as `run_pipeline_actor` does and when the folder's run was
+    replaced by another.
     """
     address = read_address(out)
     if address is None:
@@ -77,7 +80,10 @@ async def play_remotely(
         # Closed last, after the actor has left the queue.
         stack.push_async_callback(queue.aclose)
         spec = model_and_spec(out / PUBLISHED)[1]
-        client, refresh = await _sampling(out, servers, stack)
+        first = next(tasks, None)
+        tasks = chain(() if first is None else (first,), tasks)
+        masks = first is not None and leaves_out_tokens(first.sampling)
+        client, refresh = await _sampling(out, servers, stack, masks=masks)
         return await run_pipeline_actor(
             tasks,
             playing(policies(client, spec), score, self_play=self_play),
@@ -90,9 +96,12 @@ async def play_remotely(
 
 
 async def _sampling(
-    out: Path, servers: Sequence[str], stack: AsyncExitStack
+    out: Path, servers: Sequence[str], stack: AsyncExitStack, *, masks: bool
 ) -> tuple[ChatClient, Refresh]:
-    """The client that samples: of servers, or of a model here that follows the run's folder."""
+    """The client that samples: of servers, or of a model here that follows the run's folder.
+
+    masks: True if servers must return sampling masks.
+    """
     published = out / PUBLISHED
     folder = model_and_spec(published)[0]
     if not servers:
@@ -105,11 +114,27 @@ async def _sampling(
         tokenizer = load_tokenizer(folder)
 
     # Seeds would end a vLLM on a CPU, and repeat no run elsewhere: batches change the rounding.
-    client = VLLMTokenClient(servers, chat_renderer(tokenizer), seeds=False)
+    client = VLLMTokenClient(servers, chat_renderer(tokenizer), seeds=False, sampling_masks=masks)
     served = ServedVersions(servers, [client])
     stack.push_async_callback(client.aclose)
     stack.push_async_callback(served.aclose)
-    return client, _patient_at_first(served)
+    refresh = _patient_at_first(served)
+    return client, _after_masks(client, refresh) if masks else refresh
+
+
+def _after_masks(client: VLLMTokenClient, refresh: Refresh) -> Refresh:
+    """`refresh`, which raises ConfigError if the servers, once they respond, return no masks."""
+    is_known = False
+
+    async def checked() -> int | None:
+        nonlocal is_known
+        version = await refresh()
+        if version is not None and not is_known:
+            await client.require_sampling_masks()
+            is_known = True
+        return version
+
+    return checked
 
 
 def _patient_at_first(served: ServedVersions) -> Refresh:

@@ -11,6 +11,8 @@ import tyro
 
 from ludic_gym.errors import ConfigError
 from ludic_gym.parsers import named_parser
+from ludic_gym.sampling import check_sampling
+from ludic_gym.types import Sampling
 from ludic_train.runs.algo_options import ALGO_OPTIONS, checked_options
 
 # Least value of each setting, checked in one place for the command line, for files and for Python.
@@ -82,6 +84,11 @@ class RunConfig:
         attempts: Replies without an action after which an episode has failed. Without it, one where
             an episode is one question, and no limit elsewhere.
         temperature: Of sampling the episodes that are learned from.
+        top_p: Sample from the smallest set of tokens that holds this share of the probability.
+            What top_p, top_k and min_p leave is the policy that learns, and that is evaluated at
+            temperatures above 0.
+        top_k: Sample from this many of the likeliest tokens; 0 for all.
+        min_p: Sample from tokens with at least this share of the likeliest one's probability.
         parser: Part of a reply that is the action: xml:TAG, boxed, json:FIELD or last-number.
             Without it, the whole reply.
         system_prompt: Without it, the environment's.
@@ -126,6 +133,9 @@ class RunConfig:
     max_turns: int | None = None
     attempts: int | None = None
     temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
     parser: str | None = None
     system_prompt: str | None = None
     reward: str | None = None
@@ -140,6 +150,7 @@ class RunConfig:
             value = getattr(self, name)
             if value is not None and not value >= least:
                 raise ConfigError(f"{name} must be at least {least}, got {value}")
+        check_sampling(self.sampling)
         if self.dtype not in ("auto", "float32", "bf16"):
             raise ConfigError(f"dtype={self.dtype!r}; it is auto, float32 or bf16")
         if not self.warmup <= 1:
@@ -195,6 +206,17 @@ class RunConfig:
         if self.model is None:
             return "nothing"
         return "lora" if self.lora_rank else "full"
+
+    @property
+    def sampling(self) -> Sampling:
+        """Sampling parameters of the episodes that are learned from, without a seed."""
+        return Sampling(
+            temperature=self.temperature,
+            top_p=self.top_p,
+            top_k=self.top_k,
+            min_p=self.min_p,
+            max_tokens=self.max_tokens or MAX_TOKENS,
+        )
 
     def resolved(self) -> RunConfig:
         """The settings with numbers for the learning rate and for the tokens of a thought.

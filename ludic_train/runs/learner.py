@@ -18,6 +18,7 @@ from ludic_train.distributed.ranks import led
 from ludic_train.inference.client import LocalChatClient
 from ludic_train.inference.policy_spec import PolicySpec, model_and_spec, policies
 from ludic_train.models.chat_template import chat_renderer
+from ludic_train.models.exact import make_exact
 from ludic_train.models.load import LoRA, load_model
 from ludic_train.models.logprobs import VALUE_HEAD
 from ludic_train.models.tiny import make_tiny_model
@@ -82,6 +83,7 @@ def learner_from_nothing(
     reply: str = "{}",
     seed: int,
     device: str = "cpu",
+    exact: bool = False,
 ) -> Learner:
     """A randomly initialised model of 0.1M parameters.
 
@@ -89,6 +91,7 @@ def learner_from_nothing(
     spec: prompts of the policy; without a limit of tokens, that of the longest demonstration.
     reply: text of the model for an action, "{}" in the place of it.
     seed: of the params and of sampling; equal arguments make equal learners.
+    exact: as in `learner_from_model`.
     """
     steps = [step for rollout in demonstrations for step in rollout.steps]
     replies = [reply.replace("{}", step.decision.action or "") for step in steps]
@@ -99,7 +102,7 @@ def learner_from_nothing(
         # One more for the end of the turn.
         spec = replace(spec, max_tokens=longest + 1)
     model = make_tiny_model(tokenizer, seed=seed)
-    return _local(model.to(device), tokenizer, spec, seed)
+    return _local(model.to(device), tokenizer, spec, seed, exact=exact)
 
 
 def learner_from_model(
@@ -114,8 +117,10 @@ def learner_from_model(
     think_tokens: int | None = None,
     think_closing: str | None = None,
     servers: str | Sequence[str] = (),
+    sampling_masks: bool = False,
     device: str = "cpu",
     dtype: torch.dtype = torch.float32,
+    exact: bool = False,
 ) -> Learner:
     """A model from a run's folder, prompted as in that run, or any other, which learns by LoRA.
 
@@ -127,8 +132,11 @@ def learner_from_model(
     parser, system_prompt: None for those of the run, or the environment's.
     think_tokens, think_closing: None for those of the run; 0 tokens let thoughts go on.
     servers: addresses of inference servers of the same model, which sample instead of this process.
+    sampling_masks: as in `VLLMTokenClient`, of these servers.
     dtype: of the params that are loaded; adapters are float32 always.
-    Raises ModelNotFound where there is none, UnsupportedModel as the local engine does.
+    exact: True for log-probs of the engine that are those of the trainer to the bit.
+    Raises ModelNotFound where there is none, UnsupportedModel as the local engine does, and as
+    `make_exact` does.
     """
     folder, spec = model_and_spec(Path(name)) if Path(name).is_dir() else (name, PolicySpec())
     given = {"parser": parser, "system_prompt": system_prompt, "think_closing": think_closing}
@@ -140,17 +148,27 @@ def learner_from_model(
     lora = lora or (LoRA(rank=lora_rank) if lora_rank else None)
     model, tokenizer = load_model(folder, lora=lora, device=device, dtype=dtype)
     if not servers:
-        return _local(model, tokenizer, spec, seed)
+        return _local(model, tokenizer, spec, seed, exact=exact)
     # Seeds would end a vLLM on a CPU, and repeat no run elsewhere: batches change the rounding.
-    client = VLLMTokenClient(servers, chat_renderer(tokenizer), seeds=False)
+    client = VLLMTokenClient(
+        servers, chat_renderer(tokenizer), seeds=False, sampling_masks=sampling_masks
+    )
     publisher = VLLMPublisher(servers, clients=[client], lora_scaling=lora_scaling(model))
     return Learner(model=model, tokenizer=tokenizer, client=client, publisher=publisher, spec=spec)
 
 
 def _local(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, spec: PolicySpec, seed: int
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    spec: PolicySpec,
+    seed: int,
+    *,
+    exact: bool,
 ) -> Learner:
     """The learner that samples in this process, from the same params that it trains."""
+    if exact:
+        # Before the client, whose engine decodes as the model computes then.
+        make_exact(model)
     client = LocalChatClient(model, tokenizer, seed=seed)
     publisher = InProcessPublisher(client)
     return Learner(model=model, tokenizer=tokenizer, client=client, publisher=publisher, spec=spec)

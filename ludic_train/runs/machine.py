@@ -15,7 +15,8 @@ Tracker = Literal["wandb", "trackio", "tensorboard"]
 class Machine:
     """Where a run computes; a resumed run may have other values.
 
-    Raises ConfigError for an engine that is neither "local", "vllm" nor http addresses.
+    Raises ConfigError for an engine that is neither "local", "vllm" nor http addresses, and for
+    `exact` with another engine than the local one.
 
     Attributes:
         device: Where the model is: auto, cpu, cuda, or a card such as cuda:1. "auto" is a CUDA card
@@ -25,6 +26,9 @@ class Machine:
             a server on this machine, starts it again where it ends, and stops it.
         vllm_python: The Python that has vLLM, for --engine vllm; without it, the one that runs
             this, or that of the command `vllm`.
+        exact: Have the local engine compute the very log-probs of the trainer, to the bit, so that
+            importance ratios are exactly 1 before the first update. Llama and Qwen3 models, in
+            float32 on one thread of a CPU; sampling takes two to four times as long.
         queue: Let actors play (`ludic actor`), through the queue at this URL.
         log: Services or files that get the numbers too, beside OUT/metrics.jsonl.
     """
@@ -32,6 +36,7 @@ class Machine:
     device: str = "auto"
     engine: tuple[str, ...] = (LOCAL,)
     vllm_python: str | None = None
+    exact: bool = False
     queue: str | None = None
     log: tuple[Tracker, ...] = ()
 
@@ -40,6 +45,11 @@ class Machine:
             raise ConfigError(
                 f"vllm_python={self.vllm_python!r} is for engine=vllm, and engine="
                 f"{' '.join(self.engine) or '()'}"
+            )
+        if self.exact and (not self.samples_here or self.queue is not None):
+            raise ConfigError(
+                "exact is for the local engine of one process: take --engine local without "
+                "--queue; vLLM on a GPU has VLLM_BATCH_INVARIANT=1"
             )
         if self.engine in ((LOCAL,), (VLLM,)):
             return

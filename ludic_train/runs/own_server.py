@@ -20,6 +20,7 @@ from torch import Tensor
 
 from ludic_gym.clients.vllm_tokens import VLLMTokenClient
 from ludic_gym.errors import ClientError, ConfigError
+from ludic_gym.sampling import leaves_out_tokens
 from ludic_gym.types import Completion, Message, Sampling, ToolSchema
 from ludic_train.errors import PublishError
 from ludic_train.models.chat_template import chat_renderer
@@ -141,6 +142,8 @@ def installed_vllm(config: RunConfig, machine: Machine) -> Installed | None:
             "engine=vllm, but a tiny model made from nothing has heads of 16 dimensions and vLLM "
             "on a CPU needs 32 or more: name a `model`, or take engine=local"
         )
+    # Here too, because the model and its demonstrations come before the server.
+    ServeOptions(sampling_mask=leaves_out_tokens(config.sampling)).on_cpu(vllm)
     return vllm
 
 
@@ -166,7 +169,10 @@ async def with_own_server(
             yield served, _with_address(machine, server), server
     else:
         # The actors of a resumed run have the address that it had before.
-        options = ServeOptions(port=_port_before(config.out) or free_port())
+        options = ServeOptions(
+            port=_port_before(config.out) or free_port(),
+            sampling_mask=leaves_out_tokens(config.sampling),
+        )
         model = _model_to_serve(learner, config)
         async with own_server(model, options, vllm, config.out, device) as server:
             yield learner, _with_address(machine, server), server
@@ -201,12 +207,14 @@ async def _served_learner(
     Raises ServerError for a server that cannot be started, with the end of its log.
     """
     adapter = _adapter(learner.model)
-    options = ServeOptions(port=free_port(), lora=0 if adapter is None else adapter.r)
+    masks = leaves_out_tokens(config.sampling)
+    lora = 0 if adapter is None else adapter.r
+    options = ServeOptions(port=free_port(), lora=lora, sampling_mask=masks)
     model = _model_to_serve(learner, config)
     render = chat_renderer(learner.tokenizer)
     async with (
         own_server(model, options, vllm, config.out, device) as server,
-        aclosing(VLLMTokenClient(server.url, render, seeds=False)) as client,
+        aclosing(VLLMTokenClient(server.url, render, seeds=False, sampling_masks=masks)) as client,
     ):
         with TemporaryDirectory(prefix="ludic-adapters-") as folder:
             make = _publishers(server, client, adapter, Path(folder))

@@ -12,10 +12,12 @@ from typing import Any
 import gymnasium as gym
 import torch
 
+from ludic_gym.clients.vllm_tokens import VLLMTokenClient
 from ludic_gym.errors import ConfigError
 from ludic_gym.policies.budgets import CLOSING
 from ludic_gym.policies.reference import OraclePolicy, RandomPolicy
 from ludic_gym.rollout.episodes import run_matches
+from ludic_gym.sampling import leaves_out_tokens
 from ludic_gym.types import Rollout, Task
 from ludic_train.algorithms.presets import RLAlgorithm, sft
 from ludic_train.algorithms.value_head import add_value_head
@@ -57,8 +59,10 @@ async def made_learner(
     """The learner, whole and in this process, and the demonstrations that it is to imitate first.
 
     device: of its model; the CPU if `spread_learner` is to shard it.
+    Raises ConfigError for servers that return no sampling masks where training needs them.
     """
     demonstrations = await _demonstrations(recipe, config)
+    masks = leaves_out_tokens(config.sampling)
     if config.model is not None:
         learner = learner_from_model(
             config.model,
@@ -73,10 +77,14 @@ async def made_learner(
             think_tokens=config.think_tokens,
             think_closing=config.think_closing,
             servers=() if machine.queue else machine.servers,
+            sampling_masks=masks,
+            exact=machine.exact,
             device=device,
             # A base that stays as it is needs no more bits than it is computed with.
             dtype=torch.bfloat16 if config.dtype == "bf16" and config.lora_rank else torch.float32,
         )
+        if masks and isinstance(learner.client, VLLMTokenClient):
+            await learner.client.require_sampling_masks()
         return learner, demonstrations
     assert recipe.demonstrator is not None
     spec = PolicySpec(
@@ -89,7 +97,12 @@ async def made_learner(
     )
     reply = recipe.demonstrator.reply
     learner = learner_from_nothing(
-        demonstrations, spec, reply=reply, seed=config.seed, device=device
+        demonstrations,
+        spec,
+        reply=reply,
+        seed=config.seed,
+        device=device,
+        exact=machine.exact,
     )
     return learner, demonstrations
 

@@ -48,7 +48,6 @@ def training_tasks(recipe: Recipe, config: RunConfig, seed: int) -> Iterator[Tas
     new order in every pass over them.
     Equal arguments give equal tasks, which is how a resumed run skips those that it has played.
     """
-    sampling = Sampling(temperature=config.temperature, max_tokens=config.max_tokens or 256)
     envs = [_learned(recipe, env) for env in recipe.envs]
     weights = np.array([env.weight for env in recipe.envs])
     shares, played = weights / weights.sum(), np.zeros(len(envs), dtype=int)
@@ -56,7 +55,7 @@ def training_tasks(recipe: Recipe, config: RunConfig, seed: int) -> Iterator[Tas
         # The one that is furthest behind its share.
         chosen = int(np.argmax(shares * (played.sum() + 1) - played))
         env = envs[chosen]
-        yield _task(config, env, number, sampling, _row(env, seed, played[chosen]))
+        yield _task(config, env, number, config.sampling, _row(env, seed, played[chosen]))
         played[chosen] += 1
 
 
@@ -83,7 +82,8 @@ def evaluation_tasks(recipe: Recipe, config: RunConfig, episodes: int) -> dict[s
     found = {}
     for name, tasks in recipe.evals.items():
         env = _measured(recipe, tasks)
-        sampling = Sampling(temperature=tasks.temperature, max_tokens=config.max_tokens or 256)
+        # What top_p, top_k and min_p leave is the policy that learns.
+        sampling = replace(config.sampling, temperature=tasks.temperature)
         # No seed of a run in them, so that runs are compared on the same episodes.
         number = episodes if env.rows is None else min(episodes, len(env.rows))
         found[name] = [

@@ -70,6 +70,7 @@ def train(
     device: str = "auto",
     engine: str | Sequence[str] = "local",
     vllm_python: str | None = None,
+    exact: bool = False,
     queue: str | None = None,
     resume: bool = False,
     preflight: bool = True,
@@ -91,7 +92,7 @@ def train(
         the text of an action, "{}" in the place of it.
     self_play: the model plays all agents of a PettingZoo environment.
     out: folder of the run: settings, numbers, checkpoints, model and report; runs/NAME if left out.
-    device, engine, vllm_python, queue: as in `Machine`. resume: continue the run in `out`.
+    device, engine, vllm_python, exact, queue: as in `Machine`. resume: continue the run in `out`.
     preflight: look at some episodes before learning from rewards, and refuse what cannot learn.
     settings: fields of `RunConfig`, such as updates=200, lora_rank=16, lr=1e-4, groups=32.
     The result has the keys of an evaluation, such as "test/success" and "test/reward".
@@ -129,6 +130,7 @@ def train(
             device=device,
             engine=(engine,) if isinstance(engine, str) else tuple(engine),
             vllm_python=vllm_python,
+            exact=exact,
             queue=queue,
         ),
         algo=None if isinstance(algo, str) else algo,
@@ -342,6 +344,10 @@ def _refuse_combination(
             f"dora=True with engine={' '.join(machine.engine)} and queue={machine.queue}: servers "
             "have no such adapters, and none merges them; sample with engine=local and without a "
             "queue, or leave out dora"
+        )
+    if machine.exact and (config.dtype == "bf16" or "WORLD_SIZE" in os.environ):
+        raise ConfigError(
+            "exact log-probs are of float32 in one process: leave out --dtype bf16 and torchrun"
         )
     if config.max_lag is not None and machine.queue is None:
         raise ConfigError(

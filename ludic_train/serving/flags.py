@@ -39,6 +39,8 @@ class ServeOptions:
         tensor_parallel_size: GPUs that share the model.
         transfer: Transport of params: "ludic" stages and checks them (over TCP or files, on any
             machine), "nccl" is vLLM's own between GPUs.
+        sampling_mask: Return the tokens that top_p, top_k and min_p leave, which training on such
+            samples needs; on GPUs alone. Each request then needs a top_k, and none is greedy.
         float32_head: Compute the logits in float32, as the trainer does, where the model is not.
     """
 
@@ -49,6 +51,7 @@ class ServeOptions:
     max_loras: int = 4
     tensor_parallel_size: int = 1
     transfer: Transfer = "ludic"
+    sampling_mask: bool = False
     float32_head: bool = True
 
     def __post_init__(self) -> None:
@@ -66,11 +69,17 @@ class ServeOptions:
         """True if vLLM computes on the CPU.
 
         vllm: the installation that will serve.
-        Raises ConfigError if `device` names one that this build of vLLM cannot use.
+        Raises ConfigError if `device` names one that this build of vLLM cannot use, and for
+        sampling masks on a CPU.
         """
         if self.device == ("cuda" if vllm.on_cpu else "cpu"):
             build = "the build for CPUs" if vllm.on_cpu else "a build for GPUs"
             raise ConfigError(f"--device {self.device}, but the vLLM of {vllm.python} is {build}")
+        if vllm.on_cpu and self.sampling_mask:
+            raise ConfigError(
+                f"the vLLM of {vllm.python} is the build for CPUs, which cannot return the tokens "
+                "that top_p, top_k and min_p leave: take --engine local, or a vLLM on a GPU"
+            )
         return vllm.on_cpu
 
 
@@ -103,6 +112,8 @@ def command_line(
         rank = next(rank for rank in LORA_RANKS if rank >= options.lora)
         command += ["--enable-lora", "--max-lora-rank", str(rank)]
         command += ["--max-loras", str(options.max_loras)]
+    if options.sampling_mask:
+        command += ["--return-sampling-mask"]
     if options.float32_head:
         command += ["--hf-overrides", json.dumps({"head_dtype": "float32"})]
     if on_cpu:
@@ -124,6 +135,9 @@ def environment(
     needed = {"VLLM_SERVER_DEV_MODE": "1", "PYTHONPATH": ":".join(paths)}
     if options.lora:
         needed["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] = "1"
+    if options.sampling_mask:
+        # Its other model runner knows no masks, and is the default of some versions.
+        needed["VLLM_USE_V2_MODEL_RUNNER"] = "1"
     # Without the dev mode vLLM has no routes for params and pauses.
     usual = {"VLLM_NO_USAGE_STATS": "1", **(CPU_DEFAULTS if options.on_cpu(vllm) else {})}
     return {**usual, **inherited, **needed}

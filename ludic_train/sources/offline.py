@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ludic_gym.errors import ConfigError
+from ludic_gym.sampling import leaves_out_tokens
 from ludic_gym.types import Completion, Rollout
 from ludic_train.algorithms.aggregation import by_sequence
 from ludic_train.algorithms.presets import RLAlgorithm
@@ -117,7 +118,8 @@ def recorded_rollouts(
     Recorded tokens are taken as they are, so the model must have the tokenizer of the one that was
     recorded; `render` makes those of rollouts without. Their versions count the updates of another
     run, and are left out. Log-probs stay where they are of the policy's own distribution
-    (temperature above 0, top_p 1); losses that need them refuse rows without.
+    (temperature above 0, and the sampling masks of top_p, top_k and min_p known); losses that need
+    them refuse rows without.
     """
     return [_with_tokens(rollout, render) for rollout in rollouts]
 
@@ -136,8 +138,9 @@ def _with_tokens(rollout: Rollout, render: Render | None) -> Rollout:
 
 def _recorded(call: Completion) -> Completion:
     """The call without facts that mean nothing in another run."""
-    if call.sampling.temperature > 0 and call.sampling.top_p == 1:
+    is_known = call.sampling_mask is not None or not leaves_out_tokens(call.sampling)
+    if call.sampling.temperature > 0 and is_known:
         return replace(call, policy_version=None, versions=None)
-    # Greedy and nucleus sampling have log-probs of another distribution than the policy's.
-    sampling = replace(call.sampling, temperature=1.0, top_p=1.0)
+    # Log-probs of greedy sampling, or of unknown masks, are of another distribution.
+    sampling = replace(call.sampling, temperature=1.0, top_p=1.0, top_k=0, min_p=0.0)
     return replace(call, policy_version=None, versions=None, logprobs=None, sampling=sampling)

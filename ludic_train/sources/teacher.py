@@ -25,7 +25,7 @@ class Teacher(Protocol):
     async def logprobs(self, items: Sequence[SAWItem]) -> Sequence[NDArray[np.float32]]:
         """Nats of each token of each row given what came before it, [T] per item; 0 off the mask.
 
-        At the row's own temperature.
+        At the row's own temperature, and renormalised over its sampling masks.
         """
 
 
@@ -93,14 +93,20 @@ class VLLMTeacher(HttpClient):
     async def logprobs(self, items: Sequence[SAWItem]) -> Sequence[NDArray[np.float32]]:
         """Nats of each sampled token of each row given what came before it, [T]; 0 off the mask.
 
-        Raises TeacherError for a row that was not sampled at temperature 1, and for a response
-        about other tokens; ClientError where there is no response.
+        Raises TeacherError for a row that was not sampled at temperature 1 from the whole
+        vocabulary, and for a response about other tokens; ClientError where there is no response.
         """
         for item in items:
             if item.temperature != 1.0:
                 raise TeacherError(
                     f"a row was sampled at temperature {item.temperature}, and servers score "
                     "prompts at 1 only: sample with temperature=1, or give Trainer(reference=...)"
+                )
+            if item.sampling_mask is not None:
+                raise TeacherError(
+                    "a row was sampled with top_p, top_k or min_p, and servers score prompts over "
+                    "the whole vocabulary only: sample without these, or give "
+                    "Trainer(reference=...)"
                 )
         # All at once: the server batches requests, and the client limits how many are open.
         return await gathered(self._of_row(item) for item in items)

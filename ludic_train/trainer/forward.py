@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ludic_train.models.logprobs import action_logprobs
+from ludic_train.models.logprobs import SamplingMasks, action_logprobs
 from ludic_train.trainer.microbatches import MicroBatch
 from ludic_train.types import LossBatch, TokenLogprobs
 
@@ -18,7 +18,10 @@ def forward(model: nn.Module, micro_batch: MicroBatch, device: str = "cpu") -> T
 
     device: that of the model. Values are None for a model without a value head.
     """
-    positions = micro_batch.position_ids
+    positions, sizes, ids = micro_batch.position_ids, micro_batch.mask_sizes, micro_batch.mask_ids
+    masks = None
+    if sizes is not None and ids is not None:
+        masks = SamplingMasks(tensor(sizes, device), tensor(ids, device))
     return action_logprobs(
         model,
         tensor(micro_batch.input_ids, device),
@@ -26,6 +29,7 @@ def forward(model: nn.Module, micro_batch: MicroBatch, device: str = "cpu") -> T
         tensor(micro_batch.column, device),
         tensor(micro_batch.temperature, device),
         None if positions is None else tensor(positions, device),
+        masks,
     )
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load, save
 
+from ludic_gym.sampling_masks import unpacked_masks
 from ludic_train.algorithms.aggregation import Aggregation, by_sequence, sequence_ids, token_mean
 from ludic_train.errors import EmptyBatch, OverlongRow
 from ludic_train.types import SAWItem
@@ -52,6 +53,9 @@ class MicroBatch:
     scale: float32 [N], the token's share of the whole update: 1 / (a denominator that was counted
         over all micro-batches of all ranks). Sums of scaled losses add up to the update's loss.
     behavior_logprobs: float32 [N] or None; versions: int64 [N] or None.
+    mask_sizes: int64 [N], number of ids in the sampling mask of each action token, 0 for a token
+        that was drawn from the whole vocabulary; mask_ids: int64, those of all tokens, in their
+        order. Both are None where every token was drawn from the whole vocabulary.
     """
 
     input_ids: NDArray[np.int64]
@@ -67,6 +71,8 @@ class MicroBatch:
     position_ids: NDArray[np.int64] | None = None
     behavior_logprobs: NDArray[np.float32] | None = None
     versions: NDArray[np.int64] | None = None
+    mask_sizes: NDArray[np.int64] | None = None
+    mask_ids: NDArray[np.int64] | None = None
     attachments: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
 
 
@@ -153,11 +159,13 @@ def _token_streams(items: Sequence[SAWItem], aggregation: Aggregation) -> list[d
     """Arrays [n] of the n action tokens of each item, by their names in `arrays_of`."""
     found = []
     known = zip(items, aggregation(items), sequence_ids(items), strict=True)
+    is_masked = any(item.sampling_mask is not None for item in items)
     for i, (item, scale, rollout) in enumerate(known):
         at = np.flatnonzero(item.action_mask)
         versions = None if item.versions is None else item.versions.astype(np.int64)
         optional = {"behavior_logprobs": item.behavior_logprobs, "versions": versions}
         optional |= {ATTACHED + name: array for name, array in item.attachments.items()}
+        masks = _masks(item) if is_masked else {}
         found.append(
             {
                 "column": at,
@@ -167,6 +175,7 @@ def _token_streams(items: Sequence[SAWItem], aggregation: Aggregation) -> list[d
                 "scale": scale,
                 "temperature": np.full(len(at), item.temperature, np.float32),
                 **{name: array[at] for name, array in optional.items() if array is not None},
+                **masks,
             }
         )
     return found
@@ -181,6 +190,17 @@ def _by_streams(kept: Sequence[int], streams: Sequence[Mapping[str, Array]]) -> 
     for i in kept:
         alike.setdefault(tuple(sorted(streams[i])), []).append(i)
     return alike.values()
+
+
+def _masks(item: SAWItem) -> dict[str, Array]:
+    """`mask_sizes` and `mask_ids` of the tokens of an item."""
+    drawn = item.input_ids[item.action_mask]
+    if item.sampling_mask is None:
+        # Not left out, as other streams that some items lack: a token of a masked item would be
+        # taken for one that was drawn from the whole vocabulary.
+        return {"mask_sizes": np.zeros(len(drawn), np.int64), "mask_ids": np.zeros(0, np.int64)}
+    sizes, ids = unpacked_masks(item.sampling_mask, drawn)
+    return {"mask_sizes": sizes, "mask_ids": ids}
 
 
 def _collate(

@@ -191,6 +191,8 @@ def _with_state_after(item: SAWItem) -> SAWItem:
         action_mask=np.append(item.action_mask, True),
         weight=np.append(item.weight, np.float32(0)),
         behavior_logprobs=None,
+        # A mask of the position's own token alone.
+        sampling_mask=None if item.sampling_mask is None else item.sampling_mask + b"\0",
         versions=None,
         attachments={},
     )

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ludic_train.errors import UnsupportedModel
+from ludic_train.models.exact import is_exact
 from ludic_train.models.logprobs import action_logprobs, unwrapped
 
 ROWS, WIDTH = 4, 16
@@ -55,6 +56,9 @@ def may_pack(model: nn.Module, device: str = "cpu") -> bool:
 
     The trainer then pads rows, which costs time and leaves results as they are.
     """
+    if is_exact(model):
+        # Its attention takes an item for the whole row.
+        return False
     reason = reason_not_to_pack(model, device)
     if reason is not None:
         logging.getLogger(__name__).warning(

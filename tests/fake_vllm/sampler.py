@@ -21,6 +21,7 @@ def nucleus(logits, top_p):
 class SamplingVLLM(FakeVLLM):
     """Samples one token after the other from its params.
 
+    masks: returns sampling masks, and takes no request without a top_k or at temperature 0.
     raw: gives log-probs before temperature and top_p. deaf: takes params and goes on with the old.
     config: what /server_info tells; None for a server that does not.
     """
@@ -28,7 +29,7 @@ class SamplingVLLM(FakeVLLM):
     def __init__(self, model, tokenizer):
         super().__init__({n: p.detach() for n, p in model.named_parameters()})
         self.model, self.tokenizer = model, tokenizer
-        self.raw = self.deaf = False
+        self.raw = self.deaf = self.masks = False
         self.template = ""
         self.config = {
             "model_config": {
@@ -56,12 +57,13 @@ class SamplingVLLM(FakeVLLM):
             self.params = before
 
     async def _inference_v1_generate(self, body):
-        ids, logprobs = self._sampled(body["token_ids"], body["sampling_params"])
+        ids, logprobs, masks = self._sampled(body["token_ids"], body["sampling_params"])
         choice = {
             "text": self.tokenizer.decode(ids, skip_special_tokens=True),
             "finish_reason": "length",
             "token_ids": ids,
             "logprobs": {"content": [{"logprob": value} for value in logprobs]},
+            "sampling_mask": masks if self.masks else None,
             "weight_versions": [{"version": self.version, "start": 0, "end": len(ids)}],
         }
         return {"choices": [choice]}
@@ -69,7 +71,7 @@ class SamplingVLLM(FakeVLLM):
     async def _v1_chat_completions(self, body):
         prompt = render_chat(self.tokenizer, body["messages"])
         prompt += self.tokenizer.encode(self.template, add_special_tokens=False)
-        ids, logprobs = self._sampled(prompt, body)
+        ids, logprobs, _ = self._sampled(prompt, body)
         text = self.tokenizer.decode(ids, skip_special_tokens=True)
         choice = {
             "message": {"role": "assistant", "content": text},
@@ -95,17 +97,20 @@ class SamplingVLLM(FakeVLLM):
     def _sampled(self, prompt, params):
         if len(prompt) + params["max_tokens"] > MAX_LENGTH:
             raise ValueError(f"longer than the maximum model length of {MAX_LENGTH}")
+        if self.masks and not (params["temperature"] > 0 and params["top_k"] > 0):
+            raise ValueError("sampling distribution replay requires temperature > 0 and top_k > 0")
         generator = torch.Generator()
         generator.manual_seed(params["seed"]) if "seed" in params else generator.seed()
-        ids, logprobs = [], []
+        ids, logprobs, masks = [], [], []
         for _ in range(params["max_tokens"]):
             plain = self._logits([*prompt, *ids])
             heat = params["temperature"]
-            logits = nucleus(plain / heat, params["top_p"]) if heat else plain
+            logits = nucleus(plain / heat, params.get("top_p", 1.0)) if heat else plain
+            masks.append(logits.isfinite().nonzero()[:, 0].tolist())
             chances = logits.softmax(-1)
             drawn = torch.multinomial(chances, 1, generator=generator)
             token = int(drawn if heat else plain.argmax())
             ids.append(token)
             known = (plain if self.raw else logits).log_softmax(-1)
             logprobs.append(float(known[token]))
-        return ids, logprobs
+        return ids, logprobs, masks

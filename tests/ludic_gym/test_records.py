@@ -27,6 +27,7 @@ COMPLETION = Completion(
     prompt_ids=(1, 2),
     completion_ids=(3,),
     logprobs=(-1 / 3,),
+    sampling_mask=b"\x03\x80\x01\x00",
     policy_version=4,
     versions=(4,),
     tool_calls=(ToolCall(id="c", name="f", arguments="{"),),
@@ -142,6 +143,16 @@ async def test_a_stream_of_episodes_can_be_recorded_as_it_passes(tmp_path):
     assert passed == list(read_episodes(path)) == [EPISODE]
 
 
+def test_records_without_sampling_masks_are_read(tmp_path):
+    plain = replace(EPISODE, rollouts=tuple(replace(each, steps=()) for each in EPISODE.rollouts))
+    record = episode_to_json(plain) | {"version": 1}
+    for name in ("top_k", "min_p"):
+        del record["task"]["sampling"][name]
+    path = tmp_path / "episodes.jsonl"
+    path.write_text(json.dumps(record) + "\n")
+    assert list(read_episodes(path)) == [plain]
+
+
 def test_rollouts_can_be_written_without_an_episode(tmp_path):
     path = tmp_path / "rollouts.jsonl"
     write_rollouts(EPISODE.rollouts, path)
@@ -156,7 +167,7 @@ def test_rollouts_can_be_written_without_an_episode(tmp_path):
         ("[]", "line 2, is no such record: TypeError"),
         ("{}", "line 2, is no such record: KeyError: 'schema'"),
         ('{"schema": "ludic.bench", "version": 1}', "'ludic.bench' version 1; this code reads"),
-        ('{"schema": "ludic.episode", "version": 2}', "'ludic.episode' version 2; this code reads"),
+        ('{"schema": "ludic.episode", "version": 3}', "'ludic.episode' version 3; this code reads"),
     ],
 )
 def test_a_line_that_is_no_record_is_named(tmp_path, line, complaint):
@@ -171,7 +182,7 @@ def test_the_schema_is_written_down():
     record = episode_to_json(EPISODE)
 
     # Whoever changes a field here raises VERSION.
-    assert record["version"] == 1
+    assert record["version"] == 2
     assert sorted(record) == ["error", "index", "rollouts", "schema", "task", "version"]
     rollout = record["rollouts"][0]
     assert sorted(rollout) == ["agent", "final_observation", "player", "steps"]
@@ -186,6 +197,7 @@ def test_the_schema_is_written_down():
         "policy_version",
         "prompt_ids",
         "sampling",
+        "sampling_mask",
         "text",
         "tool_calls",
         "versions",

@@ -96,7 +96,9 @@ def test_demonstrations_have_neither_logprobs_nor_versions():
         (call([], [1]), r"prompt_ids=\(\)"),
         (call([1], [2, 3], logprobs=(-0.5,)), "1 log-probs for 2 tokens"),
         (call([1], [2], logprobs=(float("nan"),)), "has a log-prob of nan in step 0"),
-        (call([1], [2], sampling=Sampling(top_p=0.9)), r"top_p=0\.9"),
+        (call([1], [2], sampling=Sampling(top_p=0.9)), r"top_p=0\.9.* --return-sampling-mask"),
+        (call([1], [2], sampling=Sampling(top_k=5)), r"top_k=5"),
+        (call([1], [2], sampling=Sampling(min_p=0.1)), r"min_p=0\.1"),
         (call([1], [2], sampling=Sampling(temperature=0.0)), r"temperature=0\.0"),
     ],
 )

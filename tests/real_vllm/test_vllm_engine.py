@@ -10,9 +10,11 @@ from fake_vllm.prompts import LONG, PROMPTS
 
 from ludic_gym.clients.vllm_chat import VLLMChatClient
 from ludic_gym.clients.vllm_tokens import VLLMTokenClient
+from ludic_gym.errors import ConfigError
 from ludic_gym.policies.budgets import ThinkingBudget
 from ludic_gym.policies.chat import ChatPolicy
 from ludic_gym.types import Sampling
+from ludic_train.doctor.scores import expected_logprobs
 from ludic_train.errors import PublishError
 from ludic_train.publishers.lora import LoRAPublisher
 from ludic_train.publishers.reload import ReloadPublisher
@@ -57,6 +59,27 @@ async def test_log_probs_are_those_of_the_trainer(engine, client, temperature):
         ids = completion.completion_ids
         expected = engine.logprobs(completion.prompt_ids, ids, temperature)
         assert (torch.tensor(completion.logprobs) - expected).abs().max() < CLOSE
+
+
+@pytest.mark.parametrize(
+    "cut",
+    [
+        {"top_p": 0.5},
+        {"top_k": 3},
+        {"min_p": 0.6},
+        {"min_p": 0.1, "top_k": 12, "top_p": 0.6, "temperature": 0.7},
+    ],
+)
+async def test_min_p_top_k_and_top_p_leave_the_tokens_that_they_leave_here(engine, client, cut):
+    for completion in await all_of(client, PROMPTS, Sampling(max_tokens=32, **cut)):
+        # -inf where vLLM drew a token that is left out here.
+        expected = expected_logprobs(engine.model, completion)
+        assert (torch.tensor(completion.logprobs) - expected).abs().max() < CLOSE
+
+
+async def test_a_vllm_without_sampling_masks_is_refused(client):
+    with pytest.raises(ConfigError, match="does not return the tokens"):
+        await client.require_sampling_masks()
 
 
 async def test_a_chat_is_rendered_as_the_trainer_does(engine, client):

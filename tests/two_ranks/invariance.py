@@ -59,7 +59,7 @@ def gradient_errors():
         SHARDINGS, [(1, 0.0), (7, 0.5), (24, 0.0), (24, 1.0)], [MOST_TOKENS, 100], [0, 1]
     )
     for k, (sharding, (count, masked), budget, flag) in enumerate(cases):
-        items = random_rows(count, seed=k, masked=masked)
+        items = random_rows(count, seed=k, masked=masked, cut=True)
         cfg = settings(budget, packing=bool(flag), sync_last_only=bool(flag))
         mine = items if dist.get_rank() == 0 else []
         found, metrics = gradient_of(mine, cfg, shard=SHARDINGS[sharding])

@@ -6,6 +6,7 @@ from functools import cache
 import numpy as np
 import torch
 
+from ludic_gym.sampling_masks import packed_masks
 from ludic_train.algorithms.presets import grpo
 from ludic_train.distributed.fsdp import whole
 from ludic_train.models.tiny import make_tiny_model
@@ -29,8 +30,11 @@ def tiny_model(seed=0):
     )
 
 
-def random_rows(count, seed=0, masked=0.0):
-    """Rows of 2 to 24 tokens; a share of `masked` has no action token, but never the first."""
+def random_rows(count, seed=0, masked=0.0, *, cut=False):
+    """Rows of 2 to 24 tokens; a share of `masked` has no action token, but never the first.
+
+    cut: True gives two of three rows sampling masks.
+    """
     rng = np.random.default_rng(seed)
     made = []
     for i in range(count):
@@ -38,19 +42,27 @@ def random_rows(count, seed=0, masked=0.0):
         mask = (rng.random(length) < 0.5) & (rng.random() >= masked)
         mask[0] = False
         mask[1] |= i == 0
+        ids = rng.integers(3, 250, length).astype(np.int32)
         made.append(
             SAWItem(
-                input_ids=rng.integers(3, 250, length).astype(np.int32),
+                input_ids=ids,
                 action_mask=mask,
                 weight=np.where(mask, rng.normal(), 0).astype(np.float32),
                 behavior_logprobs=np.where(mask, rng.normal(-5.5, 0.3, length), 0).astype(
                     np.float32
                 ),
+                sampling_mask=random_masks(ids[mask], rng) if cut and i % 3 else None,
                 versions=np.where(mask, 0, -1).astype(np.int32),
                 group=str(i // 2),
             )
         )
     return made
+
+
+def random_masks(drawn, rng):
+    """Sampling masks of 1 to 9 tokens."""
+    masks = [{token, *rng.integers(3, 250, rng.integers(9)).tolist()} for token in drawn.tolist()]
+    return packed_masks(list(map(list, masks)), drawn.tolist())
 
 
 def random_group(key, count, seed=0):

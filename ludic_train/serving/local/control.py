@@ -11,6 +11,7 @@ from pathlib import Path
 from aiohttp import web
 
 from ludic_gym.errors import ConfigError
+from ludic_train.models.exact import param_checksums
 from ludic_train.serving.local.responses import SERVED, reply
 from ludic_train.serving.local.schemas import Call, Finish, Init, NewVersion, Update, read
 
@@ -97,7 +98,9 @@ async def weight_info(request: web.Request) -> web.Response:
 
 
 async def call(request: web.Request) -> web.Response:
-    """POST /collective_rpc: the methods of ReloadPublisher; a tied head needs no repair here.
+    """POST /collective_rpc: the methods of ReloadPublisher, and checksums of the params.
+
+    A tied head needs no repair here. ludic_checksums gives type and CRC-32 of each param.
 
     reload_weights takes `weights_path`, a folder with *.safetensors on this machine.
     Raises ConfigError for any other method.
@@ -105,6 +108,9 @@ async def call(request: web.Request) -> web.Response:
     served, body = request.app[SERVED], read(await request.read(), Call)
     if body.method == "ludic_repair_tied_head":
         return reply({"results": [False]})
+    if body.method == "ludic_checksums":
+        async with served.gate.alone():
+            return reply({"results": [param_checksums(served.model)]})
     folder = body.kwargs.get("weights_path")
     if body.method != "reload_weights" or not isinstance(folder, str):
         raise ConfigError(

@@ -13,6 +13,7 @@ from aiohttp import web
 
 from ludic_gym.errors import ConfigError
 from ludic_train.inference.policy_spec import model_and_spec
+from ludic_train.models.exact import make_exact
 from ludic_train.models.load import load_model
 from ludic_train.serving.flags import ServeOptions
 from ludic_train.serving.local import control, generation, info
@@ -30,13 +31,19 @@ BODY_BYTES = 8 * 2**20
 
 
 def serve_local(
-    model: str, options: ServeOptions, threads: int | None, bound: socket.socket
+    model: str,
+    options: ServeOptions,
+    threads: int | None,
+    bound: socket.socket,
+    *,
+    exact: bool = False,
 ) -> None:
     """Serve until Ctrl-C or SIGTERM. Adapters are merged into their base.
 
     model: a run's folder, a folder in Hugging Face format, or a hub id.
     threads: of torch on a CPU; None takes torch's default.
     bound: a socket at the address of `options`.
+    exact: log-probs to the bit as the trainer has them, see `make_exact`.
     Raises ConfigError for a device that is not available, ModelNotFound, UnsupportedModel.
     """
     if threads is not None:
@@ -44,7 +51,10 @@ def serve_local(
             raise ConfigError(f"threads={threads} must be at least 1")
         # Before the model is loaded: the setting is for the whole process.
         torch.set_num_threads(threads)
-    served = Served(model, *_loaded(model, _device(options)))
+    loaded, tokenizer = _loaded(model, _device(options))
+    if exact:
+        make_exact(loaded)
+    served = Served(model, loaded, tokenizer)
     asyncio.run(_serve(served, bound, options))
 
 

@@ -13,9 +13,11 @@ from itertools import accumulate, islice
 from typing import Any
 
 import msgspec
+import numpy as np
 from aiohttp import web
 
 from ludic_gym.errors import ConfigError, LudicError
+from ludic_gym.sampling_masks import unpacked_masks
 from ludic_train.errors import ModelNotFound, PromptTooLong
 from ludic_train.inference.sampling import Scores
 from ludic_train.serving.local.schemas import Chat, Complete
@@ -82,6 +84,7 @@ def generated(each: Sampled, *, with_logprobs: bool) -> Json:
         "text": each.completion.text,
         "token_ids": ids,
         "logprobs": {"content": content} if with_logprobs else None,
+        "sampling_mask": _masks(each),
         "weight_versions": [{"version": each.version, "start": 0, "end": len(ids)}],
     }
 
@@ -200,6 +203,15 @@ def _ranked(scores: Scores, sampled: float) -> Iterator[tuple[int, float]]:
     for token, value in sorted(scores.items(), key=lambda pair: -pair[1]):
         # Rounding differs between the two computations; a client must find the same number twice.
         yield token, sampled if token == own else max(value, LOWEST)
+
+
+def _masks(each: Sampled) -> list[list[int]] | None:
+    """The ids that each token was drawn from; None where none was left out."""
+    completion = each.completion
+    if completion.sampling_mask is None:
+        return None
+    sizes, ids = unpacked_masks(completion.sampling_mask, np.array(completion.completion_ids))
+    return [sorted(part.tolist()) for part in np.split(ids, sizes.cumsum()[:-1])]
 
 
 def _tokens(each: Sampled) -> tuple[list[int], list[float]]:

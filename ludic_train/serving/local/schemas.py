@@ -31,12 +31,11 @@ Positive = Annotated[int, Meta(ge=1)]
 LONGEST_S = 3600.0
 # Fields without an effect here, and the values that request the engine's only behaviour.
 NEUTRAL: Mapping[str, tuple[object, ...]] = {
-    **dict.fromkeys(("presence_penalty", "frequency_penalty", "min_p", "min_tokens"), (0,)),
+    **dict.fromkeys(("presence_penalty", "frequency_penalty", "min_tokens"), (0,)),
     **dict.fromkeys(("repetition_penalty", "best_of"), (1,)),
     **dict.fromkeys(("stream", "echo", "ignore_eos", "include_stop_str_in_output"), (False,)),
     **dict.fromkeys(("skip_special_tokens", "spaces_between_special_tokens"), (True,)),
     "detokenize": (True,),
-    "top_k": (0, -1),
     "logit_bias": ({},),
     "stop_token_ids": ([],),
     "stream_options": (),
@@ -51,11 +50,15 @@ class SamplingFields(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """Sampling parameters; None takes the default.
 
     temperature: 1 by default; 0 is greedy. top_p: share of the probability to sample from.
+    top_k: number of tokens to sample from, -1 or 0 for all. min_p: least share of the likeliest
+    token's probability.
     max_tokens: of each completion. stop: texts that end one. n: number of completions.
     """
 
     temperature: Annotated[float, Meta(ge=0)] | None = None
     top_p: Share | None = None
+    top_k: Annotated[int, Meta(ge=-1, lt=2**31)] | None = None
+    min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
     max_tokens: Positive | None = None
     stop: str | list[str] | None = None
     seed: Seed | None = None
@@ -69,6 +72,8 @@ class SamplingFields(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         sampling = Sampling(
             temperature=1.0 if self.temperature is None else self.temperature,
             top_p=self.top_p or 1.0,
+            top_k=max(self.top_k or 0, 0),
+            min_p=self.min_p or 0.0,
             max_tokens=self.max_tokens or max_tokens,
             stop=(self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ()),
             seed=self.seed,
@@ -241,8 +246,8 @@ def _without_neutral(content: Any) -> Any:  # noqa: ANN401 - any JSON
         if content.get(name) is not None and content[name] not in neutral:
             raise ConfigError(
                 f"{name}={excerpt(repr(content[name]))} is not offered: the local engine samples "
-                "by temperature, top_p, stop and seed, and sends whole responses; serve with vLLM "
-                "for more"
+                "by temperature, top_p, top_k, min_p, stop and seed, and sends whole responses; "
+                "serve with vLLM for more"
             )
     return {name: value for name, value in content.items() if name not in NEUTRAL}
 

@@ -141,7 +141,7 @@ class Served:
         self.counts.sampled_tokens += len(ids)
         scores: Sequence[Scores] = ()
         if top:
-            ranking = Ranking(top=top, temperature=sampling.temperature, top_p=sampling.top_p)
+            ranking = Ranking(top=top, sampling=sampling)
             # A second pass, because sampling keeps the log-prob of the sampled token only.
             scores = await self.client.scored([*prompt_ids, *ids], len(prompt_ids), ranking)
         prompt_scores: Sequence[Scores] = ()

@@ -4,17 +4,26 @@ import numpy as np
 import pytest
 import torch
 
-from ludic_train.inference.sampling import choose, noise_keys, uniforms
+from ludic_gym.types import Sampling
+from ludic_train.inference.sampling import choose, draws_of, noise_keys, uniforms
 
 # Probabilities 0.1, 0.2, 0.3, 0.4.
 LOGITS = torch.tensor([1.0, 2.0, 3.0, 4.0]).log()
 ALMOST_ONE = 1 - 2.0**-52
 
 
-def draw(uniform, *, temperature=1.0, top_p=1.0, logits=LOGITS):
-    row = np.array([temperature], np.float32), np.array([top_p], np.float32)
-    ids, logprobs = choose(logits[None], *row, np.array([uniform]))
-    return ids.item(), logprobs.item()
+def draws(*samplings):
+    return draws_of(Sampling(**sampling) for sampling in samplings)
+
+
+def draw(uniform, *, logits=LOGITS, **sampling):
+    drawn = choose(logits[None], draws(sampling), np.array([uniform]))
+    return drawn.ids.item(), drawn.logprobs.item()
+
+
+def mask(**sampling):
+    (found,) = choose(LOGITS[None], draws(sampling), np.zeros(1)).masks
+    return None if found is None else sorted(found.tolist())
 
 
 def splitmix64(state):
@@ -82,20 +91,49 @@ def test_impossible_tokens_are_never_drawn(uniform):
 
 
 def test_rows_do_not_know_each_other():
-    temperature = np.array([1.0, 0.5, 0.0, 1.0], np.float32)
-    top_p = np.array([1.0, 1.0, 1.0, 0.65], np.float32)
-    ids, logprobs = choose(LOGITS.expand(4, 4), temperature, top_p, np.full(4, 0.44))
-    assert ids.tolist() == [2, 2, 3, 3]
+    rows = draws({}, {"temperature": 0.5}, {"temperature": 0.0, "top_k": 1}, {"top_p": 0.65})
+    drawn = choose(LOGITS.expand(4, 4), rows, np.full(4, 0.44))
+    assert drawn.ids.tolist() == [2, 2, 3, 3]
     expected = torch.tensor([0.3, 9 / 30, 0.4, 4 / 7]).log()
-    torch.testing.assert_close(logprobs, expected, atol=1e-6, rtol=0)
+    torch.testing.assert_close(drawn.logprobs, expected, atol=1e-6, rtol=0)
+    assert drawn.masks[:3] == [None, None, None]
+    assert sorted(drawn.masks[3]) == [2, 3]
+
+
+@pytest.mark.parametrize(
+    ("sampling", "left"),
+    [
+        ({}, None),
+        ({"temperature": 0.0, "top_p": 0.1}, None),
+        ({"top_k": 1}, [3]),
+        ({"top_k": 3}, [1, 2, 3]),
+        ({"top_k": 2**30}, [0, 1, 2, 3]),
+        # Half of 0.4 is 0.2, which is not below itself.
+        ({"min_p": 0.51}, [2, 3]),
+        ({"min_p": 0.49}, [1, 2, 3]),
+        # At temperature 0.5, 9 is more than half of 16 and 4 is not.
+        ({"min_p": 0.49, "temperature": 0.5}, [2, 3]),
+        # Of 0.4 and 0.3, the first is 4/7 = 0.571 of both.
+        ({"top_k": 2, "top_p": 0.57}, [3]),
+        ({"top_k": 2, "top_p": 0.58}, [2, 3]),
+        ({"min_p": 0.7, "top_p": 0.57}, [3]),
+        ({"min_p": 0.7, "top_p": 0.58, "top_k": 1}, [3]),
+    ],
+)
+def test_min_p_then_top_k_then_top_p_leave_tokens_out(sampling, left):
+    assert mask(**sampling) == left
+
+
+def test_of_equal_logits_top_k_keeps_as_many_as_it_says():
+    (found,) = choose(torch.zeros(1, 9), draws({"top_k": 4}), np.zeros(1)).masks
+    assert len(found) == 4
 
 
 def test_frequencies_follow_the_distribution():
     size = 20_000
     noise = uniforms(noise_keys(range(size)), np.zeros(size, np.int64))
-    ones = np.ones(size, np.float32)
-    ids, _ = choose(LOGITS.expand(size, 4), ones, ones, noise)
-    shares = torch.bincount(ids, minlength=4) / size
+    drawn = choose(LOGITS.expand(size, 4), draws(*[{}] * size), noise)
+    shares = torch.bincount(drawn.ids, minlength=4) / size
     # Four standard errors of a share of 0.4 are 0.014.
     torch.testing.assert_close(shares, LOGITS.exp() / 10, atol=0.014, rtol=0)
 

@@ -30,14 +30,14 @@ async def test_each_token_is_scored_by_what_came_before_it(model, client, refere
 
 
 async def test_the_likeliest_follow_in_order(model, client, reference_logits):
-    (scores,) = await client.scored(IDS, 5, Ranking(top=3, temperature=0.5))
+    (scores,) = await client.scored(IDS, 5, Ranking(top=3, sampling=Sampling(temperature=0.5)))
     values, best = (reference_logits(model, IDS)[4] / 0.5).log_softmax(-1).topk(3)
     assert list(scores) == [10, *(i for i in best.tolist() if i != 10)]
     assert [scores[i] for i in best.tolist()] == pytest.approx(values.tolist(), abs=1e-5)
 
 
 async def test_outside_the_nucleus_nothing_is_possible(client):
-    (scores,) = await client.scored(IDS, 5, Ranking(top=300, top_p=0.5))
+    (scores,) = await client.scored(IDS, 5, Ranking(top=300, sampling=Sampling(top_p=0.5)))
     possible = [value for value in scores.values() if value > -torch.inf]
     assert 1 < len(possible) < len(scores) - 100
     assert sum(map(torch.exp, torch.tensor(possible))) == pytest.approx(1.0, abs=1e-5)

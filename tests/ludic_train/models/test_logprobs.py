@@ -1,9 +1,11 @@
+from functools import partial
+
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from ludic_train.models import logprobs
-from ludic_train.models.logprobs import action_logprobs
+from ludic_train.models.logprobs import SamplingMasks, action_logprobs
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
 
@@ -141,7 +143,35 @@ def test_gradients_of_16_bit_params_are_those_of_the_float32_logits_rounded_once
         assert float((a.grad.float() - b.grad.float()).norm() / scale) < 0.02, name
 
 
-def kept_for_backward(tokens, vocabulary):
+# The tokens that those at (ROW, COLUMN) were drawn from: 7, 8, 2, 6, 2. None: from all.
+MASKS = ([9, 7], None, [2, 3, 7], [5, 6, 11], [2])
+
+
+def masked_reference(model):
+    """Log-prob and entropy of each token among those of its mask, from whole logits."""
+    for whole, mask, target in zip(reference(model), MASKS, [7, 8, 2, 6, 2], strict=True):
+        among = whole if mask is None else whole[mask].log_softmax(-1)
+        own = among[target if mask is None else mask.index(target)]
+        yield own, -(among.exp() * among).sum()
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 3, 1024])
+def test_log_probs_and_gradients_are_renormalised_over_the_masks(model, chunk, monkeypatch):
+    monkeypatch.setattr(logprobs, "CHUNK_TOKENS", chunk)
+    sizes = torch.tensor([0 if mask is None else len(mask) for mask in MASKS])
+    masks = SamplingMasks(sizes, torch.tensor([i for mask in MASKS if mask for i in mask]))
+    out = action_logprobs(model, ROWS, ROW, COLUMN, TEMPERATURE, masks=masks)
+    own, entropy = map(torch.stack, zip(*masked_reference(model), strict=True))
+    torch.testing.assert_close(out.logprobs, own, atol=1e-5, rtol=0)
+    torch.testing.assert_close(out.entropy, entropy, atol=1e-5, rtol=0)
+    weight = torch.tensor([1.0, -0.5, 2.0, 0.7, 3.0])
+    params = list(model.parameters())
+    found = torch.autograd.grad((weight * out.logprobs + 0.3 * out.entropy).sum(), params)
+    expected = torch.autograd.grad((weight * own + 0.3 * entropy).sum(), params)
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
+
+
+def kept_for_backward(tokens, vocabulary, masks=None):
     """Bytes that the head keeps for the backward pass, its weight aside."""
     head = torch.nn.Linear(8, vocabulary, bias=False)
     hidden = torch.randn(tokens, 8, requires_grad=True)
@@ -155,7 +185,8 @@ def kept_for_backward(tokens, vocabulary):
 
     targets = torch.zeros(tokens, dtype=torch.int64)
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        out = logprobs._chunked(head, lambda logits: logits, hidden, targets, torch.ones(tokens))
+        of_chunk = partial(logprobs._chunk_logprobs, head, lambda logits: logits)
+        out = logprobs._chunked(of_chunk, hidden, targets, torch.ones(tokens), masks)
     assert out[0].requires_grad
     return sum(size for size, _ in storages.values())
 
@@ -165,3 +196,6 @@ def test_what_is_kept_for_the_backward_pass_does_not_grow_with_the_vocabulary(mo
     small, large = kept_for_backward(128, 100), kept_for_backward(128, 10_000)
     assert large == small
     assert large < 0.01 * 128 * 10_000 * 4
+    # Of the masks, it keeps 4 of 8 bytes' ids per token and their number.
+    masks = SamplingMasks(torch.full((128,), 4), torch.arange(4).repeat(128))
+    assert kept_for_backward(128, 10_000, masks) <= large + 128 * (4 + 1) * 8

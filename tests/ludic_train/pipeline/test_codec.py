@@ -1,27 +1,21 @@
-import struct
-import zlib
-from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import msgspec
 import numpy as np
 import pytest
 import zstandard
+from codec_messages import FINITE, INFOS, TEXT, content, message
 from hypothesis import given
 from hypothesis import strategies as st
 from trajectories import trajectory
 
-from ludic_train.algorithms.presets import ppo, reinforce_plus_plus
+from ludic_gym.sampling_masks import packed_masks
 from ludic_train.errors import BadGroup
 from ludic_train.metrics import Peak, Stat, Total
 from ludic_train.pipeline.codec import RolloutGroup, group_from_bytes, group_to_bytes
-from ludic_train.rows import rows_from
 from ludic_train.types import SAWItem, Trajectory
 
-FINITE = st.floats(width=32, allow_nan=False, allow_infinity=False)
 DOUBLES = st.floats(-1e15, 1e15)
-TEXT = st.text(max_size=8)
-INFOS = st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats() | TEXT
 
 
 @st.composite
@@ -52,18 +46,25 @@ def rows(draw, steps, facts):
         return np.where(mask, np.array(drawn, dtype), np.array(off_mask, dtype))
 
     counts = st.integers(0, 2**31 - 1)
+    ids = np.array(draw(st.lists(counts, min_size=length + 1, max_size=length + 1)), np.int32)
     return SAWItem(
-        input_ids=np.array(
-            draw(st.lists(counts, min_size=length + 1, max_size=length + 1)), np.int32
-        ),
+        input_ids=ids,
         action_mask=mask,
         weight=np.zeros(length + 1, np.float32),
         behavior_logprobs=array(FINITE, np.float32, 0) if draw(st.booleans()) else None,
+        sampling_mask=draw(masks(ids[mask])) if draw(st.booleans()) else None,
         versions=array(counts, np.int32, -1) if draw(st.booleans()) else None,
         steps=array(st.integers(0, steps - 1), np.int32, -1),
         temperature=draw(st.floats(1e-3, 10)),
         **facts,
     )
+
+
+@st.composite
+def masks(draw, drawn):
+    """Sampling masks of the drawn tokens, packed."""
+    ids = st.sets(st.integers(0, 2**31 - 1), max_size=3)
+    return packed_masks([[*(draw(ids) | {token})] for token in drawn.tolist()], drawn.tolist())
 
 
 KEY = "k"
@@ -93,31 +94,6 @@ def group_of(*rows, **facts):
     """A group of one trajectory of one step."""
     one = replace(trajectory(1.0), rows=rows, **facts)
     return RolloutGroup(key=KEY, trajectories=(one,))
-
-
-def message(body, *, magic=b"LDCG", schema=4, how=0, size=None):
-    """Bytes in the format with a right checksum and any content, as a stranger could send them."""
-    head = struct.pack("<4sBBI", magic, schema, how, len(body) if size is None else size)
-    return head + struct.pack("<I", zlib.crc32(body, zlib.crc32(head))) + body
-
-
-def bits(value):
-    """Equal only for equal bits: the sign of zero, the payload of a nan and the dtype count."""
-    if isinstance(value, np.ndarray):
-        return value.dtype.str, value.shape, value.tobytes()
-    if isinstance(value, float):
-        return struct.pack("<d", value)
-    if isinstance(value, Mapping):
-        return {name: (type(each), bits(each)) for name, each in sorted(value.items())}
-    return value
-
-
-def content(each):
-    """All fields of a row or a trajectory, down to the bits."""
-    values = {f.name: getattr(each, f.name) for f in fields(each)}
-    if "rows" in values:
-        values["rows"] = [content(row) for row in values["rows"]]
-    return {name: bits(value) for name, value in values.items()}
 
 
 @given(groups, st.sampled_from([None, 1, 3]))
@@ -154,7 +130,7 @@ def test_no_bytes_of_a_stranger_do_more_than_be_refused(body):
     [
         (b"", "truncated: 0 bytes"),
         (b"\x80\x04\x95cbuiltins\neval\n", "not a group: it begins with"),
-        (message(b"", schema=3), "schema 3; this version reads 4"),
+        (message(b"", schema=3), "schema 3; this version reads 5"),
         (message(b"", how=7), "compression 7 is unknown"),
         (message(b"", size=3), "the body has 0 bytes instead of 3"),
         (message(b"\x01\x02"), "no msgpack of a group"),
@@ -197,6 +173,7 @@ def test_more_bytes_than_the_limit_are_refused_whatever_they_claim():
             "a log-prob .* is not finite",
         ),
         ({"attachments": {"x": np.zeros(3, np.float32)}}, r"has attachments \['x'\]"),
+        ({"sampling_mask": b"\0"}, "1 sampling masks for 2 tokens"),
         ({"versions": np.array([-1, 2, -1], np.int32)}, "Expected `int` >= 0"),
         ({"steps": np.array([-1, 0, -1], np.int32)}, "Expected `int` >= 0"),
         ({"steps": np.array([-1, 0, 1], np.int32)}, "a row has tokens of none of the 1 steps"),
@@ -235,161 +212,10 @@ def test_a_trajectory_that_credit_cannot_be_assigned_to_is_not_sent(facts, reaso
 
 # Two trajectories of one step. The first has a row of two tokens, the second of which was sampled;
 # the second has a row of one token.
-ROW = {
-    "ids": struct.pack("<2i", 5, 6),
-    "mask": b"\x02",
-    "logprobs": struct.pack("<f", -1),
-    "versions": [[4, 1]],
-    "steps": [[0, 1]],
-    "temperature": 1.0,
-}
-UNSAMPLED = [struct.pack("<i", 7), b"\0", b"", None, [], 0.5]
-ONE = {
-    "rows": [[*ROW.values()]],
-    "rewards": [1.0],
-    "parsed": [True],
-    "completions": [[0, 1, 1]],
-    "truncated": False,
-    "agent": "x",
-    "env_id": "one",
-    "task": "t",
-    "info": {"success": True},
-}
-OTHER = [[UNSAMPLED], [0.25], [False], [], True, "y", "two", "u", {"moves": 3, "note": "!"}]
-BODY = {
-    "key": "k",
-    "actor": "a",
-    "trajectories": [[*ONE.values()], OTHER],
-    "metrics": {"reward": ["Stat", [1, 2]]},
-}
-
-
-def encoded(**changes):
-    """A message with some fields of the group, its first trajectory and that one's row changed."""
-    row = [changes.pop(name, value) for name, value in ROW.items()]
-    one = [changes.pop(name, value) for name, value in {**ONE, "rows": [row]}.items()]
-    body = {**BODY, "trajectories": [one, OTHER], **changes}
-    return message(msgspec.msgpack.encode(list(body.values())))
-
-
-def test_the_layout_is_what_a_stranger_would_write():
-    read = group_from_bytes(encoded())
-    first, second = read.rows
-    assert (first.input_ids.tolist(), second.input_ids.tolist()) == ([5, 6], [7])
-    assert (first.action_mask.tolist(), second.action_mask.tolist()) == ([False, True], [False])
-    assert (first.behavior_logprobs.tolist(), second.behavior_logprobs.tolist()) == ([0, -1], [0])
-    assert (first.versions.tolist(), second.versions) == ([-1, 4], None)
-    assert (first.steps.tolist(), second.steps.tolist()) == ([-1, 0], [-1])
-    assert (second.temperature, second.agent, second.truncated) == (0.5, "y", True)
-    one, other = read.trajectories
-    assert (one.rows, other.rows) == ((first,), (second,))
-    assert (one.rewards.tolist(), other.rewards.tolist()) == ([1.0], [0.25])
-    assert (one.parsed.tolist(), other.parsed.tolist()) == ([True], [False])
-    assert (one.completions.tolist(), other.completions.tolist()) == ([[0, 1, 1]], [])
-    assert (one.group, one.env_id, one.task, one.success) == ("k", "one", "t", True)
-    assert (other.truncated, other.info) == (True, {"moves": 3, "note": "!"})
-    assert read.metrics == {"reward": Stat(1, 2)}
-
-
-BIG = 2**31
-
-
-@pytest.mark.parametrize(
-    ("changes", "reason"),
-    [
-        ({"key": ""}, "a key of 0 characters"),
-        ({"key": "k" * 201}, "a key of 201 characters"),
-        ({"ids": b"abc"}, "input_ids has 3 bytes, not a multiple of 4"),
-        ({"ids": b""}, "action_mask has 1 bytes for 0 tokens"),
-        ({"ids": b"", "mask": b""}, "a row of 0 tokens"),
-        ({"ids": struct.pack("<2i", 5, -6)}, "a token id is -6"),
-        ({"mask": b"\x03"}, "must begin with one that was not sampled"),
-        ({"mask": b"\x06"}, "action_mask marks tokens after the 2 that there are"),
-        ({"mask": b"\x02\x00"}, "action_mask has 2 bytes for 2 tokens"),
-        ({"temperature": 0.0}, r"temperature=0\.0 must be finite"),
-        ({"temperature": float("inf")}, "temperature=inf must be finite"),
-        ({"temperature": "1"}, "Expected `float`"),
-        ({"steps": None}, "Expected `array`"),
-        ({"steps": []}, "steps has 0 values for 1 sampled tokens"),
-        ({"steps": [[1, 1]]}, "tokens of none of the 1 steps"),
-        ({"steps": [[-1, 1]]}, "Expected `int` >= 0"),
-        ({"steps": [[0, 2]]}, "steps has 2 values for 1 sampled tokens"),
-        ({"steps": [[0, BIG - 1]]}, "steps has 2147483647 values for 1 sampled tokens"),
-        ({"steps": [[0, 1, 1]]}, "Expected `array` of length 2"),
-        ({"logprobs": bytes(8)}, "2 log-probs for 1 tokens"),
-        ({"logprobs": bytes(3)}, "behavior_logprobs has 3 bytes"),
-        ({"logprobs": b"\0\0\xc0\x7f"}, "a log-prob .* is not finite"),
-        ({"logprobs": b"\0\0\x80\x7f"}, "a log-prob .* is not finite"),
-        ({"versions": [[-7, 1]]}, "Expected `int` >= 0"),
-        ({"versions": [[BIG, 1]]}, "Expected `int` <= 2147483647"),
-        ({"versions": [[4, -1], [4, 2]]}, "Expected `int` >= 0"),
-        ({"versions": [[4, 1], [5, 1]]}, "versions has 2 values for 1 sampled tokens"),
-        ({"rewards": [float("nan")]}, r"rewards \[nan\], one"),
-        ({"rewards": []}, "1 parsed steps of 0"),
-        ({"rewards": [1, 2]}, "1 parsed steps of 2"),
-        ({"parsed": [1]}, "Expected `bool`"),
-        ({"completions": [[1, 1, 1]]}, "a completion is of none of the 1 steps"),
-        ({"completions": [[0, -1, 0]]}, "Expected `int` >= 0"),
-        ({"completions": [[0, BIG, 0]]}, "Expected `int` <= 2147483647"),
-        ({"completions": [[0, 1]]}, "Expected `array` of length 3"),
-        ({"truncated": 1}, "Expected `bool`"),
-        ({"agent": 1}, "Expected `str`"),
-        ({"info": {"x": [1]}}, "no msgpack of a group"),
-        ({"rows": [UNSAMPLED[:5]]}, "no msgpack of a group"),
-        ({"rows": [[*UNSAMPLED, 1]]}, "no msgpack of a group"),
-        ({"metrics": {"x": ["system", [1]]}}, "unknown kind"),
-        ({"metrics": {"x": ["Stat", [1]]}}, "unknown kind"),
-    ],
-)
-def test_a_body_that_cannot_be_learned_from_is_refused_with_the_reason(changes, reason):
-    with pytest.raises(BadGroup, match=reason):
-        group_from_bytes(encoded(**changes))
-
-
-SMALL = st.integers(-2, 3)
-WORDS = SMALL.map(lambda n: struct.pack("<i", n))
-RAW = st.binary(max_size=12) | st.lists(WORDS, max_size=4).map(b"".join)
-RUNS = st.lists(st.tuples(SMALL, SMALL), max_size=3)
-FIELDS = {
-    "ids": RAW,
-    "mask": st.binary(max_size=2),
-    "logprobs": RAW | st.none(),
-    "versions": RUNS | st.none(),
-    "steps": RUNS,
-    "temperature": st.floats(),
-    "rewards": st.lists(st.floats(), max_size=3),
-    "parsed": st.lists(st.booleans(), max_size=3),
-    "completions": st.lists(st.tuples(SMALL, SMALL, SMALL), max_size=3),
-    "truncated": st.booleans(),
-    **dict.fromkeys(["key", "actor", "agent", "env_id", "task"], TEXT),
-    "info": st.dictionaries(TEXT, INFOS, max_size=2),
-    "metrics": st.dictionaries(TEXT, st.tuples(TEXT, st.lists(FINITE, max_size=3)), max_size=1),
-}
-ANYTHING = st.recursive(
-    st.none() | st.booleans() | SMALL | st.floats() | TEXT | st.binary(max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=2),
-    max_leaves=6,
-)
-
-
-@given(st.data(), st.lists(st.sampled_from(list(FIELDS)), min_size=1, max_size=3))
-def test_whatever_a_field_holds_it_is_refused_or_can_be_learned_from(data, names):
-    kind = data.draw(st.sampled_from([FIELDS, dict.fromkeys(FIELDS, ANYTHING)]))
-    changes = {name: data.draw(kind[name], label=name) for name in names}
-    try:
-        read = group_from_bytes(encoded(**changes))
-    except BadGroup:
-        return
-    again = group_from_bytes(group_to_bytes(read))
-    assert list(map(content, again.trajectories)) == list(map(content, read.trajectories))
-    rows_from(read.trajectories, ppo())
-    reinforce_plus_plus().credit(read.trajectories)
-
-
 def test_numbers_that_a_whole_call_has_are_sent_once():
     sampled = row(versions=np.array([-1, 4, 4], np.int32))
     sent = msgspec.msgpack.decode(group_to_bytes(group_of(sampled, row()))[14:])
-    assert [(each[3], each[4]) for each in sent[2][0][0]] == [
+    assert [(each[4], each[5]) for each in sent[2][0][0]] == [
         ([[4, 2]], [[0, 2]]),
         # Sampled by two versions.
         ([[4, 1], [3, 1]], [[0, 2]]),

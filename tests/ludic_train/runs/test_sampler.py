@@ -19,7 +19,7 @@ from ludic_train.recipes.catalog import TIC_TAC_TOE
 from ludic_train.runs.learner import learner_from_model
 from ludic_train.runs.machine import Machine
 from ludic_train.runs.remote import publish_every
-from ludic_train.runs.stages import rl_stage
+from ludic_train.runs.stages import made_learner, rl_stage
 from ludic_train.runs.train import train_recipe
 from ludic_train.trainer.config import TrainerConfig
 from ludic_train.trainer.trainer import Trainer
@@ -71,6 +71,17 @@ async def test_episodes_are_played_on_the_server_which_follows_the_trainer(run_f
     )
     for name, value in server.params.items():
         assert torch.equal(value, expected[name].detach())
+
+
+async def test_a_server_without_sampling_masks_is_refused_before_anything_is_played(run_folder):
+    start = learner_from_model(str(run_folder), max_tokens=2, lora_rank=0, seed=0)
+    server = SamplingVLLM(start.model, start.tokenizer)
+    await server.start()
+    config = replace(TIC_TAC_TOE.defaults, out=run_folder, model=str(run_folder), top_p=0.8)
+    with pytest.raises(ConfigError, match=r"does not return the tokens .* --sampling-mask"):
+        await made_learner(TIC_TAC_TOE, config, Machine(engine=(server.url,)))
+    await server.stop()
+    assert server.calls.count("/inference/v1/generate") == 1
 
 
 async def test_without_a_queue_a_server_serves_a_model_that_exists(tmp_path):

@@ -38,6 +38,15 @@ def test_success_and_reward_are_reported_for_any_environment(tmp_path):
     assert any("eval/test/success" in json.loads(line) for line in lines)
 
 
+def test_samples_of_top_p_are_learned_from_on_policy(tmp_path):
+    trained(tmp_path / "run", updates=2, top_p=0.8, min_p=0.01)
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    divergence = [line["mismatch/kl_at_lag_0"] for line in map(json.loads, lines) if "lag" in line]
+    assert len(divergence) == 2
+    # Without replay, it is 0.02: ratios of 0.8 to 1.
+    assert max(map(abs, divergence)) < 1e-9
+
+
 async def test_it_works_in_the_running_loop_of_a_notebook(tmp_path):
     results = trained(tmp_path / "run")
     assert 0.0 <= results["test/success"] <= 1.0

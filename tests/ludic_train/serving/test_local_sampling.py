@@ -22,6 +22,7 @@ SAMPLINGS = [
     Sampling(seed=5, max_tokens=20),
     Sampling(seed=6, max_tokens=20, temperature=0.7),
     Sampling(seed=7, max_tokens=20, top_p=0.8, temperature=1.3),
+    Sampling(seed=7, max_tokens=20, top_k=3, min_p=0.05),
     Sampling(seed=8, max_tokens=20, temperature=0),
     Sampling(seed=9, max_tokens=60, stop=("a", "1"), temperature=2.0),
 ]
@@ -36,10 +37,17 @@ def essence(completion):
     return replace(completion, policy_version=None, versions=None)
 
 
-@pytest.mark.parametrize("make", [tokens_client, lambda server: VLLMChatClient(server.url)])
+def chat_client(server):
+    return VLLMChatClient(server.url)
+
+
+@pytest.mark.parametrize("make", [tokens_client, chat_client])
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 async def test_over_http_comes_bit_for_bit_what_comes_in_process(server, make, sampling):
     expected = await server.client.complete(ASK, sampling)
+    if make is chat_client:
+        # As with vLLM, this route has no sampling masks.
+        expected = replace(expected, sampling_mask=None)
     async with make(server) as client:
         assert essence(await client.complete(ASK, sampling)) == essence(expected)
 
@@ -51,6 +59,29 @@ async def test_a_begun_reply_is_continued_over_http(server, make):
     expected = await server.client.complete(dialog, sampling)
     async with make(server) as client:
         assert essence(await client.complete(dialog, sampling)) == essence(expected)
+
+
+async def test_sampling_masks_have_vllms_format(server):
+    params = {"max_tokens": 3, "logprobs": 0, "seed": 4, "top_k": 4}
+    body = {"token_ids": [5, 6], "sampling_params": params}
+    async with server.session.post(server.url + GENERATE, json=body) as response:
+        (choice,) = (await response.json())["choices"]
+    assert [len(mask) for mask in choice["sampling_mask"]] == [4] * len(choice["token_ids"])
+    for token, mask in zip(choice["token_ids"], choice["sampling_mask"], strict=True):
+        assert token in mask == sorted(mask)
+    async with tokens_client(server) as client:
+        await client.require_sampling_masks()
+        whole = await client.continued([5, 6], Sampling(max_tokens=3, seed=4))
+    assert whole.sampling_mask is None
+
+
+async def test_a_client_of_sampling_masks_sends_each_request_with_a_top_k(server):
+    greedy = Sampling(max_tokens=6, temperature=0)
+    expected = await server.client.continued([5, 6], greedy)
+    async with tokens_client(server, sampling_masks=True) as client:
+        found = await client.continued([5, 6], greedy)
+    assert found.completion_ids == expected.completion_ids
+    assert set(found.logprobs) == {0.0}
 
 
 async def test_a_plain_client_of_openai_gets_the_text(server):

@@ -9,6 +9,7 @@ import sys
 import time
 from contextlib import contextmanager
 from itertools import pairwise
+from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
@@ -17,7 +18,7 @@ from fake_vllm.install import install
 from ludic_gym.commands.main import main
 from ludic_gym.errors import ConfigError
 from ludic_train.errors import ModelNotFound, ServerError
-from ludic_train.serving.flags import ServeOptions, command_line
+from ludic_train.serving.flags import ServeOptions, command_line, environment
 from ludic_train.serving.installed import Installed, find_vllm
 from ludic_train.serving.process import started_server
 
@@ -71,6 +72,15 @@ def test_vllm_is_started_with_what_training_needs():
     assert "--enable-scale-out" in flags
     assert "--dtype" not in flags
     assert "--enable-lora" not in flags
+
+
+def test_sampling_masks_are_a_flag_on_gpus_alone():
+    options = ServeOptions(sampling_mask=True)
+    assert "--return-sampling-mask" in command_line("org/model", options, GPU)
+    assert "--return-sampling-mask" not in command_line("org/model", ServeOptions(), GPU)
+    assert environment(options, GPU, {}, Path("p"))["VLLM_USE_V2_MODEL_RUNNER"] == "1"
+    with pytest.raises(ConfigError, match="cannot return the tokens that top_p, top_k and min_p"):
+        command_line("org/model", options, CPU)
 
 
 def test_options_become_flags_and_further_flags_come_last():
