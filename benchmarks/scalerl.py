@@ -92,7 +92,7 @@ def drawn(compute: Floats, success: Floats, fit: Sequence[float], path: Path) ->
     axes.plot(grid, sigmoid(grid, *fit[:3], success[0]), color="C1", label="fitted sigmoid")
     axes.plot(compute[1:], success[1:], "o", markersize=4, label="held-out success")
     axes.axhline(success[0], color="grey", linestyle=":", label="before training")
-    axes.set(xscale="log", xlabel="operations", ylabel="success", ylim=(0, 1))
+    axes.set(xscale="log", xlabel="operations", ylabel="success", ylim=(0, 1.3 * success.max()))
     axes.grid(alpha=0.3)
     axes.legend(fontsize="small")
     figure.tight_layout()
