@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from peft import LoraConfig, PeftConfig, PeftModel, get_peft_model, set_peft_model_state_dict
@@ -17,6 +17,7 @@ from transformers.utils import logging
 from ludic_gym.errors import ConfigError
 from ludic_train.errors import ModelNotFound
 from ludic_train.models.cache import resolved
+from ludic_train.models.conversion import model_params
 from ludic_train.models.tokenizer import load_tokenizer, model_not_found
 
 if TYPE_CHECKING:
@@ -35,8 +36,9 @@ def load_model(
 
     name: "ludic-small" and "ludic-tiny" are those that `ludic model` has made.
     lora_rank: freezes the model and trains low-rank adapters on its linear layers
-        (Hu et al. 2021, arXiv:2106.09685), drawn from `seed`; a folder that holds an adapter gives
-        base and adapter, trainable.
+        (Hu et al. 2021, arXiv:2106.09685), drawn from `seed`; of a mixture of experts, on the
+        linear layers of attention and on each expert, and not on the router. A folder that holds
+        an adapter gives base and adapter, trainable.
     device: where the model is moved. dtype: of its params.
     Only safetensors are read, and no code from the hub is run.
     Raises ModelNotFound, or ConfigError for a tokenizer without a chat template, for a rank below
@@ -100,7 +102,7 @@ def _put(model: nn.Module, params: dict[str, torch.Tensor]) -> tuple[set[str], s
         # The frozen base is never in the file of an adapter.
         return {n for n in result.missing_keys if "lora_" in n}, set(result.unexpected_keys)
     try:
-        result = model.load_state_dict(params, strict=False)
+        result = model.load_state_dict(model_params(model, params), strict=False)
     except RuntimeError as error:
         reason = str(error).splitlines()[-1].strip()
         raise ConfigError(f"the params are of a model of another shape: {reason}") from error
@@ -130,17 +132,35 @@ def _with_adapter(folder: str | Path, dtype: torch.dtype) -> PreTrainedModel:
 
 
 def _with_new_lora(model: PreTrainedModel, rank: int, seed: int) -> PreTrainedModel:
-    """The model, frozen, with adapters of a rank on all linear layers. Raises ConfigError."""
+    """The model, frozen, with adapters of a rank on its linear layers. Raises ConfigError."""
     if rank < 1:
         raise ConfigError(f"lora_rank={rank} must be at least 1")
     # alpha / r is 2 for any rank, so that a learning rate suits all of them.
-    config = LoraConfig(
-        r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type="CAUSAL_LM"
-    )
+    config = LoraConfig(r=rank, lora_alpha=2 * rank, task_type="CAUSAL_LM", **_targets(model))
     # Adapters are drawn from torch's global generator, whose state belongs to the caller.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return get_peft_model(model, config)
+
+
+def _targets(model: PreTrainedModel) -> dict[str, Any]:
+    """The settings of LoraConfig that say which params get adapters."""
+    # The last two parts of a name, such as "experts.down_proj", are equal in all layers.
+    experts = {
+        ".".join(name.rsplit(".", 2)[1:])
+        for name, param in model.named_parameters()
+        if param.ndim == 3 and ".experts." in name
+    }
+    if not experts:
+        return {"target_modules": "all-linear"}
+    # "all-linear" would train the router too, by which experts are chosen. Dense layers beside the
+    # experts stay frozen: peft takes their names for those of experts.
+    attention = {
+        name
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Linear) and "attn" in name.rpartition(".")[0]
+    }
+    return {"target_modules": attention, "target_parameters": experts}
 
 
 @contextmanager

@@ -23,7 +23,6 @@ from ludic_train.models.logprobs import VALUE_HEAD
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
 from ludic_train.publishers.base import CopyPublisher, InProcessPublisher, PolicyPublisher
-from ludic_train.publishers.checkpoint_names import lora_scaling
 from ludic_train.publishers.vllm import VLLMPublisher
 
 # Texts that a tokenizer is made from; more do not change what it merges.
@@ -135,7 +134,7 @@ def learner_from_model(
         return _local(model, tokenizer, spec, seed)
     # Seeds would end a vLLM on a CPU, and repeat no run elsewhere: batches change the rounding.
     client = VLLMTokenClient(servers, chat_renderer(tokenizer), seeds=False)
-    publisher = VLLMPublisher(servers, clients=[client], lora_scaling=lora_scaling(model))
+    publisher = VLLMPublisher(servers, clients=[client], model=model)
     return Learner(model=model, tokenizer=tokenizer, client=client, publisher=publisher, spec=spec)
 
 

@@ -11,13 +11,14 @@ import secrets
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from peft import PeftModel
 from torch import Tensor
 
 from ludic_train.inference.policy_spec import write_policy_spec
 from ludic_train.models.load import save_model
 from ludic_train.pipeline.queues.open_queue import open_queue
 from ludic_train.publishers.base import CopyPublisher, PolicyPublisher
-from ludic_train.publishers.checkpoint_names import checkpoint_params, lora_scaling
+from ludic_train.publishers.checkpoint_names import merged_params
 from ludic_train.publishers.folder import FolderPublisher
 from ludic_train.publishers.vllm import VLLMPublisher
 from ludic_train.runs.config import RunConfig
@@ -79,7 +80,7 @@ def remote_ends(
     publisher: PolicyPublisher
     # One stop for both ends: a signal must end a wait for a batch and a wait for a server.
     if servers:
-        served = VLLMPublisher(servers, lora_scaling=lora_scaling(learner.model))
+        served = VLLMPublisher(servers, model=learner.model)
         publisher = patient = PatientPublisher(served, stop)
         look = patient.look
     else:
@@ -100,12 +101,12 @@ def remote_ends(
 
 def _save_to_begin_with(learner: Learner, folder: Path, *, is_served: bool) -> None:
     """Write the model; for servers a whole one, with the adapters merged."""
-    model, scaling = learner.model, lora_scaling(learner.model)
+    model = learner.model
     if isinstance(learner.publisher, CopyPublisher):
         # Rank 0 alone is here, and has no more than its shards of the model that learns.
         model = learner.publisher.twin
-    if not is_served or scaling is None:
+    if not is_served or not isinstance(model, PeftModel):
         save_model(model, learner.tokenizer, folder)
         return
-    params = dict(checkpoint_params(model.named_parameters(), lora_scaling=scaling))
+    params = dict(merged_params(model.named_parameters(), model))
     save_model(model.get_base_model(), learner.tokenizer, folder, params)

@@ -29,7 +29,6 @@ from ludic_train.inference.policy_spec import PolicySpec
 from ludic_train.models.load import quiet
 from ludic_train.models.logprobs import unwrapped
 from ludic_train.publishers.base import CopyPublisher
-from ludic_train.publishers.checkpoint_names import lora_scaling
 from ludic_train.runs.learner import Learner
 from ludic_train.types import REFERENCE, VALUES, SAWBatch
 
@@ -99,7 +98,7 @@ def sharded_learner(
         client = LocalChatClient(twin.requires_grad_(False), whole.tokenizer, seed=seed)
         learner = replace(learner, client=client, publisher=CopyPublisher(client, twin))
     reference: nn.Module | None = None
-    if REFERENCE in algo.attach and lora_scaling(learner.model) is None:
+    if REFERENCE in algo.attach and not isinstance(learner.model, PeftModel):
         reference = copy.deepcopy(learner.model).requires_grad_(False)
         shard_from_rank_0(reference, device=device, param_dtype=param_dtype)
     if VALUES in algo.attach:

@@ -11,6 +11,7 @@ from typing import Any
 
 import gymnasium as gym
 import torch
+from peft import PeftModel
 
 from ludic_gym.errors import ConfigError
 from ludic_gym.policies.reference import OraclePolicy, RandomPolicy
@@ -23,7 +24,6 @@ from ludic_train.distributed.ranks import number_of_rank_0, on_rank_0, rank
 from ludic_train.inference.policy_spec import PolicySpec, new_context
 from ludic_train.models.chat_template import with_token_ids
 from ludic_train.publishers.base import InProcessPublisher, PolicyPublisher
-from ludic_train.publishers.checkpoint_names import lora_scaling
 from ludic_train.rows import rows_from
 from ludic_train.runs.algorithm import algorithm_of
 from ludic_train.runs.config import MAX_TOKENS, Recipe, RunConfig
@@ -254,7 +254,7 @@ def rl_stage(
 
 def _reference(algo: RLAlgorithm, learner: Learner) -> torch.nn.Module | None:
     """A frozen copy of the model for a KL term; with LoRA the model without its adapter will do."""
-    if REFERENCE not in algo.attach or lora_scaling(learner.model) is not None:
+    if REFERENCE not in algo.attach or isinstance(learner.model, PeftModel):
         return None
     if learner.reference is not None:
         return learner.reference

@@ -31,6 +31,7 @@ from ludic_train.distributed.ranks import (
 )
 from ludic_train.errors import NonFiniteUpdate
 from ludic_train.metrics import Metrics, Stat, Total, merge, metrics_from_bytes, metrics_to_bytes
+from ludic_train.models.conversion import check_conversion
 from ludic_train.models.logprobs import VALUE_HEAD
 from ludic_train.publishers.base import InProcessPublisher, PolicyPublisher
 from ludic_train.sources.base import BatchSource, DurableSource, Pace
@@ -208,6 +209,7 @@ class Trainer:
         if not self._checked:
             without_dropout(self.model)
             check_logprobs(self.model, self.cfg.device)
+            check_conversion(self.model)
             self._checked = True
         rows = prepared(
             items, self.model, self.reference, self.algo, self.cfg, packing=self._packing
