@@ -19,6 +19,7 @@ from two_ranks.learning import (
     random_rows,
     relative_error,
     settings,
+    tiny_mixture,
     tiny_model,
 )
 
@@ -35,14 +36,14 @@ from ludic_train.trainer.trainer import Trainer
 from ludic_train.types import PROXIMAL
 
 
-def one_process_gradient(items):
+def one_process_gradient(items, model=None):
     """The same update in one forward pass, without any other rank."""
-    model, loss = tiny_model(), grpo().loss
+    model, loss = model or tiny_model(), grpo().loss
     ((micro_batch,),) = plan_update(
         items, token_budget=10_000, packing=False, aggregation=grpo().aggregation
     )
     loss(forward(model, micro_batch), loss_batch(micro_batch, 0))[0].backward()
-    return torch.cat([p.grad.flatten() for p in model.parameters()])
+    return torch.cat([p.grad.flatten() for p in model.parameters() if p.requires_grad])
 
 
 def sharded_with_checkpoints(model):
@@ -66,6 +67,20 @@ def gradient_errors():
         expected = one_process_gradient(items)
         errors[f"{sharding} {count} {masked} {budget} {flag}"] = relative_error(found, expected)
         assert metrics["rows"].value == count
+    return errors
+
+
+def mixture_errors():
+    """Of the gradients of mixtures of experts, against one process without packing."""
+    errors = {}
+    for kind, lora in product(["qwen3_moe", "mixtral"], [False, True]):
+        items = random_rows(24, seed=3)
+        mine = items if dist.get_rank() == 0 else []
+        expected = one_process_gradient(items, tiny_mixture(kind, lora))
+        for flag, shard in enumerate([shard_model, sharded_with_checkpoints]):
+            cfg = settings(100, sync_last_only=bool(flag))
+            found, _ = gradient_of(mine, cfg, shard=shard, model=tiny_mixture(kind, lora))
+            errors[f"{kind} lora={lora} {shard.__name__}"] = relative_error(found, expected)
     return errors
 
 
@@ -209,6 +224,7 @@ def main(out):
             "copies": params_after_5_updates(SHARDINGS["copies"]).tolist(),
             "shards": params_after_5_updates(shard_model).tolist(),
             "bfloat16": bfloat16_error(),
+            "mixtures": mixture_errors(),
             "unwritten": [
                 what_is_said_of_a_part_that_cannot_be_written(save, f"{out}/checkpoints")
                 for save in (save_at_once, save_in_background)

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from peft import LoraConfig, get_peft_model
 from safetensors.torch import save_file
 from transformers import Qwen3ForCausalLM
-from two_ranks.learning import random_rows, settings, tiny_model, tokenizer
+from two_ranks.learning import random_rows, settings, tiny_mixture, tiny_model, tokenizer
 
 from ludic_train.algorithms.presets import grpo
 from ludic_train.checkpoints.async_saver import BackgroundSaver
@@ -45,6 +45,9 @@ MODELS = {
     "pieces": lambda: shard_model(tiny_model()),
     "lora_pieces": lambda: shard_model(lora_model()),
     "copies": tiny_model,
+    "experts": lambda: shard_model(tiny_mixture()),
+    "experts_pieces": lambda: shard_model(tiny_mixture("mixtral")),
+    "experts_lora": lambda: shard_model(tiny_mixture(lora=True)),
 }
 
 
