@@ -31,6 +31,7 @@ from ludic_train.distributed.ranks import gathered, on_rank_0, rank
 from ludic_train.errors import CheckpointError
 from ludic_train.models.conversion import model_params
 from ludic_train.models.load import load_params
+from ludic_train.trainer.adamw8 import AdamW8bit, zero_moments
 from ludic_train.trainer.trainer import Trainer
 
 # Writes the model to a folder; the mapping holds whole params where the model's own are sharded.
@@ -203,9 +204,13 @@ def _restore_shards(trainer: Trainer, folder: Path) -> dict[str, Tensor]:
     stored = read_shards(folder, {PARAM + name: param for name, param in own.items()})
     _copy_into(own, {name.removeprefix(PARAM): tensor for name, tensor in stored.items()})
     # The fresh optimizer has no state yet whose names could be read.
-    wanted = {f"{key}/{n}": p for key in ("exp_avg", "exp_avg_sq") for n, p in own.items()}
-    steps = {f"step/{name}": torch.tensor(0.0) for name in own}
-    return read_shards(folder, wanted | steps)
+    wanted: dict[str, Tensor] = {}
+    for name, param in own.items():
+        moments = {"exp_avg": param, "exp_avg_sq": param, "step": torch.tensor(0.0)}
+        if isinstance(trainer.optimizer, AdamW8bit):
+            moments |= zero_moments(param)
+        wanted |= {f"{key}/{name}": tensor for key, tensor in moments.items()}
+    return read_shards(folder, wanted)
 
 
 def _restore_params(trainer: Trainer, checkpoint: LoadedCheckpoint) -> None:

@@ -35,6 +35,7 @@ from ludic_train.models.conversion import check_conversion
 from ludic_train.models.logprobs import VALUE_HEAD
 from ludic_train.publishers.base import InProcessPublisher, PolicyPublisher
 from ludic_train.sources.base import BatchSource, DurableSource, Pace
+from ludic_train.trainer.adamw8 import AdamW8bit
 from ludic_train.trainer.config import TrainerConfig
 from ludic_train.trainer.forward import forward, loss_batch, without_dropout
 from ludic_train.trainer.microbatches import MicroBatch, plan_from_bytes, plan_to_bytes
@@ -91,8 +92,7 @@ class Trainer:
         if world_size() > 1 and not self._sharded:
             # Only gradients are exchanged from here on, so copies must begin equal.
             copy_from_rank_0(self._trained)
-        adamw = asdict(self.cfg.adamw)
-        self.optimizer = torch.optim.AdamW(self._trained, lr=self.cfg.lr, fused=True, **adamw)
+        self.optimizer = _optimizer(self._trained, self.cfg)
 
     async def train(self, num_updates: int, on_update: OnUpdate | None = None) -> None:
         """Make `num_updates` more updates, rounded up to whole batches.
@@ -299,6 +299,14 @@ class Trainer:
             )
         skipped = Total(float(not made))
         return {"grad_norm": Total(norm), "lr": Total(lr), "updates/skipped": skipped}
+
+
+def _optimizer(params: Sequence[nn.Parameter], cfg: TrainerConfig) -> torch.optim.Optimizer:
+    """AdamW with moments of the configured bits."""
+    settings = asdict(cfg.adamw)
+    if settings.pop("bits") == 8:
+        return AdamW8bit(params, lr=cfg.lr, **settings)
+    return torch.optim.AdamW(params, lr=cfg.lr, fused=True, **settings)
 
 
 def _remembering(algo: RLAlgorithm) -> Remembering | None:

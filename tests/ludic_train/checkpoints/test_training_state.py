@@ -72,6 +72,8 @@ KINDS = [
     ("background lora", 1),
     ("background pieces", 2),
     ("experts_pieces", 2),
+    ("eight_pieces", 2),
+    pytest.param("eight", 1, marks=pytest.mark.slow),
     pytest.param("experts", 2, marks=pytest.mark.slow),
     pytest.param("experts_lora", 2, marks=pytest.mark.slow),
     pytest.param("lora", 1, marks=pytest.mark.slow),
