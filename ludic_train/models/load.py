@@ -56,7 +56,7 @@ def load_model(
     with quiet():
         tokenizer = load_tokenizer(name)
         model = _with_adapter(name, dtype) if adapter.is_file() else _load_base(name, dtype)
-        model = model if lora_rank is None else _with_new_lora(model, lora_rank, seed)
+        model = model if lora_rank is None else with_new_lora(model, lora_rank, seed)
     return model.to(device), tokenizer
 
 
@@ -131,8 +131,11 @@ def _with_adapter(folder: str | Path, dtype: torch.dtype) -> PreTrainedModel:
     return PeftModel.from_pretrained(base, str(folder), is_trainable=True)
 
 
-def _with_new_lora(model: PreTrainedModel, rank: int, seed: int) -> PreTrainedModel:
-    """The model, frozen, with adapters of a rank on its linear layers. Raises ConfigError."""
+def with_new_lora(model: PreTrainedModel, rank: int, seed: int = 0) -> PreTrainedModel:
+    """The model, frozen, with adapters of a rank, as `load_model` describes them.
+
+    seed: of their values. Raises ConfigError for a rank below 1.
+    """
     if rank < 1:
         raise ConfigError(f"lora_rank={rank} must be at least 1")
     # alpha / r is 2 for any rank, so that a learning rate suits all of them.

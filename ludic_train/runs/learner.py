@@ -38,6 +38,7 @@ class Learner:
     spec: context, system prompt and limits, saved beside the params.
     reference: the model as it began, for a KL term, where it had to be made with the model.
     samples_copy: the client samples from a copy, because the model is sharded.
+    computes_on: device of its forward passes; "" for that of its params, which may be offloaded.
     """
 
     model: PreTrainedModel
@@ -47,6 +48,7 @@ class Learner:
     spec: PolicySpec
     reference: nn.Module | None = None
     samples_copy: bool = False
+    computes_on: str = ""
 
     async def refresh(self) -> None:
         """Bring the params to a copy that the client samples from; all ranks must call it."""
@@ -65,8 +67,8 @@ class Learner:
 
     @property
     def device(self) -> str:
-        """Device of the params, such as "cpu" or "cuda:0"."""
-        return str(next(self.model.parameters()).device)
+        """Device of its forward passes, such as "cpu" or "cuda:0"."""
+        return self.computes_on or str(next(self.model.parameters()).device)
 
     @property
     def make_policy(self) -> MakePolicy:

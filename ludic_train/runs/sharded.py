@@ -82,6 +82,7 @@ def sharded_learner(
     *,
     device: str,
     param_dtype: torch.dtype | None,
+    offload: bool,
     seed: int,
 ) -> Learner:
     """The learner over all ranks, which all call this; None on ranks other than 0.
@@ -89,6 +90,7 @@ def sharded_learner(
     whole: rank 0's, on the CPU; its model becomes the shards.
     algo: decides on a value head and on a reference, which has to be sharded like the model.
     param_dtype: type of forward and backward, and of the copy that is sampled from.
+    offload: as of `shard_model`.
     """
     own = scattered(lambda: [_described(whole)] * world_size(), _encoded, _decoded)
     learner = whole or _follower(own)
@@ -100,11 +102,11 @@ def sharded_learner(
     reference: nn.Module | None = None
     if REFERENCE in algo.attach and not isinstance(learner.model, PeftModel):
         reference = copy.deepcopy(learner.model).requires_grad_(False)
-        shard_from_rank_0(reference, device=device, param_dtype=param_dtype)
+        shard_from_rank_0(reference, device=device, param_dtype=param_dtype, offload=offload)
     if VALUES in algo.attach:
         add_value_head(learner.model)
-    shard_from_rank_0(learner.model, device=device, param_dtype=param_dtype)
-    return replace(learner, reference=reference)
+    shard_from_rank_0(learner.model, device=device, param_dtype=param_dtype, offload=offload)
+    return replace(learner, reference=reference, computes_on=device)
 
 
 def _described(learner: Learner | None) -> _Description:

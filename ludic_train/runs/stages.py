@@ -38,7 +38,7 @@ from ludic_train.runs.tasks import demonstration_tasks, training_tasks
 from ludic_train.sources.base import BatchSource
 from ludic_train.sources.offline import OfflineBatchSource
 from ludic_train.sources.rollouts import RolloutBatchSource, Score, playing
-from ludic_train.trainer.config import Decay, TrainerConfig
+from ludic_train.trainer.config import AdamW, Decay, TrainerConfig
 from ludic_train.trainer.trainer import Trainer
 from ludic_train.types import REFERENCE, VALUES, SAWItem
 
@@ -86,17 +86,19 @@ async def made_learner(
 
 
 def spread_learner(
-    whole: Learner | None, config: RunConfig, algo: RLAlgorithm, device: str
+    whole: Learner | None, config: RunConfig, algo: RLAlgorithm, device: str, *, offload: bool
 ) -> Learner:
     """The learner over all ranks of torch.distributed, which all call this; as it is without.
 
-    whole: of `made_learner`, on rank 0; None on the others.
+    whole: of `made_learner`, on rank 0; None on the others. offload: as of `shard_model`.
     """
     if not torch.distributed.is_initialized():
         assert whole is not None
         return whole
     param_dtype = torch.bfloat16 if config.dtype == "bf16" else None
-    return sharded_learner(whole, algo, device=device, param_dtype=param_dtype, seed=config.seed)
+    return sharded_learner(
+        whole, algo, device=device, param_dtype=param_dtype, offload=offload, seed=config.seed
+    )
 
 
 async def _demonstrations(recipe: Recipe, config: RunConfig) -> list[Rollout]:
@@ -135,6 +137,7 @@ def sft_stage(
         source = OfflineBatchSource(rows, batch_size=SFT_ROWS, seed=config.seed)
     cfg = TrainerConfig(
         device=learner.device,
+        adamw=AdamW(bits=config.adamw_bits),
         lr=config.sft_lr,
         warmup_updates=_warmup(config, updates),
         decay_updates=updates,
@@ -203,6 +206,7 @@ def rl_stage(
     pushes = 1 if machine.samples_here else publish_every(config.minibatches, algo.max_lag)
     cfg = TrainerConfig(
         device=learner.device,
+        adamw=AdamW(bits=config.adamw_bits),
         lr=config.lr,
         warmup_updates=_warmup(config, updates),
         decay_updates=updates,

@@ -206,8 +206,9 @@ async def train_recipe(
 def _on_device(machine: Machine, config: RunConfig) -> Iterator[tuple[str, RunConfig]]:
     """The device, and the settings with the precision that they have on it."""
     dtype = resolved_precision(config.dtype, resolved_device(machine.device))
-    # FSDP2 computes in bf16, on one device too; nothing else here needs a process group.
-    start = process_group if dtype == "bf16" or "WORLD_SIZE" in os.environ else on_device
+    # FSDP2 computes in bf16 and offloads, on one device too; nothing else needs a process group.
+    by_fsdp = dtype == "bf16" or machine.offload or "WORLD_SIZE" in os.environ
+    start = process_group if by_fsdp else on_device
     with start(machine.device) as device:
         # In the run's settings as a name of its own: another machine's "auto" may be another one.
         yield device, replace(config, dtype=dtype)
@@ -258,7 +259,9 @@ async def _opened(
             return _Opened(learner, demonstrations, own, server)
 
         made = await awaited_on_rank_0(on_first)
-        learner = spread_learner(made.learner if made else None, config, algo, device)
+        learner = spread_learner(
+            made.learner if made else None, config, algo, device, offload=machine.offload
+        )
         await stack.enter_async_context(aclosing(learner))
         yield replace(made, learner=learner) if made else _Opened(learner, (), machine, None)
 

@@ -75,18 +75,21 @@ class Trainer:
     ) -> None:
         self.cfg = cfg or TrainerConfig()
         _refuse_impossible_lag(self.cfg, algo, publisher)
-        self.model = model.to(self.cfg.device)
+        self._sharded = bool(sharded_modules(model))
+        # Shards are where they have to be, which with offloading is not the device.
+        self.model = model if self._sharded else model.to(self.cfg.device)
         self.algo = algo
         self.batch_source = batch_source
         self.publisher = publisher
         self.reference = reference
+        if reference is not None and not sharded_modules(reference):
+            reference.to(self.cfg.device)
         if reference is not None:
-            reference.to(self.cfg.device).requires_grad_(False)
+            reference.requires_grad_(False)
         self.version = 0
         self.published: int | None = None
         self._began = self._checked = False
         self._skipped = 0
-        self._sharded = bool(sharded_modules(model))
         _refuse_low_precision(model)
         self._trained = [p for p in model.parameters() if p.requires_grad]
         if world_size() > 1 and not self._sharded:

@@ -144,3 +144,19 @@ async def test_moments_of_other_bits_are_refused(saved, resumed, tmp_path):
     save_training(manager, made, partial(save_model, made.model, tokenizer()))
     with pytest.raises(CheckpointError, match=rf"has {saved} bits in .*AdamW\(bits={saved}\)"):
         resume_training(manager, trainer_of(resumed))
+
+
+async def test_offloading_changes_no_bit_and_resumes(tmp_path, group):
+    usual = trainer_of(32, shard=shard_model)
+    away = trainer_of(32, shard=partial(shard_model, offload=True))
+    manager = CheckpointManager(tmp_path)
+    for made in (usual, away):
+        await made.train(2)
+    save_shards(manager, away)
+    again = trainer_of(32, seed=1, shard=partial(shard_model, offload=True))
+    resume_training(manager, again)
+    for made in (usual, away, again):
+        await made.train(1)
+    for a, b, c in zip(*(made.model.parameters() for made in (usual, away, again)), strict=True):
+        assert torch.equal(whole(a), whole(b))
+        assert torch.equal(whole(a), whole(c))
