@@ -120,7 +120,7 @@ def test_a_mixture_computes_the_experts_that_are_chosen():
     # Twice the experts of 3 matrices of 16 x 8 in two layers, of which as many are chosen.
     wide = estimate_update(on_meta(more), LOAD)
     assert wide.params - found.params == 2 * (4 * 3 * 16 * 8 + 4 * 16)
-    # The routers alone compute more: 6 operations for each of their 64 params and each token but a row's last.
+    # Routers alone compute more: 6 operations per param and token, but for a row's last token.
     assert wide.flops - found.flops == 6 * 2 * 4 * 16 * LOAD.tokens * 127 / 128
     # By hand, as in a real update in memory: experts of transformers' own kernel.
     at = torch.ones(512, dtype=torch.int64)
