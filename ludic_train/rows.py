@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from ludic_gym.errors import EpisodeError
 from ludic_gym.types import Completion, Episode, Rollout, Task
 from ludic_train.errors import CreditError, UntrainableRollout
+from ludic_train.expert_text import UNKNOWN, experts_from_base64
 from ludic_train.metrics import Metrics, Stat, Total
 from ludic_train.types import REWARDS, SAWItem, Trajectory
 
@@ -256,6 +257,7 @@ def _continues(completion: Completion, last: Completion) -> bool:
         and completion.sampling.temperature == last.sampling.temperature
         and (completion.logprobs is None) == (last.logprobs is None)
         and (completion.policy_version is None) == (last.policy_version is None)
+        and (completion.routed_experts is None) == (last.routed_experts is None)
     )
 
 
@@ -292,7 +294,31 @@ def _row(chain: Sequence[Call], rollout: Rollout, *, truncated: bool) -> SAWItem
         truncated=truncated,
         group=rollout.task.group,
         agent=rollout.agent,
+        experts=None if last.routed_experts is None else _experts(chain, length),
     )
+
+
+def _experts(chain: Sequence[Call], length: int) -> NDArray[np.int16]:
+    """Experts of a row whose calls report them, [length, layers, k].
+
+    Raises UntrainableRollout for another number of them than tokens.
+    """
+    parts: list[NDArray[np.int16]] = []
+    known = 0
+    for _, completion in chain:
+        found = experts_from_base64(completion.routed_experts or "")
+        read = len(_all_ids(completion)) - 1
+        if len(found) != read or (parts and found.shape[1:] != parts[0].shape[1:]):
+            raise UntrainableRollout(
+                f"experts of shape {found.shape} came with prompt and completion of {read + 1} "
+                f"tokens: those of {read} are expected, in the same layers in each call"
+            )
+        # A later call reads the same tokens again, but these were sampled by the first one.
+        parts.append(found[known:])
+        known = read
+    # No expert has read the last token.
+    last = np.full((length - known, *parts[0].shape[1:]), UNKNOWN, np.int16)
+    return np.concatenate([*parts, last])
 
 
 def _plain(info: Mapping[str, Any]) -> dict[str, bool | int | float | str]:

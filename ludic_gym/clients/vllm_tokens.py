@@ -29,7 +29,8 @@ class VLLMTokenClient(VLLMClient):
     extra_body: further fields of every request; those in its "sampling_params" are vLLM's.
     prompts: the renderer, which counts the prompts that could not be continued.
     The server needs `--enable-scale-out`, as with `ludic serve`, and then returns the version of
-    every token. This route has no tool calls: use TextTools.
+    every token, and of a mixture with `--enable-return-routed-experts` its experts. This route has
+    no tool calls: use TextTools.
     """
 
     def __init__(
@@ -96,5 +97,14 @@ class VLLMTokenClient(VLLMClient):
             # The oldest, because staleness must not be underestimated.
             policy_version=min(versions) if versions else version,
             versions=versions,
+            routed_experts=_experts_of(choice),
             **trace,
         )
+
+
+def _experts_of(choice: Mapping[str, Any]) -> str | None:
+    """The experts of a choice, if the server returns them. Raises ClientError for no text."""
+    found = choice.get("routed_experts")
+    if found is None or isinstance(found, str):
+        return found
+    raise ClientError(f"routed_experts is no text in base64: {found!r:.200}")

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ludic_gym.types import Completion, FinishReason, Sampling
+from ludic_train.expert_text import experts_to_base64
 from ludic_train.inference.sampling import noise_keys
 
 Ints = NDArray[np.int64]
@@ -64,6 +65,8 @@ class Batch:
     rows: its numbers, [rows] of ROW: tokens of the prompt, sampled, and to sample at most; the key
         of its noise; its sampling parameters.
     ids, logprobs: the sampled tokens, [rows, at least the greatest count].
+    experts: of each row, those that its tokens went through, in parts [tokens, layers, k]; no parts
+        unless they are recorded.
     """
 
     def __init__(self) -> None:
@@ -71,6 +74,7 @@ class Batch:
         self.rows = np.zeros(0, ROW)
         self.ids: Ints = np.zeros((0, 8), np.int64)
         self.logprobs: Floats = np.zeros((0, 8), np.float32)
+        self.experts: list[list[NDArray[np.int16]]] = []
 
     def __len__(self) -> int:
         return len(self.requests)
@@ -94,6 +98,7 @@ class Batch:
         ]
         new = np.array(facts, ROW)
         self.requests += requests
+        self.experts += [[] for _ in requests]
         self.rows = np.concatenate((self.rows, new))
         space = (len(new), self.ids.shape[1])
         self.ids = np.concatenate((self.ids, np.zeros(space, np.int64)))
@@ -115,6 +120,7 @@ class Batch:
         """Make row `order[i]` the new row i; drop the others."""
         kept = np.array(order, np.int64)
         self.requests = [self.requests[i] for i in order]
+        self.experts = [self.experts[i] for i in order]
         self.rows, self.ids, self.logprobs = self.rows[kept], self.ids[kept], self.logprobs[kept]
 
     def sampled(self, i: int) -> list[int]:
@@ -123,7 +129,7 @@ class Batch:
 
     def completion(self, i: int, text: str, reason: FinishReason) -> Completion:
         """The completion of row i, which has ended."""
-        request = self.requests[i]
+        request, parts = self.requests[i], self.experts[i]
         return Completion(
             text=text,
             finish_reason=reason,
@@ -132,6 +138,7 @@ class Batch:
             completion_ids=tuple(self.sampled(i)),
             logprobs=tuple(self.logprobs[i, : self.rows["count"][i]].tolist()),
             policy_version=request.policy_version,
+            routed_experts=experts_to_base64(np.concatenate(parts)) if parts else None,
         )
 
 

@@ -31,17 +31,18 @@ import zstandard
 from numpy.typing import DTypeLike, NDArray
 
 from ludic_train.errors import BadGroup
+from ludic_train.expert_text import UNKNOWN
 from ludic_train.metrics import KINDS, Metric, Metrics
 from ludic_train.types import SAWItem, Trajectory
 
-MAGIC, SCHEMA = b"LDCG", 4
+MAGIC, SCHEMA = b"LDCG", 5
 PLAIN, ZSTD = 0, 1
 # A group of 64 rollouts of 32,768 tokens has about 17 MB.
 MAX_BYTES = 64 * 2**20
 MAX_KEY = 200
 _HEAD, _SUM = struct.Struct("<4sBBI"), struct.Struct("<I")
 _START = _HEAD.size + _SUM.size
-INT, FLOAT = "<i4", "<f4"
+INT, SHORT, FLOAT = "<i4", "<i2", "<f4"
 Array = NDArray[Any]
 # Fits the int32 of the arrays it goes to; msgspec refuses other numbers while it decodes.
 Count = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
@@ -80,6 +81,7 @@ class _Row(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     ids: int32 [T]. mask: T bits, lowest first. logprobs: float32 [M], or None.
     versions, steps: runs of equal numbers over the M tokens, since a whole call has the same.
     temperature: of sampling, finite and greater than 0.
+    experts: layers, k, and int16 [T, layers, k] of a mixture of experts, or None.
     """
 
     ids: bytes
@@ -88,6 +90,7 @@ class _Row(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     versions: Runs | None
     steps: Runs
     temperature: float
+    experts: tuple[Count, Count, bytes] | None
 
 
 class _Trajectory(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
@@ -222,11 +225,11 @@ def _packed_row(row: SAWItem) -> _Row:
     """The row as it is sent, without its weight. Raises BadGroup for arrays of other lengths."""
     if row.attachments:
         raise BadGroup(f"a row has attachments {[*row.attachments]}: only the trainer adds them")
-    arrays = row.action_mask, row.behavior_logprobs, row.versions, row.steps
+    arrays = row.action_mask, row.behavior_logprobs, row.versions, row.steps, row.experts
     lengths = sorted({len(array) for array in arrays if array is not None})
     if lengths != [len(row.input_ids)] or row.steps is None:
         raise BadGroup(f"a row of {len(row.input_ids)} tokens has arrays of {lengths}, or no steps")
-    mask, logprobs, versions = row.action_mask, row.behavior_logprobs, row.versions
+    mask, logprobs, versions, e = row.action_mask, row.behavior_logprobs, row.versions, row.experts
     return _Row(
         ids=row.input_ids.astype(INT).tobytes(),
         mask=np.packbits(mask, bitorder="little").tobytes(),
@@ -235,6 +238,7 @@ def _packed_row(row: SAWItem) -> _Row:
         versions=None if versions is None else _runs(versions[mask]),
         steps=_runs(row.steps[mask]),
         temperature=row.temperature,
+        experts=None if e is None else (*e.shape[1:], e.astype(SHORT).tobytes()),
     )
 
 
@@ -319,7 +323,19 @@ def _row(found: _Row, of: _Trajectory, key: str) -> SAWItem:
         truncated=of.truncated,
         group=key,
         agent=of.agent,
+        experts=None if found.experts is None else _experts(found.experts, len(ids)),
     )
+
+
+def _experts(found: tuple[int, int, bytes], length: int) -> Array:
+    """Experts [T, layers, k]. Raises BadGroup for another number of them, or a negative one."""
+    layers, k, raw = found
+    values = _array(raw, SHORT, "experts")
+    if not values.size or values.size != length * layers * k:
+        raise BadGroup(f"{values.size} experts for {length} tokens of {layers} layers and {k} each")
+    if values.min() < UNKNOWN:
+        raise BadGroup(f"an expert is {values.min()}")
+    return values.reshape(length, layers, k)
 
 
 def _array(raw: bytes, dtype: str, name: str) -> Array:

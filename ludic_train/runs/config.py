@@ -59,6 +59,8 @@ class RunConfig:
             1e-5 for all params of a model.
         warmup: Share of the updates of each stage over which the rate rises to its peak.
         adamw_bits: Bits of each of AdamW's two moments, 32 or 8; 8 saves 6 bytes per trained param.
+        router_replay: A mixture of experts learns through the experts that its tokens were sampled
+            by, as the engine reports them (R3, arXiv:2510.11370).
         groups: Tasks in a batch.
         group_size: Episodes of each task, whose rewards are compared with each other.
         minibatches: Updates made from one batch.
@@ -101,6 +103,7 @@ class RunConfig:
     lr: float | None = None
     warmup: float = 0.05
     adamw_bits: Literal[8, 32] = 32
+    router_replay: bool = False
     groups: int = 32
     group_size: int = 8
     minibatches: int = 1

@@ -114,6 +114,7 @@ def learner_from_model(
     servers: str | Sequence[str] = (),
     device: str = "cpu",
     dtype: torch.dtype = torch.float32,
+    router_replay: bool = False,
 ) -> Learner:
     """A model from a run's folder, prompted as in that run, or any other, which learns by LoRA.
 
@@ -124,6 +125,7 @@ def learner_from_model(
     parser, system_prompt: None for those of the run, or the environment's.
     servers: addresses of inference servers of the same model, which sample instead of this process.
     dtype: of the params that are loaded; adapters are float32 always.
+    router_replay: sampling in this process reports the experts of a mixture.
     Raises ModelNotFound where there is none, UnsupportedModel as the local engine does.
     """
     folder, spec = model_and_spec(Path(name)) if Path(name).is_dir() else (name, PolicySpec())
@@ -133,7 +135,7 @@ def learner_from_model(
     spec = replace(spec, max_tokens=max_tokens, **changes)
     model, tokenizer = load_model(folder, lora_rank=lora_rank or None, device=device, dtype=dtype)
     if not servers:
-        return _local(model, tokenizer, spec, seed)
+        return _local(model, tokenizer, spec, seed, router_replay=router_replay)
     # Seeds would end a vLLM on a CPU, and repeat no run elsewhere: batches change the rounding.
     client = VLLMTokenClient(servers, chat_renderer(tokenizer), seeds=False)
     publisher = VLLMPublisher(servers, clients=[client], model=model)
@@ -141,9 +143,14 @@ def learner_from_model(
 
 
 def _local(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, spec: PolicySpec, seed: int
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    spec: PolicySpec,
+    seed: int,
+    *,
+    router_replay: bool = False,
 ) -> Learner:
     """The learner that samples in this process, from the same params that it trains."""
-    client = LocalChatClient(model, tokenizer, seed=seed)
+    client = LocalChatClient(model, tokenizer, seed=seed, routed_experts=router_replay)
     publisher = InProcessPublisher(client)
     return Learner(model=model, tokenizer=tokenizer, client=client, publisher=publisher, spec=spec)

@@ -167,7 +167,8 @@ async def with_own_server(
             yield served, _with_address(machine, server), server
     else:
         # The actors of a resumed run have the address that it had before.
-        options = ServeOptions(port=_port_before(config.out) or free_port())
+        port = _port_before(config.out) or free_port()
+        options = ServeOptions(port=port, routed_experts=config.router_replay)
         model = _model_to_serve(learner, config)
         async with own_server(model, options, vllm, config.out, device) as server:
             yield learner, _with_address(machine, server), server
@@ -203,7 +204,7 @@ async def _served_learner(
     """
     adapter = _adapter(learner.model)
     lora = 0 if adapter is None or has_expert_adapters(learner.model) else adapter.r
-    options = ServeOptions(port=free_port(), lora=lora)
+    options = ServeOptions(port=free_port(), lora=lora, routed_experts=config.router_replay)
     model = _model_to_serve(learner, config)
     render = chat_renderer(learner.tokenizer)
     async with (

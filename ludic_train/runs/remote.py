@@ -14,6 +14,7 @@ from pathlib import Path
 from peft import PeftModel
 from torch import Tensor
 
+from ludic_gym.errors import ConfigError
 from ludic_train.inference.policy_spec import write_policy_spec
 from ludic_train.models.load import save_model
 from ludic_train.pipeline.queues.open_queue import open_queue
@@ -64,11 +65,17 @@ def remote_ends(
 
     url: of the queue. servers: addresses of servers that sample, to be started from the folder's
         published/; without any, actors do, with params from there.
+    Raises ConfigError for router replay without servers.
     The files are written in an order in which each may be read as soon as it is there: the model,
     its prompts, and last queue.json. A crash between them leaves a folder in which actors wait.
     A new run gets a queue key of its own, so that it never finds groups of another.
     """
     out = config.out
+    if config.router_replay and not servers:
+        raise ConfigError(
+            "router_replay needs the experts that each token went through, which actors with a "
+            "model of their own do not report: sample from servers, --engine vllm"
+        )
     published = out / PUBLISHED
     published.mkdir(exist_ok=True)
     _save_to_begin_with(learner, published / "model", is_served=bool(servers))

@@ -67,6 +67,7 @@ async def made_learner(
             system_prompt=config.system_prompt,
             servers=() if machine.queue else machine.servers,
             device=device,
+            router_replay=config.router_replay,
             # A base that stays as it is needs no more bits than it is computed with.
             dtype=torch.bfloat16 if config.dtype == "bf16" and config.lora_rank else torch.float32,
         )
@@ -97,7 +98,13 @@ def spread_learner(
         return whole
     param_dtype = torch.bfloat16 if config.dtype == "bf16" else None
     return sharded_learner(
-        whole, algo, device=device, param_dtype=param_dtype, offload=offload, seed=config.seed
+        whole,
+        algo,
+        device=device,
+        param_dtype=param_dtype,
+        offload=offload,
+        router_replay=config.router_replay,
+        seed=config.seed,
     )
 
 
@@ -207,6 +214,7 @@ def rl_stage(
     cfg = TrainerConfig(
         device=learner.device,
         adamw=AdamW(bits=config.adamw_bits),
+        router_replay=config.router_replay,
         lr=config.lr,
         warmup_updates=_warmup(config, updates),
         decay_updates=updates,

@@ -68,6 +68,7 @@ def train(
     reply: str = "{}",
     self_play: bool = False,
     device: str = "auto",
+    offload: bool = False,
     engine: str | Sequence[str] = "local",
     vllm_python: str | None = None,
     queue: str | None = None,
@@ -91,7 +92,7 @@ def train(
         the text of an action, "{}" in the place of it.
     self_play: the model plays all agents of a PettingZoo environment.
     out: folder of the run: settings, numbers, checkpoints, model and report; runs/NAME if left out.
-    device, engine, vllm_python, queue: as in `Machine`. resume: continue the run in `out`.
+    device, offload, engine, vllm_python, queue: as in `Machine`. resume: continue the run in `out`.
     preflight: look at some episodes before learning from rewards, and refuse what cannot learn.
     settings: fields of `RunConfig`, such as updates=200, lora_rank=16, lr=1e-4, groups=32.
     The result has the keys of an evaluation, such as "test/success" and "test/reward".
@@ -127,6 +128,7 @@ def train(
         replace(recipe.defaults, **{**given, **settings}),
         Machine(
             device=device,
+            offload=offload,
             engine=(engine,) if isinstance(engine, str) else tuple(engine),
             vllm_python=vllm_python,
             queue=queue,

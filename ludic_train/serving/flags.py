@@ -39,6 +39,8 @@ class ServeOptions:
         tensor_parallel_size: GPUs that share the model.
         transfer: Transport of params: "ludic" stages and checks them (over TCP or files, on any
             machine), "nccl" is vLLM's own between GPUs.
+        routed_experts: Return the experts that each token went through, of a mixture, for router
+            replay.
         float32_head: Compute the logits in float32, as the trainer does, where the model is not.
     """
 
@@ -49,6 +51,7 @@ class ServeOptions:
     max_loras: int = 4
     tensor_parallel_size: int = 1
     transfer: Transfer = "ludic"
+    routed_experts: bool = False
     float32_head: bool = True
 
     def __post_init__(self) -> None:
@@ -103,6 +106,8 @@ def command_line(
         rank = next(rank for rank in LORA_RANKS if rank >= options.lora)
         command += ["--enable-lora", "--max-lora-rank", str(rank)]
         command += ["--max-loras", str(options.max_loras)]
+    if options.routed_experts:
+        command += ["--enable-return-routed-experts"]
     if options.float32_head:
         command += ["--hf-overrides", json.dumps({"head_dtype": "float32"})]
     if on_cpu:

@@ -107,6 +107,8 @@ class TrainerConfig:
     micro_token_budget: tokens of one forward pass, padding included; changes memory, not results.
     max_seq_len: rows with more tokens are dropped and counted.
     publish_every: updates between two publications of the params.
+    router_replay: tokens of a mixture go through the experts that they were sampled by (R3,
+        arXiv:2510.11370), which the engine must report; without, through those of the own router.
     """
 
     device: str = "cpu"
@@ -121,6 +123,7 @@ class TrainerConfig:
     micro_token_budget: int = 16_384
     max_seq_len: int = 4_096
     publish_every: int = 1
+    router_replay: bool = False
     execution: Execution = field(default_factory=Execution)
     guards: Guards = field(default_factory=Guards)
     seed: int = 0

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from safetensors.numpy import load, save
 
 from ludic_train.algorithms.aggregation import Aggregation, by_sequence, sequence_ids, token_mean
-from ludic_train.errors import EmptyBatch, OverlongRow
+from ludic_train.errors import EmptyBatch, OverlongRow, UntrainableRollout
+from ludic_train.expert_text import UNKNOWN
 from ludic_train.types import SAWItem
 
 Array = NDArray[Any]
@@ -52,6 +53,8 @@ class MicroBatch:
     scale: float32 [N], the token's share of the whole update: 1 / (a denominator that was counted
         over all micro-batches of all ranks). Sums of scaled losses add up to the update's loss.
     behavior_logprobs: float32 [N] or None; versions: int64 [N] or None.
+    experts: int16 [B, T, layers, k], those of a mixture that each token went through, -1 where that
+        is unknown; None without any.
     """
 
     input_ids: NDArray[np.int64]
@@ -67,6 +70,7 @@ class MicroBatch:
     position_ids: NDArray[np.int64] | None = None
     behavior_logprobs: NDArray[np.float32] | None = None
     versions: NDArray[np.int64] | None = None
+    experts: NDArray[np.int16] | None = None
     attachments: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
 
 
@@ -109,15 +113,17 @@ def plan_update(
     world_size: int = 1,
     aggregation: Aggregation = token_mean,
     packing: bool = True,
+    router_replay: bool = False,
 ) -> tuple[tuple[MicroBatch, ...], ...]:
     """The micro-batches of one update, per rank; every rank gets equally many.
 
     aggregation: gives the scale of each token. packing: True if items may share rows.
+    router_replay: the micro-batches hold the experts of their tokens.
     No micro-batch holds more than `token_budget` tokens, padding included. Ranks that would get
     fewer take a micro-batch without action tokens, so that none waits for another in a collective.
     Items without action tokens are left out. The result is a function of the arguments alone.
     Raises EmptyBatch where no item is left, and OverlongRow for an item that exceeds the budget by
-    itself.
+    itself; UntrainableRollout for items without experts that are to be replayed.
     """
     kept = [i for i, item in enumerate(items) if item.action_mask.any()]
     if not kept:
@@ -128,6 +134,7 @@ def plan_update(
             f"a row has {max(lengths)} tokens, more than the budget of {token_budget} per "
             "micro-batch; raise micro_token_budget or sample shorter episodes"
         )
+    items = _with_experts(items, kept) if router_replay else [_without_experts(i) for i in items]
     streams = _token_streams(items, aggregation)
     chunks = chunks_of_rows(
         lengths,
@@ -200,6 +207,8 @@ def _collate(
     }
     if len(members) > len(rows):
         arrays["position_ids"] = position_ids
+    if items[members[0]].experts is not None:
+        arrays["experts"] = _experts([items[i] for i in members], corners, input_ids.shape)
     return micro_batch_from(arrays)
 
 
@@ -221,6 +230,39 @@ def _grid(
         # Padding counts from 0 too, so that it looks like one more item and not like a longer one.
         position_ids[r, column:] = np.arange(shape[1] - column)
     return input_ids, position_ids, corners
+
+
+def _with_experts(items: Sequence[SAWItem], kept: Sequence[int]) -> Sequence[SAWItem]:
+    """The items. Raises UntrainableRollout unless those that are kept have experts, of one form."""
+    known = [experts for i in kept if (experts := items[i].experts) is not None]
+    if len(known) < len(kept):
+        raise UntrainableRollout(
+            "router_replay is on and some rows do not say through which experts they were sampled: "
+            "serve the model with `ludic serve --routed-experts`, or sample by a LocalChatClient("
+            "..., routed_experts=True)"
+        )
+    if len(forms := {experts.shape[1:] for experts in known}) > 1:
+        raise UntrainableRollout(
+            f"rows of one update have experts of the shapes {sorted(forms)} per token: were they "
+            "sampled from different models?"
+        )
+    return items
+
+
+def _without_experts(item: SAWItem) -> SAWItem:
+    """The item, whose tokens go through the experts that the trainer's router chooses."""
+    return item if item.experts is None else replace(item, experts=None)
+
+
+def _experts(
+    items: Sequence[SAWItem], corners: Sequence[tuple[int, int]], shape: tuple[int, ...]
+) -> NDArray[np.int16]:
+    """Experts of the tokens of a grid, [B, T, layers, k], -1 for padding."""
+    known = [item.experts for item in items if item.experts is not None]
+    grid = np.full((*shape, *known[0].shape[1:]), UNKNOWN, np.int16)
+    for experts, (row, column) in zip(known, corners, strict=True):
+        grid[row, column : column + len(experts)] = experts
+    return grid
 
 
 def _without_tokens(like: MicroBatch) -> MicroBatch:

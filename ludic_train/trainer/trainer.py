@@ -37,7 +37,7 @@ from ludic_train.publishers.base import InProcessPublisher, PolicyPublisher
 from ludic_train.sources.base import BatchSource, DurableSource, Pace
 from ludic_train.trainer.adamw8 import AdamW8bit
 from ludic_train.trainer.config import TrainerConfig
-from ludic_train.trainer.forward import forward, loss_batch, without_dropout
+from ludic_train.trainer.forward import forward, loss_batch, replayed, without_dropout
 from ludic_train.trainer.microbatches import MicroBatch, plan_from_bytes, plan_to_bytes
 from ludic_train.trainer.prepare import Plan, minibatches, planned_rows, prepared
 from ludic_train.trainer.probes import check_logprobs, may_pack
@@ -262,6 +262,11 @@ class Trainer:
         """Add the gradient of a micro-batch; its metrics."""
         if self._sharded:
             sync_gradients(self.model, is_last or not self.cfg.execution.sync_last_only)
+        with replayed(self.model, micro_batch):
+            return self._backward(micro_batch)
+
+    def _backward(self, micro_batch: MicroBatch) -> Metrics:
+        """Forward and backward pass of a micro-batch; its metrics."""
         out = forward(self.model, micro_batch, self.cfg.device)
         batch = loss_batch(micro_batch, self.version, self.cfg.device)
         if PROXIMAL in self.algo.attach and PROXIMAL not in batch.attachments:

@@ -35,13 +35,15 @@ def tiny_mixture(kind="qwen3_moe", lora=False):
     """A mixture of 4 experts, 2 of which read a token; with adapters of attention and experts."""
     sizes = {"vocab_size": len(tokenizer()), "hidden_size": 16, "num_hidden_layers": 2}
     sizes |= {"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8}
-    sizes |= {"initializer_range": 0.2, "max_position_embeddings": 64, "pad_token_id": 0}
+    sizes |= {"initializer_range": 0.2, "max_position_embeddings": 1024, "pad_token_id": 0}
     sizes |= {"num_experts_per_tok": 2, "bos_token_id": None, "eos_token_id": 1}
     torch.manual_seed(0)
     if kind == "mixtral":
         model = MixtralForCausalLM(MixtralConfig(**sizes, num_local_experts=4, intermediate_size=8))
     else:
-        config = Qwen3MoeConfig(**sizes, num_experts=4, moe_intermediate_size=8)
+        config = Qwen3MoeConfig(
+            **sizes, num_experts=4, moe_intermediate_size=8, norm_topk_prob=True
+        )
         model = Qwen3MoeForCausalLM(config)
     if not lora:
         return model
@@ -91,6 +93,17 @@ def random_group(key, count, seed=0):
         for row, reward in zip(random_rows(count, seed), rewards, strict=True)
     ]
     return RolloutGroup(key=key, trajectories=tuple(made))
+
+
+def with_experts(rows, layers=2, experts=4, top_k=2):
+    """The rows with random experts, which routers would not choose."""
+    rng = np.random.default_rng(0)
+
+    def chosen(tokens):
+        order = rng.permuted(np.tile(np.arange(experts), (tokens, layers, 1)), axis=-1)
+        return order[..., :top_k].astype(np.int16)
+
+    return [replace(row, experts=chosen(len(row.input_ids))) for row in rows]
 
 
 class Fixed:

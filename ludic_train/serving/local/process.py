@@ -44,7 +44,8 @@ def serve_local(
             raise ConfigError(f"threads={threads} must be at least 1")
         # Before the model is loaded: the setting is for the whole process.
         torch.set_num_threads(threads)
-    served = Served(model, *_loaded(model, _device(options)))
+    loaded = _loaded(model, _device(options))
+    served = Served(model, *loaded, routed_experts=options.routed_experts)
     asyncio.run(_serve(served, bound, options))
 
 

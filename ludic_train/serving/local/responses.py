@@ -82,6 +82,7 @@ def generated(each: Sampled, *, with_logprobs: bool) -> Json:
         "text": each.completion.text,
         "token_ids": ids,
         "logprobs": {"content": content} if with_logprobs else None,
+        "routed_experts": each.completion.routed_experts,
         "weight_versions": [{"version": each.version, "start": 0, "end": len(ids)}],
     }
 

@@ -62,8 +62,17 @@ def rows(draw, steps, facts):
         versions=array(counts, np.int32, -1) if draw(st.booleans()) else None,
         steps=array(st.integers(0, steps - 1), np.int32, -1),
         temperature=draw(st.floats(1e-3, 10)),
+        experts=draw(experts(length + 1)) if draw(st.booleans()) else None,
         **facts,
     )
+
+
+@st.composite
+def experts(draw, tokens):
+    shape = tokens, draw(st.integers(1, 2)), draw(st.integers(1, 2))
+    size = int(np.prod(shape))
+    drawn = draw(st.lists(st.integers(-1, 2**15 - 1), min_size=size, max_size=size))
+    return np.array(drawn, np.int16).reshape(shape)
 
 
 KEY = "k"
@@ -95,7 +104,7 @@ def group_of(*rows, **facts):
     return RolloutGroup(key=KEY, trajectories=(one,))
 
 
-def message(body, *, magic=b"LDCG", schema=4, how=0, size=None):
+def message(body, *, magic=b"LDCG", schema=5, how=0, size=None):
     """Bytes in the format with a right checksum and any content, as a stranger could send them."""
     head = struct.pack("<4sBBI", magic, schema, how, len(body) if size is None else size)
     return head + struct.pack("<I", zlib.crc32(body, zlib.crc32(head))) + body
@@ -154,7 +163,7 @@ def test_no_bytes_of_a_stranger_do_more_than_be_refused(body):
     [
         (b"", "truncated: 0 bytes"),
         (b"\x80\x04\x95cbuiltins\neval\n", "not a group: it begins with"),
-        (message(b"", schema=3), "schema 3; this version reads 4"),
+        (message(b"", schema=4), "schema 4; this version reads 5"),
         (message(b"", how=7), "compression 7 is unknown"),
         (message(b"", size=3), "the body has 0 bytes instead of 3"),
         (message(b"\x01\x02"), "no msgpack of a group"),
@@ -201,6 +210,8 @@ def test_more_bytes_than_the_limit_are_refused_whatever_they_claim():
         ({"steps": np.array([-1, 0, -1], np.int32)}, "Expected `int` >= 0"),
         ({"steps": np.array([-1, 0, 1], np.int32)}, "a row has tokens of none of the 1 steps"),
         ({"steps": None}, "or no steps"),
+        ({"experts": np.zeros((2, 1, 1), np.int16)}, r"has arrays of \[2, 3\]"),
+        ({"experts": np.full((3, 1, 1), -2, np.int16)}, "an expert is -2"),
         (
             {"action_mask": np.ones(3, bool), "versions": None, "steps": np.zeros(3, np.int32)},
             "must begin with one that was not sampled",
@@ -242,8 +253,9 @@ ROW = {
     "versions": [[4, 1]],
     "steps": [[0, 1]],
     "temperature": 1.0,
+    "experts": [1, 2, struct.pack("<4h", 3, 0, -1, -1)],
 }
-UNSAMPLED = [struct.pack("<i", 7), b"\0", b"", None, [], 0.5]
+UNSAMPLED = [struct.pack("<i", 7), b"\0", b"", None, [], 0.5, None]
 ONE = {
     "rows": [[*ROW.values()]],
     "rewards": [1.0],
@@ -280,6 +292,7 @@ def test_the_layout_is_what_a_stranger_would_write():
     assert (first.behavior_logprobs.tolist(), second.behavior_logprobs.tolist()) == ([0, -1], [0])
     assert (first.versions.tolist(), second.versions) == ([-1, 4], None)
     assert (first.steps.tolist(), second.steps.tolist()) == ([-1, 0], [-1])
+    assert (first.experts.tolist(), second.experts) == ([[[3, 0]], [[-1, -1]]], None)
     assert (second.temperature, second.agent, second.truncated) == (0.5, "y", True)
     one, other = read.trajectories
     assert (one.rows, other.rows) == ((first,), (second,))
@@ -335,7 +348,13 @@ BIG = 2**31
         ({"truncated": 1}, "Expected `bool`"),
         ({"agent": 1}, "Expected `str`"),
         ({"info": {"x": [1]}}, "no msgpack of a group"),
-        ({"rows": [UNSAMPLED[:5]]}, "no msgpack of a group"),
+        ({"experts": [1, 2, bytes(6)]}, "3 experts for 2 tokens of 1 layers and 2 each"),
+        ({"experts": [0, 2, b""]}, "0 experts for 2 tokens"),
+        ({"experts": [BIG - 1, BIG - 1, bytes(8)]}, "4 experts for 2 tokens of 2147483647 layers"),
+        ({"experts": [1, 2, bytes(7)]}, "experts has 7 bytes, not a multiple of 2"),
+        ({"experts": [1, 2, struct.pack("<4h", 0, -2, 0, 0)]}, "an expert is -2"),
+        ({"experts": [-1, 2, bytes(8)]}, "Expected `int` >= 0"),
+        ({"rows": [UNSAMPLED[:6]]}, "no msgpack of a group"),
         ({"rows": [[*UNSAMPLED, 1]]}, "no msgpack of a group"),
         ({"metrics": {"x": ["system", [1]]}}, "unknown kind"),
         ({"metrics": {"x": ["Stat", [1]]}}, "unknown kind"),
@@ -357,6 +376,7 @@ FIELDS = {
     "versions": RUNS | st.none(),
     "steps": RUNS,
     "temperature": st.floats(),
+    "experts": st.tuples(SMALL, SMALL, RAW) | st.none(),
     "rewards": st.lists(st.floats(), max_size=3),
     "parsed": st.lists(st.booleans(), max_size=3),
     "completions": st.lists(st.tuples(SMALL, SMALL, SMALL), max_size=3),
