@@ -91,6 +91,8 @@ class Completion:
     policy_version: the update that produced the params; the oldest one if they changed during
         sampling.
     versions: the update of each completion id, if the server returns it.
+    routed_experts: of a mixture of experts whose server returns them, a .npy file in base64:
+        integers [prompt and completion - 1, layers, k], the experts that each token went through.
     Token ids and log-probs are None if the endpoint does not return them. Such completions cannot
     be trained on.
     """
@@ -104,6 +106,7 @@ class Completion:
     sampling_mask: bytes | None = field(default=None, repr=False)
     policy_version: int | None = None
     versions: tuple[int, ...] | None = None
+    routed_experts: str | None = field(default=None, repr=False)
     tool_calls: tuple[ToolCall, ...] = ()
 
 

@@ -49,7 +49,7 @@ SELECTED = "selected"
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SAWItem:
-    """One row of T tokens with any number of action spans; all arrays are [T].
+    """One row of T tokens with any number of action spans; arrays are [T].
 
     input_ids: int32, prompts and completions as the sampler saw them.
     action_mask: bool, True where the token was sampled; never at position 0.
@@ -66,6 +66,8 @@ class SAWItem:
         by itself.
     truncated: True if the rollout was cut short, so that more reward could have come.
     group: id shared with the rollouts that this one was compared with. agent: seat in the game.
+    experts: int16 [T, layers, k], the experts of a mixture that each token went through when it was
+        sampled from; -1 where that is unknown, as for the last token. None for rows without.
     attachments: further per-token arrays that a loss reads, such as reference log-probs.
 
     A prompt of 2 tokens, a completion of 2 and a reward of 1, for example:
@@ -91,6 +93,7 @@ class SAWItem:
     truncated: bool = False
     group: str = ""
     agent: str = "agent"
+    experts: NDArray[np.int16] | None = field(default=None, repr=False)
     attachments: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
 
 

@@ -34,7 +34,8 @@ class VLLMTokenClient(VLLMClient):
         returns the tokens that top_p, top_k and min_p leave, which training on such samples needs.
         It takes no greedy requests; these are sent as top_k=1, and have the log-prob 0.
     The server needs `--enable-scale-out`, as with `ludic serve`, and then returns the version of
-    every token. This route has no tool calls: use TextTools.
+    every token, and of a mixture with `--enable-return-routed-experts` its experts. This route has
+    no tool calls: use TextTools.
     """
 
     def __init__(
@@ -104,6 +105,7 @@ class VLLMTokenClient(VLLMClient):
             policy_version=min(versions) if versions else version,
             versions=versions,
             sampling_mask=_packed(choice, trace) if leaves_out_tokens(sampling) else None,
+            routed_experts=_experts_of(choice),
             **trace,
         )
 
@@ -147,3 +149,11 @@ def _packed(choice: Mapping[str, Any], trace: Mapping[str, Any]) -> bytes | None
         return packed_masks(needed(choice, "sampling_mask", list), trace["completion_ids"])
     except (DataError, TypeError, ValueError, OverflowError) as error:
         raise ClientError(f"the response's sampling_mask cannot be used: {error}") from error
+
+
+def _experts_of(choice: Mapping[str, Any]) -> str | None:
+    """The experts of a choice, if the server returns them. Raises ClientError for no text."""
+    found = choice.get("routed_experts")
+    if found is None or isinstance(found, str):
+        return found
+    raise ClientError(f"routed_experts is no text in base64: {found!r:.200}")

@@ -9,11 +9,13 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
+from transformers import AutoModelForCausalLM, PretrainedConfig
 
 from ludic_train.checkpoints.layout import PARAM, SHARDS
 from ludic_train.checkpoints.manager import load_checkpoint
 from ludic_train.checkpoints.sharded import whole_tensors
 from ludic_train.errors import CheckpointError
+from ludic_train.models.conversion import hub_params
 
 Part = dict[str, Tensor]
 
@@ -21,16 +23,19 @@ Part = dict[str, Tensor]
 def export_params(
     checkpoint: Path | str,
     folder: Path | str,
+    config: PretrainedConfig,
     *,
     dtype: torch.dtype | None = None,
     file_bytes: float = 5e9,
 ) -> list[Path]:
     """Write the params of a `save_shards` checkpoint in Hugging Face format; the files.
 
-    Beside these the folder needs what `config.save_pretrained` and `tokenizer.save_pretrained`
-    write. A file's worth of params is in memory at a time. dtype: to write, None for that of the
-    checkpoint. Raises CheckpointError for a checkpoint that is not of shards, or of LoRA, whose
-    few trained params `save_training` can write.
+    config: of the model; written too, and gives the names and shapes that files have. Beside these
+        the folder needs what `tokenizer.save_pretrained` writes.
+    dtype: to write, None for that of the checkpoint.
+    A file's worth of params, or a transformer block, is in memory at a time.
+    Raises CheckpointError for a checkpoint that is not of shards, or of LoRA, whose few trained
+    params `save_training` can write.
     """
     shards = load_checkpoint(Path(checkpoint)).model_dir / SHARDS
     if not shards.is_dir():
@@ -41,12 +46,16 @@ def export_params(
     size = 0
     # Names say how many files there are, which is known at the end.
     drafts: list[Path] = []
-    for part in _files(_params(shards, dtype), file_bytes):
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config)
+    for part in _files(hub_params(model, _params(shards, dtype)), file_bytes):
         drafts.append(folder / f"part_{len(drafts):05d}.incomplete")
         # transformers refuses a file that does not say for which library it was written.
-        save_file(part, drafts[-1], metadata={"format": "pt"})
+        whole = {name: tensor.contiguous() for name, tensor in part.items()}
+        save_file(whole, drafts[-1], metadata={"format": "pt"})
         weight_map |= dict.fromkeys(part, len(drafts))
         size += sum(tensor.nbytes for tensor in part.values())
+    config.save_pretrained(folder)
     names, count = ["model.safetensors"], len(drafts)
     if count > 1:
         names = [f"model-{i + 1:05d}-of-{count:05d}.safetensors" for i in range(count)]

@@ -35,6 +35,7 @@ from ludic_train.checkpoints.layout import (
 )
 from ludic_train.distributed.fsdp import like, whole
 from ludic_train.errors import CheckpointError, CheckpointNotFound
+from ludic_train.trainer.adamw8 import AdamW8bit, has_8_bits, scale_shape
 
 SCHEMA = 2
 
@@ -187,7 +188,8 @@ def restore_optimizer(
 ) -> None:
     """Give a fresh optimizer of the same params the state that `optimizer_tensors` returned.
 
-    Raises CheckpointError for a state of params that it does not have, or of another shape.
+    Raises CheckpointError for a state of params that it does not have, of another shape, or with
+    moments of other bits.
     """
     names = list(_names(optimizer, model).items())
     unknown = {key.partition("/")[2] for key in tensors} - {name for _, name in names}
@@ -196,7 +198,8 @@ def restore_optimizer(
             f"the checkpoint has optimizer state of {sorted(unknown)[:3]}, which this optimizer "
             "does not train; was another model, or LoRA, resumed?"
         )
-    state = {i: _state_of(name, param, tensors) for i, (param, name) in enumerate(names)}
+    bits = 8 if isinstance(optimizer, AdamW8bit) else 32
+    state = {i: _state_of(name, param, tensors, bits) for i, (param, name) in enumerate(names)}
     # Its own groups: rates and weight decay are settings of this run and not state.
     groups = optimizer.state_dict()["param_groups"]
     optimizer.load_state_dict({"state": state, "param_groups": groups})
@@ -263,12 +266,21 @@ def _names(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[Tensor, s
     return {param: known[param] for param in trained}
 
 
-def _state_of(name: str, param: Tensor, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _state_of(
+    name: str, param: Tensor, tensors: Mapping[str, Tensor], bits: int
+) -> dict[str, Tensor]:
     """The optimizer's state of one param by key, placed as the param is. Raises CheckpointError."""
+    shapes = {param.shape, scale_shape(param)} if bits == 8 and has_8_bits(param) else {param.shape}
     own = {key.partition("/")[0]: t for key, t in tensors.items() if key.partition("/")[2] == name}
+    has = 8 if any(tensor.dtype == torch.uint8 for tensor in own.values()) else 32
+    if own and has_8_bits(param) and has != bits:
+        raise CheckpointError(
+            f"the optimizer's state of {name} has {has} bits in the checkpoint and {bits} in this "
+            f"run: resume with AdamW(bits={has})"
+        )
     for key, tensor in own.items():
         # The optimizer's step count is a scalar, whatever the param.
-        if tensor.ndim and tensor.shape != param.shape:
+        if tensor.ndim and tensor.shape not in shapes:
             raise CheckpointError(
                 f"the checkpoint's {key} of {name} is {list(tensor.shape)}, the parameter here "
                 f"{list(param.shape)}"

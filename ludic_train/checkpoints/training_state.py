@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from peft import PeftModel
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
@@ -28,7 +29,9 @@ from ludic_train.checkpoints.sharded import own_shards, read_shards, write_shard
 from ludic_train.distributed.fsdp import like, sharded_modules, whole_params
 from ludic_train.distributed.ranks import gathered, on_rank_0, rank
 from ludic_train.errors import CheckpointError
+from ludic_train.models.conversion import model_params
 from ludic_train.models.load import load_params
+from ludic_train.trainer.adamw8 import AdamW8bit, zero_moments
 from ludic_train.trainer.trainer import Trainer
 
 # Writes the model to a folder; the mapping holds whole params where the model's own are sharded.
@@ -201,9 +204,13 @@ def _restore_shards(trainer: Trainer, folder: Path) -> dict[str, Tensor]:
     stored = read_shards(folder, {PARAM + name: param for name, param in own.items()})
     _copy_into(own, {name.removeprefix(PARAM): tensor for name, tensor in stored.items()})
     # The fresh optimizer has no state yet whose names could be read.
-    wanted = {f"{key}/{n}": p for key in ("exp_avg", "exp_avg_sq") for n, p in own.items()}
-    steps = {f"step/{name}": torch.tensor(0.0) for name in own}
-    return read_shards(folder, wanted | steps)
+    wanted: dict[str, Tensor] = {}
+    for name, param in own.items():
+        moments = {"exp_avg": param, "exp_avg_sq": param, "step": torch.tensor(0.0)}
+        if isinstance(trainer.optimizer, AdamW8bit):
+            moments |= zero_moments(param)
+        wanted |= {f"{key}/{name}": tensor for key, tensor in moments.items()}
+    return read_shards(folder, wanted)
 
 
 def _restore_params(trainer: Trainer, checkpoint: LoadedCheckpoint) -> None:
@@ -213,7 +220,7 @@ def _restore_params(trainer: Trainer, checkpoint: LoadedCheckpoint) -> None:
         load_params(trainer.model, checkpoint.model_dir)
         return
     own = trained_params(trainer.model)
-    stored = stored or _params_of_files(checkpoint.model_dir, own)
+    stored = stored or _params_of_files(checkpoint.model_dir, trainer.model)
     if stored.keys() != own.keys():
         strange = sorted(stored.keys() ^ own.keys())[:3]
         raise CheckpointError(f"{checkpoint.path} and the model differ in the params {strange}")
@@ -228,13 +235,13 @@ def _copy_into(params: Mapping[str, nn.Parameter], stored: Mapping[str, Tensor])
         param.copy_(like(param, stored[name]))
 
 
-def _params_of_files(folder: Path, wanted: Iterable[str]) -> dict[str, Tensor]:
-    """The params of a Hugging Face folder by the names that the model has for them.
-
-    Adapters are written without the name of the adapter, "default".
-    """
+def _params_of_files(folder: Path, model: nn.Module) -> dict[str, Tensor]:
+    """The params of a Hugging Face folder by the names that the model has for them."""
     # Whole files on every rank: this is for models that fit on one, saved by `save_training`.
     files = sorted(folder.glob("*.safetensors"))
     found = {name: tensor for file in files for name, tensor in load_file(file).items()}
-    shorter = {name.replace(".default.", "."): name for name in wanted}
+    if not isinstance(model, PeftModel):
+        return model_params(model, found)
+    # Adapters are written without the name of the adapter, "default".
+    shorter = {name.replace(".default.", "."): name for name in trained_params(model)}
     return {shorter.get(name, name): tensor for name, tensor in found.items()}

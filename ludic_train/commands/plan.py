@@ -24,8 +24,8 @@ class PlanOptions:
 
     An update learns from --tokens tokens, --micro-tokens at a time (a trainer's
     micro_token_budget). If the total is more than your device has: --recompute first, then a
-    smaller --micro-tokens (both leave the result as it is), then --lora-rank, --dtype bfloat16, or
-    several GPUs: --world-size, with torchrun and shard_model.
+    smaller --micro-tokens (both leave the result as it is), then --lora-rank, --dtype bfloat16,
+    --adamw-bits 8, several GPUs (--world-size, with torchrun and shard_model), or --offload.
 
     For example:
       ludic plan path/to/model
@@ -36,9 +36,12 @@ class PlanOptions:
     Attributes:
         model: Folder with a config.json, hub id, or ludic-small.
         load: Tokens and ranks of an update.
-        dtype: Type of params and activations.
+        dtype: Type of forward and backward. Params that are trained, their gradients and moments
+            are float32 always.
         lora_rank: Rank of adapters; 0 trains the params themselves.
         recompute: Compute activations again in the backward pass instead of keeping them.
+        adamw_bits: Bits of each of AdamW's moments.
+        offload: Keep params, gradients and moments in the memory of the host.
         tflops: Speed of the device in practice, in 1e12 multiplications and additions per second:
             some 400 for an H100 in bfloat16, 0.1 for a CPU core. Without it, this machine's CPU is
             measured.
@@ -49,6 +52,8 @@ class PlanOptions:
     dtype: Literal["float32", "bfloat16"] = "float32"
     lora_rank: int = 0
     recompute: bool = False
+    adamw_bits: Literal[8, 32] = 32
+    offload: bool = False
     tflops: float | None = None
 
 
@@ -64,6 +69,8 @@ def main(argv: list[str]) -> int:
         dtype=options.dtype,
         lora_rank=options.lora_rank,
         recompute=options.recompute,
+        adamw_bits=options.adamw_bits,
+        offload=options.offload,
     )
     # The user's unit is TFLOP/s.
     speed = measured_flops() if options.tflops is None else options.tflops * 1e12
@@ -77,6 +84,10 @@ def report(estimate: Estimate, flops_per_second: float) -> str:
     lines += ["memory per rank, at the peak of an update"]
     lines += [f"  {name:14s}{size / 2**30:>12.3f} GiB" for name, size in estimate.bytes.items()]
     lines += [f"  {'together':14s}{estimate.total_bytes / 2**30:>12.3f} GiB", ""]
+    if estimate.host_bytes:
+        lines += ["memory of the host, per rank"]
+        lines += [f"  {n:14s}{size / 2**30:>12.3f} GiB" for n, size in estimate.host_bytes.items()]
+        lines += [""]
     seconds = BESIDE_PRODUCTS * estimate.flops / flops_per_second
     lines += [
         f"compute per rank and update {estimate.flops / 1e12:.3g} TFLOP",

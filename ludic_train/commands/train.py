@@ -157,6 +157,7 @@ def resume_command(out: Path, machine: Machine | None = None, gpus: int = 1) -> 
     ranks = f" --gpus {gpus}" if gpus > 1 else ""
     given = ["--queue"] if machine.queue else []
     given += ["--exact"] if machine.exact else []
+    given += ["--offload"] if machine.offload else []
     given += ["--engine"] if machine.engine != Machine().engine else []
     also = f", and {' and '.join(given)} as it was started" if given else ""
     return f"resume with: {program()} train --out {out} --resume{ranks}{also}"

@@ -11,7 +11,13 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import (
+    CPUOffloadPolicy,
+    FSDPModule,
+    MixedPrecisionPolicy,
+    OffloadPolicy,
+    fully_shard,
+)
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from ludic_gym.errors import ConfigError
@@ -25,6 +31,7 @@ def shard_model(
     param_dtype: torch.dtype | None = None,
     reduce_dtype: torch.dtype | None = torch.float32,
     device: str | None = None,
+    offload: bool = False,
 ) -> nn.Module:
     """The model itself, its params spread over all ranks, a transformer block at a time (FSDP2).
 
@@ -32,6 +39,8 @@ def shard_model(
         optimizer sees keep their own type.
     reduce_dtype: type in which gradients are added up.
     device: where each block is moved when it is its turn; the model's own if left out.
+    offload: params, gradients and moments stay in the memory of the host, where the optimizer
+        computes too; the device holds a block at a time.
     All ranks must hold equal params; those on the meta device get memory and no values.
     Raises ConfigError outside torch.distributed; `process_group` starts it, for one device too.
     """
@@ -45,6 +54,8 @@ def shard_model(
     policy = MixedPrecisionPolicy(
         param_dtype=param_dtype, reduce_dtype=reduce_dtype, cast_forward_inputs=False
     )
+    # Only memory of a host that copies to cards is worth pinning.
+    host = CPUOffloadPolicy(pin_memory=torch.cuda.is_available()) if offload else OffloadPolicy()
     causal_lm = unwrapped(model)
     # Blocks first: the whole model then shards only what no block holds, and gathers one block at a
     # time.
@@ -52,7 +63,7 @@ def shard_model(
     mesh = init_device_mesh(where.type, (torch.distributed.get_world_size(),))
     for module in [*blocks(model), causal_lm]:
         _materialize(module, where)
-        fully_shard(module, mesh=mesh, mp_policy=policy)
+        fully_shard(module, mesh=mesh, mp_policy=policy, offload_policy=host)
     gather_for_logprobs(causal_lm)
     for module in sharded_modules(model):
         # A loss's scale already holds the global denominator, so ranks add up and never average.
@@ -61,7 +72,9 @@ def shard_model(
     return model
 
 
-def shard_from_rank_0(model: nn.Module, *, device: str, param_dtype: torch.dtype | None) -> None:
+def shard_from_rank_0(
+    model: nn.Module, *, device: str, param_dtype: torch.dtype | None, offload: bool = False
+) -> None:
     """`shard_model` for a model that rank 0 holds whole, and other ranks on the meta device.
 
     No rank holds more of it on its device than the shards and one block; all ranks call this.
@@ -69,7 +82,7 @@ def shard_from_rank_0(model: nn.Module, *, device: str, param_dtype: torch.dtype
     # Detached, because FSDP2 moves the params themselves to the device.
     params = dict(model.named_parameters(remove_duplicate=False))
     known = {name: param.detach() for name, param in params.items()} if rank() == 0 else {}
-    shard_model(model, param_dtype=param_dtype, device=device)
+    shard_model(model, param_dtype=param_dtype, device=device, offload=offload)
     if world_size() == 1:
         return
     # Rank 0 may have copied or loaded a large model for longer than the default group waits.
@@ -155,4 +168,6 @@ def like(param: Tensor, value: Tensor) -> Tensor:
         return value
     if not isinstance(param, DTensor):
         return value.to(param.device)
-    return distribute_tensor(value.to(param.device), param.device_mesh, param.placements)
+    spread = distribute_tensor(value.to(param.device), param.device_mesh, param.placements)
+    # The mesh is of cards also where params are kept in the memory of the host.
+    return spread.to(param.device)

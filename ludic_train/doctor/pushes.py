@@ -45,7 +45,7 @@ def publisher_to(patient: Patient) -> VLLMPublisher | None:
         wire = FileWire() if urlsplit(patient.url).hostname in LOOPBACK else GlooWire()
     else:
         return None
-    return VLLMPublisher(patient.url, wire, clients=[patient.client])
+    return VLLMPublisher(patient.url, wire, clients=[patient.client], model=patient.model)
 
 
 @asynccontextmanager

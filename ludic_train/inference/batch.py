@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from ludic_gym.sampling_masks import packed_masks
 from ludic_gym.types import Completion, FinishReason, Sampling
+from ludic_train.expert_text import experts_to_base64
 from ludic_train.inference.sampling import DRAW, draws_of, noise_keys
 
 Ints = NDArray[np.int64]
@@ -65,6 +66,8 @@ class Batch:
         of its noise; its sampling parameters.
     ids, logprobs: the sampled tokens, [rows, at least the greatest count].
     masks: of each row, the ids that each of its tokens was drawn from; none where all were.
+    experts: of each row, those that its tokens went through, in parts [tokens, layers, k]; no parts
+        unless they are recorded.
     """
 
     def __init__(self) -> None:
@@ -73,6 +76,7 @@ class Batch:
         self.ids: Ints = np.zeros((0, 8), np.int64)
         self.logprobs: Floats = np.zeros((0, 8), np.float32)
         self.masks: list[list[Ints]] = []
+        self.experts: list[list[NDArray[np.int16]]] = []
 
     def __len__(self) -> int:
         return len(self.requests)
@@ -98,6 +102,7 @@ class Batch:
         new = np.array(facts, ROW)
         self.requests += requests
         self.masks += [[] for _ in requests]
+        self.experts += [[] for _ in requests]
         self.rows = np.concatenate((self.rows, new))
         space = (len(new), self.ids.shape[1])
         self.ids = np.concatenate((self.ids, np.zeros(space, np.int64)))
@@ -123,6 +128,7 @@ class Batch:
         kept = np.array(order, np.int64)
         self.requests = [self.requests[i] for i in order]
         self.masks = [self.masks[i] for i in order]
+        self.experts = [self.experts[i] for i in order]
         self.rows, self.ids, self.logprobs = self.rows[kept], self.ids[kept], self.logprobs[kept]
 
     def sampled(self, i: int) -> list[int]:
@@ -132,6 +138,7 @@ class Batch:
     def completion(self, i: int, text: str, reason: FinishReason) -> Completion:
         """The completion of row i, which has ended."""
         request, ids, masks = self.requests[i], self.sampled(i), self.masks[i]
+        parts = self.experts[i]
         return Completion(
             text=text,
             finish_reason=reason,
@@ -141,6 +148,7 @@ class Batch:
             logprobs=tuple(self.logprobs[i, : self.rows["count"][i]].tolist()),
             sampling_mask=packed_masks(masks, ids) if masks else None,
             policy_version=request.policy_version,
+            routed_experts=experts_to_base64(np.concatenate(parts)) if parts else None,
         )
 
 

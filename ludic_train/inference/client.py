@@ -54,6 +54,7 @@ class LocalChatClient:
     `sampling.choose` explains.
 
     max_positions: longest prompt and completion together, in tokens.
+    routed_experts: completions of a mixture hold the experts of their tokens, for router replay.
     prompts: makes a prompt continue the very tokens that earlier replies were sampled as, so that
         the turns of a dialog become one training row; it counts those that could not.
     Raises UnsupportedModel for a model that the decoder cannot run.
@@ -67,13 +68,16 @@ class LocalChatClient:
         max_batch_size: int = 256,
         policy_version: int = 0,
         seed: int = 0,
+        routed_experts: bool = False,
     ) -> None:
         if max_batch_size < 1:
             raise ConfigError(f"max_batch_size={max_batch_size} must be at least 1")
         self.policy_version = policy_version
         self.prompts = ExactPrompts(_remembering_render(tokenizer))
         self.max_batch_size = max_batch_size
-        self._engine = Engine(model, tokenizer, max_batch_size=max_batch_size)
+        self._engine = Engine(
+            model, tokenizer, max_batch_size=max_batch_size, routed_experts=routed_experts
+        )
         self.max_positions = self._engine.max_positions
         self._seeds = random.Random(seed)
         # One thread: the engine is not thread-safe, and torch uses all cores for one product.

@@ -22,7 +22,7 @@ from ludic_train.inference.layers import Layer, heads_of, inverse_rms, norm_of, 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
 
-FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
+FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "mixtral", "qwen3_moe")
 # The other kinds of rotary embedding change with the length of the text.
 ROPE_TYPES = ("default", "linear", "llama3", "yarn")
 
@@ -31,6 +31,7 @@ class Decoder:
     """A model as two functions, `prefill` and `decode`, over the rows of a key-value cache.
 
     max_positions: longest text, in tokens. vocab_size: logits of a row.
+    layers: as read by the last `refresh`.
 
     Call them under `torch.inference_mode()`, with the model in eval mode, after `refresh`.
     Raises UnsupportedModel for an architecture that it cannot compute exactly.
@@ -41,7 +42,7 @@ class Decoder:
         self.max_positions = max_positions(self._causal.config)
         self.vocab_size = len(self._causal.lm_head.weight)
         self._heads = heads_of(self._causal)
-        self._layers: list[Layer] = []
+        self.layers: list[Layer] = []
         self.release()
 
     @property
@@ -62,7 +63,7 @@ class Decoder:
     def refresh(self) -> None:
         """Read the params as they are now, for all steps until the next call."""
         self._heads = heads_of(self._causal)
-        self._layers = read_layers(self._causal, self._heads)
+        self.layers = read_layers(self._causal, self._heads)
         self._last_norm = norm_of(self._causal.model.norm)
 
     def release(self) -> None:
@@ -94,7 +95,7 @@ class Decoder:
         repeats = torch.tensor(copies, device=self.device)
         rows = slice(first_row, first_row + sum(copies))
         hidden = self._causal.model.embed_tokens(torch.tensor(padded, device=self.device))
-        for i in range(len(self._layers) - 1):
+        for i in range(len(self.layers) - 1):
             hidden = self._read(i, hidden, repeats, rows)
         hidden = self._read_last(hidden, last, repeats, rows)
         # Only the last token of a prompt needs logits: those of all would be the largest tensor.
@@ -110,7 +111,7 @@ class Decoder:
         # Rows of one length, such as those of a group after its prompt, need no mask.
         is_ragged = lengths.min() + 1 < num_slots
         mask = length_mask(at, num_slots, hidden.dtype) if is_ragged else None
-        for i, layer in enumerate(self._layers):
+        for i, layer in enumerate(self.layers):
             heads = self._split(layer.heads(layer.before_attention(hidden)))
             query, key, value = self._turned_apart(heads, layer, cos, sin)
             self.cache.append(i, key, value, slots)
@@ -120,7 +121,7 @@ class Decoder:
 
     def _read(self, i: int, hidden: Tensor, repeats: Tensor, rows: slice) -> Tensor:
         """Layer i over whole prompts, [prompts, tokens, hidden]."""
-        layer, length = self._layers[i], hidden.shape[1]
+        layer, length = self.layers[i], hidden.shape[1]
         heads = self._split(layer.heads(layer.before_attention(hidden)))
         cos, sin = self._cos[:length], self._sin[:length]
         query, key, value = self._turned_apart(heads, layer, cos, sin)
@@ -132,12 +133,12 @@ class Decoder:
 
         The other tokens' outputs are never used: of them it takes the keys and values alone.
         """
-        layer, length, n = self._layers[-1], hidden.shape[1], self._heads.num_queries
+        layer, length, n = self.layers[-1], hidden.shape[1], self._heads.num_queries
         x = layer.before_attention(hidden)
         key, value = self._split(layer.keys_values(x)).chunk(2, dim=-2)
         cos, sin = self._cos[:length], self._sin[:length]
         key = self._turned(key, layer.weight[n:], layer.swapped[n:], cos, sin)
-        self.cache.write_prompts(len(self._layers) - 1, key, value, repeats, rows)
+        self.cache.write_prompts(len(self.layers) - 1, key, value, repeats, rows)
         prompts = torch.arange(len(last), device=last.device)
         query = self._split(layer.queries(x[prompts, last]))
         cos, sin = self._cos[last], self._sin[last]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,11 +13,13 @@ from torch import Tensor, nn
 
 from ludic_gym.types import Completion
 from ludic_train.errors import EngineError
-from ludic_train.inference.batch import Batch, Request, prefills
+from ludic_train.inference.batch import Batch, Prefill, Request, prefills
 from ludic_train.inference.decoder import Decoder, causal_lm
 from ludic_train.inference.exact_decoder import ExactDecoder
+from ludic_train.inference.experts import experts_of_prompts, experts_of_rows
 from ludic_train.inference.sampling import Ranking, Scores, choose, scores, uniforms
 from ludic_train.models.exact import is_exact
+from ludic_train.models.routing import recorded_experts, routers
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -37,15 +39,24 @@ class Engine:
     `add` requests, then `advance` until idle. Equal requests in equal order give equal completions,
     bit for bit; a completion depends on its own prompt, sampling and seed, not on the others.
     max_batch_size: rows that are decoded together; further requests wait.
+    routed_experts: completions of a mixture hold the experts that their tokens went through.
     The model may move to another device or type at any time between two calls; the engine follows.
     """
 
     def __init__(
-        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, *, max_batch_size: int
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        max_batch_size: int,
+        routed_experts: bool = False,
     ) -> None:
         self._model, self._tokenizer = model, tokenizer
         self._max_batch_size = max_batch_size
         self._decoder = ExactDecoder(model) if is_exact(model) else Decoder(model)
+        self._routed_experts = routed_experts
+        if routed_experts:
+            routers(model)
         self.max_positions = self._decoder.max_positions
         self.vocab_size = self._decoder.vocab_size
         self._is_stop = np.zeros(self.vocab_size, np.bool_)
@@ -110,16 +121,36 @@ class Engine:
         self._decoder.reserve(len(self._batch) + room, max(len(r.prompt_ids) for r in admitted))
         logits = []
         for prefill in prefills(admitted):
-            copies = [len(sharers) for sharers in prefill.sharers]
-            logits.append(self._decoder.prefill(prefill.prompts, copies, len(self._batch)))
+            copies, first = [len(sharers) for sharers in prefill.sharers], len(self._batch)
+            with self._recording() as seen:
+                logits.append(self._decoder.prefill(prefill.prompts, copies, first))
             self._batch.join([each for sharers in prefill.sharers for each in sharers])
+            if seen:
+                self._note_prompts(prefill, seen, first)
         return torch.cat(logits)
 
     def _decode(self) -> Tensor:
         """Read the newest token of each row: logits, [rows, V]."""
         lengths = self._batch.lengths
         self._decoder.reserve(len(lengths), int(lengths.max()) + 1)
-        return self._decoder.decode(self._batch.newest, lengths)
+        with self._recording() as seen:
+            logits = self._decoder.decode(self._batch.newest, lengths)
+        if seen:
+            experts = experts_of_rows(seen, self._model.config.num_hidden_layers)
+            for parts, own in zip(self._batch.experts, experts, strict=True):
+                parts.append(own[None])
+        return logits
+
+    def _recording(self) -> AbstractContextManager[dict[int, Tensor]]:
+        """A context that notes the experts of a forward pass, if completions are to hold them."""
+        return recorded_experts(self._model) if self._routed_experts else nullcontext({})
+
+    def _note_prompts(self, prefill: Prefill, seen: dict[int, Tensor], first: int) -> None:
+        """Add the experts of prompts to their rows, the first of which is row `first`."""
+        experts = experts_of_prompts(seen, self._model.config.num_hidden_layers, prefill.prompts)
+        shared = zip(experts, prefill.sharers, strict=True)
+        for row, own in enumerate((own for own, sharers in shared for _ in sharers), first):
+            self._batch.experts[row].append(own)
 
     def _take(self, logits: Tensor) -> list[Ended]:
         """Sample a token for each of the last rows, whose logits these are; some rows end."""

@@ -21,7 +21,14 @@ Map = Callable[[Tensor], Tensor]
 # Matrices of a model up to this size are joined and copied whenever they are read: that costs less
 # than the many small calls it saves. Those of larger models are used where they are.
 JOINED_BYTES = 2**22
-RMS_NORMS = ("LlamaRMSNorm", "MistralRMSNorm", "Qwen2RMSNorm", "Qwen3RMSNorm")
+RMS_NORMS = (
+    "LlamaRMSNorm",
+    "MistralRMSNorm",
+    "Qwen2RMSNorm",
+    "Qwen3RMSNorm",
+    "MixtralRMSNorm",
+    "Qwen3MoeRMSNorm",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +64,7 @@ def heads_of(causal: PreTrainedModel) -> Heads:
     """Shape of the attention of a model; all its layers have the same."""
     config, attention = causal.config, causal.model.layers[0].self_attn
     eps = None
-    if config.model_type == "qwen3":
+    if config.model_type in ("qwen3", "qwen3_moe"):
         eps = torch.tensor([attention.q_norm.variance_epsilon], device=causal.lm_head.weight.device)
     return Heads(config.num_attention_heads, config.num_key_value_heads, attention.head_dim, eps)
 
@@ -84,7 +91,7 @@ def _read_layer(layer: GradientCheckpointingLayer, heads: Heads, *, joined: bool
         heads=_side_by_side(projections, joined=joined),
         after_attention=_linear(attention.o_proj),
         before_mlp=norm_of(layer.post_attention_layernorm),
-        mlp=_joined_mlp(layer) if joined else layer.mlp,
+        mlp=_joined_mlp(layer) if joined else _mlp(layer),
         weight=weight,
         swapped=weight.roll(heads.size // 2, dims=-1),
     )
@@ -126,6 +133,21 @@ def _linear(module: nn.Linear) -> Map:
     if type(module) is nn.Linear:
         return partial(F.linear, weight=module.weight, bias=module.bias)
     return module
+
+
+def _mlp(layer: GradientCheckpointingLayer) -> Map:
+    """The MLP, or the experts of a mixture, of tokens [..., hidden]."""
+    module = layer.mlp
+    if "experts" not in dict(module.named_children()):
+        as_it_is: Map = module
+        return as_it_is
+
+    def apply(x: Tensor) -> Tensor:
+        # It knows batches of sequences alone, and experts read single tokens.
+        found: Tensor = module(x.reshape(1, -1, x.shape[-1]))
+        return found.view(x.shape)
+
+    return apply
 
 
 def _joined_mlp(layer: GradientCheckpointingLayer) -> Map:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from peft import LoraConfig, PeftConfig, PeftModel, get_peft_model, set_peft_model_state_dict
@@ -20,6 +20,7 @@ from transformers.utils import logging
 from ludic_gym.errors import ConfigError
 from ludic_train.errors import ModelNotFound
 from ludic_train.models.cache import resolved
+from ludic_train.models.conversion import model_params
 from ludic_train.models.tokenizer import load_tokenizer, model_not_found
 
 if TYPE_CHECKING:
@@ -64,18 +65,24 @@ class LoRA:
         """The names in `targets`."""
         return [name.strip() for name in self.targets.split(",")]
 
-    def config(self) -> LoraConfig:
-        """The settings as peft has them."""
+    def config(self, model: PreTrainedModel) -> LoraConfig:
+        """The settings for a model as peft has them."""
         # A factor of 2 for any rank, so that a learning rate suits all of them.
         alpha = (8.0 if self.rslora else 2.0 * self.rank) if self.alpha is None else self.alpha
-        everything = self.targets == ALL_LINEAR
+        given = {"target_modules": self.target_names}
+        targets = _all_targets(model) if self.targets == ALL_LINEAR else given
+        if self.dora and "target_parameters" in targets:
+            raise ConfigError(
+                "dora=True for a mixture of experts, whose fused experts peft adapts without it: "
+                "name linear layers as lora_targets, or leave out dora"
+            )
         return LoraConfig(
             r=self.rank,
             lora_alpha=alpha,
-            target_modules=ALL_LINEAR if everything else self.target_names,
             use_rslora=self.rslora,
             use_dora=self.dora,
             task_type="CAUSAL_LM",
+            **targets,
         )
 
 
@@ -92,9 +99,10 @@ def load_model(
 
     name: "ludic-small" and "ludic-tiny" are those that `ludic model` has made.
     lora_rank: freezes the model and trains low-rank adapters on its linear layers
-        (Hu et al. 2021, arXiv:2106.09685), drawn from `seed`; a folder that holds an adapter gives
-        base and adapter, trainable. lora: the same with other settings of the adapters, in place of
-        a rank alone.
+        (Hu et al. 2021, arXiv:2106.09685), drawn from `seed`; of a mixture of experts, on the
+        linear layers of attention and on each expert, and not on the router. A folder that holds
+        an adapter gives base and adapter, trainable. lora: the same with other settings of the
+        adapters, in place of a rank alone.
     device: where the model is moved. dtype: of its params.
     Only safetensors are read, and no code from the hub is run.
     Raises ModelNotFound, or ConfigError for a tokenizer without a chat template, for a rank below
@@ -116,7 +124,7 @@ def load_model(
     with quiet():
         tokenizer = load_tokenizer(name)
         model = _with_adapter(name, dtype) if adapter.is_file() else _load_base(name, dtype)
-        model = model if lora is None else _with_new_lora(model, lora, seed)
+        model = model if lora is None else with_new_lora(model, lora, seed)
     return model.to(device), tokenizer
 
 
@@ -162,7 +170,7 @@ def _put(model: nn.Module, params: dict[str, torch.Tensor]) -> tuple[set[str], s
         # The frozen base is never in the file of an adapter.
         return {n for n in result.missing_keys if "lora_" in n}, set(result.unexpected_keys)
     try:
-        result = model.load_state_dict(params, strict=False)
+        result = model.load_state_dict(model_params(model, params), strict=False)
     except RuntimeError as error:
         reason = str(error).splitlines()[-1].strip()
         raise ConfigError(f"the params are of a model of another shape: {reason}") from error
@@ -191,8 +199,11 @@ def _with_adapter(folder: str | Path, dtype: torch.dtype) -> PreTrainedModel:
     return PeftModel.from_pretrained(base, str(folder), is_trainable=True)
 
 
-def _with_new_lora(model: PreTrainedModel, lora: LoRA, seed: int) -> PreTrainedModel:
-    """The model, frozen, with new adapters. Raises ConfigError for targets that it lacks."""
+def with_new_lora(model: PreTrainedModel, lora: LoRA, seed: int = 0) -> PreTrainedModel:
+    """The model, frozen, with new adapters, as `load_model` describes them.
+
+    seed: of their values. Raises ConfigError for targets that it lacks.
+    """
     if lora.targets != ALL_LINEAR:
         known = {name.rpartition(".")[2] for name, m in model.named_modules() if is_linear(m)}
         for target in lora.target_names:
@@ -204,12 +215,32 @@ def _with_new_lora(model: PreTrainedModel, lora: LoRA, seed: int) -> PreTrainedM
     # Adapters are drawn from torch's global generator, whose state belongs to the caller.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return get_peft_model(model, lora.config())
+        return get_peft_model(model, lora.config(model))
 
 
 def is_linear(module: nn.Module) -> bool:
     """True for linear layers, transformers' own kind of them included."""
     return isinstance(module, nn.Linear | Conv1D)
+
+
+def _all_targets(model: PreTrainedModel) -> dict[str, Any]:
+    """The settings of LoraConfig that give adapters to all linear layers, or to experts."""
+    # The last two parts of a name, such as "experts.down_proj", are equal in all layers.
+    experts = {
+        ".".join(name.rsplit(".", 2)[1:])
+        for name, param in model.named_parameters()
+        if param.ndim == 3 and ".experts." in name
+    }
+    if not experts:
+        return {"target_modules": ALL_LINEAR}
+    # "all-linear" would train the router too, by which experts are chosen. Dense layers beside the
+    # experts stay frozen: peft takes their names for those of experts.
+    attention = {
+        name
+        for name, module in model.named_modules()
+        if is_linear(module) and "attn" in name.rpartition(".")[0]
+    }
+    return {"target_modules": attention, "target_parameters": experts}
 
 
 @contextmanager

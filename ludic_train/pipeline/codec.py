@@ -22,19 +22,27 @@ import struct
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, field
-from itertools import groupby
-from typing import Annotated, Any
 
 import msgspec
 import numpy as np
 import zstandard
-from numpy.typing import DTypeLike, NDArray
 
 from ludic_gym.errors import DataError
 from ludic_gym.rollout.episode import LARGEST_REWARD
 from ludic_gym.sampling_masks import unpacked_masks
 from ludic_train.errors import BadGroup
+from ludic_train.expert_text import UNKNOWN
 from ludic_train.metrics import KINDS, Metric, Metrics
+from ludic_train.pipeline.codec_arrays import (
+    Array,
+    Count,
+    Runs,
+    array_of,
+    bits_of,
+    repeated,
+    runs_of,
+    spread,
+)
 from ludic_train.types import SAWItem, Trajectory
 
 MAGIC, SCHEMA = b"LDCG", 5
@@ -44,12 +52,7 @@ MAX_BYTES = 64 * 2**20
 MAX_KEY = 200
 _HEAD, _SUM = struct.Struct("<4sBBI"), struct.Struct("<I")
 _START = _HEAD.size + _SUM.size
-INT, FLOAT = "<i4", "<f4"
-Array = NDArray[Any]
-# Fits the int32 of the arrays it goes to; msgspec refuses other numbers while it decodes.
-Count = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
-# Pairs of a number and the number of tokens in a row that have it.
-Runs = list[tuple[Count, Count]]
+INT, SHORT, FLOAT = "<i4", "<i2", "<f4"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +87,7 @@ class _Row(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     masks: as `SAWItem.sampling_mask`, of the M tokens; or None.
     versions, steps: runs of equal numbers over the M tokens, since a whole call has the same.
     temperature: of sampling, finite and greater than 0.
+    experts: layers, k, and int16 [T, layers, k] of a mixture of experts, or None.
     """
 
     ids: bytes
@@ -93,6 +97,7 @@ class _Row(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     versions: Runs | None
     steps: Runs
     temperature: float
+    experts: tuple[Count, Count, bytes] | None
 
 
 class _Trajectory(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
@@ -227,26 +232,22 @@ def _packed_row(row: SAWItem) -> _Row:
     """The row as it is sent, without its weight. Raises BadGroup for arrays of other lengths."""
     if row.attachments:
         raise BadGroup(f"a row has attachments {[*row.attachments]}: only the trainer adds them")
-    arrays = row.action_mask, row.behavior_logprobs, row.versions, row.steps
+    arrays = row.action_mask, row.behavior_logprobs, row.versions, row.steps, row.experts
     lengths = sorted({len(array) for array in arrays if array is not None})
     if lengths != [len(row.input_ids)] or row.steps is None:
         raise BadGroup(f"a row of {len(row.input_ids)} tokens has arrays of {lengths}, or no steps")
-    mask, logprobs, versions = row.action_mask, row.behavior_logprobs, row.versions
+    mask, logprobs, versions, e = row.action_mask, row.behavior_logprobs, row.versions, row.experts
     return _Row(
         ids=row.input_ids.astype(INT).tobytes(),
         mask=np.packbits(mask, bitorder="little").tobytes(),
         # Off the mask a stream holds no facts: its values there are not sent.
         logprobs=None if logprobs is None else logprobs[mask].astype(FLOAT).tobytes(),
         masks=row.sampling_mask,
-        versions=None if versions is None else _runs(versions[mask]),
-        steps=_runs(row.steps[mask]),
+        versions=None if versions is None else runs_of(versions[mask]),
+        steps=runs_of(row.steps[mask]),
         temperature=row.temperature,
+        experts=None if e is None else (*e.shape[1:], e.astype(SHORT).tobytes()),
     )
-
-
-def _runs(numbers: Array) -> Runs:
-    """Runs of equal numbers: [4, 4, 4, 5] is [(4, 3), (5, 1)]."""
-    return [(number, len(list(same))) for number, same in groupby(numbers.tolist())]
 
 
 def _unpacked(body: bytes | memoryview) -> RolloutGroup:
@@ -300,8 +301,8 @@ def _row(found: _Row, of: _Trajectory, key: str) -> SAWItem:
 
     The values of its arrays are checked with those of all rows, in `_check_values`.
     """
-    ids = _array(found.ids, INT, "input_ids")
-    mask = _bits(found.mask, len(ids))
+    ids = array_of(found.ids, INT, "input_ids")
+    mask = bits_of(found.mask, len(ids))
     # The first token has no token before it that could predict it, so it has no log-prob to train.
     if not len(ids) or mask[0]:
         raise BadGroup(f"a row of {len(ids)} tokens must begin with one that was not sampled")
@@ -310,12 +311,12 @@ def _row(found: _Row, of: _Trajectory, key: str) -> SAWItem:
     sampled = int(np.count_nonzero(mask))
     logprobs = versions = None
     if found.logprobs is not None:
-        values = _array(found.logprobs, FLOAT, "behavior_logprobs")
+        values = array_of(found.logprobs, FLOAT, "behavior_logprobs")
         if len(values) != sampled:
             raise BadGroup(f"{len(values)} log-probs for {sampled} tokens")
-        logprobs = _spread(values, mask, 0, np.float32)
+        logprobs = spread(values, mask, 0, np.float32)
     if found.versions is not None:
-        versions = _spread(_repeated(found.versions, sampled, "versions"), mask, -1, np.int32)
+        versions = spread(repeated(found.versions, sampled, "versions"), mask, -1, np.int32)
     return SAWItem(
         input_ids=ids,
         action_mask=mask,
@@ -323,51 +324,24 @@ def _row(found: _Row, of: _Trajectory, key: str) -> SAWItem:
         behavior_logprobs=logprobs,
         sampling_mask=found.masks,
         versions=versions,
-        steps=_spread(_repeated(found.steps, sampled, "steps"), mask, -1, np.int32),
+        steps=spread(repeated(found.steps, sampled, "steps"), mask, -1, np.int32),
         temperature=found.temperature,
         truncated=of.truncated,
         group=key,
         agent=of.agent,
+        experts=None if found.experts is None else _experts(found.experts, len(ids)),
     )
 
 
-def _array(raw: bytes, dtype: str, name: str) -> Array:
-    """The bytes as numbers, without a copy; read-only, like the bytes."""
-    kind = np.dtype(dtype)
-    if len(raw) % kind.itemsize:
-        raise BadGroup(f"{name} has {len(raw)} bytes, not a multiple of {kind.itemsize}")
-    return np.frombuffer(raw, kind)
-
-
-def _bits(raw: bytes, length: int) -> NDArray[np.bool_]:
-    """The first `length` bits as booleans. Raises BadGroup where the bytes have more, or fewer."""
-    if len(raw) != (length + 7) // 8:
-        raise BadGroup(f"action_mask has {len(raw)} bytes for {length} tokens")
-    # Else two messages could be the same group, and a token after the end would be lost silently.
-    if length % 8 and raw[-1] >> length % 8:
-        raise BadGroup(f"action_mask marks tokens after the {length} that there are")
-    # Each byte is 0 or 1, which is how numpy stores booleans: no copy.
-    bits = np.unpackbits(np.frombuffer(raw, np.uint8), count=length, bitorder="little")
-    return bits.view(np.bool_)
-
-
-def _repeated(runs: Runs, sampled: int, name: str) -> Array | int:
-    """Values of a row's sampled tokens, [M], or the one number that all of them have."""
-    # Before anything is allocated: a few bytes can claim runs of 2**31 tokens.
-    if (claimed := sum(length for _, length in runs)) != sampled:
-        raise BadGroup(f"{name} has {claimed} values for {sampled} sampled tokens")
-    # Nearly every row is of one step and one version, and an array costs more than its numbers.
-    if len(runs) == 1:
-        return runs[0][0]
-    numbers, lengths = np.array(runs, np.int32).reshape(-1, 2).T
-    return numbers.repeat(lengths)
-
-
-def _spread(values: Array | int, mask: NDArray[np.bool_], off_mask: int, dtype: DTypeLike) -> Array:
-    """A stream [T] for all tokens of a row, from its values for the sampled ones."""
-    whole = np.full(len(mask), off_mask, dtype)
-    whole[mask] = values
-    return whole
+def _experts(found: tuple[int, int, bytes], length: int) -> Array:
+    """Experts [T, layers, k]. Raises BadGroup for another number of them, or a negative one."""
+    layers, k, raw = found
+    values = array_of(raw, SHORT, "experts")
+    if not values.size or values.size != length * layers * k:
+        raise BadGroup(f"{values.size} experts for {length} tokens of {layers} layers and {k} each")
+    if values.min() < UNKNOWN:
+        raise BadGroup(f"an expert is {values.min()}")
+    return values.reshape(length, layers, k)
 
 
 def _check_values(rows: Sequence[SAWItem]) -> None:

@@ -4,59 +4,44 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from itertools import groupby
 
+import torch
 from peft import PeftModel
+from peft.tuners.lora import LoraLayer, ParamWrapper
 from torch import Tensor, nn
 
 from ludic_gym.errors import ConfigError
+from ludic_train.models.conversion import block_of, hub_params
 
 Params = Iterable[tuple[str, Tensor]]
 # Modules that torch and peft put around others; no checkpoint has them.
 WRAPPERS = re.compile(r"(?<=\.)(_orig_mod|_checkpoint_wrapped_module|base_layer)\.|^_orig_mod\.")
-LORA = re.compile(r"\.(lora_([AB]))\.[^.]+\.weight$")
+LORA = re.compile(r"\.(lora_([AB]))\.([^.]+)\.weight$")
 
 
-def checkpoint_params(
-    params: Params, *, lora_scaling: float | None = None
-) -> Iterator[tuple[str, Tensor]]:
-    """The params under the names of the checkpoint, adapters merged.
+def checkpoint_params(params: Params, model: nn.Module | None) -> Iterator[tuple[str, Tensor]]:
+    """The params under the names and in the shapes of the hub checkpoint, adapters merged.
 
-    lora_scaling: alpha / rank of the adapters (Hu et al. 2021, arXiv:2106.09685); None for a model
-        without. W + scaling * B A is computed in float32, in new memory.
-    Raises ConfigError for adapters without a scaling, or of another kind than LoRA's matrices.
+    params: of `model`, whole, in its order. model: None for one that has the names of its
+        checkpoint in memory, and no adapters.
+    A transformer block is held in memory at a time.
+    Raises ConfigError as `merged_params`, and for fused experts without a model.
     """
-    # peft lists the matrices A and B directly after the weight that they adapt, so one weight at a
-    # time is held back. Merging happens in a copy: in place and back, rounding would add up.
-    held: dict[str, Tensor] = {}
-    base: tuple[str, Tensor] | None = None
-    for name, tensor in params:
-        if match := LORA.search(name):
-            held[match[2]] = tensor
-            if len(held) == 2:
-                yield _merged(base, name, held, lora_scaling)
-                held, base = {}, None
-            continue
-        if base is not None and "base_layer" not in name:
-            raise ConfigError(f"adapters of {base[0]} are expected where {name} comes")
-        if "lora_" in name or "modules_to_save" in name:
-            raise ConfigError(f"{name} is no LoRA matrix that can be merged into a checkpoint")
-        known = WRAPPERS.sub("", name.removeprefix("base_model.model."))
-        if name.endswith("base_layer.weight"):
-            base = known, tensor
-        else:
-            yield known, tensor
+    merged = merged_params(params, model)
+    return _plain(merged) if model is None else hub_params(model, merged)
 
 
-def lora_scaling(model: nn.Module) -> float | None:
-    """Alpha / rank of the model's active adapter; None for a model without adapters.
+def merged_params(params: Params, model: nn.Module | None) -> Iterator[tuple[str, Tensor]]:
+    """The params under the names that the model has without adapters, with these merged.
 
-    With rank-stabilised LoRA (`use_rslora`) the divisor is the root of the rank.
+    W + alpha / rank * B A (Hu et al. 2021, arXiv:2106.09685) is computed in float32, in new memory;
+    for the experts of a mixture, each with the A and B of its own.
+    Raises ConfigError for adapters without a model, or of another kind than LoRA's matrices.
     """
-    if not isinstance(model, PeftModel):
-        return None
-    config = model.peft_config[model.active_adapter]
-    rank: float = config.r**0.5 if config.use_rslora else config.r
-    return float(config.lora_alpha / rank)
+    # Merging happens in a copy: in place and back, rounding would add up.
+    for _, block in groupby(params, key=lambda param: block_of(param[0])):
+        yield from _merged_block(dict(block), model)
 
 
 def adapter_params(params: Params) -> Iterator[tuple[str, Tensor]]:
@@ -69,22 +54,78 @@ def adapter_params(params: Params) -> Iterator[tuple[str, Tensor]]:
             yield LORA.sub(r".\1.weight", name), tensor
 
 
-def _merged(
-    base: tuple[str, Tensor] | None, name: str, held: dict[str, Tensor], scaling: float | None
-) -> tuple[str, Tensor]:
-    """Name and weight of the layer with its adapter added, in the dtype of the weight.
+def has_expert_adapters(model: nn.Module) -> bool:
+    """True if adapters change the experts of a mixture, which are one param in memory."""
+    return any(isinstance(module, ParamWrapper) for module in model.modules())
 
-    base: name and weight [out, in]. name: of the second matrix, for errors.
-    held: "A" [rank, in] and "B" [out, rank].
+
+def _plain(params: Params) -> Iterator[tuple[str, Tensor]]:
+    """The params as they are. Raises ConfigError for fused experts."""
+    for name, tensor in params:
+        if tensor.ndim == 3 and ".experts." in name:
+            raise ConfigError(
+                f"{name} {list(tensor.shape)} is all experts of a layer, which checkpoints name "
+                "one by one: give the publisher its model, such as VLLMPublisher(urls, model=model)"
+            )
+        yield name, tensor
+
+
+def _merged_block(
+    block: dict[str, Tensor], model: nn.Module | None
+) -> Iterator[tuple[str, Tensor]]:
+    """The params of a transformer block, with the adapters of this block merged."""
+    held: dict[str, dict[str, Tensor]] = {}
+    for name in list(block):
+        if match := LORA.search(name):
+            held.setdefault(name[: match.start()], {})[match[2]] = block.pop(name)
+        elif "lora_" in name or "modules_to_save" in name:
+            raise ConfigError(f"{name} is no LoRA matrix that can be merged into a checkpoint")
+    merged = dict(block)
+    for path, matrices in held.items():
+        if not isinstance(model, PeftModel):
+            raise ConfigError(
+                f"{path} has an adapter: give the publisher its model, VLLMPublisher(urls, "
+                "model=model), to publish it merged, or take a LoRAPublisher"
+            )
+        layer = model.get_submodule(path)
+        name = _adapted(path, layer)
+        if name not in block or len(matrices) < 2:
+            raise ConfigError(f"{name} and its adapters are expected together")
+        merged[name] = _merged(block[name], matrices, layer, model.active_adapter)
+    for name, tensor in merged.items():
+        yield WRAPPERS.sub("", name.removeprefix("base_model.model.")), tensor
+
+
+def _adapted(path: str, layer: nn.Module) -> str:
+    """Name of the param that the adapter of a layer changes."""
+    inner, name = layer, "weight"
+    if isinstance(layer, ParamWrapper):
+        name = layer.parameter_name
+    # peft wraps a module once for each of its params that has an adapter.
+    while isinstance(inner, LoraLayer):
+        path, inner = f"{path}.base_layer", inner.base_layer
+    return f"{path}.{name}"
+
+
+def _merged(weight: Tensor, matrices: dict[str, Tensor], layer: nn.Module, adapter: str) -> Tensor:
+    """The weight with its adapter added, in the dtype of the weight.
+
+    weight: [out, in], or that of E experts, [E, out, in] or [E, in, out].
+    matrices: "A" [rank, in] and "B" [out, rank]; of experts "A" [E * rank, in] and "B"
+        [out, rank * E].
     """
-    if scaling is None:
-        raise ConfigError(
-            f"{name} is of an adapter: give lora_scaling, alpha / rank, to publish it merged, or "
-            "take a LoRAPublisher"
-        )
-    if base is None:
-        raise ConfigError(f"{name} came before the params that it adapts")
-    known, weight = base
+    assert isinstance(layer, LoraLayer)
+    a, b = matrices["A"].float(), matrices["B"].float()
     # In float32, because a small change is lost when it is rounded to 16 bits before the sum.
-    change = held["B"].float() @ held["A"].float()
-    return known, (weight.float() + scaling * change).to(weight.dtype)
+    if weight.ndim == 2:
+        change = b @ a
+    else:
+        experts = len(weight)
+        # The order in which peft lays out the matrices of experts, which differs for A and B.
+        a, b = a.view(experts, -1, a.shape[-1]), b.view(len(b), -1, experts)
+        change = torch.einsum("ore,eri->eoi", b, a)
+        # Such as GPT-OSS, whose experts are stored for x W and not for W x.
+        if vars(layer.get_base_layer()).get("is_transposed", False):
+            change = change.transpose(1, 2)
+    scaling: float = layer.scaling[adapter]
+    return (weight.float() + scaling * change).to(weight.dtype)

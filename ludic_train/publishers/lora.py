@@ -43,7 +43,7 @@ class LoRAPublisher:
         began with. Cached prompts belong to the name, so versions are never mixed.
     Versions older than the newest two are unloaded when no client waits for them. The servers need
     `ludic serve --lora RANK`. The base model is never changed. Raises ConfigError for DoRA, which
-    vLLM does not have.
+    vLLM does not have, and for adapters of fused experts, which a VLLMPublisher takes.
     """
 
     def __init__(
@@ -61,6 +61,12 @@ class LoRAPublisher:
             raise ConfigError(
                 "vLLM has no DoRA adapters, and this one's config has use_dora=True: sample with "
                 "the local engine, or train plain LoRA"
+            )
+        if experts := sorted(getattr(config, "target_parameters", None) or ()):
+            raise ConfigError(
+                f"the adapter changes {experts}, the fused experts of a mixture, which vLLM reads "
+                "under other names for each architecture: publish it merged, "
+                "VLLMPublisher(urls, model=model)"
             )
         self.fleet = Fleet(urls, clients, on_failure, limits)
         self._folder = Path(folder)

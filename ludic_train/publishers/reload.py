@@ -8,7 +8,7 @@ from contextlib import aclosing, contextmanager
 from pathlib import Path
 
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from ludic_gym.errors import ConfigError
 from ludic_train.publishers.base import Stamping
@@ -36,11 +36,11 @@ class ReloadPublisher:
         clients: Sequence[Stamping] = (),
         on_failure: OnFailure = "stop",
         limits: PhaseLimits | None = None,
-        lora_scaling: float | None = None,
+        model: nn.Module | None = None,
     ) -> None:
         self.fleet = Fleet(urls, clients, on_failure, limits)
         self._folder = Path(folder)
-        self._lora_scaling = lora_scaling
+        self._model = model
 
     async def publish(self, params: Iterable[tuple[str, Tensor]], version: int) -> None:
         """Return once all further completions come from `params`, under the name `version`.
@@ -49,7 +49,7 @@ class ReloadPublisher:
         has that version already.
         """
         # All params are read before anything can fail: sharded ones need every rank to the end.
-        tensors = dict(checkpoint_params(params, lora_scaling=self._lora_scaling))
+        tensors = dict(checkpoint_params(params, self._model))
         path = self._folder / f"v{version:06d}"
         with new_folder(path) as unfinished:
             write_tensors(unfinished / "model.safetensors", tensors)

@@ -8,7 +8,7 @@ from functools import partial
 from itertools import chain, pairwise
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from ludic_gym.errors import ConfigError
 from ludic_train.publishers.base import Stamping
@@ -29,7 +29,8 @@ class VLLMPublisher:
     wire: transport of the params; None takes TCP.
     clients: get each version, and the servers that have it.
     on_failure, limits: handling of a server that fails, and time limits of each phase.
-    lora_scaling: alpha / rank of adapters that are published merged.
+    model: the one that is trained; params go out under the names that its checkpoint has, adapters
+        merged. None for a model of the same names in memory, without adapters.
 
     All servers receive a version before any uses it: where one fails and `on_failure` is "stop",
     every server still has the version before. A server that failed is connected again, and gets
@@ -44,14 +45,14 @@ class VLLMPublisher:
         clients: Sequence[Stamping] = (),
         on_failure: OnFailure = "stop",
         limits: PhaseLimits | None = None,
-        lora_scaling: float | None = None,
+        model: nn.Module | None = None,
         chunk_bytes: int = CHUNK_BYTES,
     ) -> None:
         if chunk_bytes < 1:
             raise ConfigError(f"chunk_bytes={chunk_bytes} must be at least 1")
         self.fleet = Fleet(urls, clients, on_failure, limits)
         self._wire = wire or GlooWire()
-        self._lora_scaling = lora_scaling
+        self._model = model
         self._chunk_bytes = chunk_bytes
         self._sends: dict[str, Send] = {}
 
@@ -87,7 +88,7 @@ class VLLMPublisher:
         run, fleet = self.fleet.run, self.fleet
         await run("pause", fleet.in_state("ready"), lambda r: r.server.pause(), then="updating")
         await run("start", fleet.in_state("updating"), lambda r: r.server.start())
-        named = checkpoint_params(params, lora_scaling=self._lora_scaling)
+        named = checkpoint_params(params, self._model)
         chunks = packed(named, chunk_bytes=self._chunk_bytes, alignment=self._wire.alignment)
         # Pairs, because the announcement of a chunk says if another follows.
         for chunk, after in pairwise(chain(chunks, (None,))):

@@ -66,6 +66,9 @@ class RunConfig:
         lr: Peak learning rate of these. Without it, 1e-3 for a tiny model, 5e-4 for adapters and
             1e-5 for all params of a model.
         warmup: Share of the updates of each stage over which the rate rises to its peak.
+        adamw_bits: Bits of each of AdamW's two moments, 32 or 8; 8 saves 6 bytes per trained param.
+        router_replay: A mixture of experts learns through the experts that its tokens were sampled
+            by, as the engine reports them (R3, arXiv:2510.11370).
         groups: Tasks in a batch.
         group_size: Episodes of each task, whose rewards are compared with each other.
         minibatches: Updates made from one batch.
@@ -122,6 +125,8 @@ class RunConfig:
     updates: int = 200
     lr: float | None = None
     warmup: float = 0.05
+    adamw_bits: Literal[8, 32] = 32
+    router_replay: bool = False
     groups: int = 32
     group_size: int = 8
     minibatches: int = 1
@@ -153,6 +158,8 @@ class RunConfig:
         check_sampling(self.sampling)
         if self.dtype not in ("auto", "float32", "bf16"):
             raise ConfigError(f"dtype={self.dtype!r}; it is auto, float32 or bf16")
+        if self.adamw_bits not in (8, 32):
+            raise ConfigError(f"adamw_bits={self.adamw_bits}; moments have 32 bits or 8")
         if not self.warmup <= 1:
             raise ConfigError(f"warmup={self.warmup} is a share of the updates, at most 1")
         if self.lr is not None and not self.lr > 0:

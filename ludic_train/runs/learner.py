@@ -24,7 +24,6 @@ from ludic_train.models.logprobs import VALUE_HEAD
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
 from ludic_train.publishers.base import CopyPublisher, InProcessPublisher, PolicyPublisher
-from ludic_train.publishers.checkpoint_names import lora_scaling
 from ludic_train.publishers.vllm import VLLMPublisher
 
 # Texts that a tokenizer is made from; more do not change what it merges.
@@ -40,6 +39,7 @@ class Learner:
     spec: context, system prompt and limits, saved beside the params.
     reference: the model as it began, for a KL term, where it had to be made with the model.
     samples_copy: the client samples from a copy, because the model is sharded.
+    computes_on: device of its forward passes; "" for that of its params, which may be offloaded.
     """
 
     model: PreTrainedModel
@@ -49,6 +49,7 @@ class Learner:
     spec: PolicySpec
     reference: nn.Module | None = None
     samples_copy: bool = False
+    computes_on: str = ""
 
     async def refresh(self) -> None:
         """Bring the params to a copy that the client samples from; all ranks must call it."""
@@ -67,8 +68,8 @@ class Learner:
 
     @property
     def device(self) -> str:
-        """Device of the params, such as "cpu" or "cuda:0"."""
-        return str(next(self.model.parameters()).device)
+        """Device of its forward passes, such as "cpu" or "cuda:0"."""
+        return self.computes_on or str(next(self.model.parameters()).device)
 
     @property
     def make_policy(self) -> MakePolicy:
@@ -121,6 +122,7 @@ def learner_from_model(
     device: str = "cpu",
     dtype: torch.dtype = torch.float32,
     exact: bool = False,
+    router_replay: bool = False,
 ) -> Learner:
     """A model from a run's folder, prompted as in that run, or any other, which learns by LoRA.
 
@@ -135,6 +137,7 @@ def learner_from_model(
     sampling_masks: as in `VLLMTokenClient`, of these servers.
     dtype: of the params that are loaded; adapters are float32 always.
     exact: True for log-probs of the engine that are those of the trainer to the bit.
+    router_replay: sampling in this process reports the experts of a mixture.
     Raises ModelNotFound where there is none, UnsupportedModel as the local engine does, and as
     `make_exact` does.
     """
@@ -148,12 +151,12 @@ def learner_from_model(
     lora = lora or (LoRA(rank=lora_rank) if lora_rank else None)
     model, tokenizer = load_model(folder, lora=lora, device=device, dtype=dtype)
     if not servers:
-        return _local(model, tokenizer, spec, seed, exact=exact)
+        return _local(model, tokenizer, spec, seed, exact=exact, router_replay=router_replay)
     # Seeds would end a vLLM on a CPU, and repeat no run elsewhere: batches change the rounding.
     client = VLLMTokenClient(
         servers, chat_renderer(tokenizer), seeds=False, sampling_masks=sampling_masks
     )
-    publisher = VLLMPublisher(servers, clients=[client], lora_scaling=lora_scaling(model))
+    publisher = VLLMPublisher(servers, clients=[client], model=model)
     return Learner(model=model, tokenizer=tokenizer, client=client, publisher=publisher, spec=spec)
 
 
@@ -164,11 +167,12 @@ def _local(
     seed: int,
     *,
     exact: bool,
+    router_replay: bool = False,
 ) -> Learner:
     """The learner that samples in this process, from the same params that it trains."""
     if exact:
         # Before the client, whose engine decodes as the model computes then.
         make_exact(model)
-    client = LocalChatClient(model, tokenizer, seed=seed)
+    client = LocalChatClient(model, tokenizer, seed=seed, routed_experts=router_replay)
     publisher = InProcessPublisher(client)
     return Learner(model=model, tokenizer=tokenizer, client=client, publisher=publisher, spec=spec)

@@ -21,6 +21,8 @@ class Machine:
     Attributes:
         device: Where the model is: auto, cpu, cuda, or a card such as cuda:1. "auto" is a CUDA card
             where there is one; each of several ranks has its own.
+        offload: Keep params, gradients and moments in the memory of the host, and a block at a time
+            on the card: slower, and for models that fit on no card.
         engine: What samples: "local", "vllm", or addresses of servers (`ludic serve`). They serve
             --model, or with --queue the model that the run leaves in OUT/published. "vllm" starts
             a server on this machine, starts it again where it ends, and stops it.
@@ -34,6 +36,7 @@ class Machine:
     """
 
     device: str = "auto"
+    offload: bool = False
     engine: tuple[str, ...] = (LOCAL,)
     vllm_python: str | None = None
     exact: bool = False

@@ -26,6 +26,7 @@ from ludic_train.errors import PublishError
 from ludic_train.models.chat_template import chat_renderer
 from ludic_train.models.load import save_model
 from ludic_train.publishers.base import PolicyPublisher
+from ludic_train.publishers.checkpoint_names import has_expert_adapters
 from ludic_train.publishers.lora import PREFIX, LoRAPublisher
 from ludic_train.publishers.transports import SHARED_MEMORY, FileWire, GlooWire, Wire
 from ludic_train.publishers.vllm import CHUNK_BYTES, VLLMPublisher
@@ -172,6 +173,7 @@ async def with_own_server(
         options = ServeOptions(
             port=_port_before(config.out) or free_port(),
             sampling_mask=leaves_out_tokens(config.sampling),
+            routed_experts=config.router_replay,
         )
         model = _model_to_serve(learner, config)
         async with own_server(model, options, vllm, config.out, device) as server:
@@ -202,14 +204,16 @@ async def _served_learner(
 ) -> AsyncIterator[tuple[Learner, KeptServer]]:
     """The learner with a client and a publisher of a server of its own, and that server.
 
-    learner: with the params of its start. A LoRA model publishes its adapters alone, any other all
-        params.
+    learner: with the params of its start. A LoRA model publishes its adapters alone; any other, and
+        one with adapters of experts, publishes all params.
     Raises ServerError for a server that cannot be started, with the end of its log.
     """
     adapter = _adapter(learner.model)
     masks = leaves_out_tokens(config.sampling)
-    lora = 0 if adapter is None else adapter.r
-    options = ServeOptions(port=free_port(), lora=lora, sampling_mask=masks)
+    lora = 0 if adapter is None or has_expert_adapters(learner.model) else adapter.r
+    options = ServeOptions(
+        port=free_port(), lora=lora, sampling_mask=masks, routed_experts=config.router_replay
+    )
     model = _model_to_serve(learner, config)
     render = chat_renderer(learner.tokenizer)
     async with (
@@ -217,7 +221,7 @@ async def _served_learner(
         aclosing(VLLMTokenClient(server.url, render, seeds=False, sampling_masks=masks)) as client,
     ):
         with TemporaryDirectory(prefix="ludic-adapters-") as folder:
-            make = _publishers(server, client, adapter, Path(folder))
+            make = _publishers(server, client, learner.model, Path(folder))
             publisher = OwnPublisher(server, make)
             params = ((name, p.detach()) for name, p in learner.model.named_parameters())
             # An evaluation comes before the first update, and the server has no adapter yet.
@@ -278,11 +282,12 @@ def placed(
 
 
 def _publishers(
-    server: KeptServer, client: VLLMTokenClient, adapter: PeftConfig | None, folder: Path
+    server: KeptServer, client: VLLMTokenClient, model: torch.nn.Module, folder: Path
 ) -> Callable[[], PolicyPublisher]:
     """A function that makes publishers, each for a server that has nothing of the run yet."""
-    if adapter is None:
-        return lambda: VLLMPublisher(server.url, _wire(), clients=[client])
+    adapter = _adapter(model)
+    if adapter is None or has_expert_adapters(model):
+        return lambda: VLLMPublisher(server.url, _wire(), clients=[client], model=model)
     numbers = count(1)
 
     def make() -> LoRAPublisher:

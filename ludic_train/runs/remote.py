@@ -11,13 +11,15 @@ import secrets
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from peft import PeftModel
 from torch import Tensor
 
+from ludic_gym.errors import ConfigError
 from ludic_train.inference.policy_spec import write_policy_spec
 from ludic_train.models.load import save_model
 from ludic_train.pipeline.queues.open_queue import open_queue
 from ludic_train.publishers.base import CopyPublisher, PolicyPublisher
-from ludic_train.publishers.checkpoint_names import checkpoint_params, lora_scaling
+from ludic_train.publishers.checkpoint_names import merged_params
 from ludic_train.publishers.folder import FolderPublisher
 from ludic_train.publishers.vllm import VLLMPublisher
 from ludic_train.runs.config import RunConfig
@@ -63,11 +65,17 @@ def remote_ends(
 
     url: of the queue. servers: addresses of servers that sample, to be started from the folder's
         published/; without any, actors do, with params from there.
+    Raises ConfigError for router replay without servers.
     The files are written in an order in which each may be read as soon as it is there: the model,
     its prompts, and last queue.json. A crash between them leaves a folder in which actors wait.
     A new run gets a queue key of its own, so that it never finds groups of another.
     """
     out = config.out
+    if config.router_replay and not servers:
+        raise ConfigError(
+            "router_replay needs the experts that each token went through, which actors with a "
+            "model of their own do not report: sample from servers, --engine vllm"
+        )
     published = out / PUBLISHED
     published.mkdir(exist_ok=True)
     _save_to_begin_with(learner, published / "model", is_served=bool(servers))
@@ -79,7 +87,7 @@ def remote_ends(
     publisher: PolicyPublisher
     # One stop for both ends: a signal must end a wait for a batch and a wait for a server.
     if servers:
-        served = VLLMPublisher(servers, lora_scaling=lora_scaling(learner.model))
+        served = VLLMPublisher(servers, model=learner.model)
         publisher = patient = PatientPublisher(served, stop)
         look = patient.look
     else:
@@ -100,12 +108,12 @@ def remote_ends(
 
 def _save_to_begin_with(learner: Learner, folder: Path, *, is_served: bool) -> None:
     """Write the model; for servers a whole one, with the adapters merged."""
-    model, scaling = learner.model, lora_scaling(learner.model)
+    model = learner.model
     if isinstance(learner.publisher, CopyPublisher):
         # Rank 0 alone is here, and has no more than its shards of the model that learns.
         model = learner.publisher.twin
-    if not is_served or scaling is None:
+    if not is_served or not isinstance(model, PeftModel):
         save_model(model, learner.tokenizer, folder)
         return
-    params = dict(checkpoint_params(model.named_parameters(), lora_scaling=scaling))
+    params = dict(merged_params(model.named_parameters(), model))
     save_model(model.get_base_model(), learner.tokenizer, folder, params)

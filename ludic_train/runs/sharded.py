@@ -29,7 +29,6 @@ from ludic_train.inference.policy_spec import PolicySpec
 from ludic_train.models.load import quiet
 from ludic_train.models.logprobs import unwrapped
 from ludic_train.publishers.base import CopyPublisher
-from ludic_train.publishers.checkpoint_names import lora_scaling
 from ludic_train.runs.learner import Learner
 from ludic_train.types import REFERENCE, VALUES, SAWBatch
 
@@ -83,6 +82,8 @@ def sharded_learner(
     *,
     device: str,
     param_dtype: torch.dtype | None,
+    offload: bool,
+    router_replay: bool = False,
     seed: int,
 ) -> Learner:
     """The learner over all ranks, which all call this; None on ranks other than 0.
@@ -90,22 +91,25 @@ def sharded_learner(
     whole: rank 0's, on the CPU; its model becomes the shards.
     algo: decides on a value head and on a reference, which has to be sharded like the model.
     param_dtype: type of forward and backward, and of the copy that is sampled from.
+    offload: as of `shard_model`. router_replay: the copy reports the experts of a mixture.
     """
     own = scattered(lambda: [_described(whole)] * world_size(), _encoded, _decoded)
     learner = whole or _follower(own)
     learner = replace(learner, samples_copy=own.samples_copy)
     if whole is not None and own.samples_copy:
         twin = copy.deepcopy(whole.model).to(device=device, dtype=param_dtype)
-        client = LocalChatClient(twin.requires_grad_(False), whole.tokenizer, seed=seed)
+        client = LocalChatClient(
+            twin.requires_grad_(False), whole.tokenizer, seed=seed, routed_experts=router_replay
+        )
         learner = replace(learner, client=client, publisher=CopyPublisher(client, twin))
     reference: nn.Module | None = None
-    if REFERENCE in algo.attach and lora_scaling(learner.model) is None:
+    if REFERENCE in algo.attach and not isinstance(learner.model, PeftModel):
         reference = copy.deepcopy(learner.model).requires_grad_(False)
-        shard_from_rank_0(reference, device=device, param_dtype=param_dtype)
+        shard_from_rank_0(reference, device=device, param_dtype=param_dtype, offload=offload)
     if VALUES in algo.attach:
         add_value_head(learner.model)
-    shard_from_rank_0(learner.model, device=device, param_dtype=param_dtype)
-    return replace(learner, reference=reference)
+    shard_from_rank_0(learner.model, device=device, param_dtype=param_dtype, offload=offload)
+    return replace(learner, reference=reference, computes_on=device)
 
 
 def _described(learner: Learner | None) -> _Description:

@@ -11,6 +11,7 @@ from typing import Any
 
 import gymnasium as gym
 import torch
+from peft import PeftModel
 
 from ludic_gym.clients.vllm_tokens import VLLMTokenClient
 from ludic_gym.errors import ConfigError
@@ -27,7 +28,6 @@ from ludic_train.inference.policy_spec import PolicySpec, new_context
 from ludic_train.models.chat_template import with_token_ids
 from ludic_train.models.load import LoRA
 from ludic_train.publishers.base import InProcessPublisher, PolicyPublisher
-from ludic_train.publishers.checkpoint_names import lora_scaling
 from ludic_train.rows import rows_from
 from ludic_train.runs.algorithm import algorithm_of
 from ludic_train.runs.config import MAX_TOKENS, Recipe, RunConfig
@@ -42,7 +42,7 @@ from ludic_train.runs.tasks import demonstration_tasks, training_tasks
 from ludic_train.sources.base import BatchSource
 from ludic_train.sources.offline import OfflineBatchSource
 from ludic_train.sources.rollouts import RolloutBatchSource, Score, playing
-from ludic_train.trainer.config import Decay, TrainerConfig
+from ludic_train.trainer.config import AdamW, Decay, TrainerConfig
 from ludic_train.trainer.trainer import Trainer
 from ludic_train.types import REFERENCE, VALUES, SAWItem
 
@@ -80,6 +80,7 @@ async def made_learner(
             sampling_masks=masks,
             exact=machine.exact,
             device=device,
+            router_replay=config.router_replay,
             # A base that stays as it is needs no more bits than it is computed with.
             dtype=torch.bfloat16 if config.dtype == "bf16" and config.lora_rank else torch.float32,
         )
@@ -108,11 +109,11 @@ async def made_learner(
 
 
 def spread_learner(
-    whole: Learner | None, config: RunConfig, algo: RLAlgorithm, device: str
+    whole: Learner | None, config: RunConfig, algo: RLAlgorithm, device: str, *, offload: bool
 ) -> Learner:
     """The learner over all ranks of torch.distributed, which all call this; as it is without.
 
-    whole: of `made_learner`, on rank 0; None on the others.
+    whole: of `made_learner`, on rank 0; None on the others. offload: as of `shard_model`.
     """
     if not torch.distributed.is_initialized():
         assert whole is not None
@@ -120,7 +121,15 @@ def spread_learner(
     if config.dora:
         raise ConfigError("dora=True on several ranks: train DoRA on one GPU, or leave out dora")
     param_dtype = torch.bfloat16 if config.dtype == "bf16" else None
-    return sharded_learner(whole, algo, device=device, param_dtype=param_dtype, seed=config.seed)
+    return sharded_learner(
+        whole,
+        algo,
+        device=device,
+        param_dtype=param_dtype,
+        offload=offload,
+        router_replay=config.router_replay,
+        seed=config.seed,
+    )
 
 
 async def _demonstrations(recipe: Recipe, config: RunConfig) -> list[Rollout]:
@@ -159,6 +168,7 @@ def sft_stage(
         source = OfflineBatchSource(rows, batch_size=SFT_ROWS, seed=config.seed)
     cfg = TrainerConfig(
         device=learner.device,
+        adamw=AdamW(bits=config.adamw_bits),
         lr=config.sft_lr,
         warmup_updates=_warmup(config, updates),
         decay_updates=updates,
@@ -227,6 +237,8 @@ def rl_stage(
     pushes = 1 if machine.samples_here else publish_every(config.minibatches, algo.max_lag)
     cfg = TrainerConfig(
         device=learner.device,
+        adamw=AdamW(bits=config.adamw_bits),
+        router_replay=config.router_replay,
         lr=config.lr,
         warmup_updates=_warmup(config, updates),
         decay_updates=updates,
@@ -278,7 +290,7 @@ def rl_stage(
 
 def _reference(algo: RLAlgorithm, learner: Learner) -> torch.nn.Module | None:
     """A frozen copy of the model for a KL term; with LoRA the model without its adapter will do."""
-    if REFERENCE not in algo.attach or lora_scaling(learner.model) is not None:
+    if REFERENCE not in algo.attach or isinstance(learner.model, PeftModel):
         return None
     if learner.reference is not None:
         return learner.reference

@@ -68,6 +68,7 @@ def train(
     reply: str = "{}",
     self_play: bool = False,
     device: str = "auto",
+    offload: bool = False,
     engine: str | Sequence[str] = "local",
     vllm_python: str | None = None,
     exact: bool = False,
@@ -92,7 +93,8 @@ def train(
         the text of an action, "{}" in the place of it.
     self_play: the model plays all agents of a PettingZoo environment.
     out: folder of the run: settings, numbers, checkpoints, model and report; runs/NAME if left out.
-    device, engine, vllm_python, exact, queue: as in `Machine`. resume: continue the run in `out`.
+    device, offload, engine, vllm_python, exact, queue: as in `Machine`.
+    resume: continue the run in `out`.
     preflight: look at some episodes before learning from rewards, and refuse what cannot learn.
     settings: fields of `RunConfig`, such as updates=200, lora_rank=16, lr=1e-4, groups=32.
     The result has the keys of an evaluation, such as "test/success" and "test/reward".
@@ -128,6 +130,7 @@ def train(
         replace(recipe.defaults, **{**given, **settings}),
         Machine(
             device=device,
+            offload=offload,
             engine=(engine,) if isinstance(engine, str) else tuple(engine),
             vllm_python=vllm_python,
             exact=exact,
@@ -208,8 +211,9 @@ async def train_recipe(
 def _on_device(machine: Machine, config: RunConfig) -> Iterator[tuple[str, RunConfig]]:
     """The device, and the settings with the precision that they have on it."""
     dtype = resolved_precision(config.dtype, resolved_device(machine.device))
-    # FSDP2 computes in bf16, on one device too; nothing else here needs a process group.
-    start = process_group if dtype == "bf16" or "WORLD_SIZE" in os.environ else on_device
+    # FSDP2 computes in bf16 and offloads, on one device too; nothing else needs a process group.
+    by_fsdp = dtype == "bf16" or machine.offload or "WORLD_SIZE" in os.environ
+    start = process_group if by_fsdp else on_device
     with start(machine.device) as device:
         # In the run's settings as a name of its own: another machine's "auto" may be another one.
         yield device, replace(config, dtype=dtype)
@@ -260,7 +264,9 @@ async def _opened(
             return _Opened(learner, demonstrations, own, server)
 
         made = await awaited_on_rank_0(on_first)
-        learner = spread_learner(made.learner if made else None, config, algo, device)
+        learner = spread_learner(
+            made.learner if made else None, config, algo, device, offload=machine.offload
+        )
         await stack.enter_async_context(aclosing(learner))
         yield replace(made, learner=learner) if made else _Opened(learner, (), machine, None)
 

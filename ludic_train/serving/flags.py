@@ -41,6 +41,8 @@ class ServeOptions:
             machine), "nccl" is vLLM's own between GPUs.
         sampling_mask: Return the tokens that top_p, top_k and min_p leave, which training on such
             samples needs; on GPUs alone. Each request then needs a top_k, and none is greedy.
+        routed_experts: Return the experts that each token went through, of a mixture, for router
+            replay.
         float32_head: Compute the logits in float32, as the trainer does, where the model is not.
     """
 
@@ -52,6 +54,7 @@ class ServeOptions:
     tensor_parallel_size: int = 1
     transfer: Transfer = "ludic"
     sampling_mask: bool = False
+    routed_experts: bool = False
     float32_head: bool = True
 
     def __post_init__(self) -> None:
@@ -114,6 +117,8 @@ def command_line(
         command += ["--max-loras", str(options.max_loras)]
     if options.sampling_mask:
         command += ["--return-sampling-mask"]
+    if options.routed_experts:
+        command += ["--enable-return-routed-experts"]
     if options.float32_head:
         command += ["--hf-overrides", json.dumps({"head_dtype": "float32"})]
     if on_cpu:

@@ -28,12 +28,20 @@ class AdamW:
 
     betas: decay per update of the means of gradients and of their squares.
     eps: added to the root of the second. weight_decay: share of a param lost per unit of rate.
+    bits: of each moment, 32 or 8; with 8 (Dettmers et al. 2022, arXiv:2110.02861) the optimizer has
+        2 bytes per param instead of 8, and larger models are a little slower.
+    Raises ConfigError for other bits.
     """
 
     # 0.95 and not torch's 0.999: a run has few updates, and old gradients are of another policy.
     betas: tuple[float, float] = (0.9, 0.95)
     eps: float = 1e-8
     weight_decay: float = 0.0
+    bits: int = 32
+
+    def __post_init__(self) -> None:
+        if self.bits not in (8, 32):
+            raise ConfigError(f"AdamW.bits is {self.bits}; moments have 32 bits or 8")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +107,8 @@ class TrainerConfig:
     micro_token_budget: tokens of one forward pass, padding included; changes memory, not results.
     max_seq_len: rows with more tokens are dropped and counted.
     publish_every: updates between two publications of the params.
+    router_replay: tokens of a mixture go through the experts that they were sampled by (R3,
+        arXiv:2510.11370), which the engine must report; without, through those of the own router.
     """
 
     device: str = "cpu"
@@ -113,6 +123,7 @@ class TrainerConfig:
     micro_token_budget: int = 16_384
     max_seq_len: int = 4_096
     publish_every: int = 1
+    router_replay: bool = False
     execution: Execution = field(default_factory=Execution)
     guards: Guards = field(default_factory=Guards)
     seed: int = 0

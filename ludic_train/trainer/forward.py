@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ludic_train.models.logprobs import SamplingMasks, action_logprobs
+from ludic_train.models.routing import replayed_experts
 from ludic_train.trainer.microbatches import MicroBatch
 from ludic_train.types import LossBatch, TokenLogprobs
 
@@ -31,6 +33,16 @@ def forward(model: nn.Module, micro_batch: MicroBatch, device: str = "cpu") -> T
         None if positions is None else tensor(positions, device),
         masks,
     )
+
+
+def replayed(model: nn.Module, micro_batch: MicroBatch) -> AbstractContextManager[None]:
+    """A context in which the tokens of a micro-batch go through the experts that they name.
+
+    It covers the backward pass too, which may compute activations again.
+    """
+    experts = micro_batch.experts
+    # The last token of a row is predicted, and never read.
+    return replayed_experts(model, None if experts is None else experts[:, :-1])
 
 
 def loss_batch(micro_batch: MicroBatch, version: int, device: str = "cpu") -> LossBatch:

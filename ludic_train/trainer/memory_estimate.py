@@ -9,32 +9,37 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import finalize
 
 import torch
-from peft import LoraConfig, get_peft_model
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import AttentionInterface, AutoConfig, AutoModelForCausalLM
+from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
 
+from ludic_gym.errors import ConfigError
 from ludic_train.distributed.fsdp import blocks, checkpoint_activations
 from ludic_train.errors import ModelNotFound
 from ludic_train.models.cache import resolved
+from ludic_train.models.load import LoRA, with_new_lora
 from ludic_train.models.logprobs import action_logprobs
+from ludic_train.publishers.checkpoint_names import has_expert_adapters
+from ludic_train.trainer.adamw8 import moment_bytes
 from ludic_train.trainer.config import Load
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-ATTENTION = "ludic_fused_causal"
-# AdamW keeps two moments of each trained param.
-MOMENTS = 2
+ATTENTION, EXPERTS = "ludic_fused_causal", "ludic_balanced"
+# Trained params are float32, whatever is computed with: smaller types round AdamW's steps away.
+MASTER_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,23 +47,32 @@ class Estimate:
     """Bytes on one rank, by their use, and the multiplications and additions of an update.
 
     params, trained: numbers of params on all ranks together. bytes: by "params", "gradients",
-        "optimizer", "activations" (with logits and what lives for a moment) and, with several
-        ranks, "gathered".
+        "optimizer", "activations" (with logits and what lives for a moment) and, where FSDP2 is
+        needed, "gathered".
+    host_bytes: the first three in the memory of the host, where they are offloaded.
     """
 
     params: int
     trained: int
     bytes: Mapping[str, int]
     flops: float
+    host_bytes: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def total_bytes(self) -> int:
-        """All of them together, at the peak."""
+        """All of them together on the device, at the peak."""
         return sum(self.bytes.values())
 
 
 def estimate_of(
-    name: str, load: Load, *, dtype: str, lora_rank: int = 0, recompute: bool = False
+    name: str,
+    load: Load,
+    *,
+    dtype: str,
+    lora_rank: int = 0,
+    recompute: bool = False,
+    adamw_bits: int = 32,
+    offload: bool = False,
 ) -> Estimate:
     """The estimate for a model folder or hub id; as `estimate_update`.
 
@@ -66,7 +80,7 @@ def estimate_of(
     Raises ModelNotFound where there is no config.
     """
     model = model_from_config(read_config(name), DTYPES[dtype], lora_rank)
-    return estimate_update(model, load, recompute=recompute)
+    return estimate_update(model, load, recompute=recompute, adamw_bits=adamw_bits, offload=offload)
 
 
 def model_from_config(
@@ -75,16 +89,23 @@ def model_from_config(
     """The model on the meta device, with adapters of a rank if that is not 0.
 
     It has shapes only, and attends by a fused kernel, as on a GPU.
+    Raises ConfigError for adapters of a mixture of experts.
     """
     # Registered under a name of ours, because a config chooses attention by its name.
     AttentionInterface.register(ATTENTION, _fused_attention)
+    ALL_EXPERTS_FUNCTIONS.register(EXPERTS, _balanced_experts)
     with torch.device("meta"):
         model: nn.Module = AutoModelForCausalLM.from_config(
-            config, dtype=dtype, attn_implementation=ATTENTION
+            config, dtype=dtype, attn_implementation=ATTENTION, experts_implementation=EXPERTS
         )
         if lora_rank:
-            adapters = LoraConfig(r=lora_rank, target_modules="all-linear", task_type="CAUSAL_LM")
-            model = get_peft_model(model, adapters)
+            model = with_new_lora(model, LoRA(rank=lora_rank))
+    if has_expert_adapters(model):
+        raise ConfigError(
+            f"the memory of adapters of experts (lora_rank={lora_rank} for model_type "
+            f"{config.model_type!r}) cannot be estimated: peft computes them on no meta device. "
+            "Estimate all params, lora_rank=0, and take the optimizer and the gradients off"
+        )
     return model.train()
 
 
@@ -105,32 +126,42 @@ def read_config(name: str) -> PretrainedConfig:
         raise ModelNotFound(f"no config of a model at {name!r}: {reason}") from error
 
 
-def estimate_update(model: nn.Module, load: Load, *, recompute: bool = False) -> Estimate:
+def estimate_update(
+    model: nn.Module,
+    load: Load,
+    *,
+    recompute: bool = False,
+    adamw_bits: int = 32,
+    offload: bool = False,
+) -> Estimate:
     """Memory and operations of one update; the model must be on the meta device.
 
     load: tokens and ranks of the update.
     recompute: activations are computed again in the backward pass instead of kept; the model then
         has checkpoints in its blocks.
+    adamw_bits: of each moment. offload: as of `shard_model`.
     """
     params = list(model.parameters())
     trained = [p for p in params if p.requires_grad]
     if recompute:
         checkpoint_activations(model)
     peak, flops = _update(model, load)
-    shard, gradients = load.world_size, _bytes(trained)
-    sizes = {
-        "params": _bytes(params) // shard,
-        "gradients": gradients // shard,
-        "optimizer": MOMENTS * gradients // shard,
-        # All that is alive at the worst moment beside the gradients.
-        "activations": max(peak - gradients, 0),
+    shard, masters = load.world_size, MASTER_BYTES * sum(p.numel() for p in trained)
+    moments = sum(map(moment_bytes, trained)) if adamw_bits == 8 else 2 * masters
+    kept = {
+        "params": (_bytes(params) - _bytes(trained) + masters) // shard,
+        "gradients": masters // shard,
+        "optimizer": moments // shard,
     }
-    if shard > 1:
+    # All that is alive at the worst moment beside the gradients.
+    sizes = {"activations": max(peak - _bytes(trained), 0)}
+    if shard > 1 or offload or masters > _bytes(trained):
         sizes["gathered"] = _gathered_bytes(model)
     return Estimate(
         params=sum(p.numel() for p in params),
         trained=sum(p.numel() for p in trained),
-        bytes=sizes,
+        bytes=sizes if offload else kept | sizes,
+        host_bytes=kept if offload else {},
         # Micro-batches cost the same, and optimizer steps nothing beside them.
         flops=flops * load.tokens / load.micro_tokens / shard,
     )
@@ -232,6 +263,28 @@ def _fused_attention(
     key, value = (t.repeat_interleave(groups, dim=1) for t in (key, value))
     fused = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
     return fused(query, key, value, 0.0, True)[0].transpose(1, 2).contiguous(), None
+
+
+def _balanced_experts(
+    module: Any,  # noqa: ANN401 - a class per architecture, of one form
+    hidden: Tensor,
+    top_k_index: Tensor,
+    top_k_weights: Tensor,
+) -> Tensor:
+    """Experts of [N, D] tokens as grouped kernels compute them, each with equally many tokens.
+
+    The meta device knows no choices, and has no such kernel for float32.
+    """
+    experts, chosen = len(module.down_proj), top_k_index.shape[1]
+    gathered = hidden.repeat_interleave(chosen, dim=0)
+    filled = F.pad(gathered, (0, 0, 0, -len(gathered) % experts)).view(experts, -1, hidden.shape[1])
+    matrices = [module.gate_up_proj if module.has_gate else module.up_proj, module.down_proj]
+    if not module.is_transposed:
+        matrices = [matrix.transpose(1, 2) for matrix in matrices]
+    inner = filled @ matrices[0]
+    outer = (module._apply_gate(inner) if module.has_gate else module.act_fn(inner)) @ matrices[1]
+    weighted: Tensor = outer.flatten(0, 1)[: len(gathered)] * top_k_weights.reshape(-1, 1)
+    return weighted.view(*top_k_index.shape, -1).sum(1).to(hidden.dtype)
 
 
 def _storage(tensor: Tensor) -> int:

@@ -28,7 +28,7 @@ from ludic_train.distributed.ranks import (
 from ludic_train.errors import EmptyBatch, UntrainableRollout
 from ludic_train.metrics import Metrics, Stat, Total
 from ludic_train.trainer.config import TrainerConfig
-from ludic_train.trainer.forward import forward
+from ludic_train.trainer.forward import forward, replayed
 from ludic_train.trainer.microbatches import MicroBatch, plan_from_bytes, plan_to_bytes, plan_update
 from ludic_train.types import BOOTSTRAP, PROXIMAL, REFERENCE, VALUES, SAWItem
 
@@ -95,7 +95,16 @@ def scored(
 
     def planned() -> list[Plan]:
         ranks = world_size()
-        plan.extend(plan_update(extended, token_budget=budget, world_size=ranks, packing=packing))
+        plan.extend(
+            plan_update(
+                extended,
+                token_budget=budget,
+                world_size=ranks,
+                packing=packing,
+                # The reference is another policy, with routers of its own.
+                router_replay=cfg.router_replay and names != {REFERENCE},
+            )
+        )
         return plan
 
     # Without dropout, as the engine that sampled.
@@ -129,7 +138,8 @@ def _streams_of(
 
     No gradient is kept. Arrays are float32, on the CPU.
     """
-    out = forward(model, micro_batch, device)
+    with replayed(model, micro_batch):
+        out = forward(model, micro_batch, device)
     found = dict.fromkeys(names, out.logprobs) | ({VALUES: out.values} if VALUES in names else {})
     return {name: t.float().cpu().numpy() for name, t in found.items() if t is not None}
 
@@ -236,6 +246,7 @@ def planned_rows(
         world_size=world_size(),
         aggregation=algo.aggregation,
         packing=packing,
+        router_replay=cfg.router_replay,
     )
     computed = sum(m.input_ids.size for own in plan for m in own)
     tokens = sum(len(item.input_ids) for item in usable)

@@ -31,11 +31,13 @@ from ludic_train.distributed.ranks import (
 )
 from ludic_train.errors import NonFiniteUpdate
 from ludic_train.metrics import Metrics, Stat, Total, merge, metrics_from_bytes, metrics_to_bytes
+from ludic_train.models.conversion import check_conversion
 from ludic_train.models.logprobs import VALUE_HEAD
 from ludic_train.publishers.base import InProcessPublisher, PolicyPublisher
 from ludic_train.sources.base import BatchSource, DurableSource, Pace
+from ludic_train.trainer.adamw8 import AdamW8bit
 from ludic_train.trainer.config import TrainerConfig
-from ludic_train.trainer.forward import forward, loss_batch, without_dropout
+from ludic_train.trainer.forward import forward, loss_batch, replayed, without_dropout
 from ludic_train.trainer.microbatches import MicroBatch, plan_from_bytes, plan_to_bytes
 from ludic_train.trainer.prepare import Plan, minibatches, planned_rows, prepared
 from ludic_train.trainer.probes import check_logprobs, may_pack
@@ -73,25 +75,27 @@ class Trainer:
     ) -> None:
         self.cfg = cfg or TrainerConfig()
         _refuse_impossible_lag(self.cfg, algo, publisher)
-        self.model = model.to(self.cfg.device)
+        self._sharded = bool(sharded_modules(model))
+        # Shards are where they have to be, which with offloading is not the device.
+        self.model = model if self._sharded else model.to(self.cfg.device)
         self.algo = algo
         self.batch_source = batch_source
         self.publisher = publisher
         self.reference = reference
+        if reference is not None and not sharded_modules(reference):
+            reference.to(self.cfg.device)
         if reference is not None:
-            reference.to(self.cfg.device).requires_grad_(False)
+            reference.requires_grad_(False)
         self.version = 0
         self.published: int | None = None
         self._began = self._checked = False
         self._skipped = 0
-        self._sharded = bool(sharded_modules(model))
         _refuse_low_precision(model)
         self._trained = [p for p in model.parameters() if p.requires_grad]
         if world_size() > 1 and not self._sharded:
             # Only gradients are exchanged from here on, so copies must begin equal.
             copy_from_rank_0(self._trained)
-        adamw = asdict(self.cfg.adamw)
-        self.optimizer = torch.optim.AdamW(self._trained, lr=self.cfg.lr, fused=True, **adamw)
+        self.optimizer = _optimizer(self._trained, self.cfg)
 
     async def train(self, num_updates: int, on_update: OnUpdate | None = None) -> None:
         """Make `num_updates` more updates, rounded up to whole batches.
@@ -207,6 +211,7 @@ class Trainer:
         if not self._checked:
             without_dropout(self.model)
             check_logprobs(self.model, self.cfg.device)
+            check_conversion(self.model)
             self._checked = True
         rows = prepared(
             items, self.model, self.reference, self.algo, self.cfg, packing=self._packing
@@ -256,6 +261,11 @@ class Trainer:
         """Add the gradient of a micro-batch; its metrics."""
         if self._sharded:
             sync_gradients(self.model, is_last or not self.cfg.execution.sync_last_only)
+        with replayed(self.model, micro_batch):
+            return self._backward(micro_batch)
+
+    def _backward(self, micro_batch: MicroBatch) -> Metrics:
+        """Forward and backward pass of a micro-batch; its metrics."""
         out = forward(self.model, micro_batch, self.cfg.device)
         batch = loss_batch(micro_batch, self.version, self.cfg.device)
         if PROXIMAL in self.algo.attach and PROXIMAL not in batch.attachments:
@@ -296,6 +306,14 @@ class Trainer:
             )
         skipped = Total(float(not made))
         return {"grad_norm": Total(norm), "lr": Total(lr), "updates/skipped": skipped}
+
+
+def _optimizer(params: Sequence[nn.Parameter], cfg: TrainerConfig) -> torch.optim.Optimizer:
+    """AdamW with moments of the configured bits."""
+    settings = asdict(cfg.adamw)
+    if settings.pop("bits") == 8:
+        return AdamW8bit(params, lr=cfg.lr, **settings)
+    return torch.optim.AdamW(params, lr=cfg.lr, fused=True, **settings)
 
 
 def _remembering(algo: RLAlgorithm) -> dict[str, Remembering]:

@@ -5,6 +5,8 @@ from functools import cache
 
 import numpy as np
 import torch
+from peft import LoraConfig, get_peft_model
+from transformers import MixtralConfig, MixtralForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
 
 from ludic_gym.sampling_masks import packed_masks
 from ludic_train.algorithms.presets import grpo
@@ -28,6 +30,29 @@ def tiny_model(seed=0):
     return make_tiny_model(
         tokenizer(), hidden_size=16, num_layers=2, num_heads=2, num_kv_heads=1, seed=seed
     )
+
+
+def tiny_mixture(kind="qwen3_moe", lora=False):
+    """A mixture of 4 experts, 2 of which read a token; with adapters of attention and experts."""
+    sizes = {"vocab_size": len(tokenizer()), "hidden_size": 16, "num_hidden_layers": 2}
+    sizes |= {"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8}
+    sizes |= {"initializer_range": 0.2, "max_position_embeddings": 1024, "pad_token_id": 0}
+    sizes |= {"num_experts_per_tok": 2, "bos_token_id": None, "eos_token_id": 1}
+    torch.manual_seed(0)
+    if kind == "mixtral":
+        model = MixtralForCausalLM(MixtralConfig(**sizes, num_local_experts=4, intermediate_size=8))
+    else:
+        config = Qwen3MoeConfig(
+            **sizes, num_experts=4, moe_intermediate_size=8, norm_topk_prob=True
+        )
+        model = Qwen3MoeForCausalLM(config)
+    if not lora:
+        return model
+    experts = ["experts.gate_up_proj", "experts.down_proj"]
+    config = LoraConfig(
+        r=2, target_modules=["q_proj", "v_proj"], target_parameters=experts, task_type="CAUSAL_LM"
+    )
+    return get_peft_model(model, config)
 
 
 def random_rows(count, seed=0, masked=0.0, *, cut=False):
@@ -82,6 +107,17 @@ def random_group(key, count, seed=0):
     return RolloutGroup(key=key, trajectories=tuple(made))
 
 
+def with_experts(rows, layers=2, experts=4, top_k=2):
+    """The rows with random experts, which routers would not choose."""
+    rng = np.random.default_rng(0)
+
+    def chosen(tokens):
+        order = rng.permuted(np.tile(np.arange(experts), (tokens, layers, 1)), axis=-1)
+        return order[..., :top_k].astype(np.int16)
+
+    return [replace(row, experts=chosen(len(row.input_ids))) for row in rows]
+
+
 class Fixed:
     """A source that gives the same batch for ever, and counts how often."""
 
@@ -112,11 +148,12 @@ def settings(budget=10_000, packing=True, device="cpu", **others):
     )
 
 
-def gradient_of(items, cfg, algo=None, shard=lambda model: model):
+def gradient_of(items, cfg, algo=None, shard=lambda model: model, model=None):
     """The gradient of one update, whole and flat, and its metrics."""
-    model = shard(tiny_model())
+    model = shard(tiny_model() if model is None else model)
     (metrics,) = Trainer(model, algo or grpo(), None, cfg=cfg).update(items)
-    return torch.cat([whole(p.grad).flatten() for p in model.parameters()]), metrics
+    trained = [p for p in model.parameters() if p.requires_grad]
+    return torch.cat([whole(p.grad).flatten() for p in trained]), metrics
 
 
 def relative_error(found, expected):

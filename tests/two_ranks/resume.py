@@ -4,6 +4,7 @@ import asyncio
 import copy
 import os
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import torch.distributed as dist
 from peft import LoraConfig, get_peft_model
 from safetensors.torch import save_file
 from transformers import Qwen3ForCausalLM
-from two_ranks.learning import random_rows, settings, tiny_model, tokenizer
+from two_ranks.learning import random_rows, settings, tiny_mixture, tiny_model, tokenizer
 
 from ludic_train.algorithms.presets import grpo
 from ludic_train.checkpoints.async_saver import BackgroundSaver
@@ -21,6 +22,8 @@ from ludic_train.checkpoints.training_state import resume_training, save_shards,
 from ludic_train.distributed.fsdp import shard_model, whole_params
 from ludic_train.models.load import save_model
 from ludic_train.sources.offline import OfflineBatchSource
+from ludic_train.trainer import adamw8
+from ludic_train.trainer.config import AdamW
 from ludic_train.trainer.trainer import Trainer
 
 
@@ -45,6 +48,11 @@ MODELS = {
     "pieces": lambda: shard_model(tiny_model()),
     "lora_pieces": lambda: shard_model(lora_model()),
     "copies": tiny_model,
+    "eight": tiny_model,
+    "eight_pieces": lambda: shard_model(tiny_model()),
+    "experts": lambda: shard_model(tiny_mixture()),
+    "experts_pieces": lambda: shard_model(tiny_mixture("mixtral")),
+    "experts_lora": lambda: shard_model(tiny_mixture(lora=True)),
 }
 
 
@@ -52,7 +60,10 @@ async def train(kind, out, updates):
     how, _, name = kind.rpartition(" ")
     model = MODELS[name]()
     source = OfflineBatchSource(random_rows(20), batch_size=8, seed=1)
-    trainer = Trainer(model, grpo(), source, cfg=settings(60))
+    # Every param of the tiny model that is no vector has moments of 8 bits.
+    adamw8.LEAST_SIZE = 2
+    cfg = replace(settings(60), adamw=AdamW(bits=8 if "eight" in name else 32))
+    trainer = Trainer(model, grpo(), source, cfg=cfg)
     manager = CheckpointManager(out / "checkpoints")
     resume_training(manager, trainer, "auto")
     write = partial(save_model, model, tokenizer())

@@ -124,6 +124,5 @@ async def call(request: web.Request) -> web.Response:
 async def no_adapters(request: web.Request) -> web.Response:
     """POST /v1/load_lora_adapter: always a ConfigError, with the alternative."""
     raise ConfigError(
-        "the local engine takes no adapters: publish them merged, "
-        "VLLMPublisher(urls, lora_scaling=alpha / rank)"
+        "the local engine takes no adapters: publish them merged, VLLMPublisher(urls, model=model)"
     )

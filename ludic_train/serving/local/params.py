@@ -17,6 +17,7 @@ from torch._C._distributed_c10d import Store
 from torch.distributed import ProcessGroup
 
 from ludic_train.errors import PublishError
+from ludic_train.models.conversion import hub_params, model_params
 from ludic_train.publishers.control import SESSION_OPEN
 from ludic_train.publishers.transports import in_thread
 from ludic_train.serving.local.schemas import InitInfo, UpdateInfo
@@ -41,7 +42,11 @@ class ParamsReceiver:
     """
 
     def __init__(self, model: nn.Module) -> None:
+        self._model = model
         self._params = dict(model.named_parameters())
+        # Trainers send the names of checkpoints, as vLLM takes them.
+        meta = ((name, torch.empty_like(p, device="meta")) for name, p in self._params.items())
+        self._expected = {name: info_of(name, p) for name, p in hub_params(model, meta)}
         # None while no session is open.
         # The params of the open session that have arrived.
         self._session: dict[str, Tensor] | None = None
@@ -96,7 +101,7 @@ class ParamsReceiver:
         staged: result of `complete` or `loaded`; tensors are moved to the model's device.
         """
         with torch.no_grad():
-            for name, tensor in staged.items():
+            for name, tensor in model_params(self._model, staged).items():
                 # In place, because tied params share one tensor.
                 self._params[name].copy_(tensor)
 
@@ -159,10 +164,9 @@ class ParamsReceiver:
 
     def _check(self, infos: Iterable[ParamInfo]) -> None:
         """Raises PublishError for params that the model does not have."""
-        own = {name: info_of(name, tensor) for name, tensor in self._params.items()}
-        wrong = [info for info in infos if own.get(info.name) != info]
+        wrong = [info for info in infos if self._expected.get(info.name) != info]
         if wrong:
-            known = own.get(wrong[0].name)
+            known = self._expected.get(wrong[0].name)
             here = "" if known is None else f"(here it is {_described(known)})"
             raise PublishError(
                 f"the model has no params of {few(map(_described, wrong))}; is the trainer's "
@@ -171,7 +175,7 @@ class ParamsReceiver:
 
     def _require_all(self, staged: dict[str, Tensor]) -> None:
         """Raises PublishError if a param of the model is missing."""
-        if missing := sorted(self._params.keys() - staged.keys()):
+        if missing := sorted(self._expected.keys() - staged.keys()):
             raise PublishError(f"the update lacks {few(missing)}")
 
 

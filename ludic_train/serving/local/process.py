@@ -54,7 +54,7 @@ def serve_local(
     loaded, tokenizer = _loaded(model, _device(options))
     if exact:
         make_exact(loaded)
-    served = Served(model, loaded, tokenizer)
+    served = Served(model, loaded, tokenizer, routed_experts=options.routed_experts)
     asyncio.run(_serve(served, bound, options))
 
 

@@ -85,6 +85,7 @@ def generated(each: Sampled, *, with_logprobs: bool) -> Json:
         "token_ids": ids,
         "logprobs": {"content": content} if with_logprobs else None,
         "sampling_mask": _masks(each),
+        "routed_experts": each.completion.routed_experts,
         "weight_versions": [{"version": each.version, "start": 0, "end": len(ids)}],
     }
 

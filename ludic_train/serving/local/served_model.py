@@ -58,17 +58,22 @@ class Served:
 
     name: in requests. version: of its params. text_of: text of a token.
     client: samples in batches. gate: admits requests. receiver: stages params from a trainer.
-    started: Unix time in seconds.
+    started: Unix time in seconds. routed_experts: as of `LocalChatClient`.
     """
 
     def __init__(
-        self, name: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
+        self,
+        name: str,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        routed_experts: bool = False,
     ) -> None:
         self.name, self.model, self.tokenizer = name, model, tokenizer
         self.version = UNNAMED
         self.counts = Counts()
         self.started = int(time.time())
-        self.client = LocalChatClient(model, tokenizer)
+        self.client = LocalChatClient(model, tokenizer, routed_experts=routed_experts)
         self.gate = Gate(self.client.settled)
         # Stages beside the model, so sampling continues while chunks arrive.
         self.receiver = ParamsReceiver(model)

@@ -139,3 +139,14 @@ async def test_an_adapter_is_its_own_version_whatever_the_base_model_is_called()
     assert completion.policy_version == 3
     assert completion.versions is None
     assert client.in_flight("policy-v3") == 0
+
+
+async def test_the_experts_of_a_mixture_come_as_the_server_sends_them():
+    given = answer(7, 8, routed_experts="k05VTVBZ")
+    wrong = answer(7, 8, routed_experts=[1])
+    async with client_of(given, answer(7, 8), wrong) as (client, _):
+        ids, sampling = [1, 2], Sampling(max_tokens=2)
+        assert (await client.continued(ids, sampling)).routed_experts == "k05VTVBZ"
+        assert (await client.continued(ids, sampling)).routed_experts is None
+        with pytest.raises(ClientError, match="no text in base64"):
+            await client.continued(ids, sampling)

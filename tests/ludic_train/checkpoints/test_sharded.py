@@ -87,9 +87,8 @@ async def test_shards_are_exported_in_hugging_face_format(tmp_path, file_bytes, 
     await trainer.train(1)
     save_shards(manager, trainer)
     out = tmp_path / "model"
-    written = export_params(manager.load().path, out, file_bytes=file_bytes)
+    written = export_params(manager.load().path, out, trainer.model.config, file_bytes=file_bytes)
     assert len(written) == files
-    trainer.model.config.save_pretrained(out)
     tokenizer().save_pretrained(out)
     model, _ = load_model(out)
     for name, param in trainer.model.named_parameters():
@@ -98,8 +97,10 @@ async def test_shards_are_exported_in_hugging_face_format(tmp_path, file_bytes, 
 
 def test_params_are_exported_in_the_type_that_is_asked_for(tmp_path):
     manager = CheckpointManager(tmp_path / "run")
-    save_shards(manager, new_trainer(tiny_model()))
-    (file,) = export_params(manager.load().path, tmp_path, dtype=torch.bfloat16)
+    trainer = new_trainer(tiny_model())
+    save_shards(manager, trainer)
+    config = trainer.model.config
+    (file,) = export_params(manager.load().path, tmp_path, config, dtype=torch.bfloat16)
     assert {tensor.dtype for tensor in load_file(file).values()} == {torch.bfloat16}
 
 
@@ -107,4 +108,4 @@ def test_a_checkpoint_that_holds_its_model_is_not_exported(tmp_path):
     manager, trainer = CheckpointManager(tmp_path / "run"), new_trainer(tiny_model())
     save_training(manager, trainer, lambda f, p: save_model(trainer.model, tokenizer(), f, p))
     with pytest.raises(CheckpointError, match="its model is in"):
-        export_params(manager.load().path, tmp_path / "model")
+        export_params(manager.load().path, tmp_path / "model", trainer.model.config)

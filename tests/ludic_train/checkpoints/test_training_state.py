@@ -71,6 +71,11 @@ KINDS = [
     ("copies", 2),
     ("background lora", 1),
     ("background pieces", 2),
+    ("experts_pieces", 2),
+    ("eight_pieces", 2),
+    pytest.param("eight", 1, marks=pytest.mark.slow),
+    pytest.param("experts", 2, marks=pytest.mark.slow),
+    pytest.param("experts_lora", 2, marks=pytest.mark.slow),
     pytest.param("lora", 1, marks=pytest.mark.slow),
     pytest.param("pieces", 2, marks=pytest.mark.slow),
     pytest.param("background tied", 1, marks=pytest.mark.slow),
@@ -92,7 +97,7 @@ def test_a_run_killed_at_any_update_goes_on_bit_for_bit(kind, ranks, tmp_path):
     found = load_file(killed / "final.safetensors")
     assert found.keys() == expected.keys()
     assert all(torch.equal(found[name], expected[name]) for name in expected)
-    if "shards" in kind or "pieces" in kind:
+    if kind.endswith(("shards", " pieces")) or kind == "pieces":
         go_on_alone(straight, killed, expected)
 
 

@@ -38,6 +38,12 @@ def test_params_after_five_updates_are_those_of_one_process(found, sharding):
         assert relative_error(torch.tensor(rank[sharding]), expected) < 1e-5
 
 
+def test_gradients_of_mixtures_of_experts_on_two_ranks_are_those_of_one_process(found):
+    for rank in found:
+        assert max(rank["mixtures"].values()) < 1e-6, rank["mixtures"]
+        assert len(rank["mixtures"]) == 8
+
+
 def test_blocks_may_compute_in_bfloat16_and_add_up_in_float32(found):
     # Rounding to 8 bits moves a gradient by a percent or two; one that was all lost would be 1.
     for rank in found:

@@ -7,10 +7,14 @@ from transformers import (
     LlamaForCausalLM,
     MistralConfig,
     MistralForCausalLM,
+    MixtralConfig,
+    MixtralForCausalLM,
     Qwen2Config,
     Qwen2ForCausalLM,
     Qwen3Config,
     Qwen3ForCausalLM,
+    Qwen3MoeConfig,
+    Qwen3MoeForCausalLM,
 )
 
 from ludic_train.models.tiny import make_tiny_model
@@ -30,6 +34,18 @@ FAMILIES = {
     "qwen2": (Qwen2ForCausalLM, Qwen2Config, {}),
     "mistral": (MistralForCausalLM, MistralConfig, {"sliding_window": 200}),
     "llama": (LlamaForCausalLM, LlamaConfig, {"attention_bias": True, "mlp_bias": True}),
+    "mixtral": (MixtralForCausalLM, MixtralConfig, {"num_local_experts": 4}),
+    "qwen3_moe": (
+        Qwen3MoeForCausalLM,
+        Qwen3MoeConfig,
+        {
+            "num_experts": 4,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 32,
+            "head_dim": 24,
+            "mlp_only_layers": [1],
+        },
+    ),
     "llama3": (LlamaForCausalLM, LlamaConfig, {"rope_parameters": LLAMA3_ROPE}),
 }
 

@@ -11,7 +11,6 @@ from ludic_train.models.chat_template import render_chat
 from ludic_train.models.load import LoRA, load_model, load_params, save_model
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
-from ludic_train.publishers.checkpoint_names import lora_scaling
 
 BOARD = "1 2 X\n4 O 6\n7 8 9"
 TEXTS = [BOARD, "You play X. Reply with the number of a free cell.", "5"]
@@ -215,7 +214,6 @@ def test_the_change_of_an_adapter_is_scaled_as_documented(settings, scaling, tmp
         layer.lora_B["default"].weight.normal_()
     low = layer.lora_B["default"](layer.lora_A["default"](x))
     torch.testing.assert_close(layer(x), before + scaling * low)
-    assert lora_scaling(model) == pytest.approx(scaling)
 
 
 def test_only_the_targets_get_adapters(tmp_path):

@@ -56,6 +56,7 @@ def rows(draw, steps, facts):
         versions=array(counts, np.int32, -1) if draw(st.booleans()) else None,
         steps=array(st.integers(0, steps - 1), np.int32, -1),
         temperature=draw(st.floats(1e-3, 10)),
+        experts=draw(experts(length + 1)) if draw(st.booleans()) else None,
         **facts,
     )
 
@@ -65,6 +66,14 @@ def masks(draw, drawn):
     """Sampling masks of the drawn tokens, packed."""
     ids = st.sets(st.integers(0, 2**31 - 1), max_size=3)
     return packed_masks([[*(draw(ids) | {token})] for token in drawn.tolist()], drawn.tolist())
+
+
+@st.composite
+def experts(draw, tokens):
+    shape = tokens, draw(st.integers(1, 2)), draw(st.integers(1, 2))
+    size = int(np.prod(shape))
+    drawn = draw(st.lists(st.integers(-1, 2**15 - 1), min_size=size, max_size=size))
+    return np.array(drawn, np.int16).reshape(shape)
 
 
 KEY = "k"
@@ -130,7 +139,7 @@ def test_no_bytes_of_a_stranger_do_more_than_be_refused(body):
     [
         (b"", "truncated: 0 bytes"),
         (b"\x80\x04\x95cbuiltins\neval\n", "not a group: it begins with"),
-        (message(b"", schema=3), "schema 3; this version reads 5"),
+        (message(b"", schema=4), "schema 4; this version reads 5"),
         (message(b"", how=7), "compression 7 is unknown"),
         (message(b"", size=3), "the body has 0 bytes instead of 3"),
         (message(b"\x01\x02"), "no msgpack of a group"),
@@ -178,6 +187,8 @@ def test_more_bytes_than_the_limit_are_refused_whatever_they_claim():
         ({"steps": np.array([-1, 0, -1], np.int32)}, "Expected `int` >= 0"),
         ({"steps": np.array([-1, 0, 1], np.int32)}, "a row has tokens of none of the 1 steps"),
         ({"steps": None}, "or no steps"),
+        ({"experts": np.zeros((2, 1, 1), np.int16)}, r"has arrays of \[2, 3\]"),
+        ({"experts": np.full((3, 1, 1), -2, np.int16)}, "an expert is -2"),
         (
             {"action_mask": np.ones(3, bool), "versions": None, "steps": np.zeros(3, np.int32)},
             "must begin with one that was not sampled",

@@ -23,8 +23,9 @@ ROW = {
     "versions": [[4, 1]],
     "steps": [[0, 1]],
     "temperature": 1.0,
+    "experts": [1, 2, struct.pack("<4h", 3, 0, -1, -1)],
 }
-UNSAMPLED = [struct.pack("<i", 7), b"\0", b"", None, None, [], 0.5]
+UNSAMPLED = [struct.pack("<i", 7), b"\0", b"", None, None, [], 0.5, None]
 ONE = {
     "rows": [[*ROW.values()]],
     "rewards": [1.0],
@@ -62,6 +63,7 @@ def test_the_layout_is_what_a_stranger_would_write():
     assert (first.sampling_mask, second.sampling_mask) == (b"\x04\0", None)
     assert (first.versions.tolist(), second.versions) == ([-1, 4], None)
     assert (first.steps.tolist(), second.steps.tolist()) == ([-1, 0], [-1])
+    assert (first.experts.tolist(), second.experts) == ([[[3, 0]], [[-1, -1]]], None)
     assert (second.temperature, second.agent, second.truncated) == (0.5, "y", True)
     one, other = read.trajectories
     assert (one.rows, other.rows) == ((first,), (second,))
@@ -121,7 +123,13 @@ BIG = 2**31
         ({"truncated": 1}, "Expected `bool`"),
         ({"agent": 1}, "Expected `str`"),
         ({"info": {"x": [1]}}, "no msgpack of a group"),
-        ({"rows": [UNSAMPLED[:6]]}, "no msgpack of a group"),
+        ({"experts": [1, 2, bytes(6)]}, "3 experts for 2 tokens of 1 layers and 2 each"),
+        ({"experts": [0, 2, b""]}, "0 experts for 2 tokens"),
+        ({"experts": [BIG - 1, BIG - 1, bytes(8)]}, "4 experts for 2 tokens of 2147483647 layers"),
+        ({"experts": [1, 2, bytes(7)]}, "experts has 7 bytes, not a multiple of 2"),
+        ({"experts": [1, 2, struct.pack("<4h", 0, -2, 0, 0)]}, "an expert is -2"),
+        ({"experts": [-1, 2, bytes(8)]}, "Expected `int` >= 0"),
+        ({"rows": [UNSAMPLED[:7]]}, "no msgpack of a group"),
         ({"rows": [[*UNSAMPLED, 1]]}, "no msgpack of a group"),
         ({"metrics": {"x": ["system", [1]]}}, "unknown kind"),
         ({"metrics": {"x": ["Stat", [1]]}}, "unknown kind"),
@@ -144,6 +152,7 @@ FIELDS = {
     "versions": RUNS | st.none(),
     "steps": RUNS,
     "temperature": st.floats(),
+    "experts": st.tuples(SMALL, SMALL, RAW) | st.none(),
     "rewards": st.lists(st.floats(), max_size=3),
     "parsed": st.lists(st.booleans(), max_size=3),
     "completions": st.lists(st.tuples(SMALL, SMALL, SMALL), max_size=3),

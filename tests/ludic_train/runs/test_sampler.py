@@ -14,7 +14,7 @@ from ludic_train.inference.policy_spec import PolicySpec, write_policy_spec
 from ludic_train.models.load import save_model
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
-from ludic_train.publishers.checkpoint_names import checkpoint_params, lora_scaling
+from ludic_train.publishers.checkpoint_names import checkpoint_params
 from ludic_train.recipes.catalog import TIC_TAC_TOE
 from ludic_train.runs.learner import learner_from_model
 from ludic_train.runs.machine import Machine
@@ -64,11 +64,7 @@ async def test_episodes_are_played_on_the_server_which_follows_the_trainer(run_f
     assert server.calls.count("/finish_weight_update") == 2
     assert server.version == "2"
     assert server.calls.count("/inference/v1/generate") >= 8
-    expected = dict(
-        checkpoint_params(
-            learner.model.named_parameters(), lora_scaling=lora_scaling(learner.model)
-        )
-    )
+    expected = dict(checkpoint_params(learner.model.named_parameters(), learner.model))
     for name, value in server.params.items():
         assert torch.equal(value, expected[name].detach())
 

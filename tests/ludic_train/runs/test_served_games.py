@@ -15,7 +15,7 @@ from ludic_gym.errors import ConfigError
 from ludic_train.checkpoints.manager import CheckpointManager
 from ludic_train.errors import ActorError, Interrupted
 from ludic_train.models.load import load_model
-from ludic_train.publishers.checkpoint_names import checkpoint_params, lora_scaling
+from ludic_train.publishers.checkpoint_names import checkpoint_params
 from ludic_train.runs.actor_loop import until_published
 from ludic_train.runs.folder import read_address
 
@@ -43,10 +43,8 @@ async def test_the_server_follows_the_trainer_and_actors_the_server(tmp_path, lo
         assert max(status.lags) <= 3
         # Published at the start, and once after each batch.
         assert server.calls.count("/finish_weight_update") == 5
-        scaling = lora_scaling(run.learner.model)
-        expected = dict(
-            checkpoint_params(run.learner.model.named_parameters(), lora_scaling=scaling)
-        )
+        model = run.learner.model
+        expected = dict(checkpoint_params(model.named_parameters(), model))
         assert server.version == "8"
         for name, value in server.params.items():
             assert torch.equal(value, expected[name].detach())

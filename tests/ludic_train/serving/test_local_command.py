@@ -18,7 +18,7 @@ from ludic_gym.errors import ClientError
 from ludic_gym.types import Sampling
 from ludic_train.inference.policy_spec import PolicySpec, write_policy_spec
 from ludic_train.models.load import load_model, save_model
-from ludic_train.publishers.checkpoint_names import checkpoint_params, lora_scaling
+from ludic_train.publishers.checkpoint_names import checkpoint_params
 from ludic_train.publishers.transports import FileWire
 from ludic_train.publishers.vllm import VLLMPublisher
 
@@ -139,7 +139,7 @@ async def test_an_adapter_is_served_merged(tmp_path, folder, tokenizer):
         if "lora_B" in name:
             param.data.normal_()
     save_model(adapted, tokenizer, tmp_path / "adapter")
-    merged = dict(checkpoint_params(adapted.named_parameters(), lora_scaling=lora_scaling(adapted)))
+    merged = dict(checkpoint_params(adapted.named_parameters(), adapted))
     plain, _ = load_model(folder)
     plain.load_state_dict(merged, strict=False)
     body = {"token_ids": [5, 6], "sampling_params": {"max_tokens": 8, "temperature": 0}}

@@ -251,7 +251,7 @@ async def test_adapters_come_merged(server):
     for name, param in adapted.named_parameters():
         if "lora_B" in name:
             param.data.normal_(std=0.1)
-    target = publisher(server, lora_scaling=2.0)
+    target = publisher(server, model=adapted)
     await target.publish(adapted.named_parameters(), 1)
     merged = adapted.merge_and_unload()
     for name, param in server.served.model.named_parameters():

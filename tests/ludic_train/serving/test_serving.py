@@ -72,6 +72,7 @@ def test_vllm_is_started_with_what_training_needs():
     assert "--enable-scale-out" in flags
     assert "--dtype" not in flags
     assert "--enable-lora" not in flags
+    assert "--enable-return-routed-experts" not in flags
 
 
 def test_sampling_masks_are_a_flag_on_gpus_alone():
@@ -84,9 +85,17 @@ def test_sampling_masks_are_a_flag_on_gpus_alone():
 
 
 def test_options_become_flags_and_further_flags_come_last():
-    options = ServeOptions(lora=8, max_loras=2, tensor_parallel_size=4, transfer="nccl", port=1)
+    options = ServeOptions(
+        lora=8,
+        max_loras=2,
+        tensor_parallel_size=4,
+        transfer="nccl",
+        port=1,
+        routed_experts=True,
+    )
     words = command_line("org/model", options, GPU, ["--dtype", "bfloat16"])
     flags = pairs(words)
+    assert "--enable-return-routed-experts" in words
     assert flags["--max-lora-rank"] == "8"
     assert flags["--max-loras"] == "2"
     assert flags["--tensor-parallel-size"] == "4"

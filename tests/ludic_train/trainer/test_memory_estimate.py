@@ -1,15 +1,19 @@
+import copy
 import json
 
 import pytest
 import torch
+from two_ranks.learning import tiny_mixture
 
 from ludic_gym.errors import ConfigError
+from ludic_train.algorithms.presets import sft
 from ludic_train.commands.plan import main as plan
 from ludic_train.distributed.fsdp import checkpoint_activations
 from ludic_train.errors import ModelNotFound
 from ludic_train.models.logprobs import action_logprobs
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
+from ludic_train.trainer.config import AdamW, TrainerConfig
 from ludic_train.trainer.memory_estimate import (
     LiveBytes,
     Load,
@@ -18,6 +22,7 @@ from ludic_train.trainer.memory_estimate import (
     model_from_config,
     read_config,
 )
+from ludic_train.trainer.trainer import Trainer
 
 LOAD = Load(tokens=2048, micro_tokens=1024, row_tokens=128, sampled=0.5)
 
@@ -76,11 +81,71 @@ def test_recomputing_and_lora_and_shards_save_what_they_should(model):
     assert sharded.bytes["gathered"] > 0
 
 
+def test_moments_of_8_bits_and_offloading_save_what_they_should(model):
+    usual = estimate_update(on_meta(model), LOAD)
+    eight = estimate_update(on_meta(model), LOAD, adamw_bits=8)
+    found = bytes_of_moments(copy.deepcopy(model), bits=8)
+    assert eight.bytes["optimizer"] == found < 0.33 * usual.bytes["optimizer"]
+    away = estimate_update(on_meta(model), LOAD, offload=True)
+    assert away.host_bytes == {n: usual.bytes[n] for n in ("params", "gradients", "optimizer")}
+    assert away.bytes.keys() == {"activations", "gathered"}
+    assert away.bytes["activations"] == usual.bytes["activations"]
+
+
+def bytes_of_moments(model, bits):
+    """Bytes of the moments that an optimizer has after one step on zeros."""
+    optimizer = Trainer(model, sft(), None, cfg=TrainerConfig(adamw=AdamW(bits=bits))).optimizer
+    for param in model.parameters():
+        param.grad = torch.zeros_like(param)
+    optimizer.step()
+    states = optimizer.state.values()
+    return sum(t.nbytes for state in states for n, t in state.items() if n != "step")
+
+
+def test_params_that_compute_in_bfloat16_are_kept_in_float32(model):
+    usual = estimate_update(on_meta(model), LOAD)
+    low = estimate_update(model_from_config(model.config, torch.bfloat16), LOAD)
+    for name in ("params", "gradients", "optimizer"):
+        assert low.bytes[name] == usual.bytes[name]
+    assert low.bytes["activations"] < 0.7 * usual.bytes["activations"]
+    # The blocks that are at work, in bfloat16.
+    assert 0 < low.bytes["gathered"] <= usual.bytes["params"]
+
+
+def test_a_mixture_computes_the_experts_that_are_chosen():
+    model = tiny_mixture()
+    found = estimate_update(on_meta(model), LOAD)
+    more = copy.deepcopy(model)
+    more.config.num_experts = 8
+    # Twice the experts of 3 matrices of 16 x 8 in two layers, of which as many are chosen.
+    wide = estimate_update(on_meta(more), LOAD)
+    assert wide.params - found.params == 2 * (4 * 3 * 16 * 8 + 4 * 16)
+    # Routers alone compute more: 6 operations per param and token, but for a row's last token.
+    assert wide.flops - found.flops == 6 * 2 * 4 * 16 * LOAD.tokens * 127 / 128
+    # By hand, as in a real update in memory: experts of transformers' own kernel.
+    at = torch.ones(512, dtype=torch.int64)
+    with LiveBytes(model.parameters()) as live:
+        for _ in range(2):
+            out = action_logprobs(model, torch.zeros(8, 128, dtype=torch.int64), at, at, at.float())
+            out.logprobs.sum().backward()
+            del out
+    assert found.bytes["activations"] == pytest.approx(
+        live.peak - found.bytes["gradients"], rel=0.1
+    )
+
+
+def test_adapters_of_experts_are_not_estimated():
+    with pytest.raises(ConfigError, match=r"lora_rank=2 for model_type 'qwen3_moe'.*lora_rank=0"):
+        on_meta(tiny_mixture(), lora_rank=2)
+
+
 def test_the_command_prints_a_total(model, tmp_path, capsys):
     model.config.save_pretrained(tmp_path)
     options = ["--tokens", "2048", "--micro-tokens", "1024", "--row-tokens", "128"]
-    assert plan([str(tmp_path), *options, "--tflops", "0.1"]) == 0
+    options += ["--adamw-bits", "8", "--offload", "--tflops", "0.1"]
+    assert plan([str(tmp_path), *options]) == 0
     printed = capsys.readouterr().out
+    assert "memory of the host, per rank\n  params" in printed
     assert "together" in printed
     assert "time at 0.1 TFLOP/s" in printed
 

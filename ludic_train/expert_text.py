@@ -1,0 +1,37 @@
+"""Experts of the tokens of a completion as text: a .npy file in base64, as vLLM sends it."""
+
+from __future__ import annotations
+
+import base64
+import io
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ludic_train.errors import UntrainableRollout
+
+UNKNOWN = -1
+"""In the place of an expert: a token of which it is not known."""
+
+
+def experts_from_base64(text: str) -> NDArray[np.int16]:
+    """The experts of each token, [tokens, layers, k]. Raises UntrainableRollout for other text."""
+    try:
+        found = np.load(io.BytesIO(base64.b64decode(text, validate=True)), allow_pickle=False)
+    except (ValueError, EOFError, OSError) as error:
+        raise UntrainableRollout(f"routed_experts is no .npy file in base64: {error}") from error
+    if not isinstance(found, np.ndarray) or found.ndim != 3 or found.dtype.kind not in "iu":
+        raise UntrainableRollout(
+            f"routed_experts holds {getattr(found, 'dtype', type(found))} of shape "
+            f"{getattr(found, 'shape', None)}; integers [tokens, layers, k] are expected"
+        )
+    if found.size and not UNKNOWN <= int(found.min()) <= int(found.max()) < 2**15:
+        raise UntrainableRollout(f"experts from {found.min()} to {found.max()} in routed_experts")
+    return found.astype(np.int16)
+
+
+def experts_to_base64(experts: NDArray[np.int16]) -> str:
+    """The text of these experts, [tokens, layers, k]."""
+    file = io.BytesIO()
+    np.save(file, experts, allow_pickle=False)
+    return base64.b64encode(file.getvalue()).decode()

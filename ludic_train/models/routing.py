@@ -1,0 +1,162 @@
+"""Experts that the routers of a mixture choose, recorded in sampling and replayed in learning.
+
+An engine and a trainer round differently, so that some tokens go through other experts and their
+log-probs differ by more than rounding. R3 (Ma et al. 2025, arXiv:2510.11370) gives the trainer the
+engine's choice; the weights of the chosen experts stay the trainer's own, with their gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from ludic_train.distributed.fsdp import blocks
+from ludic_train.errors import UnsupportedModel, UntrainableRollout
+from ludic_train.expert_text import UNKNOWN
+from ludic_train.models.logprobs import unwrapped
+
+Experts = NDArray[np.int16]
+
+
+def routers(model: nn.Module) -> dict[int, nn.Module]:
+    """The router of each block of the model that has one, by the number of the block.
+
+    Raises UnsupportedModel for a model without routers that are known.
+    """
+    inner = unwrapped(model)
+    # transformers lists here by what class it finds router_logits.
+    recorder = (inner._can_record_outputs or {}).get("router_logits")
+    kind = getattr(recorder, "target_class", None)
+    found = {
+        number: module
+        for number, block in enumerate(blocks(model))
+        for module in block.modules()
+        if kind is not None and isinstance(module, kind)
+    }
+    if not found:
+        raise UnsupportedModel(
+            f"{type(inner).__name__} (model_type {inner.config.model_type!r}) has no router whose "
+            "experts could be recorded or replayed: turn router replay off"
+        )
+    return found
+
+
+@contextmanager
+def replayed_experts(model: nn.Module, experts: Experts | None) -> Iterator[None]:
+    """Have the routers choose these experts inside the block, in forward and backward passes.
+
+    experts: [B, T, layers, k], of the tokens that the passes read; UNKNOWN leaves the choice to
+        the router. None changes nothing.
+    Raises UntrainableRollout for experts that the model does not have, UnsupportedModel as
+    `routers`.
+    """
+    if experts is None:
+        yield
+        return
+    own = routers(model)
+    layers, top_k, count = experts.shape[2], experts.shape[3], _num_experts(own)
+    # Before anything is computed: on a GPU an index out of range ends the process.
+    if layers != len(blocks(model)) or experts.max(initial=UNKNOWN) >= count:
+        raise UntrainableRollout(
+            f"rows name experts up to {experts.max()} in {layers} layers, and the model has "
+            f"{count} in {len(blocks(model))}: was another model sampled from?"
+        )
+    device = next(iter(own.values())).get_parameter("weight").device
+    known = torch.from_numpy(np.ascontiguousarray(experts)).to(device)
+    chosen = {number: known[:, :, number].reshape(-1, top_k).long() for number in own}
+    with _wrapped(own, lambda number, scores, found: _replaced(chosen[number], scores, found)):
+        yield
+
+
+@contextmanager
+def recorded_experts(model: nn.Module) -> Iterator[dict[int, Tensor]]:
+    """The experts that each router chose last inside the block, [tokens, k] by its block's number.
+
+    Raises UnsupportedModel as `routers`.
+    """
+    seen: dict[int, Tensor] = {}
+
+    def note(number: int, scores: Tensor, found: Tensor) -> Tensor:
+        seen[number] = found
+        return found
+
+    with _wrapped(routers(model), note):
+        yield seen
+
+
+# From the number of a block, the scores [N, experts] and a router's choice [N, k], to another one.
+_Choose = Callable[[int, Tensor, Tensor], Tensor]
+
+
+class _Choosing(TorchFunctionMode):
+    """Takes another choice for that of each `topk` inside the block, with its own scores."""
+
+    def __init__(self, choose: Callable[[Tensor, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.choose, self.count = choose, 0
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: object,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:  # noqa: ANN401 - what the operation returns
+        """Run the operation."""
+        found = func(*args, **(kwargs or {}))
+        if func not in (torch.topk, Tensor.topk):
+            return found
+        self.count += 1
+        scores = args[0]
+        indices = self.choose(scores, found.indices)
+        return torch.return_types.topk((scores.gather(-1, indices), indices))
+
+
+@contextmanager
+def _wrapped(own: Mapping[int, nn.Module], choose: _Choose) -> Iterator[None]:
+    """Give the routers another choice inside the block."""
+    for number, router in own.items():
+        # On the instance: the backward pass of activation checkpoints runs it once more.
+        router.forward = partial(_routed, router.forward, partial(choose, number))
+    try:
+        yield
+    finally:
+        for router in own.values():
+            del router.forward
+
+
+def _routed(
+    forward: Callable[..., Any], choose: Callable[[Tensor, Tensor], Tensor], *args: Tensor
+) -> Any:  # noqa: ANN401 - as the router returns it
+    """What the router returns with another choice. Raises UnsupportedModel."""
+    with _Choosing(choose) as mode:
+        found = forward(*args)
+    if mode.count != 1:
+        raise UnsupportedModel(
+            f"a router chooses its experts by {mode.count} calls of topk, and one is expected: "
+            "turn router replay off"
+        )
+    return found
+
+
+def _replaced(chosen: Tensor, scores: Tensor, found: Tensor) -> Tensor:
+    """The experts that are known, [N, k], and a router's own for other tokens."""
+    if chosen.shape != found.shape:
+        raise UntrainableRollout(
+            f"rows name {chosen.shape[1]} experts of {chosen.shape[0]} tokens, and a router "
+            f"chooses {found.shape[1]} for {found.shape[0]}: was another model sampled from?"
+        )
+    return torch.where(chosen == UNKNOWN, found, chosen)
+
+
+def _num_experts(own: Mapping[int, nn.Module]) -> int:
+    """Experts that a router chooses from."""
+    return int(next(iter(own.values())).get_parameter("weight").shape[0])
