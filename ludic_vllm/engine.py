@@ -35,7 +35,7 @@ from ludic_vllm.wire import (
     join_store,
     unpacked,
 )
-from ludic_vllm.worker import repair_tied_head
+from ludic_vllm.worker import repair_packed
 
 # "type: ignore[misc]": vLLM is not installed where types are checked.
 
@@ -150,7 +150,7 @@ class StagedEngine(WeightTransferEngine):  # type: ignore[misc]
         initialize_layerwise_reload(self.model)
         self.model.load_weights(iter(staged.items()))
         finalize_layerwise_reload(self.model, self.model_config)
-        repair_tied_head(self.model)
+        repair_packed(self.model)
 
     def shutdown(self) -> None:
         """Drop the group."""

@@ -18,19 +18,26 @@ class WorkerExtension:
 
     model_runner: Any
 
-    def ludic_repair_tied_head(self) -> bool:
-        """Repair the head on a CPU after the stock `reload_weights`; True if there was one."""
-        return repair_tied_head(self.model_runner.get_model())
+    def ludic_repair_packed(self) -> bool:
+        """Repair params that a CPU packed, after the stock `reload_weights`; True if any were."""
+        return repair_packed(self.model_runner.get_model())
 
 
-def repair_tied_head(model: nn.Module) -> bool:
-    """Pack a tied output head on a CPU again from the embeddings; True if there was one.
+def repair_packed(model: nn.Module) -> bool:
+    """Pack params on a CPU again that a reload leaves as they are; True if there were any.
 
-    On a CPU, vLLM 0.32 computes linear layers from a packed copy of their params. A reload renews
-    the copies of all layers but that of a head that is tied to the embeddings.
+    On a CPU, vLLM 0.32 computes from a packed copy of its params. A reload renews all copies but
+    that of a head that is tied to the embeddings, and leaves experts of a mixture unpacked.
     """
-    tied = getattr(getattr(model, "config", None), "tie_word_embeddings", False)
-    if not (current_platform.is_cpu() and tied):
+    if not current_platform.is_cpu():
+        return False
+    repaired = [_repaired_experts(module) for module in model.modules()]
+    return _repaired_head(model) or any(repaired)
+
+
+def _repaired_head(model: nn.Module) -> bool:
+    """Pack a tied output head again from the embeddings; True if there was one."""
+    if not getattr(getattr(model, "config", None), "tie_word_embeddings", False):
         return False
     tables = [m for m in model.modules() if isinstance(m, VocabParallelEmbedding)]
     heads = [m for m in tables if isinstance(m, ParallelLMHead)]
@@ -39,3 +46,12 @@ def repair_tied_head(model: nn.Module) -> bool:
         head.weight = embeddings[0].weight
         dispatch_cpu_unquantized_gemm(head, remove_weight=False)
     return bool(heads)
+
+
+def _repaired_experts(module: nn.Module) -> bool:
+    """Pack the experts of a layer, as vLLM does when it loads them first; True if it has some."""
+    kernel = getattr(getattr(module, "quant_method", None), "moe_kernel", None)
+    if kernel is None:
+        return False
+    kernel.fused_experts.process_weights_after_loading(module)
+    return True

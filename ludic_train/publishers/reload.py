@@ -59,7 +59,7 @@ class ReloadPublisher:
             await server.call_workers("reload_weights", weights_path=str(path.resolve()))
             # See ludic_vllm.worker. A stock vLLM on a GPU has no such method, and needs none.
             if await _is_on_cpu(server):
-                await server.call_workers("ludic_repair_tied_head")
+                await server.call_workers("ludic_repair_packed")
             await server.post("/update_weight_version", {"new_version": str(version)})
             replica.version = version
 

@@ -95,12 +95,17 @@ def command_line(
     options: options of the server; port 0 must have been replaced by a free one.
     vllm: the installation whose Python runs the server.
     further: flags for vLLM as they are; they come last, so that they take precedence.
-    Raises ConfigError for a transfer that the device does not have, ModelNotFound for a folder
+    Raises ConfigError for what the device does not have, ModelNotFound for a folder
     without a model.
     """
     on_cpu = options.on_cpu(vllm)
     if on_cpu and options.transfer == "nccl":
         raise ConfigError('transfer="nccl" is for GPUs; on a CPU take --transfer ludic')
+    if on_cpu and options.routed_experts:
+        raise ConfigError(
+            "vLLM returns routed experts on GPUs alone: on a CPU take the local engine, "
+            "--engine local"
+        )
     command = [vllm.python, "-m", "vllm.entrypoints.openai.api_server"]
     command += ["--model", served_model(model), "--host", options.host, "--port", str(options.port)]
     # Log-probs of the distribution that was sampled from; no temperature or top_p of the model's
@@ -132,7 +137,8 @@ def environment(
 ) -> dict[str, str]:
     """Environment of vLLM; variables that the user has set stay.
 
-    options: options of the server; `lora` enables the routes that load adapters.
+    options: options of the server; `lora` enables the routes that load adapters,
+        `sampling_mask` and `routed_experts` the model runner that returns them.
     inherited: environment of this process, usually `os.environ`.
     plugin: the folder that makes our engine importable in vLLM's Python.
     """
@@ -140,8 +146,8 @@ def environment(
     needed = {"VLLM_SERVER_DEV_MODE": "1", "PYTHONPATH": ":".join(paths)}
     if options.lora:
         needed["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] = "1"
-    if options.sampling_mask:
-        # Its other model runner knows no masks, and is the default of some versions.
+    if options.sampling_mask or options.routed_experts:
+        # Its other model runner knows neither, and is the default of some versions.
         needed["VLLM_USE_V2_MODEL_RUNNER"] = "1"
     # Without the dev mode vLLM has no routes for params and pauses.
     usual = {"VLLM_NO_USAGE_STATS": "1", **(CPU_DEFAULTS if options.on_cpu(vllm) else {})}

@@ -106,7 +106,7 @@ async def call(request: web.Request) -> web.Response:
     Raises ConfigError for any other method.
     """
     served, body = request.app[SERVED], read(await request.read(), Call)
-    if body.method == "ludic_repair_tied_head":
+    if body.method == "ludic_repair_packed":
         return reply({"results": [False]})
     if body.method == "ludic_checksums":
         async with served.gate.alone():

@@ -121,6 +121,7 @@ def test_on_a_cpu_it_computes_in_float32():
     ("options", "vllm", "reason"),
     [
         (ServeOptions(transfer="nccl"), CPU, "--transfer ludic"),
+        (ServeOptions(routed_experts=True), CPU, "on GPUs alone.*--engine local"),
         (ServeOptions(device="cpu"), GPU, "a build for GPUs"),
         (ServeOptions(device="cuda"), CPU, "the build for CPUs"),
     ],
