@@ -1,7 +1,5 @@
 import asyncio
 import json
-import math
-from dataclasses import replace
 from itertools import count, cycle, islice
 from pathlib import Path
 from runpy import run_path
@@ -24,8 +22,7 @@ from ludic_train.algorithms.filters import drop_truncated
 from ludic_train.algorithms.presets import grpo, ppo, reinforce, self_play
 from ludic_train.errors import CheckpointError, EmptyBatch, UntrainableRollout
 from ludic_train.metrics import Stat
-from ludic_train.runs.rewards import rewarded
-from ludic_train.sources.rollouts import RolloutBatchSource, Scored
+from ludic_train.sources.rollouts import RolloutBatchSource
 from ludic_train.trainer.trainer import Trainer
 from ludic_train.trajectories import task_key
 from ludic_train.types import REWARDS
@@ -136,33 +133,6 @@ async def test_a_group_with_one_survivor_goes_with_the_others():
 
     batch = await source(script, group_size=2).next_batch(reinforce())
     assert batch.metrics["rollouts/kept"].count == 6
-
-
-@pytest.mark.parametrize("what", ["reward", "log-prob", "score"])
-async def test_a_number_that_is_not_finite_costs_its_episode_alone(what):
-    first = iter([True])
-
-    async def score(rollout):
-        if not next(first, False):
-            return rollout
-        if what == "score":
-            return rewarded(rollout, math.nan)
-        (step, *others) = rollout.steps
-        if what == "reward":
-            step = replace(step, reward=1e200)
-        else:
-            (call,) = step.decision.completions
-            bad = replace(call, logprobs=(-math.inf,) * len(call.completion_ids))
-            step = replace(step, decision=replace(step.decision, completions=(bad,)))
-        return replace(rollout, steps=(step, *others))
-
-    client = ScriptedClient(a_cell, policy_version=3)
-    play = Scored(
-        play=lambda env: ChatPolicy(client, LatestObservation(), system_prompt=""), score=score
-    )
-    batch = await source(play=play).next_batch(reinforce())
-    assert batch.metrics["episodes/failed"].value == pytest.approx(1 / 12)
-    assert batch.metrics["rollouts/kept"].count == 11
 
 
 async def test_a_batch_that_mostly_failed_is_an_error_with_the_reason():

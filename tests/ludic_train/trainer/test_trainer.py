@@ -1,5 +1,4 @@
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,16 +7,13 @@ from two_ranks.learning import Fixed
 
 from ludic_gym.errors import ConfigError
 from ludic_train.algorithms.losses import EntropyBonus
-from ludic_train.algorithms.off_policy import KL_AT_LAG_0, check_sampler
-from ludic_train.algorithms.presets import grpo, reinforce, sft, with_entropy
+from ludic_train.algorithms.presets import grpo, sft, with_entropy
 from ludic_train.errors import (
     EmptyBatch,
     NonFiniteUpdate,
     SamplerMismatch,
-    UntrainableRollout,
 )
 from ludic_train.inference.client import LocalChatClient
-from ludic_train.metrics import Stat
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
 from ludic_train.publishers.base import InProcessPublisher
@@ -162,37 +158,6 @@ def test_an_update_without_usable_rows_is_refused():
     trainer.version = 3
     with pytest.raises(EmptyBatch, match="2 lag more than max_lag=0"):
         trainer.update(rows(2, versions=1))
-
-
-@pytest.mark.parametrize("stream", ["weight", "behavior_logprobs"])
-@pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_a_number_that_is_not_finite_is_refused_with_its_row(stream, value):
-    good, bad = rows(2)
-    numbers = np.zeros(len(bad.input_ids), np.float32)
-    (first, *_) = np.flatnonzero(bad.action_mask)
-    numbers[first] = value
-    bad = replace(bad, group="7", **{stream: numbers})
-    trainer = Trainer(tiny_model(), grpo(), Fixed([]))
-    with pytest.raises(
-        UntrainableRollout, match=f"{stream} of token {first} is {value}.*group '7'"
-    ):
-        trainer.update([good, bad])
-    assert trainer.version == 0
-
-
-def test_one_row_without_logprobs_does_not_switch_the_guard_of_the_sampler_off():
-    known, unknown = rows(2)
-    wrong = np.where(known.action_mask, np.float32(-9), np.float32(0))
-    known = replace(known, behavior_logprobs=wrong, versions=np.zeros(len(wrong), np.int32))
-    unknown = replace(unknown, behavior_logprobs=None, versions=None)
-    with pytest.raises(SamplerMismatch):
-        Trainer(tiny_model(), reinforce(), Fixed([])).update([known, unknown])
-
-
-def test_one_nan_does_not_switch_the_guard_of_the_sampler_off():
-    with pytest.raises(SamplerMismatch, match="are nan nats from it"):
-        check_sampler({KL_AT_LAG_0: Stat(np.nan, 10)}, 0.2, version=3)
-    check_sampler({KL_AT_LAG_0: Stat(0.1, 10)}, 0.2, version=3)
 
 
 def test_gradients_that_are_not_finite_are_skipped_until_there_are_too_many_in_a_row():
