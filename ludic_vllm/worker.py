@@ -19,7 +19,7 @@ class WorkerExtension:
     model_runner: Any
 
     def ludic_repair_packed(self) -> bool:
-        """Repair params that a CPU packed, after the stock `reload_weights`; True if any were."""
+        """Pack params on a CPU again after the stock `reload_weights`; True if there were any."""
         return repair_packed(self.model_runner.get_model())
 
 

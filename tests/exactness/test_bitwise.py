@@ -61,10 +61,9 @@ def adapted(model):
     return get_peft_model(model, config).eval()
 
 
+LONGEST = "llama, tied, with biases"
 MODELS = {
-    "llama, tied, with biases": lambda tokenizer: llama(
-        tie_word_embeddings=True, attention_bias=True, mlp_bias=True
-    ),
+    LONGEST: lambda tokenizer: llama(tie_word_embeddings=True, attention_bias=True, mlp_bias=True),
     "llama with adapters": lambda tokenizer: adapted(llama(num_hidden_layers=1)),
     "tiny": lambda tokenizer: make_tiny_model(tokenizer).eval(),
 }
@@ -102,7 +101,10 @@ def differences(model, completions, budget):
     return torch.cat(found)
 
 
-@pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
+@pytest.mark.parametrize(
+    "make",
+    [pytest.param(m, id=n, marks=[pytest.mark.slow] * (n == LONGEST)) for n, m in MODELS.items()],
+)
 def test_no_bit_differs_whatever_the_batch(make, tokenizer):
     model = make(tokenizer)
     make_exact(model)

@@ -51,13 +51,14 @@ def change(model):
         param.add_(0.05 * torch.randn_like(param))
 
 
-@torch.no_grad()
 async def difference(client, model):
     """Most nats between the server's log-probs of a completion and the model's."""
     dialog = [Message(role="user", content="What is 30?")]
     found = await client.complete(dialog, Sampling(max_tokens=24))
     ids = torch.tensor([[*found.prompt_ids, *found.completion_ids]])
-    logprobs = model(ids).logits[0, len(found.prompt_ids) - 1 : -1].log_softmax(-1)
+    with torch.no_grad():
+        logits = model(ids).logits[0, len(found.prompt_ids) - 1 : -1]
+    logprobs = logits.log_softmax(-1)
     expected = logprobs.gather(1, torch.tensor(found.completion_ids)[:, None])[:, 0]
     return float((torch.tensor(found.logprobs) - expected).abs().max())
 
