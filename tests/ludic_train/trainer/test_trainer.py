@@ -317,6 +317,7 @@ def test_the_settings_are_these_and_no_others():
         "micro_token_budget",
         "max_seq_len",
         "publish_every",
+        "router_replay",
         "execution",
         "guards",
         "seed",
