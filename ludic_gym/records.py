@@ -21,7 +21,7 @@ from ludic_gym.errors import DataError
 from ludic_gym.types import Completion, Decision, Episode, Rollout, Sampling, Step, Task, ToolCall
 
 SCHEMA = "ludic.episode"
-VERSION = 1
+VERSION = 2
 JSON = Any
 T = TypeVar("T")
 Data = Episode | Task | Rollout | Step | Decision | Completion | Sampling | ToolCall

@@ -29,6 +29,7 @@ COMPLETION = Completion(
     logprobs=(-1 / 3,),
     policy_version=4,
     versions=(4,),
+    routed_experts="k05VTVBZ",
     tool_calls=(ToolCall(id="c", name="f", arguments="{"),),
 )
 TASK = Task(
@@ -152,11 +153,11 @@ def test_rollouts_can_be_written_without_an_episode(tmp_path):
 @pytest.mark.parametrize(
     ("line", "complaint"),
     [
-        ('{"schema": "ludic.episode", "version": 1, "ind', "line 2, .*: JSONDecodeError"),
+        ('{"schema": "ludic.episode", "version": 2, "ind', "line 2, .*: JSONDecodeError"),
         ("[]", "line 2, is no such record: TypeError"),
         ("{}", "line 2, is no such record: KeyError: 'schema'"),
         ('{"schema": "ludic.bench", "version": 1}', "'ludic.bench' version 1; this code reads"),
-        ('{"schema": "ludic.episode", "version": 2}', "'ludic.episode' version 2; this code reads"),
+        ('{"schema": "ludic.episode", "version": 1}', "'ludic.episode' version 1; this code reads"),
     ],
 )
 def test_a_line_that_is_no_record_is_named(tmp_path, line, complaint):
@@ -171,7 +172,7 @@ def test_the_schema_is_written_down():
     record = episode_to_json(EPISODE)
 
     # Whoever changes a field here raises VERSION.
-    assert record["version"] == 1
+    assert record["version"] == 2
     assert sorted(record) == ["error", "index", "rollouts", "schema", "task", "version"]
     rollout = record["rollouts"][0]
     assert sorted(rollout) == ["agent", "final_observation", "player", "steps"]
@@ -185,6 +186,7 @@ def test_the_schema_is_written_down():
         "logprobs",
         "policy_version",
         "prompt_ids",
+        "routed_experts",
         "sampling",
         "text",
         "tool_calls",
