@@ -22,7 +22,7 @@ from ludic_gym.errors import DataError
 from ludic_gym.types import Completion, Decision, Episode, Rollout, Sampling, Step, Task, ToolCall
 
 SCHEMA = "ludic.episode"
-# Version 1 lacks sampling masks, top_k and min_p, whose defaults are those of its records.
+# Version 1 lacks sampling masks, top_k, min_p and experts, whose defaults are those of its records.
 VERSION, READABLE = 2, (1, 2)
 JSON = Any
 T = TypeVar("T")

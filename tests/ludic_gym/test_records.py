@@ -30,6 +30,7 @@ COMPLETION = Completion(
     sampling_mask=b"\x03\x80\x01\x00",
     policy_version=4,
     versions=(4,),
+    routed_experts="k05VTVBZ",
     tool_calls=(ToolCall(id="c", name="f", arguments="{"),),
 )
 TASK = Task(
@@ -163,7 +164,7 @@ def test_rollouts_can_be_written_without_an_episode(tmp_path):
 @pytest.mark.parametrize(
     ("line", "complaint"),
     [
-        ('{"schema": "ludic.episode", "version": 1, "ind', "line 2, .*: JSONDecodeError"),
+        ('{"schema": "ludic.episode", "version": 2, "ind', "line 2, .*: JSONDecodeError"),
         ("[]", "line 2, is no such record: TypeError"),
         ("{}", "line 2, is no such record: KeyError: 'schema'"),
         ('{"schema": "ludic.bench", "version": 1}', "'ludic.bench' version 1; this code reads"),
@@ -196,6 +197,7 @@ def test_the_schema_is_written_down():
         "logprobs",
         "policy_version",
         "prompt_ids",
+        "routed_experts",
         "sampling",
         "sampling_mask",
         "text",
