@@ -75,6 +75,7 @@ from .errors import DataError as DataError
 from .errors import EnvError as EnvError
 from .errors import EpisodeError as EpisodeError
 from .errors import EpisodeOver as EpisodeOver
+from .errors import GraderError as GraderError
 from .errors import LudicError as LudicError
 from .errors import MissingPackage as MissingPackage
 from .errors import NoAction as NoAction

@@ -12,6 +12,7 @@ LudicError
 │   └── ScriptExhausted  a ScriptedClient has no reply left
 ├── SandboxError       a sandbox failed; the program in it is not to blame
 │   └── NoSandbox      no sandbox works on this machine
+├── GraderError        a grader reached no verdict; the reply is neither right nor wrong
 ├── EpisodeError       an episode failed: env, client, tool or time limit
 └── NoAction           a policy that was called like a function found no action
 """
@@ -63,6 +64,10 @@ class SandboxError(LudicError):
 
 class NoSandbox(SandboxError):
     """No sandbox works on this machine; the message has the reasons and what to install."""
+
+
+class GraderError(LudicError):
+    """A grader reached no verdict, so that the reply is neither right nor wrong."""
 
 
 class EpisodeError(LudicError):

@@ -29,20 +29,37 @@ def extract(text: str) -> tuple[str | None, str]:
     >>> extract("<answer>18</answer> or <answer>20</answer>")
     (None, 'ambiguous')
     """
+    found, rule = found_answers(text)
+    if not found:
+        return None, rule
+    return _only(found, rule)
+
+
+def found_answers(text: str, question: str = "") -> tuple[list[str], str]:
+    r"""All answers that the deciding rule of `extract` finds, in order, and the rule.
+
+    question: boxes that it contains do not count, unless the reply has no others.
+
+    >>> found_answers(r"\boxed{1}, \boxed{2}")
+    (['1', '2'], 'boxed')
+    >>> found_answers(r"\boxed{?} is \boxed{2}", r"Fill in: 1 + \boxed{?} = 3")
+    (['2'], 'boxed')
+    """
     reply, rule = after_thought(text)
     if reply is None:
-        return None, rule
+        return [], rule
     # Many opening tags without a closing one would take quadratic time.
     if "</" in reply and reply.count("<answer>") <= _MOST and (tags := _TAG.findall(reply)):
-        return _only(tags, "tag")
+        return _checked(tags, "tag")
     # Before "####" and the phrase, which models also write on the way to a boxed result.
     if boxes := boxed(reply):
-        return _only(boxes, "boxed")
+        asked = {_dense(box) for box in boxed(question)} if question else ()
+        return _checked([box for box in boxes if _dense(box) not in asked] or boxes, "boxed")
     if "####" in reply:
-        return _checked(first_line(reply.rpartition("####")[2]), "hashes")
+        return _checked([first_line(reply.rpartition("####")[2])], "hashes")
     if len(pieces := PHRASE.split(reply)) > 1:
-        return _checked(first_line(pieces[-1]), "phrase")
-    return _checked(reply, "bare")
+        return _checked([first_line(pieces[-1])[:LONGEST]], "phrase")
+    return _checked([reply], "bare")
 
 
 def after_thought(text: str) -> tuple[str | None, str]:
@@ -96,15 +113,20 @@ def first_line(text: str) -> str:
 
 def _only(found: list[str], rule: str) -> tuple[str | None, str]:
     """The common answer, or None and "ambiguous" if they differ in more than white space."""
-    if len({"".join(answer.split()) for answer in found}) > 1:
+    if len(set(map(_dense, found))) > 1:
         return None, "ambiguous"
-    return _checked(found[-1], rule)
+    return found[-1], rule
 
 
-def _checked(answer: str, rule: str) -> tuple[str | None, str]:
-    """The answer without outer white space, or None and "none" if it is blank or too long."""
-    answer = answer.strip()
-    return (answer, rule) if 0 < len(answer) <= LONGEST else (None, "none")
+def _dense(text: str) -> str:
+    """The text without white space."""
+    return "".join(text.split())
+
+
+def _checked(found: list[str], rule: str) -> tuple[list[str], str]:
+    """The answers without outer white space, or [] and "none" if one is blank or too long."""
+    found = [answer.strip() for answer in found]
+    return (found, rule) if all(0 < len(answer) <= LONGEST for answer in found) else ([], "none")
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from functools import lru_cache
 
 from ludic_gym.errors import DataError
 from ludic_gym.graders.extract import PHRASE, Grade, after_thought, boxed, first_line
+from ludic_gym.graders.latex import UNIT_OF
 
 Number = Decimal | Fraction
 
@@ -18,20 +19,31 @@ Number = Decimal | Fraction
 _LONGEST = 200
 _UNSIGNED = r"(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?|\.\d+)"
 _NUMBER = re.compile(
-    rf"(?P<sign>[-+\u2212\u2013]?)\s?[$€£]?\s?(?P<top>{_UNSIGNED})"
-    rf"(?:\s?/\s?(?P<bottom>{_UNSIGNED}))?\s?%?"
+    rf"(?P<sign>[-+\u2212\u2013]?)\s?[$€£]?\s?(?:(?P<whole>\d+)\s+(?=\d+\s?/))?(?P<top>{_UNSIGNED})"
+    rf"(?:[eE](?P<exponent>[-+]?\d{{1,3}})|\s?/\s?(?P<bottom>{_UNSIGNED}))?(?:\s?%)?"
 )
 # A marked answer may have a name and a unit: "x = 18 dollars per day".
 _LEAD = re.compile(r"(?:[A-Za-z]\s?)?=\s?")
 _UNIT = re.compile(r"[^\W\d_][^\W\d_ %/'.-]*(?:[ /'-][^\W\d_]+){0,5}")
-# Words that change the number before them, or add another.
-_NO_UNITS = re.compile(
-    r"\b(?:and|or|to|plus|minus|point|half|dozens?|hundreds?|k|thousands?|(?:m|b|tr)illions?)\b",
+# Words that change the number before or after them, or add another.
+_CHANGES = re.compile(
+    r"\b(?:and|or|to|plus|minus|negative|point|times|over|than|squared|cubed|factorial|power|root"
+    r"|least|most|below|above|under|almost|nearly|about|around|roughly|approximately|not|n't|no|wrong"
+    r"|half|halves|thirds?|quarters?|(?:four|fif|six|seven|eigh|nin|ten|hundred|thousand|million)ths?"
+    r"|double|twice|triple|thrice|dozens?|score|gross|pairs?|hundreds?|k|thousands?|lakhs?|crores?"
+    r"|(?:m|b|tr|quadr)illions?|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve"
+    r"|(?:thir|four|fif|six|seven|eigh|nine)teen|(?:twen|thir|for|fif|six|seven|eigh|nine)ty"
+    r"|more|less|fewer|except|but|without|multiplied|divided|mod|modulo|base|versus|vs)\b",
     re.IGNORECASE,
 )
+_PARTS = re.compile(r"[ /'-]")
+# Units and articles of one letter, and names of constants and functions.
+_LETTERS = frozenset("mgslhLVWNJKCFAa")
+_SYMBOLS = frozenset(("pi", "sqrt", "sin", "cos", "tan", "log", "ln", "exp", "mod", "inf"))
 _TAG = re.compile(rf"<answer>([^<]{{1,{_LONGEST}}})</answer>", re.IGNORECASE)
 _SENTENCE_END = re.compile(r"[.!?](?:\s|$)")
 _FRACTION = re.compile(r"\\[dt]?frac(?:\{([^{}]+)\}\{([^{}]+)\}|(\d)(\d))")
+_POWER_OF_TEN = re.compile(r"\s*(?:\\times|\\cdot|×)\s*10\s*\^\s*\{?([-+]?\d{1,3})\}?(?!\d)")
 _WRAPPED = re.compile(r"\\(?:boxed|text|textbf|mathrm|mathbf)\s?\{([^{}]*)\}")
 _LATEX_SPACE = re.compile(r"\\[,;:! ]|~")
 
@@ -55,7 +67,7 @@ def grade_number(text: str, truth: str) -> Grade:
     answer, rule = _extract(text)
     if answer is None:
         return Grade(False, None, rule)
-    number = parse_number(answer) if rule == "bare" else marked_number(answer)
+    number = marked_number(answer)
     return Grade(number is not None and number == expected, answer, rule)
 
 
@@ -78,11 +90,14 @@ def _value(match: re.Match[str]) -> Number | None:
     """The value of a match of `_NUMBER`; None for a division by zero."""
     # The sign is part of the text: Decimal's minus operator rounds to 28 digits.
     sign = "-" if match["sign"] and match["sign"] != "+" else ""
-    number = Decimal(sign + match["top"].replace(",", ""))
+    exponent = f"e{match['exponent']}" if match["exponent"] else ""
+    number = Decimal(sign + match["top"].replace(",", "") + exponent)
     if match["bottom"] is None:
         return number
     divisor = Decimal(match["bottom"].replace(",", ""))
-    return Fraction(number) / Fraction(divisor) if divisor else None
+    if not divisor:
+        return None
+    return Fraction(f"{sign}{match['whole'] or 0}") + Fraction(number) / Fraction(divisor)
 
 
 def marked_number(text: str) -> Number | None:
@@ -105,15 +120,35 @@ def marked_number(text: str) -> Number | None:
 
 
 def _is_unit(text: str) -> bool:
-    """True for the name of a unit of up to six parts, such as "km" or "miles per hour"."""
+    """True for the name of a unit of up to six parts, such as " km" or " miles per hour".
+
+    Letters without a space before them are variables, unless they are a unit such as "cm".
+    """
+    is_apart = text.lstrip("*_`$")[:1].isspace()
     text = text.strip().strip("*_`$").rstrip(".").strip()
-    return _UNIT.fullmatch(text) is not None and not _NO_UNITS.search(text)
+    if _UNIT.fullmatch(text) is None or changes_number(text):
+        return False
+    parts = _PARTS.split(text)
+    if not is_apart:
+        return len(parts[0]) > 1 and parts[0].lower() in UNIT_OF
+    return all(part in _LETTERS if len(part) == 1 else part not in _SYMBOLS for part in parts)
+
+
+def changes_number(text: str) -> bool:
+    """True for words that change a number beside them, such as "thousand", "half" or "not".
+
+    >>> changes_number("thousand dollars"), changes_number("apples per day")
+    (True, False)
+    """
+    return _CHANGES.search(text) is not None
 
 
 def _without_latex(text: str) -> str:
     """The text with LaTeX boxes, fonts, fractions and spaces in plain notation."""
-    text = _WRAPPED.sub(r"\1", _LATEX_SPACE.sub("", text))
-    text = _FRACTION.sub(lambda m: f"{m[1] or m[3]}/{m[2] or m[4]}", text)
+    text = _WRAPPED.sub(r" \1", _LATEX_SPACE.sub("", text))
+    text = _POWER_OF_TEN.sub(r"e\1", text)
+    # The blank keeps the whole part of a mixed number apart: 1\frac{4}{5} is not 14/5.
+    text = _FRACTION.sub(lambda m: f" {m[1] or m[3]}/{m[2] or m[4]}", text)
     return text.replace("{,}", ",").replace("\\$", "$").replace("\\%", "%")
 
 
@@ -131,7 +166,7 @@ def _extract(text: str) -> tuple[str | None, str]:
     if len(pieces := PHRASE.split(reply)) > 1:
         return _SENTENCE_END.split(first_line(pieces[-1][: 2 * _LONGEST]))[0], "phrase"
     # Not the last number of a text: a model that lists every candidate would be rewarded.
-    return (reply, "bare") if parse_number(reply) is not None else (None, "none")
+    return (reply, "bare") if marked_number(reply) is not None else (None, "none")
 
 
 def _only(found: list[str], rule: str) -> tuple[str | None, str]:

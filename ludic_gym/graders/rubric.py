@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any
 
 from ludic_gym.concurrency import cancelled, gathered
-from ludic_gym.errors import ConfigError
+from ludic_gym.errors import ConfigError, GraderError
 from ludic_gym.graders.extract import Exchange, Grade
 from ludic_gym.types import Episode, Rollout
 
@@ -174,6 +174,12 @@ async def graded_episodes(
 
 
 async def graded_episode(episode: Episode, rubric: Rubric) -> Episode:
-    """The episode with all its rollouts graded at once; a failed one, which has none, unchanged."""
-    rollouts = await gathered(graded_rollout(rollout, rubric) for rollout in episode.rollouts)
+    """The episode with all its rollouts graded at once; a failed one, which has none, unchanged.
+
+    An episode on which a grader reaches no verdict is a failed one.
+    """
+    try:
+        rollouts = await gathered(graded_rollout(rollout, rubric) for rollout in episode.rollouts)
+    except GraderError as error:
+        return replace(episode, rollouts=(), error=f"GraderError: {error}")
     return replace(episode, rollouts=tuple(rollouts))

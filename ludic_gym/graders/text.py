@@ -7,7 +7,19 @@ from collections import Counter
 from ludic_gym.errors import DataError
 from ludic_gym.graders.extract import Grade, extract
 
-_CHOICE = re.compile(r"\(?([A-Za-z])\)?(?:[.:)](?:\s.*)?)?", re.DOTALL)
+_CHOICE = re.compile(
+    r"(?:(?:option|choice)\s+)?\(?([A-Za-z])\)?(?:[.:)](?P<text>\s.*)?)?", re.DOTALL | re.IGNORECASE
+)
+_FONT = re.compile(r"\\(?:text|textbf|mathrm|mathbf)\s?\{([^{}]*)\}")
+# A second letter after the first, or a denial; "Vitamin C" is the text of an option.
+_SECOND = re.compile(
+    r"^\s*\(?[A-Z]\)?(?:[.:),/]|\s*$|\s+(?:or|and)\b)|\(?\b[A-Z][):]|[\n][A-Z][.\s]"
+    r"|(?:\b(?:or|and|not|maybe)|[,/;])\s*(?:maybe\s*)?\(?[A-Z]\)?\s*(?:[.,;:)]|$)"
+    r"|\bis\s+(?:wrong|incorrect|false|not)\b"
+)
+# Punctuation inside a number changes its value.
+_IN_NUMBER = re.compile(r"(?<=\d)[./:,-](?=\d)|(?<![\w.])[-\u2212](?=\d)")
+_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _HEDGES = re.compile(r"[,;/|\n]|\b(?:or|and|not|no|nor|neither|either|maybe|n't)\b")
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 # The share of words that makes an answer correct.
@@ -27,8 +39,9 @@ def grade_choice(text: str, truth: str) -> Grade:
         raise DataError(f"the truth must be a letter from A to Z, got {truth!r}")
     answer, rule = extract(text)
     # The whole answer: "B. Paris" is a choice with its text, "Both" is none.
-    match = _CHOICE.fullmatch(answer.strip("*_`$. ")) if answer else None
-    return Grade(match is not None and match[1].upper() == truth, answer, rule)
+    match = _CHOICE.fullmatch(_FONT.sub(r"\1", answer).strip("*_`$. ")) if answer else None
+    single = match is not None and not (match["text"] and _SECOND.search(match["text"]))
+    return Grade(bool(match and single and match[1].upper() == truth), answer, rule)
 
 
 def grade_exact(text: str, truth: str) -> Grade:
@@ -51,7 +64,8 @@ def grade_f1(text: str, truth: str) -> Grade:
     r"""Grade an answer as correct if its words have an F1 of 0.8 or more with an accepted one.
 
     An answer with a comma, a slash, "or", "not" or similar, which the accepted one lacks, may mean
-    two things, or the opposite. It is not correct. Raises DataError as `grade_exact` does.
+    two things, or the opposite. It is not correct; nor is one with a further name or number, such
+    as "New York City Boston". Raises DataError as `grade_exact` does.
 
     >>> grade_f1("the old Eiffel Tower", "Eiffel Tower\nTour Eiffel").correct  # F1 is 0.8
     True
@@ -64,10 +78,35 @@ def grade_f1(text: str, truth: str) -> Grade:
     # "Paris, Lyon" has a high F1 with "Paris", but leaves the choice to the grader.
     hedges = set(_HEDGES.findall(answer.casefold()))
     close = (
-        word_f1(answer, right) >= ENOUGH and hedges <= set(_HEDGES.findall(right.casefold()))
+        word_f1(answer, right) >= ENOUGH
+        and hedges <= set(_HEDGES.findall(right.casefold()))
+        and not adds_name(answer, right)
         for right in _accepted(truth)
     )
     return Grade(any(close), answer, rule)
+
+
+def adds_name(answer: str, truth: str) -> bool:
+    """True if the answer has a name or a number that the truth lacks.
+
+    A name begins with a capital; so may the first word of the answer to a truth without names. An
+    answer without capitals adds nothing to a truth with names, because its names are not known.
+
+    >>> adds_name("New York City Boston", "New York City"), adds_name("old red Barn", "red barn")
+    (True, False)
+    >>> adds_name("new york city boston", "New York City")
+    True
+    """
+    right = set(normalised(truth).split())
+    further = [word for word in answer.split() if not set(normalised(word).split()) <= right]
+    has_names = truth != truth.lower()
+    if has_names and answer == answer.lower():
+        return bool(further)
+    first = answer.split()[:1]
+    return any(
+        any(c.isdigit() for c in word) or (word[0].isupper() and (has_names or [word] != first))
+        for word in further
+    )
 
 
 def word_f1(answer: str, truth: str) -> float:
@@ -83,12 +122,17 @@ def word_f1(answer: str, truth: str) -> float:
 def normalised(text: str) -> str:
     """The words in lower case, without articles and punctuation, one blank between them.
 
-    >>> normalised("The  Who's, café!")
-    'whos café'
+    Punctuation that changes a number stays: 3.5 is not 35.
+
+    >>> normalised("The  Who's, café!"), normalised("1,000 to -3.5")
+    ('whos café', '1000 to -3.5')
     """
     # NFKC first: full-width letters and ligatures have a case and a category only after it.
-    text = unicodedata.normalize("NFKC", text).casefold()
-    kept = "".join(c for c in text if not unicodedata.category(c).startswith("P"))
+    text = _THOUSANDS.sub("", unicodedata.normalize("NFKC", text).casefold())
+    inside = {match.start() for match in _IN_NUMBER.finditer(text)}
+    kept = "".join(
+        c for i, c in enumerate(text) if i in inside or not unicodedata.category(c).startswith("P")
+    )
     return " ".join(_ARTICLES.sub(" ", kept).split())
 
 

@@ -1,7 +1,7 @@
-"""math-verify in a process that can be killed: a deadline, no exception and no hang.
+"""math-verify in processes that can be killed: limits of CPU time, no exception and no hang.
 
 sympy has no limit of time or memory that holds for every expression, and a thread cannot be
-killed. One process serves all graders of this process; it starts at the first comparison.
+killed. The processes serve all graders of this one; each starts when it is needed.
 """
 
 import atexit
@@ -13,73 +13,98 @@ import subprocess
 import sys
 import threading
 
-from ludic_gym.errors import ConfigError
+from ludic_gym.errors import ConfigError, GraderError
 
-DEADLINE_S = 5.0
-# Loading sympy takes seconds on a busy machine.
-START_DEADLINE_S = 120.0
+CPU_S = 5.0
+# Much longer than the CPU time: a process on a busy machine is slow, not stuck.
+DEADLINE_S = 120.0
+VERDICTS = ("equal", "different", "refused")
 # Other systems have no select for pipes, and no memory limits.
 IS_POSIX = os.name == "posix"
 
 
-class Worker:
-    """One process that compares pairs one after another, restarted after it had to be killed.
+class Pool:
+    """Processes that compare pairs, one pair at a time each; a dead one is replaced.
 
-    deadline_s: for each comparison, in seconds. The start has a longer one.
+    size: maximum number of processes. Safe in threads, which wait for a free process.
+    cpu_s: CPU time for a comparison, in seconds. deadline_s: wall-clock time for it, and for the
+        start of a process.
     """
 
-    def __init__(self, deadline_s: float = DEADLINE_S) -> None:
-        self._deadline_s = deadline_s
+    def __init__(
+        self, size: int = 4, *, cpu_s: float = CPU_S, deadline_s: float = DEADLINE_S
+    ) -> None:
+        self._size, self._cpu_s, self._deadline_s = size, cpu_s, deadline_s
         self.forget()
 
     def forget(self) -> None:
-        """Drop the process in a fork: it belongs to the parent."""
-        self._lock = threading.Lock()
-        self._process: subprocess.Popen[str] | None = None
+        """Drop the processes in a fork: they belong to the parent."""
+        self._places = threading.BoundedSemaphore(self._size)
+        self._idle: list[subprocess.Popen[str]] = []
 
-    def ask(self, answer: str, truth: str) -> tuple[bool, str]:
-        """The verdict and "math-verify"; False and "timeout" or "crash" where there is none.
+    def ask(self, answer: str, truth: str) -> str:
+        """The verdict of `math_server.compared`.
 
-        answer, truth: LaTeX or plain text, without a box. Safe in threads, which take turns.
-        Raises ConfigError if math-verify is not installed.
+        answer, truth: LaTeX or plain text, without a box.
+        Raises ConfigError if math-verify is not installed, GraderError if a process and then a
+        fresh one have died or taken too long.
         """
-        with self._lock:
-            process = self._process or self._started()
-            reply = _reply(process, json.dumps([answer, truth]), self._deadline_s)
-            if reply in ("timeout", "crash"):
-                self._kill()
-                return False, reply
-            return reply == "true", "math-verify"
+        line, verdict = json.dumps([answer, truth]), ""
+        with self._places:
+            # Twice, because a killed or stopped process says nothing about the pair.
+            for process in (self._idle_process(), None):
+                process = process or self._started()
+                verdict = self._verdict(process, line)
+                if verdict in VERDICTS:
+                    self._idle.append(process)
+                    return verdict
+        raise GraderError(
+            f"math-verify reached no verdict on {answer!r} for {truth!r}, twice: {verdict} "
+            f"(limits: {self._cpu_s} s of CPU time, {self._deadline_s} s)"
+        )
+
+    def _idle_process(self) -> subprocess.Popen[str] | None:
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return None
+
+    def _verdict(self, process: subprocess.Popen[str], line: str) -> str:
+        """The reply of the process, which is killed if there is none or the wait is interrupted."""
+        reply = ""
+        try:
+            reply = _reply(process, line, self._deadline_s)
+        finally:
+            if reply not in VERDICTS:
+                _kill(process)
+        return reply
 
     def _started(self) -> subprocess.Popen[str]:
         """A new process, which has compared a first pair. Raises ConfigError if it cannot."""
         require_math_verify()
         # Not by multiprocessing, whose daemonic workers (vector environments) may have no children.
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "ludic_gym.graders.math_server"],
+        process = subprocess.Popen(
+            [sys.executable, "-m", "ludic_gym.graders.math_server", str(self._cpu_s)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
             bufsize=1,
         )
-        if _reply(self._process, '["1", "1"]', START_DEADLINE_S) != "true":
-            self._kill()
+        if self._verdict(process, '["1", "1"]') != "equal":
             raise ConfigError("math-verify does not start; try: python -c 'import math_verify'")
-        return self._process
-
-    def _kill(self) -> None:
-        """End the process, if there is one."""
-        if self._process is not None:
-            self._process.kill()
-            # Wait for the end and close the pipes.
-            self._process.communicate()
-        self._process = None
+        return process
 
     def close(self) -> None:
-        """End the process; the next comparison starts another."""
-        with self._lock:
-            self._kill()
+        """End the idle processes; the next comparison starts another."""
+        while (process := self._idle_process()) is not None:
+            _kill(process)
+
+
+def _kill(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    # Wait for the end and close the pipes.
+    process.communicate()
 
 
 def require_math_verify() -> None:
@@ -108,12 +133,12 @@ def _reply(process: subprocess.Popen[str], line: str, deadline_s: float) -> str:
         return "crash"
 
 
-_WORKER = Worker()
-atexit.register(_WORKER.close)
+_POOL = Pool(min(4, os.cpu_count() or 1))
+atexit.register(_POOL.close)
 if IS_POSIX:
-    os.register_at_fork(after_in_child=_WORKER.forget)
+    os.register_at_fork(after_in_child=_POOL.forget)
 
 
-def verdict(answer: str, truth: str) -> tuple[bool, str]:
-    """Compare an answer with the truth in the process that all graders share; see `Worker.ask`."""
-    return _WORKER.ask(answer, truth)
+def verdict(answer: str, truth: str) -> str:
+    """Compare an answer with the truth in the processes that all graders share; see `Pool.ask`."""
+    return _POOL.ask(answer, truth)

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Self, TypeVar
 
 from ludic_gym.data.load import Rows
 from ludic_gym.envs.core.base import Info, TextEnv, Turn, end, pick
+from ludic_gym.errors import GraderError
 from ludic_gym.graders.extract import Grade
 
 Grader = Callable[[str, str], Grade]
@@ -34,7 +35,9 @@ class QuestionEnv(TextEnv):
     - Observation: the question; "" after the answer.
     - Reward: 1 for a correct answer, else 0 (component "correct").
     - Info at the end: "answer" (extracted from the action, "" if none was found), "rule" (the
-      extraction rule that matched) and "truth".
+      extraction rule that matched) and "truth". If the grader reaches no verdict, the episode is
+      truncated without the component "correct", and "error" and "grader_error" have the reason:
+      rollouts report it as a failed episode, which is not trained on.
 
     Attributes:
         prompt: system prompt with the reply format.
@@ -75,11 +78,21 @@ class QuestionEnv(TextEnv):
 
     def turn(self, action: str) -> Turn:
         """Grade the answer and end the episode."""
-        grade = self.grade_action(action)
+        try:
+            grade = self.grade_action(action)
+        except GraderError as error:
+            return self.ungraded(error)
         self.verdict = f"{action}\n\n{'correct' if grade.correct else 'wrong'}"
         answer, truth = grade.answer or "", self.question.truth
         info = {"answer": answer, "rule": grade.rule, "truth": truth, **self.about}
         return end(success=grade.correct, info=info, correct=grade.correct)
+
+    def ungraded(self, error: GraderError) -> Turn:
+        """The last turn of an episode whose grader reached no verdict: truncated, no grade."""
+        self.verdict = f"not graded: {error}"
+        info = {"error": f"GraderError: {error}", "grader_error": str(error)}
+        about = {"answer": "", "rule": "grader_error", "truth": self.question.truth, **self.about}
+        return end(success=False, reward=0.0, truncated=True, info={**about, **info})
 
     def picture(self) -> str:
         """The question; after the answer, also the answer and its grade."""

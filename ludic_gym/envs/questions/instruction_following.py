@@ -10,6 +10,7 @@ import numpy as np
 from ludic_gym.envs.core.base import Info, Turn, between, checked_choice, checked_range, end, pick
 from ludic_gym.envs.core.question import Question, QuestionEnv
 from ludic_gym.envs.questions.model_text import STARTS, model_text
+from ludic_gym.envs.questions.topics import LEAST, TOPICS, is_on_topic
 from ludic_gym.graders.constraints import (
     KINDS,
     Constraint,
@@ -22,18 +23,6 @@ from ludic_gym.graders.constraints import (
 
 MOST = 6
 FORMS = ("a note", "a short report", "a letter", "a few lines", "advice", "an announcement")
-TOPICS = (
-    "a lost umbrella", "the first snow of the year", "a village fair", "how to repair a bicycle",
-    "a train that comes late", "moving to a smaller flat", "a cat that will not eat",
-    "the new opening hours of a library", "growing tomatoes on a balcony", "a broken lift",
-    "learning to swim as an adult", "a night without electricity", "the best soup for winter",
-    "a neighbour who plays the drums", "an old map", "saving water", "a walk along the coast",
-    "the choice of a first musical instrument", "a school trip to a museum", "bees in the attic",
-    "packing for a week in the hills", "a chess club for beginners", "baking bread",
-    "a football match in the rain", "keeping a diary", "a market that moves to another square",
-    "a telescope on the roof", "sharing a kitchen", "a bridge that is closed for repairs",
-    "planting a hedge",
-)  # fmt: skip
 # Words to use or to avoid; `model_text` contains none of them.
 WORDS = (
     "window", "garden", "silver", "engine", "forest", "bottle", "winter", "market", "letter",
@@ -77,10 +66,11 @@ class InstructionFollowingEnv(QuestionEnv):
     points, titles, placeholders, postscripts, quotation marks and sections.
 
     - Observation: a topic and the constraints.
-    - Action: the text. A text that repeats a constraint earns nothing.
+    - Action: the text. A text that repeats a constraint, or is not about the topic, earns nothing.
+      A program recognises a topic by two of about ten words that belong to it; see `is_on_topic`.
     - Reward: 1 if all constraints are met, else 0 (component "kept"); or see `reward`.
-    - Info at the end: see `QuestionEnv`; "rule" names the constraints that are not met. A success
-      meets all of them.
+    - Info at the end: see `QuestionEnv`; "rule" names the constraints that are not met, or is
+      "off topic"; "topic" is the topic. A success meets all constraints and is on topic.
 
     Args:
         constraints: number of constraints, 1 to 6.
@@ -116,7 +106,9 @@ class InstructionFollowingEnv(QuestionEnv):
         rng = self.np_random
         constraints = drawn(rng, self._count)
         rules = "\n".join(f"- {wording(constraint)}" for constraint in constraints)
-        text = f"Write {pick(rng, FORMS)} about {pick(rng, TOPICS)}.\n{rules}"
+        form, topic = pick(rng, FORMS), pick(rng, tuple(TOPICS))
+        self.about["topic"] = topic
+        text = f"Write {form} about {topic}.\n{rules}"
         return Question(text, written(constraints))
 
     def turn(self, action: str) -> Turn:
@@ -124,19 +116,23 @@ class InstructionFollowingEnv(QuestionEnv):
         truth = self.question.truth
         constraints = read(truth)
         grade = grade_constraints(action, truth, loose=self._loose)
-        parts: Info = {"kept": grade.correct}
+        on_topic = is_on_topic(grade.answer or "", self.about["topic"])
+        success, rule = grade.correct and on_topic, grade.rule
+        if grade.correct and not on_topic:
+            rule = "off topic"
+        parts: Info = {"kept": success}
         if self._is_shared:
-            # A text that repeats a constraint would earn its share by accident.
-            given = grade.answer if grade.answer and grade.rule != "echo" else ""
+            # A text that repeats a constraint, or is a template, would earn its share by accident.
+            given = grade.answer if grade.answer and rule != "echo" and on_topic else ""
             held = kept(given, constraints, loose=self._loose)
             parts = {c.kind: h / len(held) for c, h in zip(constraints, held, strict=True)}
-        self.verdict = f"{action}\n\n{grade.rule}"
-        info = {"answer": grade.answer or "", "rule": grade.rule, "truth": truth}
-        return end(success=grade.correct, info=info, **parts)
+        self.verdict = f"{action}\n\n{rule}"
+        info = {"answer": grade.answer or "", "rule": rule, "truth": truth, **self.about}
+        return end(success=success, info=info, **parts)
 
     def best_action(self) -> str:
-        """A text that meets all constraints."""
-        return model_text(read(self.question.truth))
+        """A text that meets all constraints, with words of the topic."""
+        return model_text(read(self.question.truth), TOPICS[self.about["topic"]][:LEAST])
 
 
 def drawn(rng: np.random.Generator, count: int) -> list[Constraint]:

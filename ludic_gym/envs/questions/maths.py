@@ -10,7 +10,7 @@ from ludic_gym.data.load import Rows, load_rows
 from ludic_gym.data.row import Row, renamed, text_field
 from ludic_gym.envs.core.question import DatasetEnv, Question
 from ludic_gym.errors import ConfigError, DataError
-from ludic_gym.graders.extract import boxed
+from ludic_gym.graders.extract import Grade, boxed
 from ludic_gym.graders.maths import grade_maths
 from ludic_gym.graders.worker import require_math_verify
 
@@ -75,6 +75,10 @@ class MATHEnv(DatasetEnv):
                 f"no problem has level={level!r} and subject={subject!r}; subjects: {subjects}"
             )
         super().__init__(Rows(chosen, rows.origin), render_mode)
+
+    def grade_action(self, action: str) -> Grade:
+        """The grade, for which boxes of the question do not count."""
+        return grade_maths(action, self.question.truth, question=self.question.text)
 
     def best_action(self) -> str:
         """The truth in a box."""

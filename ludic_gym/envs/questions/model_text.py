@@ -37,23 +37,24 @@ CLOSINGS: Lines = {
 }
 
 
-def model_text(constraints: Sequence[Constraint]) -> str:
-    """The first text, from short to long, that meets all constraints.
+def model_text(constraints: Sequence[Constraint], words: Sequence[str] = ()) -> str:
+    """The first text, from short to long, that meets all constraints and has the words.
 
     Raises NoOracle if none does.
     """
     by = {constraint.kind: constraint for constraint in constraints}
     for count, length in product(SENTENCES, LENGTHS):
-        text = assembled(by, count, length)
+        text = assembled(by, count, length, words)
         if all(kept(text, constraints)):
             return text
     raise NoOracle(f"no text is known that meets all of {constraints}")
 
 
-def assembled(by: By, count: int, length: int) -> str:
+def assembled(by: By, count: int, length: int, words: Sequence[str] = ()) -> str:
     """The pieces that the constraints need, and `count` sentences of `length` words."""
     sentences = [f"{' '.join(islice(cycle(FILLER), i, i + length))}." for i in range(count)]
-    lines = [*pieces(OPENINGS, by), *sentences, *pieces(CLOSINGS, by)]
+    topical = [" ".join(words)] if words else []
+    lines = [*pieces(OPENINGS, by), *topical, *sentences, *pieces(CLOSINGS, by)]
     if "json" in by:
         text = json.dumps({"text": " ".join(lines)})
     else:

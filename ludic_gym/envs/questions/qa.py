@@ -16,7 +16,7 @@ from ludic_gym.data.load import Rows, load_rows, parsed_rows
 from ludic_gym.data.row import Row, text_field
 from ludic_gym.envs.core.base import Turn
 from ludic_gym.envs.core.question import DatasetEnv, Question
-from ludic_gym.errors import ConfigError, DataError, EnvError
+from ludic_gym.errors import ConfigError, DataError, EnvError, GraderError
 from ludic_gym.graders.extract import Exchange, Grade
 from ludic_gym.graders.rubric import Rubric
 from ludic_gym.policies.base import run_blocking
@@ -103,7 +103,10 @@ class QAEnv(DatasetEnv):
         if not isinstance(self._grader, Rubric):
             return super().turn(action)
         exchange = Exchange(self.question.text, action, self.question.truth)
-        grade = run_blocking(self._grader.grade(exchange))
+        try:
+            grade = run_blocking(self._grader.grade(exchange))
+        except GraderError as error:
+            return self.ungraded(error)
         self.verdict = f"{action}\n\n{'correct' if grade.success else 'wrong'}"
         info = {**self.about, "truth": self.question.truth, **grade.info}
         return "", grade.total, True, False, info

@@ -33,6 +33,50 @@ def test_another_choice_and_no_choice_are_wrong(text):
     assert not grade_choice(text, "B").correct
 
 
+@pytest.mark.parametrize(
+    "text", ["B. C", "B: or C", "(B) (C)", "B) Paris C) Rome", "B. Paris or C", "B. maybe C",
+             "B: is wrong", "B.\nC.", "B. A, C"]
+)  # fmt: skip
+def test_a_choice_of_several_letters_is_none(text):
+    assert not grade_choice(text, "B").correct
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["B. Vitamin C", "\\boxed{\\textbf{(B)}}", "Option B", "B: Ann and Bob", "B. Plan A works"],
+)
+def test_the_text_of_a_choice_may_hold_letters(text):
+    assert grade_choice(text, "B").correct
+
+
+@pytest.mark.parametrize(
+    ("text", "truth"),
+    [("3.5", "35"), ("-5", "5"), ("1/2", "12"), ("Nile, Amazon", "Nile"), ("Nile Amazon", "Nile")],
+)
+def test_an_exact_match_keeps_numbers_and_lists_apart(text, truth):
+    assert not grade_exact(text, truth).correct
+    assert not grade_f1(text, truth).correct
+
+
+def test_thousands_are_grouped_or_not():
+    assert grade_exact("1,000 people", "1000 people").correct
+
+
+@pytest.mark.parametrize(
+    ("text", "truth"),
+    [
+        ("New York City Boston", "New York City"),
+        ("Boston New York City", "New York City"),
+        ("new york city boston", "New York City"),
+        ("Battle of Hastings 1066", "Battle of Hastings"),
+        ("red house Boston", "red house"),
+    ],
+)
+def test_f1_is_no_place_for_a_second_answer(text, truth):
+    assert word_f1(text, truth) >= 0.8
+    assert not grade_f1(text, truth).correct
+
+
 @pytest.mark.parametrize("truth", ["", "b", "AB", "1"])
 def test_the_true_choice_is_a_capital_letter(truth):
     with pytest.raises(DataError, match="a letter from A to Z"):

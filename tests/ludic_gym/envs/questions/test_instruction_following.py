@@ -4,6 +4,7 @@ import pytest
 
 from ludic_gym.envs.questions.instruction_following import CLASHES, drawn
 from ludic_gym.envs.questions.model_text import model_text
+from ludic_gym.envs.questions.topics import TOPICS
 from ludic_gym.errors import ConfigError, NoOracle
 from ludic_gym.graders.constraints import KINDS, Constraint, kept, read
 
@@ -50,15 +51,17 @@ def test_the_question_has_a_topic_and_the_rules():
 @pytest.mark.parametrize(
     ("kwargs", "action", "reward", "parts"),
     [
-        ({}, "<<a>> b", 1.0, {"reward/kept": 1.0}),
-        ({}, "<<a>>, b", 0.0, {"reward/kept": 0.0}),
-        ({"loose": True}, "Yes, sure!\n<<a>> b", 1.0, {"reward/kept": 1.0}),
+        ({}, "<<a>> {}", 1.0, {"reward/kept": 1.0}),
+        ({}, "<<a>>, {}", 0.0, {"reward/kept": 0.0}),
+        ({"loose": True}, "Yes, sure!\n<<a>> {}", 1.0, {"reward/kept": 1.0}),
         (
             {"reward": "fraction"},
-            "<<a>>, b",
+            "<<a>>, {}",
             0.5,
             {"reward/no_commas": 0.0, "reward/title": 0.5},
         ),
+        # A text on no topic keeps nothing.
+        ({"reward": "fraction"}, "<<a>> b", 0.0, {"reward/no_commas": 0.0, "reward/title": 0.0}),
         ({"reward": "fraction"}, "", 0.0, {"reward/no_commas": 0.0, "reward/title": 0.0}),
         (
             {"reward": "fraction"},
@@ -70,7 +73,8 @@ def test_the_question_has_a_topic_and_the_rules():
 )
 def test_rewards_by_hand(kwargs, action, reward, parts):
     env, _ = asked(constraints=2, **kwargs)
-    _, earned, terminated, _, info = env.step(action)
+    words = " ".join(TOPICS[env.about["topic"]][:2])
+    _, earned, terminated, _, info = env.step(action.format(words))
     assert (earned, terminated, info["success"]) == (reward, True, reward == 1.0)
     assert {key: value for key, value in info.items() if key.startswith("reward/")} == parts
 

@@ -1,0 +1,172 @@
+r"""Answers in LaTeX or plain text: layout, units, and collections of values."""
+
+import re
+
+_SPACES = re.compile(r"\\[,;:! ]|\\q?quad(?![a-z])|~|\s+")
+_SIZES = re.compile(r"\\(?:left|right|bigg?|Bigg?)(?![a-z])|\\displaystyle(?![a-z])")
+# Spaces and commas that group the digits of a number by three: "32,\! 349", "1\,000".
+_THIN = r"\\[,;:!]\s?"
+_COMMA = r"(?:,|\s?\{,\s?\})"
+_GROUPED = re.compile(
+    rf"(?<![\d.])(?<!\d,)[1-9]\d{{0,2}}"
+    rf"(?:(?:{_COMMA}?{_THIN}|{_COMMA}|\\?[ ~\u2009\u202f])\d{{3}})+(?!\d)"
+)
+_NO_DIGITS = re.compile(r"\D+")
+_DOLLARS = re.compile(r"^\$+|\$+$|^\\[(\[]|\\[)\]]$")
+_TEXT = re.compile(r"\\(?:text|textbf|textrm|textit|mathrm|mathbf|mbox)\s?\{([^{}]*)\}")
+_FRACTIONS = re.compile(r"\\[dtc]frac")
+_BARE_FRACTION = re.compile(r"\\frac\s?(\d)\s?(\d)")
+_DEGREES = re.compile(r"\^\{?\\circ\}?")
+_END = re.compile(r"[.\s]+$")
+_BASE = re.compile(r"\d_\{?(\d+)\}?$")
+_LOOSE = re.compile(r"(?<!\d) +| +(?!\d)| (?= )")
+_OPENING, _CLOSING = "([{", ")]}"
+_SET = re.compile(r"\\?\{(.*?)\\?\}", re.DOTALL)
+_LISTED = re.compile(r"\\text\s?\{\s*(?:,\s*)?(?:and|or)\s*\}|\b(?:and|or)\b|;|\\pm(?![a-z])")
+
+# Spellings of the units that are often confused; other names of units are not compared.
+_UNITS = {
+    "mm": ("millimeter", "millimetre"),
+    "cm": ("centimeter", "centimetre"),
+    "km": ("kilometer", "kilometre"),
+    "m": ("meter", "metre"),
+    "in": ("inch", "inche"),
+    "ft": ("foot", "feet"),
+    "yd": ("yard",),
+    "mi": ("mile",),
+    "mg": ("milligram",),
+    "kg": ("kilogram", "kilo"),
+    "g": ("gram",),
+    "lb": ("pound",),
+    "oz": ("ounce",),
+    "ml": ("milliliter", "millilitre"),
+    "l": ("liter", "litre"),
+    "s": ("second", "sec"),
+    "min": ("minute", "min"),
+    "h": ("hour", "hr"),
+    "day": ("day",),
+    "week": ("week",),
+    "month": ("month",),
+    "year": ("year", "yr"),
+    "$": ("dollar", "usd"),
+    "¢": ("cent",),
+    "€": ("euro",),
+    "£": ("gbp",),
+    "%": ("percent", "per cent", "\\%"),
+    "°": ("degree", "deg", "^\\circ", "^{\\circ}"),
+    "rad": ("radian",),
+}
+UNIT_OF = {name: unit for unit, names in _UNITS.items() for name in (unit, *names)}
+UNIT_OF |= {f"{name}s": unit for name, unit in UNIT_OF.items() if len(name) > 2}
+_NAMES = "|".join(map(re.escape, sorted(UNIT_OF, key=len, reverse=True)))
+_UNIT = re.compile(
+    r"[\d}).]\s*(?P<power>square |cubic |sq\.? |cu\.? )?"
+    rf"(?P<unit>{_NAMES})\.?(?:\s*\^\s?\{{?(?P<raised>[23])\}}?|\s(?P<word>squared|cubed))?$",
+    re.IGNORECASE,
+)
+_POWERS = {"square": "2", "sq": "2", "squared": "2", "cubic": "3", "cu": "3", "cubed": "3"}
+
+
+def plain(text: str) -> str:
+    r"""The text without layout: dollars, spaces, text commands, degrees.
+
+    A space between digits stays, because 1 1/2 is not 11/2.
+
+    >>> plain(r"$\dfrac12 \text{ cm}$"), plain("32,\\! 349"), plain("1  1/2")
+    ('\\frac{1}{2}cm', '32349', '1 1/2')
+    """
+    text = _DEGREES.sub("", _TEXT.sub(r"\1", without_dollars(text)))
+    text = _BARE_FRACTION.sub(r"\\frac{\1}{\2}", _FRACTIONS.sub(r"\\frac", text))
+    text = _SPACES.sub(" ", ungrouped(_SIZES.sub("", text))).strip()
+    return _LOOSE.sub("", text) if " " in text else text
+
+
+def without_dollars(text: str) -> str:
+    r"""The text without the marks of mathematics around it, and a full stop at its end.
+
+    >>> without_dollars(r"\(x + 1\)."), without_dollars("$$ 5 $$")
+    ('x + 1', '5')
+    """
+    return _END.sub("", _DOLLARS.sub("", _END.sub("", text.strip()))).strip()
+
+
+def ungrouped(text: str) -> str:
+    r"""The text with its numbers without separators between groups of three digits.
+
+    A comma in brackets separates values: (1,000) is a point, or an interval.
+
+    >>> ungrouped("1,000"), ungrouped(r"12\,345"), ungrouped("1, 200"), ungrouped("(1,200)")
+    ('1000', '12345', '1, 200', '(1,200)')
+    """
+
+    def joined(match: re.Match[str]) -> str:
+        is_list = "," in match[0] and "{" not in match[0] and "\\" not in match[0]
+        before = text[: match.start()]
+        return match[0] if is_list and _is_inside(before) else _NO_DIGITS.sub("", match[0])
+
+    return _GROUPED.sub(joined, text)
+
+
+def _is_inside(before: str) -> bool:
+    """True if a bracket or a brace of a set is open at the end of the text."""
+    return any(before.count(a) > before.count(b) for a, b in ("()", "[]", ("\\{", "\\}")))
+
+
+def unit_of(text: str) -> str:
+    r"""The unit after a number, if it is one of those that are compared, else "".
+
+    >>> unit_of(r"18\text{ cm}^2"), unit_of("18 square centimeters"), unit_of("18 apples")
+    ('cm^2', 'cm^2', '')
+    """
+    text = _SPACES.sub(" ", _TEXT.sub(r" \1", without_dollars(text))).strip()
+    if text.startswith("\\$"):
+        return "$"
+    match = _UNIT.search(text)
+    if match is None:
+        return "$" if text.startswith("$") else ""
+    power = match["power"] or match["word"]
+    raised = match["raised"] or (_POWERS[power.strip(". ").lower()] if power else "")
+    return UNIT_OF[match["unit"].lower()] + (f"^{raised}" if raised else "")
+
+
+def base_of(text: str) -> str:
+    """The base of a number such as 1010_2, or ""."""
+    match = _BASE.search(without_dollars(text))
+    return match[1] if match else ""
+
+
+def is_collection(text: str) -> bool:
+    r"""True for several values: a list, or a set; not for a point, an interval or a number.
+
+    >>> [is_collection(text) for text in ("1, 2", r"\{1, 2\}", "x = 1 or x = 2", "(1, 2)", "1,000")]
+    [True, True, True, False, False]
+    """
+    text = _SIZES.sub("", without_dollars(text))
+    inside = _SET.fullmatch(text)
+    text = ungrouped(inside[1] if inside else text)
+    return len(parts_of(text)) > 1 or _LISTED.search(text) is not None
+
+
+def parts_of(text: str) -> list[str]:
+    """The text, split at the commas that are in no bracket.
+
+    >>> parts_of("(1, 2), 3")
+    ['(1, 2)', '3']
+    """
+    parts, depth = [""], 0
+    for character in text:
+        depth += (character in _OPENING) - (character in _CLOSING)
+        if character == "," and depth <= 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return [part.strip() for part in parts]
+
+
+def depth_of(text: str) -> int:
+    """The largest number of open brackets and bars at any place of the text."""
+    depth = deepest = 0
+    for character in text:
+        depth += (character in _OPENING) - (character in _CLOSING)
+        deepest = max(deepest, depth)
+    return deepest + text.count("|") // 4
