@@ -27,9 +27,9 @@ from ludic_train.models.exact import make_exact
 from ludic_train.models.load import load_model
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
+from ludic_train.rows import trajectory_from
 from ludic_train.trainer.forward import forward
 from ludic_train.trainer.microbatches import plan_update
-from ludic_train.trajectories import trajectory_from
 
 GROUP, BATCH, MOST_TOKENS, AT_ONCE = 8, 256, 200, 512
 

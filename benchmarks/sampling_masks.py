@@ -27,9 +27,9 @@ from ludic_train.inference.engine import Engine
 from ludic_train.models.chat_template import chat_renderer
 from ludic_train.models.load import load_model
 from ludic_train.pipeline.codec import RolloutGroup, group_to_bytes
+from ludic_train.rows import trajectory_from
 from ludic_train.trainer.forward import forward
 from ludic_train.trainer.microbatches import plan_update
-from ludic_train.trajectories import trajectory_from
 from ludic_train.types import SAWItem
 
 CUTS = {

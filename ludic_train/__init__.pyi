@@ -194,6 +194,8 @@ from .recipes.catalog import ARITHMETIC as ARITHMETIC
 from .recipes.catalog import TIC_TAC_TOE as TIC_TAC_TOE
 from .rows import episode_metrics as episode_metrics
 from .rows import rows_from as rows_from
+from .rows import task_key as task_key
+from .rows import trajectory_from as trajectory_from
 from .runs.any_env import recipe_for as recipe_for
 from .runs.config import Demonstrator as Demonstrator
 from .runs.config import EvalTasks as EvalTasks
@@ -229,8 +231,6 @@ from .trainer.config import TrainerConfig as TrainerConfig
 from .trainer.config import cosine as cosine
 from .trainer.config import linear as linear
 from .trainer.trainer import Trainer as Trainer
-from .trajectories import task_key as task_key
-from .trajectories import trajectory_from as trajectory_from
 from .types import BOOTSTRAP as BOOTSTRAP
 from .types import ENTROPY_COEFFICIENT as ENTROPY_COEFFICIENT
 from .types import KL_BASELINE as KL_BASELINE

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,3 +36,26 @@ def experts_to_base64(experts: NDArray[np.int16]) -> str:
     file = io.BytesIO()
     np.save(file, experts, allow_pickle=False)
     return base64.b64encode(file.getvalue()).decode()
+
+
+def experts_of_calls(calls: Sequence[tuple[int, str]], length: int) -> NDArray[np.int16]:
+    """Experts of a row of `length` tokens, [length, layers, k].
+
+    calls: number of tokens that each call of the row read, and the text of their experts.
+    Raises UntrainableRollout for another number of experts than tokens.
+    """
+    parts: list[NDArray[np.int16]] = []
+    known = 0
+    for read, text in calls:
+        found = experts_from_base64(text)
+        if len(found) != read or (parts and found.shape[1:] != parts[0].shape[1:]):
+            raise UntrainableRollout(
+                f"experts of shape {found.shape} came with prompt and completion of {read + 1} "
+                f"tokens: those of {read} are expected, in the same layers in each call"
+            )
+        # A later call reads the same tokens again, but these were sampled by the first one.
+        parts.append(found[known:])
+        known = read
+    # No expert has read the last token.
+    last = np.full((length - known, *parts[0].shape[1:]), UNKNOWN, np.int16)
+    return np.concatenate([*parts, last])

@@ -6,8 +6,8 @@ from trajectories import call, rollout
 
 from ludic_train.algorithms.presets import sft
 from ludic_train.pipeline.codec import RolloutGroup, group_to_bytes
+from ludic_train.rows import trajectory_from
 from ludic_train.sources.base import Pace, TaskHistory
-from ludic_train.trajectories import trajectory_from
 
 ALGO = sft()
 NEW = TaskHistory().state_dict()

@@ -33,7 +33,7 @@ from ludic_train.algorithms.losses import (
 )
 from ludic_train.algorithms.presets import Parts, RLAlgorithm
 from ludic_train.errors import MissingAttachment, UntrainableRollout
-from ludic_train.trajectories import trajectory_from
+from ludic_train.rows import trajectory_from
 from ludic_train.types import KL_BASELINE, PROXIMAL, REFERENCE, LossBatch, SAWItem, TokenLogprobs
 
 

@@ -17,7 +17,7 @@ from torch.distributed.fsdp import FSDPModule, register_fsdp_forward_method
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
-from ludic_train.models.exact import exact_linear, is_exact, padded
+from ludic_train.models.exact import EXACT, exact_linear, padded
 from ludic_train.models.logit_finish import LogitFinish, logit_finish
 from ludic_train.types import TokenLogprobs
 
@@ -106,15 +106,15 @@ def _forward(
     # No attention mask: padding is on the right, and a causal token never looks there. With one,
     # transformers would not look for items in the positions either.
     # The decoder alone: the model's `forward` would compute logits of every token.
-    inputs = input_ids[:, :-1]
+    inputs, exact = input_ids[:, :-1], causal_lm.config._attn_implementation == EXACT
     hidden = causal_lm.get_decoder()(
-        input_ids=padded(inputs, 1) if is_exact(causal_lm) else inputs,
+        input_ids=padded(inputs, 1) if exact else inputs,
         position_ids=None if position_ids is None else position_ids[:, :-1],
         use_cache=False,
     )[0]
     selected = hidden[row, column - 1]
     head: Head = causal_lm.get_output_embeddings()
-    if is_exact(causal_lm):
+    if exact:
         head = partial(exact_linear, head)
     of_chunk = partial(_chunk_logprobs, head, logit_finish(causal_lm.config))
     found = _chunked(of_chunk, selected, input_ids[row, column], temperature, masks)

@@ -50,17 +50,14 @@ def routers(model: nn.Module) -> dict[int, nn.Module]:
 
 
 @contextmanager
-def replayed_experts(model: nn.Module, experts: Experts | None) -> Iterator[None]:
+def replayed_experts(model: nn.Module, experts: Experts) -> Iterator[None]:
     """Have the routers choose these experts inside the block, in forward and backward passes.
 
     experts: [B, T, layers, k], of the tokens that the passes read; UNKNOWN leaves the choice to
-        the router. None changes nothing.
+        the router.
     Raises UntrainableRollout for experts that the model does not have, UnsupportedModel as
     `routers`.
     """
-    if experts is None:
-        yield
-        return
     own = routers(model)
     layers, top_k, count = experts.shape[2], experts.shape[3], _num_experts(own)
     # Before anything is computed: on a GPU an index out of range ends the process.

@@ -32,9 +32,8 @@ from ludic_train.pipeline.queues.base import (
     TrainerReport,
     persistently,
 )
-from ludic_train.rows import episode_metrics, trajectories_from
+from ludic_train.rows import episode_metrics, task_key, trajectories_from
 from ludic_train.sources.rollouts import Matches, Scored, TaskPlayer
-from ludic_train.trajectories import task_key
 
 Refresh = Callable[[], Awaitable[int | None]]
 """Loads newer params, if there are any, and returns the version that is sampled from afterwards.

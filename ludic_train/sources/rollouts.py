@@ -36,10 +36,10 @@ from ludic_train.rows import (
     credited_rows,
     episode_metrics,
     failed_if_untrainable,
+    task_key,
     trajectories_from,
 )
 from ludic_train.sources.base import TaskHistory, gathered_groups
-from ludic_train.trajectories import task_key
 from ludic_train.types import SAWBatch, Trajectory
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -42,7 +42,7 @@ def replayed(model: nn.Module, micro_batch: MicroBatch) -> AbstractContextManage
     """
     experts = micro_batch.experts
     # The last token of a row is predicted, and never read.
-    return replayed_experts(model, None if experts is None else experts[:, :-1])
+    return nullcontext() if experts is None else replayed_experts(model, experts[:, :-1])
 
 
 def loss_batch(micro_batch: MicroBatch, version: int, device: str = "cpu") -> LossBatch:

@@ -8,6 +8,7 @@ The layout is a function of lengths alone, so that equal batches make equal micr
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -18,12 +19,21 @@ from safetensors.numpy import load, save
 
 from ludic_gym.sampling_masks import unpacked_masks
 from ludic_train.algorithms.aggregation import Aggregation, by_sequence, sequence_ids, token_mean
-from ludic_train.errors import EmptyBatch, OverlongRow, UntrainableRollout
-from ludic_train.expert_text import UNKNOWN
-from ludic_train.trainer.chunks import Row, chunks_of_rows, widest
+from ludic_train.errors import EmptyBatch, OverlongRow
+from ludic_train.trainer.routed_rows import grid_of_experts, with_experts
 from ludic_train.types import SAWItem
 
 Array = NDArray[Any]
+# Indices of the items that share a row, and rows that must stay in one chunk.
+Row = list[int]
+Bundle = list[Row]
+
+# Packed rows are at least this wide. Attention is quadratic in the width, so several rows of some
+# hundred tokens are faster than one long row, and still wide enough to leave few gaps.
+PACKED_WIDTH = 256
+# Rows of one item each are kept where at least this share of their cells holds tokens: what is
+# left to win does not pay for the attention mask that packed rows need.
+FULL_ENOUGH = 0.8
 # Prefix of attachments among the arrays of a micro-batch.
 ATTACHED = "attachments/"
 
@@ -130,7 +140,10 @@ def plan_update(
             f"a row has {max(lengths)} tokens, more than the budget of {token_budget} per "
             "micro-batch; raise micro_token_budget or sample shorter episodes"
         )
-    items = _with_experts(items, kept) if router_replay else [_without_experts(i) for i in items]
+    if router_replay:
+        items = with_experts(items, kept)
+    elif any(item.experts is not None for item in items):
+        items = [replace(item, experts=None) for item in items]
     streams = _token_streams(items, aggregation)
     chunks = [
         [[alike[k] for k in row] for row in chunk]
@@ -226,7 +239,7 @@ def _collate(
     if len(members) > len(rows):
         arrays["position_ids"] = position_ids
     if items[members[0]].experts is not None:
-        arrays["experts"] = _experts([items[i] for i in members], corners, input_ids.shape)
+        arrays["experts"] = grid_of_experts([items[i] for i in members], corners, input_ids.shape)
     return micro_batch_from(arrays)
 
 
@@ -250,39 +263,6 @@ def _grid(
     return input_ids, position_ids, corners
 
 
-def _with_experts(items: Sequence[SAWItem], kept: Sequence[int]) -> Sequence[SAWItem]:
-    """The items. Raises UntrainableRollout unless those that are kept have experts, of one form."""
-    known = [experts for i in kept if (experts := items[i].experts) is not None]
-    if len(known) < len(kept):
-        raise UntrainableRollout(
-            "router_replay is on and some rows do not say through which experts they were sampled: "
-            "serve the model with `ludic serve --routed-experts`, or sample by a LocalChatClient("
-            "..., routed_experts=True)"
-        )
-    if len(forms := {experts.shape[1:] for experts in known}) > 1:
-        raise UntrainableRollout(
-            f"rows of one update have experts of the shapes {sorted(forms)} per token: were they "
-            "sampled from different models?"
-        )
-    return items
-
-
-def _without_experts(item: SAWItem) -> SAWItem:
-    """The item, whose tokens go through the experts that the trainer's router chooses."""
-    return item if item.experts is None else replace(item, experts=None)
-
-
-def _experts(
-    items: Sequence[SAWItem], corners: Sequence[tuple[int, int]], shape: tuple[int, ...]
-) -> NDArray[np.int16]:
-    """Experts of the tokens of a grid, [B, T, layers, k], -1 for padding."""
-    known = [item.experts for item in items if item.experts is not None]
-    grid = np.full((*shape, *known[0].shape[1:]), UNKNOWN, np.int16)
-    for experts, (row, column) in zip(known, corners, strict=True):
-        grid[row, column : column + len(experts)] = experts
-    return grid
-
-
 def _without_tokens(like: MicroBatch) -> MicroBatch:
     """A micro-batch of two tokens, none of them an action, with the optional streams of `like`."""
     empty = {name: array[:0] for name, array in arrays_of(like).items() if array.ndim == 1}
@@ -291,3 +271,123 @@ def _without_tokens(like: MicroBatch) -> MicroBatch:
     return micro_batch_from(
         {**empty, "input_ids": ids, "num_rollouts": np.array(1), "whole": np.array(True)}
     )
+
+
+def chunks_of_rows(
+    lengths: Sequence[int],
+    together: Sequence[Sequence[int]],
+    *,
+    token_budget: int,
+    world_size: int = 1,
+    packing: bool = True,
+) -> list[list[Row]]:
+    """Chunks of rows that hold each item once, no chunk larger than `token_budget` cells.
+
+    lengths: tokens of each item, none above the budget. Where `packing` is allowed and padding
+    would waste much, several items share a row, first fit decreasing. The number of chunks is the
+    least that the budget allows, rounded up to a multiple of `world_size` if there are rows enough;
+    within that number, chunks are as equal as can be.
+    together: a partition of the items into sets that share a chunk, unless a set alone exceeds the
+        budget.
+    """
+    alone = _chunks(
+        [[[i] for i in members] for members in together], lengths, token_budget, world_size
+    )
+    if not packing or sum(lengths) >= FULL_ENOUGH * cells(alone, lengths):
+        return alone
+    capacity = max(max(lengths), min(PACKED_WIDTH, token_budget))
+    return _chunks(_packed(together, lengths, capacity), lengths, token_budget, world_size)
+
+
+def first_fit(pieces: Sequence[Sequence[int]], lengths: Sequence[int], capacity: int) -> list[Row]:
+    """Rows of at most `capacity` tokens: each piece, in order, goes to the first with room.
+
+    pieces: indices of items that stay together, none wider than `capacity`. lengths: of all items.
+    Takes time in the number of pieces times that of rows.
+    """
+    rows: list[Row] = []
+    room: list[int] = []
+    for piece in pieces:
+        size = _width(piece, lengths)
+        at = next((k for k, free in enumerate(room) if free >= size), len(rows))
+        if at == len(rows):
+            rows.append([])
+            room.append(capacity)
+        rows[at] += piece
+        room[at] -= size
+    return rows
+
+
+def cells(chunks: Sequence[Sequence[Row]], lengths: Sequence[int]) -> int:
+    """Tokens that the forward passes compute, padding included.
+
+    lengths: tokens of each item, by the indices in the rows.
+    """
+    return sum(len(chunk) * widest(chunk, lengths) for chunk in chunks)
+
+
+def _packed(sets: Sequence[Sequence[int]], lengths: Sequence[int], capacity: int) -> list[Bundle]:
+    """Bundles of packed rows: sets that fit into a row share rows, larger ones have their own."""
+    # Decreasing, because what is left for the small ones then fills the gaps of the large ones: at
+    # most 11/9 of the fewest rows (Johnson 1973). min() breaks ties, so that the order is total.
+    in_order = sorted(sets, key=lambda members: (-_width(members, lengths), min(members)))
+    small = [members for members in in_order if _width(members, lengths) <= capacity]
+    shared = [[row] for row in first_fit(small, lengths, capacity)]
+    own = [
+        first_fit([[i] for i in sorted(members, key=lambda i: (-lengths[i], i))], lengths, capacity)
+        for members in in_order[: len(in_order) - len(small)]
+    ]
+    return shared + own
+
+
+def _chunks(
+    bundles: Sequence[Bundle], lengths: Sequence[int], token_budget: int, world_size: int
+) -> list[list[Row]]:
+    """Consecutive bundles, widest row first, in chunks of nearly equal cost."""
+    fitting = [part for bundle in bundles for part in _fitting(bundle, lengths, token_budget)]
+    # Neighbours in this order are of nearly one width, so that padding within a chunk is small.
+    fitting.sort(key=lambda bundle: (-widest(bundle, lengths), min(map(min, bundle))))
+    sizes = [(widest(bundle, lengths), len(bundle)) for bundle in fitting]
+    fewest = len(_cut(sizes, token_budget))
+    # Ranks without a chunk would compute a dummy meanwhile, so more chunks cost no time.
+    allowed = fewest + -fewest % world_size
+    low = max(wide * rows for wide, rows in sizes)
+    # Filling each chunk to the budget leaves the last one nearly empty. The least budget that still
+    # makes as many chunks makes them equal, and chunks never get more as the budget grows.
+    budgets = range(low, token_budget)
+    smallest = low + bisect_left(budgets, True, key=lambda b: len(_cut(sizes, b)) <= allowed)
+    starts = _cut(sizes, smallest)
+    return [
+        [row for bundle in fitting[a:b] for row in bundle]
+        for a, b in zip(starts, [*starts[1:], len(fitting)], strict=True)
+    ]
+
+
+def _fitting(bundle: Bundle, lengths: Sequence[int], token_budget: int) -> list[Bundle]:
+    """The bundle itself, or its rows apart where they exceed the budget together."""
+    if len(bundle) * widest(bundle, lengths) <= token_budget:
+        return [bundle]
+    return [[row] for row in bundle]
+
+
+def _cut(sizes: Sequence[tuple[int, int]], token_budget: int) -> list[int]:
+    """Start of each chunk, if each takes as many bundles (width, rows) as the budget allows."""
+    starts: list[int] = []
+    rows = chunk_width = 0
+    for at, (wide, count) in enumerate(sizes):
+        # Bundles come widest first, so the first of a chunk gives its width.
+        if not starts or (rows + count) * chunk_width > token_budget:
+            starts.append(at)
+            rows, chunk_width = 0, wide
+        rows += count
+    return starts
+
+
+def _width(row: Sequence[int], lengths: Sequence[int]) -> int:
+    """Tokens in a row."""
+    return sum(lengths[i] for i in row)
+
+
+def widest(rows: Sequence[Row], lengths: Sequence[int]) -> int:
+    """Tokens in the widest row."""
+    return max(_width(row, lengths) for row in rows)

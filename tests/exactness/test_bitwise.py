@@ -18,10 +18,10 @@ from ludic_train.inference.engine import Engine
 from ludic_train.models.exact import exact_attention, is_exact, make_exact
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
+from ludic_train.rows import trajectory_from
 from ludic_train.runs.machine import Machine
 from ludic_train.trainer.forward import forward
 from ludic_train.trainer.microbatches import plan_update
-from ludic_train.trajectories import trajectory_from
 
 LLAMA = {
     "vocab_size": 300,

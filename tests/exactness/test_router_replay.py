@@ -33,12 +33,12 @@ from ludic_train.models.routing import recorded_experts, replayed_experts, route
 from ludic_train.pipeline.codec import RolloutGroup, group_from_bytes, group_to_bytes
 from ludic_train.publishers.transports import FileWire
 from ludic_train.publishers.vllm import VLLMPublisher
+from ludic_train.rows import trajectory_from
 from ludic_train.serving.local.process import running
 from ludic_train.serving.local.served_model import Served
 from ludic_train.serving.startup import bound_socket, url_of
 from ludic_train.trainer.forward import forward, replayed
 from ludic_train.trainer.microbatches import plan_from_bytes, plan_to_bytes, plan_update
-from ludic_train.trajectories import trajectory_from
 
 LAYERS, TOP_K = 2, 2
 

@@ -12,11 +12,11 @@ from ludic_train.inference.batch import Request
 from ludic_train.inference.engine import Engine
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
+from ludic_train.rows import trajectory_from
 from ludic_train.trainer.config import TrainerConfig
 from ludic_train.trainer.forward import forward, loss_batch
 from ludic_train.trainer.microbatches import plan_from_bytes, plan_to_bytes, plan_update
 from ludic_train.trainer.prepare import scored
-from ludic_train.trajectories import trajectory_from
 from ludic_train.types import REFERENCE, SAWItem
 
 CUTS = {

@@ -15,7 +15,7 @@ from trajectories import call, rollout
 from ludic_train.pipeline.codec import RolloutGroup, group_to_bytes
 from ludic_train.pipeline.queues.base import persistently
 from ludic_train.pipeline.queues.redis_stream import RedisQueue
-from ludic_train.trajectories import trajectory_from
+from ludic_train.rows import trajectory_from
 
 ZYGOTE = Path(__file__).with_name("zygote.py")
 UPDATES, BATCH = 8, 2

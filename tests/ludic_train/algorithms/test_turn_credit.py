@@ -18,9 +18,8 @@ from ludic_train.algorithms.turn_credit import (
 from ludic_train.algorithms.value_head import GAE, add_value_head
 from ludic_train.algorithms.variants import gigpo, turn_ppo
 from ludic_train.errors import CreditError
-from ludic_train.rows import rows_from
+from ludic_train.rows import rows_from, trajectory_from
 from ludic_train.trainer.trainer import Trainer
-from ludic_train.trajectories import trajectory_from
 from ludic_train.types import RETURNS, REWARDS, VALUES
 
 A, B, C = (11, 11), (12,), (13, 13, 13)

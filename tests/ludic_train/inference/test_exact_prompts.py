@@ -12,9 +12,8 @@ from ludic_train.inference.client import LocalChatClient
 from ludic_train.models.logprobs import action_logprobs
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
-from ludic_train.rows import rows_from
+from ludic_train.rows import rows_from, trajectory_from
 from ludic_train.trainer.microbatches import plan_update
-from ludic_train.trajectories import trajectory_from
 from ludic_train.types import TokenLogprobs
 
 TURNS = 5

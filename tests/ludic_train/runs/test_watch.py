@@ -17,9 +17,9 @@ from ludic_train.pipeline.codec import RolloutGroup, group_to_bytes
 from ludic_train.pipeline.queues.sqlite import SQLiteQueue
 from ludic_train.publishers.transports import FileWire, GlooWire
 from ludic_train.publishers.vllm import VLLMPublisher
+from ludic_train.rows import trajectory_from
 from ludic_train.runs.watch import PatientPublisher, StopRequested, StopSign, WatchedSource
 from ludic_train.sources.base import Pace
-from ludic_train.trajectories import trajectory_from
 
 PACE = Pace(version=0, updates_per_batch=1, oldest_lag=0, max_lag=None)
 START = {"weight": torch.zeros(3)}

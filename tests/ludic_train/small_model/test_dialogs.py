@@ -7,10 +7,10 @@ from ludic_gym.graders.extract import extract
 from ludic_gym.types import Decision, Step
 from ludic_train.models.chat_template import dialog_rollout
 from ludic_train.models.tokenizer import make_tokenizer
+from ludic_train.rows import trajectory_from
 from ludic_train.small_model.dialogs import all_dialogs, calculation, dialogs_of, reply_text
 from ludic_train.small_model.lessons import IN_STEPS, IN_TAGS, LESSONS, Lesson
 from ludic_train.small_model.make import typed_dialog
-from ludic_train.trajectories import trajectory_from
 
 COUNTDOWN = Lesson(env_id="ludic/Countdown-v0", share=1, questions=2, replies=IN_STEPS)
 NIM = Lesson(env_id="ludic/Nim-v0", share=1)

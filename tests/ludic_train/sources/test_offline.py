@@ -9,8 +9,8 @@ from ludic_gym.errors import ConfigError
 from ludic_train.algorithms.filters import drop_truncated
 from ludic_train.algorithms.presets import rloo, sft
 from ludic_train.errors import EmptyBatch
+from ludic_train.rows import trajectory_from
 from ludic_train.sources.offline import OfflineBatchSource
-from ludic_train.trajectories import trajectory_from
 from ludic_train.types import SAWItem
 
 

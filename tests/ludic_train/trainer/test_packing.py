@@ -2,7 +2,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ludic_train.trainer import microbatches
-from ludic_train.trainer.chunks import cells, first_fit
+from ludic_train.trainer.microbatches import cells, first_fit
 
 lengths = st.lists(st.integers(1, 50), min_size=1, max_size=40)
 

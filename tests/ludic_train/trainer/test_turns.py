@@ -11,9 +11,8 @@ from two_ranks.learning import relative_error, settings, tiny_model
 from ludic_gym.types import Completion, Decision, Rollout, Step, Task
 from ludic_train.algorithms.aggregation import token_mean
 from ludic_train.algorithms.presets import grpo, reinforce
-from ludic_train.rows import rows_from
+from ludic_train.rows import rows_from, trajectory_from
 from ludic_train.trainer.trainer import Trainer
-from ludic_train.trajectories import trajectory_from
 
 PROMPT, REPLY = 6, 4
 
