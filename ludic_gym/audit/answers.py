@@ -12,9 +12,9 @@ from unittest import mock
 
 from ludic_gym.audit.scores import one_turn_answers, transcript
 from ludic_gym.audit.subject import (
+    AuditSubject,
     Player,
     Result,
-    Subject,
     always,
     has_oracle,
     oracle,
@@ -33,7 +33,7 @@ _TAGGED = re.compile(r"(?s)(<(\w+)>|\\boxed\{)(.*)(</\2>|\})")
 _TAG_IN_PROMPT = re.compile(r"<(\w+)>.{0,20}</\1>|(\\boxed)")
 
 
-def equal_replies_earn_equally(subject: Subject) -> Result:
+def equal_replies_earn_equally(subject: AuditSubject) -> Result:
     """A reply to a task earns the same each time, whatever the clock says."""
     players: list[Callable[[int], Player]] = [random_player, lambda seed: always("")]
     if has_oracle(subject):
@@ -53,7 +53,7 @@ def equal_replies_earn_equally(subject: Subject) -> Result:
     return "pass", f"{REPEATS} times each, with clocks that differ by up to 200 days", {}
 
 
-def hedges_fail(subject: Subject) -> Result:
+def hedges_fail(subject: AuditSubject) -> Result:
     """A reply that names the right answer among wrong ones is wrong."""
     tasks = short_answers(subject)
     if tasks is None:
@@ -79,7 +79,7 @@ def hedges_fail(subject: Subject) -> Result:
     return ("fail" if rates[worst] > 0.2 else "pass"), summary, evidence
 
 
-def paraphrases_are_equal(subject: Subject) -> Result:
+def paraphrases_are_equal(subject: AuditSubject) -> Result:
     """White space and a sentence around the marked answer change nothing; wrong stays wrong."""
     answers = one_turn_answers(subject)
     if answers is None:
@@ -128,11 +128,11 @@ def hedged(form: str, own: str, wrong: list[str]) -> dict[str, str]:
     return {name: cores[name] for name in ("a list of answers", "letters around it")}
 
 
-def short_answers(subject: Subject) -> dict[int, tuple[str, str]] | None:
+def short_answers(subject: AuditSubject) -> dict[int, tuple[str, str]] | None:
     """Form and answer by seed, where the form marks it; None for answers that are long or many.
 
-    >>> from ludic_gym.audit.subject import Subject
-    >>> short_answers(Subject(env_id="ludic/Arithmetic-v0", episodes=4))[0]
+    >>> from ludic_gym.audit.subject import AuditSubject
+    >>> short_answers(AuditSubject(env_id="ludic/Arithmetic-v0", episodes=4))[0]
     ('<answer>{}</answer>', '152')
     """
     answers = one_turn_answers(subject)
@@ -217,7 +217,7 @@ def _overlap(one: str, other: str) -> bool:
     return one in other or other in one
 
 
-ANSWER_CHECKS: dict[str, Callable[[Subject], Result]] = {
+ANSWER_CHECKS: dict[str, Callable[[AuditSubject], Result]] = {
     "grader/deterministic": equal_replies_earn_equally,
     "grader/hedges": hedges_fail,
     "grader/paraphrases": paraphrases_are_equal,

@@ -18,9 +18,9 @@ from typing import Any
 
 from ludic_gym.audit.answers import split_reply
 from ludic_gym.audit.subject import (
+    AuditSubject,
     Play,
     Result,
-    Subject,
     always,
     has_oracle,
     oracle,
@@ -52,17 +52,17 @@ class Secret:
     seen: Mapping[str, str]
 
 
-def infos_have_no_answer(subject: Subject) -> Result:
+def infos_have_no_answer(subject: AuditSubject) -> Result:
     """No value of an info before the end is the answer, contains it, or decides it."""
     return _no_answer(subject, lambda name: name.startswith("info["))
 
 
-def texts_have_no_answer(subject: Subject) -> Result:
+def texts_have_no_answer(subject: AuditSubject) -> Result:
     """No later observation, render, repr, error or space contains the answer."""
     return _no_answer(subject, lambda name: not name.startswith("info["))
 
 
-def observations_have_no_answer(subject: Subject) -> Result:
+def observations_have_no_answer(subject: AuditSubject) -> Result:
     """No fixed text marks the answer in the first observation or the system prompt."""
     secrets = secrets_of(subject)
     if secrets is None:
@@ -83,7 +83,7 @@ def observations_have_no_answer(subject: Subject) -> Result:
     return "pass", f"{len(secrets)} tasks have no common mark", {"tasks": len(secrets)}
 
 
-def canary_is_hidden(subject: Subject) -> Result:
+def canary_is_hidden(subject: AuditSubject) -> Result:
     """The truth of a question is in nothing that can be seen before the reply."""
     env = subject.make()
     inner = env.unwrapped
@@ -108,7 +108,7 @@ def canary_is_hidden(subject: Subject) -> Result:
     return "pass", "the canary is hidden in 4 tasks", {}
 
 
-def secrets_of(subject: Subject) -> list[Secret] | None:
+def secrets_of(subject: AuditSubject) -> list[Secret] | None:
     """Answers by seed, with what can be seen before the end; None if none are known.
 
     The answer is the oracle's last action in a success, or a truth that the last info names.
@@ -166,8 +166,8 @@ def shapes(text: str) -> tuple[str, ...]:
     if len(text) < 4:
         return (plain,)
     data = text.encode(errors="replace")
-    # Without the padding and the last characters, which depend on what follows.
-    base = base64.b64encode(data).decode().rstrip("=")[: len(data) * 4 // 3]
+    # Without the padding, which some codes leave out.
+    base = base64.b64encode(data).decode().rstrip("=")
     return plain, plain[::-1], codecs.encode(plain, "rot13"), data.hex(), base.casefold()
 
 
@@ -200,7 +200,7 @@ def extractor(texts: list[str], answers: list[str]) -> tuple[str, float] | None:
     return None
 
 
-def _seen(subject: Subject, seed: int, answer: str) -> Secret:
+def _seen(subject: AuditSubject, seed: int, answer: str) -> Secret:
     """The secret of a seed: one reset, and first turns of players that do not know it."""
     env = subject.make(render_mode="ansi")
     text, info = env.reset(seed=seed)
@@ -222,7 +222,7 @@ def _seen(subject: Subject, seed: int, answer: str) -> Secret:
     return Secret(seed, answer, str(text), seen)
 
 
-def _no_answer(subject: Subject, concerns: Callable[[str], bool]) -> Result:
+def _no_answer(subject: AuditSubject, concerns: Callable[[str], bool]) -> Result:
     secrets = secrets_of(subject)
     if secrets is None:
         return "unknown", "no answers are known that differ from task to task", {}
@@ -268,7 +268,7 @@ def _deciding(secrets: list[Secret], name: str) -> dict[str, float]:
     return {"own": 1.0, "others": chance} if chance ** len(equal) < 1e-6 else {}
 
 
-LEAK_CHECKS: dict[str, Callable[[Subject], Result]] = {
+LEAK_CHECKS: dict[str, Callable[[AuditSubject], Result]] = {
     "leaks/info": infos_have_no_answer,
     "leaks/texts": texts_have_no_answer,
     "leaks/observation": observations_have_no_answer,

@@ -8,9 +8,10 @@ from dataclasses import replace
 
 from ludic_gym.audit.scores import earned, error_of, half_oracle
 from ludic_gym.audit.subject import (
+    ENDLESS,
+    AuditSubject,
     Player,
     Result,
-    Subject,
     always,
     has_oracle,
     legal_actions,
@@ -22,14 +23,13 @@ from ludic_gym.audit.subject import (
 from ludic_gym.envs.core.solitaire import SolitaireEnv
 from ludic_gym.types import Env
 
-ENDLESS = 1500
 TEXTS = ("", "x", "\0", "x" * 20_000, "<answer></answer>", "1 2 3", "skip")
 _NUMBERS = re.compile(
     r"\b(\d+)\s+(?:more\s+)?(?:turns|guesses|tries|attempts|rounds|steps|moves)\b"
 )
 
 
-def episodes_end(subject: Subject) -> Result:
+def episodes_end(subject: AuditSubject) -> Result:
     """Every episode ends, whatever text is played again and again."""
     longest, never = dict[str, int](), list[str]()
     for name, player in _stubborn(subject).items():
@@ -52,7 +52,7 @@ def episodes_end(subject: Subject) -> Result:
     return "pass", f"after {max(longest.values())} turns at most", evidence
 
 
-def limit_is_as_stated(subject: Subject) -> Result:
+def limit_is_as_stated(subject: AuditSubject) -> Result:
     """The longest episode has the number of turns that the prompt, or the spec, states."""
     env = subject.make()
     text, info = env.reset(seed=0)
@@ -76,7 +76,7 @@ def limit_is_as_stated(subject: Subject) -> Result:
     return "unknown", f"{sorted(stated)} are stated, the longest episode has {longest}", evidence
 
 
-def levels_are_ordered(subject: Subject) -> Result:
+def levels_are_ordered(subject: AuditSubject) -> Result:
     """On a harder level no baseline does better: random play, half oracle, oracle."""
     name, values = subject.statement.levels
     if len(values) < 2:
@@ -107,14 +107,14 @@ def levels_are_ordered(subject: Subject) -> Result:
     return "pass", f"{len(values)} levels of {name}", evidence
 
 
-def _longest(subject: Subject, player: Callable[[int], Player]) -> int:
+def _longest(subject: AuditSubject, player: Callable[[int], Player]) -> int:
     """Turns of a player's longest episode."""
     env = subject.make()
     seeds = within(range(4), subject.budget_s / 4)
     return max(len(play(env, seed, player(seed), ENDLESS).actions) for seed in seeds)
 
 
-def _stubborn(subject: Subject) -> dict[str, Callable[[int], Player]]:
+def _stubborn(subject: AuditSubject) -> dict[str, Callable[[int], Player]]:
     """Players of one text, of the first legal action, and of random ones."""
 
     def one_text(text: str) -> Callable[[int], Player]:
@@ -127,7 +127,7 @@ def _stubborn(subject: Subject) -> dict[str, Callable[[int], Player]]:
     return players | {"random": random_player, "first legal": lambda seed: first_legal}
 
 
-LIMIT_CHECKS: dict[str, Callable[[Subject], Result]] = {
+LIMIT_CHECKS: dict[str, Callable[[AuditSubject], Result]] = {
     "limits/end": episodes_end,
     "limits/stated": limit_is_as_stated,
     "levels/ordered": levels_are_ordered,

@@ -6,7 +6,7 @@ import json
 from html import escape
 from pathlib import Path
 
-from ludic_gym.audit.audit import OUTCOMES, AuditReport
+from ludic_gym.audit.report import OUTCOMES, AuditReport
 from ludic_gym.audit.subject import Finding, Outcome
 
 # Dark enough on white, and white on them, for readers with low vision (WCAG AA).

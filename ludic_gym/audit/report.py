@@ -1,4 +1,4 @@
-"""audit: all checks of one environment, and the report of their findings."""
+"""audit_env: all checks of one environment, and the report of their findings."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ludic_gym.audit.leaks import LEAK_CHECKS
 from ludic_gym.audit.limits import LIMIT_CHECKS
 from ludic_gym.audit.scores import SCORE_CHECKS
 from ludic_gym.audit.seeds import SEED_CHECKS
-from ludic_gym.audit.subject import Finding, Outcome, Result, Subject
+from ludic_gym.audit.subject import AuditSubject, Finding, Outcome, Result
 from ludic_gym.plugins import find_plugins, load_plugin
 from ludic_gym.testing.check import verdicts
 
-CHECKS: Mapping[str, Callable[[Subject], Result]] = {
+CHECKS: Mapping[str, Callable[[AuditSubject], Result]] = {
     **SCORE_CHECKS,
     **ANSWER_CHECKS,
     **LEAK_CHECKS,
@@ -27,7 +27,7 @@ CHECKS: Mapping[str, Callable[[Subject], Result]] = {
     **LIMIT_CHECKS,
 }
 OUTCOMES: tuple[Outcome, ...] = ("pass", "fail", "unknown")
-# Entry points of checks in other packages: functions of a Subject that return a Result.
+# Entry points of checks in other packages: functions of a AuditSubject that return a Result.
 PLUGINS = "ludic.audits"
 
 
@@ -38,7 +38,7 @@ class AuditReport:
     subject: arguments and statement of the audit. seconds: CPU time of this process.
     """
 
-    subject: Subject
+    subject: AuditSubject
     findings: tuple[Finding, ...]
     ludic: str
 
@@ -73,13 +73,13 @@ class AuditReport:
         return dict(json.loads(json.dumps(report, default=repr)))
 
 
-def audit(subject: Subject, *, plugins: bool = False) -> AuditReport:
+def audit_env(subject: AuditSubject, *, plugins: bool = False) -> AuditReport:
     """The report of all checks.
 
     plugins: True to run the checks of other packages too, such as `learnability` of the trainer,
         which takes minutes.
 
-    >>> report = audit(Subject(env_id="ludic/Nim-v0", episodes=4))
+    >>> report = audit_env(AuditSubject(env_id="ludic/Nim-v0", episodes=4))
     >>> report.failed
     ()
     """
@@ -87,7 +87,7 @@ def audit(subject: Subject, *, plugins: bool = False) -> AuditReport:
     return AuditReport(subject=subject, findings=found, ludic=version("ludic-gym"))
 
 
-def findings(subject: Subject, *, plugins: bool = False) -> Iterator[Finding]:
+def findings(subject: AuditSubject, *, plugins: bool = False) -> Iterator[Finding]:
     """The findings one after the other; each check runs when its finding is requested."""
     yield from _contract(subject)
     checks = dict(CHECKS)
@@ -107,7 +107,7 @@ def findings(subject: Subject, *, plugins: bool = False) -> Iterator[Finding]:
         )
 
 
-def _contract(subject: Subject) -> Iterator[Finding]:
+def _contract(subject: AuditSubject) -> Iterator[Finding]:
     """A finding per rule of `ludic check`."""
     start = time.process_time()
     for verdict in verdicts(subject.env_id, **subject.kwargs):
@@ -121,7 +121,7 @@ def _contract(subject: Subject) -> Iterator[Finding]:
         start = now
 
 
-def _result(check: Callable[[Subject], Result], subject: Subject) -> Result:
+def _result(check: Callable[[AuditSubject], Result], subject: AuditSubject) -> Result:
     # The environment is foreign code: each of its errors is a finding about it.
     try:
         return check(subject)

@@ -9,13 +9,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from ludic_gym.audit.subject import (
+    ENDLESS,
+    AuditSubject,
     Play,
     Player,
     Result,
-    Subject,
     always,
     has_oracle,
     legal_actions,
+    legal_at_start,
     oracle,
     play,
     random_player,
@@ -57,13 +59,13 @@ def error_of(rate: float, count: int) -> float:
     return math.sqrt(inside * (1 - inside) / count)
 
 
-def oracle_earns_stated(subject: Subject) -> Result:
+def oracle_earns_stated(subject: AuditSubject) -> Result:
     """The oracle reaches its stated success rate, and ends its episodes."""
     if subject.is_match:
         return "unknown", NO_OPPONENT, {}
     if not has_oracle(subject):
         return "unknown", NO_ORACLE, {}
-    plays = subject.plays(lambda seed: oracle)
+    plays = subject.plays(lambda seed: oracle, ENDLESS)
     found, stated = earned(plays), subject.statement.oracle
     evidence = {"stated": stated, **found.as_json()}
     failed = next((p for p in plays if not p.success), None)
@@ -78,7 +80,7 @@ def oracle_earns_stated(subject: Subject) -> Result:
     return "pass", summary, evidence
 
 
-def random_earns_stated(subject: Subject) -> Result:
+def random_earns_stated(subject: AuditSubject) -> Result:
     """Random play has the success rate that is stated for it."""
     if subject.is_match:
         return "unknown", NO_OPPONENT, {}
@@ -96,7 +98,7 @@ def random_earns_stated(subject: Subject) -> Result:
     return "pass", summary, evidence
 
 
-def uninformed_earn_nothing(subject: Subject) -> Result:
+def uninformed_earn_nothing(subject: AuditSubject) -> Result:
     """No reply of nothing, of anything, or of the prompt itself succeeds or is paid."""
     if subject.is_match:
         return "unknown", NO_OPPONENT, {}
@@ -125,7 +127,7 @@ def uninformed_earn_nothing(subject: Subject) -> Result:
     return "pass", summary, evidence
 
 
-def fixed_answers_stay_low(subject: Subject) -> Result:
+def fixed_answers_stay_low(subject: AuditSubject) -> Result:
     """No reply that is fixed before the task is read succeeds more often than the floor."""
     if subject.is_match:
         return "unknown", NO_OPPONENT, {}
@@ -144,7 +146,7 @@ def fixed_answers_stay_low(subject: Subject) -> Result:
     return "pass", summary, evidence
 
 
-def other_answers_fail(subject: Subject) -> Result:
+def other_answers_fail(subject: AuditSubject) -> Result:
     """The right answers of other tasks fail: the grader looks at its own task."""
     answers = one_turn_answers(subject)
     if answers is None:
@@ -164,7 +166,7 @@ def other_answers_fail(subject: Subject) -> Result:
     return ("fail" if rate > floor else "pass"), summary, evidence
 
 
-def better_players_earn_more(subject: Subject) -> Result:
+def better_players_earn_more(subject: AuditSubject) -> Result:
     """A player that errs less earns no less: random, half oracle, oracle."""
     if subject.is_match:
         return "unknown", NO_OPPONENT, {}
@@ -191,7 +193,7 @@ def better_players_earn_more(subject: Subject) -> Result:
     return "pass", rates, evidence
 
 
-def successes_are_paid(subject: Subject) -> Result:
+def successes_are_paid(subject: AuditSubject) -> Result:
     """In each episode, a success is paid more than any failure of the same task."""
     if subject.is_match or not has_oracle(subject):
         return "unknown", NO_OPPONENT if subject.is_match else NO_ORACLE, {}
@@ -208,14 +210,12 @@ def successes_are_paid(subject: Subject) -> Result:
     return "pass", f"in {len(won)} tasks", {"tasks": len(won)}
 
 
-def few(subject: Subject, player: Player) -> Earned:
-    """What a player earns in a third of the episodes, and of the time."""
-    env, seeds = subject.make(), list(subject.seeds())
-    start = max(4, len(seeds) // 2)
-    return earned([play(env, seed, player, 50) for seed in seeds[:start]])
+def few(subject: AuditSubject, player: Player) -> Earned:
+    """What a player earns in 50 turns of each episode."""
+    return earned(subject.plays(lambda seed: player, 50))
 
 
-def copy_of_prompt(subject: Subject) -> Player:
+def copy_of_prompt(subject: AuditSubject) -> Player:
     """The player of the system prompt."""
     env = subject.make()
     _, info = env.reset(seed=0)
@@ -238,19 +238,12 @@ def half_oracle(seed: int) -> Player:
     return act
 
 
-def one_turn_answers(subject: Subject) -> dict[int, str] | None:
+def one_turn_answers(subject: AuditSubject) -> dict[int, str] | None:
     """The oracle's reply by seed; None unless it ends each episode with its first reply."""
     if not has_oracle(subject):
         return None
     plays = subject.plays(lambda seed: oracle, most=1)
     return {p.seed: p.actions[0] for p in plays} if all(p.ended for p in plays) else None
-
-
-def legal_at_start(subject: Subject) -> bool:
-    """True if the environment lists legal actions."""
-    env = subject.make()
-    env.reset(seed=0)
-    return bool(legal_actions(env))
 
 
 def transcript(found: Play) -> list[str]:
@@ -264,7 +257,7 @@ def transcript(found: Play) -> list[str]:
     return [f"seed {found.seed}", found.observations[0][:500], *kept, last]
 
 
-SCORE_CHECKS: dict[str, Callable[[Subject], Result]] = {
+SCORE_CHECKS: dict[str, Callable[[AuditSubject], Result]] = {
     "scores/oracle": oracle_earns_stated,
     "scores/random": random_earns_stated,
     "scores/uninformed": uninformed_earn_nothing,

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 from ludic_gym.audit.subject import (
+    AuditSubject,
     Play,
+    Player,
     Result,
-    Subject,
     always,
+    has_oracle,
+    legal_at_start,
+    oracle,
     play,
     random_player,
     within,
@@ -21,45 +25,67 @@ THREADS = 4
 SHORT = 20
 
 
-def seeds_differ(subject: Subject) -> Result:
+def seeds_differ(subject: AuditSubject) -> Result:
     """Different seeds play different tasks, unless one task is stated."""
-    firsts = {}
-    for seed in within(range(8), subject.budget_s):
-        env = subject.make()
-        found = play(env, seed, random_player(0), SHORT)
-        firsts[seed] = _facts(found)
-    different = len(set(firsts.values()))
-    evidence = {"seeds": len(firsts), "different": different}
-    if different > 1:
-        return "pass", f"{different} of {len(firsts)} seeds differ", evidence
-    if subject.statement.one_task or subject.is_match:
-        return "unknown", "all seeds play the same task, as stated or as in a game", evidence
-    return "fail", f"{len(firsts)} seeds play the same episode: is the seed dropped?", evidence
+    seeds = list(within(range(8), subject.budget_s))
+    plays = [p for player in _players(subject) for p in _episodes(subject, player, seeds)]
+    return _varied(subject, plays, "seeds", "is the seed dropped?")
 
 
-def resets_without_seed_differ(subject: Subject) -> Result:
+def resets_without_seed_differ(subject: AuditSubject) -> Result:
     """Resets without a seed continue the random numbers: no episode comes again and again."""
+    plays = [
+        p for player in _players(subject) for p in _episodes(subject, player, [0] + [None] * 7)[1:]
+    ]
+    return _varied(subject, plays, "resets without a seed", "do they start at one seed again?")
+
+
+def _players(subject: AuditSubject) -> list[Player]:
+    """Players that a hidden task answers differently: random, and the oracle if there is one."""
+    return [random_player(0), *([oracle] if has_oracle(subject) else [])]
+
+
+def _episodes(
+    subject: AuditSubject, player: Player, seeds: Sequence[int | None]
+) -> list[tuple[object, ...]]:
+    """What is seen of an episode of each seed, in one environment."""
     env = subject.make()
-    env.reset(seed=0)
-    plays = [play(env, None, random_player(0), SHORT) for _ in within(range(8), subject.budget_s)]
-    seen = [_facts(p) for p in plays]
-    evidence = {"resets": len(seen), "different": len(set(seen))}
-    if len(set(seen)) > 1:
-        return "pass", f"{len(set(seen))} of {len(seen)} resets differ", evidence
+    return [_facts(play(env, seed, player, SHORT)) for seed in seeds]
+
+
+def _varied(
+    subject: AuditSubject, plays: Sequence[tuple[object, ...]], what: str, guess: str
+) -> Result:
+    """The result for episodes of several seeds."""
+    # Episodes of two players differ anyway, so each is compared with those of its own.
+    halves = (
+        [plays] if not has_oracle(subject) else [plays[: len(plays) // 2], plays[len(plays) // 2 :]]
+    )
+    different = max(len(set(half)) for half in halves)
+    evidence = {"episodes": len(halves[0]), "different": different}
+    if different > 1:
+        return "pass", f"{different} of {len(halves[0])} {what} differ", evidence
     if subject.statement.one_task or subject.is_match:
-        return "unknown", "all episodes are the same, as stated or as in a game", evidence
-    return "fail", f"{len(seen)} resets without a seed play the same episode", evidence
+        return "unknown", "all episodes are the same task, as stated or as in a game", evidence
+    if len(halves) == 1 and not legal_at_start(subject) and not single_turn(subject):
+        return "unknown", "random texts find no difference; it has no legal actions", evidence
+    return "fail", f"{len(halves[0])} {what} play the same episode: {guess}", evidence
 
 
-def history_is_forgotten(subject: Subject) -> Result:
+def single_turn(subject: AuditSubject) -> bool:
+    """True if any text ends the episode at once."""
+    return len(play(subject.make(), 0, always("x"), 2).actions) == 1
+
+
+def history_is_forgotten(subject: AuditSubject) -> Result:
     """An episode does not depend on the episodes that the environment has played before."""
     used = subject.make()
     for seed in within(range(6), subject.budget_s):
         expected = _facts(play(subject.make(), seed, random_player(seed), SHORT))
-        # A whole episode, one that is left in its middle, and one that goes wrong.
+        # A whole episode, one that goes wrong, and one that is left in its middle.
         play(used, seed + 1, random_player(seed + 1), SHORT)
-        play(used, seed + 2, random_player(seed), 1)
         play(used, seed, always("\0"), SHORT)
+        play(used, seed + 2, random_player(seed), 1)
         found = _facts(play(used, seed, random_player(seed), SHORT))
         if found != expected:
             evidence = {"new": str(expected)[:1000], "used": str(found)[:1000]}
@@ -67,7 +93,7 @@ def history_is_forgotten(subject: Subject) -> Result:
     return "pass", "a used environment plays like a new one", {}
 
 
-def threads_do_not_matter(subject: Subject) -> Result:
+def threads_do_not_matter(subject: AuditSubject) -> Result:
     """Environments on several threads at once play like one alone."""
     seeds = list(range(THREADS * 2))
     alone = [_facts(play(subject.make(), seed, random_player(seed), SHORT)) for seed in seeds]
@@ -101,7 +127,7 @@ def _facts(found: Play) -> tuple[object, ...]:
     return found.observations, found.rewards, ascii(found.infos), found.ended
 
 
-SEED_CHECKS: dict[str, Callable[[Subject], Result]] = {
+SEED_CHECKS: dict[str, Callable[[AuditSubject], Result]] = {
     "seeds/differ": seeds_differ,
     "seeds/resets-differ": resets_without_seed_differ,
     "seeds/history": history_is_forgotten,

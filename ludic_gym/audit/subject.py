@@ -1,4 +1,4 @@
-"""Subject: an environment under audit, what it states about itself, and plays of it."""
+"""AuditSubject: an environment under audit, what it states about itself, and plays of it."""
 
 from __future__ import annotations
 
@@ -26,6 +26,8 @@ Player = Callable[[Env, str], str]
 
 Outcome = Literal["pass", "fail", "unknown"]
 MOST_TURNS = 200
+# More than the longest limit of our own environments.
+ENDLESS = 1500
 # Tags of the catalogue whose environments draw a task from the seed.
 DRAWN = {"procedural", "dataset", "sandbox", "tools"}
 
@@ -93,7 +95,7 @@ class Play:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
+class AuditSubject:
     """An environment under audit.
 
     env_id, kwargs: arguments of `gymnasium.make`, or of PettingZoo's for an id of AEC alone, which
@@ -225,6 +227,13 @@ def legal_actions(env: Env) -> tuple[str, ...]:
     return inner.legal_actions() if isinstance(inner, KnowsLegalActions) else ()
 
 
+def legal_at_start(subject: AuditSubject) -> bool:
+    """True if the environment lists legal actions."""
+    env = subject.make()
+    env.reset(seed=0)
+    return bool(legal_actions(env))
+
+
 def oracle(env: Env, _: str = "") -> str:
     """The player with the best action. Raises NoOracle."""
     inner = env.unwrapped
@@ -233,7 +242,7 @@ def oracle(env: Env, _: str = "") -> str:
     return inner.oracle_action()
 
 
-def has_oracle(subject: Subject) -> bool:
+def has_oracle(subject: AuditSubject) -> bool:
     """True if the environment knows a best action at the start of an episode."""
     env = subject.make()
     env.reset(seed=0)

@@ -14,9 +14,9 @@ from typing import Annotated, Any
 
 import tyro
 
-from ludic_gym.audit.audit import AuditReport, audit
 from ludic_gym.audit.pages import write_audit
-from ludic_gym.audit.subject import Statement, Subject, statement_of
+from ludic_gym.audit.report import AuditReport, audit_env
+from ludic_gym.audit.subject import AuditSubject, Statement, statement_of
 from ludic_gym.commands.arguments import (
     env_name,
     keyword_arguments,
@@ -76,7 +76,7 @@ def main(argv: list[str]) -> int:
             subject.make().close()
     failed = False
     for subject in subjects:
-        report = audit(subject, plugins=args.plugins)
+        report = audit_env(subject, plugins=args.plugins)
         failed |= bool(report.failed)
         print("\n".join(lines_of(report)), flush=True)
         if args.out is not None:
@@ -84,7 +84,7 @@ def main(argv: list[str]) -> int:
     return 1 if failed else 0
 
 
-def subject_of(spec: str, args: AuditArgs) -> Subject:
+def subject_of(spec: str, args: AuditArgs) -> AuditSubject:
     """The subject that the arguments describe. spec: "id" or "module:id"."""
     env_id = env_name(spec)
     given: dict[str, Any] = {"oracle": args.oracle, "random": args.random, "floor": args.floor}
@@ -99,7 +99,7 @@ def subject_of(spec: str, args: AuditArgs) -> Subject:
     kwargs = keyword_arguments(args.env_kwargs)
     # The catalogue's rates are those of the default arguments.
     stated = Statement() if kwargs else statement_of(env_id)
-    return Subject(
+    return AuditSubject(
         env_id=env_id, kwargs=kwargs, statement=replace(stated, **given), episodes=args.episodes
     )
 
