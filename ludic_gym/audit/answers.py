@@ -118,8 +118,10 @@ def hedged(form: str, own: str, wrong: list[str]) -> dict[str, str]:
         "right or wrong": f"{own} or {other}",
         "a list of answers": ", ".join([*wrong, own, *wrong[:1]]),
         "letters around it": f"x{own}x",
-        "doubled": f"{own}{own}",
     }
+    if " " not in own:
+        # A sentence that is said twice is still true.
+        cores["doubled"] = f"{own}{own}"
     if form != "{}":
         return {name: form.format(core) for name, core in cores.items()} | {
             "two marked answers": f"{form.format(other)} {form.format(own)}",
