@@ -135,7 +135,7 @@ def short_answers(subject: AuditSubject) -> dict[int, tuple[str, str]] | None:
 
     >>> from ludic_gym.audit.subject import AuditSubject
     >>> short_answers(AuditSubject(env_id="ludic/Arithmetic-v0", episodes=4))[0]
-    ('<answer>{}</answer>', '152')
+    ('<answer>{}</answer>', '80')
     """
     answers = one_turn_answers(subject)
     if answers is None:
