@@ -11,6 +11,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGES = {"ludic_gym": "lg", "ludic_train": "lt"}
 # Titles in the field's words, where the name of the module is not one already.
 TITLES = {
+    "audit": "Audits",
     "bench": "Benchmarks",
     "data": "Datasets",
     "envs": "Environment base classes",

@@ -2,6 +2,13 @@
 
 from .adapters.skyrl_environment import SkyRLGame as SkyRLGame
 from .adapters.trl_environment import trl_environment as trl_environment
+from .audit.pages import write_audit as write_audit
+from .audit.report import AuditReport as AuditReport
+from .audit.report import audit_env as audit_env
+from .audit.subject import AuditSubject as AuditSubject
+from .audit.subject import Finding as Finding
+from .audit.subject import Statement as Statement
+from .audit.subject import statement_of as statement_of
 from .bench.comparison import Comparison as Comparison
 from .bench.comparison import compare as compare
 from .bench.evaluation import evaluate as evaluate

@@ -28,6 +28,7 @@ COMMANDS = {
     "view": "make one HTML file of a run",
     "tournament": "let policies play each other, and rate them",
     "check": "test an environment against the contract, your own too",
+    "audit": "test whether the reward of an environment can be trusted",
     "sandbox": "test the sandboxes for programs on this machine",
 }
 # The summaries are here, because loading a plug-in for its own takes seconds for torch.

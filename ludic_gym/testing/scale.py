@@ -71,11 +71,12 @@ def _same_in_other_processes(make: Make) -> None:
         print(request, file=process.stdin, flush=True)
     # Before anything here can raise: a reply that stays unread would be the next environment's.
     replies = [process.stdout.readline() for process, _ in players if process.stdout]
+    if not all(replies):
+        # The next environment gets new processes, even if playing it here raises too.
+        _player.cache_clear()
     here = transcripts(make_one)
     for hash_seed, (process, errors), reply in zip(HASH_SEEDS, players, replies, strict=True):
         if not reply:
-            # The next environment gets new processes.
-            _player.cache_clear()
             raise ContractError(
                 f"another process cannot play it: it ended with status {process.wait()}; "
                 f"{tail_of(errors)}"

@@ -175,3 +175,16 @@ def test_a_module_that_checks_itself_when_it_is_imported_starts_no_endless_proce
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(ContractError, match=r"when it is imported.*__main__"):
         importlib.import_module("checks_itself")
+
+
+class Breaks(Sound):
+    """Raises everywhere, here as in the other processes."""
+
+    def turn(self, action):
+        raise RuntimeError("broken")
+
+
+def test_an_environment_that_raises_everywhere_leaves_processes_for_the_next():
+    with pytest.raises(RuntimeError, match="broken"):
+        broken(Breaks, "a seed means the same in every process")
+    broken(Sound, "a seed means the same in every process")

@@ -1,0 +1,113 @@
+"""Audit environments by the hundred, and print the table of `docs/guides/audits.md`.
+
+    python benchmarks/audit.py --out audits            # all ids, or those that are named
+    python benchmarks/audit.py --out audits --table    # the table of the reports in the folder
+    python benchmarks/audit.py --mutants               # which planted faults are found
+
+Ids whose report is in the folder are skipped, so that a sweep can be continued.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import ludic_gym  # noqa: F401 (registers the ids)
+from envs_registry.adapters import ADAPTERS
+from envs_registry.catalog import CATALOG
+from ludic_gym.audit.pages import write_audit
+from ludic_gym.audit.report import audit_env
+from ludic_gym.audit.subject import AuditSubject, statement_of
+
+TESTS = Path(__file__).parents[1] / "tests"
+
+
+def audited(job: tuple[str, Path]) -> str:
+    """Write the report of an id; its line."""
+    env_id, out = job
+    folder = out / env_id.replace("/", "-")
+    if (folder / "audit.json").exists():
+        return f"{env_id}: already there"
+    start = time.process_time()
+    try:
+        subject = AuditSubject(env_id=env_id, statement=statement_of(env_id))
+        report = audit_env(subject)
+    except Exception as error:
+        # One id that cannot be made must not end the sweep.
+        return f"{env_id}: {error!r}"
+    write_audit(report, folder)
+    faults = ", ".join(f"{f.check} ({f.summary[:80]})" for f in report.failed)
+    return f"{env_id}: {report.counts} {time.process_time() - start:.1f} CPU-s {faults}"
+
+
+def table(out: Path) -> str:
+    """The reports of a folder as a Markdown table."""
+    lines = ["| id | passed | failed | unknown | CPU-s | faults |", "|---|---:|---:|---:|---:|---|"]
+    for path in sorted(out.glob("*/audit.json")):
+        report = json.loads(path.read_text(encoding="utf-8"))
+        counts = report["counts"]
+        faults = ", ".join(f["check"] for f in report["findings"] if f["outcome"] == "fail")
+        lines.append(
+            f"| `{report['env']}` | {counts['pass']} | {counts['fail']} | {counts['unknown']} "
+            f"| {report['seconds']:.1f} | {faults} |"
+        )
+    return "\n".join(lines)
+
+
+def mutant_line(name: str) -> tuple[str, list[str]]:
+    """A planted fault, and the checks that find it."""
+    sys.path.insert(0, str(TESTS))
+    import mutants
+
+    mutants.register()
+    mutant = {**mutants.MUTANTS, **mutants.SOUND}[name]
+    stated = replace(statement_of(mutant.base), **mutant.stated)
+    subject = AuditSubject(env_id=name, statement=stated, kwargs=mutant.kwargs)
+    return name, [finding.check for finding in audit_env(subject).failed]
+
+
+def mutant_table(names: list[str], workers: int) -> None:
+    """Print each planted fault with the checks that find it, and how many are found."""
+    sys.path.insert(0, str(TESTS))
+    import mutants
+
+    chosen = names or [*mutants.MUTANTS, *mutants.SOUND]
+    found, alarms = Counter[bool](), 0
+    with ProcessPoolExecutor(workers) as pool:
+        for name, checks in pool.map(mutant_line, chosen):
+            if name in mutants.SOUND:
+                alarms += bool(checks)
+            else:
+                found[bool(checks)] += 1
+            print(f"{name}: {', '.join(checks) or '-'}", flush=True)
+    print(f"{found[True]} of {found.total()} faults found, {alarms} false alarms")
+
+
+def main() -> None:
+    """Run one of the three."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("ids", nargs="*")
+    parser.add_argument("--out", type=Path, default=Path("audits"))
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--table", action="store_true")
+    parser.add_argument("--mutants", action="store_true")
+    args = parser.parse_args()
+    if args.table:
+        print(table(args.out))
+    elif args.mutants:
+        mutant_table(args.ids, args.workers)
+    else:
+        ids = args.ids or [entry.id for entry in (*CATALOG, *ADAPTERS)]
+        with ProcessPoolExecutor(args.workers) as pool:
+            for line in pool.map(audited, [(env_id, args.out) for env_id in ids]):
+                print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()

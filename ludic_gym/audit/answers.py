@@ -1,0 +1,226 @@
+"""Checks of the grader: equal replies earn equally, and only the right answer is right."""
+
+from __future__ import annotations
+
+import datetime
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+from ludic_gym.audit.scores import one_turn_answers, transcript
+from ludic_gym.audit.subject import (
+    AuditSubject,
+    Player,
+    Result,
+    always,
+    has_oracle,
+    oracle,
+    play,
+    random_player,
+    within,
+)
+from ludic_gym.types import Env
+
+REPEATS = 5
+# Answers that are longer are programs and texts, whose parts are no answers.
+LONGEST_ANSWER = 60
+CLOCKS = ("time", "perf_counter", "monotonic")
+HOURS_S = (0.0, 3599.5, 12 * 3600.25, 86400 * 3.0, 86400 * 200.125)
+_TAGGED = re.compile(r"(?s)(<(\w+)>|\\boxed\{)(.*)(</\2>|\})")
+_TAG_IN_PROMPT = re.compile(r"<(\w+)>.{0,20}</\1>|(\\boxed)")
+
+
+def equal_replies_earn_equally(subject: AuditSubject) -> Result:
+    """A reply to a task earns the same each time, whatever the clock says."""
+    players: list[Callable[[int], Player]] = [random_player, lambda seed: always("")]
+    if has_oracle(subject):
+        players.insert(0, lambda seed: oracle)
+    for seed in within(range(min(subject.episodes, 12)), subject.budget_s):
+        for player in players:
+            first = None
+            for repeat in range(REPEATS):
+                env = subject.make()
+                with clock_jumps(HOURS_S[repeat]) as jump:
+                    found = play(env, seed, _after(jump, player(seed)), 50)
+                seen = (found.rewards, found.success, found.ended)
+                if first is not None and seen != first:
+                    evidence = {"one": str(first), "other": str(seen), "play": transcript(found)}
+                    return "fail", f"seed {seed}: {first} at one time, {seen} at another", evidence
+                first = seen
+    return "pass", f"{REPEATS} times each, with clocks that differ by up to 200 days", {}
+
+
+def hedges_fail(subject: AuditSubject) -> Result:
+    """A reply that names the right answer among wrong ones is wrong."""
+    tasks = short_answers(subject)
+    if tasks is None:
+        return "unknown", "only for an oracle that ends its episodes with one short reply", {}
+    env, tried = subject.make(), dict[str, list[bool]]()
+    examples: dict[str, Any] = {}
+    for seed, (form, own) in tasks.items():
+        wrong = [core for _, core in tasks.values() if not _overlap(core, own)]
+        wrong = [core for core in dict.fromkeys(wrong) if not _right(env, seed, form, core)][:6]
+        if not wrong or not _right(env, seed, form, own):
+            continue
+        for name, reply in hedged(form, own, wrong).items():
+            found = play(env, seed, always(reply), 1)
+            tried.setdefault(name, []).append(found.success)
+            if found.success:
+                examples.setdefault(name, transcript(found))
+    rates = {name: sum(wins) / len(wins) for name, wins in tried.items()}
+    if not rates:
+        return "unknown", "no task has a wrong answer of another task", {}
+    worst = max(rates, key=lambda name: rates[name])
+    evidence = {"success": rates, "examples": examples}
+    summary = f"{worst!r} succeeds in {rates[worst]:.0%} of {len(tried[worst])} tasks"
+    return ("fail" if rates[worst] > 0.2 else "pass"), summary, evidence
+
+
+def paraphrases_are_equal(subject: AuditSubject) -> Result:
+    """White space and a sentence around the marked answer change nothing; wrong stays wrong."""
+    answers = one_turn_answers(subject)
+    if answers is None:
+        return "unknown", "only for an oracle that ends its episodes with one reply", {}
+    env, tasks = subject.make(), short_answers(subject)
+    for seed, reply in answers.items():
+        other = next((text for text in answers.values() if text != reply), None)
+        pairs = [(reply, [f"{reply}\n", f"\n{reply} "])]
+        if tasks is not None and tasks[seed][0] != "{}":
+            form, core = tasks[seed]
+            marked = form.format(core)
+            pairs = [(marked, [f"{marked}\n", f"\n{marked} ", f"My answer follows.\n{marked}"])]
+        if other is not None:
+            pairs.append((other, [f"{other}\n", f"\n{other} "]))
+        for text, variants in pairs:
+            plain = play(env, seed, always(text), 1)
+            for variant in variants:
+                found = play(env, seed, always(variant), 1)
+                if (found.total, found.success) != (plain.total, plain.success):
+                    evidence = {"one": transcript(plain), "other": transcript(found)}
+                    summary = (
+                        f"{text[:40]!r} earns {plain.total:g}, {variant[:50]!r} {found.total:g}"
+                    )
+                    return "fail", summary, evidence
+    return "pass", f"in {len(answers)} tasks", {"tasks": len(answers)}
+
+
+def hedged(form: str, own: str, wrong: list[str]) -> dict[str, str]:
+    """Replies that contain the right answer and are wrong, by name.
+
+    form: text with {} in the place of the answer. own: the right answer. wrong: some wrong ones.
+    """
+    other = wrong[0]
+    cores = {
+        "wrong or right": f"{other} or {own}",
+        "right or wrong": f"{own} or {other}",
+        "a list of answers": ", ".join([*wrong, own, *wrong[:1]]),
+        "letters around it": f"x{own}x",
+    }
+    if " " not in own:
+        # A sentence that is said twice is still true.
+        cores["doubled"] = f"{own}{own}"
+    if form != "{}":
+        return {name: form.format(core) for name, core in cores.items()} | {
+            "two marked answers": f"{form.format(other)} {form.format(own)}",
+            "right, then wrong": f"{form.format(own)} {form.format(other)}",
+        }
+    return {name: cores[name] for name in ("a list of answers", "letters around it")}
+
+
+def short_answers(subject: AuditSubject) -> dict[int, tuple[str, str]] | None:
+    """Form and answer by seed, where the form marks it; None for answers that are long or many.
+
+    >>> from ludic_gym.audit.subject import AuditSubject
+    >>> short_answers(AuditSubject(env_id="ludic/Arithmetic-v0", episodes=4))[0]
+    ('<answer>{}</answer>', '80')
+    """
+    answers = one_turn_answers(subject)
+    if answers is None:
+        return None
+    env = subject.make()
+    _, info = env.reset(seed=0)
+    parts = {
+        seed: split_reply(text, str(info.get("system_prompt", "")))
+        for seed, text in answers.items()
+    }
+    short = all(0 < len(core) <= LONGEST_ANSWER and "\n" not in core for _, core in parts.values())
+    return parts if short else None
+
+
+def split_reply(reply: str, prompt: str) -> tuple[str, str]:
+    r"""A reply as a form with {} and its answer, marked as the prompt demands.
+
+    >>> split_reply("<answer>5</answer>", ""), split_reply("5", "Use <answer></answer>.")
+    (('<answer>{}</answer>', '5'), ('<answer>{}</answer>', '5'))
+    >>> split_reply("5", "In \\boxed{}."), split_reply("5", "")
+    (('\\boxed{{{}}}', '5'), ('{}', '5'))
+    """
+    if found := _TAGGED.fullmatch(reply.strip()):
+        tag, core = found[2], found[3]
+        return (f"<{tag}>{{}}</{tag}>" if tag else "\\boxed{{{}}}"), core
+    if found := _TAG_IN_PROMPT.search(prompt):
+        return ("\\boxed{{{}}}" if found[2] else f"<{found[1]}>{{}}</{found[1]}>"), reply
+    return "{}", reply
+
+
+@contextmanager
+def clock_jumps(offset_s: float) -> Iterator[Callable[[], None]]:
+    """A block in which the clocks of `time` are ahead; the function given makes them jump.
+
+    Only Python code that asks the module `time` sees them.
+    """
+    ahead = [offset_s]
+
+    def jump() -> None:
+        ahead[0] += offset_s
+
+    def moved(name: str) -> Callable[[], float]:
+        real = getattr(time, name)
+        return lambda: real() + ahead[0]
+
+    def moved_ns(name: str) -> Callable[[], int]:
+        real = getattr(time, f"{name}_ns")
+        return lambda: real() + int(ahead[0] * 1e9)
+
+    class Moved(datetime.datetime):
+        """The date that the moved clock shows."""
+
+        @classmethod
+        def now(cls, tz: datetime.tzinfo | None = None) -> Moved:
+            """The moved time."""
+            return cls.fromtimestamp(time.time(), tz)
+
+    clocks: dict[str, object] = {name: moved(name) for name in CLOCKS}
+    clocks |= {f"{name}_ns": moved_ns(name) for name in CLOCKS}
+    with mock.patch.dict(vars(time), clocks), mock.patch.object(datetime, "datetime", Moved):
+        yield jump
+
+
+def _after(jump: Callable[[], None], player: Player) -> Player:
+    """The player, before each of whose turns the clocks jump."""
+
+    def act(env: Env, observation: str) -> str:
+        jump()
+        return player(env, observation)
+
+    return act
+
+
+def _right(env: Env, seed: int, form: str, core: str) -> bool:
+    return play(env, seed, always(form.format(core)), 1).success
+
+
+def _overlap(one: str, other: str) -> bool:
+    """True if one answer contains the other, so that a reply with both may be right."""
+    one, other = one.casefold(), other.casefold()
+    return one in other or other in one
+
+
+ANSWER_CHECKS: dict[str, Callable[[AuditSubject], Result]] = {
+    "grader/deterministic": equal_replies_earn_equally,
+    "grader/hedges": hedges_fail,
+    "grader/paraphrases": paraphrases_are_equal,
+}

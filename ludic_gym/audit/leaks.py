@@ -1,0 +1,276 @@
+"""Checks for answers that can be read before the end of an episode.
+
+Differential: an answer leaks through a surface (an info, an observation, the render, an error) if
+it is found there in its own episodes, and answers of other episodes are not. Canary: a question
+whose truth is replaced by a text that occurs nowhere must not show that text.
+"""
+
+from __future__ import annotations
+
+import base64
+import codecs
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Any
+
+from ludic_gym.audit.answers import split_reply
+from ludic_gym.audit.subject import (
+    AuditSubject,
+    Play,
+    Result,
+    always,
+    has_oracle,
+    oracle,
+    play,
+    random_player,
+)
+from ludic_gym.concurrency import Caught
+from ludic_gym.envs.core.question import QuestionEnv
+from ludic_gym.types import Env
+
+CANARY = "canary-5e1f-zq-0b7d"
+TRUTHS = re.compile(r"truth|answer|target|solution|secret|expected|word|code", re.IGNORECASE)
+# An answer that most tasks have cannot be told from a text that all tasks have.
+MOST_COMMON = 0.6
+# Rate by which an answer is found more often in its own episodes than in others.
+MARGIN = 0.5
+# Characters of the text before an answer by which an extractor finds it.
+CONTEXTS = range(4, 25)
+WRONG = ("", "xyzzy", "0")
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """The answer of a seed, and all that can be seen of that episode before its end, by surface."""
+
+    seed: int
+    answer: str
+    first: str
+    seen: Mapping[str, str]
+
+
+def infos_have_no_answer(subject: AuditSubject) -> Result:
+    """No value of an info before the end is the answer, contains it, or decides it."""
+    return _no_answer(subject, lambda name: name.startswith("info["))
+
+
+def texts_have_no_answer(subject: AuditSubject) -> Result:
+    """No later observation, render, repr, error or space contains the answer."""
+    return _no_answer(subject, lambda name: not name.startswith("info["))
+
+
+def observations_have_no_answer(subject: AuditSubject) -> Result:
+    """No fixed text marks the answer in the first observation or the system prompt."""
+    secrets = secrets_of(subject)
+    if secrets is None:
+        return "unknown", "no answers are known that differ from task to task", {}
+    for name in ("observation", "prompt"):
+        texts = [
+            s.first if name == "observation" else s.seen["info['system_prompt']"]
+            for s in secrets
+            if name == "observation" or "info['system_prompt']" in s.seen
+        ]
+        if len(texts) < len(secrets):
+            continue
+        found = extractor(texts, [s.answer for s in secrets])
+        if found is not None:
+            before, rate = found
+            evidence = {"before": before, "rate": rate, "example": texts[0][:500]}
+            return "fail", f"the answer follows {before!r} in {rate:.0%} of the tasks", evidence
+    return "pass", f"{len(secrets)} tasks have no common mark", {"tasks": len(secrets)}
+
+
+def canary_is_hidden(subject: AuditSubject) -> Result:
+    """The truth of a question is in nothing that can be seen before the reply."""
+    env = subject.make()
+    inner = env.unwrapped
+    if not isinstance(inner, QuestionEnv):
+        return "unknown", "only for a QuestionEnv, whose truth the audit can replace", {}
+    ask = type(inner).ask
+
+    def asked(options: Mapping[str, Any]) -> Any:  # noqa: ANN401 (any kind of question)
+        return replace(ask(inner, options), truth=CANARY)
+
+    # The instance's own hook, because the class is shared.
+    vars(inner)["ask"] = asked
+    for seed in range(4):
+        with Caught(Exception) as failure:
+            text, info = env.reset(seed=seed)
+        if failure.error is not None:
+            return "unknown", f"its truth cannot be replaced: {failure.text}", {}
+        for name, seen in [("observation", text), *surfaces(env, info).items()]:
+            if shape := next((s for s in shapes(CANARY) if s in seen.casefold()), None):
+                evidence = {"surface": name, "text": seen[:500], "found": shape}
+                return "fail", f"{name} shows the truth of seed {seed}", evidence
+    return "pass", "the canary is hidden in 4 tasks", {}
+
+
+def secrets_of(subject: AuditSubject) -> list[Secret] | None:
+    """Answers by seed, with what can be seen before the end; None if none are known.
+
+    The answer is the oracle's last action in a success, or a truth that the last info names.
+    """
+    ended = subject.plays(lambda seed: oracle) if has_oracle(subject) else []
+    if not ended:
+        ended = subject.plays(lambda seed: always("xyzzy"), most=1)
+    answers = {p.seed: answer_of(p) for p in ended if p.ended}
+    answers = {seed: text for seed, text in answers.items() if text}
+    if len(answers) < 6 or Counter(answers.values()).most_common(1)[0][1] > MOST_COMMON * len(
+        answers
+    ):
+        return None
+    return [_seen(subject, seed, answer) for seed, answer in answers.items()]
+
+
+def answer_of(found: Play) -> str:
+    """The answer of an episode, without its marks; "" if it is not known."""
+    if found.success:
+        return split_reply(found.actions[-1], "")[1].strip()
+    named = [str(value) for key, value in found.infos[-1].items() if TRUTHS.search(key) and value]
+    return named[-1].strip() if len(named) and not found.success else ""
+
+
+def surfaces(env: Env, info: Mapping[str, Any]) -> dict[str, str]:
+    """All texts beside the observation that a reset gives, by name."""
+    found = {f"info{path}": str(value) for path, value in flat(info)}
+    found["repr"] = f"{env.unwrapped!r} {env.unwrapped}"
+    found["spaces"] = f"{env.observation_space} {env.action_space} {env.metadata}"
+    return found
+
+
+def flat(value: object, path: str = "") -> Iterator[tuple[str, object]]:
+    """The leaves of nested mappings, each with its path.
+
+    >>> list(flat({"a": {"b": 1}}))
+    [("['a']['b']", 1)]
+    """
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from flat(inner, f"{path}[{key!r}]")
+    else:
+        yield path, value
+
+
+def shapes(text: str) -> tuple[str, ...]:
+    """The text in the codes in which it may be hidden: plain, reversed, rot13, hex, base64.
+
+    The code of an answer of less than four characters would occur by chance.
+
+    >>> shapes("Paris")[:3], shapes("B")
+    (('paris', 'sirap', 'cnevf'), ('b',))
+    """
+    plain = text.casefold()
+    if len(text) < 4:
+        return (plain,)
+    data = text.encode(errors="replace")
+    # Without the padding, which some codes leave out.
+    base = base64.b64encode(data).decode().rstrip("=")
+    return plain, plain[::-1], codecs.encode(plain, "rot13"), data.hex(), base.casefold()
+
+
+def contains(text: str, answer: str) -> bool:
+    """True if the text has the answer as a whole word, in any of its `shapes`."""
+    lower = text.casefold()
+    return any(
+        re.search(rf"(?<![\w.]){re.escape(shape)}(?!\w)", lower) is not None
+        for shape in shapes(answer)
+    )
+
+
+def extractor(texts: list[str], answers: list[str]) -> tuple[str, float] | None:
+    """A text that precedes the answer in most of the texts, and the rate; None if there is none."""
+    marks = Counter[str]()
+    for text, answer in list(zip(texts, answers, strict=True))[:4]:
+        for found in re.finditer(re.escape(answer), text):
+            marks.update({text[max(0, found.start() - k) : found.start()] for k in CONTEXTS})
+    for mark, count in marks.most_common(60):
+        if count < 2 or not mark.strip():
+            continue
+        # An extractor that takes the first, or the last, place of the mark.
+        for split in (str.partition, str.rpartition):
+            hits = [
+                re.match(rf"{re.escape(answer)}(?!\w)", split(text, mark)[2]) is not None
+                for text, answer in zip(texts, answers, strict=True)
+            ]
+            if sum(hits) >= 0.9 * len(hits):
+                return mark, sum(hits) / len(hits)
+    return None
+
+
+def _seen(subject: AuditSubject, seed: int, answer: str) -> Secret:
+    """The secret of a seed: one reset, and first turns of players that do not know it."""
+    env = subject.make(render_mode="ansi")
+    text, info = env.reset(seed=seed)
+    seen = surfaces(env, info)
+    with Caught(Exception) as failure:
+        seen["render"] = str(env.render())
+    with Caught(Exception) as failure:
+        env.step(7)  # type: ignore[arg-type]
+    seen["error"] = failure.text
+    for name, player in [(f"after {w!r}", always(w)) for w in WRONG] + [
+        ("after a random action", random_player(seed))
+    ]:
+        turns = play(subject.make(), seed, player, 2)
+        last = len(turns.rewards) if not turns.ended else len(turns.rewards) - 1
+        if last > 0 and answer not in turns.actions:
+            seen[name] = "\n".join(turns.observations[1 : last + 1])
+            for later in turns.infos[1 : last + 1]:
+                seen |= {f"info{path} {name}": str(value) for path, value in flat(later)}
+    return Secret(seed, answer, str(text), seen)
+
+
+def _no_answer(subject: AuditSubject, concerns: Callable[[str], bool]) -> Result:
+    secrets = secrets_of(subject)
+    if secrets is None:
+        return "unknown", "no answers are known that differ from task to task", {}
+    names = [name for name in dict.fromkeys(n for s in secrets for n in s.seen) if concerns(name)]
+    for name in names:
+        having = [s for s in secrets if name in s.seen]
+        if len(having) < 6:
+            continue
+        for leak in (_contained, _deciding):
+            if rates := leak(having, name):
+                example = having[0]
+                evidence = {**rates, "answer": example.answer, "text": example.seen[name][:500]}
+                where = f"{name} has the answer" if leak is _contained else f"{name} decides it"
+                return "fail", f"{where} in {rates['own']:.0%} of {len(having)} tasks", evidence
+    return "pass", f"{len(names)} surfaces of {len(secrets)} tasks", {"surfaces": names}
+
+
+def _contained(secrets: list[Secret], name: str) -> dict[str, float]:
+    """Rates at which a surface has its own answer and another's; empty if it does not leak."""
+    # An answer that the player can read in the task anyway is no secret, unless the value is the
+    # answer and nothing else.
+    exact = [s.seen[name].strip().casefold() == s.answer.casefold() for s in secrets]
+    hits = [contains(s.seen[name], s.answer) and not contains(s.first, s.answer) for s in secrets]
+    others = [
+        contains(s.seen[name], o.answer) and not contains(s.first, o.answer)
+        for s, o in zip(secrets, secrets[1:] + secrets[:1], strict=True)
+        if s.answer != o.answer
+    ]
+    own, base = sum(hits) / len(hits), sum(others) / max(1, len(others))
+    if sum(exact) >= 0.9 * len(exact):
+        return {"own": sum(exact) / len(exact), "others": 0.0}
+    return {"own": own, "others": base} if own - base > MARGIN else {}
+
+
+def _deciding(secrets: list[Secret], name: str) -> dict[str, float]:
+    """The rate of pairs of tasks with equal values that have equal answers; empty if by chance."""
+    # Equal observations are one task, which its number decides rightly.
+    pairs = [(a, b) for a, b in combinations(secrets, 2) if a.first != b.first]
+    equal = [a.answer == b.answer for a, b in pairs if a.seen[name] == b.seen[name]]
+    if len(equal) < 12 or len({s.seen[name] for s in secrets}) < 2 or not all(equal):
+        return {}
+    chance = sum(a.answer == b.answer for a, b in pairs) / len(pairs)
+    return {"own": 1.0, "others": chance} if chance ** len(equal) < 1e-6 else {}
+
+
+LEAK_CHECKS: dict[str, Callable[[AuditSubject], Result]] = {
+    "leaks/info": infos_have_no_answer,
+    "leaks/texts": texts_have_no_answer,
+    "leaks/observation": observations_have_no_answer,
+    "leaks/canary": canary_is_hidden,
+}

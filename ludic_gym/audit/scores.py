@@ -1,0 +1,268 @@
+"""Checks of what plays earn: the oracle, players that do not read the task, and their order."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ludic_gym.audit.subject import (
+    ENDLESS,
+    AuditSubject,
+    Play,
+    Player,
+    Result,
+    always,
+    has_oracle,
+    legal_actions,
+    legal_at_start,
+    oracle,
+    play,
+    random_player,
+)
+from ludic_gym.errors import NoOracle
+from ludic_gym.types import Env
+
+# Standard errors by which a measured rate may differ from a stated one: one false alarm in 30,000.
+SIGMAS = 4.0
+FIXED = ("0", "1", "2", "A", "B", "C", "yes", "no", "True", "False", "[]", "the", "-1", "None")
+LONGEST = 2**16
+NO_ORACLE = "the environment has no oracle_action()"
+NO_OPPONENT = "one player acts for all seats, so what one earns the other loses"
+FORMS = ("{}", "<answer>{}</answer>", "\\boxed{{{}}}")
+
+
+@dataclass(frozen=True, slots=True)
+class Earned:
+    """Success rate and mean sum of rewards of some plays."""
+
+    count: int
+    success: float
+    reward: float
+
+    def as_json(self) -> dict[str, Any]:
+        """The three numbers by name."""
+        return {"episodes": self.count, "success": self.success, "reward": self.reward}
+
+
+def earned(plays: Sequence[Play]) -> Earned:
+    """What the plays earned on average."""
+    count = len(plays)
+    return Earned(count, sum(p.success for p in plays) / count, sum(p.total for p in plays) / count)
+
+
+def error_of(rate: float, count: int) -> float:
+    """Standard error of a rate; that of one success or failure more for 0 and 1."""
+    inside = min(max(rate, 1 / (count + 2)), 1 - 1 / (count + 2))
+    return math.sqrt(inside * (1 - inside) / count)
+
+
+def oracle_earns_stated(subject: AuditSubject) -> Result:
+    """The oracle reaches its stated success rate, and ends its episodes."""
+    if subject.is_match:
+        return "unknown", NO_OPPONENT, {}
+    if not has_oracle(subject):
+        return "unknown", NO_ORACLE, {}
+    plays = subject.plays(lambda seed: oracle, ENDLESS)
+    found, stated = earned(plays), subject.statement.oracle
+    evidence = {"stated": stated, **found.as_json()}
+    failed = next((p for p in plays if not p.success), None)
+    if failed is not None:
+        evidence["failed"] = transcript(failed)
+    margin = SIGMAS * error_of(stated, found.count) if stated < 1 else 0.0
+    summary = f"the oracle succeeds in {found.success:.0%} of {found.count} episodes"
+    if found.success < stated - margin:
+        return "fail", f"{summary}, stated are {stated:.1%}", evidence
+    if not all(p.ended for p in plays):
+        return "fail", "an episode of the oracle does not end", evidence
+    return "pass", summary, evidence
+
+
+def random_earns_stated(subject: AuditSubject) -> Result:
+    """Random play has the success rate that is stated for it."""
+    if subject.is_match:
+        return "unknown", NO_OPPONENT, {}
+    found = earned(subject.plays(random_player))
+    stated = subject.statement.random
+    evidence = {"stated": stated, **found.as_json()}
+    summary = f"random play succeeds in {found.success:.0%} of {found.count} episodes"
+    if stated is None:
+        high = subject.statement.floor + SIGMAS * error_of(subject.statement.floor, found.count)
+        if found.success > high:
+            return "fail", f"{summary}, more than the floor", evidence
+        return "unknown", f"{summary}; no rate is stated", evidence
+    if abs(found.success - stated) > SIGMAS * error_of(stated, found.count):
+        return "fail", f"{summary}, stated are {stated:.1%}", evidence
+    return "pass", summary, evidence
+
+
+def uninformed_earn_nothing(subject: AuditSubject) -> Result:
+    """No reply of nothing, of anything, or of the prompt itself succeeds or is paid."""
+    if subject.is_match:
+        return "unknown", NO_OPPONENT, {}
+    players: dict[str, Player] = {
+        "empty": always(""),
+        "blank": always(" \n"),
+        "longest": always("x" * LONGEST),
+        "copy of the observation": lambda env, observation: observation,
+        "copy of the prompt": copy_of_prompt(subject),
+        "lorem": always("I do not know the answer."),
+    }
+    rates = {name: few(subject, player) for name, player in players.items()}
+    evidence = {name: found.as_json() for name, found in rates.items()}
+    best = max(rates, key=lambda name: (rates[name].success, rates[name].reward))
+    summary = f"the best of them, {best!r}, succeeds in {rates[best].success:.0%}"
+    # Where any text is a move, or opponents may lose by themselves, some success is chance.
+    chance = max(0.2, subject.statement.random or 0.0)
+    if rates[best].success > chance + SIGMAS * error_of(chance, rates[best].count) / 2:
+        return "fail", summary, evidence
+    paid = {name: found.reward for name, found in rates.items() if found.reward > 0}
+    if paid and not rates[best].success and has_oracle(subject):
+        top = earned(subject.plays(lambda seed: oracle)).reward
+        name = max(paid, key=lambda name: paid[name])
+        if paid[name] > 0.05 * abs(top) and not legal_at_start(subject):
+            return "fail", f"{name!r} is paid {paid[name]:.3g}, the oracle {top:.3g}", evidence
+    return "pass", summary, evidence
+
+
+def fixed_answers_stay_low(subject: AuditSubject) -> Result:
+    """No reply that is fixed before the task is read succeeds more often than the floor."""
+    if subject.is_match:
+        return "unknown", NO_OPPONENT, {}
+    env = subject.make()
+    env.reset(seed=0)
+    texts = [*FIXED, *random.Random(0).sample(legal := legal_actions(env), min(4, len(legal)))]
+    texts += [form.format(text) for form in FORMS[1:] for text in FIXED[:6]]
+    rates = {text: few(subject, always(text)) for text in texts}
+    best = max(rates, key=lambda text: rates[text].success)
+    found, floor = rates[best], subject.statement.floor
+    evidence = {"floor": floor, "best": best, **found.as_json()}
+    summary = f"the best fixed reply, {best[:40]!r}, succeeds in {found.success:.0%}"
+    # The best of several is a few standard errors above its true rate.
+    if found.success > floor + SIGMAS * error_of(floor, found.count):
+        return "fail", f"{summary}, more than the floor of {floor:.0%}", evidence
+    return "pass", summary, evidence
+
+
+def other_answers_fail(subject: AuditSubject) -> Result:
+    """The right answers of other tasks fail: the grader looks at its own task."""
+    answers = one_turn_answers(subject)
+    if answers is None:
+        return "unknown", "only for an oracle that ends its episodes with one reply", {}
+    env = subject.make()
+    wins, tried = 0, 0
+    for seed, own in answers.items():
+        for other in [text for text in dict.fromkeys(answers.values()) if text != own][:4]:
+            found = play(env, seed, always(other))
+            tried += 1
+            wins += found.success
+    if not tried:
+        return "unknown", "all tasks have the same answer", {}
+    rate, floor = wins / tried, subject.statement.floor
+    evidence = {"tried": tried, "success": rate, "floor": floor}
+    summary = f"answers of other tasks succeed in {rate:.0%} of {tried} cases"
+    return ("fail" if rate > floor else "pass"), summary, evidence
+
+
+def better_players_earn_more(subject: AuditSubject) -> Result:
+    """A player that errs less earns no less: random, half oracle, oracle."""
+    if subject.is_match:
+        return "unknown", NO_OPPONENT, {}
+    if not has_oracle(subject):
+        return "unknown", NO_ORACLE, {}
+    ladder = {
+        "random": earned(subject.plays(random_player)),
+        "half oracle": earned(subject.plays(half_oracle)),
+        "oracle": earned(subject.plays(lambda seed: oracle)),
+        "empty": earned(subject.plays(lambda seed: always(""))),
+    }
+    evidence = {name: found.as_json() for name, found in ladder.items()}
+    top = ladder["oracle"]
+    slack = SIGMAS / 2 * max(error_of(f.success, f.count) for f in ladder.values())
+    for name, found in ladder.items():
+        if found.success > top.success + slack:
+            return "fail", f"{name!r} succeeds more often than the oracle", evidence
+        if found.reward > top.reward + 2 * slack * max(1.0, abs(top.reward)) and top.success > 0.9:
+            return "fail", f"{name!r} earns {found.reward:.3g}, oracle {top.reward:.3g}", evidence
+        # Equal play in all respects: a success is paid as much as a failure.
+        if name != "oracle" and top.success - found.success > 0.5 and top.reward <= found.reward:
+            return "fail", f"{name!r} fails more often and earns as much", evidence
+    rates = ", ".join(f"{name} {found.reward:.2f}" for name, found in ladder.items())
+    return "pass", rates, evidence
+
+
+def successes_are_paid(subject: AuditSubject) -> Result:
+    """In each episode, a success is paid more than any failure of the same task."""
+    if subject.is_match or not has_oracle(subject):
+        return "unknown", NO_OPPONENT if subject.is_match else NO_ORACLE, {}
+    good = subject.plays(lambda seed: oracle)
+    bad = [*subject.plays(lambda seed: always("")), *subject.plays(random_player)]
+    won = {p.seed: p for p in good if p.success}
+    for failed in bad:
+        best = won.get(failed.seed)
+        if best is not None and not failed.success and failed.total >= best.total:
+            evidence = {"success": transcript(best), "failure": transcript(failed)}
+            return "fail", f"a failure earns {failed.total:g}, success {best.total:g}", evidence
+    if not won:
+        return "unknown", "no episode of the oracle succeeds", {}
+    return "pass", f"in {len(won)} tasks", {"tasks": len(won)}
+
+
+def few(subject: AuditSubject, player: Player) -> Earned:
+    """What a player earns in 50 turns of each episode."""
+    return earned(subject.plays(lambda seed: player, 50))
+
+
+def copy_of_prompt(subject: AuditSubject) -> Player:
+    """The player of the system prompt."""
+    env = subject.make()
+    _, info = env.reset(seed=0)
+    return always(str(info.get("system_prompt", "")))
+
+
+def half_oracle(seed: int) -> Player:
+    """A player whose turns are the oracle's in half the cases, else random."""
+    rng, otherwise = random.Random(seed), random_player(seed)
+
+    def act(env: Env, observation: str) -> str:
+        if rng.random() < 0.5:
+            return otherwise(env, observation)
+        try:
+            return oracle(env)
+        except NoOracle:
+            # A position that earlier errors have lost may have no best action.
+            return otherwise(env, observation)
+
+    return act
+
+
+def one_turn_answers(subject: AuditSubject) -> dict[int, str] | None:
+    """The oracle's reply by seed; None unless it ends each episode with its first reply."""
+    if not has_oracle(subject):
+        return None
+    plays = subject.plays(lambda seed: oracle, most=1)
+    return {p.seed: p.actions[0] for p in plays} if all(p.ended for p in plays) else None
+
+
+def transcript(found: Play) -> list[str]:
+    """Seed, first and last observations and actions, cut to what a person reads."""
+    turns = [
+        f"> {action[:200]}\n{seen[:300]}"
+        for action, seen in zip(found.actions, found.observations[1:], strict=True)
+    ]
+    kept = turns if len(turns) <= 4 else [*turns[:2], "...", *turns[-2:]]
+    last = f"reward {found.total:g}, success {found.success}"
+    return [f"seed {found.seed}", found.observations[0][:500], *kept, last]
+
+
+SCORE_CHECKS: dict[str, Callable[[AuditSubject], Result]] = {
+    "scores/oracle": oracle_earns_stated,
+    "scores/random": random_earns_stated,
+    "scores/uninformed": uninformed_earn_nothing,
+    "scores/fixed": fixed_answers_stay_low,
+    "scores/other-tasks": other_answers_fail,
+    "scores/ladder": better_players_earn_more,
+    "scores/success-paid": successes_are_paid,
+}

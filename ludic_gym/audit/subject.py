@@ -1,0 +1,289 @@
+"""AuditSubject: an environment under audit, what it states about itself, and plays of it."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar
+
+import gymnasium as gym
+import pettingzoo
+
+from envs_registry.catalog import CATALOG
+from ludic_gym.envs.core.base import RENDER_MODES, Info, Turn
+from ludic_gym.errors import EpisodeOver, NoOracle
+from ludic_gym.policies.reference import KnowsBestAction, KnowsLegalActions
+from ludic_gym.spaces import TEXT
+from ludic_gym.types import Env
+
+T = TypeVar("T")
+Player = Callable[[Env, str], str]
+"""Chooses an action from the environment and its last observation."""
+
+Outcome = Literal["pass", "fail", "unknown"]
+MOST_TURNS = 200
+# More than the longest limit of our own environments.
+ENDLESS = 1500
+# Tags of the catalogue whose environments draw a task from the seed.
+DRAWN = {"procedural", "dataset", "sandbox", "tools"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statement:
+    """Facts that the author states, against which the environment is measured.
+
+    oracle: success rate of the oracle.
+    random: success rate of random legal actions, random texts if any text is legal; None if it is
+        not stated.
+    floor: highest success rate of any reply that was fixed before the task was read.
+    one_task: True if all seeds play the same task.
+    levels: an argument of the environment and its values, from the easiest to the hardest.
+    """
+
+    oracle: float = 1.0
+    random: float | None = None
+    floor: float = 0.5
+    one_task: bool = False
+    levels: tuple[str, tuple[Any, ...]] = ("", ())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """Result of one check.
+
+    check: its id, such as "leaks/info".
+    outcome: "unknown" where the audit cannot decide.
+    summary: one sentence with the values that decided.
+    evidence: the measurements, as JSON.
+    seconds: CPU time of this process.
+    """
+
+    check: str
+    outcome: Outcome
+    summary: str
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+    seconds: float = 0.0
+
+
+Result = tuple[Outcome, str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Play:
+    """One episode: observations (one more than actions), actions, rewards and infos."""
+
+    seed: int
+    observations: tuple[str, ...]
+    actions: tuple[str, ...]
+    rewards: tuple[float, ...]
+    infos: tuple[Info, ...]
+    ended: bool
+
+    @property
+    def total(self) -> float:
+        """Sum of the rewards."""
+        return float(sum(self.rewards))
+
+    @property
+    def success(self) -> bool:
+        """True if the last info says so; without that key, if the sum of rewards is at least 1."""
+        return bool(self.infos[-1].get("success", self.total >= 1.0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditSubject:
+    """An environment under audit.
+
+    env_id, kwargs: arguments of `gymnasium.make`, or of PettingZoo's for an id of AEC alone, which
+        one player plays in all seats.
+    episodes: number of episodes per measurement; budget_s: wall time after which a measurement
+        stops early, with four episodes at least.
+    """
+
+    env_id: str
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    statement: Statement = Statement()
+    episodes: int = 48
+    budget_s: float = 4.0
+
+    def make(self, **kwargs: Any) -> Env:  # noqa: ANN401 (as gymnasium.make)
+        """A new environment."""
+        if self.is_match:
+            return AllSeats(pettingzoo.make("aec", self.env_id, **self.kwargs, **kwargs))
+        return gym.make(self.env_id, **{"disable_env_checker": True, **self.kwargs, **kwargs})
+
+    @property
+    def is_match(self) -> bool:
+        """True if there is only a view for several players."""
+        return self.env_id not in gym.registry and self.env_id in pettingzoo.aec_registry
+
+    def seeds(self) -> Iterator[int]:
+        """The seeds of a measurement, up to its limits."""
+        return within(range(self.episodes), self.budget_s)
+
+    def plays(self, player: Callable[[int], Player], most: int = MOST_TURNS) -> list[Play]:
+        """Episodes of a player, made from each seed."""
+        env = self.make()
+        return [play(env, seed, player(seed), most) for seed in self.seeds()]
+
+
+class AllSeats(gym.Env[str, str]):
+    """An AEC environment as one player who acts for the agent in turn.
+
+    The reward of a step is that of the first agent, and so is `success` at the end.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": list(RENDER_MODES)}  # noqa: RUF012
+    observation_space = TEXT
+    action_space = TEXT
+
+    def __init__(self, env: Any) -> None:  # noqa: ANN401 (any AEC environment of text)
+        self.match = env
+        self._inner = env.unwrapped
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[str, Info]:
+        """Start a match; the observation of the agent in turn, and its info."""
+        self.match.reset(seed=seed, options=options)
+        self._first = self.match.possible_agents[0]
+        return self._seen(), dict(self.match.infos[self.match.agent_selection])
+
+    def step(self, action: str) -> Turn:
+        """Play for the agent in turn. Raises EpisodeOver after the end."""
+        match = self.match
+        if not match.agents:
+            raise EpisodeOver("the match is over; call reset() first")
+        match.step(action)
+        # Agents that are out act once more, with None, by PettingZoo's protocol.
+        earned = match.rewards.get(self._first, 0.0)
+        info = dict(match.infos.get(self._first, {}))
+        terminated = all(match.terminations.values())
+        truncated = not terminated and all(match.truncations.values())
+        if terminated or truncated:
+            return self._seen(), float(earned), terminated, truncated, info
+        return self._seen(), float(earned), False, False, {}
+
+    def render(self) -> str:
+        """The match as the agent in turn sees it."""
+        return str(self.match.render())
+
+    def legal_actions(self) -> tuple[str, ...]:
+        """Legal actions of the agent in turn; () if any text is legal."""
+        known = isinstance(self._inner, KnowsLegalActions)
+        return self._inner.legal_actions() if known else ()
+
+    def oracle_action(self) -> str:
+        """A best action of the agent in turn. Raises NoOracle."""
+        if not isinstance(self._inner, KnowsBestAction):
+            raise NoOracle(f"{type(self._inner).__name__} has no oracle_action()")
+        return self._inner.oracle_action()
+
+    def _seen(self) -> str:
+        return str(self.match.observe(self.match.agent_selection))
+
+
+def within(values: Iterable[T], budget_s: float) -> Iterator[T]:
+    """The values until the time is over, four at least."""
+    start = time.perf_counter()
+    for count, value in enumerate(values):
+        if count >= 4 and time.perf_counter() - start > budget_s:
+            return
+        yield value
+
+
+def play(env: Env, seed: int | None, player: Player, most: int = MOST_TURNS) -> Play:
+    """One episode, of at most `most` turns."""
+    text, info = env.reset(seed=seed)
+    observations, infos = [str(text)], [info]
+    actions, rewards = list[str](), list[float]()
+    ended = False
+    for _ in itertools.repeat(None, most):
+        action = player(env, observations[-1])
+        seen, reward, terminated, truncated, info = env.step(action)
+        actions.append(action)
+        observations.append(str(seen))
+        rewards.append(float(reward))
+        infos.append(info)
+        if ended := terminated or truncated:
+            break
+    return Play(
+        seed=seed or 0,
+        observations=tuple(observations),
+        actions=tuple(actions),
+        rewards=tuple(rewards),
+        infos=tuple(infos),
+        ended=ended,
+    )
+
+
+def legal_actions(env: Env) -> tuple[str, ...]:
+    """Legal actions now; () if any text is legal or the environment lists none."""
+    inner = env.unwrapped
+    return inner.legal_actions() if isinstance(inner, KnowsLegalActions) else ()
+
+
+def legal_at_start(subject: AuditSubject) -> bool:
+    """True if the environment lists legal actions."""
+    env = subject.make()
+    env.reset(seed=0)
+    return bool(legal_actions(env))
+
+
+def oracle(env: Env, _: str = "") -> str:
+    """The player with the best action. Raises NoOracle."""
+    inner = env.unwrapped
+    if not isinstance(inner, KnowsBestAction):
+        raise NoOracle(f"{type(inner).__name__} has no oracle_action()")
+    return inner.oracle_action()
+
+
+def has_oracle(subject: AuditSubject) -> bool:
+    """True if the environment knows a best action at the start of an episode."""
+    env = subject.make()
+    env.reset(seed=0)
+    try:
+        oracle(env)
+    except NoOracle:
+        return False
+    return True
+
+
+def random_player(seed: int) -> Player:
+    """A player of random legal actions, random texts if any text is legal."""
+    rng = random.Random(seed)
+    spaces = list[gym.Space[str]]()
+
+    def act(env: Env, _: str) -> str:
+        legal = legal_actions(env)
+        if legal:
+            return rng.choice(legal)
+        if not spaces:
+            # A copy, because environments on other threads draw from the same space.
+            spaces.append(copy.deepcopy(env.action_space))
+            spaces[0].seed(seed)
+        return spaces[0].sample()
+
+    return act
+
+
+def always(text: str) -> Player:
+    """The player of one text."""
+    return lambda env, observation: text
+
+
+def statement_of(env_id: str) -> Statement:
+    """The catalogue's statement on an id; the default one for an id of others."""
+    entry = next((entry for entry in CATALOG if entry.id == env_id), None)
+    if entry is None:
+        return Statement()
+    return Statement(
+        oracle=entry.oracle_success,
+        random=entry.random_success,
+        floor=max(0.5, entry.random_success + 0.3),
+        one_task=not DRAWN & set(entry.tags),
+    )

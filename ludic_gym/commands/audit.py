@@ -1,0 +1,126 @@
+"""`ludic audit`: test whether the reward of an environment can be trusted.
+
+    $ ludic audit ludic/Nim-v0
+    ok      ludic/Nim-v0: 37 passed, 0 failed, 4 unknown
+
+The checks are those of `ludic_gym.audit`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from ludic_gym.audit.pages import write_audit
+from ludic_gym.audit.report import AuditReport, audit_env
+from ludic_gym.audit.subject import AuditSubject, Statement, statement_of
+from ludic_gym.commands.arguments import (
+    env_name,
+    keyword_arguments,
+    option,
+    parse,
+    readable_env_errors,
+)
+from ludic_gym.errors import ConfigError
+
+EXAMPLES = """\
+ludic audit ludic/TicTacToe-v0
+ludic audit ludic/Arithmetic-v0 --levels digits=1,2,4
+ludic audit my_envs:mine/Riddle-v0 --floor 0.25 --out audits
+ludic audit ludic/rg-gcd-v0 --plugins"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditArgs:
+    """Test whether the reward of an environment can be trusted.
+
+    The exit code is 1 if a check fails. "unknown" is not a failure.
+    """
+
+    ids: Annotated[tyro.conf.Positional[tuple[str, ...]], option("ID [ID ...]")]
+    """Environment ids; module:id for your own, if importing the module registers it."""
+    env_kwargs: Annotated[tuple[str, ...], option("KEY=VALUE ...")] = ()
+    """Arguments of the env."""
+    oracle: Annotated[float | None, option("RATE")] = None
+    """Stated success rate of the oracle; the catalogue's, or 1."""
+    random: Annotated[float | None, option("RATE")] = None
+    """Stated success rate of random play; the catalogue's, or none."""
+    floor: Annotated[float | None, option("RATE")] = None
+    """Highest success rate of a reply that is fixed before the task is read; 0.5 by default."""
+    one_task: tyro.conf.FlagCreatePairsOff[bool] = False
+    """State that all seeds play the same task."""
+    levels: Annotated[str, option("NAME=EASY,...,HARD")] = ""
+    """An argument of the env and its values in the order of their difficulty."""
+    episodes: int = 48
+    """Episodes per measurement."""
+    plugins: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Run the checks of other packages too: `learnability` trains a tiny model for two minutes."""
+    out: Annotated[Path | None, option("DIR")] = None
+    """Write audit.json, audit.html and badge.svg, into a folder per environment."""
+
+
+def main(argv: list[str]) -> int:
+    """Run `ludic audit`; 1 if a check fails. Raises ConfigError for an unknown id."""
+    args = parse(AuditArgs, argv, command="audit", examples=EXAMPLES)
+    if not args.ids:
+        raise ConfigError("name at least one environment (see `ludic list --all`)")
+    if args.episodes < 1:
+        raise ConfigError(f"--episodes is at least 1, got {args.episodes}")
+    subjects = [subject_of(spec, args) for spec in args.ids]
+    # Every id is made first: a misspelt one must be reported at once, not after minutes.
+    for subject in subjects:
+        with readable_env_errors():
+            subject.make().close()
+    failed = False
+    for subject in subjects:
+        report = audit_env(subject, plugins=args.plugins)
+        failed |= bool(report.failed)
+        print("\n".join(lines_of(report)), flush=True)
+        if args.out is not None:
+            write_audit(report, args.out / subject.env_id.replace("/", "-"))
+    return 1 if failed else 0
+
+
+def subject_of(spec: str, args: AuditArgs) -> AuditSubject:
+    """The subject that the arguments describe. spec: "id" or "module:id"."""
+    env_id = env_name(spec)
+    given: dict[str, Any] = {"oracle": args.oracle, "random": args.random, "floor": args.floor}
+    given = {name: rate for name, rate in given.items() if rate is not None}
+    for name, rate in given.items():
+        if not 0.0 <= rate <= 1.0:
+            raise ConfigError(f"--{name} is a rate from 0 to 1, got {rate}")
+    if args.one_task:
+        given["one_task"] = True
+    if args.levels:
+        given["levels"] = levels_of(args.levels)
+    kwargs = keyword_arguments(args.env_kwargs)
+    # The catalogue's rates are those of the default arguments.
+    stated = Statement() if kwargs else statement_of(env_id)
+    return AuditSubject(
+        env_id=env_id, kwargs=kwargs, statement=replace(stated, **given), episodes=args.episodes
+    )
+
+
+def levels_of(text: str) -> tuple[str, tuple[Any, ...]]:
+    """The argument and its values, each of them JSON or a string.
+
+    >>> levels_of("digits=1,2,4")
+    ('digits', (1, 2, 4))
+    """
+    name, equals, values = text.partition("=")
+    found = tuple(keyword_arguments([f"v={value}"])["v"] for value in values.split(","))
+    if not equals or len(found) < 2:
+        raise ConfigError(f"--levels is NAME=EASY,...,HARD with two levels at least, got {text!r}")
+    return name, found
+
+
+def lines_of(report: AuditReport) -> list[str]:
+    """The report as lines: the counts, then each fault and each open question."""
+    counts = report.counts
+    head = f"{counts['pass']} passed, {counts['fail']} failed, {counts['unknown']} unknown"
+    lines = [f"{'FAILED' if report.failed else 'ok':8}{report.subject.env_id}: {head}"]
+    shown = [f for f in report.findings if f.outcome != "pass"]
+    return lines + [f"        {f.outcome:8}{f.check}: {f.summary}" for f in shown]

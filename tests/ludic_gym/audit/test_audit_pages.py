@@ -1,0 +1,94 @@
+import json
+import re
+import xml.etree.ElementTree as ET
+
+import pytest
+
+from ludic_gym.audit.pages import audit_page, badge, write_audit
+from ludic_gym.audit.report import AuditReport
+from ludic_gym.audit.subject import AuditSubject, Finding
+from ludic_gym.commands import audit as command
+from ludic_gym.commands.main import main
+from ludic_gym.errors import ConfigError
+
+GOOD = Finding(check="a/good", outcome="pass", summary="fine", seconds=1.0)
+BAD = Finding(
+    check="a/bad", outcome="fail", summary="<script>x</script>", evidence={"text": "</pre><b>"}
+)
+OPEN = Finding(check="a/open", outcome="unknown", summary="no oracle", evidence={"obj": object})
+
+
+def report(*findings):
+    return AuditReport(subject=AuditSubject(env_id="my/A&B-v0"), findings=findings, ludic="0.1.0")
+
+
+def test_the_page_escapes_texts_and_has_faults_first():
+    page = audit_page(report(GOOD, OPEN, BAD))
+    assert "<script" not in page
+    assert "&lt;script&gt;x" in page
+    assert "&lt;/pre&gt;&lt;b&gt;" in page
+    assert "Audit of my/A&amp;B-v0" in page
+    assert page.index("a/bad") < page.index("a/open") < page.index("a/good")
+
+
+def test_the_badge_is_an_image_with_its_counts():
+    assert ET.fromstring(badge(report(GOOD, OPEN))).get("aria-label") == "ludic audit: 1 passed"
+    failed = badge(report(GOOD, BAD))
+    assert ET.fromstring(failed).get("aria-label") == "ludic audit: 1 of 2 failed"
+    assert "#b42318" in failed
+
+
+def test_the_report_is_json_with_all_evidence(tmp_path):
+    write_audit(report(GOOD, BAD, OPEN), tmp_path / "new")
+    found = json.loads((tmp_path / "new" / "audit.json").read_text())
+    assert found["counts"] == {"pass": 1, "fail": 1, "unknown": 1}
+    assert [f["check"] for f in found["findings"]] == ["a/good", "a/bad", "a/open"]
+    assert found["findings"][1]["evidence"] == {"text": "</pre><b>"}
+    assert {path.name for path in (tmp_path / "new").iterdir()} == {
+        "audit.json",
+        "audit.html",
+        "badge.svg",
+    }
+
+
+def test_the_command_writes_reports_and_exits_with_0(tmp_path, capsys):
+    assert main(["audit", "ludic/Nim-v0", "--episodes", "6", "--out", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.startswith("ok      ludic/Nim-v0: ")
+    found = json.loads((tmp_path / "ludic-Nim-v0" / "audit.json").read_text())
+    assert found["env"] == "ludic/Nim-v0"
+    assert found["statement"]["random"] == 0.48
+
+
+def test_the_command_exits_with_1_for_a_fault_of_a_module(capsys, monkeypatch):
+    monkeypatch.setattr(command, "env_name", lambda spec: spec.split(":")[1])
+    import mutants
+
+    mutants.register()
+    assert main(["audit", "mutants:mutant/NothingWins-v0", "--episodes", "6"]) == 1
+    text = capsys.readouterr().out
+    assert text.startswith("FAILED  mutant/NothingWins-v0: ")
+    assert "scores/oracle: the oracle succeeds in 0% of 6 episodes, stated are 100.0%" in text
+
+
+def test_statements_come_from_options_or_from_the_catalogue():
+    args = command.AuditArgs(ids=(), floor=0.1, levels="digits=1,2", one_task=True)
+    stated = command.subject_of("ludic/TicTacToe-v0", args).statement
+    assert (stated.random, stated.floor, stated.one_task) == (0.585, 0.1, True)
+    assert stated.levels == ("digits", (1, 2))
+    # The catalogue's rates are those of the default arguments.
+    args = command.AuditArgs(ids=(), env_kwargs=("opponent=perfect",))
+    assert command.subject_of("ludic/TicTacToe-v0", args).statement.random is None
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["ludic/Nimm-v0"], "Did you mean: `Nim`"),
+        (["ludic/Nim-v0", "--floor", "2"], "--floor is a rate from 0 to 1, got 2.0"),
+        (["ludic/Nim-v0", "--episodes", "0"], "--episodes is at least 1, got 0"),
+        (["ludic/Nim-v0", "--levels", "piles=3"], "two levels at least, got 'piles=3'"),
+    ],
+)
+def test_bad_input_is_one_error(argv, message):
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        command.main(argv)

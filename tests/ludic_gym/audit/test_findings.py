@@ -1,0 +1,131 @@
+"""Planted faults are found by the check that is meant for them; sound environments pass."""
+
+from dataclasses import replace
+
+import mutants
+import pytest
+
+from envs_registry.catalog import CATALOG
+from ludic_gym.audit.report import CHECKS, audit_env
+from ludic_gym.audit.subject import AuditSubject, Statement, statement_of
+
+# A mutant, and the check that is meant for its fault.
+INTENDED = [
+    ("SomeTruthsWrong", "scores/oracle"),
+    ("TooFewTurns", "scores/oracle"),
+    ("EveryReplyWins", "scores/random"),
+    ("LongReplyWins", "scores/uninformed"),
+    ("PaidForTaking", "scores/uninformed"),
+    ("FirstIsRight", "scores/fixed"),
+    ("OtherAnswersCount", "scores/other-tasks"),
+    ("PaidForTurns", "scores/ladder"),
+    ("EqualReward", "scores/success-paid"),
+    ("TimeBonus", "grader/deterministic"),
+    ("Deadline", "grader/deterministic"),
+    ("NoisyReward", "grader/deterministic"),
+    ("SubstringReward", "grader/hedges"),
+    ("SpaceIsWrong", "grader/paraphrases"),
+    ("TruthIndex", "leaks/info"),
+    ("TruthNested", "leaks/info"),
+    ("WordInInfo", "leaks/info"),
+    ("TruthInRender", "leaks/texts"),
+    ("TruthInError", "leaks/texts"),
+    ("WordAfterIllegal", "leaks/texts"),
+    ("TruthInComment", "leaks/observation"),
+    ("TruthInPrompt", "leaks/observation"),
+    ("TruthInBase64", "leaks/canary"),
+    ("SeedFixed", "seeds/differ"),
+    ("ResetRepeats", "seeds/resets-differ"),
+    ("KeptTurns", "seeds/history"),
+    ("SharedQuestion", "seeds/threads"),
+    ("EndlessSkip", "limits/end"),
+    ("OneTurnMore", "limits/stated"),
+    ("OneTurnLess", "limits/stated"),
+    ("LevelsMisnamed", "levels/ordered"),
+]
+FOUND_BY_THESE = {check for _, check in INTENDED}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def registered():
+    mutants.register()
+
+
+def subject_of(name, **settings):
+    mutant = {**mutants.MUTANTS, **mutants.SOUND}[name]
+    stated = replace(statement_of(mutant.base), **mutant.stated)
+    return AuditSubject(env_id=name, statement=stated, **settings)
+
+
+@pytest.mark.parametrize(("name", "check"), INTENDED)
+def test_the_check_that_is_meant_for_it_finds_the_fault(name, check):
+    episodes = 16 if check.startswith("leaks") else 48
+    outcome, summary, _ = CHECKS[check](subject_of(f"mutant/{name}-v0", episodes=episodes))
+    assert outcome == "fail", summary
+
+
+def test_every_check_has_a_fault_that_it_finds():
+    assert set(CHECKS) == FOUND_BY_THESE
+
+
+@pytest.mark.parametrize("env_id", ["ludic/Arithmetic-v0", "ludic/Nim-v0", "ludic/Wordle-v0"])
+def test_a_sound_environment_has_no_fault(env_id):
+    report = audit_env(AuditSubject(env_id=env_id, statement=statement_of(env_id), episodes=24))
+    assert report.failed == ()
+    assert sum(report.counts.values()) == len(report.findings)
+
+
+def test_a_game_of_two_is_played_in_all_seats():
+    pytest.importorskip("textarena")
+    report = audit_env(AuditSubject(env_id="ludic/ta-Nim-v0", episodes=6))
+    assert report.failed == ()
+    unknown = {f.check for f in report.findings if f.outcome == "unknown"}
+    # One loses what the other wins, so no rate says anything about the players.
+    assert {"scores/random", "scores/ladder", "scores/fixed"} <= unknown
+    assert any(f.check.startswith("contract/it passes PettingZoo") for f in report.findings)
+
+
+def test_what_the_audit_cannot_decide_is_unknown():
+    checks = ("scores/other-tasks", "leaks/canary", "levels/ordered", "grader/hedges")
+    outcomes = {CHECKS[name](AuditSubject(env_id="ludic/Nim-v0"))[0] for name in checks}
+    assert outcomes == {"unknown"}
+
+
+def test_an_error_of_the_environment_is_a_finding():
+    report = audit_env(subject_of("mutant/RaisesOnText-v0", episodes=4))
+    found = {f.check: f.summary for f in report.failed}
+    assert "ValueError" in found["scores/uninformed"]
+
+
+def test_a_statement_moves_the_bounds():
+    # A coin: a fixed reply is right in half of the episodes.
+    coin = subject_of("mutant/YesIsRight-v0")
+    assert CHECKS["scores/fixed"](coin)[0] == "fail"
+    lenient = replace(coin, statement=Statement(floor=0.9))
+    assert CHECKS["scores/fixed"](lenient)[0] == "pass"
+
+
+def test_levels_in_their_order_pass():
+    stated = Statement(levels=("high", (4, 20, 100)))
+    subject = AuditSubject(env_id="ludic/GuessTheNumber-v0", statement=stated)
+    outcome, _, evidence = CHECKS["levels/ordered"](subject)
+    # Three guesses for 4 numbers: random play finds 1 - (3/4)^3 = 58 % of them.
+    assert outcome == "pass"
+    assert evidence["success"]["random"][0] > evidence["success"]["random"][2]
+
+
+@pytest.mark.slow
+def test_nearly_all_planted_faults_are_found_and_no_sound_environment_has_one():
+    missed = [name for name in mutants.MUTANTS if not audit_env(subject_of(name)).failed]
+    assert len(mutants.MUTANTS) >= 70
+    assert len(missed) <= 0.05 * len(mutants.MUTANTS), missed
+    alarms = {name: audit_env(subject_of(name)).failed for name in mutants.SOUND}
+    assert not any(alarms.values()), alarms
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("env_id", [entry.id for entry in CATALOG])
+def test_the_environments_of_the_catalogue_have_no_fault(env_id):
+    report = audit_env(AuditSubject(env_id=env_id, statement=statement_of(env_id)))
+    assert report.failed == ()
+    assert report.seconds < 60
