@@ -26,6 +26,8 @@ from ludic_train.types import SAWItem
 Array = NDArray[Any]
 # Prefix of attachments among the arrays of a micro-batch.
 ATTACHED = "attachments/"
+# Arrays of a micro-batch whose first axis is of rows; those of all others is of action tokens.
+OF_ROWS = frozenset({"input_ids", "position_ids", "experts"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +51,7 @@ class MicroBatch:
         order. Both are None where every token was drawn from the whole vocabulary.
     experts: int16 [B, T, layers, k], those of a mixture that each token went through, -1 where that
         is unknown; None without any.
+    teacher_ids: int32 [N, k] and teacher_logprobs: float32 [N, k + 1], as `TopTokens`; or None.
     """
 
     input_ids: NDArray[np.int64]
@@ -67,6 +70,8 @@ class MicroBatch:
     mask_sizes: NDArray[np.int64] | None = None
     mask_ids: NDArray[np.int64] | None = None
     experts: NDArray[np.int16] | None = None
+    teacher_ids: NDArray[np.int32] | None = None
+    teacher_logprobs: NDArray[np.float32] | None = None
     attachments: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
 
 
@@ -162,7 +167,7 @@ def _token_streams(items: Sequence[SAWItem], aggregation: Aggregation) -> list[d
         versions = None if item.versions is None else item.versions.astype(np.int64)
         optional = {"behavior_logprobs": item.behavior_logprobs, "versions": versions}
         optional |= {ATTACHED + name: array for name, array in item.attachments.items()}
-        masks = _masks(item) if is_masked else {}
+        further = (_masks(item) if is_masked else {}) | _teacher(item)
         found.append(
             {
                 "column": at,
@@ -172,7 +177,7 @@ def _token_streams(items: Sequence[SAWItem], aggregation: Aggregation) -> list[d
                 "scale": scale,
                 "temperature": np.full(len(at), item.temperature, np.float32),
                 **{name: array[at] for name, array in optional.items() if array is not None},
-                **masks,
+                **further,
             }
         )
     return found
@@ -183,9 +188,11 @@ def _by_streams(kept: Sequence[int], streams: Sequence[Mapping[str, Array]]) -> 
 
     One item without log-probs would hide those of the others, in metrics and guards too.
     """
-    alike: dict[tuple[str, ...], list[int]] = {}
+    alike: dict[tuple[tuple[str, tuple[int, ...]], ...], list[int]] = {}
     for i in kept:
-        alike.setdefault(tuple(sorted(streams[i])), []).append(i)
+        # Shapes too: a teacher may have given other numbers of tokens to other rows.
+        forms = tuple(sorted((name, array.shape[1:]) for name, array in streams[i].items()))
+        alike.setdefault(forms, []).append(i)
     return alike.values()
 
 
@@ -198,6 +205,23 @@ def _masks(item: SAWItem) -> dict[str, Array]:
         return {"mask_sizes": np.zeros(len(drawn), np.int64), "mask_ids": np.zeros(0, np.int64)}
     sizes, ids = unpacked_masks(item.sampling_mask, drawn)
     return {"mask_sizes": sizes, "mask_ids": ids}
+
+
+def _teacher(item: SAWItem) -> dict[str, Array]:
+    """`teacher_ids` and `teacher_logprobs` of an item. Raises UntrainableRollout for other shapes.
+
+    {} for an item without.
+    """
+    if item.teacher is None:
+        return {}
+    ids, logprobs = item.teacher.ids, item.teacher.logprobs
+    tokens = np.count_nonzero(item.action_mask)
+    if ids.ndim != 2 or len(ids) != tokens or logprobs.shape != (tokens, ids.shape[1] + 1):
+        raise UntrainableRollout(
+            f"a teacher gave ids {list(ids.shape)} and log-probs {list(logprobs.shape)} for "
+            f"{tokens} sampled tokens; they are [{tokens}, k] and [{tokens}, k + 1]"
+        )
+    return {"teacher_ids": ids, "teacher_logprobs": logprobs}
 
 
 def _collate(
@@ -285,7 +309,8 @@ def _experts(
 
 def _without_tokens(like: MicroBatch) -> MicroBatch:
     """A micro-batch of two tokens, none of them an action, with the optional streams of `like`."""
-    empty = {name: array[:0] for name, array in arrays_of(like).items() if array.ndim == 1}
+    arrays = arrays_of(like).items()
+    empty = {name: array[:0] for name, array in arrays if array.ndim and name not in OF_ROWS}
     # Two tokens, because the forward pass drops the last one of each row.
     ids = np.zeros((1, 2), np.int64)
     return micro_batch_from(

@@ -9,7 +9,7 @@ from two_ranks.learning import Fixed, random_rows, settings, tiny_model
 
 from ludic_gym.clients.transport import HttpOptions
 from ludic_gym.errors import ClientError
-from ludic_train.algorithms.presets import distillation
+from ludic_train.algorithms.variants import distillation
 from ludic_train.errors import TeacherError
 from ludic_train.sources.teacher import TaughtBatchSource, VLLMTeacher
 from ludic_train.trainer.prepare import prepared
