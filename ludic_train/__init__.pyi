@@ -38,6 +38,7 @@ from .algorithms.filters import keep_best as keep_best
 from .algorithms.kl import DistillationLoss as DistillationLoss
 from .algorithms.kl import KLReward as KLReward
 from .algorithms.kl import TokenKLLoss as TokenKLLoss
+from .algorithms.kl import TopKDistillationLoss as TopKDistillationLoss
 from .algorithms.kl import UnbiasedTokenKLLoss as UnbiasedTokenKLLoss
 from .algorithms.losses import CISPOLoss as CISPOLoss
 from .algorithms.losses import EntropyBonus as EntropyBonus
@@ -72,7 +73,6 @@ from .algorithms.presets import RLAlgorithm as RLAlgorithm
 from .algorithms.presets import awr as awr
 from .algorithms.presets import cispo as cispo
 from .algorithms.presets import dapo as dapo
-from .algorithms.presets import distillation as distillation
 from .algorithms.presets import dr_grpo as dr_grpo
 from .algorithms.presets import grpo as grpo
 from .algorithms.presets import gspo as gspo
@@ -95,6 +95,7 @@ from .algorithms.value_head import GAE as GAE
 from .algorithms.value_head import ValueLoss as ValueLoss
 from .algorithms.value_head import add_value_head as add_value_head
 from .algorithms.variants import clip_cov as clip_cov
+from .algorithms.variants import distillation as distillation
 from .algorithms.variants import dppo as dppo
 from .algorithms.variants import gigpo as gigpo
 from .algorithms.variants import gmpo as gmpo
@@ -104,6 +105,7 @@ from .algorithms.variants import max_rl as max_rl
 from .algorithms.variants import process_grpo as process_grpo
 from .algorithms.variants import reinforce_plus_plus_baseline as reinforce_plus_plus_baseline
 from .algorithms.variants import sapo as sapo
+from .algorithms.variants import top_k_distillation as top_k_distillation
 from .algorithms.variants import turn_ppo as turn_ppo
 from .algorithms.variants import with_target_entropy as with_target_entropy
 from .checkpoints.async_saver import BackgroundSaver as BackgroundSaver
@@ -244,4 +246,5 @@ from .types import LossBatch as LossBatch
 from .types import SAWBatch as SAWBatch
 from .types import SAWItem as SAWItem
 from .types import TokenLogprobs as TokenLogprobs
+from .types import TopTokens as TopTokens
 from .types import Trajectory as Trajectory

@@ -48,6 +48,19 @@ SELECTED = "selected"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TopTokens:
+    """A teacher's k most likely tokens at each of M places, with log-probs.
+
+    ids: int32 [M, k], all different at one place.
+    logprobs: float32 [M, k + 1], nats; the last is that of all other tokens together, so that the
+        probabilities of a place add up to 1. -inf where there is no such token.
+    """
+
+    ids: NDArray[np.int32] = field(repr=False)
+    logprobs: NDArray[np.float32] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SAWItem:
     """One row of T tokens with any number of action spans; arrays are [T].
 
@@ -68,6 +81,8 @@ class SAWItem:
     group: id shared with the rollouts that this one was compared with. agent: seat in the game.
     experts: int16 [T, layers, k], the experts of a mixture that each token went through when it was
         sampled from; -1 where that is unknown, as for the last token. None for rows without.
+    teacher: the most likely tokens of a teacher at the places of the M sampled tokens; None for
+        rows without.
     attachments: further per-token arrays that a loss reads, such as reference log-probs.
 
     A prompt of 2 tokens, a completion of 2 and a reward of 1, for example:
@@ -94,6 +109,7 @@ class SAWItem:
     group: str = ""
     agent: str = "agent"
     experts: NDArray[np.int16] | None = field(default=None, repr=False)
+    teacher: TopTokens | None = None
     attachments: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
 
 
@@ -156,11 +172,17 @@ class TokenLogprobs:
     entropy: [N] nats of these distributions; carries the gradient too.
     values: [N] returns that a value head expects from the states before the tokens, with gradient;
         None without one.
+    top_logprobs: [N, k + 1] nats of k further tokens at each place, the teacher's most likely ones,
+        and of all others together, under the same distributions; with gradient. None for rows
+        without.
+    top_ids: int64 [N, k], these tokens, where the model itself was to choose its most likely ones.
     """
 
     logprobs: Tensor
     entropy: Tensor
     values: Tensor | None = None
+    top_logprobs: Tensor | None = None
+    top_ids: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,6 +198,8 @@ class LossBatch:
     behavior_logprobs: [N] the sampler's log-probs; None if any row was sampled without.
     lag: [N] updates between the sampling params and the current ones; None if unknown.
     version: updates made before this one, for terms that change in the course of a training.
+    teacher_logprobs: [N, k + 1] nats of a teacher's k most likely tokens at each place, and of all
+        others together; None if the rows came without.
     attachments: other [N] tensors by name, such as REFERENCE or PROXIMAL.
 
     Raises LossError where a tensor is not [N].
@@ -189,6 +213,7 @@ class LossBatch:
     behavior_logprobs: Tensor | None = None
     lag: Tensor | None = None
     version: int = 0
+    teacher_logprobs: Tensor | None = None
     attachments: Mapping[str, Tensor] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -1,12 +1,13 @@
 """KL divergence to another model: a reference to stay close to, or a teacher to learn from.
 
-All terms read the attachment REFERENCE; d_t = lp_t - ref_t. The estimator k1 = d is no loss here:
-as one its expected gradient is zero; as a reward it is right, see `KLReward`. k3 alone is no loss
-either: its gradient is not that of the divergence.
+All terms but `TopKDistillationLoss` read the attachment REFERENCE; d_t = lp_t - ref_t. The
+estimator k1 = d is no loss here: as one its expected gradient is zero; as a reward it is right, see
+`KLReward`. k3 alone is no loss either: its gradient is not that of the divergence.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -27,8 +28,11 @@ from ludic_train.algorithms.losses import (
     scaled_sum,
     token_stat,
 )
-from ludic_train.errors import MissingAttachment, MissingLogprobs
+from ludic_train.errors import LossError, MissingAttachment, MissingLogprobs
 from ludic_train.types import REFERENCE, LossBatch, SAWItem, TokenLogprobs
+
+# Log-prob in place of that of what has no probability: its exponential is 0, and 0 * -inf is NaN.
+IMPOSSIBLE = -110.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +110,55 @@ class DistillationLoss:
 
 
 @dataclass(frozen=True, slots=True)
+class TopKDistillationLoss:
+    """Divergence from a teacher, over its k most likely tokens and all others as one outcome.
+
+    With t and s the teacher's and the student's probabilities of these k + 1 outcomes, and
+    m = beta t + (1 - beta) s (Agarwal et al. 2023, arXiv:2306.13649):
+
+        beta = 0        l_t = KL(t || s), forward: the student covers all that the teacher may do
+        beta = 1        l_t = KL(s || t), reverse: it keeps to what the teacher would do
+        0 < beta < 1    l_t = beta KL(t || m) + (1 - beta) KL(s || m), the generalised JSD
+
+    Never negative, at most the divergence over the whole vocabulary, and equal to it where k is its
+    size. Its gradient is exact for each token given the prefix, whoever sampled that, so it needs
+    no importance weights. Raises MissingAttachment where the rows have no tokens of a teacher.
+    beta: in [0, 1]; at 1 / 2 a token's loss is at most log 2, and near 0 and 1 it vanishes.
+    """
+
+    beta: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.beta <= 1:
+            raise ConfigError(
+                f"TopKDistillationLoss.beta is {self.beta}; it is in [0, 1], 0 for the forward KL "
+                "and 1 for the reverse KL"
+            )
+
+    def __call__(self, out: TokenLogprobs, batch: LossBatch) -> tuple[Tensor, LossMetrics]:
+        """The summed loss; metrics `teacher_divergence`, nats per token, and `teacher_rest`.
+
+        The second is the teacher's probability of all but its k tokens.
+        """
+        if out.top_logprobs is None or batch.teacher_logprobs is None:
+            raise MissingAttachment(
+                "TopKDistillationLoss reads a teacher's most likely tokens and the rows have none; "
+                "use the preset top_k_distillation, or set the algorithm's teacher_top_k"
+            )
+        if out.top_logprobs.shape != batch.teacher_logprobs.shape:
+            raise LossError(
+                f"the student's log-probs of a teacher's tokens are {list(out.top_logprobs.shape)} "
+                f"and the teacher's {list(batch.teacher_logprobs.shape)}"
+            )
+        student, teacher = _possible(out.top_logprobs), _possible(batch.teacher_logprobs)
+        per_token = _generalized_divergence(teacher, student, self.beta)
+        return scaled_sum(per_token, batch), {
+            "teacher_divergence": token_stat(per_token),
+            "teacher_rest": token_stat(teacher[:, -1].exp()),
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class KLReward:
     """Penalty in the credit: each token's weight less coefficient * (d_t + d_{t+1} + ...).
 
@@ -160,6 +213,24 @@ def _sampled_difference(row: SAWItem) -> NDArray[np.float32]:
 def _difference(out: TokenLogprobs, batch: LossBatch) -> Tensor:
     """d_t within +-20, [N], with the gradient of lp_t."""
     return bounded(out.logprobs - attachment(batch, REFERENCE))
+
+
+def _possible(logprobs: Tensor) -> Tensor:
+    """The log-probs, finite, without a gradient where there was no probability."""
+    return logprobs.masked_fill(logprobs == -torch.inf, IMPOSSIBLE)
+
+
+def _generalized_divergence(teacher: Tensor, student: Tensor, beta: float) -> Tensor:
+    """Of log-probs [N, k + 1], at each token, [N]; `beta` as in `TopKDistillationLoss`."""
+    if beta in (0, 1):
+        return _divergence(*((student, teacher) if beta else (teacher, student)))
+    mixture = torch.logaddexp(teacher + math.log(beta), student + math.log1p(-beta))
+    return beta * _divergence(teacher, mixture) + (1 - beta) * _divergence(student, mixture)
+
+
+def _divergence(p: Tensor, q: Tensor) -> Tensor:
+    """KL(p || q) of log-probs [N, k + 1], nats [N]."""
+    return (p.exp() * (p - q)).sum(-1)
 
 
 def _kl(difference: Tensor) -> LossMetrics:

@@ -41,7 +41,6 @@ from ludic_train.algorithms.credit import (
     PerStepReward,
 )
 from ludic_train.algorithms.filters import Filter, drop_zero_variance_groups, keep_best
-from ludic_train.algorithms.kl import DistillationLoss
 from ludic_train.algorithms.losses import (
     CISPOLoss,
     EntropyBonus,
@@ -53,7 +52,7 @@ from ludic_train.algorithms.losses import (
     TokenClippedSurrogateLoss,
 )
 from ludic_train.algorithms.value_head import GAE, ValueLoss
-from ludic_train.types import REFERENCE, REWARDS, VALUES, SAWItem
+from ludic_train.types import REWARDS, VALUES, SAWItem
 
 # Credit that needs attachments; from rows to rows.
 Refine = Callable[[Sequence[SAWItem]], list[SAWItem]]
@@ -71,6 +70,8 @@ class RLAlgorithm:
         under a REFERENCE model, those under the params that begin the batch (PROXIMAL), their
         VALUES, the steps' REWARDS.
     refine: credit that needs these streams, after they were attached.
+    teacher_top_k: number of most likely tokens of the reference, as a teacher, that are attached at
+        each sampled token; None attaches none.
     full_batches: groups that `filter` drops are replaced by groups of further tasks.
     retire_at: tasks whose pass rate over all their rollouts reaches this are not played again.
     max_lag: rows sampled by params older than this many updates are dropped and counted; None
@@ -84,6 +85,7 @@ class RLAlgorithm:
     filter: Filter | None = None
     attach: frozenset[str] = frozenset()
     refine: Refine | None = None
+    teacher_top_k: int | None = None
     full_batches: bool = False
     retire_at: float | None = None
     max_lag: int | None = None
@@ -93,6 +95,8 @@ class RLAlgorithm:
             raise ConfigError(f"retire_at={self.retire_at}; it is a pass rate, in (0, 1]")
         if self.max_lag is not None and self.max_lag < 0:
             raise ConfigError(f"max_lag={self.max_lag}; it must be 0 or more, or None")
+        if self.teacher_top_k is not None and self.teacher_top_k < 1:
+            raise ConfigError(f"teacher_top_k={self.teacher_top_k}; it must be 1 or more, or None")
 
     def having(self, parts: Parts) -> RLAlgorithm:
         """The algorithm with some of its parts replaced. Raises ConfigError for unknown names."""
@@ -115,6 +119,7 @@ class Parts(TypedDict, total=False):
     filter: Filter | None
     attach: frozenset[str]
     refine: Refine | None
+    teacher_top_k: int | None
     full_batches: bool
     retire_at: float | None
     max_lag: int | None
@@ -346,22 +351,6 @@ def awr(*, beta: float = 1.0, max_weight: float = 20.0, **parts: Unpack[Parts]) 
     # Undivided: beta sets the scale of advantages, and a std would set it anew in every group.
     advantage = GroupNormalizedReturn(divide_by_std=False)
     return sft(name="awr", credit=ExponentialAdvantage(advantage, beta, max_weight)).having(parts)
-
-
-def distillation(*, max_ratio: float = 2.0, **parts: Unpack[Parts]) -> RLAlgorithm:
-    """On-policy distillation (Agarwal et al. 2023, arXiv:2306.13649), by reverse KL.
-
-    Sets DistillationLoss and the token mean; rewards are not used. The teacher is the trainer's
-    `reference` model, or scores the batches of a TaughtBatchSource.
-    max_ratio: largest importance weight against the sampler.
-    """
-    return RLAlgorithm(
-        name="distillation",
-        # The signal is in the loss, token by token, and rewards have no part in it.
-        credit=ConstantCredit(),
-        loss=DistillationLoss(max_ratio=max_ratio),
-        attach=frozenset({REFERENCE}),
-    ).having(parts)
 
 
 def rejection_sampling(*, best: int = 1, above: float = 0.0, **parts: Unpack[Parts]) -> RLAlgorithm:

@@ -1,4 +1,4 @@
-"""Presets that change one part of another: a baseline, a scale, a trust region.
+"""Presets that change one part of another (a baseline, a scale, a trust region), distillation.
 
 As in `presets`, each takes any part of an `RLAlgorithm` by name.
 """
@@ -13,6 +13,7 @@ from ludic_train.algorithms.batch_credit import TokenWhitened
 from ludic_train.algorithms.composite import CompositeLoss
 from ludic_train.algorithms.credit import (
     BatchScaledReturn,
+    ConstantCredit,
     GroupNormalizedReturn,
     MeanScaledReturn,
 )
@@ -24,6 +25,7 @@ from ludic_train.algorithms.entropy_control import (
     RandomCovariance,
     TopCovariance,
 )
+from ludic_train.algorithms.kl import DistillationLoss, TopKDistillationLoss
 from ludic_train.algorithms.losses import TokenClippedSurrogateLoss
 from ludic_train.algorithms.presets import (
     Entropy,
@@ -36,6 +38,7 @@ from ludic_train.algorithms.presets import (
 )
 from ludic_train.algorithms.trust_region import DPPOLoss, GMPOLoss, SAPOLoss
 from ludic_train.algorithms.turn_credit import AnchorStateReturn, ProcessReward, TurnGAE
+from ludic_train.types import REFERENCE
 
 CENTERED = GroupNormalizedReturn(divide_by_std=False)
 
@@ -216,6 +219,37 @@ def turn_ppo(
     """
     usual = ppo(clip=clip, value_coefficient=value_coefficient, entropy=entropy)
     return usual.having({"name": "turn_ppo", "refine": TurnGAE(gamma, lam), **parts})
+
+
+def distillation(*, max_ratio: float = 2.0, **parts: Unpack[Parts]) -> RLAlgorithm:
+    """On-policy distillation (Agarwal et al. 2023, arXiv:2306.13649), by reverse KL.
+
+    Sets DistillationLoss and the token mean; rewards are not used. The teacher is the trainer's
+    `reference` model, or scores the batches of a TaughtBatchSource.
+    max_ratio: largest importance weight against the sampler.
+    """
+    return RLAlgorithm(
+        name="distillation",
+        # The signal is in the loss, token by token, and rewards have no part in it.
+        credit=ConstantCredit(),
+        loss=DistillationLoss(max_ratio=max_ratio),
+        attach=frozenset({REFERENCE}),
+    ).having(parts)
+
+
+def top_k_distillation(*, k: int = 20, beta: float = 0.0, **parts: Unpack[Parts]) -> RLAlgorithm:
+    """GKD (Agarwal et al. 2023, arXiv:2306.13649) over a teacher's k most likely tokens.
+
+    Sets TopKDistillationLoss(beta) and the token mean; rewards and the sampler's log-probs are not
+    used. The teacher is as in `distillation`; it gives k times as many numbers, and each token has
+    an exact gradient in place of that of one sample.
+    k: tokens whose probabilities are compared one by one; all others count as one. A vLLM server
+        gives 20, and more with --max-logprobs.
+    beta: 0 for the forward KL, 1 for the reverse KL, or between.
+    """
+    return distillation(
+        loss=TopKDistillationLoss(beta), attach=frozenset(), teacher_top_k=k
+    ).having({"name": "top_k_distillation", **parts})
 
 
 def with_target_entropy(

@@ -17,6 +17,7 @@ from torch.distributed.fsdp import FSDPModule, register_fsdp_forward_method
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
+from ludic_gym.errors import ConfigError
 from ludic_train.models.exact import EXACT, exact_linear, padded
 from ludic_train.models.logit_finish import LogitFinish, logit_finish
 from ludic_train.types import TokenLogprobs
@@ -24,6 +25,8 @@ from ludic_train.types import TokenLogprobs
 # Logits of this many tokens exist at a time: 1024 x 152k float32 is 0.6 GB.
 CHUNK_TOKENS = 1024
 VALUE_HEAD = "value_head"
+# exp of the negative of it is finite in float32.
+LEAST_REST = -80.0
 Head = Callable[[Tensor], Tensor]
 _SHARDED_FORWARD = "sharded_forward"
 
@@ -54,6 +57,7 @@ def action_logprobs(
     temperature: Tensor,
     position_ids: Tensor | None = None,
     masks: SamplingMasks | None = None,
+    top: Tensor | int | None = None,
 ) -> TokenLogprobs:
     """Log softmax(logits / temperature) of the tokens at (row, column), float32 nats [N].
 
@@ -62,16 +66,25 @@ def action_logprobs(
     position_ids: int64 [B, T], starting again with each of several items in a row; None for one
     item per row.
     masks: renormalise over the tokens that each of the N was drawn from; None for all tokens.
+    top: int64 [N, k], different ids in a row, whose log-probs are computed too; or a number k, for
+        the model's most likely ones. The log-prob of all other tokens follows theirs.
     Only hidden states of action tokens meet the vocabulary, a chunk at a time, and the backward
     pass computes the chunk's logits again instead of keeping them. Logits are float32, whatever
     the type of the params. With a value head, the values of the states before the tokens too.
+    Raises ConfigError for a k beyond the vocabulary.
     """
     causal_lm = unwrapped(model)
     forward: Callable[..., tuple[Tensor, ...]] = partial(_forward, causal_lm)
     if isinstance(causal_lm, FSDPModule):
         forward = getattr(causal_lm, _SHARDED_FORWARD)
-    logprobs, entropy, *values = forward(input_ids, row, column, temperature, position_ids, masks)
-    return TokenLogprobs(logprobs=logprobs, entropy=entropy, values=values[0] if values else None)
+    found = iter(forward(input_ids, row, column, temperature, position_ids, masks, top))
+    return TokenLogprobs(
+        logprobs=next(found),
+        entropy=next(found),
+        top_logprobs=None if top is None else next(found),
+        top_ids=next(found) if isinstance(top, int) else None,
+        values=next(found, None),
+    )
 
 
 def gather_for_logprobs(causal_lm: nn.Module) -> None:
@@ -101,8 +114,9 @@ def _forward(
     temperature: Tensor,
     position_ids: Tensor | None,
     masks: SamplingMasks | None,
+    top: Tensor | int | None,
 ) -> tuple[Tensor, ...]:
-    """Log-probs and entropies [N], and values [N] of a model with a value head."""
+    """As `_chunked`, and then values [N] of a model with a value head."""
     # No attention mask: padding is on the right, and a causal token never looks there. With one,
     # transformers would not look for items in the positions either.
     # The decoder alone: the model's `forward` would compute logits of every token.
@@ -117,7 +131,7 @@ def _forward(
     if exact:
         head = partial(exact_linear, head)
     of_chunk = partial(_chunk_logprobs, head, logit_finish(causal_lm.config))
-    found = _chunked(of_chunk, selected, input_ids[row, column], temperature, masks)
+    found = _chunked(of_chunk, selected, input_ids[row, column], temperature, masks, top)
     value_head = dict(causal_lm.named_children()).get(VALUE_HEAD)
     if value_head is None:
         return found
@@ -135,24 +149,28 @@ def _forward_without_views(
 
 
 def _chunked(
-    of_chunk: Callable[..., tuple[Tensor, Tensor]],
+    of_chunk: Callable[..., tuple[Tensor, ...]],
     hidden: Tensor,
     targets: Tensor,
     temperature: Tensor,
     masks: SamplingMasks | None,
-) -> tuple[Tensor, Tensor]:
-    """Log-probs and entropies [N] of the targets [N] after the hidden states [N, D]."""
+    top: Tensor | int | None = None,
+) -> tuple[Tensor, ...]:
+    """Log-probs and entropies [N] of the targets [N] after the hidden states [N, D].
+
+    With `top`, log-probs [N, k + 1] of these tokens too, and their ids [N, k] if it is a number.
+    """
     if len(targets) <= CHUNK_TOKENS:
-        return of_chunk(hidden, targets, temperature, masks)
+        return of_chunk(hidden, targets, temperature, masks, top)
     streams = (torch.split(each, CHUNK_TOKENS) for each in (hidden, targets, temperature))
     of_chunks = repeat(None) if masks is None else masks.split(CHUNK_TOKENS)
+    tops = torch.split(top, CHUNK_TOKENS) if isinstance(top, Tensor) else repeat(top)
     # Checkpointed, because a chunk's logits kept for the backward pass are what chunks avoid.
     chunks = [
         checkpoint(of_chunk, *chunk, use_reentrant=False)
-        for chunk in zip(*streams, of_chunks, strict=False)
+        for chunk in zip(*streams, of_chunks, tops, strict=False)
     ]
-    logprobs, entropies = zip(*chunks, strict=True)
-    return torch.cat(logprobs), torch.cat(entropies)
+    return tuple(map(torch.cat, zip(*chunks, strict=True)))
 
 
 def _chunk_logprobs(
@@ -162,15 +180,26 @@ def _chunk_logprobs(
     targets: Tensor,
     temperature: Tensor,
     masks: SamplingMasks | None,
-) -> tuple[Tensor, Tensor]:
+    top: Tensor | int | None = None,
+) -> tuple[Tensor, ...]:
     """As `_chunked`, with all logits at once."""
     # The sampler's distribution is of logits / temperature, and so are the log-probs it reports.
     logits = finish(_float32_logits(head, hidden)) / temperature[:, None]
     if masks is not None:
         # In place: another tensor of floats of this size would double the chunk's memory.
         logits.masked_fill_(_outside(masks, logits), -torch.inf)
-    found: tuple[Tensor, Tensor] = _LogprobAndEntropy.apply(logits, targets)  # type: ignore[no-untyped-call]
-    return found
+    ids = _most_likely(logits, top) if isinstance(top, int) else top
+    found: tuple[Tensor, ...] = _LogprobAndEntropy.apply(logits, targets, ids)  # type: ignore[no-untyped-call]
+    return (*found, ids) if isinstance(top, int) and ids is not None else found
+
+
+def _most_likely(logits: Tensor, k: int) -> Tensor:
+    """Ids [N, k] of the highest logits [N, V]. Raises ConfigError for a k above V."""
+    if k > logits.shape[1]:
+        raise ConfigError(
+            f"the {k} most likely tokens of a vocabulary of {logits.shape[1]}: choose a smaller k"
+        )
+    return logits.topk(k).indices
 
 
 def _outside(masks: SamplingMasks, logits: Tensor) -> Tensor:
@@ -184,9 +213,11 @@ def _outside(masks: SamplingMasks, logits: Tensor) -> Tensor:
 class _LogprobAndEntropy(torch.autograd.Function):
     """log p_y [N] of the targets y [N], and H = -sum p log p [N], for p = softmax(logits [N, V]).
 
+    With ids `top` [N, k], the log-probs [N, k + 1] of these and of all others together, log p_R.
     For the backward pass it keeps p alone, where autograd would keep three tensors of this size:
 
         d log p_y / d logits = onehot(y) - p        d H / d logits = -p log p - p H
+        d log p_R / d logits = p 1_R / p_R - p
 
     Logits of -inf have p = 0 and no gradient.
     """
@@ -196,33 +227,57 @@ class _LogprobAndEntropy(torch.autograd.Function):
         ctx: Any,  # noqa: ANN401 - torch's own
         logits: Tensor,
         targets: Tensor,
-    ) -> tuple[Tensor, Tensor]:
+        top: Tensor | None = None,
+    ) -> tuple[Tensor, ...]:
         ctx.set_materialize_grads(False)
         logprobs = logits.log_softmax(-1)
         chosen = logprobs.gather(-1, targets[:, None])[:, 0]
+        found = None if top is None else _with_rest(logprobs, top)
         p = logprobs.exp_()
         entropy = torch.special.entr(p).sum(-1)
-        ctx.save_for_backward(p, targets, entropy)
-        return chosen, entropy
+        ctx.save_for_backward(p, targets, entropy, top, found)
+        return (chosen, entropy) if found is None else (chosen, entropy, found)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(
         ctx: Any,  # noqa: ANN401
         *gradients: Tensor | None,
-    ) -> tuple[Tensor | None, None]:
-        of_logprob, of_entropy = gradients
-        p, targets, entropy = ctx.saved_tensors
+    ) -> tuple[Tensor | None, None, None]:
+        of_logprob, of_entropy, *of_top = gradients
+        p, targets, entropy, top, found = ctx.saved_tensors
         gradient = None
         if of_logprob is not None:
             gradient = p * -of_logprob[:, None]
             gradient.scatter_add_(-1, targets[:, None], of_logprob[:, None])
+        if of_top and of_top[0] is not None:
+            slope = _gradient_of_top(p, top, found, of_top[0])
+            gradient = slope if gradient is None else gradient.add_(slope)
         # Most losses only report the entropy.
         if of_entropy is not None:
             slope = torch.special.entr(p).addcmul_(p, entropy[:, None], value=-1)
             slope.mul_(of_entropy[:, None])
             gradient = slope if gradient is None else gradient.add_(slope)
-        return gradient, None
+        return gradient, None, None
+
+
+def _with_rest(logprobs: Tensor, ids: Tensor) -> Tensor:
+    """Log-probs [N, k + 1] of the ids [N, k] and of all others together, of log-probs [N, V]."""
+    own = logprobs.gather(-1, ids)
+    # In place and back again: a copy would be one more tensor of this size. Not 1 - sum(own), which
+    # has no digits left where the ids have nearly all of the probability.
+    logprobs.scatter_(-1, ids, -torch.inf)
+    rest = logprobs.logsumexp(-1, keepdim=True)
+    logprobs.scatter_(-1, ids, own)
+    return torch.cat([own, rest], -1)
+
+
+def _gradient_of_top(p: Tensor, ids: Tensor, found: Tensor, upstream: Tensor) -> Tensor:
+    """Gradient [N, V] of the logits, where `upstream` [N, k + 1] is that of `_with_rest`."""
+    own, of_rest, total = upstream[:, :-1], upstream[:, -1:], upstream.sum(-1, keepdim=True)
+    # Below this bound p is hardly representable; without others, p_R = 0 and its gradient is 0.
+    gradient = p * (of_rest * torch.exp(-found[:, -1:].clamp(min=LEAST_REST)) - total)
+    return gradient.scatter_(-1, ids, own - p.gather(-1, ids) * total)
 
 
 def _float32_logits(head: Head, hidden: Tensor) -> Tensor:

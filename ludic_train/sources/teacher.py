@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
@@ -16,7 +17,15 @@ from ludic_gym.concurrency import gathered
 from ludic_train.algorithms.presets import RLAlgorithm
 from ludic_train.errors import TeacherError
 from ludic_train.sources.base import BatchSource, DurableSource, Pace
-from ludic_train.types import REFERENCE, SAWBatch, SAWItem
+from ludic_train.types import REFERENCE, SAWBatch, SAWItem, TopTokens
+
+# Least probability of the tokens that a server did not name: its log-probs, which are float32, add
+# up to 1 within less than this.
+LEAST_REST = 1e-6
+# In vLLM's responses, the log-prob of a token without probability.
+NO_LOGPROB = -9999.0
+# By how much probabilities from a server may exceed 1.
+MOST_EXCESS = 1e-3
 
 
 class Teacher(Protocol):
@@ -28,9 +37,18 @@ class Teacher(Protocol):
         At the row's own temperature, and renormalised over its sampling masks.
         """
 
+    async def top_tokens(self, items: Sequence[SAWItem], k: int) -> Sequence[TopTokens]:
+        """The k most likely tokens at each sampled token of each row, given what came before it.
+
+        Called for algorithms with a `teacher_top_k`. The distribution is that of `logprobs`.
+        """
+
 
 class TaughtBatchSource:
-    """The batches of another source, with a teacher's log-probs attached as REFERENCE."""
+    """The batches of another source, with a teacher's log-probs attached as REFERENCE.
+
+    For an algorithm with a `teacher_top_k`, with the teacher's most likely tokens.
+    """
 
     def __init__(self, source: BatchSource, teacher: Teacher) -> None:
         self.source = source
@@ -39,12 +57,18 @@ class TaughtBatchSource:
     async def next_batch(self, algo: RLAlgorithm) -> SAWBatch:
         """The next batch of the source, with the teacher's log-probs."""
         batch = await self.source.next_batch(algo)
-        scored = await self.teacher.logprobs(batch.items)
-        items = [
-            replace(item, attachments={**item.attachments, REFERENCE: logprobs})
-            for item, logprobs in zip(batch.items, scored, strict=True)
-        ]
-        return replace(batch, items=tuple(items))
+        items = batch.items
+        if REFERENCE in algo.attach:
+            scored = await self.teacher.logprobs(items)
+            items = tuple(
+                replace(item, attachments={**item.attachments, REFERENCE: logprobs})
+                for item, logprobs in zip(items, scored, strict=True)
+            )
+        if algo.teacher_top_k is not None:
+            tops = await self.teacher.top_tokens(items, algo.teacher_top_k)
+            pairs = zip(items, tops, strict=True)
+            items = tuple(replace(item, teacher=top) for item, top in pairs)
+        return replace(batch, items=items)
 
     async def begin(self, pace: Pace) -> None:
         """Start the source, where it is durable."""
@@ -96,38 +120,67 @@ class VLLMTeacher(HttpClient):
         Raises TeacherError for a row that was not sampled at temperature 1 from the whole
         vocabulary, and for a response about other tokens; ClientError where there is no response.
         """
-        for item in items:
-            if item.temperature != 1.0:
-                raise TeacherError(
-                    f"a row was sampled at temperature {item.temperature}, and servers score "
-                    "prompts at 1 only: sample with temperature=1, or give Trainer(reference=...)"
-                )
-            if item.sampling_mask is not None:
-                raise TeacherError(
-                    "a row was sampled with top_p, top_k or min_p, and servers score prompts over "
-                    "the whole vocabulary only: sample without these, or give "
-                    "Trainer(reference=...)"
-                )
+        _check_scorable(items)
         # All at once: the server batches requests, and the client limits how many are open.
         return await gathered(self._of_row(item) for item in items)
+
+    async def top_tokens(self, items: Sequence[SAWItem], k: int) -> Sequence[TopTokens]:
+        """The k most likely tokens at each sampled token, in one request per row.
+
+        The probability of all others is 1 less that of these, 1e-6 at least. The server sends k
+        tokens for each token of the prompt too, about 80 bytes each. vLLM refuses more than its
+        --max-logprobs, 20 unless it is set. Raises as `logprobs`; TeacherError for fewer tokens.
+        """
+        _check_scorable(items)
+        return await gathered(self._top_of_row(item, k) for item in items)
 
     async def _of_row(self, item: SAWItem) -> NDArray[np.float32]:
         """Log-probs of one row, [T]; raises as `logprobs` does."""
         ids = item.input_ids.tolist()
-        # One token has to be sampled; 0 further log-probs per token of the prompt.
-        sampling = {"max_tokens": 1, "temperature": 1.0, "prompt_logprobs": 0}
-        body = {"model": await self.model(), "prompt": ids, **sampling}
-        choice = first_choice(await self.request(COMPLETIONS_ROUTE, body))
-        scored = _of_tokens(needed(choice, "prompt_logprobs", list), ids)
+        pairs = zip(await self._scores(ids, 0), ids[1:], strict=True)
+        # Nothing comes before the first token.
+        scored = np.array([0.0, *(_of_token(found, token) for found, token in pairs)], np.float32)
         return np.where(item.action_mask, scored, np.float32(0))
 
+    async def _top_of_row(self, item: SAWItem, k: int) -> TopTokens:
+        """The tokens of one row; raises as `top_tokens` does."""
+        ids = item.input_ids.tolist()
+        scores = await self._scores(ids, k)
+        tops = [_top(scores[t - 1], ids[t], k) for t in np.flatnonzero(item.action_mask)]
+        named = np.array([[logprob for _, logprob in top] for top in tops]).reshape(-1, k)
+        # float64: where k tokens have nearly all of the probability, the difference is small.
+        rest = np.log(np.maximum(1 - np.exp(named).sum(1, keepdims=True), LEAST_REST))
+        return TopTokens(
+            ids=np.array([[token for token, _ in top] for top in tops], np.int32).reshape(-1, k),
+            logprobs=np.concatenate([named, rest], 1).astype(np.float32),
+        )
 
-def _of_tokens(scores: Sequence[Any], ids: Sequence[int]) -> NDArray[np.float32]:
-    """One number per token, 0 for the first: nothing came before it."""
-    if len(scores) != len(ids):
-        raise TeacherError(f"the server scored {len(scores)} tokens of a row of {len(ids)}")
-    pairs = zip(scores[1:], ids[1:], strict=True)
-    return np.array([0.0, *(_of_token(found, token) for found, token in pairs)], np.float32)
+    async def _scores(self, ids: list[int], k: int) -> list[Any]:
+        """Log-probs after each token but the last, k at least, as the server gives them."""
+        # One token has to be sampled; k further log-probs per token of the prompt.
+        sampling = {"max_tokens": 1, "temperature": 1.0, "prompt_logprobs": k}
+        body = {"model": await self.model(), "prompt": ids, **sampling}
+        choice = first_choice(await self.request(COMPLETIONS_ROUTE, body))
+        scores: list[Any] = needed(choice, "prompt_logprobs", list)
+        if len(scores) != len(ids):
+            raise TeacherError(f"the server scored {len(scores)} tokens of a row of {len(ids)}")
+        return scores[1:]
+
+
+def _check_scorable(items: Sequence[SAWItem]) -> None:
+    """Raise TeacherError for rows of other distributions than a server scores prompts by."""
+    for item in items:
+        if item.temperature != 1.0:
+            raise TeacherError(
+                f"a row was sampled at temperature {item.temperature}, and servers score "
+                "prompts at 1 only: sample with temperature=1, or give Trainer(reference=...)"
+            )
+        if item.sampling_mask is not None:
+            raise TeacherError(
+                "a row was sampled with top_p, top_k or min_p, and servers score prompts over "
+                "the whole vocabulary only: sample without these, or give "
+                "Trainer(reference=...)"
+            )
 
 
 def _of_token(found: Any, token: int) -> float:  # noqa: ANN401 - JSON
@@ -141,3 +194,20 @@ def _of_token(found: Any, token: int) -> float:  # noqa: ANN401 - JSON
     if not isinstance(number, int | float) or not np.isfinite(number):
         raise TeacherError(f"the server gives token {token} the log-prob {number!r}")
     return number
+
+
+def _top(found: Any, token: int, k: int) -> list[tuple[int, float]]:  # noqa: ANN401 - JSON
+    """The k most likely tokens of an entry and their log-probs. Raises TeacherError."""
+    # The token of the row is always among the entries, as one more where it is none of the k.
+    _of_token(found, token)
+    known = [(int(other), _of_token(found, int(other))) for other in found]
+    top = sorted(known, key=lambda pair: -pair[1])[:k]
+    if len(top) < k or top[-1][1] <= NO_LOGPROB:
+        count = sum(logprob > NO_LOGPROB for _, logprob in top)
+        raise TeacherError(
+            f"the server names {count} tokens where the {k} most likely are needed; set a smaller "
+            "k, or start it with a higher --max-logprobs"
+        )
+    if math.fsum(math.exp(logprob) for _, logprob in top) > 1 + MOST_EXCESS:
+        raise TeacherError(f"the server gives {top} as log-probs, whose probabilities exceed 1")
+    return top

@@ -9,16 +9,22 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ludic_train.models.logprobs import SamplingMasks, action_logprobs
+from ludic_train.errors import UntrainableRollout
+from ludic_train.models.logprobs import SamplingMasks, action_logprobs, unwrapped
 from ludic_train.models.routing import replayed_experts
 from ludic_train.trainer.microbatches import MicroBatch
 from ludic_train.types import LossBatch, TokenLogprobs
 
 
-def forward(model: nn.Module, micro_batch: MicroBatch, device: str = "cpu") -> TokenLogprobs:
+def forward(
+    model: nn.Module, micro_batch: MicroBatch, device: str = "cpu", *, top_k: int | None = None
+) -> TokenLogprobs:
     """Log-probs (nats), entropies and values of the N action tokens, [N].
 
+    Where the micro-batch has tokens of a teacher, the log-probs of these too.
     device: that of the model. Values are None for a model without a value head.
+    top_k: choose as many of the model's own most likely tokens instead, and give their log-probs.
+    Raises UntrainableRollout where a teacher's token is not in the model's vocabulary.
     """
     positions, sizes, ids = micro_batch.position_ids, micro_batch.mask_sizes, micro_batch.mask_ids
     masks = None
@@ -32,7 +38,24 @@ def forward(model: nn.Module, micro_batch: MicroBatch, device: str = "cpu") -> T
         tensor(micro_batch.temperature, device),
         None if positions is None else tensor(positions, device),
         masks,
+        _teacher_ids(model, micro_batch, device) if top_k is None else top_k,
     )
+
+
+def _teacher_ids(model: nn.Module, micro_batch: MicroBatch, device: str) -> Tensor | None:
+    """The teacher's tokens, int64 [N, k]. Raises UntrainableRollout for unknown ones."""
+    ids = micro_batch.teacher_ids
+    if ids is None:
+        return None
+    vocabulary = unwrapped(model).config.get_text_config().vocab_size
+    # Checked here, because a GPU fails at such an index without naming it.
+    if ids.size and not 0 <= ids.min() <= ids.max() < vocabulary:
+        raise UntrainableRollout(
+            f"a teacher gave tokens {ids.min()} to {ids.max()}, and the model's vocabulary has "
+            f"{vocabulary}: a teacher needs the student's tokenizer, and a smaller k leaves out "
+            "the ids that pad its vocabulary"
+        )
+    return tensor(ids, device).long()
 
 
 def replayed(model: nn.Module, micro_batch: MicroBatch) -> AbstractContextManager[None]:
@@ -52,6 +75,7 @@ def loss_batch(micro_batch: MicroBatch, version: int, device: str = "cpu") -> Lo
     device: that of the model.
     """
     versions, logprobs = micro_batch.versions, micro_batch.behavior_logprobs
+    taught = micro_batch.teacher_logprobs
     return LossBatch(
         weight=tensor(micro_batch.weight, device),
         scale=tensor(micro_batch.scale, device),
@@ -61,6 +85,7 @@ def loss_batch(micro_batch: MicroBatch, version: int, device: str = "cpu") -> Lo
         whole=micro_batch.whole,
         lag=None if versions is None else tensor(version - versions, device),
         version=version,
+        teacher_logprobs=None if taught is None else tensor(taught, device),
         attachments={name: tensor(a, device) for name, a in micro_batch.attachments.items()},
     )
 

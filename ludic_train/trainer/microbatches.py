@@ -17,10 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load, save
 
-from ludic_gym.sampling_masks import unpacked_masks
 from ludic_train.algorithms.aggregation import Aggregation, by_sequence, sequence_ids, token_mean
 from ludic_train.errors import EmptyBatch, OverlongRow
-from ludic_train.trainer.routed_rows import grid_of_experts, with_experts
+from ludic_train.trainer.optional_streams import grid_of_experts, masks_of, teacher_of, with_experts
 from ludic_train.types import SAWItem
 
 Array = NDArray[Any]
@@ -36,6 +35,8 @@ PACKED_WIDTH = 256
 FULL_ENOUGH = 0.8
 # Prefix of attachments among the arrays of a micro-batch.
 ATTACHED = "attachments/"
+# Arrays of a micro-batch whose first axis is of rows; those of all others is of action tokens.
+OF_ROWS = frozenset({"input_ids", "position_ids", "experts"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +60,7 @@ class MicroBatch:
         order. Both are None where every token was drawn from the whole vocabulary.
     experts: int16 [B, T, layers, k], those of a mixture that each token went through, -1 where that
         is unknown; None without any.
+    teacher_ids: int32 [N, k] and teacher_logprobs: float32 [N, k + 1], as `TopTokens`; or None.
     """
 
     input_ids: NDArray[np.int64]
@@ -77,6 +79,8 @@ class MicroBatch:
     mask_sizes: NDArray[np.int64] | None = None
     mask_ids: NDArray[np.int64] | None = None
     experts: NDArray[np.int16] | None = None
+    teacher_ids: NDArray[np.int32] | None = None
+    teacher_logprobs: NDArray[np.float32] | None = None
     attachments: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
 
 
@@ -175,7 +179,9 @@ def _token_streams(items: Sequence[SAWItem], aggregation: Aggregation) -> list[d
         versions = None if item.versions is None else item.versions.astype(np.int64)
         optional = {"behavior_logprobs": item.behavior_logprobs, "versions": versions}
         optional |= {ATTACHED + name: array for name, array in item.attachments.items()}
-        masks = _masks(item) if is_masked else {}
+        further = masks_of(item) if is_masked else {}
+        if item.teacher is not None:
+            further |= teacher_of(item.teacher, len(at))
         found.append(
             {
                 "column": at,
@@ -185,7 +191,7 @@ def _token_streams(items: Sequence[SAWItem], aggregation: Aggregation) -> list[d
                 "scale": scale,
                 "temperature": np.full(len(at), item.temperature, np.float32),
                 **{name: array[at] for name, array in optional.items() if array is not None},
-                **masks,
+                **further,
             }
         )
     return found
@@ -196,21 +202,12 @@ def _by_streams(kept: Sequence[int], streams: Sequence[Mapping[str, Array]]) -> 
 
     One item without log-probs would hide those of the others, in metrics and guards too.
     """
-    alike: dict[tuple[str, ...], list[int]] = {}
+    alike: dict[tuple[tuple[str, tuple[int, ...]], ...], list[int]] = {}
     for i in kept:
-        alike.setdefault(tuple(sorted(streams[i])), []).append(i)
+        # Shapes too: a teacher may have given other numbers of tokens to other rows.
+        forms = tuple(sorted((name, array.shape[1:]) for name, array in streams[i].items()))
+        alike.setdefault(forms, []).append(i)
     return alike.values()
-
-
-def _masks(item: SAWItem) -> dict[str, Array]:
-    """`mask_sizes` and `mask_ids` of the tokens of an item."""
-    drawn = item.input_ids[item.action_mask]
-    if item.sampling_mask is None:
-        # Not left out, as other streams that some items lack: a token of a masked item would be
-        # taken for one that was drawn from the whole vocabulary.
-        return {"mask_sizes": np.zeros(len(drawn), np.int64), "mask_ids": np.zeros(0, np.int64)}
-    sizes, ids = unpacked_masks(item.sampling_mask, drawn)
-    return {"mask_sizes": sizes, "mask_ids": ids}
 
 
 def _collate(
@@ -265,7 +262,8 @@ def _grid(
 
 def _without_tokens(like: MicroBatch) -> MicroBatch:
     """A micro-batch of two tokens, none of them an action, with the optional streams of `like`."""
-    empty = {name: array[:0] for name, array in arrays_of(like).items() if array.ndim == 1}
+    arrays = arrays_of(like).items()
+    empty = {name: array[:0] for name, array in arrays if array.ndim and name not in OF_ROWS}
     # Two tokens, because the forward pass drops the last one of each row.
     ids = np.zeros((1, 2), np.int64)
     return micro_batch_from(

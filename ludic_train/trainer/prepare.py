@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -30,9 +31,13 @@ from ludic_train.metrics import Metrics, Stat, Total
 from ludic_train.trainer.config import TrainerConfig
 from ludic_train.trainer.forward import forward, replayed
 from ludic_train.trainer.microbatches import MicroBatch, plan_from_bytes, plan_to_bytes, plan_update
-from ludic_train.types import BOOTSTRAP, PROXIMAL, REFERENCE, VALUES, SAWItem
+from ludic_train.types import BOOTSTRAP, PROXIMAL, REFERENCE, VALUES, SAWItem, TopTokens
 
-Streams = Mapping[str, NDArray[np.float32]]
+Streams = Mapping[str, NDArray[Any]]
+# Names of the arrays of `TopTokens` among the streams, which no attachment has.
+TOP_IDS, TOP_LOGPROBS = "teacher/ids", "teacher/logprobs"
+# The highest log-prob, 0, with room for rounding.
+MOST_LOGPROB = 1e-3
 # The micro-batches of one rank.
 Plan = tuple[MicroBatch, ...]
 
@@ -59,17 +64,22 @@ def prepared(
     if names != {PROXIMAL} or cfg.minibatches * cfg.epochs > 1 or algo.refine is not None:
         kept = scored(kept, model, names, cfg, packing=packing)
     # A source may have attached a teacher's log-probs already; rank 0 alone holds the rows.
-    if REFERENCE in algo.attach and not number_of_rank_0(
-        lambda: all(REFERENCE in item.attachments for item in kept)
-    ):
+    if not number_of_rank_0(lambda: all(_knows_reference(item, algo) for item in kept)):
         with reference_model(model, reference, algo.name) as judge:
-            kept = scored(kept, judge, frozenset({REFERENCE}), cfg, packing=packing)
+            names, top_k = algo.attach & {REFERENCE}, algo.teacher_top_k
+            kept = scored(kept, judge, names, cfg, packing=packing, top_k=top_k)
     refine, refined = algo.refine, list[SAWItem]()
     if refine is None:
         return kept
     # An error of user code on rank 0 must reach the ranks that wait for its rows.
     on_rank_0(lambda: refined.extend(refine(kept)))
     return refined
+
+
+def _knows_reference(item: SAWItem, algo: RLAlgorithm) -> bool:
+    """True if the item has all that the algorithm reads of a reference model."""
+    is_scored = REFERENCE not in algo.attach or REFERENCE in item.attachments
+    return is_scored and (algo.teacher_top_k is None or item.teacher is not None)
 
 
 def scored(
@@ -79,14 +89,17 @@ def scored(
     cfg: TrainerConfig,
     *,
     packing: bool,
+    top_k: int | None = None,
 ) -> list[SAWItem]:
     """The items with numbers per action token attached under each name, computed by the model.
+
+    top_k: attach as many of the model's most likely tokens as `teacher` too.
 
     VALUES are those of its value head, and come with BOOTSTRAP for truncated rollouts; under any
     other name stand log-probs. All ranks take part; the items are those of rank 0, and so is the
     result, [] elsewhere.
     """
-    if not names:
+    if not names and top_k is None:
         return items
     extended = [_with_state_after(item) for item in items] if VALUES in names else items
     # No gradient is kept here, so a row that is later dropped as overlong may still be scored.
@@ -102,7 +115,7 @@ def scored(
                 world_size=ranks,
                 packing=packing,
                 # The reference is another policy, with routers of its own.
-                router_replay=cfg.router_replay and names != {REFERENCE},
+                router_replay=cfg.router_replay and not names <= {REFERENCE},
             )
         )
         return plan
@@ -110,7 +123,7 @@ def scored(
     # Without dropout, as the engine that sampled.
     model.eval()
     parts = [
-        _streams_of(model, micro_batch, names, cfg.device)
+        _streams_of(model, micro_batch, names, cfg.device, top_k)
         for micro_batch in scattered(planned, plan_to_bytes, plan_from_bytes)
     ]
     own = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
@@ -124,6 +137,12 @@ def scored(
         name: np.split(np.concatenate([part[name] for part in by_rank])[order], ends)
         for name in own
     }
+    if top_k is not None:
+        tops = zip(streams.pop(TOP_IDS), streams.pop(TOP_LOGPROBS), strict=True)
+        items = [
+            replace(item, teacher=TopTokens(ids=ids, logprobs=logprobs))
+            for item, (ids, logprobs) in zip(items, tops, strict=True)
+        ]
     return [
         _with_streams(item, {n: at_sampled(whole, pieces[i]) for n, pieces in streams.items()})
         for i, (item, whole) in enumerate(zip(items, extended, strict=True))
@@ -132,16 +151,23 @@ def scored(
 
 @torch.no_grad()
 def _streams_of(
-    model: nn.Module, micro_batch: MicroBatch, names: frozenset[str], device: str
+    model: nn.Module,
+    micro_batch: MicroBatch,
+    names: frozenset[str],
+    device: str,
+    top_k: int | None,
 ) -> Streams:
-    """The arrays [N] of a micro-batch by name; VALUES are missing without a value head.
+    """The arrays of a micro-batch by name, [N, ...]; VALUES are missing without a value head.
 
-    No gradient is kept. Arrays are float32, on the CPU.
+    No gradient is kept. Arrays are float32, and int32 for ids, on the CPU.
     """
     with replayed(model, micro_batch):
-        out = forward(model, micro_batch, device)
+        out = forward(model, micro_batch, device, top_k=top_k)
     found = dict.fromkeys(names, out.logprobs) | ({VALUES: out.values} if VALUES in names else {})
-    return {name: t.float().cpu().numpy() for name, t in found.items() if t is not None}
+    found[TOP_LOGPROBS] = out.top_logprobs if top_k is not None else None
+    known = {name: t.float().cpu().numpy() for name, t in found.items() if t is not None}
+    ids = {} if out.top_ids is None else {TOP_IDS: out.top_ids.int().cpu().numpy()}
+    return known | ids
 
 
 @contextmanager
@@ -204,6 +230,7 @@ def _with_state_after(item: SAWItem) -> SAWItem:
         # A mask of the position's own token alone.
         sampling_mask=None if item.sampling_mask is None else item.sampling_mask + b"\0",
         versions=None,
+        teacher=None,
         attachments={},
     )
 
@@ -270,6 +297,11 @@ def _check_finite(item: SAWItem) -> None:
             f"{name} of token {position} is {stream[position]}, in a row of group {item.group!r}, "
             f"rollout {item.rollout!r}, agent {item.agent!r}: a gradient of it would be of no use; "
             "find what made this number, such as a reward or a sampler"
+        )
+    if item.teacher is not None and not (item.teacher.logprobs <= MOST_LOGPROB).all():
+        raise UntrainableRollout(
+            f"a teacher gave the log-prob {item.teacher.logprobs.max()}, in a row of group "
+            f"{item.group!r}; log-probs are at most 0"
         )
     if not 0 < item.temperature < math.inf:
         raise UntrainableRollout(

@@ -23,9 +23,11 @@ from two_ranks.learning import (
     tiny_mixture,
     tiny_model,
     with_experts,
+    with_teacher,
 )
 
 from ludic_train.algorithms.presets import grpo, sft
+from ludic_train.algorithms.variants import top_k_distillation
 from ludic_train.checkpoints.async_saver import BackgroundSaver
 from ludic_train.checkpoints.manager import CheckpointManager
 from ludic_train.checkpoints.training_state import save_shards
@@ -38,14 +40,15 @@ from ludic_train.trainer.trainer import Trainer
 from ludic_train.types import PROXIMAL
 
 
-def one_process_gradient(items, model=None, router_replay=False):
+def one_process_gradient(items, model=None, router_replay=False, algo=None):
     """The same update in one forward pass, without any other rank."""
-    model, loss = model or tiny_model(), grpo().loss
+    model, algo = model or tiny_model(), algo or grpo()
+    loss = algo.loss
     ((micro_batch,),) = plan_update(
         items,
         token_budget=10_000,
         packing=False,
-        aggregation=grpo().aggregation,
+        aggregation=algo.aggregation,
         router_replay=router_replay,
     )
     with replayed(model, micro_batch):
@@ -93,6 +96,18 @@ def mixture_errors():
     return errors
 
 
+def taught_errors():
+    """Of the gradients of rows with a teacher's tokens, against one process without packing."""
+    errors, algo = {}, top_k_distillation()
+    for sharding, count in product(SHARDINGS, [1, 24]):
+        items = with_teacher(random_rows(count, seed=count))
+        mine = items if dist.get_rank() == 0 else []
+        found, _ = gradient_of(mine, settings(60), algo, shard=SHARDINGS[sharding])
+        expected = one_process_gradient(items, algo=algo)
+        errors[f"{sharding} {count}"] = relative_error(found, expected)
+    return errors
+
+
 def bfloat16_error():
     """Of the gradient of blocks that compute in bfloat16, against one process in float32."""
     items = random_rows(24, seed=5)
@@ -116,8 +131,10 @@ def attached_values():
     """Log-probs that both ranks computed, put back into the rows of rank 0."""
     model, items = shard_model(tiny_model()), random_rows(9, masked=0.3)
     mine = items if dist.get_rank() == 0 else []
-    found = scored(mine, model, frozenset({PROXIMAL}), settings(60), packing=True)
-    return [item.attachments[PROXIMAL].tolist() for item in found]
+    names = frozenset({PROXIMAL})
+    found = scored(mine, model, names, settings(60), packing=True, top_k=2)
+    tops = [[item.teacher.ids.tolist(), item.teacher.logprobs.tolist()] for item in found]
+    return [item.attachments[PROXIMAL].tolist() for item in found], tops
 
 
 def save_at_once(manager, made):
@@ -234,6 +251,7 @@ def main(out):
             "shards": params_after_5_updates(shard_model).tolist(),
             "bfloat16": bfloat16_error(),
             "mixtures": mixture_errors(),
+            "taught": taught_errors(),
             "unwritten": [
                 what_is_said_of_a_part_that_cannot_be_written(save, f"{out}/checkpoints")
                 for save in (save_at_once, save_in_background)

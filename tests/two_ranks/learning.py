@@ -16,7 +16,7 @@ from ludic_train.models.tokenizer import make_tokenizer
 from ludic_train.pipeline.codec import RolloutGroup
 from ludic_train.trainer.config import Execution, Guards, TrainerConfig
 from ludic_train.trainer.trainer import Trainer
-from ludic_train.types import SAWBatch, SAWItem, Trajectory
+from ludic_train.types import SAWBatch, SAWItem, TopTokens, Trajectory
 
 MOST_TOKENS = 24
 
@@ -116,6 +116,19 @@ def with_experts(rows, layers=2, experts=4, top_k=2):
         return order[..., :top_k].astype(np.int16)
 
     return [replace(row, experts=chosen(len(row.input_ids))) for row in rows]
+
+
+def with_teacher(rows, k=3, seed=0):
+    """The rows with k different tokens at each sampled one, and random log-probs of a teacher."""
+    rng = np.random.default_rng(seed)
+
+    def top(tokens):
+        logits = rng.normal(size=(tokens, k + 1))
+        logprobs = logits - np.log(np.exp(logits).sum(1, keepdims=True))
+        ids = rng.permuted(np.tile(np.arange(3, 250, dtype=np.int32), (tokens, 1)), axis=1)[:, :k]
+        return TopTokens(ids=ids, logprobs=logprobs.astype(np.float32))
+
+    return [replace(row, teacher=top(np.count_nonzero(row.action_mask))) for row in rows]
 
 
 class Fixed:

@@ -8,7 +8,7 @@ from two_ranks.learning import Fixed, random_rows, settings, tiny_model
 from ludic_gym.errors import ConfigError
 from ludic_train.algorithms.aggregation import token_mean
 from ludic_train.algorithms.kl import DistillationLoss, TokenKLLoss
-from ludic_train.algorithms.presets import distillation
+from ludic_train.algorithms.variants import distillation
 from ludic_train.sources.teacher import TaughtBatchSource
 from ludic_train.trainer.trainer import Trainer
 from ludic_train.types import REFERENCE

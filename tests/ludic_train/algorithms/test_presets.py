@@ -29,6 +29,7 @@ from ludic_train.algorithms.credit import (
     MonteCarloReturn,
     PerStepReward,
 )
+from ludic_train.algorithms.kl import TopKDistillationLoss
 from ludic_train.algorithms.losses import (
     CISPOLoss,
     EntropyBonus,
@@ -63,6 +64,7 @@ from ludic_train.algorithms.variants import (
     max_rl,
     reinforce_plus_plus_baseline,
     sapo,
+    top_k_distillation,
 )
 from ludic_train.types import RETURNS, REWARDS, VALUES, LossBatch, TokenLogprobs
 
@@ -181,6 +183,7 @@ def test_expected_gradient_on_a_two_token_policy_is_the_policy_gradient(algo):
         (ppo(), PerStepReward(), CompositeLoss((CLIPPED, ValueLoss(0.5, 0.2))), token_mean),
         (awr(), ExponentialAdvantage(CENTRED), MaskedCausalLMCrossEntropyLoss(), token_mean),
         (self_play(), SeatBaselineReturn(0.95), ReinforceLoss(), sequence_mean),
+        (top_k_distillation(beta=0.5), ConstantCredit(), TopKDistillationLoss(0.5), token_mean),
     ],
     ids=lambda value: getattr(value, "name", ""),
 )

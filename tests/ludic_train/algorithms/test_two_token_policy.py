@@ -23,7 +23,6 @@ from ludic_train.algorithms.presets import (
     awr,
     cispo,
     dapo,
-    distillation,
     dr_grpo,
     grpo,
     gspo,
@@ -39,6 +38,7 @@ from ludic_train.algorithms.presets import (
 )
 from ludic_train.algorithms.variants import (
     clip_cov,
+    distillation,
     dppo,
     gigpo,
     gmpo,

@@ -52,13 +52,22 @@ def test_blocks_may_compute_in_bfloat16_and_add_up_in_float32(found):
 
 def test_what_ranks_compute_before_an_update_comes_back_to_its_rows(found):
     items, model = random_rows(9, masked=0.3), tiny_model()
-    assert found[1]["attached"] == []
-    for item, values in zip(items, found[0]["attached"], strict=True):
+    assert found[1]["attached"] == [[], []]
+    for item, values, (ids, tops) in zip(items, *found[0]["attached"], strict=True):
         expected = np.zeros(len(item.input_ids), np.float32)
         if item.action_mask.any():
             ((alone,),) = plan_update([item], token_budget=100)
-            expected[item.action_mask] = forward(model, alone).logprobs.detach().numpy()
+            out = forward(model, alone, top_k=2)
+            expected[item.action_mask] = out.logprobs.detach().numpy()
+            np.testing.assert_array_equal(ids, out.top_ids.numpy())
+            np.testing.assert_allclose(tops, out.top_logprobs.detach().numpy(), atol=1e-5)
         np.testing.assert_allclose(values, expected, atol=1e-5)
+
+
+def test_gradients_of_rows_with_a_teacher_on_two_ranks_are_those_of_one_process(found):
+    for rank in found:
+        assert max(rank["taught"].values()) < 1e-5, rank["taught"]
+        assert len(rank["taught"]) == 6
 
 
 def test_a_part_that_cannot_be_written_is_an_error_on_every_rank(found):

@@ -1,9 +1,11 @@
+import math
 from functools import partial
 
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from ludic_gym.errors import ConfigError
 from ludic_train.models import logprobs
 from ludic_train.models.logprobs import SamplingMasks, action_logprobs
 from ludic_train.models.tiny import make_tiny_model
@@ -171,7 +173,7 @@ def test_log_probs_and_gradients_are_renormalised_over_the_masks(model, chunk, m
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
 
 
-def kept_for_backward(tokens, vocabulary, masks=None):
+def kept_for_backward(tokens, vocabulary, masks=None, top=None):
     """Bytes that the head keeps for the backward pass, its weight aside."""
     head = torch.nn.Linear(8, vocabulary, bias=False)
     hidden = torch.randn(tokens, 8, requires_grad=True)
@@ -186,7 +188,7 @@ def kept_for_backward(tokens, vocabulary, masks=None):
     targets = torch.zeros(tokens, dtype=torch.int64)
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         of_chunk = partial(logprobs._chunk_logprobs, head, lambda logits: logits)
-        out = logprobs._chunked(of_chunk, hidden, targets, torch.ones(tokens), masks)
+        out = logprobs._chunked(of_chunk, hidden, targets, torch.ones(tokens), masks, top)
     assert out[0].requires_grad
     return sum(size for size, _ in storages.values())
 
@@ -199,3 +201,99 @@ def test_what_is_kept_for_the_backward_pass_does_not_grow_with_the_vocabulary(mo
     # Of the masks, it keeps 4 of 8 bytes' ids per token and their number.
     masks = SamplingMasks(torch.full((128,), 4), torch.arange(4).repeat(128))
     assert kept_for_backward(128, 10_000, masks) <= large + 128 * (4 + 1) * 8
+    # Of further tokens, their ids.
+    top = torch.arange(4).repeat(128, 1)
+    assert kept_for_backward(128, 10_000, top=top) <= large + 128 * 4 * 8
+
+
+def top_through_autograd(logits, ids):
+    """Log-probs of the ids and of all others together, by operations that torch differentiates."""
+    logprobs = logits.log_softmax(-1)
+    others = torch.ones_like(logits, dtype=torch.bool).scatter(-1, ids, False)
+    rest = logprobs.masked_fill(~others, -torch.inf).logsumexp(-1, keepdim=True)
+    return torch.cat([logprobs.gather(-1, ids), rest], -1)
+
+
+@pytest.mark.parametrize("used", [(0.0, 0.0, 1.0), (0.7, -0.3, 1.1), (0.7, 0.0, 0.4)])
+def test_gradients_of_further_tokens_are_those_of_the_same_formulae_through_autograd(used):
+    torch.manual_seed(0)
+    # The target of the first row is among its further tokens, that of the second is not.
+    targets, ids = torch.tensor([3, 0, 6]), torch.tensor([[3, 5], [1, 2], [0, 6]])
+    weights = [torch.randn(3), torch.randn(3), torch.randn(3, 3)]
+    gradients = []
+    for apply in (
+        logprobs._LogprobAndEntropy.apply,
+        lambda z, y, ids: (*through_autograd(z, y), top_through_autograd(z, ids)),
+    ):
+        torch.manual_seed(1)
+        logits = torch.randn(3, 7, dtype=torch.float64, requires_grad=True)
+        found = zip(used, weights, apply(logits, targets, ids), strict=True)
+        sum((share * w * value).sum() for share, w, value in found if share).backward()
+        gradients.append(logits.grad)
+    torch.testing.assert_close(*gradients, atol=1e-14, rtol=1e-12)
+
+
+def test_others_of_hardly_any_probability_keep_their_digits():
+    # p = (1, e^-30, e^-31) / (1 + ...): 1 less the first would be 0 in float32.
+    logits = torch.tensor([[0.0, -30.0, -31.0]], requires_grad=True)
+    *_, found = logprobs._LogprobAndEntropy.apply(logits, torch.tensor([0]), torch.tensor([[0]]))
+    assert found[0, 1].item() == pytest.approx(-30 + math.log1p(math.exp(-1)), abs=1e-5)
+    found[0, 1].backward()
+    # Shares of e^-30 and e^-31 among the others: 1 / (1 + 1/e) and 1 / (1 + e).
+    assert logits.grad[0].tolist() == pytest.approx([-1.0, 0.7310586, 0.2689414], abs=1e-6)
+
+
+def test_others_of_no_probability_in_float32_have_a_finite_gradient():
+    logits = torch.tensor([[0.0, -120.0, -121.0]], requires_grad=True)
+    *_, found = logprobs._LogprobAndEntropy.apply(logits, torch.tensor([0]), torch.tensor([[0]]))
+    assert found[0, 1].item() == pytest.approx(-120 + math.log1p(math.exp(-1)), abs=1e-4)
+    found[0, 1].backward()
+    assert logits.grad.isfinite().all()
+
+
+def test_with_all_tokens_named_nothing_is_left_for_others():
+    logits = torch.randn(2, 4, requires_grad=True)
+    ids = torch.tensor([[2, 0, 1, 3], [3, 1, 0, 2]])
+    *_, found = logprobs._LogprobAndEntropy.apply(logits, torch.tensor([1, 2]), ids)
+    assert found[:, 4].tolist() == [-torch.inf, -torch.inf]
+    found[:, :4].sum().backward()
+    expected = 1 - 4 * logits.detach().softmax(-1)
+    torch.testing.assert_close(logits.grad, expected)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("chunk", [1, 2, 3, 1024])
+def test_the_model_chooses_its_most_likely_tokens_or_scores_given_ones(
+    model, chunk, masked, monkeypatch
+):
+    monkeypatch.setattr(logprobs, "CHUNK_TOKENS", chunk)
+    chosen = MASKS if masked else [None] * 5
+    sizes = torch.tensor([0 if mask is None else len(mask) for mask in chosen])
+    masks = SamplingMasks(sizes, torch.tensor([i for m in chosen if m for i in m]).long())
+    whole = reference(model)
+    # Not -inf, of which autograd makes NaN.
+    left_out = torch.zeros_like(whole, dtype=torch.bool)
+    for row, mask in enumerate(chosen):
+        left_out[row, [i for i in range(whole.shape[1]) if mask and i not in mask]] = True
+    whole = (whole - 1e4 * left_out).log_softmax(-1)
+    own = action_logprobs(model, ROWS, ROW, COLUMN, TEMPERATURE, masks=masks, top=1)
+    assert torch.equal(own.top_ids[:, 0], whole.argmax(-1))
+    # The target of a row is among its tokens or not; the last mask holds one alone.
+    for ids in (own.top_ids, torch.tensor([[9, 7], [1, 0], [7, 3], [6, 5], [2, 4]])):
+        found = action_logprobs(model, ROWS, ROW, COLUMN, TEMPERATURE, masks=masks, top=ids)
+        expected = top_through_autograd(whole, ids)
+        known = expected > -1e3
+        assert torch.equal(found.top_logprobs == -torch.inf, ~known)
+        assert masked or known.all()
+        weight = torch.randn(known.sum())
+        values, params = (found.top_logprobs[known], expected[known]), list(model.parameters())
+        torch.testing.assert_close(*values, atol=1e-5, rtol=0)
+        gradients = [
+            torch.autograd.grad((weight * each).sum(), params, retain_graph=True) for each in values
+        ]
+        torch.testing.assert_close(*gradients, atol=1e-5, rtol=1e-4)
+
+
+def test_more_tokens_than_the_vocabulary_has_are_refused(model):
+    with pytest.raises(ConfigError, match="the 100000 most likely tokens of a vocabulary of"):
+        action_logprobs(model, ROWS, ROW, COLUMN, TEMPERATURE, top=100_000)

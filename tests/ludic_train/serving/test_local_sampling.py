@@ -198,6 +198,14 @@ async def test_a_teacher_scores_rows_as_the_model_does(server):
     )
     async with VLLMTeacher(server.url) as teacher:
         (scored,) = await teacher.logprobs([item])
+        (top,) = await teacher.top_tokens([item], 20)
+    assert top.ids.shape == (3, 20)
+    # Each token that is named has the log-prob that the model gives it as the next one.
+    for t, place in enumerate((2, 3, 4)):
+        for j in (0, 19):
+            (value,) = server.logprobs(row[:place].tolist(), [int(top.ids[t, j])]).tolist()
+            assert top.logprobs[t, j] == pytest.approx(value, abs=1e-5)
+    assert np.exp(top.logprobs).sum(1) == pytest.approx(1, abs=1e-5)
     expected = server.logprobs([5, 6], [7, 8, 9]).numpy()
     assert scored == pytest.approx(np.concatenate(([0, 0], expected)), abs=1e-5)
 

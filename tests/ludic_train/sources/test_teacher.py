@@ -1,3 +1,4 @@
+import math
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
@@ -9,20 +10,26 @@ from two_ranks.learning import Fixed, random_rows, settings, tiny_model
 
 from ludic_gym.clients.transport import HttpOptions
 from ludic_gym.errors import ClientError
-from ludic_train.algorithms.presets import distillation
+from ludic_train.algorithms.variants import distillation, top_k_distillation
 from ludic_train.errors import TeacherError
 from ludic_train.sources.teacher import TaughtBatchSource, VLLMTeacher
 from ludic_train.trainer.prepare import prepared
 from ludic_train.trainer.trainer import Trainer
-from ludic_train.types import REFERENCE
+from ludic_train.types import REFERENCE, SAWItem
 
 
-def logprobs_of(model, ids):
-    """vLLM's response: nothing for the first token, then {id: {...}} for each."""
+def logprobs_of(model, ids, k=0):
+    """vLLM's response: nothing for the first token, then {id: {...}} for each and the k likeliest.
+
+    The token itself comes first, and is one entry more where it is none of the k.
+    """
     with torch.no_grad():
         found = model(torch.tensor([ids])).logits[0].log_softmax(-1)
     after = [
-        {str(token): {"logprob": found[t, token].item(), "rank": 1, "decoded_token": "?"}}
+        {
+            str(one): {"logprob": found[t, one].item(), "rank": rank, "decoded_token": "?"}
+            for rank, one in enumerate([token, *found[t].topk(k).indices.tolist()])
+        }
         for t, token in enumerate(ids[1:])
     ]
     return [None, *after]
@@ -89,6 +96,80 @@ async def test_what_http_attaches_is_what_a_reference_model_in_memory_attaches()
     for judged, own in zip(batch.items, alone, strict=True):
         expected = own.attachments[REFERENCE]
         np.testing.assert_allclose(judged.attachments[REFERENCE], expected, atol=1e-5)
+
+
+async def test_most_likely_tokens_are_those_of_a_reference_model_in_memory():
+    items, model, algo = random_rows(6, masked=0.3), tiny_model(1), top_k_distillation(k=4)
+    # Where the token of the row is one of the 4, the server names no fifth.
+    ids = items[0].input_ids.tolist()
+    first = int(np.flatnonzero(items[0].action_mask)[0])
+    entries = logprobs_of(model, ids[: first + 1], 2)[first]
+    items[0].input_ids[first] = int(list(entries)[-1])
+
+    def answer(body):
+        return logprobs_of(model, body["prompt"], body["prompt_logprobs"])
+
+    async with served(answer) as (teacher, bodies):
+        batch = await TaughtBatchSource(Fixed(items), teacher).next_batch(algo)
+    assert {body["prompt_logprobs"] for body in bodies} == {4}
+    assert len(bodies) == 6
+    alone = prepared(items, tiny_model(0), model, algo, settings(), packing=True)
+    for judged, own in zip(batch.items, alone, strict=True):
+        assert REFERENCE not in judged.attachments
+        np.testing.assert_array_equal(judged.teacher.ids, own.teacher.ids)
+        np.testing.assert_allclose(judged.teacher.logprobs, own.teacher.logprobs, atol=1e-5)
+        assert judged.teacher.ids.dtype == np.int32
+        assert judged.teacher.logprobs.dtype == np.float32
+
+
+async def test_a_loss_of_both_gets_both_from_a_teacher():
+    algo = distillation(teacher_top_k=2)
+    model = tiny_model(1)
+    async with served(lambda b: logprobs_of(model, b["prompt"], b["prompt_logprobs"])) as (t, _):
+        batch = await TaughtBatchSource(Fixed(random_rows(2)), t).next_batch(algo)
+    assert all(REFERENCE in row.attachments for row in batch.items)
+    assert all(row.teacher.ids.shape[1] == 2 for row in batch.items)
+
+
+def scores(*pairs):
+    return {str(token): {"logprob": logprob} for token, logprob in pairs}
+
+
+async def test_what_others_have_is_the_difference_to_1():
+    row = SAWItem(
+        input_ids=np.array([4, 5, 6], np.int32),
+        action_mask=np.array([False, True, True]),
+        weight=np.zeros(3, np.float32),
+    )
+    half, tenth = math.log(0.5), math.log(0.1)
+    # The second entry adds up to 1, so that float32 cannot tell what others have: 1e-6 at most.
+    found = [None, scores((5, tenth), (9, half), (8, math.log(0.2))), scores((6, half), (7, half))]
+    async with served(lambda body: found) as (teacher, _):
+        (top,) = await teacher.top_tokens([row], 2)
+    assert top.ids.tolist() == [[9, 8], [6, 7]]
+    expected = [[0.5, 0.2, 0.3], [0.5, 0.5, 1e-6]]
+    np.testing.assert_allclose(np.exp(top.logprobs), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("entry", "why"),
+    [
+        (scores((1, -0.5)), "the server scored .* where the row has token 5"),
+        (scores((5, -0.5)), "names 1 tokens where the 2 most likely are needed"),
+        (scores((5, -0.5), (6, -9999.0)), "names 1 tokens where the 2 most .* --max-logprobs"),
+        (scores((5, -0.5), (6, -0.5)), "whose probabilities exceed 1"),
+        (scores((5, -0.5), (6, None)), "gives token 6 the log-prob None"),
+    ],
+)
+async def test_entries_that_are_not_the_most_likely_tokens_are_refused(entry, why):
+    mask = np.array([False, True])
+    ids = np.array([4, 5], np.int32)
+    row = SAWItem(input_ids=ids, action_mask=mask, weight=np.zeros(2, np.float32))
+    async with served(lambda body: [None, entry]) as (teacher, _):
+        with pytest.raises(TeacherError, match=why):
+            await teacher.top_tokens([row], 2)
+        with pytest.raises(TeacherError, match=r"temperature 0\.7"):
+            await teacher.top_tokens([replace(row, temperature=0.7)], 2)
 
 
 @pytest.mark.parametrize(
