@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ludic_gym.audit.subject import (
@@ -21,6 +21,7 @@ from ludic_gym.audit.subject import (
     oracle,
     play,
     random_player,
+    within,
 )
 from ludic_gym.errors import NoOracle
 from ludic_gym.types import Env
@@ -135,10 +136,12 @@ def fixed_answers_stay_low(subject: AuditSubject) -> Result:
     env.reset(seed=0)
     texts = [*FIXED, *random.Random(0).sample(legal := legal_actions(env), min(4, len(legal)))]
     texts += [form.format(text) for form in FORMS[1:] for text in FIXED[:6]]
-    rates = {text: few(subject, always(text)) for text in texts}
+    # Where an episode takes long, only the first texts are tried.
+    tried = within(texts, 2 * subject.budget_s)
+    rates = {text: few(subject, always(text)) for text in tried}
     best = max(rates, key=lambda text: rates[text].success)
     found, floor = rates[best], subject.statement.floor
-    evidence = {"floor": floor, "best": best, **found.as_json()}
+    evidence = {"floor": floor, "texts": len(rates), "best": best, **found.as_json()}
     summary = f"the best fixed reply, {best[:40]!r}, succeeds in {found.success:.0%}"
     # The best of several is a few standard errors above its true rate.
     if found.success > floor + SIGMAS * error_of(floor, found.count):
@@ -211,8 +214,9 @@ def successes_are_paid(subject: AuditSubject) -> Result:
 
 
 def few(subject: AuditSubject, player: Player) -> Earned:
-    """What a player earns in 50 turns of each episode."""
-    return earned(subject.plays(lambda seed: player, 50))
+    """What a player earns in 50 turns of each episode, in a quarter of the time."""
+    hasty = replace(subject, budget_s=subject.budget_s / 4)
+    return earned(hasty.plays(lambda seed: player, 50))
 
 
 def copy_of_prompt(subject: AuditSubject) -> Player:

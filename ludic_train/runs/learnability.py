@@ -15,6 +15,7 @@ from typing import Any
 from ludic_gym.audit.subject import AuditSubject, Result, has_oracle, legal_at_start
 
 CPU_S = 120
+WALL_S = 900
 EPISODES = 200
 # A quarter of a minute of imitation, and then rewards; an evaluation about every ten CPU-seconds.
 SETTINGS: dict[str, Any] = {
@@ -44,6 +45,9 @@ def learnability(subject: AuditSubject) -> Result:
         context = multiprocessing.get_context("fork")
         process = context.Process(target=_train, args=(subject, out))
         process.start()
+        # CPU time is the limit; this one is for a machine that gives it none.
+        process.join(WALL_S)
+        process.kill()
         process.join()
         found = evaluations(out / "metrics.jsonl")
         log = (out.parent / "log").read_text(encoding="utf-8", errors="replace")
