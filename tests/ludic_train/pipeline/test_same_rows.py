@@ -138,7 +138,7 @@ def algorithm(name, **parts):
 
 
 def test_there_are_as_many_presets_as_are_tried():
-    assert len(PRESETS) == 27
+    assert len(PRESETS) == 28
 
 
 @pytest.mark.parametrize(
