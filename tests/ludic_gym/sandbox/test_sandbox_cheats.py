@@ -108,9 +108,10 @@ def alive(mark):
 def settled(condition, seconds=60):
     """True if it becomes true; processes take a moment to end."""
     deadline = time.monotonic() + seconds
-    while not condition() and time.monotonic() < deadline:
+    # Asked once each time: a look at processes that are ending may miss one and see it at the next.
+    while not (ended := condition()) and time.monotonic() < deadline:
         time.sleep(0.02)
-    return condition()
+    return ended
 
 
 @pytest.fixture(scope="session")
