@@ -96,6 +96,8 @@ for _ in range(16):
 time.sleep(600)
 """
 CPU = "while True: pass"
+# Of the host, where the next program writes if nothing hinders it.
+OUTSIDE = ("/tmp", "/dev/shm", "/var/tmp")
 DISK = """
 total = 0
 for where in (".", "/tmp", "/dev/shm", "/var/tmp", FOLDER):
@@ -153,6 +155,10 @@ def witnesses() -> Iterator[Witness]:
             for pid in named(name):
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
+            # Of a sandbox that let the program write to the host.
+            for where in OUTSIDE:
+                for path in Path(where).glob(f"{name}*"):
+                    path.unlink(missing_ok=True)
 
 
 def named(name: str) -> list[int]:

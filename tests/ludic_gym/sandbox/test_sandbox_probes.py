@@ -1,6 +1,7 @@
 """The doctor's programs find what is open, and find nothing where all is shut."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -8,7 +9,14 @@ from ludic_gym.commands import sandbox as sandbox_command
 from ludic_gym.commands.main import main
 from ludic_gym.commands.sandbox import Finding, remarks, table_rows
 from ludic_gym.sandbox.choice import BACKENDS, open_sandbox, why_not
-from ludic_gym.sandbox.probes import PROBES, cpu_verdict, measured, memory_verdict, witnesses
+from ludic_gym.sandbox.probes import (
+    OUTSIDE,
+    PROBES,
+    cpu_verdict,
+    measured,
+    memory_verdict,
+    witnesses,
+)
 from ludic_gym.sandbox.types import ExecResult, Guarantees
 
 EVERYTHING = dict.fromkeys(Guarantees.__slots__, "")
@@ -30,14 +38,20 @@ class Boastful:
         self.guarantees = Guarantees(**nothing | dict.fromkeys(promises, True))
 
 
+def left_behind():
+    return [path for where in OUTSIDE for path in Path(where).glob("probe*-*")]
+
+
 async def test_a_plain_process_is_found_out():
-    inner = open_sandbox("process", allow_unsafe=True, warm=0)
+    inner, before = open_sandbox("process", allow_unsafe=True, warm=0), set(left_behind())
     boastful = Boastful(inner, "network", "filesystem", "disk")
     assert await measured(boastful) == {
         "network": "a program reached the host's loopback",
         "filesystem": "a program read a file of the host",
         "disk": "a program of 16 MiB of files wrote 320 MiB",
     }
+    # It wrote to the host, which is as it was.
+    assert set(left_behind()) <= before
     await inner.close()
 
 
