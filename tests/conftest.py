@@ -22,3 +22,9 @@ def pytest_collection_finish() -> None:
 def project() -> Path:
     """The root of the checkout."""
     return Path(__file__).parents[1]
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if any(item.get_closest_marker(name) for name in ("slow", "gpu", "vllm")):
+            item.add_marker(pytest.mark.timeout(0))

@@ -190,7 +190,8 @@ class Running(Session):
         # how the program ended, and a program out of time would pass for one that crashed.
         if not self._child.stdout.open:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._child.ended(), SETTLE_S)
+                async with asyncio.timeout(SETTLE_S):
+                    await self._child.ended()
         self.end("killed")
         return await self._result()
 

@@ -98,7 +98,8 @@ async def call_tool(tools: Mapping[str, Tool], call: ToolCall) -> str:
     # A tool may raise anything: `gather` returns the error as a value, which the model can read.
     outcome = asyncio.gather(_outcome(tool.function, arguments), return_exceptions=True)
     try:
-        (result,) = await asyncio.wait_for(outcome, tool.timeout_s)
+        async with asyncio.timeout(tool.timeout_s):
+            (result,) = await outcome
     except TimeoutError:
         return f"Error: {call.name} took longer than {tool.timeout_s:g} s"
     if isinstance(result, BaseException):

@@ -20,6 +20,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from ludic_gym.concurrency import cancelled
 from ludic_gym.errors import ClientError, ConfigError, EpisodeError
 from ludic_gym.rollout.groups import grouped
 from ludic_gym.types import MakePolicy, Task
@@ -175,10 +176,8 @@ class _Actor:
                     refreshing.result()
             await self._finish()
         finally:
-            for task in (refreshing, stopped, *self.playing):
-                task.cancel()
             # The pool is closed below: cancelled episodes must have returned their environments.
-            await asyncio.gather(refreshing, stopped, *self.playing, return_exceptions=True)
+            await cancelled([refreshing, stopped, *self.playing])
             self.player.close()
             # A queue that is gone forgets the actor by itself.
             with suppress(QueueUnavailable):
@@ -363,6 +362,5 @@ async def _ended_before(work: asyncio.Task[bool], stopped: asyncio.Task[bool]) -
     await asyncio.wait({work, stopped}, return_when=asyncio.FIRST_COMPLETED)
     if work.done():
         return True
-    work.cancel()
-    await asyncio.gather(work, return_exceptions=True)
+    await cancelled([work])
     return False

@@ -11,6 +11,7 @@ from functools import partial
 from itertools import islice
 from typing import TypeVar
 
+from ludic_gym.concurrency import cancelled
 from ludic_train.errors import BadGroup, QueueReset
 from ludic_train.metrics import Metrics, Peak, Stat, Total, merge
 from ludic_train.pipeline.codec import RolloutGroup, group_from_bytes
@@ -203,8 +204,7 @@ class QueueReader:
     async def end(self) -> None:
         """Stop reading and close the queue; what was read stays in it."""
         if self._reader is not None:
-            self._reader.cancel()
-            await asyncio.gather(self._reader, return_exceptions=True)
+            await cancelled([self._reader])
         await self.queue.aclose()
 
     def _releasable(self) -> list[str]:
@@ -244,7 +244,8 @@ class QueueReader:
     async def _next(self) -> _Ready:
         while True:
             try:
-                found = await asyncio.wait_for(self._ready.get(), QUIET_S)
+                async with asyncio.timeout(QUIET_S):
+                    found = await self._ready.get()
             except TimeoutError:
                 logging.getLogger(__name__).warning(
                     "no group came for %.0f s; are there actors? `ludic top` shows them",

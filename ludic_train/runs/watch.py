@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from ludic_gym.concurrency import cancelled
 from ludic_train.algorithms.presets import RLAlgorithm
 from ludic_train.errors import ParamsLost, PublishError
 from ludic_train.pipeline.queues.base import GroupQueue
@@ -217,8 +218,7 @@ class WatchedSource(PipelineBatchSource):
             await self._watched(coming)
             return coming.result()
         finally:
-            coming.cancel()
-            await asyncio.gather(coming, return_exceptions=True)
+            await cancelled([coming])
 
     async def trained(self, version: int) -> None:
         """As the base class; `settled` follows once the queue knows."""

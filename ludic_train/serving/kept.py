@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+from ludic_gym.concurrency import cancelled
 from ludic_train.errors import ServerError
 from ludic_train.serving.process import (
     POLL_S,
@@ -156,6 +157,5 @@ async def kept_server(
             raise server.error from error
         raise
     finally:
-        watching.cancel()
-        await asyncio.gather(watching, return_exceptions=True)
+        await cancelled([watching])
         server.stop()

@@ -2,9 +2,11 @@
 
 Reads a line of JSON for each: {"role": ..., "log": path, ...arguments}; answers with its pid.
 {"wait": pid} is answered with its exit status, negative for a signal; {"now": true} with the time.
+One that does not end writes its stacks to its log and is ended by SIGABRT.
 """
 
 import asyncio
+import faulthandler
 import gc
 import hashlib
 import json
@@ -39,6 +41,7 @@ from ludic_train.publishers.folder import FolderPublisher
 from ludic_train.trainer.config import Guards, TrainerConfig
 from ludic_train.trainer.trainer import Trainer
 
+LONGEST_WAIT_S = 120.0
 SHAPE = {"hidden_size": 16, "num_layers": 1, "num_heads": 2, "num_kv_heads": 1}
 
 
@@ -143,9 +146,21 @@ def child(order):
     log = os.open(order.pop("log"), os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o644)
     for stream in (1, 2):
         os.dup2(log, stream)
+    faulthandler.enable(log)
     role = {"trainer": trainer, "actor": actor}[order.pop("role")]
     redis_stream.TIMEOUT_S = order.pop("timeout_s", redis_stream.TIMEOUT_S)
     asyncio.run(role(**order))
+
+
+def exit_code(pid):
+    deadline = time.monotonic() + LONGEST_WAIT_S
+    while time.monotonic() < deadline:
+        found, status = os.waitpid(pid, os.WNOHANG)
+        if found:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.01)
+    os.kill(pid, signal.SIGABRT)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 def main():
@@ -157,8 +172,7 @@ def main():
             print(int(time.time()), flush=True)
             continue
         if "wait" in order:
-            _, status = os.waitpid(order["wait"], 0)
-            print(os.waitstatus_to_exitcode(status), flush=True)
+            print(exit_code(order["wait"]), flush=True)
             continue
         pid = os.fork()
         if pid == 0:

@@ -233,7 +233,8 @@ async def _both(sandbox: Sandbox, limits: Limits) -> AsyncIterator[tuple[Talk, T
             tester = await ends.enter_async_context(talk_to(sandbox, "tester", patient))
             coming = ends.enter_async_context(talk_to(sandbox, "solution", limits))
             try:
-                solution = await asyncio.wait_for(coming, PAIR_DEADLINE_S)
+                async with asyncio.timeout(PAIR_DEADLINE_S):
+                    solution = await coming
             except TimeoutError as error:
                 raise SandboxError(
                     f"the sandbox {sandbox.name!r} gave no second place in {PAIR_DEADLINE_S:g} s; "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
@@ -24,9 +25,10 @@ TEMPORARY = ("LOADING", "OOM ", "'maxmemory'", "MISCONF", "NOREPLICAS", "BUSY ",
 
 
 def connected(url: str, timeout_s: float) -> Redis:
-    """A client of the Redis at `url`, each of whose commands may take `timeout_s` seconds.
+    """A client of the Redis at `url`, which takes `timeout_s` seconds at most to connect.
 
-    It is not connected yet: a server that is away is an error of its first command.
+    It is not connected yet: a server that is away is an error of its first command. Its commands
+    have no time limit of their own, see `answered`.
     Raises QueueError for a URL that is none, or with options that no queue can work with.
     """
     try:
@@ -34,7 +36,9 @@ def connected(url: str, timeout_s: float) -> Redis:
         redis: Redis = Redis.from_url(
             url,
             retry=Retry(NoBackoff(), 0),
-            socket_timeout=timeout_s,
+            # With a limit, redis-py sends by asyncio.wait_for, which loses a cancellation in Python
+            # 3.11: a reader that was told to end went on, and its trainer waited for ever.
+            socket_timeout=None,
             socket_connect_timeout=timeout_s,
             # The third protocol returns maps where the second returns lists: one form to parse.
             protocol=2,
@@ -65,15 +69,18 @@ def _check_database(url: str) -> None:
 
 
 @asynccontextmanager
-async def translated() -> AsyncIterator[None]:
-    """Turns what redis-py raises into errors of our own.
+async def answered(timeout_s: float) -> AsyncIterator[None]:
+    """Limits commands to `timeout_s` seconds; redis-py's errors become errors of our own.
 
     QueueUnavailable for a server that is away or overloaded: the call may be made again, and may
     have happened. QueueError for a refusal that will not change, Superseded and QueueReset for the
     errors of our scripts.
     """
     try:
-        yield
+        async with asyncio.timeout(timeout_s):
+            yield
+    except TimeoutError as error:
+        raise QueueUnavailable(f"no answer from Redis in {timeout_s:g} s") from error
     # Before AWAY: these are connection errors too for redis-py, and would be tried for minutes.
     except REFUSED as error:
         raise QueueError(f"Redis refused: {error}; check user and password of the URL") from error

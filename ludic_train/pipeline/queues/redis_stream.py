@@ -40,7 +40,7 @@ from ludic_train.pipeline.queues.base import (
     check_room,
     until_room,
 )
-from ludic_train.pipeline.queues.redis_connection import connected, translated
+from ludic_train.pipeline.queues.redis_connection import answered, connected
 
 # An actor that reports no more is dead after ALIVE_MS, and its places go to others.
 READ_WAIT_MS, ALIVE_MS = 1_000, 15_000
@@ -75,7 +75,8 @@ class RedisQueue:
     ) -> None:
         check_room(max_queued, when_full)
         self._max_queued, self._when_full = max_queued, when_full
-        self._redis = connected(url, TIMEOUT_S)
+        self._timeout_s = TIMEOUT_S
+        self._redis = connected(url, self._timeout_s)
         self._names = {part: f"{{{key}}}:{part}" for part in PARTS}
         self._alive = f"{{{key}}}:alive:"
         self._epoch = 0
@@ -110,7 +111,7 @@ class RedisQueue:
             room = await until_room(self._room)
             # A request for room before every push would cost as much as the push; others push too.
             self._may_push = 1 + room // ROOM_SHARE
-        async with translated():
+        async with answered(self._timeout_s):
             await self._redis.xadd(self._names["groups"], {"k": key, "d": data})
         self._may_push -= 1
 
@@ -118,14 +119,14 @@ class RedisQueue:
         """Append a group and drop what is too much, in one transaction."""
         # Two commands would let a crash between them leave the queue above its limit.
         keys = [self._names[name] for name in ("groups", "state", "counts")]
-        async with translated(), self._redis.pipeline(transaction=True) as pipe:
+        async with answered(self._timeout_s), self._redis.pipeline(transaction=True) as pipe:
             pipe.xadd(self._names["groups"], {"k": key, "d": data})
             pipe.eval(redis_scripts.DROP_OLDEST, len(keys), *keys, self._max_queued)
             await pipe.execute()
 
     async def leave(self, name: str) -> None:
         """As GroupQueue."""
-        async with translated(), self._redis.pipeline(transaction=True) as pipe:
+        async with answered(self._timeout_s), self._redis.pipeline(transaction=True) as pipe:
             pipe.hdel(self._names["running"], name)
             pipe.hdel(self._names["actors"], name)
             pipe.delete(self._alive + name)
@@ -148,7 +149,7 @@ class RedisQueue:
         self._last_read, self._again = "0-0", False
         # After the script: this reader is the only one that changes these from now on.
         # A server whose memory is full refuses transactions, even those that only read.
-        async with translated(), self._redis.pipeline(transaction=False) as pipe:
+        async with answered(self._timeout_s), self._redis.pipeline(transaction=False) as pipe:
             pipe.hgetall(self._names["owners"])
             pipe.hgetall(self._names["attempts"])
             owners, attempts = await pipe.execute()
@@ -205,7 +206,7 @@ class RedisQueue:
     async def status(self) -> QueueStatus:
         """As GroupQueue."""
         # No script: a glance must not hold up those who work, and may be a little inconsistent.
-        async with translated(), self._redis.pipeline(transaction=False) as pipe:
+        async with answered(self._timeout_s), self._redis.pipeline(transaction=False) as pipe:
             pipe.xlen(self._names["groups"])
             for name in ("state", "counts", "lags", "actors"):
                 pipe.hgetall(self._names[name])
@@ -227,7 +228,7 @@ class RedisQueue:
 
     async def dead_letters(self) -> list[DeadLetter]:
         """As GroupQueue."""
-        async with translated():
+        async with answered(self._timeout_s):
             found: Any = await self._redis.xrevrange(self._names["dead"], count=DEAD_LETTERS)
         return [_dead_letter(fields) for _, fields in reversed(found)]
 
@@ -235,12 +236,12 @@ class RedisQueue:
         """As GroupQueue."""
         # Over TLS, a server that is silent says no goodbye; nothing is lost by that.
         with suppress(QueueUnavailable):
-            async with translated():
+            async with answered(self._timeout_s):
                 await self._redis.aclose()
 
     async def _room(self) -> int:
         """Groups that there is room for; 0 or less where the queue is full."""
-        async with translated(), self._redis.pipeline(transaction=False) as pipe:
+        async with answered(self._timeout_s), self._redis.pipeline(transaction=False) as pipe:
             pipe.xlen(self._names["groups"])
             pipe.hget(self._names["state"], "held")
             length, held = await pipe.execute()
@@ -257,7 +258,7 @@ class RedisQueue:
     async def _refuse_eviction(self) -> None:
         """Raise QueueError where the server may remove groups to make room for other keys."""
         try:
-            async with translated():
+            async with answered(self._timeout_s):
                 memory: Any = await self._redis.info("memory")
         except QueueError as error:
             # A user with few rights may not read this; the queue works for it all the same.
@@ -275,7 +276,7 @@ class RedisQueue:
     async def _read(self, start: str, count: int) -> list[tuple[bytes, Mapping[bytes, bytes]]]:
         """Ids and fields: new entries for `start` ">", else those delivered before, after it."""
         try:
-            async with translated():
+            async with answered(self._timeout_s):
                 found: Any = await self._redis.xreadgroup(
                     f"trainer-{self._epoch}",
                     "trainer",
@@ -293,7 +294,7 @@ class RedisQueue:
     async def _run(self, script: str, names: Sequence[str], arguments: Sequence[Any]) -> Any:  # noqa: ANN401
         """Result of a script, which the server knows by its hash after the first run."""
         keys = [self._names[name] for name in names]
-        async with translated():
+        async with answered(self._timeout_s):
             return await self._redis.register_script(script)(keys=keys, args=arguments)
 
 

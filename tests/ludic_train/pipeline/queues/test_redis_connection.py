@@ -52,6 +52,33 @@ async def test_a_password_and_a_database_stand_in_the_url(made, tmp_path):
         server.stop()
 
 
+CALLS = {
+    "admit": lambda queue: queue.admit(ACTOR, 1),
+    "push": lambda queue: queue.push("a", b"a"),
+    "read": lambda queue: queue.read(1),
+    "status": lambda queue: queue.status(),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+async def test_a_loop_of_calls_that_is_cancelled_at_any_moment_ends(made, name):
+    queue = made()
+    await take_over(queue)
+
+    async def repeated():
+        while True:
+            await CALLS[name](queue)
+
+    # Each is cancelled one step of the event loop later than the one before.
+    for steps in range(60):
+        task = asyncio.create_task(repeated())
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        task.cancel()
+        done, _ = await asyncio.wait({task}, timeout=10)
+        assert done, f"it went on after {steps} steps"
+
+
 async def test_a_user_who_may_only_touch_the_queue_is_enough(made, tmp_path):
     rule = "user actor on >p@:/?#ss ~{jobs}:* -@all +@stream +@hash +@list +@string +@keyspace "
     rule += "+@scripting +@transaction +@connection +info"
