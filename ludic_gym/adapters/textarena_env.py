@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ludic_gym.adapters.textarena_game import Match
+from ludic_gym.adapters.textarena_game import Match, check_playable
 from ludic_gym.envs.core.base import TextEnv, Turn, end, proceed
 from ludic_gym.envs.core.seats import GameOver, TwoAgentAECEnv
 
@@ -33,7 +33,7 @@ class TextArenaEnv(TextEnv):
         super().__init__(render_mode)
         self._game = game
         # A game that cannot be set up fails here and not in the first episode.
-        Match(game, 1, seed=0)
+        check_playable(game, 1)
 
     def start(self, options: Mapping[str, Any]) -> tuple[str, str]:
         """Set up a new game."""
@@ -66,7 +66,7 @@ class TextArenaAECEnv(TwoAgentAECEnv):
         super().__init__(game.lower().replace("-", "_"), render_mode)
         self._game = game
         # As above: a wrong name or number of players fails here.
-        Match(game, 2, seed=0)
+        check_playable(game, 2)
 
     def deal(self, rng: np.random.Generator) -> int:
         """Set up a new game."""
