@@ -25,7 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 RUNS = {
-    "Countdown": "ludic/Countdown-v0 --env-kwargs numbers=3 --updates 160 --max-tokens 64",
+    "Countdown": "ludic/Countdown-v0 --env-kwargs numbers=3 --updates 200 --max-tokens 64",
     "Tic-Tac-Toe": "ludic/TicTacToe-v0 --updates 60 --max-tokens 16",
     "Rock Paper Scissors": "ludic/RockPaperScissors-v0 --updates 10 --max-tokens 16",
     "Nim": "ludic/Nim-v0 --updates 60 --max-tokens 24",
