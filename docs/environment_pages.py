@@ -113,11 +113,14 @@ def environment_page(entry: EnvEntry) -> str:
 
 def _facts(entry: EnvEntry) -> str:
     speed = SPEEDS.get(entry.id)
+    argument, values = entry.levels
+    levels = f"`{argument}` = " + ", ".join(f"`{value!r}`" for value in values)
     facts = {
         "Suites": ", ".join(f"`{suite}`" for suite in entry.suites),
         "Tags": ", ".join(entry.tags),
         "Success of random play": f"{entry.random_success:.3f}",
         "Success of the oracle": f"{entry.oracle_success:.3f}",
+        "Levels, from easy to hard": levels if values else "",
         "Speed, as a multiple of Tic-Tac-Toe's": "" if speed is None else f"{speed}",
     }
     return "".join(f"- {name}: {value}\n" for name, value in facts.items() if value)

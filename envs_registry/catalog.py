@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +22,8 @@ class EnvEntry:
     tags: search terms.
     random_success, oracle_success: success rates with default arguments of random legal actions
         (random texts if any text is legal), and of the environment's oracle.
+    levels: an argument that decides how hard the tasks are, and some of its values, from the
+        easiest to the hardest; ("", ()) if there is none.
     """
 
     id: str
@@ -33,14 +36,22 @@ class EnvEntry:
     tags: tuple[str, ...]
     random_success: float = 0.0
     oracle_success: float = 1.0
+    levels: tuple[str, tuple[str | int, ...]] = ("", ())
 
 
 _TEXT = Path(__file__).with_name("catalog.toml").read_text(encoding="utf-8")
 
+
+def _entry(env_id: str, block: dict[str, Any]) -> EnvEntry:
+    # An entry is hashable only with tuples, and TOML has only lists and tables.
+    ((argument, values),) = block.pop("levels", {"": ()}).items()
+    levels = argument, tuple(values)
+    suites, tags = tuple(block.pop("suites")), tuple(block.pop("tags"))
+    return EnvEntry(id=env_id, suites=suites, tags=tags, levels=levels, **block)
+
+
 CATALOG: tuple[EnvEntry, ...] = tuple(
-    # An entry is hashable only with tuples, and TOML has only lists.
-    EnvEntry(id=env_id, suites=tuple(block.pop("suites")), tags=tuple(block.pop("tags")), **block)
-    for env_id, block in tomllib.loads(_TEXT).items()
+    _entry(env_id, block) for env_id, block in tomllib.loads(_TEXT).items()
 )
 
 # Name of a suite -> its ids, in the catalogue's order.

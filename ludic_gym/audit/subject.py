@@ -286,4 +286,5 @@ def statement_of(env_id: str) -> Statement:
         random=entry.random_success,
         floor=max(0.5, entry.random_success + 0.3),
         one_task=not DRAWN & set(entry.tags),
+        levels=entry.levels,
     )

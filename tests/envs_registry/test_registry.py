@@ -11,6 +11,8 @@ import pytest
 import ludic_gym  # noqa: F401 (registers the ids)
 from envs_registry import register_envs
 from envs_registry.catalog import CATALOG, SUITES, bench_kwargs
+from ludic_gym.audit.limits import levels_are_ordered
+from ludic_gym.audit.subject import AuditSubject, statement_of
 from ludic_gym.testing.check import check_text_env
 
 IDS = [entry.id for entry in CATALOG]
@@ -102,3 +104,16 @@ def test_gymnasium_finds_an_id_through_the_module():
     program = "import gymnasium; print(gymnasium.make('ludic_gym:ludic/Arithmetic-v0').spec.id)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout.strip() == "ludic/Arithmetic-v0", done.stderr
+
+
+def test_no_baseline_does_better_on_a_harder_level():
+    stated = [entry.id for entry in CATALOG if entry.levels[0]]
+    found = {
+        env_id: levels_are_ordered(
+            AuditSubject(env_id=env_id, statement=statement_of(env_id), episodes=10)
+        )
+        for env_id in stated
+    }
+    outcomes = [outcome for outcome, _, _ in found.values()]
+    assert "fail" not in outcomes, {i: f[1] for i, f in found.items() if f[0] == "fail"}
+    assert outcomes.count("pass") >= 13
