@@ -91,6 +91,7 @@ class _Request(NamedTuple):
     method: str
     path: str
     body: Mapping[str, Any] | None
+    token: str | None = None
 
 
 class _Wire(NamedTuple):
@@ -161,13 +162,21 @@ class HttpTransport:
         """The JSON object at the path. Raises ClientError as `post` does."""
         return await self._counted(_Request("GET", path, None), _object)
 
-    async def text(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> str:
+    async def text(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        *,
+        token: str | None = None,
+    ) -> str:
         """Text of a response that need not be JSON, such as metrics or an empty one.
 
-        method: "GET", "POST" and so on.
+        method: "GET", "POST" and so on. token: a bearer token for this request, in place of the
+        one of `api_key_env`.
         Raises ClientError if all attempts fail, or for another status than 200.
         """
-        return await self._counted(_Request(method, path, body), lambda url, text: text)
+        return await self._counted(_Request(method, path, body, token), lambda url, text: text)
 
     async def close(self) -> None:
         """Close all connections; the next request opens new ones."""
@@ -230,8 +239,9 @@ class HttpTransport:
         """One attempt. Raises _TryAgainError if another may succeed, else ClientError."""
         import aiohttp
 
-        method, path, body = request
+        method, path, body, token = request
         url = server.url + path
+        headers = {"Authorization": f"Bearer {token}"} if token else None
         session, slots, _ = await self._wire()
         try:
             async with (
@@ -239,7 +249,9 @@ class HttpTransport:
                 _slot(slots, server),
                 asyncio.timeout(self.options.request_timeout_s),
                 # A redirect could send the key to another host.
-                session.request(method, url, json=body, allow_redirects=False) as response,
+                session.request(
+                    method, url, json=body, headers=headers, allow_redirects=False
+                ) as response,
             ):
                 raw = await response.read()
         # Not sent again: the server may still be sampling, and a retry would add to its load.

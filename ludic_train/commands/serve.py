@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
@@ -14,6 +15,7 @@ from ludic_train.serving.flags import LOOPBACK, ServeOptions
 from ludic_train.serving.installed import Installed, find_vllm
 from ludic_train.serving.process import START_S, ServerProcess, ended_with_log, started_server
 from ludic_train.serving.startup import Stopped, bound_socket, printed_progress, stop_by_signal
+from ludic_train.serving.tokens import KEY_VARIABLE
 
 FAILED = 1
 # Options that the local engine cannot follow; a value other than the default is an error.
@@ -68,7 +70,10 @@ def main(argv: list[str]) -> int:
     args, further = tyro.cli(_Options, args=argv, prog="ludic serve", return_unknown_args=True)
     if args.engine == "local":
         _check_local(args, further)
-        _note_exposure(args.options)
+        if not os.environ.get(KEY_VARIABLE):
+            _note_exposure(
+                args.options, f"sample, without a key (set {KEY_VARIABLE} to demand one)"
+            )
         host, port = args.options.host, args.options.port
         # Bound first, because torch and the model take long to load, and a port in use should be
         # an error at once.
@@ -89,7 +94,7 @@ def main(argv: list[str]) -> int:
     vllm = find_vllm(args.vllm_python)
     if not vllm.is_tested:
         print(f"note: vLLM {vllm.version} is newer than the tested versions", file=sys.stderr)
-    _note_exposure(args.options)
+    _note_exposure(args.options, "change the model, without a password")
     try:
         return _serve_vllm(args, vllm, further)
     except ServerError as error:
@@ -108,14 +113,10 @@ def _check_local(args: _Options, further: list[str]) -> None:
         raise ConfigError(f"{' '.join(flags)}: options of vLLM, which --engine local has not")
 
 
-def _note_exposure(options: ServeOptions) -> None:
+def _note_exposure(options: ServeOptions, ability: str) -> None:
     """Warn on stderr about an address that other machines can reach."""
     if options.host not in LOOPBACK:
-        print(
-            f"note: every client that reaches {options.host} can change the model, without a "
-            "password",
-            file=sys.stderr,
-        )
+        print(f"note: every client that reaches {options.host} can {ability}", file=sys.stderr)
 
 
 def _serve_vllm(args: _Options, vllm: Installed, further: list[str]) -> int:

@@ -12,6 +12,7 @@ from typing import Any
 from ludic_gym.clients.transport import HttpOptions, HttpTransport
 from ludic_gym.errors import ClientError, ConfigError
 from ludic_train.errors import PublishError
+from ludic_train.serving.tokens import KEY_VARIABLE, token_of
 
 # Part of vLLM's error for a second publisher.
 SESSION_OPEN = "already active"
@@ -50,7 +51,7 @@ class ControlClient:
         # No retries, because a phase that may have happened must not happen twice. No connection
         # is reused: vLLM closes one after an error, perhaps while the next request is on it.
         options = HttpOptions(max_retries=0, keep_alive=False, request_timeout_s=limit_s)
-        self._http = HttpTransport([url], "VLLM_API_KEY", options)
+        self._http = HttpTransport([url], KEY_VARIABLE, options)
 
     async def aclose(self) -> None:
         """Close all connections; the next request opens new ones."""
@@ -70,7 +71,7 @@ class ControlClient:
         method: "GET" or "POST". path: with its query. body: sent as JSON.
         """
         try:
-            return await self._http.text(method, path, body)
+            return await self._http.text(method, path, body, token=token_of(self.url))
         except ClientError as error:
             message = str(error).removeprefix(self.url)
             if " returned 404" in message:

@@ -29,7 +29,7 @@ class ServeOptions:
     """Options of a server.
 
     Attributes:
-        host: Address to listen on. The routes that change params need no password: any address
+        host: Address to listen on. vLLM's routes that change params need no password: any address
             but this machine's own belongs in a private network.
         port: Port to listen on; 0 takes a free one.
         device: Device to compute on; "auto" takes that of the installed vLLM, or for the local

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import torch
 from aiohttp import web
+from aiohttp.typedefs import Middleware
 
 from ludic_gym.errors import ConfigError
 from ludic_train.inference.policy_spec import model_and_spec
@@ -17,9 +18,11 @@ from ludic_train.models.exact import make_exact
 from ludic_train.models.load import load_model
 from ludic_train.serving.flags import ServeOptions
 from ludic_train.serving.local import control, generation, info
+from ludic_train.serving.local.guard import guarded
 from ludic_train.serving.local.responses import SERVED, with_errors
 from ludic_train.serving.local.served_model import Served
 from ludic_train.serving.startup import url_of
+from ludic_train.serving.tokens import issued_token
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -58,13 +61,13 @@ def serve_local(
     asyncio.run(_serve(served, bound, options))
 
 
-async def running(served: Served, bound: socket.socket) -> web.AppRunner:
+async def running(served: Served, bound: socket.socket, token: str = "") -> web.AppRunner:
     """The server at that address, started; `cleanup` stops it and aborts its requests.
 
-    bound: a socket with an address, from `bound_socket`.
+    bound: a socket with an address, from `bound_socket`. token: as of `guarded`; "" for none.
     """
     runner = web.AppRunner(
-        make_app(served),
+        make_app(served, guarded(bound.getsockname()[0], token) if token else None),
         # A client that closes its connection makes room for others.
         handler_cancellation=True,
         access_log=None,
@@ -82,9 +85,16 @@ async def _serve(served: Served, bound: socket.socket, options: ServeOptions) ->
     # In place of `stop_by_signal`, whose exception is for the time of loading.
     for each in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(each, stop.set)
-    runner = await running(served, bound)
+    port = bound.getsockname()[1]
+    with issued_token(port) as token:
+        runner = await running(served, bound, token)
+        await _until_stopped(served, runner, url_of(options.host, port), stop)
+
+
+async def _until_stopped(
+    served: Served, runner: web.AppRunner, url: str, stop: asyncio.Event
+) -> None:
     try:
-        url = url_of(options.host, bound.getsockname()[1])
         weight = next(served.model.parameters())
         print(f"ready  {url}  ({served.name}; local engine, {weight.device.type})", flush=True)
         await stop.wait()
@@ -112,12 +122,15 @@ def _loaded(model: str, device: str) -> tuple[PreTrainedModel, PreTrainedTokeniz
     return loaded.eval().requires_grad_(False), tokenizer
 
 
-def make_app(served: Served) -> web.Application:
+def make_app(served: Served, guard: Middleware | None = None) -> web.Application:
     """The server's routes, as an application of aiohttp that tests can start without a process.
+
+    guard: what `guarded` gives; None lets all requests in.
 
     Paths and methods are those of vLLM, so that clients and publishers need not distinguish them.
     """
-    app = web.Application(middlewares=[with_errors], client_max_size=BODY_BYTES)
+    middlewares = [with_errors, guard] if guard else [with_errors]
+    app = web.Application(middlewares=middlewares, client_max_size=BODY_BYTES)
     app[SERVED] = served
     app.router.add_get("/health", info.health)
     app.router.add_get("/v1/models", info.models)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import accumulate, islice
 from typing import Any
 
 import msgspec
 import numpy as np
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from ludic_gym.errors import ConfigError, LudicError
 from ludic_gym.sampling_masks import unpacked_masks
@@ -24,11 +25,16 @@ from ludic_train.serving.local.schemas import Chat, Complete
 from ludic_train.serving.local.served_model import Sampled, Served
 
 SERVED = web.AppKey("served", Served)
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Json = dict[str, Any]
 # JSON has no infinity; vLLM writes this for tokens that could not have been sampled.
 LOWEST = -9999.0
-NAMES = {400: "BadRequestError", 404: "NotFoundError", 500: "InternalServerError"}
+NAMES = {
+    400: "BadRequestError",
+    401: "AuthenticationError",
+    403: "PermissionDeniedError",
+    404: "NotFoundError",
+    500: "InternalServerError",
+}
 
 
 def reply(content: object, status: int = 200) -> web.Response:

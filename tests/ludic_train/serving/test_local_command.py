@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 from contextlib import contextmanager
+from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import forked
@@ -21,10 +22,16 @@ from ludic_train.models.load import load_model, save_model
 from ludic_train.publishers.checkpoint_names import checkpoint_params
 from ludic_train.publishers.transports import FileWire
 from ludic_train.publishers.vllm import VLLMPublisher
+from ludic_train.serving.tokens import token_of
 
 GENERATE = "/inference/v1/generate"
 SHORT = Sampling(max_tokens=4)
 LONG = {"token_ids": [5], "sampling_params": {"max_tokens": 250, "temperature": 90.0, "n": 64}}
+
+
+@pytest.fixture(autouse=True)
+def runtime_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
 
 
 @pytest.fixture
@@ -49,8 +56,10 @@ def ludic_serve(folder, *words):
         child.communicate()
 
 
-def post(url, body):
-    request = Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
+def post(url, body, **headers):
+    usual = {"Content-Type": "application/json", "Authorization": f"Bearer {token_of(url)}"}
+    given = {name.replace("_", "-"): value for name, value in headers.items()}
+    request = Request(url, json.dumps(body).encode(), usual | given)
     with urlopen(request, timeout=60) as answer:
         return json.load(answer)
 
@@ -92,6 +101,32 @@ async def test_a_signal_ends_it_well_though_requests_are_held(folder):
         assert await asyncio.to_thread(child.wait, 60) == 0
         with pytest.raises(ConnectionError):
             await asking
+
+
+def test_only_programs_of_its_user_can_change_the_params(folder, tmp_path):
+    with ludic_serve(folder) as (child, url):
+        refusals = {
+            401: {"Authorization": "Bearer guessed"},
+            403: {"Origin": "https://example.com"},
+            415: {"Content_Type": "text/plain"},
+        }
+        for path in ("/pause", "/collective_rpc", "/update_weights"):
+            for status, headers in refusals.items():
+                with pytest.raises(HTTPError) as refused:
+                    post(f"{url}{path}", {}, **headers)
+                assert refused.value.code == status
+                refused.value.close()
+        # A page under a name of its own that points to this machine.
+        with pytest.raises(HTTPError, match="403") as refused:
+            post(f"{url}{GENERATE}", {"token_ids": [5]}, Host="attacker.example:8000")
+        refused.value.close()
+        assert post(f"{url}{GENERATE}", {"token_ids": [5]}, Authorization="")["choices"]
+        assert post(f"{url}/pause", {}) == {"status": "paused"}
+        (file,) = (tmp_path / "ludic" / "servers").iterdir()
+        assert file.stat().st_mode & 0o777 == 0o600
+        child.terminate()
+        assert child.wait(60) == 0
+        assert not file.exists()
 
 
 async def test_a_server_that_is_killed_gives_its_clients_an_error_after_the_usual_retries(folder):
@@ -201,4 +236,4 @@ def test_other_machines_reach_it_only_with_a_note(folder):
         assert url.startswith("http://127.0.0.1:")
         child.terminate()
         child.wait(60)
-        assert "every client that reaches 0.0.0.0 can change the model" in child.stderr.read()
+        assert "every client that reaches 0.0.0.0 can sample, without a key" in child.stderr.read()

@@ -1,0 +1,56 @@
+"""The token of a server's control routes, in a file that only the user who started it can read."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from ludic_train.serving.flags import LOOPBACK
+
+# The bearer token of all requests, where somebody set it; vLLM's own name for it.
+KEY_VARIABLE = "VLLM_API_KEY"
+
+
+@contextmanager
+def issued_token(port: int) -> Iterator[str]:
+    """The token of the server at this port, in its file as long as the block runs.
+
+    It is KEY_VARIABLE where that is set, so that trainers on other machines can know it too.
+    """
+    token, path = os.environ.get(KEY_VARIABLE) or secrets.token_urlsafe(24), _path(port)
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    # A file that was left behind may have other permissions.
+    path.unlink(missing_ok=True)
+    write_private(path, token)
+    try:
+        yield token
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def token_of(url: str) -> str | None:
+    """The token of a server that this user started on this machine; None for any other."""
+    parts = urlsplit(url)
+    if parts.hostname not in LOOPBACK or parts.port is None:
+        return None
+    try:
+        return _path(parts.port).read_text(encoding="utf-8")
+    except (FileNotFoundError, PermissionError):
+        return None
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a new file that nobody but its owner can read. Raises FileExistsError."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with open(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def _path(port: int) -> Path:
+    # Not below LUDIC_CACHE, which several users may share.
+    root = os.environ.get("XDG_RUNTIME_DIR") or Path.home() / ".cache"
+    return Path(root) / "ludic" / "servers" / f"{port}.token"
