@@ -13,6 +13,7 @@ import tyro
 
 from ludic_gym.commands.arguments import env_name
 from ludic_train.pipeline.actor import ActorOptions, ActorSummary
+from ludic_train.pipeline.queues.open_queue import refuse_password
 from ludic_train.runs.actor_loop import play_remotely, until_published
 from ludic_train.runs.folder import started_recipe
 from ludic_train.runs.tasks import training_tasks
@@ -35,7 +36,8 @@ class Options:
 
     Attributes:
         run: Folder of the run.
-        queue: URL of the queue, if it differs from the trainer's.
+        queue: URL of the queue, if it differs from the trainer's. The password of a Redis is taken
+            from LUDIC_QUEUE_PASSWORD, or from the run's folder.
         servers: Addresses of the inference servers, if they differ from the trainer's.
         name: Name of this actor in `ludic top`.
         seed: Seed of the tasks; actors with equal seeds play equal tasks. Random without it.
@@ -57,6 +59,7 @@ class Options:
 def main(argv: list[str]) -> int:
     """Play until the run ends or a signal arrives; the exit code."""
     options = tyro.cli(Options, args=argv, prog="ludic actor")
+    refuse_password(options.queue)
     summary = asyncio.run(_play(options))
     print(
         f"pushed {summary.pushed} groups; {summary.stale} became too old, "

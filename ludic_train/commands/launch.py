@@ -19,6 +19,7 @@ from ludic_gym.commands.arguments import readable_env_errors
 from ludic_gym.errors import ConfigError
 from ludic_train.commands.processes import POLL_S, STOP_S, ProcessGroup, Role, start_redis
 from ludic_train.commands.train import parsed
+from ludic_train.pipeline.queues.open_queue import refuse_password
 from ludic_train.runs.folder import PUBLISHED, QUEUE, is_resumable
 from ludic_train.serving.installed import find_vllm
 from ludic_train.serving.process import last_lines
@@ -47,7 +48,8 @@ class Options:
         vllm_python: The Python that has vLLM; without it, the one that runs this, or that of the
             command `vllm`.
         redis: Start a Redis of this run's own, on a free port, that keeps its data in the folder.
-        queue: URL of the queue otherwise; file://PATH needs no server.
+        queue: URL of the queue otherwise; file://PATH needs no server. The password of a Redis is
+            taken from LUDIC_QUEUE_PASSWORD.
         threads: Threads that each process may compute with.
     """
 
@@ -93,6 +95,7 @@ def main(argv: list[str]) -> int:
 
 def _check(options: Options, further: Sequence[str]) -> None:
     """Raises ConfigError for options that contradict each other, before anything is started."""
+    refuse_password(options.queue)
     if options.actors < 1:
         raise ConfigError(f"actors={options.actors}; at least one must play")
     if options.servers < 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import shutil
 import socket
 import subprocess
@@ -12,8 +13,10 @@ from pathlib import Path
 from typing import Literal
 
 from ludic_train.errors import ServerError
+from ludic_train.pipeline.queues.open_queue import PASSWORD_VARIABLE
 from ludic_train.serving.process import last_lines, spawn
 from ludic_train.serving.startup import free_port
+from ludic_train.serving.tokens import write_private
 
 Kind = Literal["actor", "trainer", "server", "redis"]
 # Actors finish their groups and the trainer saves, while what they need still runs.
@@ -80,7 +83,9 @@ def _left_after_terminate(roles: Sequence[Role], limit_s: float) -> list[Role]:
 def start_redis(group: ProcessGroup, data: Path) -> str:
     """Start a Redis on a free port that keeps its data in the folder; its URL.
 
-    group: gets the process, and stops it last. data: made if it does not exist.
+    group: gets the process, and stops it last; processes that it starts later get the password, by
+        PASSWORD_VARIABLE.
+    data: made if it does not exist.
     Raises ServerError where none is installed, or it does not respond within START_S seconds.
     """
     program = shutil.which("redis-server") or shutil.which("valkey-server")
@@ -91,8 +96,13 @@ def start_redis(group: ProcessGroup, data: Path) -> str:
         )
     data.mkdir(parents=True, exist_ok=True)
     port = free_port()
+    password, settings = secrets.token_urlsafe(24), data / "redis.conf"
+    settings.unlink(missing_ok=True)
+    write_private(settings, f"requirepass {password}\n")
     options = ["--bind", "127.0.0.1", "--port", str(port), "--dir", str(data.resolve())]
-    redis = group.start("redis", "redis", [program, *options, "--save", "", "--appendonly", "yes"])
+    options += ["--save", "", "--appendonly", "yes"]
+    redis = group.start("redis", "redis", [program, str(settings.resolve()), *options])
+    group.env = {**group.env, PASSWORD_VARIABLE: password}
     deadline = time.monotonic() + START_S
     while not _responds(port):
         if redis.process.poll() is not None or time.monotonic() > deadline:
@@ -102,10 +112,10 @@ def start_redis(group: ProcessGroup, data: Path) -> str:
 
 
 def _responds(port: int) -> bool:
-    """True if a Redis on this port responds to PING within a second."""
+    """True if a Redis on this port responds to PING within a second, be it by a refusal."""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=1) as connection:
             connection.sendall(b"PING\r\n")
-            return connection.recv(16).startswith(b"+PONG")
+            return connection.recv(16).startswith((b"+PONG", b"-NOAUTH"))
     except OSError:
         return False

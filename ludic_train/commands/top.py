@@ -17,7 +17,7 @@ from rich.text import Text
 from ludic_gym.errors import ConfigError
 from ludic_train.errors import QueueUnavailable
 from ludic_train.pipeline.queues.base import GroupQueue
-from ludic_train.pipeline.queues.open_queue import open_queue
+from ludic_train.pipeline.queues.open_queue import open_queue, refuse_password
 from ludic_train.runs.folder import QUEUE, Address, read_address
 from ludic_train.top.prometheus import serve_metrics
 from ludic_train.top.sample import Sample, ServerLoads, next_sample
@@ -37,7 +37,8 @@ class Options:
       ludic top runs/tic-tac-toe --prometheus 9464
 
     Attributes:
-        where: Folder of a run, or URL of a queue.
+        where: Folder of a run, or URL of a queue. The password of a Redis is taken from
+            LUDIC_QUEUE_PASSWORD, or from the run's folder.
         key: Key of the queue, with a URL.
         queue: URL of a run's queue, if it differs from the trainer's.
         servers: Addresses of the inference servers, if they differ from the trainer's.
@@ -60,6 +61,8 @@ class Options:
 def main(argv: list[str]) -> int:
     """Show until Ctrl-C; the exit code."""
     options = tyro.cli(Options, args=argv, prog="ludic top")
+    for url in (options.where, options.queue):
+        refuse_password(url)
     asyncio.run(_show(address_of(options), options))
     return 0
 
@@ -78,6 +81,7 @@ def address_of(options: Options) -> Address:
         url=options.queue or found.url,
         key=options.key or found.key,
         servers=options.servers or found.servers,
+        password=found.password,
     )
 
 
@@ -85,7 +89,7 @@ async def _show(address: Address, options: Options) -> None:
     """Draw samples until cancelled, or one with `once`."""
     console, loads = Console(), ServerLoads(address.servers)
     async with AsyncExitStack() as stack:
-        queue = open_queue(address.url, address.key)
+        queue = open_queue(address.url, address.key, password=address.password)
         stack.push_async_callback(queue.aclose)
         # Once before the screen opens, so that a queue that is down is an error at once.
         sample = next_sample(None, await queue.status(), time.monotonic(), loads.newest)

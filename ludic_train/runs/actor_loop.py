@@ -76,7 +76,7 @@ async def play_remotely(
     # The trainer's own addresses may lead nowhere here, such as localhost or those of a container.
     servers = tuple(servers) or address.servers
     async with AsyncExitStack() as stack:
-        queue = open_queue(url or address.url, address.key)
+        queue = open_queue(url or address.url, address.key, password=address.password)
         # Closed last, after the actor has left the queue.
         stack.push_async_callback(queue.aclose)
         spec = model_and_spec(out / PUBLISHED)[1]

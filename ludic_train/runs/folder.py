@@ -6,6 +6,7 @@ OUT/rollouts.jsonl  some episodes of each evaluation, appended
 OUT/checkpoints/    complete states, from which a run is resumed
 OUT/model/          the newest params, for other programs
 OUT/queue.json      of runs with a queue: its address, replaced as a whole
+OUT/queue.password  its password, if it has one; readable for the owner alone
 
 The config comes first and the first checkpoint makes a run resumable, so that a crash at the
 beginning leaves a folder in which the same command works again.
@@ -14,17 +15,20 @@ beginning leaves a folder in which the same command works again.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from ludic_gym.errors import ConfigError
 from ludic_gym.records import episode_to_json
 from ludic_gym.types import Episode
 from ludic_train.checkpoints.layout import complete_updates
+from ludic_train.pipeline.queues.open_queue import PASSWORD_VARIABLE
 from ludic_train.runs.config import Recipe, RunConfig, facts
 from ludic_train.runs.config_file import read_recipe, recipe_toml
 from ludic_train.runs.machine import Machine
+from ludic_train.serving.tokens import write_private
 
 CONFIG, METRICS, CHECKPOINTS = "config.toml", "metrics.jsonl", "checkpoints"
 ROLLOUTS = "rollouts.jsonl"
@@ -141,32 +145,39 @@ def _plain(value: object) -> str:
     return json.dumps(value, default=str, sort_keys=True)
 
 
-QUEUE, PUBLISHED = "queue.json", "published"
+QUEUE, PASSWORD, PUBLISHED = "queue.json", "queue.password", "published"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
     """Where the groups of a run go.
 
-    url: of the queue, as `open_queue` takes it; may hold a password. key: of the queue.
+    url, key, password: of the queue, as `open_queue` takes them.
     servers: addresses of the servers that sample; none where each actor samples by itself.
     """
 
     url: str
     key: str
     servers: tuple[str, ...] = ()
+    password: str | None = field(default=None, repr=False)
 
 
 def read_address(out: Path) -> Address | None:
     """The address in the run's queue.json; None where there is no such file, or not yet.
 
-    Raises ConfigError for a file that names no queue.
+    The password is that of PASSWORD_VARIABLE, if it is set, else the one in the folder.
+    Raises ConfigError for a file that names no queue, or for a password of another user.
     """
     path = out / QUEUE
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
         servers = tuple(map(str, found.get("servers", ())))
-        return Address(url=str(found["url"]), key=str(found["key"]), servers=servers)
+        return Address(
+            url=str(found["url"]),
+            key=str(found["key"]),
+            servers=servers,
+            password=os.environ.get(PASSWORD_VARIABLE) or _password(out),
+        )
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -174,15 +185,32 @@ def read_address(out: Path) -> Address | None:
 
 
 def write_address(out: Path, address: Address) -> None:
-    """Write the run's queue.json, whole or not at all."""
+    """Write the run's queue.json, whole or not at all, and its password where it has one."""
+    (out / PASSWORD).unlink(missing_ok=True)
+    if address.password is not None:
+        write_private(out / PASSWORD, address.password)
     # In one step: others wait for the file, and read it at any moment.
     draft = out / f".{QUEUE}"
-    draft.write_text(json.dumps(asdict(address)) + "\n", encoding="utf-8")
+    known = {"url": address.url, "key": address.key, "servers": address.servers}
+    draft.write_text(json.dumps(known) + "\n", encoding="utf-8")
     draft.replace(out / QUEUE)
+
+
+def _password(out: Path) -> str | None:
+    """The password in the run's folder; None if there is none."""
+    try:
+        return (out / PASSWORD).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    except PermissionError as error:
+        raise ConfigError(
+            f"{out / PASSWORD} belongs to another user; set {PASSWORD_VARIABLE}"
+        ) from error
 
 
 def forget_queue(out: Path) -> None:
     """Let the next run in this folder begin with a queue of its own, and nothing published."""
     # The address first: an actor that finds it looks for params, and must not take the old ones.
     (out / QUEUE).unlink(missing_ok=True)
+    (out / PASSWORD).unlink(missing_ok=True)
     (out / PUBLISHED / "newest.json").unlink(missing_ok=True)

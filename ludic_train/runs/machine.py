@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ludic_gym.errors import ConfigError
+from ludic_train.pipeline.queues.open_queue import refuse_password
 
 LOCAL, VLLM = "local", "vllm"
 Tracker = Literal["wandb", "trackio", "tensorboard"]
@@ -31,7 +32,8 @@ class Machine:
         exact: Have the local engine compute the very log-probs of the trainer, to the bit, so that
             importance ratios are exactly 1 before the first update. Llama and Qwen3 models, in
             float32 on one thread of a CPU; sampling takes two to four times as long.
-        queue: Let actors play (`ludic actor`), through the queue at this URL.
+        queue: Let actors play (`ludic actor`), through the queue at this URL. The password of a
+            Redis is taken from LUDIC_QUEUE_PASSWORD.
         log: Services or files that get the numbers too, beside OUT/metrics.jsonl.
     """
 
@@ -44,6 +46,7 @@ class Machine:
     log: tuple[Tracker, ...] = ()
 
     def __post_init__(self) -> None:
+        refuse_password(self.queue)
         if self.vllm_python is not None and not self.starts_vllm:
             raise ConfigError(
                 f"vllm_python={self.vllm_python!r} is for engine=vllm, and engine="

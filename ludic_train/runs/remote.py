@@ -1,12 +1,14 @@
 """A run whose episodes actors play: files that the trainer leaves in its folder for them.
 
 OUT/queue.json      where groups go, and who samples: {"url": ..., "key": ..., "servers": [...]}
+OUT/queue.password  password of the queue's Redis, if it has one
 OUT/published/      model/ and policy.json to begin with, then each version of the params, unless
                     servers sample: these are started from here, and get each version themselves
 """
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -17,7 +19,7 @@ from torch import Tensor
 from ludic_gym.errors import ConfigError
 from ludic_train.inference.policy_spec import write_policy_spec
 from ludic_train.models.load import save_model
-from ludic_train.pipeline.queues.open_queue import open_queue
+from ludic_train.pipeline.queues.open_queue import PASSWORD_VARIABLE, open_queue
 from ludic_train.publishers.base import CopyPublisher, PolicyPublisher
 from ludic_train.publishers.checkpoint_names import merged_params
 from ludic_train.publishers.folder import FolderPublisher
@@ -102,7 +104,8 @@ def remote_ends(
         vocab_size=learner.model.config.vocab_size,
     )
     # Actors wait for this file, so it names only a queue that could be opened.
-    write_address(out, Address(url=url, key=key, servers=tuple(servers)))
+    password = os.environ.get(PASSWORD_VARIABLE)
+    write_address(out, Address(url=url, key=key, servers=tuple(servers), password=password))
     return source, Both(learner.publisher, publisher)
 
 

@@ -30,6 +30,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeVar
@@ -295,6 +296,7 @@ def capacity(trainer: TrainerReport, version: int) -> int:
 
 def without_password(url: str) -> str:
     """The URL as it may stand in a message: user and password become "..."."""
+    url = re.sub(r"(?<=[?&]password=)[^&]*", "...", url)
     scheme, _, rest = url.partition("://")
     # From the right, because a password that was not escaped may contain an @ itself.
     _, at, host = rest.rpartition("@")

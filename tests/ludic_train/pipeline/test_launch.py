@@ -96,6 +96,10 @@ def test_without_a_server_each_actor_samples_by_itself(tmp_path, launch):
     assert process.returncode == 0, text
     assert "started redis, trainer, actor-0" in text
     assert_trained_together(out, text, actors=1)
+    password = (out / "queue.password").read_text()
+    assert (out / "queue.password").stat().st_mode & 0o777 == 0o600
+    shown = [out / "queue.json", out / "config.toml", *(out / "logs").iterdir()]
+    assert not any(password in path.read_text() for path in shown)
 
 
 @pytest.mark.slow

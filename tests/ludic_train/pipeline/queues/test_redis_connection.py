@@ -1,6 +1,7 @@
 """Addresses, users, encryption and lost connections of a Redis queue."""
 
 import asyncio
+import os
 import shutil
 import subprocess
 import traceback
@@ -10,10 +11,13 @@ from faulty_network import BACK, Network
 from queue_calls import ACTOR, FRESH, take_over
 from redis_server import PROGRAM, RedisServer, free_port, needs_redis, speaks_tls
 
+from ludic_gym.errors import ConfigError
+from ludic_train.commands import actor, launch, top, train
+from ludic_train.commands.processes import ProcessGroup, start_redis
 from ludic_train.errors import QueueError, QueueUnavailable
 from ludic_train.pipeline.queues import redis_stream
 from ludic_train.pipeline.queues.base import Progress, Trained
-from ludic_train.pipeline.queues.open_queue import open_queue
+from ludic_train.pipeline.queues.open_queue import PASSWORD_VARIABLE, open_queue
 from ludic_train.pipeline.queues.redis_stream import RedisQueue
 
 pytestmark = needs_redis
@@ -77,6 +81,46 @@ async def test_a_loop_of_calls_that_is_cancelled_at_any_moment_ends(made, name):
         task.cancel()
         done, _ = await asyncio.wait({task}, timeout=10)
         assert done, f"it went on after {steps} steps"
+
+
+async def test_a_password_comes_from_the_environment_or_an_argument(made, tmp_path, monkeypatch):
+    # As `ludic launch` has it.
+    group = ProcessGroup(tmp_path, os.environ)
+    try:
+        url = start_redis(group, tmp_path / "data")
+        password = group.env[PASSWORD_VARIABLE]
+        assert password not in " ".join([url, *group.roles[0].process.args])
+        assert (tmp_path / "data" / "redis.conf").stat().st_mode & 0o777 == 0o600
+        with pytest.raises(QueueError, match="user and password"):
+            await made(url).push("a", b"a")
+        given = open_queue(url, "k", password=password)
+        await given.push("a", b"a")
+        await given.aclose()
+        monkeypatch.setenv(PASSWORD_VARIABLE, password)
+        known = open_queue(url, "k")
+        assert (await known.status()).queued == 1
+        await known.aclose()
+    finally:
+        group.stop()
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["redis://:secret@host/0", "rediss://me:sec#ret@host", "redis://host/0?db=1&password=secret"],
+)
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (actor.main, ["runs/x", "--queue"]),
+        (launch.main, ["tic-tac-toe", "--queue"]),
+        (train.main, ["tic-tac-toe", "--queue"]),
+        (top.main, []),
+    ],
+)
+def test_a_command_refuses_a_password_that_everybody_could_see(url, command, words):
+    with pytest.raises(ConfigError, match=f"leave it out, and set {PASSWORD_VARIABLE}") as refused:
+        command([*words, url])
+    assert "sec" not in str(refused.value)
 
 
 async def test_a_user_who_may_only_touch_the_queue_is_enough(made, tmp_path):
