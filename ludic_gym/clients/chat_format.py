@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, TypeVar, cast, get_args
 
-from ludic_gym.clients.transport import excerpt
+from ludic_gym.clients.http_replies import excerpt
 from ludic_gym.errors import ClientError
 from ludic_gym.types import Completion, FinishReason, Message, Sampling, ToolCall, ToolSchema
 

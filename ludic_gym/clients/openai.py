@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, Self
 
 from ludic_gym.clients.chat_format import chat_body, count_usage, needed, plain_completion
@@ -60,14 +60,17 @@ class HttpClient:
             self._model = needed(models[0], "id", str)
         return self._model
 
-    async def request(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    async def request(
+        self, path: str, body: Mapping[str, Any], *, prefix: Sequence[Hashable] = ()
+    ) -> dict[str, Any]:
         """Send a request and count its tokens; the JSON object of the response.
 
-        path: route on the server, such as "/v1/chat/completions".
+        path: route on the server, such as "/v1/chat/completions". prefix: the prompt in pieces, by
+        which a server is chosen that has seen its beginning.
         Raises ClientError if all attempts fail, or if the response is no JSON object.
         """
         # The further fields last, so that they win.
-        response = await self._http.post(path, {**body, **self._extra_body})
+        response = await self._http.post(path, {**body, **self._extra_body}, prefix=prefix)
         prompt_tokens, completion_tokens = count_usage(response)
         self.usage.prompt_tokens += prompt_tokens
         self.usage.completion_tokens += completion_tokens

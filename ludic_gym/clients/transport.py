@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import random
 import weakref
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Hashable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from ludic_gym.clients.http_replies import TryAgainError, check_status, json_object
+from ludic_gym.clients.routing import Router, Server
 from ludic_gym.errors import ClientError, ConfigError
 
 if TYPE_CHECKING:
     # aiohttp takes longer to import than all of ludic_gym, so it is imported at the first request.
     import aiohttp
 
-_EXCERPT_CHARACTERS = 300
+METRICS_ROUTE = "/metrics"
+# Seconds between two looks at the servers' figures, and the longest that one may take.
+LOOK_S, LOOK_LIMIT_S = 1.0, 0.5
 T = TypeVar("T")
 
 
@@ -81,17 +82,12 @@ class Usage:
     completion_tokens: int = 0
 
 
-@dataclass(slots=True, eq=False)
-class _Server:
-    url: str
-    in_flight: int = 0
-
-
 class _Request(NamedTuple):
     method: str
     path: str
     body: Mapping[str, Any] | None
     token: str | None = None
+    prefix: Sequence[Hashable] = ()
 
 
 class _Wire(NamedTuple):
@@ -102,16 +98,8 @@ class _Wire(NamedTuple):
     keeper: AsyncGenerator[None, None]
 
 
-class _TryAgainError(Exception):
-    """A temporary failure: the request is sent again."""
-
-    def __init__(self, text: str, retry_after_s: float = 0.0) -> None:
-        super().__init__(text)
-        self.retry_after_s = retry_after_s
-
-
 class HttpTransport:
-    """JSON over HTTP, each request to the server with the fewest in flight.
+    """JSON over HTTP, each request to the server that `Router` chooses.
 
     Works from several event loops, each with its own connections.
     urls: addresses that the paths are appended to.
@@ -126,7 +114,10 @@ class HttpTransport:
         self.api_key_env = api_key_env
         self.options = options or HttpOptions()
         self.usage = Usage()
-        self._servers: list[_Server] = []
+        self._router = Router()
+        self._next_look = 0.0
+        # Servers that have no figures, such as those of OpenAI.
+        self._without_figures: set[str] = set()
         # By event loop, because a session works on its own loop only.
         self._wires: dict[asyncio.AbstractEventLoop, _Wire] = {}
         # aiohttp warns about sessions that are collected without a close.
@@ -141,26 +132,27 @@ class HttpTransport:
         """
         if not urls or not all(url.startswith(("http://", "https://")) for url in urls):
             raise ConfigError(f"base_url is one or more http(s) addresses, got {urls!r}")
-        known = {server.url: server for server in self._servers}
-        wanted = [url.rstrip("/") for url in urls]
-        self._servers = [known.get(url) or _Server(url) for url in wanted]
+        self._router.use([url.rstrip("/") for url in urls])
 
     @property
     def used(self) -> list[str]:
         """The addresses of the servers in use."""
-        return [server.url for server in self._servers]
+        return [server.url for server in self._router.servers]
 
-    async def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    async def post(
+        self, path: str, body: Mapping[str, Any], *, prefix: Sequence[Hashable] = ()
+    ) -> dict[str, Any]:
         """Send a JSON object; the JSON object in the response.
 
+        prefix: the prompt in pieces, as of `Router.choose`.
         Raises ClientError if all attempts fail, if the request takes too long, or if the response
         has another status than 200 or is no JSON object.
         """
-        return await self._counted(_Request("POST", path, body), _object)
+        return await self._counted(_Request("POST", path, body, prefix=prefix), json_object)
 
     async def get(self, path: str) -> dict[str, Any]:
         """The JSON object at the path. Raises ClientError as `post` does."""
-        return await self._counted(_Request("GET", path, None), _object)
+        return await self._counted(_Request("GET", path, None), json_object)
 
     async def text(
         self,
@@ -203,12 +195,13 @@ class HttpTransport:
 
     async def _persistent(self, request: _Request) -> tuple[str, str]:
         """Address and text of the response."""
-        tried: _Server | None = None
+        tried: Server | None = None
+        await self._look()
         for attempt in range(self.options.max_retries + 1):
-            tried = self._least_loaded(tried)
+            tried = self._router.choose(request.prefix, tried=tried)
             try:
                 return await self._sent(tried, request)
-            except _TryAgainError as failure:
+            except TryAgainError as failure:
                 error = failure
             # The pause holds no slot, so that requests to other servers continue.
             if attempt < self.options.max_retries:
@@ -217,13 +210,34 @@ class HttpTransport:
         times = self.options.max_retries + 1
         raise ClientError(f"{error}, {times} times in a row" if times > 1 else str(error))
 
-    def _least_loaded(self, tried: _Server | None) -> _Server:
-        # A retry goes to another server: the one that has just failed may have the fewest requests
-        # because it fails fast.
-        others = [server for server in self._servers if server is not tried]
-        return min(others or self._servers, key=lambda server: server.in_flight)
+    async def _look(self) -> None:
+        """Ask several servers how many requests they have, once in LOOK_S seconds."""
+        servers = [s for s in self._router.servers if s.url not in self._without_figures]
+        now = asyncio.get_running_loop().time()
+        if len(self._router.servers) == 1 or now < self._next_look:
+            return
+        self._next_look = now + LOOK_S
+        await asyncio.gather(*map(self._look_at, servers))
 
-    def _pause_s(self, attempt: int, failure: _TryAgainError) -> float:
+    async def _look_at(self, server: Server) -> None:
+        import aiohttp
+
+        session, _, _ = await self._wire()
+        try:
+            async with (
+                asyncio.timeout(LOOK_LIMIT_S),
+                session.get(server.url + METRICS_ROUTE, allow_redirects=False) as response,
+            ):
+                metrics = await response.text(errors="replace")
+        except (TimeoutError, aiohttp.ClientError):
+            server.note(None)
+            return
+        if response.status == 200:
+            server.note(metrics)
+        else:
+            self._without_figures.add(server.url)
+
+    def _pause_s(self, attempt: int, failure: TryAgainError) -> float:
         """Seconds before the next attempt. attempt: number of the failed one, from 0."""
         # An earlier attempt would be rejected again, and a pause of hours looks like a hang.
         if failure.retry_after_s > self.options.max_pause_s:
@@ -235,11 +249,11 @@ class HttpTransport:
         backoff_s = self.options.backoff_s * 2.0**attempt * (1 - self.options.jitter() / 2)
         return max(failure.retry_after_s, min(backoff_s, self.options.max_pause_s))
 
-    async def _sent(self, server: _Server, request: _Request) -> tuple[str, str]:
-        """One attempt. Raises _TryAgainError if another may succeed, else ClientError."""
+    async def _sent(self, server: Server, request: _Request) -> tuple[str, str]:
+        """One attempt. Raises TryAgainError if another may succeed, else ClientError."""
         import aiohttp
 
-        method, path, body, token = request
+        method, path, body, token, _ = request
         url = server.url + path
         headers = {"Authorization": f"Bearer {token}"} if token else None
         session, slots, _ = await self._wire()
@@ -261,12 +275,12 @@ class HttpTransport:
         except aiohttp.ClientSSLError as error:
             raise ClientError(f"{url}: {type(error).__name__}: {error}") from error
         except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError) as error:
-            raise _TryAgainError(f"{url}: {type(error).__name__}: {error}") from error
+            raise TryAgainError(f"{url}: {type(error).__name__}: {error}") from error
         except aiohttp.ClientError as error:
             raise ClientError(f"{url}: {type(error).__name__}: {error}") from error
         # Error pages of proxies may have any encoding.
         text = raw.decode(errors="replace")
-        _check_status(url, response.status, text, response.headers.get("Retry-After", ""))
+        check_status(url, response.status, text, response.headers.get("Retry-After", ""))
         return url, text
 
     def _too_late(self, url: str, error: TimeoutError) -> str:
@@ -309,7 +323,7 @@ async def _closed_with_its_loop(session: aiohttp.ClientSession) -> AsyncGenerato
 
 
 @asynccontextmanager
-async def _slot(slots: asyncio.Semaphore, server: _Server) -> AsyncIterator[None]:
+async def _slot(slots: asyncio.Semaphore, server: Server) -> AsyncIterator[None]:
     # Counted before the wait for a slot: routing must see waiting requests too.
     server.in_flight += 1
     try:
@@ -334,52 +348,3 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
         return asyncio.get_running_loop()
     except RuntimeError:
         return None
-
-
-def _check_status(url: str, status: int, text: str, retry_after: str) -> None:
-    message = f"{url} returned {status}: {excerpt(_reason(text))}"
-    # Overload and errors of the server may pass. Other statuses are about the request itself.
-    if status == 429 or status >= 500:
-        raise _TryAgainError(message, _seconds(retry_after))
-    if status != 200:
-        raise ClientError(message)
-
-
-def _reason(text: str) -> str:
-    """The message of an error in OpenAI's format; any other text as it is."""
-    try:
-        return str(json.loads(text)["error"]["message"])
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return text
-
-
-def _object(url: str, text: str) -> dict[str, Any]:
-    try:
-        response = json.loads(text)
-    except ValueError as error:
-        raise ClientError(f"{url} returned no JSON ({error}): {excerpt(text)}") from error
-    if not isinstance(response, dict):
-        raise ClientError(f"{url} returned no JSON object: {excerpt(text)}")
-    return response
-
-
-def excerpt(text: str) -> str:
-    """The text, or its first 300 characters and its length if it is longer.
-
-    >>> excerpt("x" * 301)[-21:], excerpt("")
-    ('x... (301 characters)', '(nothing)')
-    """
-    # Error pages may be long, and errors of episodes are kept in records.
-    if len(text) <= _EXCERPT_CHARACTERS:
-        return text or "(nothing)"
-    return f"{text[:_EXCERPT_CHARACTERS]}... ({len(text)} characters)"
-
-
-def _seconds(retry_after: str) -> float:
-    """Pause of a Retry-After header, which has a number of seconds or a date."""
-    with suppress(ValueError):
-        return max(0.0, float(retry_after))
-    with suppress(ValueError):
-        date = parsedate_to_datetime(retry_after)
-        return max(0.0, (date - datetime.now(UTC)).total_seconds()) if date.tzinfo else 0.0
-    return 0.0

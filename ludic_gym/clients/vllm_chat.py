@@ -47,7 +47,8 @@ class VLLMChatClient(VLLMClient):
             body |= {"return_token_ids": True, "logprobs": True, "top_logprobs": 0}
             if messages and messages[-1]["role"] == "assistant":
                 body |= {"add_generation_prompt": False, "continue_final_message": True}
-            response = await self.request(CHAT_ROUTE, body)
+            said = [(message["role"], str(message["content"])) for message in messages]
+            response = await self.request(CHAT_ROUTE, body, prefix=said)
         traced = replace(plain_completion(response, sampling), **_trace(response))
         return replace(traced, policy_version=version)
 

@@ -12,6 +12,7 @@ from ludic_gym.clients.chat_format import (
     sampling_fields,
     token_trace,
 )
+from ludic_gym.clients.routing import blocks
 from ludic_gym.clients.transport import HttpOptions, HttpTransport
 from ludic_gym.clients.vllm_server import NEUTRAL, WHOLE, VLLMClient, versions_of
 from ludic_gym.errors import ClientError, ConfigError, DataError
@@ -88,7 +89,9 @@ class VLLMTokenClient(VLLMClient):
             # The user's parameters last, so that they may replace the neutral ones.
             params = {**NEUTRAL, **self._fields(sampling), "logprobs": 0, **self._params}
             body = {"model": model, "token_ids": list(prompt_ids), "output_mode": "text"}
-            response = await self.request(GENERATE_ROUTE, {**body, "sampling_params": params})
+            response = await self.request(
+                GENERATE_ROUTE, {**body, "sampling_params": params}, prefix=blocks(prompt_ids)
+            )
         choice = first_choice(response)
         content = needed(needed(choice, "logprobs", dict), "content", list)
         trace = token_trace(

@@ -49,12 +49,18 @@ async def raw(request):
 
 @asynccontextmanager
 async def serving(
-    handler: Handler, *, completions: Handler = processed, **routes: Handler
+    handler: Handler,
+    *,
+    completions: Handler = processed,
+    metrics: Handler | None = None,
+    **routes: Handler,
 ) -> AsyncIterator[str]:
     """A server whose chat route is `handler`; its address."""
     app = web.Application()
     app.router.add_post("/v1/chat/completions", handler)
     app.router.add_post("/v1/completions", completions)
+    if metrics is not None:
+        app.router.add_get("/metrics", metrics)
     for name, route in routes.items():
         app.router.add_get(f"/v1/{name}", route)
     runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)

@@ -2,6 +2,8 @@
 
 import asyncio
 import gc
+import random
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
@@ -9,6 +11,8 @@ import aiohttp
 import pytest
 from aiohttp import web
 
+from ludic_gym.clients import transport
+from ludic_gym.clients.routing import Router
 from ludic_gym.clients.transport import HttpOptions
 from ludic_gym.clients.vllm_chat import VLLMChatClient
 from ludic_gym.errors import ClientError, ConfigError
@@ -141,6 +145,102 @@ async def test_cancelling_reaches_the_server(http):
         await asyncio.wait_for(gone.wait(), 2)
 
 
+@asynccontextmanager
+async def servers(http, count, **options):
+    """Stand-ins of vLLM that know how many requests they have; [(address, requests so far)]."""
+    async with AsyncExitStack() as stack:
+        yield [await stack.enter_async_context(server(http, **options)) for _ in range(count)]
+
+
+@asynccontextmanager
+async def server(http, *, seconds=0.1, figures=None):
+    seen, now = [], 0
+
+    async def handler(request):
+        nonlocal now
+        now += 1
+        seen.append((await request.json())["messages"][0]["content"])
+        # Not all in step: a look between two rounds would find every server idle.
+        await asyncio.sleep(seconds * random.uniform(0.5, 1.5))
+        now -= 1
+        return web.json_response(http.answer())
+
+    async def metrics(request):
+        text = f'vllm:num_requests_running{{model="m"}} {now}.0\nvllm:num_requests_waiting 0\n'
+        return await figures() if figures else web.Response(text=text)
+
+    async with http.serving(handler, metrics=metrics) as url:
+        yield url, seen
+
+
+async def test_many_programs_with_one_request_each_spread_over_the_servers(http, monkeypatch):
+    # In the same proportion to the time of a request as one second to a long completion.
+    monkeypatch.setattr(transport, "LOOK_S", 0.1)
+    async with servers(http, 2, seconds=0.5) as ((one, seen_by_one), (two, seen_by_two)):
+        clients = [VLLMChatClient([one, two], "m") for _ in range(24)]
+
+        async def program(client):
+            for _ in range(8):
+                # They share their first message, and each would like the server that has it.
+                await client.complete(http.ASK, Sampling())
+            await client.aclose()
+
+        await asyncio.gather(*map(program, clients))
+        assert len(seen_by_one) + len(seen_by_two) == 192
+        assert 0.4 * 192 <= len(seen_by_one) <= 0.6 * 192
+
+
+async def test_the_turns_of_a_dialog_go_to_the_server_that_has_its_beginning(http):
+    async with (
+        servers(http, 3) as found,
+        VLLMChatClient([url for url, _ in found], "m") as client,
+    ):
+
+        async def episode(number):
+            dialog = [{"role": "user", "content": f"task {number}"}]
+            for turn in range(5):
+                answer = await client.complete(dialog, Sampling())
+                dialog = [*dialog, {"role": "assistant", "content": answer.text}]
+                dialog += [{"role": "user", "content": str(turn)}]
+
+        await asyncio.gather(*map(episode, range(12)))
+        # All five turns of nearly every task at one server; load moves a few.
+        own = [sum(f"task {number}" in seen for _, seen in found) for number in range(12)]
+        assert sum(own) <= 15
+        assert all(len(seen) >= 10 for _, seen in found)
+
+
+async def test_a_silent_server_costs_its_own_requests_alone(http):
+    async def silent():
+        await asyncio.sleep(60)
+
+    async with (
+        server(http) as (sound, seen),
+        server(http, figures=silent) as (dead, seen_by_dead),
+        VLLMChatClient([sound, dead], "m") as client,
+    ):
+        for number in range(20):
+            await client.complete([{"role": "user", "content": str(number)}], Sampling())
+        assert (len(seen), len(seen_by_dead)) == (20, 0)
+
+
+async def test_servers_without_figures_are_asked_for_them_once(http):
+    asked = 0
+
+    async def nothing():
+        nonlocal asked
+        asked += 1
+        return web.Response(status=404)
+
+    async with servers(http, 2, figures=nothing) as found:
+        async with VLLMChatClient([url for url, _ in found], "m") as client:
+            for number in range(20):
+                await client.complete([{"role": "user", "content": str(number)}], Sampling())
+                client._http._next_look = 0.0
+        assert asked == 2
+        assert all(seen for _, seen in found)
+
+
 async def test_requests_go_to_the_server_with_the_fewest_in_flight(http):
     release = asyncio.Event()
     counts = {"slow": 0, "fast": 0}
@@ -159,11 +259,14 @@ async def test_requests_go_to_the_server_with_the_fewest_in_flight(http):
         http.serving(fast) as fast_url,
         VLLMChatClient([slow_url, fast_url], "m") as client,
     ):
+        # The first of equal ones.
+        client._http._router = Router(lambda: 0.0)
+        client._http.use([slow_url, fast_url])
         stuck = asyncio.create_task(client.complete(http.ASK, Sampling()))
         while not counts["slow"]:
-            await asyncio.sleep(0)
-        for _ in range(5):
-            await client.complete(http.ASK, Sampling())
+            await asyncio.sleep(0.01)
+        for number in range(5):
+            await client.complete([{"role": "user", "content": str(number)}], Sampling())
         release.set()
         await stuck
 

@@ -1,0 +1,75 @@
+"""Statuses and texts of HTTP responses, as results or as errors of our own."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from ludic_gym.errors import ClientError
+
+_EXCERPT_CHARACTERS = 300
+
+
+class TryAgainError(Exception):
+    """A temporary failure: the request is sent again."""
+
+    def __init__(self, text: str, retry_after_s: float = 0.0) -> None:
+        super().__init__(text)
+        self.retry_after_s = retry_after_s
+
+
+def check_status(url: str, status: int, text: str, retry_after: str) -> None:
+    """Raise ClientError for another status than 200, TryAgainError for one that may pass.
+
+    text, retry_after: of the response, and of its Retry-After header.
+    """
+    message = f"{url} returned {status}: {excerpt(_reason(text))}"
+    # Overload and errors of the server may pass. Other statuses are about the request itself.
+    if status == 429 or status >= 500:
+        raise TryAgainError(message, _seconds(retry_after))
+    if status != 200:
+        raise ClientError(message)
+
+
+def _reason(text: str) -> str:
+    """The message of an error in OpenAI's format; any other text as it is."""
+    try:
+        return str(json.loads(text)["error"]["message"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return text
+
+
+def json_object(url: str, text: str) -> dict[str, Any]:
+    """The JSON object of a response. Raises ClientError for any other text."""
+    try:
+        response = json.loads(text)
+    except ValueError as error:
+        raise ClientError(f"{url} returned no JSON ({error}): {excerpt(text)}") from error
+    if not isinstance(response, dict):
+        raise ClientError(f"{url} returned no JSON object: {excerpt(text)}")
+    return response
+
+
+def excerpt(text: str) -> str:
+    """The text, or its first 300 characters and its length if it is longer.
+
+    >>> excerpt("x" * 301)[-21:], excerpt("")
+    ('x... (301 characters)', '(nothing)')
+    """
+    # Error pages may be long, and errors of episodes are kept in records.
+    if len(text) <= _EXCERPT_CHARACTERS:
+        return text or "(nothing)"
+    return f"{text[:_EXCERPT_CHARACTERS]}... ({len(text)} characters)"
+
+
+def _seconds(retry_after: str) -> float:
+    """Pause of a Retry-After header, which has a number of seconds or a date."""
+    with suppress(ValueError):
+        return max(0.0, float(retry_after))
+    with suppress(ValueError):
+        date = parsedate_to_datetime(retry_after)
+        return max(0.0, (date - datetime.now(UTC)).total_seconds()) if date.tzinfo else 0.0
+    return 0.0

@@ -1,0 +1,116 @@
+"""The server of a request: one that holds its prefix, unless another has far less to do."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+
+# Pieces of prompts whose server is remembered: those of 10,000 dialogs or more.
+REMEMBERED = 2**16
+# Load of a server that gives no figures in time, above that of any other.
+SILENT = 10**6
+BLOCK_TOKENS = 64
+_REQUESTS = re.compile(r"^vllm:num_requests_(?:running|waiting)(?:\{[^}]*\})? (\S+)$", re.MULTILINE)
+
+
+@dataclass(slots=True, eq=False)
+class Server:
+    """A server and its load.
+
+    in_flight: requests of this program without a response. elsewhere: those of other programs, by
+    the server's figures at the last look.
+    """
+
+    url: str
+    in_flight: int = 0
+    elsewhere: int = 0
+
+    @property
+    def load(self) -> int:
+        """Requests that the server has."""
+        return self.in_flight + self.elsewhere
+
+    def note(self, metrics: str | None) -> None:
+        """Take over what the server's Prometheus page says; None if it did not come in time."""
+        if metrics is None:
+            self.elsewhere = SILENT
+            return
+        total = sum(int(float(number)) for number in _REQUESTS.findall(metrics))
+        self.elsewhere = max(0, total - self.in_flight)
+
+
+class Router:
+    """Chooses among the servers of a client, and remembers which one has which prefix.
+
+    A server's cache of prefixes saves the prefill of a dialog's earlier turns, and of a prompt that
+    several episodes share. It is chosen for that as long as it has at most 1.2 times the requests
+    of the least loaded one, and one; beyond that, in a share of the cases in which it would come
+    back to the mean.
+    draw: numbers from [0, 1), by which one of several equal servers is chosen.
+    """
+
+    def __init__(self, draw: Callable[[], float] = random.random) -> None:
+        self.servers: list[Server] = []
+        self._draw = draw
+        self._holders: OrderedDict[int, Server] = OrderedDict()
+
+    def use(self, urls: Sequence[str]) -> None:
+        """Choose among these addresses; a server that was among them before keeps its counts."""
+        known = {server.url: server for server in self.servers}
+        self.servers = [known.get(url) or Server(url) for url in urls]
+
+    def choose(self, prefix: Sequence[Hashable] = (), *, tried: Server | None = None) -> Server:
+        """The server of a request, which it will have the prefix of from now on.
+
+        prefix: the prompt in pieces, each of which is the same as long as the prompt only grows.
+        tried: a server that has just failed, and is chosen only where there is no other: it may
+            have the fewest requests because it fails fast.
+        """
+        able = [server for server in self.servers if server is not tried] or self.servers
+        if len(self.servers) == 1:
+            return self.servers[0]
+        least = min(server.load for server in able)
+        keys = chained(prefix)
+        holders = (self._holders.get(key) for key in reversed(keys))
+        chosen = next((holder for holder in holders if holder in able), None)
+        if chosen is None or (chosen.load > 1.2 * least + 1 and self._leaves(chosen, able)):
+            idlest = [server for server in able if server.load == least]
+            # Drawn, because many programs begin with the same list of servers.
+            chosen = idlest[int(self._draw() * len(idlest))]
+        for key in keys:
+            self._holders[key] = chosen
+            self._holders.move_to_end(key)
+        while len(self._holders) > REMEMBERED:
+            self._holders.popitem(last=False)
+        return chosen
+
+    def _leaves(self, holder: Server, able: Sequence[Server]) -> bool:
+        # Not always: many programs see the same figures, and would all leave together.
+        mean = sum(server.load for server in able) / len(able)
+        return self._draw() > mean / holder.load
+
+
+def chained(prefix: Sequence[Hashable]) -> list[int]:
+    """A hash for each piece and all before it.
+
+    >>> chained(["a", "b"])[0] == chained(["a", "c"])[0], chained(["b"]) == chained(["a", "b"])[1:]
+    (True, False)
+    """
+    keys, key = list[int](), 0
+    for piece in prefix:
+        key = hash((key, piece))
+        keys.append(key)
+    return keys
+
+
+def blocks(token_ids: Sequence[int]) -> list[Hashable]:
+    """Whole blocks of a prompt, as servers cache them.
+
+    >>> [len(block) for block in blocks(range(150))]
+    [64, 64]
+    """
+    ends = range(BLOCK_TOKENS, len(token_ids) + 1, BLOCK_TOKENS)
+    return [tuple(token_ids[end - BLOCK_TOKENS : end]) for end in ends]
