@@ -62,7 +62,9 @@ async def test_only_the_servers_in_use_are_asked(http):
         http.serving(other) as second,
         VLLMChatClient([first, f"{second}/v1"], "m") as client,
     ):
+        client.use([first])
         assert (await client.complete(http.ASK, Sampling())).text == "4"
+        # Now the server that holds the prompt is no longer among them.
         client.use([second])
         texts = [(await client.complete(http.ASK, Sampling())).text for _ in range(3)]
         with pytest.raises(ConfigError, match="one or more http"):
