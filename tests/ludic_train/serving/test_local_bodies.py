@@ -1,4 +1,4 @@
-"""Whatever a body holds, the local server says what is wrong with it and goes on."""
+"""The local server names the fault of any request body, and continues."""
 
 import asyncio
 import re
