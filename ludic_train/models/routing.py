@@ -18,10 +18,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from ludic_train.distributed.fsdp import blocks
 from ludic_train.errors import UnsupportedModel, UntrainableRollout
 from ludic_train.expert_text import UNKNOWN
-from ludic_train.models.logprobs import unwrapped
+from ludic_train.models.parts import blocks, unwrapped
 
 Experts = NDArray[np.int16]
 
