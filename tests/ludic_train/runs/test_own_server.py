@@ -260,17 +260,15 @@ async def test_actors_of_a_queue_sample_from_it_and_go_on_after_a_restart(
 @pytest.fixture
 def run(tmp_path, start, stand_in):
     """A long run as a process of its own, whose rewards are drawn by lot."""
-    (tmp_path / "site" / "lot.py").write_text(
+    (tmp_path / "lot.py").write_text(
         "import random\ndef reward(rollout):\n    return random.random()\n"
     )
     words = ["--model", start, "--out", tmp_path / "run", "--engine", "vllm", "--updates", "9999"]
     words += ["--vllm-python", stand_in[0], "--groups", "2", "--group-size", "2"]
     words += ["--eval-episodes", "2", "--reward", "lot:reward", "--no-preflight"]
     words += ["--max-tokens", "2"]
-    command = [sys.executable, "-m", "ludic_gym", "train", "tic-tac-toe", *map(str, words)]
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=tmp_path
-    )
+    command = ["-m", "ludic_gym", "train", "tic-tac-toe", *map(str, words)]
+    process = forked.Python(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=tmp_path)
     yield process
     process.kill()
     process.communicate()
