@@ -22,8 +22,8 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 from ludic_gym.errors import ConfigError
 from ludic_train.distributed.ranks import meet, rank, world_size
-from ludic_train.models.logprobs import gather_for_logprobs
-from ludic_train.models.parts import blocks, unwrapped
+from ludic_train.models.blocks import blocks
+from ludic_train.models.logprobs import gather_for_logprobs, unwrapped
 
 
 def shard_model(

@@ -30,7 +30,7 @@ from transformers.core_model_loading import (
 )
 
 from ludic_train.errors import UnsupportedModel
-from ludic_train.models.parts import unwrapped
+from ludic_train.models.logprobs import unwrapped
 
 NamedTensors = Iterable[tuple[str, Tensor]]
 # Up to the number of the transformer block that a param belongs to.

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from peft import PeftModel
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, register_fsdp_forward_method
 from torch.utils.checkpoint import checkpoint
@@ -19,7 +20,6 @@ from transformers import PreTrainedModel
 from ludic_gym.errors import ConfigError
 from ludic_train.models.exact import EXACT, exact_linear, padded
 from ludic_train.models.logit_finish import LogitFinish, logit_finish
-from ludic_train.models.parts import unwrapped
 from ludic_train.types import TokenLogprobs
 
 # Logits of this many tokens exist at a time: 1024 x 152k float32 is 0.6 GB.
@@ -95,6 +95,15 @@ def gather_for_logprobs(causal_lm: nn.Module) -> None:
     """
     setattr(causal_lm, _SHARDED_FORWARD, MethodType(_forward_without_views, causal_lm))
     register_fsdp_forward_method(causal_lm, _SHARDED_FORWARD)
+
+
+def unwrapped(model: nn.Module) -> PreTrainedModel:
+    """The transformers model inside a peft wrapper, its adapters in place; or the model itself.
+
+    Its decoder and output head can be called apart, which a peft wrapper does not offer.
+    """
+    inner: PreTrainedModel = model.get_base_model() if isinstance(model, PeftModel) else model
+    return inner
 
 
 def _forward(

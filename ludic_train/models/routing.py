@@ -20,7 +20,8 @@ from torch.overrides import TorchFunctionMode
 
 from ludic_train.errors import UnsupportedModel, UntrainableRollout
 from ludic_train.expert_text import UNKNOWN
-from ludic_train.models.parts import blocks, unwrapped
+from ludic_train.models.blocks import blocks
+from ludic_train.models.logprobs import unwrapped
 
 Experts = NDArray[np.int16]
 

@@ -27,7 +27,7 @@ from ludic_train.errors import RankError
 from ludic_train.inference.client import LocalChatClient
 from ludic_train.inference.policy_spec import PolicySpec
 from ludic_train.models.load import quiet
-from ludic_train.models.parts import unwrapped
+from ludic_train.models.logprobs import unwrapped
 from ludic_train.publishers.base import CopyPublisher
 from ludic_train.runs.learner import Learner
 from ludic_train.types import REFERENCE, VALUES, SAWBatch

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ludic_train.errors import UntrainableRollout
-from ludic_train.models.logprobs import SamplingMasks, action_logprobs
-from ludic_train.models.parts import unwrapped
+from ludic_train.models.logprobs import SamplingMasks, action_logprobs, unwrapped
 from ludic_train.models.routing import replayed_experts
 from ludic_train.trainer.microbatches import MicroBatch
 from ludic_train.types import LossBatch, TokenLogprobs

@@ -26,10 +26,10 @@ from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
 from ludic_gym.errors import ConfigError
 from ludic_train.distributed.fsdp import checkpoint_activations
 from ludic_train.errors import ModelNotFound
+from ludic_train.models.blocks import blocks
 from ludic_train.models.cache import resolved
 from ludic_train.models.load import LoRA, with_new_lora
 from ludic_train.models.logprobs import action_logprobs
-from ludic_train.models.parts import blocks
 from ludic_train.publishers.checkpoint_names import has_expert_adapters
 from ludic_train.trainer.adamw8 import moment_bytes
 from ludic_train.trainer.config import Load

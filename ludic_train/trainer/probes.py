@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 from ludic_train.errors import UnsupportedModel
 from ludic_train.models.exact import is_exact
-from ludic_train.models.logprobs import action_logprobs
-from ludic_train.models.parts import unwrapped
+from ludic_train.models.logprobs import action_logprobs, unwrapped
 
 ROWS, WIDTH = 4, 16
 # In nats, by the type that is computed with: the model's own 16-bit logits are rounded, ours not.

@@ -1,21 +1,11 @@
-"""Parts of a transformers model: what is inside a peft wrapper, and the transformer blocks."""
+"""The transformer blocks of a model."""
 
 from __future__ import annotations
 
-from peft import PeftModel
 from torch import nn
-from transformers import PreTrainedModel
 
 from ludic_gym.errors import ConfigError
-
-
-def unwrapped(model: nn.Module) -> PreTrainedModel:
-    """The transformers model inside a peft wrapper, its adapters in place; or the model itself.
-
-    Its decoder and output head can be called apart, which a peft wrapper does not offer.
-    """
-    inner: PreTrainedModel = model.get_base_model() if isinstance(model, PeftModel) else model
-    return inner
+from ludic_train.models.logprobs import unwrapped
 
 
 def blocks(model: nn.Module) -> list[nn.Module]:

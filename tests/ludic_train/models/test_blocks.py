@@ -3,7 +3,7 @@ import torch
 from two_ranks.learning import tiny_model
 
 from ludic_gym.errors import ConfigError
-from ludic_train.models.parts import blocks
+from ludic_train.models.blocks import blocks
 
 
 def test_blocks_are_those_of_the_decoder():
