@@ -17,9 +17,10 @@ from ludic_gym.commands.main import main
 from ludic_train.commands import processes
 from ludic_train.runs.folder import read_address
 
-SMALL = ["--demonstrations", "300", "--sft-updates", "40", "--groups", "2", "--updates", "8"]
-SMALL += ["--group-size", "4", "--minibatches", "2", "--eval-every", "24", "--eval-episodes", "4"]
-SMALL += ["--final-episodes", "4"]
+# REINFORCE learns from equal rewards too, and so from those of a model that has imitated little.
+SMALL = ["--demonstrations", "300", "--sft-updates", "4", "--groups", "2", "--updates", "8"]
+SMALL += ["--group-size", "4", "--minibatches", "2", "--eval-every", "6", "--eval-episodes", "4"]
+SMALL += ["--final-episodes", "4", "--algo", "reinforce"]
 LUDIC = [sys.executable, "-m", "ludic_gym"]
 
 
@@ -68,7 +69,7 @@ def assert_trained_together(out, text, *, actors):
     """All updates were made, from groups no older than a recipe's usual lag: 2 * 2 - 1."""
     assert alive(str(out)) == []
     games = [record for record in records(out) if "groups" in record]
-    assert records(out)[-1]["update"] == 48, text
+    assert records(out)[-1]["update"] == 12, text
     assert sum(record["groups"] for record in games) >= 8
     assert max(record["lag/max"] for record in games) <= 3
     for number in range(actors):
@@ -159,7 +160,7 @@ def test_ctrl_c_saves_and_the_run_goes_on_where_it_stopped(tmp_path, launch):
     done = subprocess.run(command, capture_output=True, text=True, timeout=540, check=False)
     assert done.returncode == 0, done.stderr
     games = [record["update"] for record in records(out) if "groups" in record]
-    assert stopped <= 48 == records(out)[-1]["update"]
+    assert stopped <= 12 == records(out)[-1]["update"]
     assert len(games) == len(set(games))
 
 
