@@ -148,6 +148,12 @@ def run(arguments, *, timeout=None, **options):
     return subprocess.CompletedProcess(arguments, program.returncode, out, err)
 
 
+def spawn(arguments, log, env):
+    """As `ludic_train.serving.process.spawn`, of a Python program."""
+    with log.open("ab") as output:
+        return Python(arguments, env=env, stdout=output, stderr=subprocess.STDOUT)
+
+
 @cache
 def _server(owner):
     """Address of the process to fork from, which ends with the last process that uses it.
@@ -277,8 +283,11 @@ def execute(order, files):
     for file, standard in zip(files, (1, 2), strict=True):
         os.dup2(file, standard)
         os.close(file)
+    # Its own process group, which can be ended as one.
+    os.setsid()
     os.environ.clear()
     os.environ.update(order["env"])
+    sys.path[1:1] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
     os.chdir(order["cwd"])
     first, *others = order["arguments"]
     if first == "-W":

@@ -102,8 +102,7 @@ def forks(monkeypatch):
         program, *words = arguments
         if program != sys.executable:
             return start(arguments, log, env)
-        with log.open("ab") as output:
-            made.append(forked.Python(words, env=env, stdout=output, stderr=subprocess.STDOUT))
+        made.append(forked.spawn(words, log, env))
         return made[-1]
 
     monkeypatch.setattr(processes, "spawn", spawn)
