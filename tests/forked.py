@@ -2,7 +2,8 @@
 
 `Python` and `run` take the place of `subprocess.Popen` and `subprocess.run`: a program starts
 without the five seconds that importing torch and transformers takes. It gets its own environment,
-folder, output and signals, and ends through the exit of the interpreter.
+folder, output and signals, and ends as programs do: threads are waited for and exit hooks run. Only
+the interpreter is not taken apart.
 """
 
 import atexit
@@ -306,7 +307,7 @@ def execute(order, files):
             runpy.run_path(first, run_name="__main__")
         code = 0
     except SystemExit as error:
-        code = error.code if isinstance(error.code, int) else int(error.code is not None)
+        code = error.code & 255 if isinstance(error.code, int) else int(error.code is not None)
         raise
     except KeyboardInterrupt:
         code = -signal.SIGINT
