@@ -136,7 +136,7 @@ def answers(env_id: str, seeded: bool, **kwargs: str) -> Work:
 
 
 def resets(seeded: bool) -> Work:
-    """New games that nobody plays."""
+    """New games, without a step."""
     env = gym.make(GAME)
     while True:
         for seed in range(100):

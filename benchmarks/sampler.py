@@ -6,7 +6,7 @@ Both sample at temperature 1 and return log-probs; nothing ends before its numbe
 `generate` gets token ids, padded on the left; Ludic's client gets messages from coroutines, one for
 each completion. Every number is the best of `repeats`, taken in turns; compare ratios, not
 absolutes. The last table is the load of a board game: 256 coroutines play 16 moves each, in groups
-of 8 that start alike.
+of 8 with the same beginning.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def sample_ours(client: LocalChatClient, load: Load) -> int:
 
 @torch.inference_mode()
 def sample_theirs(model: torch.nn.Module, prompts: Sequence[Sequence[int]], load: Load) -> int:
-    """Number of sampled tokens that were asked for; `generate` goes on to the longest."""
+    """Number of requested tokens; `generate` samples up to the longest request for all rows."""
     width = max(map(len, prompts))
     ids = torch.tensor([[0] * (width - len(prompt)) + list(prompt) for prompt in prompts])
     real = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts])

@@ -100,7 +100,7 @@ def drawn(compute: Floats, success: Floats, fit: Sequence[float], path: Path) ->
 
 
 def parts_of(out: Path, lines: Sequence[dict[str, Any]]) -> dict[str, str]:
-    """How much each part of the recipe did, by name."""
+    """Measured effect of each part of the recipe, by name."""
     updates = [line for line in lines if "loss" in line]
     states = sorted(out.glob("checkpoints/*/state.json"))
     history = json.loads(states[-1].read_text())["state"]["trainer"]["source"]["history"]

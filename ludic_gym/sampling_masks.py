@@ -63,7 +63,7 @@ def unpacked_masks(packed: bytes, drawn: NDArray[np.integer]) -> tuple[Ints, Int
     r"""Number of tokens in each mask, [M], and the ids of all masks, [K]; the drawn token is last.
 
     packed: as `packed_masks` made them. drawn: the M sampled tokens.
-    Raises DataError for bytes that are no masks of M tokens, whoever wrote them.
+    Raises DataError for bytes that are no masks of M tokens; they may come from any program.
 
     >>> sizes, ids = unpacked_masks(b"\x03\x07\x00\x00", np.array([7, 4]))
     >>> sizes.tolist(), ids.tolist()

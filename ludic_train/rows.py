@@ -151,7 +151,7 @@ def _credited(
     trajectory: Trajectory, weights: NDArray[np.float64], name: str, *, rewards: bool
 ) -> Iterator[SAWItem]:
     """The rows of a rollout with the weights [S] of its steps, under the rollout's new name."""
-    # An overflow is told with its rollout, in place of numpy's warning.
+    # The error below names the rollout of an overflow, which numpy's warning would not.
     with np.errstate(over="ignore"):
         by_step = np.asarray(weights, np.float32)
     if by_step.shape != trajectory.rewards.shape:

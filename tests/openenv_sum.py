@@ -135,7 +135,7 @@ def package(folder):
 
 
 def subject(folder, base_url):
-    """What a grader gets: the package, its declarations, and the running server."""
+    """The arguments of a grader: the package, its declarations, and the running server."""
     oracle = SimpleNamespace(form="script", location="oracle.json")
     manifest = SimpleNamespace(
         execution=SimpleNamespace(probe_path="validation/runtime.json"),

@@ -1,11 +1,13 @@
 """Programs, commands and links of the README and of the documentation."""
 
+import io
 import json
 import re
 import shlex
 import subprocess
 import sys
 import threading
+from contextlib import redirect_stdout, suppress
 from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
@@ -15,6 +17,8 @@ from typing import NamedTuple
 
 import forked
 import pytest
+
+from ludic_gym.commands.main import main
 
 ROOT = Path(__file__).parents[1]
 PAGES = [
@@ -47,9 +51,11 @@ def shell_lines(page: Path) -> list[list[str]]:
 
 
 @cache
-def ludic(*words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "ludic_gym", *words]
-    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+def help_of(*command: str) -> str:
+    """The text of `ludic [COMMAND] --help`."""
+    with redirect_stdout(io.StringIO()) as text, suppress(SystemExit):
+        main([*command, "--help"])
+    return text.getvalue()
 
 
 def python(*arguments, text: str, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -82,13 +88,13 @@ def test_every_make_target_that_is_named_exists(page):
 
 @by_page
 def test_every_ludic_command_and_option_that_is_named_exists(page):
-    overview = ludic("--help").stdout
+    overview = help_of()
     for words in shell_lines(page):
         if words[0] != "ludic":
             continue
         assert f"\n  {words[1]} " in overview
         if words[1] != "train":
-            help_text = ludic(words[1], "--help").stdout
+            help_text = help_of(words[1])
             # What follows "--" is for another program.
             own = words[: words.index("--")] if "--" in words else words
             assert all(word in help_text for word in own if word.startswith("--"))

@@ -23,6 +23,8 @@ SMALL = {
     "--groups": ["4"],
     "--group-size": ["4"],
     "--eval-episodes": ["3"],
+    "--games": ["200"],
+    "--imitate": ["40"],
 }
 
 

@@ -16,6 +16,7 @@ PROGRAMS = {
     "words": "import os, sys; print(sys.argv[1:], os.getcwd(), os.environ['WORD'], __name__)",
     "exit hooks": "import atexit; atexit.register(print, 'bye')",
     "threads are waited for": ("from threading import Timer; Timer(0.2, print, (1,)).start()"),
+    "negative exit code": "raise SystemExit(-2)",
     "text for exit": "raise SystemExit('a remedy')",
     "killed": "import os; os.kill(os.getpid(), 9)",
     "interrupted": "import os; os.kill(os.getpid(), 2); import time; time.sleep(9)",

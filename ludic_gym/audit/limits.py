@@ -42,7 +42,7 @@ def episodes_end(subject: AuditSubject) -> Result:
     evidence = {"turns": longest, "without end": never}
     texts = [name for name in never if name not in ("random", "first legal")]
     if never and not texts:
-        return "unknown", f"{never[0]} play goes on for {ENDLESS} turns; none is stated", evidence
+        return "unknown", f"{never[0]} play continues for {ENDLESS} turns; none is stated", evidence
     if texts:
         return (
             "fail",

@@ -49,7 +49,7 @@ class Earned:
 
 
 def earned(plays: Sequence[Play]) -> Earned:
-    """What the plays earned on average."""
+    """Success rate and mean sum of rewards of the plays."""
     count = len(plays)
     return Earned(count, sum(p.success for p in plays) / count, sum(p.total for p in plays) / count)
 
@@ -214,7 +214,7 @@ def successes_are_paid(subject: AuditSubject) -> Result:
 
 
 def few(subject: AuditSubject, player: Player) -> Earned:
-    """What a player earns in 50 turns of each episode, in a quarter of the time."""
+    """Earnings of a player in 50 turns of each episode, in a quarter of the time."""
     hasty = replace(subject, budget_s=subject.budget_s / 4)
     return earned(hasty.plays(lambda seed: player, 50))
 

@@ -51,7 +51,7 @@ def _players(subject: AuditSubject) -> list[Player]:
 def _episodes(
     subject: AuditSubject, player: Player, seeds: Sequence[int | None]
 ) -> list[tuple[object, ...]]:
-    """What is seen of an episode of each seed, in one environment."""
+    """The facts of one episode per seed, all in one environment."""
     env = subject.make()
     return [_facts(play(env, seed, player, SHORT)) for seed in seeds]
 
@@ -107,7 +107,7 @@ def threads_do_not_matter(subject: AuditSubject) -> Result:
         player, waits = random_player(seed), [True]
 
         def act(env: Env, observation: str) -> str:
-            # All episodes begin before one of them goes on: what they share is the last one's then.
+            # All episodes begin before any continues: what they share is the last one's then.
             if waits:
                 waits.clear()
                 with suppress(BrokenBarrierError):

@@ -121,8 +121,8 @@ class TopKDistillationLoss:
         0 < beta < 1    l_t = beta KL(t || m) + (1 - beta) KL(s || m), the generalised JSD
 
     Never negative, at most the divergence over the whole vocabulary, and equal to it where k is its
-    size. Its gradient is exact for each token given the prefix, whoever sampled that, so it needs
-    no importance weights. Raises MissingAttachment where the rows have no tokens of a teacher.
+    size. Its gradient is exact for each token given a prefix from any sampler, so it needs no
+    importance weights. Raises MissingAttachment where the rows have no tokens of a teacher.
     beta: in [0, 1]; at 1 / 2 a token's loss is at most log 2, and near 0 and 1 it vanishes.
     """
 

@@ -22,6 +22,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 from ludic_gym.errors import ConfigError
 from ludic_train.distributed.ranks import meet, rank, world_size
+from ludic_train.models.blocks import blocks
 from ludic_train.models.logprobs import gather_for_logprobs, unwrapped
 
 
@@ -126,18 +127,6 @@ def compile_blocks(model: nn.Module) -> None:
     """Compile each block in place with torch.compile, for lengths that change from call to call."""
     for block in blocks(model):
         block.compile(dynamic=True)
-
-
-def blocks(model: nn.Module) -> list[nn.Module]:
-    """The transformer blocks. Raises ConfigError for a model without a list of them."""
-    decoder = unwrapped(model).get_decoder()
-    lists = [child for child in decoder.children() if isinstance(child, nn.ModuleList)]
-    if len(lists) != 1:
-        raise ConfigError(
-            f"{type(decoder).__name__} has {len(lists)} lists of modules where one list of "
-            "transformer blocks is expected; this architecture cannot be sharded by block"
-        )
-    return list(lists[0])
 
 
 def sharded_modules(model: nn.Module) -> list[FSDPModule]:

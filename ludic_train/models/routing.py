@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from ludic_train.distributed.fsdp import blocks
 from ludic_train.errors import UnsupportedModel, UntrainableRollout
 from ludic_train.expert_text import UNKNOWN
+from ludic_train.models.blocks import blocks
 from ludic_train.models.logprobs import unwrapped
 
 Experts = NDArray[np.int16]
@@ -133,7 +133,7 @@ def _wrapped(own: Mapping[int, nn.Module], choose: _Choose) -> Iterator[None]:
 def _routed(
     forward: Callable[..., Any], choose: Callable[[Tensor, Tensor], Tensor], *args: Tensor
 ) -> Any:  # noqa: ANN401 - as the router returns it
-    """What the router returns with another choice. Raises UnsupportedModel."""
+    """The output of the router with another choice. Raises UnsupportedModel."""
     with _Choosing(choose) as mode:
         found = forward(*args)
     if mode.count != 1:

@@ -1,1 +1,1 @@
-"""Publishers send updated params to whatever samples from them."""
+"""Publishers send updated params to the programs that sample from them."""

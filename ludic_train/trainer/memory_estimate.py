@@ -24,8 +24,9 @@ from transformers import AttentionInterface, AutoConfig, AutoModelForCausalLM
 from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
 
 from ludic_gym.errors import ConfigError
-from ludic_train.distributed.fsdp import blocks, checkpoint_activations
+from ludic_train.distributed.fsdp import checkpoint_activations
 from ludic_train.errors import ModelNotFound
+from ludic_train.models.blocks import blocks
 from ludic_train.models.cache import resolved
 from ludic_train.models.load import LoRA, with_new_lora
 from ludic_train.models.logprobs import action_logprobs

@@ -150,11 +150,11 @@ def plan_update(
         items = [replace(item, experts=None) for item in items]
     streams = _token_streams(items, aggregation)
     chunks = [
-        [[alike[k] for k in row] for row in chunk]
-        for alike in _by_streams(kept, streams)
+        [[members[k] for k in row] for row in chunk]
+        for members in _by_streams(kept, streams)
         for chunk in chunks_of_rows(
-            [len(items[i].input_ids) for i in alike],
-            by_sequence([items[i] for i in alike]),
+            [len(items[i].input_ids) for i in members],
+            by_sequence([items[i] for i in members]),
             token_budget=token_budget,
             world_size=world_size,
             packing=packing,
@@ -202,12 +202,12 @@ def _by_streams(kept: Sequence[int], streams: Sequence[Mapping[str, Array]]) -> 
 
     One item without log-probs would hide those of the others, in metrics and guards too.
     """
-    alike: dict[tuple[tuple[str, tuple[int, ...]], ...], list[int]] = {}
+    sets: dict[tuple[tuple[str, tuple[int, ...]], ...], list[int]] = {}
     for i in kept:
         # Shapes too: a teacher may have given other numbers of tokens to other rows.
         forms = tuple(sorted((name, array.shape[1:]) for name, array in streams[i].items()))
-        alike.setdefault(forms, []).append(i)
-    return alike.values()
+        sets.setdefault(forms, []).append(i)
+    return sets.values()
 
 
 def _collate(

@@ -13,11 +13,21 @@ from pathlib import Path
 # The formulas of other packages come first: their imports must not see ours half made.
 import peers  # noqa: F401
 import torch
-from cases import PEERS, Case
+from cases import Case
+from openrlhf_cases import openrlhf_cases
 from samples import sample
+from skyrl_cases import skyrl_cases
+from trl_cases import trl_cases
+from verl_cases import verl_cases
 
 SAMPLES = 200
 PACKAGES = {"verl": "verl", "SkyRL": "skyrl", "OpenRLHF": "openrlhf", "TRL": "trl"}
+PEERS = {
+    "verl": verl_cases,
+    "SkyRL": skyrl_cases,
+    "OpenRLHF": openrlhf_cases,
+    "TRL": trl_cases,
+}
 BEGIN, END = "<!-- make conformance: begin -->", "<!-- make conformance: end -->"
 
 

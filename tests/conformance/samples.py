@@ -56,7 +56,7 @@ class Sample:
         return TokenLogprobs(lp, torch.zeros_like(lp), self.flat(self.values))
 
     def batch(self, aggregation, *, behavior: str = "old") -> LossBatch:
-        """What our losses read; ratios are to the policy `behavior`."""
+        """The input of our losses; ratios are to the policy `behavior`."""
         rows = [
             SimpleNamespace(action_mask=m.bool().numpy(), group=str(g), rollout="")
             for m, g in zip(self.mask, self.groups, strict=True)

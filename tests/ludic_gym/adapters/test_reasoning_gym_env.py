@@ -2,6 +2,7 @@ import os
 import subprocess
 import sys
 from functools import partial
+from importlib.util import find_spec
 
 import gymnasium as gym
 import pytest
@@ -13,7 +14,10 @@ from ludic_gym.errors import ConfigError, NoOracle
 from ludic_gym.testing.check import check_text_env
 from ludic_gym.testing.rules import RULES
 
-pytest.importorskip("reasoning_gym", reason="needs the extra `adapters`")
+# Not imported here: every worker of a run collects this file, and few run its tests.
+pytestmark = pytest.mark.skipif(
+    find_spec("reasoning_gym") is None, reason="needs the extra `adapters`"
+)
 ATTACKS = (
     "9**9**9",
     "__import__('os').getpid()",

@@ -3,6 +3,7 @@ import pickle
 import random
 import re
 from functools import partial
+from importlib.util import find_spec
 
 import gymnasium as gym
 import pettingzoo
@@ -15,11 +16,15 @@ from ludic_gym.adapters.textarena_game import Match
 from ludic_gym.errors import ConfigError, EnvError, EpisodeOver
 from ludic_gym.testing.rules import RULES
 
-pytest.importorskip("textarena", reason="needs the extra `adapters`")
-# What PettingZoo advises about texts.
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:Observation|Action space:UserWarning", "ignore:The old environment:DeprecationWarning"
-)
+pytestmark = [
+    # Not imported here: every worker of a run collects this file, and few run its tests.
+    pytest.mark.skipif(find_spec("textarena") is None, reason="needs the extra `adapters`"),
+    # Advice of PettingZoo about texts.
+    pytest.mark.filterwarnings(
+        "ignore:Observation|Action space:UserWarning",
+        "ignore:The old environment:DeprecationWarning",
+    ),
+]
 # Game -> its number of players.
 PLAYERS = {e.kwargs["game"]: 2 if e.aec else 1 for e in ADAPTERS if e.package == "textarena"}
 

@@ -1,6 +1,5 @@
 import numpy as np
 import pytest
-import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -66,8 +65,10 @@ def test_runs_without_a_task_in_common_are_refused():
 
 @pytest.mark.parametrize("count", [6, 11, 40])
 def test_the_p_value_is_that_of_scipys_permutation_test(count):
+    from scipy import stats
+
     differences = np.random.default_rng(count).normal(0.3, 1.0, size=count)
-    theirs = scipy.stats.permutation_test(
+    theirs = stats.permutation_test(
         (differences,), np.sum, permutation_type="samples", n_resamples=65536, rng=0
     ).pvalue
     # Exact below 17; else two draws of 65,536 flips, whose p differ by at most 4 x 0.0028.
@@ -77,9 +78,11 @@ def test_the_p_value_is_that_of_scipys_permutation_test(count):
 
 @given(st.integers(1, 200).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
 def test_differences_of_one_size_are_tossed_as_a_coin(counts):
+    from scipy import stats
+
     heads, tosses = counts
     differences = [0.25] * heads + [-0.25] * (tosses - heads)
-    expected = scipy.stats.binomtest(heads, tosses).pvalue
+    expected = stats.binomtest(heads, tosses).pvalue
     assert sign_flip_p_value(differences) == pytest.approx(expected, rel=1e-9)
 
 

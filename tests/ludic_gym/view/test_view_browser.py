@@ -1,6 +1,7 @@
 import itertools
 import json
 import shutil
+from importlib.util import find_spec
 
 import pytest
 
@@ -12,12 +13,12 @@ from ludic_gym.view.bench import bench_view
 from ludic_gym.view.page import write_page
 from ludic_gym.view.training import training_view
 
-pytest.importorskip("playwright", reason="playwright is not installed")
-from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import expect, sync_playwright
-
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
+# Playwright is imported by tests alone: every worker of a run collects this file.
+pytestmark = [
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed"),
+    pytest.mark.skipif(find_spec("playwright") is None, reason="playwright is not installed"),
+]
 QUIET = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync"]
 HOSTILE = (
     "</script><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
@@ -27,6 +28,8 @@ HOSTILE = (
 
 @pytest.fixture(scope="module")
 def browser():
+    from playwright.sync_api import sync_playwright
+
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET)
         yield chromium
@@ -89,6 +92,8 @@ def test_keys_walk_through_episodes(opened, bench_folder):
 
 
 def test_filters_and_search_narrow_the_list(opened, other_folder):
+    from playwright.sync_api import expect
+
     page = opened(bench_view([other_folder]))
     page.get_by_label("environment").select_option("ludic/TicTacToe-v0")
     assert page.locator("#count").inner_text() == "12 of 24"
@@ -124,6 +129,8 @@ def test_the_theme_follows_the_system_and_can_be_turned(opened, bench_folder):
 
 
 def test_the_page_is_accessible_and_fits(opened, bench_folder, other_folder, subtests):
+    from axe_playwright_python.sync_playwright import Axe
+
     page = opened(bench_view([bench_folder, other_folder]))
     for scheme, width in itertools.product(("light", "dark"), (390, 1280)):
         page.emulate_media(color_scheme=scheme)
@@ -176,6 +183,8 @@ def test_a_line_of_a_megabyte_is_cut_until_it_is_asked_for(opened, tmp_path):
 
 
 def test_ten_thousand_episodes_put_few_elements_into_the_page(opened, tmp_path):
+    from playwright.sync_api import expect
+
     many = [episode(f"question {i} " + "word " * 20, i) for i in range(10_000)]
     page = opened(bench_view([folder_of(tmp_path, many)]))
     assert page.locator("#count").inner_text() == "10000 of 10000"

@@ -1,12 +1,10 @@
 import shutil
 
 import pytest
-import torch
 from two_ranks.learning import gradient_of, random_rows, relative_error, settings, tiny_model
 
 from ludic_gym.errors import ConfigError
 from ludic_train.distributed.fsdp import (
-    blocks,
     checkpoint_activations,
     compile_blocks,
     shard_model,
@@ -41,11 +39,3 @@ def test_compiling_changes_no_gradient():
 def test_sharding_needs_other_processes():
     with pytest.raises(ConfigError, match="torchrun"):
         shard_model(tiny_model())
-
-
-def test_blocks_are_those_of_the_decoder():
-    model = tiny_model()
-    assert blocks(model) == list(model.model.layers)
-    model.model.layers = torch.nn.Sequential(*model.model.layers)
-    with pytest.raises(ConfigError, match="0 lists of modules"):
-        blocks(model)

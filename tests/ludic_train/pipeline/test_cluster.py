@@ -5,13 +5,13 @@ import re
 import shutil
 import subprocess
 import sys
-from functools import cache
 from itertools import chain
 from pathlib import Path
 
 import pytest
 import yaml
 from redis_server import free_port, needs_redis
+from test_docs import help_of
 
 FOLDER = Path(__file__).parents[3] / "examples" / "cluster"
 TEMPLATES = sorted(path for path in FOLDER.iterdir() if path.suffix != ".md")
@@ -43,13 +43,8 @@ def script(path):
     return "\n".join(chain.from_iterable(strings(each) for each in documents(path.name)))
 
 
-@cache
-def help_of(command):
-    words = ["train", "tic-tac-toe"] if command == "train" else [command]
-    done = subprocess.run(
-        [sys.executable, "-m", "ludic_gym", *words, "--help"], capture_output=True, text=True
-    )
-    return done.stdout
+def options_of(command):
+    return help_of(*(["train", "tic-tac-toe"] if command == "train" else [command]))
 
 
 @pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: path.name)
@@ -58,14 +53,14 @@ def test_every_command_and_option_exists(path):
     assert found
     for command, words in found:
         for option in re.findall(r"(?<=\s)--[a-z-]+", words):
-            assert f"{option} " in help_of(command), f"{command} {option}"
+            assert f"{option} " in options_of(command), f"{command} {option}"
 
 
 def test_every_command_of_the_table_exists():
     rows = re.findall(r"`ludic (\w+)([^`]*)` \|$", (FOLDER / "README.md").read_text(), re.MULTILINE)
     assert {command for command, _ in rows} == {"train", "serve", "actor", "top"}
     for command, words in rows:
-        assert all(option in help_of(command) for option in re.findall(r"--[a-z-]+", words))
+        assert all(option in options_of(command) for option in re.findall(r"--[a-z-]+", words))
 
 
 def test_the_composed_trainer_publishes_to_the_composed_server():

@@ -1,4 +1,4 @@
-"""Whatever is killed, paused, repeated or poisoned: each group is trained on once, or named.
+"""After any kill, pause, repeat or poison, each group has been trained on once, or is named.
 
 Every run here learns from the same groups. Its params at the end must be, to the bit, those of a
 run to which nothing happened.

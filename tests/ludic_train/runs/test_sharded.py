@@ -24,9 +24,10 @@ from ludic_train.runs import sharded
 from ludic_train.runs.config import RunConfig
 from ludic_train.runs.learner import Learner
 
-SMALL = ["--demonstrations", "300", "--sft-updates", "20", "--updates", "2", "--lr", "1e-3"]
-SMALL += ["--groups", "8", "--group-size", "8", "--device", "cpu"]
-SMALL += ["--eval-every", "22", "--eval-episodes", "8", "--final-episodes", "8"]
+# REINFORCE learns from equal rewards too, and so from those of a model that has imitated little.
+SMALL = ["--demonstrations", "300", "--sft-updates", "6", "--updates", "2", "--lr", "1e-3"]
+SMALL += ["--groups", "8", "--group-size", "8", "--device", "cpu", "--algo", "reinforce"]
+SMALL += ["--eval-every", "8", "--eval-episodes", "8", "--final-episodes", "8"]
 
 
 def train(out, *options, ranks=1):
@@ -129,7 +130,7 @@ def test_one_process_learns_in_bf16_nearly_what_it_learns_in_float32(two, tmp_pa
     out = train(tmp_path / "bf16", "--dtype", "bf16", "--updates", "1")
     assert 'dtype = "bf16"' in (out / "config.toml").read_text()
     losses = {
-        run: [line["loss"] for line in metrics_of(run) if "loss" in line][:20] for run in (out, two)
+        run: [line["loss"] for line in metrics_of(run) if "loss" in line][:6] for run in (out, two)
     }
     assert losses[out] == pytest.approx(losses[two], rel=0.1, abs=0.02)
     assert losses[out] != losses[two]

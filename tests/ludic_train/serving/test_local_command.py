@@ -82,7 +82,7 @@ async def until_busy(url, name):
 )
 async def test_a_signal_ends_it_well_though_it_samples(folder, signum):
     with ludic_serve(folder) as (child, url):
-        calls = (asyncio.to_thread(post, f"{url}{GENERATE}", LONG) for _ in range(20))
+        calls = (asyncio.to_thread(post, f"{url}{GENERATE}", LONG) for _ in range(4))
         asking = asyncio.gather(*calls, return_exceptions=True)
         await until_busy(url, "running")
         child.send_signal(signum)

@@ -3,10 +3,10 @@
 import asyncio
 import copy
 import subprocess
-import sys
 import time
 from contextlib import suppress
 
+import forked
 import peft
 import pytest
 import torch
@@ -181,11 +181,10 @@ async def test_after_a_trainer_was_killed_the_next_one_takes_over(server, tokeni
 
     save_model(server.model, tokenizer, tmp_path)
     before = kept(server.model)
-    words = [sys.executable, "-c", TRAINER, server.url, str(tmp_path)]
-    trainer = await asyncio.create_subprocess_exec(*words, stdout=subprocess.PIPE)
-    assert await trainer.stdout.readline() == b"half\n"
-    trainer.kill()
-    await trainer.wait()
+    words = ["-c", TRAINER, server.url, str(tmp_path)]
+    with forked.Python(words, stdout=subprocess.PIPE) as trainer:
+        assert await asyncio.to_thread(trainer.stdout.readline) == "half\n"
+        trainer.kill()
 
     assert_has(server, before, "default")
     server.change(1)

@@ -1,4 +1,4 @@
-"""Whatever a program does, it earns no more than its answers are worth."""
+"""No program earns more than its answers are worth."""
 
 import importlib.util
 import json

@@ -75,15 +75,15 @@ def test_a_question_stays_on_its_line():
     assert len(text) < 260
 
 
-@pytest.mark.parametrize("thing", sorted(things()))
-def test_the_oracle_finds_everything_in_time(thing):
-    env = thinking_of(thing)
-    terminated, turns = False, 0
-    while not terminated:
-        _, _, terminated, _, info = env.step(env.oracle_action())
-        turns += 1
-    assert info["success"]
-    assert turns <= 16
+def test_the_oracle_finds_everything_in_time():
+    for thing in sorted(things()):
+        env = thinking_of(thing)
+        terminated, turns = False, 0
+        while not terminated:
+            _, _, terminated, _, info = env.step(env.oracle_action())
+            turns += 1
+        assert info["success"], thing
+        assert turns <= 16, thing
 
 
 def test_the_oracle_is_not_misled_by_what_was_not_understood():

@@ -100,11 +100,9 @@ def test_results_can_be_compared_as_sets_or_by_their_truth(got, compared, same):
         [[[[{"complex": [1, "2", {}]}]]]],
     ],
 )
-@pytest.mark.parametrize(
-    "expected", [1, 1.5, "1", None, [1], (1,), {1}, {1: 1}, 2**80, b"1", [[[[1j]]]]]
-)
-def test_what_is_no_tree_is_never_the_same(forged, expected):
-    assert not is_same(forged, encoded(expected), atol=1e9)
+def test_what_is_no_tree_is_never_the_same(forged):
+    for expected in (1, 1.5, "1", None, [1], (1,), {1}, {1: 1}, 2**80, b"1", [[[[1j]]]]):
+        assert not is_same(forged, encoded(expected), atol=1e9), expected
 
 
 def test_a_tree_that_is_too_deep_to_look_at_is_not_the_same():
