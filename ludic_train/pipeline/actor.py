@@ -31,8 +31,8 @@ from ludic_train.pipeline.queues.base import (
     Admission,
     GroupQueue,
     TrainerReport,
-    persistently,
 )
+from ludic_train.pipeline.queues.patience import persistently
 from ludic_train.rows import episode_metrics, task_key, trajectories_from
 from ludic_train.sources.rollouts import Matches, Scored, TaskPlayer
 

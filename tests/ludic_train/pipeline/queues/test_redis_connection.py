@@ -93,7 +93,7 @@ async def test_a_user_who_may_only_touch_the_queue_is_enough(made, tmp_path):
         (entry,) = await queue.read(1)
         await queue.attempt([entry])
         done = [Trained(id=entry.id, key="a", lag=0)]
-        await queue.settle(Progress(trainer=FRESH, trained=done, held=1, retired=["t"]))
+        await queue.settle(Progress(trainer=FRESH, trained=done, held=1, total=1, retired=["t"]))
         assert (await queue.admit(ACTOR, 0)).retired == ("t",)
         await queue.push("b", b"b")
         await queue.discard((await queue.read(1))[0], "dead", "no group")
