@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import logging
 import secrets
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
@@ -58,8 +59,11 @@ from ludic_train.pipeline.queues.redis_values import (
 READ_WAIT_MS, ALIVE_MS = 1_000, 15_000
 # An actor that found room takes one in this many places before it looks again.
 ROOM_SHARE = 32
-# A server that is paused or unreachable must not keep a caller for ever.
-TIMEOUT_S = 10.0
+# A server that is paused or unreachable must not keep a caller for ever. Groups get longer, by
+# the slowest link that a queue is meant for; a read gets twice as long after one that failed.
+TIMEOUT_S, SLOWEST = 10.0, 250e3
+# One read brings so many bytes, or as many as come within a quarter of its limit.
+READ_BYTES, LONGEST_READ_S = 4 * 2**20, 320.0
 PARTS = ["groups", "dead", "state", "reader", "counts", "lags"]
 PARTS += ["owners", "order", "attempts", "actors", "running", "retired", "retired_set"]
 
@@ -97,6 +101,8 @@ class RedisQueue:
         # read again. New entries of a server that forgot the queue get ids after the boundary.
         self._last_read = self._boundary = "0-0"
         self._may_push = 0
+        # Entries that one read should bring, and its limit, by how long the last one took.
+        self._at_once, self._read_limit_s = 1, self._timeout_s
 
     async def admit(self, report: ActorReport, wanted: int) -> Admission:
         """As GroupQueue."""
@@ -123,7 +129,7 @@ class RedisQueue:
             room = await until_room(self._room)
             # A request for room before every push would cost as much as the push; others push too.
             self._may_push = 1 + room // ROOM_SHARE
-        async with answered(self._timeout_s):
+        async with answered(self._timeout_s + len(data) / SLOWEST):
             await self._redis.xadd(self._names["groups"], {"k": key, "d": data})
         self._may_push -= 1
 
@@ -131,7 +137,8 @@ class RedisQueue:
         """Append a group and drop what is too much, in one transaction."""
         # Two commands would let a crash between them leave the queue above its limit.
         keys = [self._names[name] for name in ("groups", "state", "counts")]
-        async with answered(self._timeout_s), self._redis.pipeline(transaction=True) as pipe:
+        limit_s = self._timeout_s + len(data) / SLOWEST
+        async with answered(limit_s), self._redis.pipeline(transaction=True) as pipe:
             pipe.xadd(self._names["groups"], {"k": key, "d": data})
             pipe.eval(redis_scripts.DROP_OLDEST, len(keys), *keys, self._max_queued)
             await pipe.execute()
@@ -294,12 +301,25 @@ class RedisQueue:
         return sum(int(group["pending"]) for group in groups)
 
     async def _read(self, count: int) -> list[Entry]:
-        """Entries after the last one, `count` at most; [] after a second."""
-        async with answered(self._timeout_s):
-            found: Any = await self._redis.xread(
-                {self._names["groups"]: self._last_read}, count=count, block=READ_WAIT_MS
-            )
-        return [entry(entry_id, fields) for entry_id, fields in (found[0][1] if found else [])]
+        """Entries after the last one, `count` at most, of about READ_BYTES; [] after a second."""
+        started, at_once = time.monotonic(), min(count, self._at_once)
+        try:
+            async with answered(self._read_limit_s):
+                found: Any = await self._redis.xread(
+                    {self._names["groups"]: self._last_read}, count=at_once, block=READ_WAIT_MS
+                )
+        except QueueUnavailable:
+            # Perhaps a slow link, on which the same read would fail for ever.
+            self._at_once, self._read_limit_s = 1, min(2 * self._read_limit_s, LONGEST_READ_S)
+            raise
+        entries = [entry(entry_id, fields) for entry_id, fields in (found[0][1] if found else [])]
+        if entries:
+            # Sizes are not known before: the largest of these stands for the next ones.
+            largest = 1 + max(len(each.data) for each in entries)
+            rate = sum(len(each.data) for each in entries) / (time.monotonic() - started)
+            fitting = min(READ_BYTES, rate * self._timeout_s / 4)
+            self._at_once, self._read_limit_s = max(1, int(fitting / largest)), self._timeout_s
+        return entries
 
     async def _check_server(self) -> None:
         """Raise QueueError where the server may remove groups to make room for other keys.
