@@ -104,13 +104,13 @@ class World:
 
     async def crash_all(self):
         """Kill the server and the trainer in one moment."""
-        before, apart = self.entries(), self.apart()
+        before, known = self.entries(), self.apart() | {*self.params} - {*self.checkpoint[0]}
         self.server.pause()
         await self.kill_trainer()
         self.server.kill()
         self.server.start()
         after = self.entries()
-        self.unseen |= {key for i, key in before.items() if i not in after} | apart
+        self.unseen |= ({*before.values()} | known) - {*after.values()}
         await self.resume()
 
     def gone(self):
