@@ -252,19 +252,23 @@ redis.call('HSET', KEYS[2], 'settled', ARGV[4], 'version', ARGV[5], 'held', ARGV
   'trained', ARGV[7], 'apart', ARGV[8])
 local first_retired = 12 + 3 * tonumber(ARGV[10])
 local first_release = first_retired + tonumber(ARGV[11])
-local by_lag = {{}}
+local by_lag, done = {{}}, {{}}
 for i = first_retired, first_release - 1 do
   if redis.call('HSETNX', KEYS[8], ARGV[i], '') == 1 then redis.call('RPUSH', KEYS[7], ARGV[i]) end
 end
 for i = 12, first_retired - 1, 3 do
-  redis.call('HDEL', attempts, ARGV[i])
-  redis.call('XACK', groups, group, ARGV[i])
+  done[#done + 1] = ARGV[i]
   if redis.call('HSETNX', owners, ARGV[i + 1], ARGV[i]) == 1 then
     redis.call('RPUSH', order, ARGV[i + 1])
     if ARGV[i + 2] ~= '' then by_lag[ARGV[i + 2]] = (by_lag[ARGV[i + 2]] or 0) + 1 end
   end
 end
 for lag, groups_of_it in pairs(by_lag) do redis.call('HINCRBY', lags, lag, groups_of_it) end
+for i = 1, #done, 1000 do
+  local last = math.min(i + 999, #done)
+  redis.call('HDEL', attempts, unpack(done, i, last))
+  redis.call('XACK', groups, group, unpack(done, i, last))
+end
 for i = first_release, #ARGV, 1000 do
   redis.call('XDEL', groups, unpack(ARGV, i, math.min(i + 999, #ARGV)))
 end
