@@ -87,8 +87,8 @@ class PipelineBatchSource:
     def claim(self) -> None:
         """Become the queue's only reader, before a checkpoint is loaded.
 
-        The trainer before ends at its next call of the queue, so that it completes no checkpoint
-        after the one that is loaded here. Blocks until the queue responds.
+        The trainer before learns of it within a second, and begins no further save; one that it is
+        in may complete after this. Blocks until the queue responds.
         Raises Superseded where the trainer before took the queue from one that ran, and runs
         itself; QueueError as `begin`.
         """

@@ -17,7 +17,7 @@ Each call is atomic: it has happened as a whole or not at all, and a caller whos
 makes it again. Between two calls, a crash leaves this:
 
 - after `admit`: places stay taken until the actor is dead for the queue, 15 s later.
-- after `claim`: the reader before has ended, and its checkpoints are complete or will not be.
+- after `claim`: the reader before ends at its next call; only a save that it is in may complete.
 - after `push`: the group is queued. A push whose response was lost is repeated, and the second
   entry with the same key is discarded as a duplicate.
 - after `read`: nothing changed; the next reader is given the same entries, in the same order.
@@ -239,8 +239,7 @@ class GroupQueue(Protocol):
     async def claim(self) -> None:
         """Become the only reader, before the state to continue from is known.
 
-        A trainer does so before it loads a checkpoint: the one before it, which may be saving
-        still, ends at its next call.
+        A trainer does so before it loads a checkpoint: the one before it begins no further save.
         Raises Superseded where the reader before took the queue from one that was alive, and lives.
         """
 
