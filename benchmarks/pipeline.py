@@ -104,7 +104,7 @@ async def through_queue(redis: Redis, url: str, groups: list[RolloutGroup]) -> T
     for name, decode in (("pop", False), ("pop, decoded", True)):
         queue = RedisQueue(url, f"q{name}", max_queued=len(groups) + 1)
         trainer = TrainerReport(version=0, groups_per_batch=BATCH, group_size=ROWS)
-        await queue.take_over(trainer, kept="", held=0, released=0)
+        await queue.take_over(trainer, kept="", total=0)
         times["push"] = await timed(redis, _push_all(queue, messages))
         times[name] = await timed(redis, _read_all(queue, trainer, len(groups), decode))
         await queue.aclose()
@@ -126,9 +126,7 @@ async def _read_all(queue: RedisQueue, trainer: TrainerReport, count: int, decod
         done += len(entries)
         trained = [Trained(id=entry.id, key=entry.key, lag=0) for entry in entries]
         release = [entry.id for entry in entries]
-        await queue.settle(
-            Progress(trainer=trainer, trained=trained, released=done, release=release)
-        )
+        await queue.settle(Progress(trainer=trainer, trained=trained, total=done, release=release))
 
 
 async def through_bare_stream(redis: Redis, groups: list[RolloutGroup]) -> Times:

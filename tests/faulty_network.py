@@ -10,9 +10,11 @@ class Network:
     """Carries bytes to a port of this machine and back; each way can be stopped by itself.
 
     cuts: how often all connections were broken.
+    rate: bytes per second of each connection and way; None for as fast as it is.
     """
 
-    def __init__(self, port):
+    def __init__(self, port, rate=None):
+        self._rate = rate
         self._port, self._pumps, self._writers, self.cuts = port, set(), set(), 0
         self._flowing = {way: asyncio.Event() for way in (THERE, BACK)}
         self._left = {THERE: None, BACK: None}
@@ -63,7 +65,9 @@ class Network:
 
     async def _pump(self, way, source, sink):
         with suppress(OSError):
-            while data := await source.read(2**16):
+            while data := await source.read(2**16 if self._rate is None else self._rate // 20):
+                if self._rate is not None:
+                    await asyncio.sleep(len(data) / self._rate)
                 await self._flowing[way].wait()
                 left = self._left[way]
                 if left is not None and len(data) >= left:

@@ -10,8 +10,8 @@ FRESH = TrainerReport(version=0, groups_per_batch=2, group_size=4, max_lag=3)
 ACTOR = ActorReport(name="one", running=0, version=0)
 
 
-async def take_over(queue, trainer=FRESH, *, kept="", held=0, released=0):
-    return await queue.take_over(trainer, kept=kept, held=held, released=released)
+async def take_over(queue, trainer=FRESH, *, kept="", total=0, **known):
+    return await queue.take_over(trainer, kept=kept, total=total, **known)
 
 
 async def read(queue, size):

@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from ludic_train.distributed.ranks import gathered, on_rank_0, rank
 from ludic_train.errors import CheckpointError
 from ludic_train.models.conversion import model_params
 from ludic_train.models.load import load_params
+from ludic_train.sources.base import BatchSource, DurableSource
 from ludic_train.trainer.adamw8 import AdamW8bit, zero_moments
 from ludic_train.trainer.trainer import Trainer
 
@@ -178,11 +180,13 @@ def resume_training(
     which: an exact path; "latest" for the newest complete one; "auto" for that too, where None is
         returned and nothing changed if there is none yet. A path without a complete checkpoint
         raises CheckpointNotFound.
+    A queue is claimed first, so that another trainer of this run ends; Superseded where it stays.
     Another number of ranks may continue; only with the same one are the results the same to the
     bit.
     """
     if which == "auto" and not manager.steps():
         return None
+    on_rank_0(partial(claim, trainer.batch_source))
     checkpoint = manager.load("latest" if which == "auto" else which)
     if (shards := checkpoint.model_dir / SHARDS).is_dir():
         moments = _restore_shards(trainer, shards)
@@ -196,6 +200,12 @@ def resume_training(
     restore_rng(rngs[rank() % len(rngs)])
     extra: Mapping[str, Any] = checkpoint.state["extra"]
     return extra
+
+
+def claim(source: BatchSource) -> None:
+    """Keep every other trainer from the source's data, where it waits elsewhere."""
+    if isinstance(source, DurableSource):
+        source.claim()
 
 
 def _restore_shards(trainer: Trainer, folder: Path) -> dict[str, Tensor]:

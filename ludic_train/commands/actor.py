@@ -39,7 +39,7 @@ class Options:
         queue: URL of the queue, if it differs from the trainer's. The password of a Redis is taken
             from LUDIC_QUEUE_PASSWORD, or from the run's folder.
         servers: Addresses of the inference servers, if they differ from the trainer's.
-        name: Name of this actor in `ludic top`.
+        name: Name of this actor in `ludic top`, where a random id is added.
         seed: Seed of the tasks; actors with equal seeds play equal tasks. Random without it.
         concurrency: Number of episodes at once.
         timeout: Time limit of an episode, in seconds.

@@ -18,11 +18,12 @@ import tyro
 from envs_registry.catalog import SUITES
 from ludic_gym.commands.arguments import env_name, keyword_arguments, readable_env_errors
 from ludic_gym.commands.main import main as ludic
+from ludic_gym.commands.main import one_line
 from ludic_gym.errors import ConfigError
 from ludic_gym.plugins import imported
 from ludic_gym.rollout.dataset import rows_of
 from ludic_train.commands.ranks import check_gpus, own_rank, run_ranks, started_by_other
-from ludic_train.errors import Interrupted, RankError
+from ludic_train.errors import Interrupted, RankError, Superseded
 from ludic_train.recipes.catalog import RECIPES
 from ludic_train.runs.algo_options import ALGO_OPTIONS, OPTION_HELP
 from ludic_train.runs.any_env import recipe_for, with_demonstrator, with_model
@@ -34,6 +35,8 @@ from ludic_train.runs.tasks import eval_id
 
 # 128 + SIGINT, the code by which shells report Ctrl-C.
 INTERRUPTED = 130
+# EX_TEMPFAIL: another trainer has this run. A supervisor should not start it again at once.
+SUPERSEDED = 75
 # Exit code of a rank that ends because another one failed.
 FAILED = 1
 
@@ -139,6 +142,9 @@ def _train(parsed: Parsed) -> int:
         if own_rank() == 0:
             print(f"{state}; {resume_command(out, parsed.machine, command.gpus)}")
         return INTERRUPTED
+    except Superseded as error:
+        print(f"ludic: {one_line(error)}", file=sys.stderr)
+        return SUPERSEDED
     except RankError:
         # It names an error of rank 0, which reports that itself.
         if own_rank() == 0:

@@ -145,6 +145,11 @@ def whole(tensor: Tensor) -> Tensor:
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
+def local_part(tensor: Tensor) -> Tensor:
+    """The part of the tensor that this rank has."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
 def whole_params(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """Names and whole params, one at a time; all ranks must go through to the end."""
     for name, param in model.named_parameters():

@@ -31,8 +31,8 @@ from ludic_train.pipeline.queues.base import (
     Admission,
     GroupQueue,
     TrainerReport,
-    persistently,
 )
+from ludic_train.pipeline.queues.patience import persistently
 from ludic_train.rows import episode_metrics, task_key, trajectories_from
 from ludic_train.sources.rollouts import Matches, Scored, TaskPlayer
 
@@ -116,7 +116,8 @@ async def run_pipeline_actor(
     play: the policy of one agent, or `Matches` of several.
     refresh: called all the time, for the version that new groups will be sampled from. None holds
         the actor back.
-    name: the actor's name in `ludic top`; the host's name and a random id if left out.
+    name: of the actor in `ludic top`, the host's if left out; a random id is added, so that actors
+        of one name are not taken for one.
     stop: set by the caller, such as a signal's handler; groups that are played then may end within
         `grace_s`.
     Tokens and rewards are pushed; the trainer filters them and assigns credit. The group size and
@@ -146,7 +147,7 @@ class _Actor:
         self.tasks, self.queue, self.refresh, self.options = tasks, queue, refresh, options
         # Keys must never come again, not even after a restart under the same name.
         self.run_id = secrets.token_hex(6)
-        self.name = name or f"{socket.gethostname()}-{self.run_id}"
+        self.name = f"{name or socket.gethostname()}-{self.run_id}"
         self.player = TaskPlayer(play, concurrency=options.concurrency, timeout_s=options.timeout_s)
         # Groups that are played now, with the version that sampled their first tokens.
         self.playing: dict[asyncio.Task[None], tuple[Task, int]] = {}

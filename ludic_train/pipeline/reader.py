@@ -1,4 +1,10 @@
-"""The trainer's end of a queue: groups read ahead, checked, given out once, and released."""
+"""The trainer's end of a queue: groups read ahead, checked, given out once, and released.
+
+Entries are read in the order of their ids, so that one id says what has been seen: `_seen_to`,
+which begins at the cursor of the checkpoint. An entry at or below it is never trained on again,
+whatever a server delivers that came back from an older snapshot. Those that the reader still has
+are in `_known`; any other is removed from the queue as a duplicate.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +18,9 @@ from itertools import islice
 from typing import TypeVar
 
 from ludic_gym.concurrency import cancelled
-from ludic_train.errors import BadGroup, QueueReset
+from ludic_train.errors import BadGroup, QueueReset, Superseded
 from ludic_train.metrics import Metrics, Peak, Stat, Total, merge
-from ludic_train.pipeline.codec import RolloutGroup, group_from_bytes
+from ludic_train.pipeline.inspection import Inspector, Ready, brief
 from ludic_train.pipeline.queues.base import (
     REMEMBERED_KEYS,
     Discarded,
@@ -24,28 +30,16 @@ from ludic_train.pipeline.queues.base import (
     TakenOver,
     Trained,
     TrainerReport,
-    persistently,
+    id_order,
+    log_losses,
 )
-from ludic_train.rows import largest_id
+from ludic_train.pipeline.queues.patience import persistently
 from ludic_train.sources.base import TaskHistory
-from ludic_train.types import SAWItem, Trajectory
+from ludic_train.types import Trajectory
 
 T = TypeVar("T")
 READ_AT_ONCE = 64
-QUIET_S = 60.0
-LONGEST_TEXT = 500
-
-
-@dataclass(frozen=True, slots=True)
-class _Ready:
-    """A group that was read and checked.
-
-    oldest: update whose params sampled its oldest token; None where tokens do not say theirs.
-    """
-
-    entry: Entry
-    group: RolloutGroup
-    oldest: int | None
+QUIET_S, BEAT_S = 60.0, 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +77,16 @@ class QueueReader:
         self.queue = queue
         self.trainer = TrainerReport(version=0, groups_per_batch=1, group_size=1)
         self._history = history
-        self._hold, self._max_attempts, self._vocab_size = hold, max_attempts, vocab_size
+        self._hold = hold
+        self._inspector = Inspector(max_attempts=max_attempts, vocab_size=vocab_size)
         # None once the reading task has ended, with the error that it ended with.
-        self._ready: asyncio.Queue[_Ready | None] = asyncio.Queue(ahead)
+        self._ready: asyncio.Queue[Ready | None] = asyncio.Queue(ahead)
         self._owners: dict[str, str] = {}
         self._attempts: Mapping[str, int] = {}
-        # Ids that were read and are not settled: after a reset they are read once more.
-        self._known: set[str] = set()
+        # Ids that were read and not released, in the order of reading; False for those whose
+        # entries a server has lost, with which no resumed run can train again.
+        self._known: dict[str, bool] = {}
+        self._seen_to: tuple[int, ...] = ()
         # Groups of the batch that is being filled, and of those that the trainer has.
         self._taken: list[tuple[Entry, Trained]] = []
         self._batch: tuple[Trained, ...] = ()
@@ -101,7 +98,6 @@ class QueueReader:
         self._released_to = ""
         self._covered = 0
         self._counts: Counter[str] = Counter()
-        self._kinds: dict[str, str] = {}
         self._reader: asyncio.Task[None] | None = None
         self._reset, self._settling = asyncio.Lock(), asyncio.Lock()
         self._generation = 0
@@ -117,10 +113,11 @@ class QueueReader:
         retired: keys of the tasks that actors must not play again.
         """
         self._released_to, self._covered = self.position.cursor, self.position.trained
+        self._seen_to = id_order(self._released_to) if self._released_to else ()
         self.trainer = trainer
         await persistently(self._take_over)
         self._retired += retired
-        self._reader = asyncio.create_task(self._read())
+        self._reader = asyncio.create_task(self._live())
         self._reader.add_done_callback(self._wake)
 
     async def take(self, count: int) -> tuple[list[Trajectory], Metrics]:
@@ -175,7 +172,11 @@ class QueueReader:
 
     async def _settle(self, done: tuple[Trained, ...], version: int) -> None:
         self.trainer = replace(self.trainer, version=version)
-        self._held += [one.id for one in done]
+        for one in done:
+            if self._known.get(one.id):
+                self._held.append(one.id)
+            else:
+                self._known.pop(one.id, None)
         self._owners |= {one.key: one.id for one in done}
         if done:
             self.position = Position(done[-1].id, self.position.trained + len(done))
@@ -183,23 +184,36 @@ class QueueReader:
         self._leaving += self._releasable()
         # One call at a time, because two would report the same facts and delete them twice.
         async with self._settling:
-            progress = Progress(
-                trainer=self.trainer,
-                held=len(self._held),
-                released=self.position.trained - len(self._held),
-                trained=tuple(self._unsent),
-                release=tuple(self._leaving),
-                retired=tuple(self._retired),
-            )
-            await self._call(lambda: self.queue.settle(progress))
-            # Only what was sent: a cancelled call may have left more, and more may have come since.
-            del self._unsent[: len(progress.trained)], self._leaving[: len(progress.release)]
-            del self._retired[: len(progress.retired)]
+            await self._call(self._report_progress)
         self._forget_old_keys()
+
+    async def _report_progress(self) -> None:
+        # Made for each attempt: a reset in between changes what is held.
+        progress = Progress(
+            trainer=self.trainer,
+            held=len(self._held),
+            total=self.position.trained,
+            apart=sum(not there for there in self._known.values()),
+            trained=tuple(self._unsent),
+            release=tuple(self._leaving),
+            retired=tuple(self._retired),
+        )
+        await self.queue.settle(progress)
+        # Only what was sent: a cancelled call may have left more, and more may have come since.
+        del self._unsent[: len(progress.trained)], self._leaving[: len(progress.release)]
+        del self._retired[: len(progress.retired)]
 
     def cover(self, trained: int) -> None:
         """Let the first `trained` groups go: a checkpoint covers them."""
         self._covered = max(self._covered, trained)
+
+    def check(self) -> None:
+        """Raise Superseded if another trainer has become the reader; needs no call of the queue."""
+        reader = self._reader
+        if reader is None or not reader.done() or reader.cancelled():
+            return
+        if isinstance(error := reader.exception(), Superseded):
+            raise error
 
     async def end(self) -> None:
         """Stop reading and close the queue; what was read stays in it."""
@@ -215,11 +229,11 @@ class QueueReader:
             len(self._held) > self._hold or trained - len(self._held) < self._covered
         ):
             self._released_to = self._held.popleft()
-            self._known.discard(self._released_to)
+            self._known.pop(self._released_to, None)
             release.append(self._released_to)
         return release
 
-    def _lag(self, ready: _Ready) -> int | None:
+    def _lag(self, ready: Ready) -> int | None:
         """Updates between the oldest token of a group and the last update made from it."""
         if ready.oldest is None:
             return None
@@ -227,7 +241,7 @@ class QueueReader:
         # A run that went back trains on groups of params that it has yet to make again.
         return max(0, last - ready.oldest)
 
-    async def _fresh(self) -> _Ready:
+    async def _fresh(self) -> Ready:
         """The next group that may be trained on; others are discarded on the way."""
         limit = self.trainer.max_lag
         while True:
@@ -241,7 +255,7 @@ class QueueReader:
             else:
                 return ready
 
-    async def _next(self) -> _Ready:
+    async def _next(self) -> Ready:
         while True:
             try:
                 async with asyncio.timeout(QUIET_S):
@@ -265,62 +279,59 @@ class QueueReader:
             self._ready.get_nowait()
         self._ready.put_nowait(None)
 
+    async def _live(self) -> None:
+        """Read, and report that this trainer lives, until either fails; its error."""
+        tasks = {asyncio.create_task(self._read()), asyncio.create_task(self._beat())}
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            done.pop().result()
+        finally:
+            await cancelled(tasks)
+
+    async def _beat(self) -> None:
+        """Report each second: a trainer that was superseded while it computes learns it so."""
+        while True:
+            await self._call(self.queue.beat)
+            await asyncio.sleep(BEAT_S)
+
     async def _read(self) -> None:
         while True:
             entries = await self._call(lambda: self.queue.read(READ_AT_ONCE))
-            generation = self._generation
+            new = [entry for entry in entries if id_order(entry.id) > self._seen_to]
+            # All at once: a take-over while the first is judged must count the others as known.
+            self._known |= dict.fromkeys((entry.id for entry in new), True)
+            self._seen_to = id_order(new[-1].id) if new else self._seen_to
+            for entry in new:
+                await self._judge(entry)
             for entry in entries:
-                # After a reset they will be read once more, in order.
-                if entry.id not in self._known and generation == self._generation:
-                    await self._judge(entry)
+                # After a reset all is read again. What is neither new nor known had gone before,
+                # and is back from an older state of the server.
+                if entry.id not in self._known and entry not in new:
+                    await self._discard(entry, "duplicate")
 
     async def _judge(self, entry: Entry) -> None:
         """Make the entry ready, or discard it for reasons that can be known now."""
-        self._known.add(entry.id)
         entry = replace(entry, attempts=self._attempts.get(entry.id, 0))
         # Before it is decoded, which costs more: an actor pushes again when a response was lost.
         if self._owners.get(entry.key, entry.id) != entry.id:
             await self._discard(entry, "duplicate")
             return
         try:
-            ready = self._decoded(entry)
+            ready = self._inspector.inspected(entry, self.trainer)
         except BadGroup as error:
-            await self._discard(entry, "dead", _brief(str(error)))
+            await self._discard(entry, "dead", brief(str(error)))
             return
         # From here on, another entry with this key is a duplicate.
         self._owners[entry.key] = entry.id
         await self._ready.put(ready)
 
-    def _decoded(self, entry: Entry) -> _Ready:
-        """The entry with its group. Raises BadGroup for one that must not be trained on."""
-        if entry.attempts >= self._max_attempts:
-            raise BadGroup(f"{entry.attempts} trainers died with it in their batch")
-        group = group_from_bytes(entry.data)
-        if group.key != entry.key:
-            pushed = _brief(entry.key)
-            raise BadGroup(f"it says its key is {group.key!r}, but was pushed as {pushed!r}")
-        rows = group.rows
-        # An id outside the vocabulary would end the trainer in a kernel, without a name.
-        largest = max(map(largest_id, rows), default=-1)
-        if self._vocab_size is not None and largest >= self._vocab_size:
-            raise BadGroup(f"a token id is {largest}; the model has {self._vocab_size}")
-        oldest = _oldest_version(rows)
-        if self.trainer.max_lag is not None and rows and oldest is None:
-            raise BadGroup("its tokens do not say which version sampled them")
-        for name, metric in group.metrics.items():
-            # Metrics of several groups are added up, which two kinds of one name cannot be.
-            kind = type(metric).__name__
-            if self._kinds.setdefault(name, kind) != kind:
-                raise BadGroup(f"its metric {name!r} is a {kind}, elsewhere {self._kinds[name]}")
-        return _Ready(entry, group, oldest)
-
     async def _discard(self, entry: Entry, why: Discarded, reason: str = "") -> None:
         await self._call(lambda: self.queue.discard(entry, why, reason))
-        self._known.discard(entry.id)
+        self._known.pop(entry.id, None)
         self._counts[why] += 1
         if why == "dead":
             log = logging.getLogger(__name__)
-            log.warning("group %r goes to the dead letters: %s", _brief(entry.key), reason)
+            log.warning("group %r goes to the dead letters: %s", brief(entry.key), reason)
 
     def _forget_old_keys(self) -> None:
         """Remember as many keys as the queue does, and those of all groups that wait here."""
@@ -351,23 +362,26 @@ class QueueReader:
                         self._retired += self._history.retired
 
     async def _take_over(self) -> None:
-        """Become the only reader. The generation rises after it: reads before it are void."""
-        held, released = len(self._held), self.position.trained - len(self._held)
+        """Become the only reader. The generation rises after it."""
+        held = {*self._held}
         taken: TakenOver = await self.queue.take_over(
-            self.trainer, kept=self._released_to, held=held, released=released
+            self.trainer,
+            kept=self._released_to,
+            total=self.position.trained,
+            held=tuple(self._held),
+            waiting=tuple(one for one in self._known if one not in held),
         )
         self._generation += 1
+        # A held group that is gone is none of this reader's any more: it is in the params.
+        gone = held - taken.there
+        self._known = {one: one in taken.there for one in self._known if one not in gone}
+        self._held = deque(one for one in self._held if one in taken.there)
         self._owners |= taken.owners
         self._attempts = taken.attempts
-        if taken.lost:
-            self._counts["lost"] += taken.lost
-            logging.getLogger(__name__).warning(
-                "%d groups were trained on after the state that this run starts from, and are "
-                "gone; a larger `hold`, or checkpoints more often, would have kept them",
-                taken.lost,
-            )
+        self._counts["lost"] += taken.lost
+        log_losses(taken, self.position.trained)
 
-    def _metrics(self, groups: Sequence[_Ready], lags: Sequence[int | None]) -> Metrics:
+    def _metrics(self, groups: Sequence[Ready], lags: Sequence[int | None]) -> Metrics:
         known = [lag for lag in lags if lag is not None]
         # Counts since the last batch, so that the metrics of all batches add up.
         counts, self._counts = self._counts, Counter()
@@ -379,18 +393,3 @@ class QueueReader:
             "lag": Stat.of(known),
             "lag/max": Peak.of(known),
         }
-
-
-def _oldest_version(rows: Sequence[SAWItem]) -> int | None:
-    """Oldest version of all sampled tokens; None if a row has none, or nothing was sampled."""
-    if any(row.versions is None for row in rows):
-        return None
-    sampled = [row.versions[row.action_mask] for row in rows if row.versions is not None]
-    return min((int(versions.min()) for versions in sampled if len(versions)), default=None)
-
-
-def _brief(text: str) -> str:
-    """Untrusted text, short enough for a log and for a dead letter."""
-    return (
-        text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}... ({len(text)} characters)"
-    )

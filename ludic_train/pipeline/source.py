@@ -13,6 +13,7 @@ from ludic_train.algorithms.presets import RLAlgorithm
 from ludic_train.errors import CheckpointError
 from ludic_train.pipeline.loop_thread import LoopThread
 from ludic_train.pipeline.queues.base import GroupQueue, QueueStatus, TrainerReport
+from ludic_train.pipeline.queues.patience import persistently
 from ludic_train.pipeline.reader import Position, QueueReader
 from ludic_train.rows import credited_rows
 from ludic_train.sources.base import Gathered, Pace, TaskHistory, gathered_groups
@@ -83,6 +84,17 @@ class PipelineBatchSource:
         self._saved = 0
         self._closed = False
 
+    def claim(self) -> None:
+        """Become the queue's only reader, before a checkpoint is loaded.
+
+        The trainer before learns of it within a second, and begins no further save; one that it is
+        in may complete after this. Blocks until the queue responds.
+        Raises Superseded where the trainer before took the queue from one that ran, and runs
+        itself; QueueError as `begin`.
+        """
+        self._thread = self._thread or LoopThread("queue")
+        self._thread.start(persistently(self._reader.queue.claim)).result()
+
     async def begin(self, pace: Pace) -> None:
         """Take the queue over and start to read.
 
@@ -134,7 +146,9 @@ class PipelineBatchSource:
 
         Each call takes the state that the last one gave to be in a checkpoint: a caller completes
         one save before the next. Groups that it covers are released.
+        Raises Superseded once another trainer reads the queue: this one must not save.
         """
+        self._reader.check()
         # One save late: the checkpoint with the last state is complete only now.
         self._reader.cover(self._saved)
         position = self._reader.position
@@ -147,7 +161,7 @@ class PipelineBatchSource:
         Raises ConfigError once reading has begun, CheckpointError for the state of a source that
         learned from something else than a queue.
         """
-        if self._thread is not None:
+        if self._reader.begun:
             raise ConfigError("the queue is being read already; load the state before training")
         if "cursor" not in state:
             raise CheckpointError(

@@ -60,7 +60,7 @@ async def play_remotely(
     """Be an actor of the run in `out`, for which `until_published` returned, until `stop`.
 
     out: folder of the run, on a disk that the trainer writes to as well.
-    tasks: without end, or the actor ends with them. name: of the actor in `ludic top`.
+    tasks: without end, or the actor ends with them. name: as in `run_pipeline_actor`.
     url, servers: of the queue and the servers, where they have other addresses here than at the
         trainer.
     self_play: the model plays all agents of PettingZoo environments.

@@ -44,14 +44,11 @@ def open_run(
 
     resume: continue the run in `config.out` with the same settings, those of the recipe included.
     A run that ended before its first checkpoint has nothing to lose, and is started anew.
-    The numbers and episodes of updates after the last checkpoint, which a resumed run makes again,
-    are dropped, so that each update is in the files once.
     Raises ConfigError where the folder already holds a run that is not to be resumed, where it
     holds none to resume, and where a resumed run is given other values than it was started with.
     """
     if resume:
         _refuse_changes(resumable(config.out), recipe, config)
-        _forget_after(config.out, complete_updates(config.out / CHECKPOINTS)[-1])
         return
     if is_resumable(config.out):
         raise ConfigError(
@@ -66,8 +63,12 @@ def open_run(
     (config.out / CONFIG).write_text(f"{HEADER}\n{text}", encoding="utf-8")
 
 
-def _forget_after(out: Path, update: int) -> None:
-    """Drop the lines of updates after this one, which a resumed run makes again."""
+def forget_after_checkpoint(out: Path) -> None:
+    """Drop the numbers and episodes of updates after the last checkpoint of a run.
+
+    A resumed run makes them again, and each update is to be in the files once.
+    """
+    update = complete_updates(out / CHECKPOINTS)[-1]
     for path in (out / METRICS, out / ROLLOUTS):
         if path.exists():
             whole = path.read_text(encoding="utf-8").split("\n")[:-1]

@@ -26,6 +26,7 @@ from ludic_gym.errors import ConfigError
 from ludic_gym.policies.base import run_blocking
 from ludic_gym.types import Rollout
 from ludic_train.algorithms.presets import RLAlgorithm
+from ludic_train.checkpoints.training_state import claim
 from ludic_train.distributed.device import (
     on_device,
     process_group,
@@ -40,7 +41,7 @@ from ludic_train.runs.any_env import recipe_for, with_demonstrator, with_model
 from ludic_train.runs.config import IN_PYTHON, Recipe, RunConfig, TrainEnv
 from ludic_train.runs.evaluation import evaluate, play
 from ludic_train.runs.floors import Floors
-from ludic_train.runs.folder import forget_queue, kept, open_run
+from ludic_train.runs.folder import forget_after_checkpoint, forget_queue, kept, open_run
 from ludic_train.runs.learner import Learner
 from ludic_train.runs.machine import Machine
 from ludic_train.runs.own_server import installed_vllm, with_own_server
@@ -53,6 +54,7 @@ from ludic_train.runs.tasks import evaluation_tasks
 from ludic_train.runs.watch import WatchedSource
 from ludic_train.serving.installed import Installed
 from ludic_train.serving.kept import KeptServer
+from ludic_train.sources.base import BatchSource
 
 
 def train(
@@ -298,28 +300,36 @@ async def _carry_out(
         # Without it, a trainer would wait ten minutes for a server that is not started again.
         source.stop.failure = lambda: server.error
     updates = sum(stage.updates for stage in stages)
-    with closing(run_logger(config, opened.machine, updates)) as logger:
-        run = Run(
-            out=config.out,
-            learner=learner,
-            stages=tuple(stages),
-            evaluate=lambda update: evaluate(
-                recipe,
-                config,
-                learner.make_policy,
-                config.eval_episodes,
-                kept(config.out, update),
-            ),
-            eval_every=config.eval_every,
-            logger=logger,
-            guard=guard,
-        )
-        try:
+
+    async def evaluated(update: int) -> Mapping[str, float]:
+        note = kept(config.out, update)
+        return await evaluate(recipe, config, learner.make_policy, config.eval_episodes, note)
+
+    try:
+        if resume:
+            on_rank_0(lambda: _claim_run(config.out, source))
+        with closing(run_logger(config, opened.machine, updates)) as logger:
+            run = Run(
+                out=config.out,
+                learner=learner,
+                stages=tuple(stages),
+                evaluate=evaluated,
+                eval_every=config.eval_every,
+                logger=logger,
+                guard=guard,
+            )
             await carry_out(run, resume=resume)
-        # Also after an error: the thread of a queue's reader would keep its connections.
-        finally:
-            if isinstance(source, WatchedSource):
-                await source.aclose()
+    # Also after an error: the thread of a queue's reader would keep its connections.
+    finally:
+        if isinstance(source, WatchedSource):
+            await source.aclose()
+
+
+def _claim_run(out: Path, source: BatchSource) -> None:
+    """Keep every other trainer from the run, and drop what it made after its last checkpoint."""
+    # In this order: a run that another trainer keeps must stay as it is.
+    claim(source)
+    forget_after_checkpoint(out)
 
 
 def _refuse_combination(

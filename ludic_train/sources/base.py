@@ -52,6 +52,12 @@ class Pace:
 class DurableSource(Protocol):
     """Source whose data waits elsewhere until it was learned from."""
 
+    def claim(self) -> None:
+        """Keep every other trainer from the data; called before a checkpoint is loaded.
+
+        Raises Superseded where another trainer keeps this one from it.
+        """
+
     async def begin(self, pace: Pace) -> None:
         """Start; called once, before the first batch. Raises ConfigError for an impossible pace."""
 

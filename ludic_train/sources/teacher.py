@@ -70,9 +70,14 @@ class TaughtBatchSource:
             items = tuple(replace(item, teacher=top) for item, top in pairs)
         return replace(batch, items=items)
 
+    def claim(self) -> None:
+        """Claim the data of the source, where it is durable."""
+        # This class looks durable to a trainer, whatever its source is.
+        if isinstance(self.source, DurableSource):
+            self.source.claim()
+
     async def begin(self, pace: Pace) -> None:
         """Start the source, where it is durable."""
-        # This class looks durable to a trainer, whatever its source is.
         if isinstance(self.source, DurableSource):
             await self.source.begin(pace)
 

@@ -17,7 +17,13 @@ from ludic_train.algorithms.credit import Remembering
 from ludic_train.algorithms.losses import OnDevice, fetched, token_stat
 from ludic_train.algorithms.off_policy import check_sampler, mismatch_metrics
 from ludic_train.algorithms.presets import RLAlgorithm
-from ludic_train.distributed.fsdp import sharded_modules, sync_gradients, whole, whole_params
+from ludic_train.distributed.fsdp import (
+    local_part,
+    sharded_modules,
+    sync_gradients,
+    whole,
+    whole_params,
+)
 from ludic_train.distributed.ranks import (
     add_up_gradients,
     awaited_on_rank_0,
@@ -132,8 +138,12 @@ class Trainer:
     async def publish(self) -> None:
         """Hand the params, named by `version`, to the publisher.
 
-        All ranks must call it. Raises PublishError where an engine does not take the params.
+        All ranks must call it. Raises PublishError where an engine does not take the params,
+        NonFiniteUpdate for params that are not finite, of which nothing is published.
         """
+        # An engine in this process has these very params, published or not.
+        if not isinstance(self.publisher, InProcessPublisher | None):
+            self._check_params()
         named = whole_params(self.model) if self._sharded else self.model.named_parameters()
         # Samplers have no value head.
         params = ((name, p.detach()) for name, p in named if VALUE_HEAD not in name)
@@ -143,6 +153,17 @@ class Trainer:
         else:
             await awaited_on_rank_0(partial(self._handed_over, params))
         self.published = self.version
+
+    def _check_params(self) -> None:
+        """Raise NonFiniteUpdate on all ranks for trained params that are not finite."""
+        named = self.model.named_parameters()
+        parts = ((n, local_part(p)) for n, p in named if p.requires_grad)
+        bad = next((name for name, part in parts if not torch.isfinite(part).all()), "")
+        if found := [name.decode() for name in gathered(bad.encode()) if name]:
+            raise NonFiniteUpdate(
+                f"the params {found[0]} of version {self.version} are not finite, and were not "
+                "published; resume from an earlier checkpoint with a lower lr"
+            )
 
     def update(self, items: Sequence[SAWItem]) -> list[Metrics]:
         """Make the updates that `train` would make from a batch of these rows; metrics of each.

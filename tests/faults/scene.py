@@ -13,7 +13,7 @@ import numpy as np
 from trajectories import call, rollout
 
 from ludic_train.pipeline.codec import RolloutGroup, group_to_bytes
-from ludic_train.pipeline.queues.base import persistently
+from ludic_train.pipeline.queues.patience import persistently
 from ludic_train.pipeline.queues.redis_stream import RedisQueue
 from ludic_train.rows import trajectory_from
 
@@ -47,6 +47,10 @@ class Processes:
         pid = self.ask(role=role, folder=str(folder), log=str(folder / "log"), **order)
         self.pids.add(pid)
         return pid
+
+    def signal(self, pid, signum):
+        assert pid in self.pids
+        os.kill(pid, signum)
 
     async def end(self, pid, signum=None):
         if signum is not None:

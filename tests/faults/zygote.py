@@ -29,6 +29,8 @@ from ludic_gym.types import Sampling, Task
 from ludic_train.algorithms.presets import reinforce
 from ludic_train.checkpoints.manager import CheckpointManager
 from ludic_train.checkpoints.training_state import resume_training, save_training
+from ludic_train.commands.train import SUPERSEDED
+from ludic_train.errors import Superseded
 from ludic_train.models.load import save_model
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
@@ -54,6 +56,9 @@ class Dying:
     def pass_by(self, point):
         if point == self.point:
             os.kill(os.getpid(), signal.SIGKILL)
+
+    def claim(self):
+        self.source.claim()
 
     async def begin(self, pace):
         await self.source.begin(pace)
@@ -180,6 +185,9 @@ def main():
             try:
                 child(order)
                 code = 0
+            except Superseded:
+                traceback.print_exc()
+                code = SUPERSEDED
             except BaseException:
                 traceback.print_exc()
             finally:

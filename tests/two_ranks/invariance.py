@@ -190,6 +190,9 @@ class Failing(Fixed):
         if method == self.method:
             raise OSError(f"no {method}")
 
+    def claim(self):
+        self.fail_in("claim")
+
     async def begin(self, pace):
         self.fail_in("begin")
 

@@ -3,17 +3,21 @@
 Any number of actors push; one trainer reads. A trainer that takes a queue over becomes its only
 reader, and gets everything again that was read and not released; the reader before it gets
 Superseded. No clock decides that a reader is dead, so that no slow clock can give a group to two.
+A clock decides only that a reader is alive: one that took the queue from a living reader cannot be
+superseded while it lives, so that two trainers which are restarted for ever settle it once.
 
 The way of a group through the calls of `GroupQueue`:
 
     actor:    admit -> (plays) -> push
-    trainer:  take_over -> read -> attempt -> (trains, publishes) -> settle -> (saves) -> settle
+    trainer:  claim -> (loads a checkpoint) -> take_over -> read -> attempt -> (trains, publishes)
+              -> settle -> (saves) -> settle
               of a group that is not trained on: read -> discard
 
 Each call is atomic: it has happened as a whole or not at all, and a caller whose response was lost
 makes it again. Between two calls, a crash leaves this:
 
 - after `admit`: places stay taken until the actor is dead for the queue, 15 s later.
+- after `claim`: the reader before ends at its next call; only a save that it is in may complete.
 - after `push`: the group is queued. A push whose response was lost is repeated, and the second
   entry with the same key is discarded as a duplicate.
 - after `read`: nothing changed; the next reader is given the same entries, in the same order.
@@ -27,18 +31,15 @@ makes it again. Between two calls, a crash leaves this:
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import random
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, TypeVar
+from typing import Literal, Protocol
 
 from ludic_gym.errors import ConfigError
-from ludic_train.errors import QueueError, QueueUnavailable
+from ludic_train.errors import QueueError
 
-T = TypeVar("T")
 # Keys of the groups that were trained on or discarded, to know a duplicate by.
 REMEMBERED_KEYS = 16_384
 # Dead letters that are kept, and bytes of each.
@@ -46,7 +47,8 @@ DEAD_LETTERS, DEAD_HEAD = 1_000, 4_096
 MAX_QUEUED = 4_096
 # Retired tasks that one admission names.
 RETIRED_AT_ONCE = 1_000
-FIRST_DELAY_S, LONGEST_DELAY_S = 0.1, 15.0
+# A reader that reports no more is dead after this, for a trainer that would take over.
+READER_ALIVE_S = 5.0
 WhenFull = Literal["block", "drop-oldest"]
 # Why a group is not trained on: too old, pushed twice, filtered away, unreadable or poisonous.
 Discarded = Literal["stale", "duplicate", "filtered", "dead"]
@@ -56,7 +58,7 @@ Discarded = Literal["stale", "duplicate", "filtered", "dead"]
 class Entry:
     """One pushed group, as the reader gets it.
 
-    id: the queue's own, ascending in the order of pushes; a cursor for `take_over`.
+    id: the queue's own, ascending in the order of pushes by `id_order`; a cursor for `take_over`.
     key: as it was pushed, by an untrusted actor.
     data: the bytes of `codec.group_to_bytes`, not checked yet.
     attempts: readers that took it into a batch and then died.
@@ -137,8 +139,9 @@ class Progress:
     """Progress of a trainer in absolute numbers, so that sending it twice changes nothing.
 
     trainer: its report, with the version that the groups of `trained` are in.
-    held: groups trained on that must stay, for a resumed run to train on them again.
-    released: groups trained on that are gone for good, those of `release` included.
+    held: entries in the queue that were trained on and stay, for a resumed run to train on again.
+    total: groups trained on, those that have gone included.
+    apart: groups that wait at the reader alone, because the queue's server has lost them.
     trained: groups since the last report. They stay in the queue until they are released.
     release: ids that go now. They precede all that are held: the queue keeps an unbroken tail.
     retired: keys of tasks that no actor shall play again.
@@ -146,7 +149,8 @@ class Progress:
 
     trainer: TrainerReport
     held: int = 0
-    released: int = 0
+    total: int = 0
+    apart: int = 0
     trained: Sequence[Trained] = ()
     release: Sequence[str] = ()
     retired: Sequence[str] = ()
@@ -158,12 +162,18 @@ class TakenOver:
 
     owners: id of the entry that a key belongs to; another one with that key is a duplicate.
     attempts: of the entries that it will be given again.
-    lost: groups released after the state that this reader starts from, never to be trained on.
+    lost: groups that are gone, and that the state which this reader starts from lacks: trained on
+        after it, or known to the reader before alone.
+    forgot: True if the queue knows of fewer groups that were trained on than the reader: its server
+        came back without what it last wrote, or is another one.
+    there: ids, of those that the reader named, whose entries are in the queue.
     """
 
     owners: Mapping[str, str]
     attempts: Mapping[str, int]
     lost: int
+    forgot: bool
+    there: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,24 +237,42 @@ class GroupQueue(Protocol):
     async def leave(self, name: str) -> None:
         """Forget an actor that ends, so that others get its places at once."""
 
+    async def claim(self) -> None:
+        """Become the only reader, before the state to continue from is known.
+
+        A trainer does so before it loads a checkpoint: the one before it begins no further save.
+        Raises Superseded where the reader before took the queue from one that was alive, and lives.
+        """
+
     async def take_over(
-        self, trainer: TrainerReport, *, kept: str, held: int, released: int
+        self,
+        trainer: TrainerReport,
+        *,
+        kept: str,
+        total: int,
+        held: Sequence[str] = (),
+        waiting: Sequence[str] = (),
     ) -> TakenOver:
         """Become the only reader; everything after the entry `kept` will be read, in order.
 
         What is up to it ("" for nothing) is removed: a checkpoint covers it.
-        held, released: as in Progress, of the state that the reader starts from.
+        total: as in Progress, of the state that the reader starts from.
+        held, waiting: ids that the reader has from before a reset: trained on, and not yet.
         In one step the epoch is raised, which ends the reader before, and old groups are removed;
         made twice, it only raises the epoch twice.
-        Raises QueueError for a `kept` of another kind of queue.
+        Raises QueueError for a `kept` of another kind of queue, Superseded as `claim`.
         """
 
+    async def beat(self) -> None:
+        """Note that the reader lives. Raises as `read` does."""
+
     async def read(self, count: int) -> list[Entry]:
-        """The next entries, at most `count`, in the order of pushes; [] if none came in a second.
+        """The next entries, 1 to `count` in the order of pushes; [] if none came in a second.
 
         They stay in the queue. A read whose response was lost, or that was cancelled, skips
         nothing: the next one has the same entries.
-        Raises Superseded, and QueueReset if the queue must be taken over again.
+        Raises Superseded, and QueueReset if the queue must be taken over again, because it came
+        back without something that it had confirmed.
         """
 
     async def attempt(self, entries: Sequence[Entry]) -> None:
@@ -276,6 +304,25 @@ class GroupQueue(Protocol):
         """Close connections; nothing in the queue changes."""
 
 
+def log_losses(taken: TakenOver, total: int) -> None:
+    """Warn of groups that are gone. total: groups that the reader's state was trained on."""
+    log = logging.getLogger(__name__)
+    if taken.forgot:
+        log.warning(
+            "the queue's server came back without what it last wrote, or is another one: it knows "
+            "of fewer than the %d groups that this run has trained on. Groups that it lost before "
+            "they were read cannot be counted; with appendonly yes it keeps them",
+            total,
+        )
+    if taken.lost:
+        log.warning(
+            "%d groups were trained on after the state that this run starts from, or waited at a "
+            "trainer that died, and are gone; a larger `hold`, checkpoints more often, or "
+            "appendonly yes would have kept them",
+            taken.lost,
+        )
+
+
 def capacity(trainer: TrainerReport, version: int) -> int:
     """Groups that may wait and be played at once, by actors whose params are of `version`.
 
@@ -292,6 +339,11 @@ def capacity(trainer: TrainerReport, version: int) -> int:
     # An actor may know a newer version than the queue's report of the trainer: lag is never < 0.
     left = trainer.max_lag - max(0, trainer.version - version) - (trainer.updates_per_batch - 1)
     return max(0, trainer.groups_per_batch * (left // trainer.updates_per_batch + 1))
+
+
+def id_order(entry_id: str) -> tuple[int, ...]:
+    """Key to compare ids by: as text, "9-0" would come after "10-0"."""
+    return tuple(int(part) for part in entry_id.split("-"))
 
 
 def without_password(url: str) -> str:
@@ -318,45 +370,3 @@ def check_batch_fits(trainer: TrainerReport, max_queued: int) -> None:
             f"max_queued={max_queued} is less than the trainer's groups_per_batch="
             f"{trainer.groups_per_batch}: a batch would never be full; raise max_queued"
         )
-
-
-async def persistently(
-    call: Callable[[], Awaitable[T]], *, patience_s: float = 600.0, what: str = "the queue"
-) -> T:
-    """Result of `call`, which is repeated with growing delays while it raises QueueUnavailable.
-
-    call: must be safe to make again, because the first one may have happened all the same.
-    what: name of the server in messages.
-    Raises QueueError after `patience_s` seconds without an answer; other errors at once.
-    """
-    log = logging.getLogger(__name__)
-    # The loop's clock, which no change of the system's time moves.
-    started, delay_s = asyncio.get_running_loop().time(), FIRST_DELAY_S
-    while True:
-        try:
-            return await call()
-        except QueueUnavailable as error:
-            waited = asyncio.get_running_loop().time() - started
-            if waited > patience_s:
-                raise QueueError(f"{what} gave no answer for {waited:.0f} s: {error}") from error
-            log.warning("%s does not answer, next try in %.1f s: %s", what, delay_s, error)
-            # Spread, so that not all callers reach a server at once when it comes back.
-            await asyncio.sleep(delay_s * random.uniform(0.5, 1.0))
-            delay_s = min(2 * delay_s, LONGEST_DELAY_S)
-
-
-# Pauses between two looks at a full queue: short for a trainer that empties it now, longer for one
-# that computes, since every waiting actor looks.
-SHORTEST_S, LONGEST_S = 0.002, 0.2
-
-
-async def until_room(room: Callable[[], Awaitable[int]]) -> int:
-    """Groups that there is room for, at least 1; waits for it, without a limit.
-
-    Room is no reservation: others may push first.
-    """
-    pause_s = SHORTEST_S
-    while (found := await room()) <= 0:
-        await asyncio.sleep(pause_s)
-        pause_s = min(2 * pause_s, LONGEST_S)
-    return found

@@ -1,12 +1,16 @@
 """Atomic steps of a queue in Redis: small scripts that see ids and numbers, never the groups.
 
 A group of 150 kB through Lua costs four times what it costs beside it, so groups travel by plain
-XADD and XREADGROUP. Every script that changes something says absolute numbers or checks first
-whether it was run already, because a caller whose connection broke runs it again.
+XADD and XREAD. Every script that changes something says absolute numbers or checks first whether
+it was run already, because a caller whose connection broke runs it again.
 
-    groups       stream of entries {k: key, d: bytes}. One consumer group, trainer-EPOCH, whose
-                 last-delivered-id is the boundary between groups that were read and that were not
-    state        hash: epoch, held, released, and the fields of the trainer's report
+    groups       stream of entries {k: key, d: bytes}. One consumer group, trainer-EPOCH, made by
+                 the take-over. Its last-delivered-id is the boundary between groups that were read
+                 and that were not; its pending entries were read and not trained on. Nothing is
+                 read through it: a read of XREADGROUP whose response is lost takes entries along
+    state        hash: epoch, reader, calls, contested, taken_by, settled, trained, held, apart,
+                 and the fields of the trainer's report
+    reader       key with the name of the reader that expires where it does not report
     counts       hash: groups by their end, as in QueueStatus
     lags         hash: groups trained on, by lag
     owners       hash: key of a group -> id of the entry that it belongs to
@@ -21,16 +25,21 @@ whether it was run already, because a caller whose connection broke runs it agai
 
 Invariants, which hold between any two scripts:
 
-- `released` + `held` is the number of groups trained on. The first `held` entries of the stream
-  are these, so that XLEN - held groups wait.
+- `held` is the number of entries that were trained on and are in the stream, so that XLEN - held
+  groups wait there. A take-over counts those that are there; from then on only the reader removes
+  them. `apart` more groups wait at the reader alone: a server that came back has lost them.
+- `trained` is the number of groups trained on, `trained` - `held` of which are gone for good.
 - Entries leave from the front of what was read, by settle, or singly, by discard. No script
   removes an entry that a reader may have in a batch.
-- An entry that was removed leaves the consumer group too (XACK), or a later read would list it as
-  pending for ever.
+- An entry that was removed leaves the consumer group too (XACK).
 - A key is in `owners` exactly if it is in `order`: both are written by one script, HSETNX first,
   so that a second run adds no second place in the list.
-- `epoch` only grows while the server keeps its state. A server that lost `state` returns RESET, and
-  the reader takes over again with the numbers that it holds itself.
+- `epoch` and `calls` only grow while the server keeps its state. A reader knows the largest `calls`
+  that any response named. A server with a smaller one came back without a call that it had
+  confirmed, from an older snapshot or as a replica that lagged: it returns RESET, and the reader
+  takes over again, with the numbers that it holds itself.
+- `contested` is set while the reader took the queue from one that was alive. As long as it lives
+  itself, no other takes the queue from it: two trainers that are restarted for ever settle it once.
 
 A script runs without any other command between its own, and its effects reach the server's log and
 its replicas as one transaction: after a crash they are all there, or none of them is.
@@ -42,14 +51,42 @@ _ALLOW = """
 redis.call('HDEL', KEYS[2], '')
 """
 
-# Only the reader of the newest epoch may change what has been read.
+# Only the reader of the newest epoch may change what has been read. KEYS: the stream, the state.
+# ARGV: epoch, name of the reader, calls that it knows of. An epoch of its own that it does not know
+# is that of a take-over whose response was lost.
 _FENCE = f"""
-local epoch = redis.call('HGET', STATE, 'epoch')
-if not epoch then return redis.error_reply('RESET') end
-if epoch ~= ARGV[1] then return redis.error_reply('SUPERSEDED') end
+local now = redis.call('HMGET', KEYS[2], 'epoch', 'reader', 'calls')
+local epoch, asked = tonumber(now[1] or 0), tonumber(ARGV[1])
+if epoch < asked then return redis.error_reply('RESET') end
+if now[2] ~= ARGV[2] then return redis.error_reply('SUPERSEDED') end
+if epoch > asked or tonumber(now[3]) < tonumber(ARGV[3]) then return redis.error_reply('RESET') end
 {_ALLOW}
+local calls = redis.call('HINCRBY', KEYS[2], 'calls', 1)
+local group = 'trainer-' .. ARGV[1]
 """
 
+# KEYS: groups, state, reader. ARGV: the largest epoch that the reader had, its name, ms to live.
+# Returns nothing where the reader before won a contest and lives.
+_SEIZE = f"""
+{_ALLOW}
+local groups, state = KEYS[1], KEYS[2]
+local living = redis.call('GET', KEYS[3])
+if living and living ~= ARGV[2] then
+  if redis.call('HGET', state, 'contested') then return {{}} end
+  redis.call('HSET', state, 'contested', 1)
+elseif not living then
+  redis.call('HDEL', state, 'contested')
+end
+redis.call('SET', KEYS[3], ARGV[2], 'PX', ARGV[3])
+local epoch = math.max(tonumber(redis.call('HGET', state, 'epoch') or 0), tonumber(ARGV[1])) + 1
+local calls = redis.call('HINCRBY', state, 'calls', 1)
+redis.call('HSET', state, 'epoch', epoch, 'reader', ARGV[2])
+"""
+
+CLAIM = f"""
+{_SEIZE}
+return {{epoch, calls}}
+"""
 # Dead actors are found here, by those that live: there is no process that could look for them. The
 # keys of the dead expire by the server's clock, so that the clocks of actors do not matter.
 # KEYS: groups, state, actors, running, retired. ARGV: prefix of the alive keys, name, report,
@@ -71,7 +108,7 @@ for i = 1, #all, 2 do
   end
 end
 local s = redis.call('HMGET', state, 'version', 'groups_per_batch', 'group_size',
-  'updates_per_batch', 'max_lag', 'held')
+  'updates_per_batch', 'max_lag', 'held', 'apart')
 if not s[1] then return {0} end
 local room = tonumber(ARGV[8])
 if s[5] ~= '' then
@@ -79,7 +116,7 @@ if s[5] ~= '' then
   local left = tonumber(s[5]) - lag - (tonumber(s[4]) - 1)
   room = tonumber(s[2]) * (math.floor(left / tonumber(s[4])) + 1)
 end
-local queued = redis.call('XLEN', groups) - tonumber(s[6])
+local queued = redis.call('XLEN', groups) - tonumber(s[6]) + tonumber(s[7])
 local granted = math.max(0, math.min(tonumber(ARGV[6]), room - queued - playing))
 redis.call('HINCRBY', running, ARGV[2], granted)
 local known = tonumber(ARGV[9])
@@ -108,24 +145,41 @@ redis.call('HINCRBY', counts, 'dropped', dropped)
 return dropped
 """
 
-# The old consumer group goes, and with it what was pending for the reader before; the new one
-# begins at 0, so that all that is left is delivered again. XSETID keeps the ids ascending on a
-# server that lost the stream: a smaller id would stand before the cursor of a checkpoint.
-# KEYS: groups, state, counts. ARGV: the first id that stays, held, released, the id that new ones
-# must come after, then names and values of the trainer's report. Returns the epoch and the groups
-# lost.
+# Ids, of those in ARGV from `first` to `last`, whose entries are in the stream; they are pending
+# then. XCLAIM tells so without the data of the entries. Lua passes some thousand arguments at most.
+# Redis 6.2 has to replicate the effects, since XCLAIM notes the time.
+_CLAIMED = """
+if redis.replicate_commands then redis.replicate_commands() end
+local function claimed(group, first, last)
+  local found = {}
+  for i = first, last, 1000 do
+    local command = {'XCLAIM', KEYS[1], group, 'reader', 0}
+    for j = i, math.min(i + 999, last) do command[#command + 1] = ARGV[j] end
+    command[#command + 1], command[#command + 2] = 'FORCE', 'JUSTID'
+    for _, id in ipairs(redis.call(unpack(command))) do found[#found + 1] = id end
+  end
+  return found
+end
+"""
+
+# The old consumer group goes, and with it what was pending for the reader before. XSETID keeps the
+# ids ascending on a server that lost the stream: a smaller id would stand before the cursor of a
+# checkpoint. KEYS: as _SEIZE, then counts. ARGV: as _SEIZE, then the first id that stays, groups
+# trained on, the id that new ones must come after, the boundary, the numbers of held and of waiting
+# entries, their ids, then names and values of the trainer's report. Returns epoch, calls, groups
+# lost, 1 for a server that knows less than the checkpoint, and the ids that are there.
 TAKE_OVER = f"""
-{_ALLOW}
-local groups, state = KEYS[1], KEYS[2]
+{_CLAIMED}
+{_SEIZE}
+local removed = 0
 if redis.call('EXISTS', groups) == 1 then
   for _, found in ipairs(redis.call('XINFO', 'GROUPS', groups)) do
     redis.call('XGROUP', 'DESTROY', groups, found[2])
   end
-  if ARGV[1] ~= '' then redis.call('XTRIM', groups, 'MINID', '=', ARGV[1]) end
+  if ARGV[4] ~= '' then removed = redis.call('XTRIM', groups, 'MINID', '=', ARGV[4]) end
 end
-local epoch = redis.call('HINCRBY', state, 'epoch', 1)
-local lost = tonumber(redis.call('HGET', state, 'released') or '0') - tonumber(ARGV[3])
-redis.call('XGROUP', 'CREATE', groups, 'trainer-' .. epoch, '0', 'MKSTREAM')
+local group = 'trainer-' .. epoch
+redis.call('XGROUP', 'CREATE', groups, group, ARGV[7], 'MKSTREAM')
 local function parts(id)
   local ms, seq = id:match('(%d+)-(%d+)')
   return tonumber(ms), tonumber(seq)
@@ -135,77 +189,113 @@ for i = 1, #info, 2 do
   if info[i] == 'last-generated-id' then last = info[i + 1] end
 end
 local ms, seq = parts(last)
-local newest_ms, newest_seq = parts(ARGV[4])
+local newest_ms, newest_seq = parts(ARGV[6])
 if ms < newest_ms or (ms == newest_ms and seq < newest_seq) then
-  redis.call('XSETID', groups, ARGV[4])
+  redis.call('XSETID', groups, ARGV[6])
 end
-redis.call('HSET', state, 'held', ARGV[2], 'released', ARGV[3], unpack(ARGV, 5))
-if lost > 0 then redis.call('HINCRBY', KEYS[3], 'lost', lost) end
-return {{epoch, math.max(0, lost)}}
+local end_held = 9 + tonumber(ARGV[8])
+local end_known = end_held + tonumber(ARGV[9])
+local there = claimed(group, 10, end_held)
+local held = #there
+for i = 1, held, 1000 do
+  redis.call('XACK', groups, group, unpack(there, i, math.min(i + 999, held)))
+end
+for _, id in ipairs(claimed(group, end_held + 1, end_known)) do there[#there + 1] = id end
+local apart = tonumber(ARGV[9]) - (#there - held)
+local before = redis.call('HMGET', state, 'trained', 'held', 'apart', 'taken_by')
+local trained = tonumber(ARGV[5])
+local kept = math.max(0, tonumber(before[2] or 0) - removed)
+local lost = math.max(0, tonumber(before[1] or 0) - trained - kept)
+if before[4] ~= ARGV[2] then lost = lost + tonumber(before[3] or 0) end
+local forgot = tonumber(before[1] or 0) < trained and 1 or 0
+redis.call('HSET', state, 'held', held, 'apart', apart, 'trained', trained, 'settled', 0,
+  'taken_by', ARGV[2],
+  unpack(ARGV, end_known + 1))
+if lost > 0 then redis.call('HINCRBY', KEYS[4], 'lost', lost) end
+return {{epoch, calls, lost, forgot, there}}
 """
 
-# KEYS: groups, state, attempts. ARGV: epoch, then id and attempts of each; without any, it only
-# fails for a reader that was superseded.
+# KEYS: groups, state. ARGV: as _FENCE, the new boundary, then ids that were read for the first
+# time. Returns calls, and the ids of them that are there: others were dropped while they were read.
+READ = f"""
+{_CLAIMED}
+{_FENCE}
+if redis.call('EXISTS', KEYS[1]) == 0 then return redis.error_reply('RESET') end
+local moved = redis.pcall('XGROUP', 'SETID', KEYS[1], group, ARGV[4])
+if moved.err then return redis.error_reply('RESET') end
+return {{calls, claimed(group, 5, #ARGV)}}
+"""
+
+# KEYS: groups, state, reader. ARGV: as _FENCE, ms to live.
+BEAT = f"""
+{_FENCE}
+redis.call('SET', KEYS[3], ARGV[2], 'PX', ARGV[4])
+return calls
+"""
+
+# KEYS: groups, state, attempts. ARGV: as _FENCE, then id and attempts of each.
 ATTEMPT = f"""
-local STATE = KEYS[2]
 {_FENCE}
-for i = 2, #ARGV, 2 do redis.call('HSET', KEYS[3], ARGV[i], ARGV[i + 1]) end
-return 1
+for i = 4, #ARGV, 2 do redis.call('HSET', KEYS[3], ARGV[i], ARGV[i + 1]) end
+return calls
 """
 
-# KEYS: groups, state, lags, owners, order, attempts, retired, retired_set. ARGV: epoch, version,
-# held, released, keys remembered, number of trained, number of retired tasks, then id, key, lag of
-# each trained, then the retired tasks, then the ids to release.
+# KEYS: groups, state, lags, owners, order, attempts, retired, retired_set. ARGV: as _FENCE, the
+# number of this settlement, version, held, trained, apart, keys remembered, number of trained,
+# number of retired tasks, then id, key, lag of each trained, then the retired tasks, then the ids
+# to release. A settlement that arrives after a later one would set the numbers back.
 SETTLE = f"""
-local STATE = KEYS[2]
 {_FENCE}
+if tonumber(ARGV[4]) <= tonumber(redis.call('HGET', KEYS[2], 'settled')) then return calls end
 local groups, lags, owners, order, attempts = KEYS[1], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-redis.call('HSET', STATE, 'version', ARGV[2], 'held', ARGV[3], 'released', ARGV[4])
-local first_retired = 8 + 3 * tonumber(ARGV[6])
-local first_release = first_retired + tonumber(ARGV[7])
-local by_lag = {{}}
+redis.call('HSET', KEYS[2], 'settled', ARGV[4], 'version', ARGV[5], 'held', ARGV[6],
+  'trained', ARGV[7], 'apart', ARGV[8])
+local first_retired = 12 + 3 * tonumber(ARGV[10])
+local first_release = first_retired + tonumber(ARGV[11])
+local by_lag, done = {{}}, {{}}
 for i = first_retired, first_release - 1 do
   if redis.call('HSETNX', KEYS[8], ARGV[i], '') == 1 then redis.call('RPUSH', KEYS[7], ARGV[i]) end
 end
-for i = 8, first_retired - 1, 3 do
-  redis.call('HDEL', attempts, ARGV[i])
+for i = 12, first_retired - 1, 3 do
+  done[#done + 1] = ARGV[i]
   if redis.call('HSETNX', owners, ARGV[i + 1], ARGV[i]) == 1 then
     redis.call('RPUSH', order, ARGV[i + 1])
     if ARGV[i + 2] ~= '' then by_lag[ARGV[i + 2]] = (by_lag[ARGV[i + 2]] or 0) + 1 end
   end
 end
 for lag, groups_of_it in pairs(by_lag) do redis.call('HINCRBY', lags, lag, groups_of_it) end
--- Lua passes at most some thousand arguments at once.
-for i = first_release, #ARGV, 1000 do
-  local last = math.min(i + 999, #ARGV)
-  redis.call('XACK', groups, 'trainer-' .. ARGV[1], unpack(ARGV, i, last))
-  redis.call('XDEL', groups, unpack(ARGV, i, last))
+for i = 1, #done, 1000 do
+  local last = math.min(i + 999, #done)
+  redis.call('HDEL', attempts, unpack(done, i, last))
+  redis.call('XACK', groups, group, unpack(done, i, last))
 end
-while redis.call('LLEN', order) > tonumber(ARGV[5]) do
+for i = first_release, #ARGV, 1000 do
+  redis.call('XDEL', groups, unpack(ARGV, i, math.min(i + 999, #ARGV)))
+end
+while redis.call('LLEN', order) > tonumber(ARGV[9]) do
   redis.call('HDEL', owners, redis.call('LPOP', order))
 end
-return 1
+return calls
 """
 
-# KEYS: groups, state, counts, owners, order, attempts, dead. ARGV: epoch, id, key, why, reason,
+# KEYS: groups, state, counts, owners, order, attempts, dead. ARGV: as _FENCE, id, key, why, reason,
 # size, head, dead letters kept. A dead entry owns no key, since its key may be a lie; nor does a
 # duplicate, whose key is that of an entry which may still have to be trained on. Redis 6.2
 # has to replicate the effects of the script, since XADD chooses an id.
 DISCARD = f"""
 if redis.replicate_commands then redis.replicate_commands() end
-local STATE = KEYS[2]
 {_FENCE}
-redis.call('XACK', KEYS[1], 'trainer-' .. ARGV[1], ARGV[2])
-if redis.call('XDEL', KEYS[1], ARGV[2]) == 0 then return 0 end
-redis.call('HINCRBY', KEYS[3], ARGV[4], 1)
-redis.call('HDEL', KEYS[6], ARGV[2])
-local owns = ARGV[4] ~= 'dead' and ARGV[4] ~= 'duplicate'
-if owns and redis.call('HSETNX', KEYS[4], ARGV[3], ARGV[2]) == 1 then
-  redis.call('RPUSH', KEYS[5], ARGV[3])
+redis.call('XACK', KEYS[1], group, ARGV[4])
+if redis.call('XDEL', KEYS[1], ARGV[4]) == 0 then return calls end
+redis.call('HINCRBY', KEYS[3], ARGV[6], 1)
+redis.call('HDEL', KEYS[6], ARGV[4])
+local owns = ARGV[6] ~= 'dead' and ARGV[6] ~= 'duplicate'
+if owns and redis.call('HSETNX', KEYS[4], ARGV[5], ARGV[4]) == 1 then
+  redis.call('RPUSH', KEYS[5], ARGV[5])
 end
-if ARGV[4] == 'dead' then
-  redis.call('XADD', KEYS[7], 'MAXLEN', '~', ARGV[8], '*', 'id', ARGV[2], 'key', ARGV[3],
-    'reason', ARGV[5], 'size', ARGV[6], 'head', ARGV[7])
+if ARGV[6] == 'dead' then
+  redis.call('XADD', KEYS[7], 'MAXLEN', '~', ARGV[10], '*', 'id', ARGV[4], 'key', ARGV[5],
+    'reason', ARGV[7], 'size', ARGV[8], 'head', ARGV[9])
 end
-return 1
+return calls
 """

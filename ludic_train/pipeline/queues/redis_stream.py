@@ -1,8 +1,9 @@
-"""A queue in Redis 6.2 or later, or Valkey: a stream, and a consumer group for its one reader.
+"""A queue in Redis 6.2 or later, or Valkey: a stream, and one reader of it.
 
 Keys of the queue KEY: `{KEY}:groups`, the stream; `{KEY}:dead`, the stream of dead letters;
-`{KEY}:state`, `:counts`, `:lags`, `:owners`, `:order`, `:attempts`, `:actors`, `:running`,
-`:retired`, `:retired_set`, and `{KEY}:alive:NAME`, which lives as long as its actor reports.
+`{KEY}:state`, `:reader`, `:counts`, `:lags`, `:owners`, `:order`, `:attempts`, `:actors`,
+`:running`, `:retired`, `:retired_set`, and `{KEY}:alive:NAME`, which lives as long as its actor
+reports.
 The braces put all keys of a queue on one node of a cluster, where scripts need them.
 `redis_scripts` has the meaning of each key and the invariants between them.
 """
@@ -11,19 +12,22 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+import secrets
+import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
 from redis.exceptions import NoPermissionError
 
-from ludic_train.errors import QueueError, QueueReset, QueueUnavailable
+from ludic_train.errors import QueueError, QueueUnavailable
 from ludic_train.pipeline.queues import redis_scripts
 from ludic_train.pipeline.queues.base import (
     DEAD_HEAD,
     DEAD_LETTERS,
     MAX_QUEUED,
+    READER_ALIVE_S,
     REMEMBERED_KEYS,
     RETIRED_AT_ONCE,
     ActorReport,
@@ -38,19 +42,30 @@ from ludic_train.pipeline.queues.base import (
     WhenFull,
     check_batch_fits,
     check_room,
-    until_room,
+    id_order,
 )
+from ludic_train.pipeline.queues.patience import seized, until_room
 from ludic_train.pipeline.queues.redis_connection import answered, connected
+from ludic_train.pipeline.queues.redis_values import (
+    TRAINER,
+    dead_letter,
+    entry,
+    following,
+    texts,
+    trainer_report,
+)
 
 # An actor that reports no more is dead after ALIVE_MS, and its places go to others.
 READ_WAIT_MS, ALIVE_MS = 1_000, 15_000
 # An actor that found room takes one in this many places before it looks again.
 ROOM_SHARE = 32
-# A server that is paused or unreachable must not keep a caller for ever.
-TIMEOUT_S = 10.0
-PARTS = ["groups", "dead", "state", "counts", "lags"]
+# A server that is paused or unreachable must not keep a caller for ever. Groups get longer, by
+# the slowest link that a queue is meant for; a read gets twice as long after one that failed.
+TIMEOUT_S, SLOWEST = 10.0, 250e3
+# One read brings so many bytes, or as many as come within a quarter of its limit.
+READ_BYTES, LONGEST_READ_S = 4 * 2**20, 320.0
+PARTS = ["groups", "dead", "state", "reader", "counts", "lags"]
 PARTS += ["owners", "order", "attempts", "actors", "running", "retired", "retired_set"]
-TRAINER = tuple(TrainerReport.__dataclass_fields__)
 
 
 class RedisQueue:
@@ -79,12 +94,15 @@ class RedisQueue:
         self._redis = connected(url, self._timeout_s)
         self._names = {part: f"{{{key}}}:{part}" for part in PARTS}
         self._alive = f"{{{key}}}:alive:"
-        self._epoch = 0
-        # After a read whose response was lost, the entries that it delivered are read once more.
-        self._last_read, self._again = "0-0", False
-        # New entries of a server that forgot the queue must not get ids that were read before.
-        self._newest = "0-0"
+        # What the fence of the scripts compares, see `redis_scripts`.
+        self._name, self._epoch, self._calls = secrets.token_hex(8), 0, 0
+        self._settled = 0
+        # The last entry that was read, and the boundary: they differ after a reset, when all is
+        # read again. New entries of a server that forgot the queue get ids after the boundary.
+        self._last_read = self._boundary = "0-0"
         self._may_push = 0
+        # Entries that one read should bring, and its limit, by how long the last one took.
+        self._at_once, self._read_limit_s = 1, self._timeout_s
 
     async def admit(self, report: ActorReport, wanted: int) -> Admission:
         """As GroupQueue."""
@@ -96,7 +114,7 @@ class RedisQueue:
         found = await self._run(redis_scripts.ADMIT, names, arguments)
         if len(found) == 1:
             return Admission(granted=0, trainer=None)
-        trainer = _trainer(found[1:6])
+        trainer = trainer_report(found[1:6])
         check_batch_fits(trainer, self._max_queued)
         retired = tuple(name.decode(errors="replace") for name in found[6])
         return Admission(granted=int(found[0]), trainer=trainer, retired=retired)
@@ -111,7 +129,7 @@ class RedisQueue:
             room = await until_room(self._room)
             # A request for room before every push would cost as much as the push; others push too.
             self._may_push = 1 + room // ROOM_SHARE
-        async with answered(self._timeout_s):
+        async with answered(self._timeout_s + len(data) / SLOWEST):
             await self._redis.xadd(self._names["groups"], {"k": key, "d": data})
         self._may_push -= 1
 
@@ -119,7 +137,8 @@ class RedisQueue:
         """Append a group and drop what is too much, in one transaction."""
         # Two commands would let a crash between them leave the queue above its limit.
         keys = [self._names[name] for name in ("groups", "state", "counts")]
-        async with answered(self._timeout_s), self._redis.pipeline(transaction=True) as pipe:
+        limit_s = self._timeout_s + len(data) / SLOWEST
+        async with answered(limit_s), self._redis.pipeline(transaction=True) as pipe:
             pipe.xadd(self._names["groups"], {"k": key, "d": data})
             pipe.eval(redis_scripts.DROP_OLDEST, len(keys), *keys, self._max_queued)
             await pipe.execute()
@@ -132,21 +151,43 @@ class RedisQueue:
             pipe.delete(self._alive + name)
             await pipe.execute()
 
+    async def claim(self) -> None:
+        """As GroupQueue."""
+        arguments = [self._epoch, self._name, _ms(READER_ALIVE_S)]
+        names = ["groups", "state", "reader"]
+
+        async def once() -> list[int] | None:
+            return await self._run(redis_scripts.CLAIM, names, arguments) or None
+
+        self._epoch, self._calls = await seized(once)
+
     async def take_over(
-        self, trainer: TrainerReport, *, kept: str, held: int, released: int
+        self,
+        trainer: TrainerReport,
+        *,
+        kept: str,
+        total: int,
+        held: Sequence[str] = (),
+        waiting: Sequence[str] = (),
     ) -> TakenOver:
         """As GroupQueue."""
         check_batch_fits(trainer, self._max_queued)
-        newest = max(kept or "0-0", self._newest, key=_parts)
-        await self._refuse_eviction()
-        arguments = [_after(kept) if kept else "", held, released, newest]
+        first = following(kept) if kept else ""
+        # Its group begins after all that the reader has: what it did not read may be dropped.
+        boundary = max([kept or "0-0", *held, *waiting], key=id_order)
+        newest = max(boundary, self._boundary, key=id_order)
+        await self._check_server()
+        arguments: list[Any] = [self._epoch, self._name, _ms(READER_ALIVE_S), first, total, newest]
+        arguments += [boundary, len(held), len(waiting), *held, *waiting]
         for name, value in asdict(trainer).items():
             arguments += [name, "" if value is None else value]
-        self._epoch, lost = await self._run(
-            redis_scripts.TAKE_OVER, ["groups", "state", "counts"], arguments
-        )
-        # The new consumer group has delivered nothing yet.
-        self._last_read, self._again = "0-0", False
+        names = ["groups", "state", "reader", "counts"]
+
+        async def once() -> list[Any] | None:
+            return await self._run(redis_scripts.TAKE_OVER, names, arguments) or None
+
+        self._epoch, self._calls, lost, forgot, there = await seized(once)
+        self._last_read, self._boundary, self._settled = kept or "0-0", boundary, 0
         # After the script: this reader is the only one that changes these from now on.
         # A server whose memory is full refuses transactions, even those that only read.
         async with answered(self._timeout_s), self._redis.pipeline(transaction=False) as pipe:
@@ -154,54 +195,58 @@ class RedisQueue:
             pipe.hgetall(self._names["attempts"])
             owners, attempts = await pipe.execute()
         return TakenOver(
-            owners=_texts(owners),
-            attempts={i: int(n) for i, n in _texts(attempts).items()},
+            owners=texts(owners),
+            attempts={i: int(n) for i, n in texts(attempts).items()},
             lost=lost,
+            forgot=bool(forgot),
+            there=frozenset(found.decode() for found in there),
         )
+
+    async def beat(self) -> None:
+        """As GroupQueue."""
+        await self._fenced(redis_scripts.BEAT, ["groups", "state", "reader"], _ms(READER_ALIVE_S))
 
     async def read(self, count: int) -> list[Entry]:
         """As GroupQueue."""
-        start = self._last_read if self._again else ">"
-        # Until a response arrives, the entries that this read delivers count as lost on the way.
-        again, self._again = self._again, True
-        found = await self._read(start, count)
-        # All that was delivered before has been read again: now the new entries.
-        if again and not found:
-            self._again = False
-            return await self.read(count)
-        self._again = again
-        if found:
-            self._last_read = found[-1][0].decode()
-            self._newest = max(self._newest, self._last_read, key=_parts)
-        # An entry that was removed after it was delivered comes back without fields.
-        return [_entry(entry_id, fields) for entry_id, fields in found if fields]
+        epoch = self._epoch
+        # Nothing in the server changes by this: where its response is lost, it is made again.
+        entries = await self._read(count)
+        last = entries[-1].id if entries else self._last_read
+        boundary = max(self._boundary, last, key=id_order)
+        new = [e.id for e in entries if id_order(e.id) > id_order(self._boundary)]
+        there = await self._fenced(redis_scripts.READ, ["groups", "state"], boundary, *new)
+        # Taken over meanwhile, by another call that met a reset: all is to be read again.
+        if epoch != self._epoch:
+            return []
+        # Actors may have dropped some in between, as entries that nobody had read.
+        dropped = {*new} - {found.decode() for found in there}
+        self._last_read, self._boundary = last, boundary
+        return [e for e in entries if e.id not in dropped]
 
     async def attempt(self, entries: Sequence[Entry]) -> None:
         """As GroupQueue."""
-        arguments: list[Any] = [self._epoch]
-        for entry in entries:
-            arguments += [entry.id, entry.attempts + 1]
-        await self._run(redis_scripts.ATTEMPT, ["groups", "state", "attempts"], arguments)
+        arguments = [x for each in entries for x in (each.id, each.attempts + 1)]
+        await self._fenced(redis_scripts.ATTEMPT, ["groups", "state", "attempts"], *arguments)
 
     async def settle(self, progress: Progress) -> None:
         """As GroupQueue."""
-        arguments: list[Any] = [self._epoch, progress.trainer.version, progress.held]
-        arguments += [progress.released, REMEMBERED_KEYS]
+        self._settled += 1
+        arguments: list[Any] = [self._settled, progress.trainer.version, progress.held]
+        arguments += [progress.total, progress.apart, REMEMBERED_KEYS]
         arguments += [len(progress.trained), len(progress.retired)]
         for done in progress.trained:
             arguments += [done.id, done.key, "" if done.lag is None else done.lag]
+        arguments += [*progress.retired, *progress.release]
         names = ["groups", "state", "lags", "owners", "order", "attempts", "retired", "retired_set"]
-        arguments += progress.retired
-        await self._run(redis_scripts.SETTLE, names, [*arguments, *progress.release])
+        await self._fenced(redis_scripts.SETTLE, names, *arguments)
 
     async def discard(self, entry: Entry, why: Discarded, reason: str = "") -> None:
         """As GroupQueue."""
         # Cut, because key and data are an actor's, and a thousand dead letters stay.
+        arguments = [entry.id, entry.key[:DEAD_HEAD], why, reason[:DEAD_HEAD], len(entry.data)]
+        arguments += [entry.data[:DEAD_HEAD] if why == "dead" else b"", DEAD_LETTERS]
         names = ["groups", "state", "counts", "owners", "order", "attempts", "dead"]
-        arguments = [self._epoch, entry.id, entry.key[:DEAD_HEAD], why, reason[:DEAD_HEAD]]
-        arguments += [len(entry.data), entry.data[:DEAD_HEAD] if why == "dead" else b""]
-        arguments += [DEAD_LETTERS]
-        await self._run(redis_scripts.DISCARD, names, arguments)
+        await self._fenced(redis_scripts.DISCARD, names, *arguments)
 
     async def status(self) -> QueueStatus:
         """As GroupQueue."""
@@ -211,26 +256,26 @@ class RedisQueue:
             for name in ("state", "counts", "lags", "actors"):
                 pipe.hgetall(self._names[name])
             length, *hashes = await pipe.execute()
-            state, counts, lags, actors = map(_texts, hashes)
+            state, counts, lags, actors = map(texts, hashes)
             pending = await self._pending(state.get("epoch"))
             alive = [n for n in actors if await self._redis.exists(self._alive + n)]
-        held, released = int(state.get("held", 0)), int(state.get("released", 0))
+        held, apart = int(state.get("held", 0)), int(state.get("apart", 0))
         trainer = [state[name] for name in TRAINER if name in state]
         return QueueStatus(
-            queued=max(0, length - held),
-            pending=max(0, pending - held),
+            queued=max(0, length - held + apart),
+            pending=pending + apart,
             held=held,
-            counts={"trained": held + released, **{n: int(c) for n, c in counts.items()}},
+            counts={n: int(c) for n, c in {"trained": state.get("trained", 0), **counts}.items()},
             lags={int(lag): int(c) for lag, c in sorted(lags.items(), key=lambda x: int(x[0]))},
             actors=[ActorReport(**json.loads(actors[name])) for name in sorted(alive)],
-            trainer=_trainer(trainer) if trainer else None,
+            trainer=trainer_report(trainer) if trainer else None,
         )
 
     async def dead_letters(self) -> list[DeadLetter]:
         """As GroupQueue."""
         async with answered(self._timeout_s):
             found: Any = await self._redis.xrevrange(self._names["dead"], count=DEAD_LETTERS)
-        return [_dead_letter(fields) for _, fields in reversed(found)]
+        return [dead_letter(fields) for _, fields in reversed(found)]
 
     async def aclose(self) -> None:
         """As GroupQueue."""
@@ -248,48 +293,68 @@ class RedisQueue:
         return int(self._max_queued - (length - int(held or 0)))
 
     async def _pending(self, epoch: str | None) -> int:
-        """Groups that were read and not released; 0 before any takeover."""
+        """Groups that were read and not trained on; 0 before any takeover."""
         # XINFO of a stream that does not exist is an error.
         if epoch is None or not await self._redis.exists(self._names["groups"]):
             return 0
         groups = await self._redis.xinfo_groups(self._names["groups"])
         return sum(int(group["pending"]) for group in groups)
 
-    async def _refuse_eviction(self) -> None:
-        """Raise QueueError where the server may remove groups to make room for other keys."""
+    async def _read(self, count: int) -> list[Entry]:
+        """Entries after the last one, `count` at most, of about READ_BYTES; [] after a second."""
+        started, at_once = time.monotonic(), min(count, self._at_once)
+        try:
+            async with answered(self._read_limit_s):
+                found: Any = await self._redis.xread(
+                    {self._names["groups"]: self._last_read}, count=at_once, block=READ_WAIT_MS
+                )
+        except QueueUnavailable:
+            # Perhaps a slow link, on which the same read would fail for ever.
+            self._at_once, self._read_limit_s = 1, min(2 * self._read_limit_s, LONGEST_READ_S)
+            raise
+        entries = [entry(entry_id, fields) for entry_id, fields in (found[0][1] if found else [])]
+        if entries:
+            # Sizes are not known before: the largest of these stands for the next ones.
+            largest = 1 + max(len(each.data) for each in entries)
+            rate = sum(len(each.data) for each in entries) / (time.monotonic() - started)
+            fitting = min(READ_BYTES, rate * self._timeout_s / 4)
+            self._at_once, self._read_limit_s = max(1, int(fitting / largest)), self._timeout_s
+        return entries
+
+    async def _check_server(self) -> None:
+        """Raise QueueError where the server may remove groups to make room for other keys.
+
+        Logs a warning where nothing keeps them when it dies.
+        """
+        log = logging.getLogger(__name__)
         try:
             async with answered(self._timeout_s):
-                memory: Any = await self._redis.info("memory")
+                info: Any = await self._redis.info()
         except QueueError as error:
             # A user with few rights may not read this; the queue works for it all the same.
             if not isinstance(error.__cause__, NoPermissionError):
                 raise
-            logging.getLogger(__name__).warning("whether Redis evicts groups is unknown: %s", error)
+            log.warning("whether Redis keeps groups, or evicts them, is unknown: %s", error)
             return
-        policy = str(memory.get("maxmemory_policy", ""))
-        if memory.get("maxmemory") and policy.startswith("allkeys"):
+        policy = str(info.get("maxmemory_policy", ""))
+        if info.get("maxmemory") and policy.startswith("allkeys"):
             raise QueueError(
                 f"maxmemory-policy={policy}: this Redis removes groups when its memory is full; "
                 "set maxmemory-policy noeviction, so that actors wait instead"
             )
+        if not info.get("aof_enabled") and not info.get("connected_slaves"):
+            log.warning(
+                "this Redis has no append-only file and no replica: if it dies, the groups that "
+                "wait in it are gone; set appendonly yes"
+            )
 
-    async def _read(self, start: str, count: int) -> list[tuple[bytes, Mapping[bytes, bytes]]]:
-        """Ids and fields: new entries for `start` ">", else those delivered before, after it."""
-        try:
-            async with answered(self._timeout_s):
-                found: Any = await self._redis.xreadgroup(
-                    f"trainer-{self._epoch}",
-                    "trainer",
-                    {self._names["groups"]: start},
-                    count=count,
-                    block=READ_WAIT_MS if start == ">" else None,
-                )
-        except QueueReset:
-            # A reader that takes over removes the consumer groups before, which looks like a reset.
-            await self.attempt([])
-            raise
-        entries: list[tuple[bytes, Mapping[bytes, bytes]]] = found[0][1] if found else []
-        return entries
+    async def _fenced(self, script: str, names: Sequence[str], *arguments: Any) -> Any:  # noqa: ANN401
+        """Result of a script that only the reader may run. Raises Superseded and QueueReset."""
+        found = await self._run(script, names, [self._epoch, self._name, self._calls, *arguments])
+        calls, rest = (found[0], found[1]) if isinstance(found, list) else (found, None)
+        # Several calls may be under way, and their responses come in any order.
+        self._calls = max(self._calls, calls)
+        return rest
 
     async def _run(self, script: str, names: Sequence[str], arguments: Sequence[Any]) -> Any:  # noqa: ANN401
         """Result of a script, which the server knows by its hash after the first run."""
@@ -298,41 +363,5 @@ class RedisQueue:
             return await self._redis.register_script(script)(keys=keys, args=arguments)
 
 
-def _entry(entry_id: bytes, fields: Mapping[bytes, bytes]) -> Entry:
-    key = fields.get(b"k", b"").decode(errors="replace")
-    return Entry(id=entry_id.decode(), key=key, data=fields.get(b"d", b""))
-
-
-def _dead_letter(fields: Mapping[bytes, bytes]) -> DeadLetter:
-    text = {name: fields[name.encode()].decode(errors="replace") for name in ("id", "key")}
-    reason = fields[b"reason"].decode(errors="replace")
-    return DeadLetter(**text, reason=reason, size=int(fields[b"size"]), head=fields[b"head"])
-
-
-def _after(entry_id: str) -> str:
-    """The smallest id that is greater."""
-    milliseconds, sequence = _parts(entry_id)
-    return f"{milliseconds}-{sequence + 1}"
-
-
-def _parts(entry_id: str) -> tuple[int, int]:
-    """Milliseconds and sequence number of an id. Raises QueueError for one of another queue."""
-    # Ids are compared by these: as text, "9-0" would come after "10-0".
-    milliseconds, _, sequence = entry_id.partition("-")
-    if not (milliseconds.isdigit() and sequence.isdigit()):
-        raise QueueError(
-            f"the checkpoint continues after the entry {entry_id!r}, which is none of a Redis; "
-            "resume with the kind of queue that the run learned from"
-        )
-    return int(milliseconds), int(sequence)
-
-
-def _texts(found: Mapping[bytes, bytes]) -> dict[str, str]:
-    return {k.decode(errors="replace"): v.decode(errors="replace") for k, v in found.items()}
-
-
-def _trainer(values: Sequence[str | bytes]) -> TrainerReport:
-    """The report from the values of its fields."""
-    numbers = [int(value) if value else None for value in values]
-    found: dict[str, Any] = dict(zip(TRAINER, numbers, strict=True))
-    return TrainerReport(**found)
+def _ms(seconds: float) -> int:
+    return round(1000 * seconds)

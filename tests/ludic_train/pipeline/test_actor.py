@@ -58,7 +58,7 @@ class Plays:
         return self.version
 
     async def take_over(self, trainer=WANTED):
-        await self.queue.take_over(trainer, kept="", held=0, released=0)
+        await self.queue.take_over(trainer, kept="", total=0)
 
     async def read(self, size):
         found = []
@@ -70,7 +70,7 @@ class Plays:
     async def settle(self, entries, trainer):
         trained = [Trained(id=e.id, key=e.key, lag=0) for e in entries]
         release = [e.id for e in entries]
-        progress = Progress(trainer=trainer, trained=trained, released=0, release=release)
+        progress = Progress(trainer=trainer, trained=trained, total=0, release=release)
         await self.queue.settle(progress)
 
     async def end(self):
@@ -93,7 +93,7 @@ async def test_each_group_is_pushed_complete_with_its_version():
     groups = [group_from_bytes(entry.data) for entry in entries]
     for entry, group in zip(entries, groups, strict=True):
         assert group.key == entry.key
-        assert group.actor == "one"
+        assert group.actor.startswith("one-")
         assert [row.group for row in group.rows] == [group.key] * 2
         assert {int(item.versions.max()) for item in group.rows} == {3}
         assert group.metrics["episodes"] == Total(2)

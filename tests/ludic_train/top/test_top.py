@@ -211,11 +211,11 @@ def run_folder(tmp_path):
     async def fill():
         queue = SQLiteQueue(tmp_path / "queue.sqlite3")
         trainer = TrainerReport(version=4, groups_per_batch=1, group_size=2, max_lag=3)
-        await queue.take_over(trainer, kept="", held=0, released=0)
+        await queue.take_over(trainer, kept="", total=0)
         await queue.push("a", b"")
         (entry,) = await queue.read(1)
         done = Trained(id=entry.id, key="a", lag=1)
-        progress = Progress(trainer=trainer, trained=[done], released=1, release=[entry.id])
+        progress = Progress(trainer=trainer, trained=[done], total=1, release=[entry.id])
         await queue.settle(progress)
         await queue.aclose()
 

@@ -116,6 +116,17 @@ async def test_params_are_published_before_the_first_batch_and_after_every_sync(
     assert all(count > 5 for _, count in publisher.versions)
 
 
+async def test_params_that_are_not_finite_are_not_published():
+    recorder = Recorder()
+    trainer = Trainer(tiny_model(), grpo(), Fixed(rows(8)), recorder, TrainerConfig())
+    name, param = next(iter(trainer.model.named_parameters()))
+    with torch.no_grad():
+        param.view(-1)[0] = float("nan")
+    with pytest.raises(NonFiniteUpdate, match=f"{name} of version 0 are not finite"):
+        await trainer.train(1)
+    assert recorder.versions == []
+
+
 def test_a_local_engine_is_told_of_every_update():
     model = tiny_model()
     publisher = InProcessPublisher(LocalChatClient(model, make_tokenizer(["a b c"])))

@@ -24,7 +24,7 @@ async def test_a_full_queue_makes_actors_wait_until_something_was_released(opene
     await asyncio.sleep(0.3)
     assert not third.done()
     a, _ = await read(queue, 2)
-    await queue.settle(Progress(trainer=FRESH, trained=trained(a), released=1, release=[a.id]))
+    await queue.settle(Progress(trainer=FRESH, trained=trained(a), total=1, release=[a.id]))
     await asyncio.wait_for(third, 30)
     assert keys(await read(queue, 1)) == ["c"]
 
@@ -34,7 +34,7 @@ async def test_what_is_held_for_a_resumed_run_takes_no_room(opened):
     await take_over(queue)
     await push(queue, "a", "b")
     a, b = await read(queue, 2)
-    await queue.settle(Progress(trainer=FRESH, trained=trained(a, b), held=2))
+    await queue.settle(Progress(trainer=FRESH, trained=trained(a, b), held=2, total=2))
     await asyncio.wait_for(push(queue, "c", "d"), 30)
     assert (await queue.status()).queued == 2
 
@@ -152,7 +152,7 @@ async def test_the_status_says_what_waits_and_who_is_there(opened):
     a, b, c = await read(queue, 3)
     now = replace(FRESH, version=7)
     await queue.settle(
-        Progress(trainer=now, trained=trained(a, b, lag=1), held=1, released=1, release=[a.id])
+        Progress(trainer=now, trained=trained(a, b, lag=1), held=1, total=2, release=[a.id])
     )
     await queue.discard(c, "stale")
     (d,) = await read(queue, 1)

@@ -7,7 +7,7 @@ import pytest
 from queue_calls import ACTOR, FRESH, ids, keys, push, read, take_over, trained
 
 from ludic_train.errors import QueueError, Superseded
-from ludic_train.pipeline.queues import redis_stream, sqlite
+from ludic_train.pipeline.queues import redis_stream, sqlite, sqlite_file
 from ludic_train.pipeline.queues.base import (
     Progress,
 )
@@ -42,10 +42,10 @@ async def test_a_reader_that_takes_over_is_given_all_that_was_not_released(opene
     a, b = await read(first, 2)
     after = replace(FRESH, version=1)
     await first.settle(
-        Progress(trainer=after, trained=trained(a, b), held=1, released=1, release=[a.id])
+        Progress(trainer=after, trained=trained(a, b), held=1, total=2, release=[a.id])
     )
     second = opened()
-    await take_over(second, after, released=1)
+    await take_over(second, after, total=1)
     assert keys(await read(second, 2)) == ["b", "c"]
 
 
@@ -55,7 +55,7 @@ async def test_what_a_checkpoint_covers_is_not_given_again(opened):
     await take_over(first)
     _, b = await read(first, 2)
     second = opened()
-    assert (await take_over(second, kept=b.id, released=2)).lost == 0
+    assert (await take_over(second, kept=b.id, total=2)).lost == 0
     assert keys(await read(second, 1)) == ["c"]
     status = await second.status()
     assert (status.queued, status.counts) == (1, {"trained": 2})
@@ -72,7 +72,7 @@ async def test_a_reader_that_was_replaced_can_change_nothing(opened):
     for forbidden in (
         first.read(1),
         first.attempt([a]),
-        first.settle(Progress(trainer=FRESH, trained=trained(a), release=[a.id], released=1)),
+        first.settle(Progress(trainer=FRESH, trained=trained(a), release=[a.id], total=1)),
         first.discard(a, "stale"),
     ):
         with pytest.raises(Superseded, match="another trainer"):
@@ -99,11 +99,11 @@ async def test_going_back_behind_what_was_released_tells_how_many_groups_are_los
     await push(queue, "a", "b", "c")
     await take_over(queue)
     entries = await read(queue, 3)
-    progress = Progress(trainer=FRESH, trained=trained(*entries), released=3, release=ids(entries))
+    progress = Progress(trainer=FRESH, trained=trained(*entries), total=3, release=ids(entries))
     await queue.settle(progress)
-    assert (await take_over(opened(), kept=entries[0].id, released=1)).lost == 2
+    assert (await take_over(opened(), kept=entries[0].id, total=1)).lost == 2
     # Whoever asks again, because the answer was lost, loses no more.
-    assert (await take_over(opened(), kept=entries[0].id, released=1)).lost == 0
+    assert (await take_over(opened(), kept=entries[0].id, total=1)).lost == 0
     assert (await queue.status()).counts == {"trained": 1, "lost": 2}
 
 
@@ -114,8 +114,8 @@ async def test_a_duplicate_does_not_take_the_key_from_the_group_that_is_still_to
     first, second = await read(queue, 2)
     await queue.discard(second, "duplicate")
     assert (await take_over(queue)).owners == {}
-    await queue.settle(Progress(trainer=FRESH, trained=trained(first, lag=1), held=1))
-    assert (await take_over(queue, held=1)).owners == {"a": first.id}
+    await queue.settle(Progress(trainer=FRESH, trained=trained(first, lag=1), held=1, total=1))
+    assert (await take_over(queue, held=[first.id], total=1)).owners == {"a": first.id}
     assert (await queue.status()).lags == {1: 1}
 
 
@@ -126,7 +126,7 @@ async def test_an_empty_queue_gives_a_resumed_run_what_is_pushed_from_now_on(ope
     await take_over(before)
     _, b = await read(before, 2)
     queue = opened("new")
-    await take_over(queue, kept=b.id, released=2)
+    await take_over(queue, kept=b.id, total=2)
     await push(queue, "c")
     (c,) = await read(queue, 1)
     assert c.key == "c"
@@ -143,7 +143,10 @@ async def test_a_checkpoint_of_another_kind_of_queue_is_refused(opened):
 async def test_what_is_held_when_the_queue_is_taken_over_counts_as_before(opened):
     queue = opened()
     await push(queue, "a", "b", "c")
-    await take_over(queue, held=2, released=4)
+    await take_over(queue)
+    a, b = await read(queue, 2)
+    await queue.settle(Progress(trainer=FRESH, trained=trained(a, b), held=2, total=6))
+    await take_over(queue, held=ids([a, b]), total=6)
     status = await queue.status()
     assert (status.queued, status.held, status.counts) == (1, 2, {"trained": 6})
     # 8 may be under way: one waits, and what is held is done with.
@@ -151,15 +154,15 @@ async def test_what_is_held_when_the_queue_is_taken_over_counts_as_before(opened
 
 
 async def test_only_the_latest_keys_are_remembered(opened, monkeypatch):
-    for module in (redis_stream, sqlite):
+    for module in (redis_stream, sqlite_file):
         monkeypatch.setattr(module, "REMEMBERED_KEYS", 3)
     queue = opened()
     await push(queue, *"abcde")
     await take_over(queue)
     *done, last = await read(queue, 5)
     await queue.discard(last, "filtered")
-    await queue.settle(Progress(trainer=FRESH, trained=trained(*done), held=4))
-    assert list((await take_over(queue, held=4)).owners) == ["b", "c", "d"]
+    await queue.settle(Progress(trainer=FRESH, trained=trained(*done), held=4, total=4))
+    assert list((await take_over(queue, held=ids(done), total=4)).owners) == ["b", "c", "d"]
 
 
 async def test_what_was_discarded_has_no_attempts_any_more(opened):
@@ -197,11 +200,11 @@ async def test_keys_that_were_trained_on_or_dropped_are_remembered_with_their_en
     await push(queue, "a", "b", "c", "d")
     await take_over(queue)
     a, b, c, d = await read(queue, 4)
-    await queue.settle(Progress(trainer=FRESH, trained=trained(a), released=1, release=[a.id]))
+    await queue.settle(Progress(trainer=FRESH, trained=trained(a), total=1, release=[a.id]))
     await queue.discard(b, "stale")
     # A dead entry owns no key: whoever wrote it may have named that of another's.
     await queue.discard(c, "dead", "no group")
-    taken = await take_over(opened(), released=1)
+    taken = await take_over(opened(), total=1)
     assert taken.owners == {"a": a.id, "b": b.id}
     assert d.key not in taken.owners
 
@@ -216,7 +219,7 @@ async def test_attempts_are_counted_only_of_what_was_in_a_batch(opened):
     await queue.attempt([replace(a, attempts=1)])
     taken = await take_over(queue)
     assert taken.attempts == {a.id: 2}
-    await queue.settle(Progress(trainer=FRESH, trained=trained(a), held=1))
+    await queue.settle(Progress(trainer=FRESH, trained=trained(a), held=1, total=1))
     assert (await take_over(queue)).attempts == {}
 
 
@@ -225,7 +228,7 @@ async def test_saying_the_same_twice_counts_once(opened):
     await push(queue, "a", "b")
     await take_over(queue)
     a, b = await read(queue, 2)
-    progress = Progress(trainer=FRESH, trained=trained(a, lag=2), released=1, release=[a.id])
+    progress = Progress(trainer=FRESH, trained=trained(a, lag=2), total=1, release=[a.id])
     for _ in range(2):
         await queue.settle(progress)
         await queue.discard(b, "dead", "no group")

@@ -8,7 +8,7 @@ import traceback
 
 import pytest
 from faulty_network import BACK, Network
-from queue_calls import ACTOR, FRESH, take_over
+from queue_calls import ACTOR, FRESH, read, take_over
 from redis_server import PROGRAM, RedisServer, free_port, needs_redis, speaks_tls
 
 from ludic_gym.errors import ConfigError
@@ -18,6 +18,7 @@ from ludic_train.errors import QueueError, QueueUnavailable
 from ludic_train.pipeline.queues import redis_stream
 from ludic_train.pipeline.queues.base import Progress, Trained
 from ludic_train.pipeline.queues.open_queue import PASSWORD_VARIABLE, open_queue
+from ludic_train.pipeline.queues.patience import persistently
 from ludic_train.pipeline.queues.redis_stream import RedisQueue
 
 pytestmark = needs_redis
@@ -137,7 +138,7 @@ async def test_a_user_who_may_only_touch_the_queue_is_enough(made, tmp_path):
         (entry,) = await queue.read(1)
         await queue.attempt([entry])
         done = [Trained(id=entry.id, key="a", lag=0)]
-        await queue.settle(Progress(trainer=FRESH, trained=done, held=1, retired=["t"]))
+        await queue.settle(Progress(trainer=FRESH, trained=done, held=1, total=1, retired=["t"]))
         assert (await queue.admit(ACTOR, 0)).retired == ("t",)
         await queue.push("b", b"b")
         await queue.discard((await queue.read(1))[0], "dead", "no group")
@@ -197,7 +198,33 @@ async def test_a_read_whose_answer_was_cut_off_is_not_repeated_in_silence(made, 
     network.cut_after(BACK, 10)
     with pytest.raises(QueueUnavailable):
         await far.read(5)
-    assert [entry.key for entry in await far.read(5)] == ["b", "c"]
+    assert [entry.key for entry in await read(far, 2)] == ["b", "c"]
+    await far.aclose()
+    await network.close()
+
+
+async def test_a_link_that_is_slower_than_a_batch_still_brings_all_groups(
+    made, redis_server, monkeypatch
+):
+    # 24 groups of 150 kB at 600 kB/s: all at once would take 6 s, and the limit of a request is
+    # 1.2 s.
+    monkeypatch.setattr(redis_stream, "TIMEOUT_S", 1.2)
+    network = Network(redis_server.port, rate=600_000)
+    await network.start()
+    near = made()
+    far = RedisQueue(network.url, near._names["groups"][1:].partition("}")[0])
+    await take_over(far)
+    for number in range(24):
+        await near.push(f"g{number}", bytes(150_000))
+    found = []
+    async with asyncio.timeout(60):
+        while len(found) < 24:
+            found += await persistently(lambda: far.read(64))
+    assert [entry.key for entry in found] == [f"g{number}" for number in range(24)]
+    # The push of an actor that takes two seconds.
+    await far.push("long", bytes(1_200_000))
+    await take_over(near, kept=found[-1].id, total=24)
+    assert [entry.key for entry in await near.read(1)] == ["long"]
     await far.aclose()
     await network.close()
 

@@ -6,7 +6,7 @@ from threading import Timer
 import pytest
 
 from ludic_train.errors import QueueError, QueueReset, QueueUnavailable
-from ludic_train.pipeline.queues import sqlite as spool
+from ludic_train.pipeline.queues import sqlite_file
 from ludic_train.pipeline.queues.base import ActorReport, TrainerReport
 from ludic_train.pipeline.queues.open_queue import open_queue
 from ludic_train.pipeline.queues.sqlite import SQLiteQueue
@@ -28,7 +28,7 @@ asyncio.run(push())
 
 
 async def take_over(queue):
-    return await queue.take_over(FRESH, kept="", held=0, released=0)
+    return await queue.take_over(FRESH, kept="", total=0)
 
 
 async def test_every_group_that_was_pushed_outlives_a_kill(tmp_path):
@@ -79,7 +79,7 @@ async def test_a_file_that_was_emptied_is_taken_over_again(tmp_path):
     queue, other = SQLiteQueue(tmp_path / "q"), SQLiteQueue(tmp_path / "q")
     await take_over(queue)
     await queue.push("a", b"")
-    other._db.execute("DELETE FROM state")
+    other._tables.db.execute("DELETE FROM state")
     with pytest.raises(QueueReset):
         await queue.read(1)
     await take_over(queue)
@@ -107,12 +107,12 @@ async def test_a_file_that_somebody_else_is_making_is_waited_for(tmp_path):
 
 
 async def test_a_file_that_somebody_else_keeps_locked_is_unavailable(tmp_path, monkeypatch):
-    monkeypatch.setattr(spool, "BUSY_S", 0.1)
+    monkeypatch.setattr(sqlite_file, "BUSY_S", 0.1)
     mine, other = SQLiteQueue(tmp_path / "q"), SQLiteQueue(tmp_path / "q")
-    other._db.execute("BEGIN IMMEDIATE")
+    other._tables.db.execute("BEGIN IMMEDIATE")
     with pytest.raises(QueueUnavailable, match="locked"):
         await mine.push("a", b"")
-    other._db.execute("ROLLBACK")
+    other._tables.db.execute("ROLLBACK")
     await mine.push("a", b"")
     for queue in (mine, other):
         await queue.aclose()

@@ -85,6 +85,7 @@ async def test_a_group_that_trainers_die_of_is_buried(opened, queue):
         source = opened(groups_per_batch=1, max_attempts=2)
         await begin(source)
         assert names(await source.next_batch(ALGO)) == ["deadly"]
+        await source.aclose()
     await push(queue, group("next"))
     source = opened(groups_per_batch=1, max_attempts=2)
     await begin(source)
@@ -155,7 +156,7 @@ async def test_a_queue_that_forgot_its_reader_is_read_on_where_it_was(opened, qu
     for version in range(4):
         seen += names(await source.next_batch(ALGO))
         if version == 1:
-            queue._db.execute("DELETE FROM state")
+            queue._tables.db.execute("DELETE FROM state")
             await push(queue, group("g"), group("h"))
         await source.trained(0)
     assert seen == list("abcdefgh")

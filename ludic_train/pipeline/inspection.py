@@ -1,0 +1,147 @@
+"""Inspection of groups on arrival: one that cannot be trained on costs itself, and no run.
+
+The codec has checked that all arrays fit each other and that rewards and log-probs are finite. Here
+stand the bounds of values that a trainer can work with, far outside of what honest actors send.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass
+
+import numpy as np
+
+from ludic_train.errors import BadGroup
+from ludic_train.metrics import NOTHING, Metric
+from ludic_train.pipeline.codec import RolloutGroup, group_from_bytes
+from ludic_train.pipeline.queues.base import Entry, TrainerReport
+from ludic_train.rows import largest_id
+from ludic_train.types import SAWItem
+
+LONGEST_TEXT = 500
+MAX_ROWS, MAX_METRICS, LONGEST_NAME = 10_000, 1_000, 200
+TEMPERATURES = 1e-3, 1e3
+# Rounding makes the log-prob of a certain token a little more than 0.
+LOGPROBS = -1e4, 1e-2
+# A run that went back meets groups of updates that it has yet to make again, but not so many.
+LONGEST_REWIND = 100_000
+# Bad groups in a row after which an actor's groups are not looked at any more, and actors to know.
+BAD_IN_A_ROW, KNOWN_ACTORS = 8, 4_096
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A group that was read and inspected.
+
+    oldest: update whose params sampled its oldest token; None where tokens do not say theirs.
+    """
+
+    entry: Entry
+    group: RolloutGroup
+    oldest: int | None
+
+
+class Inspector:
+    """Decodes entries, and refuses those that must not be trained on.
+
+    max_attempts, vocab_size: as in `PipelineBatchSource`.
+    """
+
+    def __init__(self, *, max_attempts: int, vocab_size: int | None) -> None:
+        self._max_attempts, self._vocab_size = max_attempts, vocab_size
+        self._kinds: dict[str, str] = {}
+        self._bad: OrderedDict[str, int] = OrderedDict()
+
+    def inspected(self, entry: Entry, trainer: TrainerReport) -> Ready:
+        """The entry with its group. Raises BadGroup for one that must not be trained on.
+
+        An actor that sends many of these in a row is cut off: all its groups are bad from then on.
+        """
+        # Actors number their keys. A writer under another's name can have that one cut off; but all
+        # who may write here may delete the groups of others, too.
+        actor = entry.key.rpartition(":")[0][:LONGEST_NAME]
+        bad = self._bad.get(actor, 0) if actor else 0
+        if bad >= BAD_IN_A_ROW:
+            raise BadGroup(f"{bad} groups in a row of its actor {actor!r} were bad; it is cut off")
+        try:
+            ready = self._inspected(entry, trainer)
+        except BadGroup:
+            if actor:
+                self._bad[actor] = bad + 1
+                self._bad.move_to_end(actor)
+            if len(self._bad) > KNOWN_ACTORS:
+                self._bad.popitem(last=False)
+            raise
+        self._bad.pop(actor, None)
+        return ready
+
+    def _inspected(self, entry: Entry, trainer: TrainerReport) -> Ready:
+        if entry.attempts >= self._max_attempts:
+            raise BadGroup(f"{entry.attempts} trainers died with it in their batch")
+        group = group_from_bytes(entry.data)
+        if group.key != entry.key:
+            pushed = brief(entry.key)
+            raise BadGroup(f"it says its key is {group.key!r}, but was pushed as {pushed!r}")
+        rows = group.rows
+        # An id outside the vocabulary would end the trainer in a kernel, without a name.
+        largest = max(map(largest_id, rows), default=-1)
+        if self._vocab_size is not None and largest >= self._vocab_size:
+            raise BadGroup(f"a token id is {largest}; the model has {self._vocab_size}")
+        check_rows(rows, trainer.version)
+        check_metrics(group.metrics)
+        oldest = oldest_version(rows)
+        if trainer.max_lag is not None and rows and oldest is None:
+            raise BadGroup("its tokens do not say which version sampled them")
+        for name, metric in group.metrics.items():
+            # Metrics of several groups are added up, which two kinds of one name cannot be.
+            kind = type(metric).__name__
+            if self._kinds.setdefault(name, kind) != kind:
+                raise BadGroup(f"its metric {name!r} is a {kind}, elsewhere {self._kinds[name]}")
+        return Ready(entry, group, oldest)
+
+
+def check_rows(rows: Sequence[SAWItem], version: int) -> None:
+    """Raise BadGroup for too many rows, and for values out of bounds. version: the trainer's."""
+    if len(rows) > MAX_ROWS:
+        raise BadGroup(f"{len(rows)} rows, more than {MAX_ROWS}")
+    for row in rows:
+        if not TEMPERATURES[0] <= row.temperature <= TEMPERATURES[1]:
+            raise BadGroup(f"temperature={row.temperature:g} is not within {TEMPERATURES}")
+    newest = max((int(r.versions.max()) for r in rows if r.versions is not None), default=0)
+    if newest > version + LONGEST_REWIND:
+        raise BadGroup(f"sampled by version {newest}, and the trainer is at {version}")
+    known = [row.behavior_logprobs for row in rows if row.behavior_logprobs is not None]
+    logprobs = np.concatenate(known) if known else np.zeros(1)
+    if logprobs.min() < LOGPROBS[0] or logprobs.max() > LOGPROBS[1]:
+        raise BadGroup(
+            f"log-probs from {logprobs.min():g} to {logprobs.max():g} are not within {LOGPROBS}"
+        )
+
+
+def check_metrics(metrics: Mapping[str, Metric]) -> None:
+    """Raise BadGroup for too many metrics, long names, and numbers that are not finite."""
+    if len(metrics) > MAX_METRICS:
+        raise BadGroup(f"{len(metrics)} metrics, more than {MAX_METRICS}")
+    for name, metric in metrics.items():
+        if len(name) > LONGEST_NAME:
+            raise BadGroup(f"a metric's name has {len(name)} characters, more than {LONGEST_NAME}")
+        # A metric of which nothing was counted may be infinite, and is no number of anything.
+        if metric not in NOTHING and not all(math.isfinite(x) for x in astuple(metric)):
+            raise BadGroup(f"its metric {name!r} is {metric}, which is not finite")
+
+
+def oldest_version(rows: Sequence[SAWItem]) -> int | None:
+    """Oldest version of all sampled tokens; None if a row has none, or nothing was sampled."""
+    if any(row.versions is None for row in rows):
+        return None
+    sampled = [row.versions[row.action_mask] for row in rows if row.versions is not None]
+    return min((int(versions.min()) for versions in sampled if len(versions)), default=None)
+
+
+def brief(text: str) -> str:
+    """Untrusted text, short enough for a log and for a dead letter."""
+    return (
+        text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}... ({len(text)} characters)"
+    )

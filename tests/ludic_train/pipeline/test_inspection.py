@@ -1,0 +1,104 @@
+"""Bounds of what an actor may send, and actors that send nothing else."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from queued_groups import ALGO, begin, group, names, push
+
+from ludic_train.errors import BadGroup
+from ludic_train.metrics import Peak, Stat, Total
+from ludic_train.pipeline import inspection
+from ludic_train.pipeline.codec import group_to_bytes
+from ludic_train.pipeline.inspection import BAD_IN_A_ROW, Inspector, check_metrics, check_rows
+from ludic_train.pipeline.queues.base import Entry, TrainerReport
+from ludic_train.pipeline.queues.sqlite import SQLiteQueue
+from ludic_train.pipeline.source import PipelineBatchSource
+
+TRAINER = TrainerReport(version=7, groups_per_batch=2, group_size=2, max_lag=2)
+
+
+def rows(**changes):
+    return [replace(row, **changes) for row in group("g", version=7).rows]
+
+
+def test_rows_of_an_honest_group_pass():
+    check_rows(rows(), version=7)
+    # A run that went back meets groups of updates that it will make again.
+    check_rows(rows(), version=0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"temperature": 1e-9}, "temperature=1e-09 is not within"),
+        ({"temperature": 1e9}, r"temperature=1e\+09 is not within"),
+        ({"versions": np.array([-1, 10**9], np.int32)}, "by version 1000000000, and the trainer"),
+        ({"behavior_logprobs": np.array([0, 1], np.float32)}, "log-probs from 0 to 1 are not"),
+        ({"behavior_logprobs": np.array([0, -1e9], np.float32)}, r"log-probs from -1e\+09"),
+    ],
+)
+def test_values_out_of_bounds_are_refused(changes, reason):
+    with pytest.raises(BadGroup, match=reason):
+        check_rows(rows(**changes), version=7)
+
+
+def test_too_many_rows_are_refused(monkeypatch):
+    monkeypatch.setattr(inspection, "MAX_ROWS", 1)
+    with pytest.raises(BadGroup, match="2 rows, more than 1"):
+        check_rows(rows(), version=7)
+
+
+@pytest.mark.parametrize(
+    ("metrics", "reason"),
+    [
+        ({"reward": Stat(float("nan"), 2)}, "'reward' is .*nan.* not finite"),
+        ({"reward": Total(float("inf"))}, "not finite"),
+        ({"n" * 201: Total(1)}, "a metric's name has 201 characters"),
+        ({f"m{i}": Total(1) for i in range(1_001)}, "1001 metrics, more than 1000"),
+    ],
+)
+def test_metrics_that_cannot_be_added_up_are_refused(metrics, reason):
+    with pytest.raises(BadGroup, match=reason):
+        check_metrics(metrics)
+
+
+def test_a_metric_of_which_nothing_was_counted_is_none_of_those():
+    check_metrics({"longest": Peak(), "reward": Stat(0, 0)})
+
+
+def entry(key, data=None):
+    data = group_to_bytes(group(key, version=7)) if data is None else data
+    return Entry(id="1-0", key=key, data=data)
+
+
+def test_an_actor_that_sends_many_bad_groups_is_cut_off_and_others_are_not():
+    inspector = Inspector(max_attempts=5, vocab_size=None)
+
+    def refused(key, data=b"no group"):
+        with pytest.raises(BadGroup) as found:
+            inspector.inspected(entry(key, data), TRAINER)
+        return str(found.value)
+
+    for number in range(BAD_IN_A_ROW - 1):
+        refused(f"a:{number}")
+    # A good one in between shows that not all is wrong.
+    inspector.inspected(entry("a:7"), TRAINER)
+    for number in range(BAD_IN_A_ROW):
+        assert "truncated" in refused(f"a:{number}")
+    assert refused("a:20", None) == "8 groups in a row of its actor 'a' were bad; it is cut off"
+    inspector.inspected(entry("b:1"), TRAINER)
+
+
+async def test_a_bad_group_goes_to_the_dead_letters_and_the_batch_waits_for_the_next(tmp_path):
+    queue = SQLiteQueue(tmp_path / "q")
+    odd = replace(group("odd"), metrics={"reward": Stat(float("nan"), 1)})
+    await push(queue, group("a"), odd, group("b"))
+    source = PipelineBatchSource(SQLiteQueue(tmp_path / "q"), groups_per_batch=2, group_size=2)
+    await begin(source)
+    assert names(await source.next_batch(ALGO)) == ["a", "b"]
+    (letter,) = await queue.dead_letters()
+    assert letter.key == "odd"
+    assert "not finite" in letter.reason
+    await source.aclose()
+    await queue.aclose()
