@@ -14,9 +14,9 @@ from typing import Literal
 
 from ludic_train.errors import ServerError
 from ludic_train.pipeline.queues.open_queue import PASSWORD_VARIABLE
+from ludic_train.server_tokens import write_private
 from ludic_train.serving.process import last_lines, spawn
 from ludic_train.serving.startup import free_port
-from ludic_train.serving.tokens import write_private
 
 Kind = Literal["actor", "trainer", "server", "redis"]
 # Actors finish their groups and the trainer saves, while what they need still runs.

@@ -11,11 +11,11 @@ import tyro
 
 from ludic_gym.errors import ConfigError
 from ludic_train.errors import ServerError
-from ludic_train.serving.flags import LOOPBACK, ServeOptions
+from ludic_train.server_tokens import KEY_VARIABLE, LOOPBACK
+from ludic_train.serving.flags import ServeOptions
 from ludic_train.serving.installed import Installed, find_vllm
 from ludic_train.serving.process import START_S, ServerProcess, ended_with_log, started_server
 from ludic_train.serving.startup import Stopped, bound_socket, printed_progress, stop_by_signal
-from ludic_train.serving.tokens import KEY_VARIABLE
 
 FAILED = 1
 # Options that the local engine cannot follow; a value other than the default is an error.

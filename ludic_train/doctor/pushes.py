@@ -18,7 +18,7 @@ from ludic_train.doctor.scores import differences, is_greedy
 from ludic_train.publishers.nccl import NcclWire
 from ludic_train.publishers.transports import FileWire, GlooWire, Wire
 from ludic_train.publishers.vllm import VLLMPublisher
-from ludic_train.serving.flags import LOOPBACK
+from ludic_train.server_tokens import LOOPBACK
 from ludic_vllm import BACKEND
 
 GREEDY = Sampling(max_tokens=12, temperature=0)

@@ -12,7 +12,7 @@ from typing import Any
 from ludic_gym.clients.transport import HttpOptions, HttpTransport
 from ludic_gym.errors import ClientError, ConfigError
 from ludic_train.errors import PublishError
-from ludic_train.serving.tokens import KEY_VARIABLE, token_of
+from ludic_train.server_tokens import KEY_VARIABLE, token_of
 
 # Part of vLLM's error for a second publisher.
 SESSION_OPEN = "already active"

@@ -28,7 +28,7 @@ from ludic_train.pipeline.queues.open_queue import PASSWORD_VARIABLE
 from ludic_train.runs.config import Recipe, RunConfig, facts
 from ludic_train.runs.config_file import read_recipe, recipe_toml
 from ludic_train.runs.machine import Machine
-from ludic_train.serving.tokens import write_private
+from ludic_train.server_tokens import write_private
 
 CONFIG, METRICS, CHECKPOINTS = "config.toml", "metrics.jsonl", "checkpoints"
 ROLLOUTS = "rollouts.jsonl"

@@ -16,8 +16,6 @@ from ludic_train.serving.installed import Installed
 from ludic_vllm import BACKEND, WORKER_EXTENSION
 
 Transfer = Literal["ludic", "nccl"]
-# Addresses that no other machine can reach.
-LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 # Limits of the rank of adapters that vLLM has memory layouts for.
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 # Small models gain nothing from more threads, and other processes on the machine lose much.

@@ -9,9 +9,8 @@ from urllib.parse import urlsplit
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-from ludic_train.serving.flags import LOOPBACK
+from ludic_train.server_tokens import KEY_VARIABLE, LOOPBACK
 from ludic_train.serving.local.responses import refused
-from ludic_train.serving.tokens import KEY_VARIABLE
 
 SAMPLING = frozenset({"/v1/chat/completions", "/v1/completions", "/inference/v1/generate"})
 

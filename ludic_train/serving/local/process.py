@@ -16,13 +16,13 @@ from ludic_gym.errors import ConfigError
 from ludic_train.inference.policy_spec import model_and_spec
 from ludic_train.models.exact import make_exact
 from ludic_train.models.load import load_model
+from ludic_train.server_tokens import issued_token
 from ludic_train.serving.flags import ServeOptions
 from ludic_train.serving.local import control, generation, info
 from ludic_train.serving.local.guard import guarded
 from ludic_train.serving.local.responses import SERVED, with_errors
 from ludic_train.serving.local.served_model import Served
 from ludic_train.serving.startup import url_of
-from ludic_train.serving.tokens import issued_token
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

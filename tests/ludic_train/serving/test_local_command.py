@@ -22,7 +22,7 @@ from ludic_train.models.load import load_model, save_model
 from ludic_train.publishers.checkpoint_names import checkpoint_params
 from ludic_train.publishers.transports import FileWire
 from ludic_train.publishers.vllm import VLLMPublisher
-from ludic_train.serving.tokens import token_of
+from ludic_train.server_tokens import token_of
 
 GENERATE = "/inference/v1/generate"
 SHORT = Sampling(max_tokens=4)

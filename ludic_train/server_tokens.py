@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from ludic_train.serving.flags import LOOPBACK
-
+# Addresses that no other machine can reach.
+LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 # The bearer token of all requests, where somebody set it; vLLM's own name for it.
 KEY_VARIABLE = "VLLM_API_KEY"
 
