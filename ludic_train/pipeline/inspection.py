@@ -59,7 +59,7 @@ class Inspector:
 
         An actor that sends many of these in a row is cut off: all its groups are bad from then on.
         """
-        # Actors number their keys. A writer that takes another's name can have that one cut off; but
+        # Actors number their keys. A writer that takes another's name can cut that one off, but
         # whoever may write here may delete the groups of others, too.
         actor = entry.key.rpartition(":")[0][:LONGEST_NAME]
         bad = self._bad.get(actor, 0) if actor else 0
