@@ -28,8 +28,8 @@ LudicError
     ├── QueueError         a queue of groups cannot be used
     │   ├── BadGroup           bytes that are no group, or one that cannot be learned from
     │   ├── QueueUnavailable   the queue's server does not answer; trying again may help
-    │   ├── QueueReset         the queue forgot its reader: its server lost what it last wrote
-    │   └── Superseded         another trainer reads the queue now
+    │   └── QueueReset         the queue forgot its reader: its server lost what it last wrote
+    ├── Superseded         another trainer has continued the run
     ├── ActorError         an actor's episodes failed too often in a row
     └── RankError          rank 0 failed, so the other ranks stop
 """
@@ -145,8 +145,8 @@ class QueueReset(QueueError):
     """The queue forgot its reader: its server was restarted and lost what it last wrote."""
 
 
-class Superseded(QueueError):
-    """Another trainer reads the queue now, so this one must stop; raised by its next call."""
+class Superseded(TrainError):
+    """Another trainer has continued the run: it reads the queue, or writes checkpoints."""
 
 
 class ActorError(TrainError):

@@ -4,6 +4,7 @@
         model/                  files of `write_model`: a Hugging Face folder
         optimizer.safetensors   named tensors
         state.json              schema, step, and the caller's state; written last
+    DIR/.owner                  name of the one that may save
 
 A checkpoint is written to `step_00000020.incomplete`, synced to disk and then renamed, so a killed
 process never leaves half of one under the final name. Nothing in it is a pickle.
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import json
 import random
+import secrets
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -34,10 +36,11 @@ from ludic_train.checkpoints.layout import (
     sync_to_disk,
 )
 from ludic_train.distributed.fsdp import like, whole
-from ludic_train.errors import CheckpointError, CheckpointNotFound
+from ludic_train.errors import CheckpointError, CheckpointNotFound, Superseded
 from ludic_train.trainer.adamw8 import AdamW8bit, has_8_bits, scale_shape
 
 SCHEMA = 2
+OWNER = ".owner"
 
 Json = Mapping[str, Any]
 
@@ -63,6 +66,8 @@ class LoadedCheckpoint:
 class CheckpointManager:
     """Checkpoints of one run, in one directory that nothing else writes to.
 
+    The file OWNER names the manager that claimed the directory last; another one that saves gets
+    Superseded, so that a trainer whose place was taken writes nothing any more.
     keep_last: number that is kept; older ones are removed after a new one is complete.
     """
 
@@ -71,6 +76,16 @@ class CheckpointManager:
             raise ConfigError(f"keep_last is {keep_last}; at least one checkpoint must be kept")
         self.directory = Path(directory)
         self.keep_last = keep_last
+        self._name = secrets.token_hex(8)
+        self._claimed = False
+
+    def claim(self) -> None:
+        """Become the one that may save here. `save` does this at first, if it was not done."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        draft = self.directory / f"{OWNER}.{self._name}"
+        draft.write_text(self._name)
+        draft.replace(self.directory / OWNER)
+        self._claimed = True
 
     def steps(self) -> list[int]:
         """The steps of the complete checkpoints, ascending."""
@@ -88,10 +103,14 @@ class CheckpointManager:
 
         write_model: fills the existing, empty folder it is given.
         state: anything JSON can hold; no nan and no infinity.
-        Raises CheckpointError for a state that JSON cannot hold, or a step that is not newer than
-        all others here: nothing is ever overwritten.
+        Raises CheckpointError for a state that JSON cannot hold, for a step that is not newer than
+        all others here (nothing is ever overwritten), and where the disk takes no more; Superseded
+        where another manager has claimed the directory meanwhile.
         """
         text = _encoded(step, state)
+        if not self._claimed:
+            self.claim()
+        self._insist_on_claim()
         done = self.steps()
         if done and step <= done[-1]:
             raise CheckpointError(
@@ -102,6 +121,33 @@ class CheckpointManager:
         for leftover in self.directory.glob(f"step_*{INCOMPLETE}"):
             shutil.rmtree(leftover)
         draft = self.directory / (folder_name(step) + INCOMPLETE)
+        try:
+            self._write(draft, text, write_model, tensors)
+        except (OSError, SafetensorError) as error:
+            # Another owner removes what is half written.
+            self._insist_on_claim()
+            raise CheckpointError(f"cannot write {draft}: {error}") from error
+        self._insist_on_claim()
+        path = draft.rename(self._path(step))
+        sync_to_disk(self.directory)
+        # Last, so that a save that fails leaves what there was.
+        self._retire(done)
+        return path
+
+    def _insist_on_claim(self) -> None:
+        if (self.directory / OWNER).read_text() != self._name:
+            raise Superseded(
+                f"another trainer has continued the run of {self.directory}; start one per run"
+            )
+
+    def _write(
+        self,
+        draft: Path,
+        text: str,
+        write_model: Callable[[Path], None],
+        tensors: Mapping[str, Tensor],
+    ) -> None:
+        """Fill the folder of a checkpoint, and sync it to disk."""
         (draft / "model").mkdir(parents=True)
         write_model(draft / "model")
         on_cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
@@ -110,11 +156,6 @@ class CheckpointManager:
         # Content before name: after a power cut, a complete name must stand for complete files.
         for file in [*draft.rglob("*"), draft]:
             sync_to_disk(file)
-        path = draft.rename(self._path(step))
-        sync_to_disk(self.directory)
-        # Last, so that a save that fails leaves what there was.
-        self._retire(done)
-        return path
 
     def load(self, which: Path | str = "latest") -> LoadedCheckpoint:
         """The checkpoint at an exact path, or the newest complete one here.

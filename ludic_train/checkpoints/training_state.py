@@ -180,13 +180,16 @@ def resume_training(
     which: an exact path; "latest" for the newest complete one; "auto" for that too, where None is
         returned and nothing changed if there is none yet. A path without a complete checkpoint
         raises CheckpointNotFound.
-    A queue is claimed first, so that another trainer of this run ends; Superseded where it stays.
+    Queue and directory are claimed first, so that another trainer of this run ends; Superseded
+    where it stays.
     Another number of ranks may continue; only with the same one are the results the same to the
     bit.
     """
     if which == "auto" and not manager.steps():
         return None
     on_rank_0(partial(claim, trainer.batch_source))
+    # After the queue's, whose contest decides who goes on, and before the newest one is looked up.
+    on_rank_0(manager.claim)
     checkpoint = manager.load("latest" if which == "auto" else which)
     if (shards := checkpoint.model_dir / SHARDS).is_dir():
         moments = _restore_shards(trainer, shards)

@@ -119,6 +119,12 @@ class Scene:
             while not any(line["version"] >= version for line in self.lines()):
                 await asyncio.sleep(0.02)
 
+    async def is_stopped(self, pid):
+        state = Path(f"/proc/{pid}/stat")
+        async with asyncio.timeout(120):
+            while state.read_text().rpartition(")")[2].split()[0] != "T":
+                await asyncio.sleep(0.02)
+
     @property
     def digest(self):
         return (self.folder / "digest").read_text()

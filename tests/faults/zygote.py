@@ -48,14 +48,16 @@ SHAPE = {"hidden_size": 16, "num_layers": 1, "num_heads": 2, "num_kv_heads": 1}
 
 
 class Dying:
-    """A source that kills its process at one point, and notes the groups of each batch."""
+    """A source that kills or stops its process at one point, and notes the groups of each batch."""
 
     def __init__(self, source, point):
-        self.source, self.point, self.batches, self.names = source, point, 0, []
+        stopped = point.removeprefix("stop:")
+        self.signum = signal.SIGKILL if stopped == point else signal.SIGSTOP
+        self.source, self.point, self.batches, self.names = source, stopped, 0, []
 
     def pass_by(self, point):
         if point == self.point:
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), self.signum)
 
     def claim(self):
         self.source.claim()

@@ -82,7 +82,7 @@ def supersede(path):
     def on_update(version, metrics):
         if dist.get_rank() == 0 and version == 1:
             report = TrainerReport(version=0, groups_per_batch=GROUPS, group_size=4)
-            taking = SQLiteQueue(path).take_over(report, kept="", held=0, released=0)
+            taking = SQLiteQueue(path).take_over(report, kept="", total=0)
             # The loop of this thread runs already.
             with ThreadPoolExecutor(1) as pool:
                 pool.submit(asyncio.run, taking).result()

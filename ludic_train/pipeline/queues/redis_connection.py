@@ -12,7 +12,7 @@ from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from ludic_train.errors import QueueError, QueueReset, QueueUnavailable, Superseded
+from ludic_train.errors import QueueError, QueueReset, QueueUnavailable, Superseded, TrainError
 from ludic_train.pipeline.queues.base import without_password
 
 REFUSED = exceptions.AuthenticationError, exceptions.AuthorizationError
@@ -90,7 +90,7 @@ async def answered(timeout_s: float) -> AsyncIterator[None]:
         raise _meaning(str(error)) from error
 
 
-def _meaning(message: str) -> QueueError:
+def _meaning(message: str) -> TrainError:
     """The error for a refusal, by its text: Redis has no error codes."""
     # A stream that was deleted has no consumer group, so a read finds NOGROUP instead of RESET.
     if "SUPERSEDED" in message:

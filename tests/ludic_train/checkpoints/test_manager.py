@@ -23,7 +23,7 @@ from ludic_train.checkpoints.manager import (
     restore_rng,
     rng_state,
 )
-from ludic_train.errors import CheckpointError, CheckpointNotFound
+from ludic_train.errors import CheckpointError, CheckpointNotFound, Superseded
 
 
 def write_model(directory: Path) -> None:
@@ -36,7 +36,7 @@ def save(manager, step, value=0.0, state=None):
 
 
 def names(directory):
-    return sorted(path.name for path in Path(directory).iterdir())
+    return sorted(path.name for path in Path(directory).iterdir() if path.name != ".owner")
 
 
 def test_what_was_saved_is_loaded(tmp_path):
@@ -89,7 +89,7 @@ def test_a_save_that_fails_keeps_the_old_ones_and_is_cleaned_up_by_the_next(tmp_
         (directory / "half").write_text("x")
         raise OSError("disk full")
 
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(CheckpointError, match=r"cannot write .*disk full"):
         manager.save(2, write_model=fails, tensors={}, state={})
     assert manager.load().step == 1
     save(manager, 3)
@@ -102,6 +102,42 @@ def test_nothing_is_overwritten(tmp_path):
     for step in (5, 4):
         with pytest.raises(CheckpointError, match=f"step {step}.*directory of its own"):
             save(manager, step)
+
+
+def test_a_trainer_whose_place_was_taken_saves_nothing_any_more(tmp_path):
+    elder, younger = CheckpointManager(tmp_path), CheckpointManager(tmp_path)
+    save(elder, 1)
+    younger.claim()
+    assert younger.load().step == 1
+    with pytest.raises(Superseded, match="another trainer has continued the run"):
+        save(elder, 2)
+    save(younger, 2)
+    assert younger.steps() == [1, 2]
+
+
+def test_a_trainer_whose_place_is_taken_while_it_saves_leaves_the_place(tmp_path):
+    elder, younger = CheckpointManager(tmp_path), CheckpointManager(tmp_path)
+    save(elder, 1)
+
+    def taken(directory):
+        write_model(directory)
+        younger.claim()
+        # It removes what is half written, and comes to the same step.
+        save(younger, 2, 0.5)
+
+    with pytest.raises(Superseded):
+        elder.save(2, write_model=taken, tensors={}, state={})
+    assert torch.equal(younger.load().tensors["x"], torch.full((3,), 0.5))
+
+    def claimed(directory):
+        elder.claim()
+        write_model(directory)
+
+    # Without a trace of the half that was written.
+    with pytest.raises(Superseded):
+        younger.save(3, write_model=claimed, tensors={}, state={})
+    save(elder, 3)
+    assert names(tmp_path) == ["step_00000002", "step_00000003"]
 
 
 def test_an_exact_path_is_taken_or_refused_never_replaced(tmp_path):
