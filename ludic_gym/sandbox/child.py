@@ -13,9 +13,12 @@ import weakref
 from collections.abc import Callable
 from contextlib import suppress
 
+from ludic_gym.sandbox.cgroup import MemoryGroup, new_group
 from ludic_gym.sandbox.launch import Launch, spawned
 
 CHUNK_BYTES = 2**16
+REMOVE_EVERY_S = 0.05
+REMOVALS = 200
 
 
 class Tap:
@@ -50,8 +53,10 @@ class Tap:
 class Child:
     """A process and its three pipes. Made and used on one event loop only.
 
-    exit_code: as in Popen, None while it runs. weighed: as in its Launch. stdout, stderr: output so
-    far. Every change calls `watch` and wakes all waiting coroutines.
+    exit_code: as in Popen, None while it runs. weighed: as in its Launch.
+    group: of its memory, None where there can be none. out_of_memory: True if it ended beyond the
+    group's limit.
+    stdout, stderr: output so far. Every change calls `watch` and wakes all waiting coroutines.
     Raises SandboxError if the command of the launch cannot be started.
     """
 
@@ -59,7 +64,13 @@ class Child:
         self._launch = launch
         self._loop = asyncio.get_running_loop()
         self._waiting: list[asyncio.Future[None]] = []
-        self._process = process = spawned(launch)
+        self.group = new_group() if launch.weighed else None
+        self.out_of_memory = False
+        try:
+            self._process = process = spawned(launch, self.group)
+        except BaseException:
+            self._remove(self.group)
+            raise
         self.pid, self.weighed = process.pid, launch.weighed
         self._pipes = [pipe for pipe in (process.stdin, process.stdout, process.stderr) if pipe]
         stdin, stdout, stderr = (pipe.fileno() for pipe in self._pipes)
@@ -111,8 +122,15 @@ class Child:
                 pass
         self._close_pipes()
         self._launch.end()
+        self.out_of_memory = self.group is not None and self.group.exceeded()
+        self._remove(self.group)
         self.exit_code = code
         self._wake()
+
+    def _remove(self, group: MemoryGroup | None, attempts: int = REMOVALS) -> None:
+        """Remove the group, which is refused until its last process has ended."""
+        if group and attempts and not group.removed():
+            self._loop.call_later(REMOVE_EVERY_S, self._remove, group, attempts - 1)
 
     def _wake(self) -> None:
         """Report a change to `watch` and to all waiting coroutines."""

@@ -15,6 +15,7 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import PurePosixPath
 
 from ludic_gym.errors import ConfigError, SandboxError
@@ -22,11 +23,11 @@ from ludic_gym.sandbox.child import Child
 from ludic_gym.sandbox.launch import Backend
 from ludic_gym.sandbox.loop import on_sandbox_loop
 from ludic_gym.sandbox.types import Ended, ExecResult, Limits, Program, Session
-from ludic_gym.sandbox.weight import exceeds
+from ludic_gym.sandbox.weight import descendants, exceeds
 
 READY, START = b"ready\n", b"start\n"
 SETUP_S = 60.0
-WEIGH_EVERY_S = 0.1
+LOOK_EVERY_S = 0.1
 SETTLE_S = 1.0
 EXCERPT_BYTES = 400
 
@@ -109,26 +110,41 @@ class Running(Session):
     async def begin(self, work: bytes) -> None:
         """Send the job. Raises SandboxError if the worker ends before the program begins."""
         complaint = f"the sandbox {self._backend.name!r} broke before the program began"
-        await expect(self._child, START, complaint, work=work)
+        group = self._child.group
+        fits = group is None or group.bound(self._limits.memory_bytes)
+        try:
+            await expect(self._child, START, complaint, work=work)
+        except SandboxError:
+            # The job itself may need more than the limit.
+            if not self._child.out_of_memory:
+                raise
+        if not fits:
+            self.end("memory")
         self._began = time.monotonic()
         loop = asyncio.get_running_loop()
         self._alarms = [loop.call_later(self._limits.wall_s, self.end, "timeout")]
-        self._weigh_later()
+        self._examine_later()
         # The program may have ended, or written too much, before the alarms were set.
         self.look()
 
-    def _weigh_later(self) -> None:
-        """Measure the memory after a pause, if this process can see it."""
+    def _examine_later(self) -> None:
+        """Examine the processes after a pause, if this process can see them."""
         if self._child.weighed:
             loop = asyncio.get_running_loop()
-            self._alarms[1:] = [loop.call_later(WEIGH_EVERY_S, self._weigh)]
+            # A step later than the timer: output that has come wakes its reader first.
+            again = partial(loop.call_soon, self._examine)
+            self._alarms[1:] = [loop.call_later(LOOK_EVERY_S, again)]
 
-    def _weigh(self) -> None:
-        """End the program if it and its children hold too much memory."""
-        if exceeds(self._child.pid, self._limits.memory_bytes):
+    def _examine(self) -> None:
+        """End the program if it holds too much memory."""
+        if self._child.exit_code is not None:
+            return
+        family = list(descendants(self._child.pid))
+        group, limits = self._child.group, self._limits
+        if group.exceeded() if group else exceeds(family, limits.memory_bytes):
             self.end("memory")
-        else:
-            self._weigh_later()
+            return
+        self._examine_later()
 
     def look(self) -> None:
         """React to a change of the process: output beyond its limit, or the end."""
@@ -198,6 +214,9 @@ class Running(Session):
     async def _result(self) -> ExecResult:
         """The result of the ended program. Raises SandboxError if the sandbox itself ended."""
         code = await self._child.ended()
+        # The kernel may have killed any process of the group, also one that keeps the sandbox.
+        if self._ended is None and self._child.out_of_memory:
+            self._ended = "memory"
         if self._ended is None and self._backend.failed(code):
             name = self._backend.name
             raise SandboxError(

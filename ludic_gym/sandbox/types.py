@@ -21,8 +21,9 @@ class Limits:
 
     wall_s: from the start of the program. Waiting for a free place does not count.
     cpu_s: of each process, rounded up to whole seconds.
-    memory_bytes: of the address space of each process, and of the memory of all of them, which is
-        measured ten times a second.
+    memory_bytes: of the address space of each process, and of all that the processes and their
+        files hold in memory. The kernel enforces the second in a memory group; where none can be
+        made, it is measured ten times a second.
     processes: at the same time, threads included.
     disk_bytes: of all files together. output_bytes: of stdout and stderr each.
     Raises ConfigError for a limit that is not positive.

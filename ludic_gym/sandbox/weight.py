@@ -1,27 +1,33 @@
-"""Memory of a process and all its descendants together.
+"""Memory and activity of a process and all its descendants, read from /proc.
 
-RLIMIT_AS bounds each process separately. A program with many processes is measured instead.
+Where no memory group can be made, the memory of a program is measured: RLIMIT_AS bounds each of its
+processes separately, and no file in memory.
 """
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 PROPORTIONAL = re.compile(rb"^Pss:\s+(\d+) kB", re.MULTILINE)
+# Of the kernel, for a file in memory, even an empty one.
+INODE_BYTES = 1024
+IN_MEMORY = ("tmp", "dev/shm")
 
 
-def exceeds(pid: int, limit: int) -> bool:
-    """True if a process and its descendants hold more private memory than the limit, in bytes.
+def exceeds(family: Sequence[int], limit: int) -> bool:
+    """True if processes and the files of their sandbox hold more memory than the limit, in bytes.
 
-    False once they have ended, and where there is no /proc.
+    family: from `descendants`, of which the first is outside the sandbox. False once they have
+    ended, and where there is no /proc.
     """
-    family = list(descendants(pid))
-    # The first sum is fast, but counts pages that a fork still shares with its parent twice. Only
-    # if it exceeds the limit, the slow and exact sum is computed.
-    return sum(map(private_bytes, family)) > limit < sum(map(proportional_bytes, family))
+    files = file_bytes(family[1]) if len(family) > 1 else 0
+    # The first sum is fast, but counts shared pages once per process. Only if it exceeds the limit,
+    # the slow and exact sum is computed.
+    processes = sum(map(resident_bytes, family))
+    return processes + files > limit < sum(map(proportional_bytes, family)) + files
 
 
 def descendants(pid: int) -> Iterator[int]:
@@ -34,11 +40,10 @@ def descendants(pid: int) -> Iterator[int]:
                 yield from descendants(int(child))
 
 
-def private_bytes(pid: int) -> int:
-    """Resident memory without files, in bytes; 0 for a process that has ended."""
+def resident_bytes(pid: int) -> int:
+    """Resident memory, in bytes; 0 for a process that has ended."""
     with suppress(OSError):
-        _, resident, shared, *_ = Path(f"/proc/{pid}/statm").read_text().split()
-        return (int(resident) - int(shared)) * PAGE_BYTES
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE_BYTES
     return 0
 
 
@@ -47,4 +52,19 @@ def proportional_bytes(pid: int) -> int:
     with suppress(OSError):
         found = PROPORTIONAL.search(Path(f"/proc/{pid}/smaps_rollup").read_bytes())
         return int(found[1]) * 1024 if found else 0
-    return private_bytes(pid)
+    return resident_bytes(pid)
+
+
+def file_bytes(pid: int) -> int:
+    """Bytes of the files in memory of a process's sandbox; 0 without one, or after its end."""
+    total, seen = 0, {os.stat("/").st_dev}
+    for name in IN_MEMORY:
+        folder = f"/proc/{pid}/root/{name}"
+        with suppress(OSError):
+            device = os.stat(folder).st_dev
+            if device in seen or device == os.stat(f"/{name}").st_dev:
+                continue
+            state = os.statvfs(folder)
+            total += (state.f_blocks - state.f_bfree) * state.f_frsize
+            total += (state.f_files - state.f_ffree) * INODE_BYTES
+    return total

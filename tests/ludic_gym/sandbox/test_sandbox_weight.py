@@ -5,7 +5,8 @@ import sys
 import pytest
 
 from ludic_gym.sandbox.types import MEBIBYTE, Limits, Program
-from ludic_gym.sandbox.weight import descendants, exceeds
+from ludic_gym.sandbox.weight import descendants
+from ludic_gym.sandbox.weight import exceeds as family_exceeds
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are weighed by /proc")
 
@@ -18,6 +19,10 @@ own = b"y" * (32 << 20)
 if child: print(child, flush=True)
 sys.stdin.read()
 """
+
+
+def exceeds(pid, limit):
+    return family_exceeds(list(descendants(pid)), limit)
 
 
 @pytest.fixture
