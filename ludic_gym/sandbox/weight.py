@@ -40,6 +40,20 @@ def descendants(pid: int) -> Iterator[int]:
                 yield from descendants(int(child))
 
 
+def is_idle(family: Sequence[int]) -> bool:
+    """True if no thread of these processes runs or waits for a CPU.
+
+    False where there is no /proc. A stopped process is idle, and one that waits for a disk.
+    """
+    states = []
+    for pid in family:
+        with suppress(OSError):
+            for path in Path(f"/proc/{pid}/task").glob("*/stat"):
+                # The name in front may hold spaces and brackets.
+                states.append(path.read_text().rpartition(")")[2].split()[0])
+    return bool(states) and "R" not in states
+
+
 def resident_bytes(pid: int) -> int:
     """Resident memory, in bytes; 0 for a process that has ended."""
     with suppress(OSError):
