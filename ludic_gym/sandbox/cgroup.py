@@ -33,17 +33,24 @@ JOIN = 'echo $$ >"$0" && unset PWD OLDPWD SHLVL && exec "$@"'
 
 @dataclass(frozen=True, slots=True)
 class MemoryGroup:
-    """A control group of one program. version: 1 or 2. folder: of its files."""
+    """A control group of one program.
+
+    version: 1 or 2. folder: of its files. ours: False if another program made it, sets its limit
+    and removes it.
+    """
 
     version: int
     folder: Path
+    ours: bool = True
 
     def around(self, command: tuple[str, ...]) -> tuple[str, ...]:
         """The command, started as a process of the group."""
         return ("/bin/sh", "-c", JOIN, str(self.folder / "cgroup.procs"), *command)
 
     def bound(self, memory_bytes: int) -> bool:
-        """Set the limit; False if the group already holds more than that."""
+        """Set the limit of a group of ours; False if it already holds more than that."""
+        if not self.ours:
+            return True
         try:
             for name in LIMIT_FILES[self.version]:
                 # Kernels without accounting of swap or of TCP buffers lack their files.
@@ -63,7 +70,9 @@ class MemoryGroup:
         return False
 
     def removed(self) -> bool:
-        """Remove it; False if one of its processes has not ended yet."""
+        """Remove a group of ours; False if one of its processes has not ended yet."""
+        if not self.ours:
+            return True
         try:
             self.folder.rmdir()
         except FileNotFoundError:
@@ -103,6 +112,12 @@ def made(version: int, parent: Path) -> MemoryGroup:
         # The kernel then ends all processes of the group at once.
         (folder / "memory.oom.group").write_text("1")
     return MemoryGroup(version, folder)
+
+
+def group_of(pid: int) -> MemoryGroup | None:
+    """The group that a process of another program is in, None if this system has none."""
+    version, folder = folder_of(str(pid))
+    return MemoryGroup(version, folder, ours=False) if version else None
 
 
 @cache

@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable
 from contextlib import suppress
 
-from ludic_gym.sandbox.cgroup import MemoryGroup, new_group
+from ludic_gym.sandbox.cgroup import MemoryGroup, group_of, new_group
 from ludic_gym.sandbox.launch import Launch, spawned
 
 CHUNK_BYTES = 2**16
@@ -53,7 +53,8 @@ class Tap:
 class Child:
     """A process and its three pipes. Made and used on one event loop only.
 
-    exit_code: as in Popen, None while it runs. weighed: as in its Launch.
+    exit_code: as in Popen, None while it runs.
+    first: the process from which those of the program descend, 0 if it is unknown.
     group: of its memory, None where there can be none. out_of_memory: True if it ended beyond the
     group's limit.
     stdout, stderr: output so far. Every change calls `watch` and wakes all waiting coroutines.
@@ -64,14 +65,14 @@ class Child:
         self._launch = launch
         self._loop = asyncio.get_running_loop()
         self._waiting: list[asyncio.Future[None]] = []
-        self.group = new_group() if launch.weighed else None
+        self.group = new_group() if launch.descends else None
         self.out_of_memory = False
         try:
             self._process = process = spawned(launch, self.group)
         except BaseException:
             self._remove(self.group)
             raise
-        self.pid, self.weighed = process.pid, launch.weighed
+        self.first = process.pid if launch.descends else 0
         self._pipes = [pipe for pipe in (process.stdin, process.stdout, process.stderr) if pipe]
         stdin, stdout, stderr = (pipe.fileno() for pipe in self._pipes)
         os.set_blocking(stdin, False)
@@ -91,7 +92,22 @@ class Child:
         if tap.cut or not tap.open:
             # A pipe at its end stays readable, and would keep the loop busy.
             self._loop.remove_reader(tap.descriptor)
+            # The program may have ended; its group may be gone before the keeper ends.
+            self._look_at_memory()
         self._wake()
+
+    def _look_at_memory(self) -> None:
+        self.out_of_memory |= self.group is not None and self.group.exceeded()
+
+    def identify(self) -> None:
+        """Find the first process of a program that is no descendant, and its memory group.
+
+        For a worker that is ready, which has a process.
+        """
+        path = self._launch.pid_file
+        if path:
+            self.first = int(path.read_text())
+            self.group = group_of(self.first)
 
     def _call_at_end(self) -> None:
         """Have `_ended` called on the loop when the process ends."""
@@ -122,7 +138,7 @@ class Child:
                 pass
         self._close_pipes()
         self._launch.end()
-        self.out_of_memory = self.group is not None and self.group.exceeded()
+        self._look_at_memory()
         self._remove(self.group)
         self.exit_code = code
         self._wake()

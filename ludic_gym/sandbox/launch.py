@@ -43,8 +43,9 @@ class Launch:
 
     command, environment, folder: of the process; it inherits no variable.
     descriptors: kept open in the command, closed here.
-    weighed: True if the program is a descendant of this process, which then limits its memory and
-        its idle time; False if another program does.
+    descends: True if the program is a descendant of this process, which then limits its memory.
+    pid_file: if it is not, a file in which the command writes the id of the program's first
+        process. Without it, idle time is not limited.
     end: cleanup after the command has ended.
     """
 
@@ -52,7 +53,8 @@ class Launch:
     environment: Mapping[str, str] = field(default_factory=dict)
     folder: str | None = None
     descriptors: tuple[int, ...] = ()
-    weighed: bool = True
+    descends: bool = True
+    pid_file: Path | None = None
     end: Callable[[], None] = lambda: None
 
 

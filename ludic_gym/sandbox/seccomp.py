@@ -108,7 +108,8 @@ def syscall_filter(machine: str = "", families: Iterable[int] = FAMILIES) -> byt
     >>> len(syscall_filter("x86_64")) % 8  # every instruction has 8 bytes
     0
     """
-    machine = machine or platform.machine()
+    # As macOS names it, whose engines run containers of Linux.
+    machine = machine or platform.machine().replace("arm64", "aarch64")
     if machine not in MACHINES:
         known = " and ".join(MACHINES)
         raise NoSandbox(f"the filter of system calls knows {known}, this machine is {machine!r}")

@@ -134,7 +134,7 @@ class Running(Session):
 
     def _examine_later(self) -> None:
         """Examine the processes after a pause, if this process can see them."""
-        if self._child.weighed:
+        if self._child.first:
             loop = asyncio.get_running_loop()
             # A step later than the timer: output that has come wakes its reader first.
             again = partial(loop.call_soon, self._examine)
@@ -144,7 +144,7 @@ class Running(Session):
         """End the program if it holds too much memory, or has been idle for too long."""
         if self._child.exit_code is not None:
             return
-        family = list(descendants(self._child.pid))
+        family = list(descendants(self._child.first))
         group, limits = self._child.group, self._limits
         if group.exceeded() if group else exceeds(family, limits.memory_bytes):
             self.end("memory")

@@ -33,11 +33,19 @@ def exceeds(family: Sequence[int], limit: int) -> bool:
 def descendants(pid: int) -> Iterator[int]:
     """The process and all its descendants that still exist."""
     yield pid
-    with suppress(OSError):
-        # By thread: the kernel lists a child with the thread that made it.
-        for path in Path(f"/proc/{pid}/task").glob("*/children"):
-            for child in path.read_text().split():
+    # By thread: the kernel lists a child with the thread that made it.
+    for path in threads(pid):
+        with suppress(OSError):
+            for child in (path / "children").read_text().split():
                 yield from descendants(int(child))
+
+
+def threads(pid: int) -> list[Path]:
+    """Folders of a process's threads; none after its end."""
+    # Path.glob would raise an error for a thread that ends meanwhile.
+    with suppress(OSError):
+        return [Path(f"/proc/{pid}/task/{thread}") for thread in os.listdir(f"/proc/{pid}/task")]
+    return []
 
 
 def is_idle(family: Sequence[int]) -> bool:
@@ -46,11 +54,10 @@ def is_idle(family: Sequence[int]) -> bool:
     False where there is no /proc. A stopped process is idle, and one that waits for a disk.
     """
     states = []
-    for pid in family:
+    for path in (path for pid in family for path in threads(pid)):
         with suppress(OSError):
-            for path in Path(f"/proc/{pid}/task").glob("*/stat"):
-                # The name in front may hold spaces and brackets.
-                states.append(path.read_text().rpartition(")")[2].split()[0])
+            # The name in front may hold spaces and brackets.
+            states.append((path / "stat").read_text().rpartition(")")[2].split()[0])
     return bool(states) and "R" not in states
 
 
