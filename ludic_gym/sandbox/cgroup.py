@@ -9,12 +9,14 @@ import os
 import re
 import secrets
 import subprocess
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 PREFIX = "ludic-"
+REMOVE_S = 1.0
 # In this order: memory and swap together may not be less than memory alone.
 LIMIT_FILES = {
     1: ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes", "memory.kmem.tcp.limit_in_bytes"),
@@ -177,6 +179,20 @@ def located(groups: str, mounts: str) -> tuple[int, Path]:
             if version and fits and f"{path}/".startswith(root):
                 return version, Path(folder, os.path.relpath(path, root))
     return 0, Path()
+
+
+def remove_own() -> None:
+    """Remove the groups of this process, whose programs end; at its exit."""
+    deadline = time.monotonic() + REMOVE_S
+    # Not `place()` in a process that has made no group.
+    while place.cache_info().currsize and time.monotonic() < deadline:
+        groups = [*place().folder.glob(f"{PREFIX}{os.getpid()}-*")]
+        if place().why_not or not groups:
+            return
+        for group in groups:
+            with suppress(OSError):
+                group.rmdir()
+        time.sleep(0.01)
 
 
 def remove_left(folder: Path) -> None:

@@ -110,6 +110,21 @@ def test_version_2_ends_all_processes_of_a_group_without_swap(tmp_path):
     assert group.exceeded()
 
 
+AT_EXIT = """
+import ludic_gym as lg
+family = "import os, time\\nfor _ in range(9): os.fork()\\ntime.sleep(99)"
+limits = lg.Limits(processes=20, memory_bytes=2**27)
+sandbox = lg.open_sandbox("process", allow_unsafe=True)
+session = lg.run_blocking(sandbox.start(lg.Program(source=family), limits=limits))
+print(__import__("os").getpid())
+"""
+
+
+def test_a_process_that_exits_leaves_no_group(group):
+    done = subprocess.run([sys.executable, "-c", AT_EXIT], capture_output=True, check=True)
+    assert not [*group.folder.parent.glob(f"ludic-{int(done.stdout)}-*")]
+
+
 @pytest.mark.parametrize("name", ["bubblewrap", "native", "process"])
 async def test_sandboxes_leave_no_group(name, group, opened):
     opened(name)
