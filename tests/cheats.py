@@ -270,15 +270,6 @@ with trying:
             while True: full += os.write(pipe, b"x" * 65536)
 if full > 1 << 28: print("HARM")
 """,
-    "descriptors in flight": """
-import array, socket
-file = open("big", "wb"); file.write(b"x" * (1 << 20)); sent = 0
-with trying:
-    while True:
-        a, b = socket.socketpair()
-        a.sendmsg([b"x"], [(1, 1, array.array("i", [b.fileno()] * 50))]); b.close(); sent += 50
-if sent > 5000: print("HARM")
-""",
     "write 1 GB": """
 with open("big", "wb") as file:
     for _ in range(1024): file.write(b"0" * (1 << 20))

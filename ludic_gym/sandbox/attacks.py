@@ -89,8 +89,9 @@ for _ in range(1024): held(os.write(fd, MIB) >> 20)
 """,
     "files in memory": """
 for folder in (".", "/tmp", "/dev/shm", "/run", "/dev"):
-    for i in range(512):
-        with trying, open(f"{folder}/{NAME}-{i}", "wb", 0) as file: held(file.write(MIB) >> 20)
+    for i in range(128):
+        name = f"{folder}/{NAME}{len(folder)}-{i}"
+        with trying, open(name, "wb", 0) as file: held(file.write(MIB) >> 20)
 """,
     "empty files": """
 for i in range(1 << 20):

@@ -13,6 +13,7 @@ import weakref
 from collections.abc import Callable
 from contextlib import suppress
 
+from ludic_gym.errors import SandboxError
 from ludic_gym.sandbox.cgroup import MemoryGroup, group_of, new_group
 from ludic_gym.sandbox.launch import Launch, spawned
 
@@ -102,12 +103,19 @@ class Child:
     def identify(self) -> None:
         """Find the first process of a program that is no descendant, and its memory group.
 
-        For a worker that is ready, which has a process.
+        For a worker that is ready. If its command named no process, kills it and raises
+        SandboxError.
         """
         path = self._launch.pid_file
-        if path:
+        if path is None:
+            return
+        try:
             self.first = int(path.read_text())
-            self.group = group_of(self.first)
+        except (OSError, ValueError) as error:
+            self.kill()
+            command = self._launch.command[0]
+            raise SandboxError(f"{command} wrote no process id to {path}: {error}") from error
+        self.group = group_of(self.first)
 
     def _call_at_end(self) -> None:
         """Have `_ended` called on the loop when the process ends."""

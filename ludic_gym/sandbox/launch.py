@@ -44,8 +44,8 @@ class Launch:
     command, environment, folder: of the process; it inherits no variable.
     descriptors: kept open in the command, closed here.
     descends: True if the program is a descendant of this process, which then limits its memory.
-    pid_file: if it is not, a file in which the command writes the id of the program's first
-        process. Without it, idle time is not limited.
+    pid_file: if it is not, the file in which the command writes the id of the program's first
+        process, or None: its idle time is then not limited.
     end: cleanup after the command has ended.
     """
 

@@ -78,12 +78,12 @@ def proportional_bytes(pid: int) -> int:
 
 def file_bytes(pid: int) -> int:
     """Bytes of the files in memory of a process's sandbox; 0 without one, or after its end."""
-    total, seen = 0, {os.stat("/").st_dev}
+    total = 0
     for name in IN_MEMORY:
         folder = f"/proc/{pid}/root/{name}"
         with suppress(OSError):
-            device = os.stat(folder).st_dev
-            if device in seen or device == os.stat(f"/{name}").st_dev:
+            # The host's own, for a process without a file system of its own.
+            if os.stat(folder).st_dev in (os.stat(f"/{name}").st_dev, os.stat("/").st_dev):
                 continue
             state = os.statvfs(folder)
             total += (state.f_blocks - state.f_bfree) * state.f_frsize

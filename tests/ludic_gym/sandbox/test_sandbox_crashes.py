@@ -165,6 +165,19 @@ async def test_workers_that_do_not_start_are_an_error_that_shows_why():
     await sandbox.close()
 
 
+def nameless(limits):
+    """Launch of a worker whose command does not say which process it started."""
+    launch = PLAIN.launch(limits)
+    return replace(launch, descends=False, pid_file=Path(launch.folder, "pid"))
+
+
+async def test_a_command_that_names_no_process_is_an_error():
+    sandbox = LocalSandbox(replace(PLAIN, launch=nameless), warm=0)
+    with pytest.raises(SandboxError, match=r"wrote no process id to .*/pid: .*No such file"):
+        await sandbox.run(Program(source=""))
+    await sandbox.close()
+
+
 async def test_plain_processes_leave_no_folder():
     before = (await quiet())[2]
     sandbox = LocalSandbox(PLAIN, warm=2)
