@@ -18,6 +18,7 @@ from ludic_gym.sandbox.cgroup import MemoryGroup, group_of, new_group
 from ludic_gym.sandbox.launch import Launch, spawned
 
 CHUNK_BYTES = 2**16
+START_S = 30.0
 REMOVE_EVERY_S = 0.05
 REMOVALS = 200
 
@@ -73,6 +74,8 @@ class Child:
         except BaseException:
             self._remove(self.group)
             raise
+        # An engine that is killed while it makes a container leaves it, and has forgotten it.
+        self._starting, self._doomed = not launch.descends, False
         self.first = process.pid if launch.descends else 0
         self._pipes = [pipe for pipe in (process.stdin, process.stdout, process.stderr) if pipe]
         stdin, stdout, stderr = (pipe.fileno() for pipe in self._pipes)
@@ -90,6 +93,10 @@ class Child:
     def _readable(self, tap: Tap) -> None:
         """Take the new output of a pipe, and stop listening at its end or its limit."""
         tap.read()
+        if self._starting and self.stdout.data:
+            self._starting = False
+            if self._doomed:
+                self._kill()
         if tap.cut or not tap.open:
             # A pipe at its end stays readable, and would keep the loop busy.
             self._loop.remove_reader(tap.descriptor)
@@ -137,7 +144,7 @@ class Child:
             self._loop.remove_reader(handle)
             os.close(handle)
         # Kill the rest of its session before `wait` frees the id for another process.
-        self.kill()
+        self._kill()
         code = self._process.wait()
         self.close_stdin()
         for tap in (self.stdout, self.stderr):
@@ -223,7 +230,17 @@ class Child:
             self._pipes[0].close()
 
     def kill(self) -> None:
-        """Kill it and the processes of its session; no effect after its end."""
+        """Kill it and the processes of its session; no effect after its end.
+
+        A container is killed once it has started, or after `START_S`.
+        """
+        if self._starting:
+            self._doomed = True
+            self._loop.call_later(START_S, self._kill)
+        else:
+            self._kill()
+
+    def _kill(self) -> None:
         # After `wait`, the id may belong to another process.
         if self._process.returncode is None:
             with suppress(ProcessLookupError):

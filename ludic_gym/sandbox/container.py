@@ -7,10 +7,12 @@ container starts in about half a second, which the reserve of workers hides.
 import os
 import secrets
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache, partial
 from operator import attrgetter
 from pathlib import Path
@@ -123,6 +125,11 @@ def require_image(engine: str, image: str) -> None:
 
 def remove(engine: str, name: str, folder: str) -> None:
     """Remove the container, in the background, and its folder."""
+    # Podman may have been killed before it knew the process of its container.
+    with suppress(OSError, ValueError):
+        pid = int(Path(folder, "pid").read_text())
+        if "libpod" in Path(f"/proc/{pid}/cgroup").read_text():
+            os.kill(pid, signal.SIGKILL)
     shutil.rmtree(folder, ignore_errors=True)
     # The engine keeps a container whose command line was killed. Waiting would block the loop.
     subprocess.run(["sh", "-c", REMOVE, engine, name], check=True)
