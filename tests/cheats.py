@@ -198,6 +198,78 @@ kept = []
 for _ in range(64): kept.append(mmap.mmap(-1, 64 << 20)); kept[-1].write(b"1" * (64 << 20))
 print("HARM")
 """,
+    "shared anonymous memory": """
+import mmap, time
+for _ in range(40):
+    with trying:
+        if os.fork() == 0:
+            x = mmap.mmap(-1, 100 << 20); x.write(b"x" * (100 << 20)); time.sleep(99)
+time.sleep(99)
+""",
+    "files without a name": """
+fds = []
+for _ in range(64):
+    fds.append(os.memfd_create("x"))
+    for _ in range(16): os.write(fds[-1], b"x" * (1 << 20))
+print("HARM")
+""",
+    "a secret memory file": """
+import ctypes
+c = ctypes.CDLL(None)
+fd = c.syscall(447, 0)
+if fd >= 0: os.ftruncate(fd, 1 << 30); print("HARM")
+""",
+    "shared memory of System V": """
+import ctypes
+c = ctypes.CDLL(None)
+c.shmat.restype = ctypes.c_void_p
+for _ in range(16):
+    one = c.shmget(0, 64 << 20, 0o1600)
+    if one < 0: sys.exit()
+    where = ctypes.c_void_p(c.shmat(one, None, 0))
+    ctypes.memset(where, 1, 64 << 20); c.shmdt(where)
+print("HARM")
+""",
+    "messages of System V": """
+import ctypes
+c = ctypes.CDLL(None)
+text = ctypes.create_string_buffer(b"1", 8 + 8192)
+for _ in range(31000):
+    queue = c.msgget(0, 0o1600)
+    if queue < 0: sys.exit()
+    for _ in range(2): c.msgsnd(queue, text, 8192, 0o4000)
+print("HARM")
+""",
+    "empty files": """
+for i in range(1 << 20):
+    os.mkdir(f"{i}")
+print("HARM")
+""",
+    "buffers of sockets": """
+import socket
+kept, full = [], 0
+with trying:
+    while True:
+        for one in socket.socketpair():
+            kept.append(one)
+            with trying: one.setsockopt(1, 7, 1 << 22)
+            one.setblocking(False)
+            with trying:
+                while True: full += one.send(b"x" * 65536)
+if full > 1 << 28: print("HARM")
+""",
+    "buffers of pipes": """
+import fcntl
+full = 0
+with trying:
+    while True:
+        _, pipe = os.pipe()
+        with trying: fcntl.fcntl(pipe, 1031, 1 << 20)
+        os.set_blocking(pipe, False)
+        with trying:
+            while True: full += os.write(pipe, b"x" * 65536)
+if full > 1 << 28: print("HARM")
+""",
     "write 1 GB": """
 with open("big", "wb") as file:
     for _ in range(1024): file.write(b"0" * (1 << 20))
@@ -222,6 +294,25 @@ while True: pass
     "a large number": "print(9 ** 9 ** 9)",
     "sleep": "import time; time.sleep(10 ** 6)",
     "sleep in silence": "import time\nfor fd in range(3): os.close(fd)\ntime.sleep(10 ** 6)",
+    "stop itself": "os.kill(os.getpid(), 19)",
+    "stop its family": """
+for _ in range(3):
+    if os.fork() == 0: break
+os.kill(os.getppid(), 19); os.kill(os.getpid(), 19)
+""",
+    "a dot now and then": """
+import time
+while True: print(".", flush=True); time.sleep(0.05)
+""",
+    "a relay of children": """
+import time
+while True:
+    child = os.fork()
+    if child == 0:
+        while time.process_time() < 0.3: pass
+        os._exit(0)
+    with trying: os.waitpid(child, 0)
+""",
     "wait for a pipe": "os.mkfifo('pipe'); open('pipe').read()",
     "write for ever": "while True: print('x' * 1000)",
     "complain for ever": "while True: print('x' * 1000, file=sys.stderr)",

@@ -7,6 +7,7 @@
     ...
 
     podman does not work here: podman is not installed
+    Memory is limited by control groups (version 2) in /sys/fs/cgroup/user.slice
     Environments use bubblewrap.
 
 The programs that try to break out are those of `ludic_gym.sandbox.probes`.
@@ -22,6 +23,7 @@ import tyro
 
 from ludic_gym.commands.arguments import option, parse, print_table
 from ludic_gym.errors import ConfigError
+from ludic_gym.sandbox.cgroup import place
 from ludic_gym.sandbox.choice import BACKENDS, open_sandbox, why_not
 from ludic_gym.sandbox.loop import run_blocking
 from ludic_gym.sandbox.probes import measured
@@ -119,4 +121,14 @@ def remarks(findings: Mapping[str, Finding]) -> list[str]:
         lines += [f"{name}, {what}: {why}" for what, why in one.broken.items() if why]
     working = [name for name, one in findings.items() if not one.why_not]
     used = f"Environments use {working[0]}." if working else "None works: apt install bubblewrap"
-    return ["", *lines, used]
+    return ["", *lines, memory_remark(), used]
+
+
+def memory_remark() -> str:
+    """The mechanism by which bubblewrap and native limit the memory of a whole program."""
+    where = place()
+    if where.why_not:
+        return (
+            f"Memory is measured ten times a second: no control group can be made ({where.why_not})"
+        )
+    return f"Memory is limited by control groups (version {where.version}) in {where.folder}"

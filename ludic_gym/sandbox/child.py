@@ -13,9 +13,14 @@ import weakref
 from collections.abc import Callable
 from contextlib import suppress
 
+from ludic_gym.errors import SandboxError
+from ludic_gym.sandbox.cgroup import MemoryGroup, group_of, new_group
 from ludic_gym.sandbox.launch import Launch, spawned
 
 CHUNK_BYTES = 2**16
+START_S = 30.0
+REMOVE_EVERY_S = 0.05
+REMOVALS = 200
 
 
 class Tap:
@@ -50,8 +55,11 @@ class Tap:
 class Child:
     """A process and its three pipes. Made and used on one event loop only.
 
-    exit_code: as in Popen, None while it runs. weighed: as in its Launch. stdout, stderr: output so
-    far. Every change calls `watch` and wakes all waiting coroutines.
+    exit_code: as in Popen, None while it runs.
+    first: the process from which those of the program descend, 0 if it is unknown.
+    group: of its memory, None where there can be none. out_of_memory: True if it ended beyond the
+    group's limit.
+    stdout, stderr: output so far. Every change calls `watch` and wakes all waiting coroutines.
     Raises SandboxError if the command of the launch cannot be started.
     """
 
@@ -59,8 +67,16 @@ class Child:
         self._launch = launch
         self._loop = asyncio.get_running_loop()
         self._waiting: list[asyncio.Future[None]] = []
-        self._process = process = spawned(launch)
-        self.pid, self.weighed = process.pid, launch.weighed
+        self.group = new_group() if launch.descends else None
+        self.out_of_memory = False
+        try:
+            self._process = process = spawned(launch, self.group)
+        except BaseException:
+            self._remove(self.group)
+            raise
+        # An engine that is killed while it makes a container leaves it, and has forgotten it.
+        self._starting, self._doomed = not launch.descends, False
+        self.first = process.pid if launch.descends else 0
         self._pipes = [pipe for pipe in (process.stdin, process.stdout, process.stderr) if pipe]
         stdin, stdout, stderr = (pipe.fileno() for pipe in self._pipes)
         os.set_blocking(stdin, False)
@@ -77,10 +93,36 @@ class Child:
     def _readable(self, tap: Tap) -> None:
         """Take the new output of a pipe, and stop listening at its end or its limit."""
         tap.read()
+        if self._starting and self.stdout.data:
+            self._starting = False
+            if self._doomed:
+                self._kill()
         if tap.cut or not tap.open:
             # A pipe at its end stays readable, and would keep the loop busy.
             self._loop.remove_reader(tap.descriptor)
+            # The program may have ended; its group may be gone before the keeper ends.
+            self._look_at_memory()
         self._wake()
+
+    def _look_at_memory(self) -> None:
+        self.out_of_memory |= self.group is not None and self.group.exceeded()
+
+    def identify(self) -> None:
+        """Find the first process of a program that is no descendant, and its memory group.
+
+        For a worker that is ready. If its command named no process, kills it and raises
+        SandboxError.
+        """
+        path = self._launch.pid_file
+        if path is None:
+            return
+        try:
+            self.first = int(path.read_text())
+        except (OSError, ValueError) as error:
+            self.kill()
+            command = self._launch.command[0]
+            raise SandboxError(f"{command} wrote no process id to {path}: {error}") from error
+        self.group = group_of(self.first)
 
     def _call_at_end(self) -> None:
         """Have `_ended` called on the loop when the process ends."""
@@ -102,7 +144,7 @@ class Child:
             self._loop.remove_reader(handle)
             os.close(handle)
         # Kill the rest of its session before `wait` frees the id for another process.
-        self.kill()
+        self._kill()
         code = self._process.wait()
         self.close_stdin()
         for tap in (self.stdout, self.stderr):
@@ -111,8 +153,15 @@ class Child:
                 pass
         self._close_pipes()
         self._launch.end()
+        self._look_at_memory()
+        self._remove(self.group)
         self.exit_code = code
         self._wake()
+
+    def _remove(self, group: MemoryGroup | None, attempts: int = REMOVALS) -> None:
+        """Remove the group, which is refused until its last process has ended."""
+        if group and attempts and not group.removed():
+            self._loop.call_later(REMOVE_EVERY_S, self._remove, group, attempts - 1)
 
     def _wake(self) -> None:
         """Report a change to `watch` and to all waiting coroutines."""
@@ -181,7 +230,17 @@ class Child:
             self._pipes[0].close()
 
     def kill(self) -> None:
-        """Kill it and the processes of its session; no effect after its end."""
+        """Kill it and the processes of its session; no effect after its end.
+
+        A container is killed once it has started, or after `START_S`.
+        """
+        if self._starting:
+            self._doomed = True
+            self._loop.call_later(START_S, self._kill)
+        else:
+            self._kill()
+
+    def _kill(self) -> None:
         # After `wait`, the id may belong to another process.
         if self._process.returncode is None:
             with suppress(ProcessLookupError):

@@ -7,15 +7,20 @@ container starts in about half a second, which the reserve of workers hides.
 import os
 import secrets
 import shutil
+import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache, partial
 from operator import attrgetter
+from pathlib import Path
 
 from ludic_gym.errors import NoSandbox
-from ludic_gym.sandbox.launch import ENVIRONMENT, Backend, Launch, worker_command
-from ludic_gym.sandbox.linux import file_system_sizes
+from ludic_gym.sandbox.launch import ENVIRONMENT, PYTHON_FLAGS, Backend, Launch
+from ludic_gym.sandbox.linux import confining_source, file_system_sizes
+from ludic_gym.sandbox.seccomp import syscall_filter
 from ludic_gym.sandbox.types import Limits
 
 IMAGE = "python:{}.{}-slim".format(*sys.version_info)
@@ -53,15 +58,29 @@ def launch_container(engine: str, image: str, limits: Limits) -> Launch:
     if path is None:
         raise NoSandbox(f"{engine} is not installed")
     require_image(path, image)
+    # Beside the engine's own filter, which differs from one to the next.
+    text = f"{confining_source()}\nfilter_calls({syscall_filter()!r})\nmain(0)"
     name = f"ludic-{secrets.token_hex(8)}"
-    options = container_options(name, limits)
+    options = [*container_options(name, limits)]
+    folder = tempfile.mkdtemp(prefix="ludic-")
+    pid_file = None
+    if engine == "podman":
+        # Otherwise podman adds writable folders of its own.
+        options += ["--read-only-tmpfs=false"]
+        # On other systems containers run on a virtual machine. Docker has no such option.
+        if sys.platform == "linux":
+            pid_file = Path(folder, "pid")
+            options += ["--pidfile", str(pid_file)]
     return Launch(
-        command=(path, "run", *options, image, *worker_command("python3")),
+        command=(path, "run", *options, image, "python3", *PYTHON_FLAGS, "-c", text),
         # The command finds its engine by these variables; the container gets none of them.
         environment=os.environ,
         # The program is a descendant of the engine's service, which limits its memory.
-        weighed=False,
-        end=partial(remove, path, name),
+        descends=False,
+        pid_file=pid_file,
+        # Podman's monitor leaves a file "oom" in the working directory.
+        folder=folder,
+        end=partial(remove, path, name, folder),
     )
 
 
@@ -104,7 +123,13 @@ def require_image(engine: str, image: str) -> None:
     raise NoSandbox(f"{error_line} (start the engine, then: {engine} pull {image})")
 
 
-def remove(engine: str, name: str) -> None:
-    """Remove the container, in the background."""
+def remove(engine: str, name: str, folder: str) -> None:
+    """Remove the container, in the background, and its folder."""
+    # Podman may have been killed before it knew the process of its container.
+    with suppress(OSError, ValueError):
+        pid = int(Path(folder, "pid").read_text())
+        if "libpod" in Path(f"/proc/{pid}/cgroup").read_text():
+            os.kill(pid, signal.SIGKILL)
+    shutil.rmtree(folder, ignore_errors=True)
     # The engine keeps a container whose command line was killed. Waiting would block the loop.
     subprocess.run(["sh", "-c", REMOVE, engine, name], check=True)

@@ -22,6 +22,7 @@ from functools import cache, partial
 from pathlib import Path
 
 from ludic_gym.errors import SandboxError
+from ludic_gym.sandbox.cgroup import MemoryGroup
 from ludic_gym.sandbox.types import ALL_GUARANTEES, Guarantees, Limits
 
 # Not -I, which would ignore PYTHONHASHSEED. Equal programs must see equal orders of sets of
@@ -42,7 +43,9 @@ class Launch:
 
     command, environment, folder: of the process; it inherits no variable.
     descriptors: kept open in the command, closed here.
-    weighed: True if the program is a descendant of this process, so that its memory can be summed.
+    descends: True if the program is a descendant of this process, which then limits its memory.
+    pid_file: if it is not, the file in which the command writes the id of the program's first
+        process, or None: its idle time is then not limited.
     end: cleanup after the command has ended.
     """
 
@@ -50,7 +53,8 @@ class Launch:
     environment: Mapping[str, str] = field(default_factory=dict)
     folder: str | None = None
     descriptors: tuple[int, ...] = ()
-    weighed: bool = True
+    descends: bool = True
+    pid_file: Path | None = None
     end: Callable[[], None] = lambda: None
 
 
@@ -75,14 +79,15 @@ class Backend:
     failed: Callable[[int], bool] = lambda exit_code: exit_code < 0
 
 
-def spawned(launch: Launch) -> subprocess.Popen[bytes]:
+def spawned(launch: Launch, group: MemoryGroup | None = None) -> subprocess.Popen[bytes]:
     """Start the process in a session of its own. Raises SandboxError if it cannot start.
 
+    group: the process and all its descendants belong to it.
     Closes the launch's descriptors here in any case, and calls its `end` if there is no process.
     """
     try:
         return subprocess.Popen(
-            launch.command,
+            group.around(launch.command) if group else launch.command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

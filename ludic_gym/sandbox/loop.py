@@ -13,6 +13,7 @@ from collections.abc import Coroutine
 from typing import Any, Protocol, TypeVar
 
 from ludic_gym.errors import SandboxError
+from ludic_gym.sandbox.cgroup import remove_own
 
 T = TypeVar("T")
 
@@ -102,6 +103,7 @@ def _close_all() -> None:
     if existing_loop():
         for thing in list(_HELD):
             run_blocking(thing.close())
+        remove_own()
 
 
 def _forget() -> None:

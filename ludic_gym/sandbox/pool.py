@@ -162,4 +162,5 @@ async def started(backend: Backend, limits: Limits) -> Child:
     """
     child = Child(backend.launch(limits))
     await expect(child, READY, f"the sandbox {backend.name!r} does not start")
+    child.identify()
     return child

@@ -24,13 +24,19 @@ KILL, ALLOW, REFUSE = 0x80000000, 0x7FFF0000, 0x00050000
 X32 = 0x40000000
 NEW_NAMESPACES = 0x7E020080  # CLONE_NEW{TIME,NS,CGROUP,UTS,IPC,USER,PID,NET}
 FAMILIES = (1, 2, 10)  # AF_UNIX, AF_INET, AF_INET6
+# SO_SNDBUF, SO_RCVBUF and the same with FORCE. Every descriptor may hold such a buffer.
+SOL_SOCKET, BUFFER_OPTIONS = 1, (7, 8, 32, 33)
 PUSH_INPUT, LINUX_INPUT = 0x5412, 0x541C  # TIOCSTI, TIOCLINUX: type on a terminal of the host
 
 # These fail with ENOSYS, as on an old kernel: libraries then use older calls. clone3 takes its
 # flags in memory, which a filter cannot read; libc falls back to clone.
-ABSENT: Mapping[str, int] = {
-    "clone3": 435,
-    **{"io_uring_setup": 425, "io_uring_enter": 426, "io_uring_register": 427},
+ABSENT: Mapping[str, tuple[int, int]] = {
+    "clone3": (435, 435),
+    "io_uring_setup": (425, 425),
+    **{"io_uring_enter": (426, 426), "io_uring_register": (427, 427)},
+    # Memory that belongs to no process, and so is neither counted nor limited where there is no
+    # memory group: files without a name, and shared memory, messages and semaphores of System V.
+    **{"memfd_create": (319, 279), "shmget": (29, 194), "msgget": (68, 186), "semget": (64, 190)},
 }
 # These fail with EPERM. Numbers on x86_64 and on aarch64.
 REFUSED: Mapping[str, tuple[int, int]] = {
@@ -65,7 +71,7 @@ SHARED: Mapping[str, int] = {
 class Machine:
     """An architecture: its AUDIT_ARCH, its column in `REFUSED`, and calls with checked arguments.
 
-    clone, socket, ioctl: the numbers of these calls.
+    clone, socket, ioctl, setsockopt: the numbers of these calls.
     """
 
     audit: int
@@ -73,11 +79,12 @@ class Machine:
     clone: int
     socket: int
     ioctl: int
+    setsockopt: int
 
 
 MACHINES: Mapping[str, Machine] = {
-    "x86_64": Machine(0xC000003E, 0, 56, 41, 16),
-    "aarch64": Machine(0xC00000B7, 1, 220, 198, 29),
+    "x86_64": Machine(0xC000003E, 0, 56, 41, 16, 54),
+    "aarch64": Machine(0xC00000B7, 1, 220, 198, 29, 208),
 }
 
 
@@ -95,27 +102,31 @@ def syscall_filter(machine: str = "", families: Iterable[int] = FAMILIES) -> byt
         3. EPERM for clone with a flag of a new namespace
         4. EAFNOSUPPORT for a socket of another family
         5. EPERM for an ioctl that types on a terminal
-        6. allow
+        6. EPERM for a socket option that enlarges a buffer
+        7. allow
 
     >>> len(syscall_filter("x86_64")) % 8  # every instruction has 8 bytes
     0
     """
-    machine = machine or platform.machine()
+    # As macOS names it, whose engines run containers of Linux.
+    machine = machine or platform.machine().replace("arm64", "aarch64")
     if machine not in MACHINES:
         known = " and ".join(MACHINES)
         raise NoSandbox(f"the filter of system calls knows {known}, this machine is {machine!r}")
     this = MACHINES[machine]
     numbers = [pair[this.column] for pair in REFUSED.values()]
+    absent = [pair[this.column] for pair in ABSENT.values()]
     # A list of refused calls, not of allowed ones: programs are in any language, and a new libc may
     # use calls that no list of today knows. Namespaces and Landlock are the first line of defence.
     return b"".join(
         [
             _only_on(this.audit),
             *(_refuse(number, errno.EPERM) for number in (*numbers, *SHARED.values())),
-            *(_refuse(number, errno.ENOSYS) for number in ABSENT.values()),
+            *(_refuse(number, errno.ENOSYS) for number in absent),
             _no_new_namespaces(this.clone),
             _only_families(this.socket, tuple(families)),
             _no_typing(this.ioctl),
+            _no_larger_buffers(this.setsockopt),
             _step(RETURN, ALLOW),
         ]
     )
@@ -187,4 +198,21 @@ def _no_typing(ioctl: int) -> bytes:
         _step(EQUAL, LINUX_INPUT, no=1),
         _step(RETURN, REFUSE | errno.EPERM),
         _step(RETURN, ALLOW),
+    )
+
+
+def _no_larger_buffers(setsockopt: int) -> bytes:
+    """Steps that refuse the options which set the size of a socket's buffers."""
+    refused = [
+        _step(EQUAL, one, yes=len(BUFFER_OPTIONS) - i) for i, one in enumerate(BUFFER_OPTIONS)
+    ]
+    return _case(
+        setsockopt,
+        # Those of other levels have other meanings.
+        _step(LOAD, ARGUMENT_AT + 8),
+        _step(EQUAL, SOL_SOCKET, no=1 + len(BUFFER_OPTIONS)),
+        _step(LOAD, ARGUMENT_AT + 16),
+        *refused,
+        _step(RETURN, ALLOW),
+        _step(RETURN, REFUSE | errno.EPERM),
     )

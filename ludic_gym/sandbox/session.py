@@ -13,8 +13,9 @@ import marshal
 import math
 import signal
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import PurePosixPath
 
 from ludic_gym.errors import ConfigError, SandboxError
@@ -22,11 +23,14 @@ from ludic_gym.sandbox.child import Child
 from ludic_gym.sandbox.launch import Backend
 from ludic_gym.sandbox.loop import on_sandbox_loop
 from ludic_gym.sandbox.types import Ended, ExecResult, Limits, Program, Session
-from ludic_gym.sandbox.weight import exceeds
+from ludic_gym.sandbox.weight import descendants, exceeds, is_idle
 
 READY, START = b"ready\n", b"start\n"
 SETUP_S = 60.0
-WEIGH_EVERY_S = 0.1
+LOOK_EVERY_S = 0.1
+# Beyond its CPU limit, for a program that waits for something that nobody sends.
+SPARE_IDLE_S = 2.0
+MOST_IDLE_S = 1.0
 SETTLE_S = 1.0
 EXCERPT_BYTES = 400
 
@@ -98,6 +102,8 @@ class Running(Session):
         self._began = time.monotonic()
         self._wall_s = 0.0
         self._ended: Ended | None = None
+        self._callers = 0
+        self._idle_s = 0.0
         self._alarms: list[asyncio.TimerHandle] = []
         # The worker's own lines come before the program's output.
         self._head = len(READY) + len(START)
@@ -109,26 +115,50 @@ class Running(Session):
     async def begin(self, work: bytes) -> None:
         """Send the job. Raises SandboxError if the worker ends before the program begins."""
         complaint = f"the sandbox {self._backend.name!r} broke before the program began"
-        await expect(self._child, START, complaint, work=work)
-        self._began = time.monotonic()
+        group = self._child.group
+        fits = group is None or group.bound(self._limits.memory_bytes)
+        try:
+            await expect(self._child, START, complaint, work=work)
+        except SandboxError:
+            # The job itself may need more than the limit.
+            if not self._child.out_of_memory:
+                raise
+        if not fits:
+            self.end("memory")
+        self._began = self._examined = time.monotonic()
         loop = asyncio.get_running_loop()
         self._alarms = [loop.call_later(self._limits.wall_s, self.end, "timeout")]
-        self._weigh_later()
+        self._examine_later()
         # The program may have ended, or written too much, before the alarms were set.
         self.look()
 
-    def _weigh_later(self) -> None:
-        """Measure the memory after a pause, if this process can see it."""
-        if self._child.weighed:
+    def _examine_later(self) -> None:
+        """Examine the processes after a pause, if this process can see them."""
+        if self._child.first:
             loop = asyncio.get_running_loop()
-            self._alarms[1:] = [loop.call_later(WEIGH_EVERY_S, self._weigh)]
+            # A step later than the timer: output that has come wakes its reader first.
+            again = partial(loop.call_soon, self._examine)
+            self._alarms[1:] = [loop.call_later(LOOK_EVERY_S, again)]
 
-    def _weigh(self) -> None:
-        """End the program if it and its children hold too much memory."""
-        if exceeds(self._child.pid, self._limits.memory_bytes):
+    def _examine(self) -> None:
+        """End the program if it holds too much memory, or has been idle for too long."""
+        if self._child.exit_code is not None:
+            return
+        family = list(descendants(self._child.first))
+        group, limits = self._child.group, self._limits
+        if group.exceeded() if group else exceeds(family, limits.memory_bytes):
             self.end("memory")
-        else:
-            self._weigh_later()
+            return
+        now = time.monotonic()
+        # A program that no caller waits for may itself wait for its next input.
+        if self._callers and is_idle(family):
+            # No more than a second: this process may have been stopped in between.
+            self._idle_s += min(now - self._examined, MOST_IDLE_S)
+        self._examined = now
+        if self._idle_s > limits.cpu_s + SPARE_IDLE_S:
+            self.end("timeout")
+            return
+        self._examine_later()
 
     def look(self) -> None:
         """React to a change of the process: output beyond its limit, or the end."""
@@ -149,7 +179,7 @@ class Running(Session):
 
     async def send(self, data: bytes) -> None:
         """See Session."""
-        await on_sandbox_loop(self._child.write(data))
+        await on_sandbox_loop(self._sent(data))
 
     async def receive_line(self, timeout_s: float | None = None) -> bytes | None:
         """See Session."""
@@ -163,12 +193,27 @@ class Running(Session):
         """See Session."""
         return await on_sandbox_loop(self._killed())
 
+    @contextmanager
+    def _awaited(self) -> Iterator[None]:
+        """Count a caller that waits for the program; its idle time counts meanwhile."""
+        self._callers += 1
+        try:
+            yield
+        finally:
+            self._callers -= 1
+
+    async def _sent(self, data: bytes) -> None:
+        """Write to its stdin, on the sandboxes' loop."""
+        with self._awaited():
+            await self._child.write(data)
+
     async def _line(self, timeout_s: float | None) -> bytes | None:
         """The next line, on the sandboxes' loop; the program ends if none comes in time."""
         loop = asyncio.get_running_loop()
         alarm = None if timeout_s is None else loop.call_later(timeout_s, self.end, "timeout")
         try:
-            line = await self._child.line()
+            with self._awaited():
+                line = await self._child.line()
         finally:
             if alarm:
                 alarm.cancel()
@@ -177,9 +222,10 @@ class Running(Session):
     async def _finished(self, stdin: bytes) -> ExecResult:
         """The result after the last input, on the sandboxes' loop."""
         try:
-            await self._child.write(stdin)
-            self._child.close_stdin()
-            return await self._result()
+            with self._awaited():
+                await self._child.write(stdin)
+                self._child.close_stdin()
+                return await self._result()
         finally:
             # A program whose caller was cancelled must not run on.
             self.end("killed")
@@ -198,6 +244,9 @@ class Running(Session):
     async def _result(self) -> ExecResult:
         """The result of the ended program. Raises SandboxError if the sandbox itself ended."""
         code = await self._child.ended()
+        # The kernel may have killed any process of the group, also one that keeps the sandbox.
+        if self._ended is None and self._child.out_of_memory:
+            self._ended = "memory"
         if self._ended is None and self._backend.failed(code):
             name = self._backend.name
             raise SandboxError(

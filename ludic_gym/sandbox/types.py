@@ -10,19 +10,22 @@ MEBIBYTE = 2**20
 """Bytes of a mebibyte."""
 
 Ended = Literal["exited", "signal", "timeout", "cpu", "memory", "output", "killed"]
-"""Reason for the end of a program: it exited, or it was ended by a signal, the wall clock, its CPU
-time, a lack of memory (an uncaught MemoryError, or too much in all its processes), too much output,
-or `Session.kill`."""
+"""Reason for the end of a program: it exited, or it was ended by a signal, the wall clock or its
+idle time ("timeout"), its CPU time, a lack of memory (an uncaught MemoryError, or too much in all
+its processes), too much output, or `Session.kill`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """Limits of one program, in seconds and bytes.
 
-    wall_s: from the start of the program. Waiting for a free place does not count.
-    cpu_s: of each process, rounded up to whole seconds.
-    memory_bytes: of the address space of each process, and of the memory of all of them, which is
-        measured ten times a second.
+    wall_s: from the start of the program. Waiting for a free place does not count. It is generous,
+        because a busy machine gives a program little CPU time per second.
+    cpu_s: of each process, rounded up to whole seconds. A program may be idle for 2 s more than
+        this in all while its caller waits for it: no process of it runs or waits for a CPU.
+    memory_bytes: of the address space of each process, and of all that the processes and their
+        files hold in memory. The kernel enforces the second in a memory group; where none can be
+        made, it is measured ten times a second.
     processes: at the same time, threads included.
     disk_bytes: of all files together. output_bytes: of stdout and stderr each.
     Raises ConfigError for a limit that is not positive.
@@ -33,7 +36,7 @@ class Limits:
     ludic_gym.errors.ConfigError: Limits(cpu_s=0) must be more than 0
     """
 
-    wall_s: float = 10.0
+    wall_s: float = 120.0
     cpu_s: float = 8.0
     memory_bytes: int = 512 * MEBIBYTE
     processes: int = 32

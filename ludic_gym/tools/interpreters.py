@@ -7,7 +7,7 @@ from ludic_gym.sandbox.choice import open_sandbox, shared_sandbox
 from ludic_gym.sandbox.types import MEBIBYTE, ExecResult, Limits, Program, Sandbox
 from ludic_gym.tools.tool import Tool, as_tool
 
-LIMITS = Limits(wall_s=30.0, cpu_s=10.0)
+LIMITS = Limits(wall_s=120.0, cpu_s=10.0)
 CALCULATOR_LIMITS = Limits(cpu_s=2.0, wall_s=30.0, memory_bytes=64 * MEBIBYTE)
 
 
@@ -34,7 +34,7 @@ def python_tool(
         return output_of(await insisted(run))
 
     # The sandbox has the program's time limit; this one includes the wait for a free place.
-    return as_tool(python, timeout_s=20 * limits.wall_s)
+    return as_tool(python, timeout_s=5 * limits.wall_s)
 
 
 def output_of(result: ExecResult) -> str:

@@ -15,7 +15,7 @@ from ludic_gym.graders.programs.types import ProgramTests, Verdict, program_in
 from ludic_gym.sandbox.types import MEBIBYTE, Guarantees, Limits, Sandbox
 
 # Wall time per second of CPU time; a busy machine gives a program only part of a core.
-PATIENCE = 4.0
+PATIENCE = 12.0
 _VERDICT_KEYS = ("outcome", "passed", "total", "message", "printed")
 _NO_INFO: Info = {}
 

@@ -33,7 +33,7 @@ REFERENCES = 256
 # A reference may take this much longer than the limits, a solution this much longer than it.
 REFERENCE_FACTOR = 30
 SOLUTION_FACTOR = 4
-DEFAULT_LIMITS = Limits(wall_s=40.0, cpu_s=10.0)
+DEFAULT_LIMITS = Limits(wall_s=120.0, cpu_s=10.0)
 
 
 class Memo(Generic[T]):

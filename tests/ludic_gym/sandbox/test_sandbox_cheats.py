@@ -23,7 +23,8 @@ SECRET = b"what nobody may tell"
 ENDLESS = {
     *("fork bomb", "thread bomb", "stop everything"),
     *("loop", "a hard expression", "a large number"),
-    *("sleep", "sleep in silence", "wait for a pipe"),
+    *("sleep", "sleep in silence", "wait for a pipe", "stop itself", "stop its family"),
+    *("a dot now and then", "a relay of children"),
 }
 LIMITS = Limits(
     wall_s=2.0,
@@ -94,7 +95,7 @@ def host(monkeypatch):
 def alive(mark):
     """Processes of that name, zombies aside."""
     found = []
-    for path in Path("/proc").glob("[0-9]*/stat"):
+    for path in [Path(f"/proc/{name}/stat") for name in os.listdir("/proc") if name.isdigit()]:
         try:
             text = path.read_text()
         except (FileNotFoundError, ProcessLookupError):
@@ -163,6 +164,7 @@ def test_the_corpus_does_what_it_says_where_nothing_protects(host):
         "connect to loopback": b"HARM",
         "follow links": SECRET,
         "forge results": b"PASS",
+        "files without a name": b"HARM",
     }.items():
         done = subprocess.run(
             [sys.executable, "-c", CHEATS[name], *host.arguments],

@@ -1,11 +1,13 @@
 """Containers: options of the engine. Their effect is tested with the others, where one runs."""
 
 import os
+import tempfile
 
 import pytest
 
 from ludic_gym.errors import NoSandbox
 from ludic_gym.sandbox.container import container, require_image
+from ludic_gym.sandbox.seccomp import syscall_filter
 from ludic_gym.sandbox.types import MEBIBYTE, Limits
 
 LIMITS = Limits(memory_bytes=300 * MEBIBYTE, processes=20, disk_bytes=10 * MEBIBYTE)
@@ -22,10 +24,13 @@ exit 1
 @pytest.fixture
 def asked(tmp_path, monkeypatch):
     """The file with the arguments of a stand-in for the engine's command, a line per call."""
-    engine = tmp_path / "docker"
-    engine.write_text(ENGINE)
-    engine.chmod(0o755)
+    for name in ("docker", "podman"):
+        engine = tmp_path / name
+        engine.write_text(ENGINE)
+        engine.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    # Launches that are not started leave their folders.
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     require_image.cache_clear()
     yield tmp_path / "asked"
     require_image.cache_clear()
@@ -52,6 +57,20 @@ def test_a_container_is_told_to(option, asked):
     launch = container("docker", "here").launch(LIMITS)
     options = launch.command[: launch.command.index("here")]
     assert f" {option} " in " ".join(options) + " "
+
+
+def test_a_container_gets_the_filter_of_system_calls(asked):
+    command = container("docker", "here").launch(LIMITS).command
+    assert repr(syscall_filter()) in command[-1]
+
+
+def test_podman_adds_no_folder_and_writes_the_number_of_the_process(asked):
+    launch = container("podman", "here").launch(LIMITS)
+    assert "--read-only-tmpfs=false" in launch.command
+    assert launch.command[launch.command.index("--pidfile") + 1] == str(launch.pid_file)
+    launch.pid_file.touch()
+    launch.end()
+    assert not launch.pid_file.parent.exists()
 
 
 def test_containers_have_names_and_users_of_their_own(asked):

@@ -5,6 +5,7 @@ import os
 import random
 import signal
 import tempfile
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -161,6 +162,53 @@ def failing(limits):
 async def test_workers_that_do_not_start_are_an_error_that_shows_why():
     sandbox = LocalSandbox(replace(PLAIN, launch=failing), warm=1)
     with pytest.raises(SandboxError, match="does not start; exit code 3, stderr: out of order"):
+        await sandbox.run(Program(source=""))
+    await sandbox.close()
+
+
+def keepers(names):
+    """Processes of an engine that keep containers of these names."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with suppress(OSError):
+            command = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+            found += [command for name in names if name in command and "run" not in command]
+    return found
+
+
+async def test_containers_that_are_discarded_while_they_start_are_removed(backend):
+    if backend.name not in ("docker", "podman"):
+        pytest.skip("it makes no container")
+    names = []
+
+    def launch(limits):
+        launch = backend.launch(limits)
+        names.append(launch.command[launch.command.index("--name") + 1])
+        return launch
+
+    for pause_ms in range(0, 400, 25):
+        sandbox = LocalSandbox(replace(backend, launch=launch), warm=2)
+        running = asyncio.create_task(sandbox.run(Program(source=""), limits=PATIENT))
+        await asyncio.sleep(pause_ms / 1000)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await sandbox.close()
+    for _ in range(100):
+        if not keepers(names):
+            return
+        await asyncio.sleep(0.1)
+    raise AssertionError(keepers(names))
+
+
+def nameless(limits):
+    """Launch of a worker whose command does not say which process it started."""
+    launch = PLAIN.launch(limits)
+    return replace(launch, descends=False, pid_file=Path(launch.folder, "pid"))
+
+
+async def test_a_command_that_names_no_process_is_an_error():
+    sandbox = LocalSandbox(replace(PLAIN, launch=nameless), warm=0)
+    with pytest.raises(SandboxError, match=r"wrote no process id to .*/pid: .*No such file"):
         await sandbox.run(Program(source=""))
     await sandbox.close()
 

@@ -7,8 +7,12 @@ import pytest
 
 from ludic_gym.commands import sandbox as sandbox_command
 from ludic_gym.commands.main import main
-from ludic_gym.commands.sandbox import Finding, remarks, table_rows
+from ludic_gym.commands.sandbox import Finding, memory_remark, remarks, table_rows
+from ludic_gym.sandbox.attacks import HEAD, MEMORY
+from ludic_gym.sandbox.cgroup import Place
 from ludic_gym.sandbox.choice import BACKENDS, open_sandbox, why_not
+from ludic_gym.sandbox.launch import PLAIN, launch_plainly
+from ludic_gym.sandbox.local import LocalSandbox
 from ludic_gym.sandbox.probes import (
     OUTSIDE,
     PROBES,
@@ -17,7 +21,7 @@ from ludic_gym.sandbox.probes import (
     memory_verdict,
     witnesses,
 )
-from ludic_gym.sandbox.types import ExecResult, Guarantees
+from ludic_gym.sandbox.types import ExecResult, Guarantees, Program
 
 EVERYTHING = dict.fromkeys(Guarantees.__slots__, "")
 RESULT = ExecResult(stdout=b"", stderr=b"", exit_code=0, ended="exited", wall_s=1.0)
@@ -46,23 +50,42 @@ async def test_a_plain_process_is_found_out():
     inner, before = open_sandbox("process", allow_unsafe=True, warm=0), set(left_behind())
     boastful = Boastful(inner, "network", "filesystem", "disk")
     assert await measured(boastful) == {
-        "network": "a program reached the host's loopback",
-        "filesystem": "a program read a file of the host",
-        "disk": "a program of 16 MiB of files wrote 320 MiB",
+        "network": "a program reached the host's loopback (connections)",
+        "filesystem": "a program read a file of the host (files)",
+        "disk": "a program of 16 MiB of files wrote 320 MiB (files)",
     }
     # It wrote to the host, which is as it was.
     assert set(left_behind()) <= before
     await inner.close()
 
 
+def unlimited(limits):
+    """Launch of a plain process whose memory as a whole is not limited."""
+    return replace(launch_plainly(limits), descends=False)
+
+
+# The others would fill this machine's disk.
+@pytest.mark.parametrize("way", sorted({*MEMORY} - {"files in memory", "empty files"}))
+async def test_an_attack_on_the_memory_succeeds_where_nothing_limits_it(way):
+    sandbox = LocalSandbox(replace(PLAIN, launch=unlimited), warm=0)
+    program = Program(source=HEAD + MEMORY[way], arguments=("/", "9", "1", "probe"))
+    result = await sandbox.run(
+        program, limits=replace(PROBES["memory"][2], processes=1000, memory_bytes=2**30)
+    )
+    await sandbox.close()
+    with witnesses() as witness:
+        assert "of 128 MiB got" in memory_verdict(result, witness)
+
+
 @pytest.mark.parametrize(
     ("verdict", "result", "reason"),
     [
-        (memory_verdict, replace(RESULT, stdout=b"got\n" * 8), ""),
-        (memory_verdict, replace(RESULT, stdout=b"got\n" * 9), "of 256 MiB got 576 MiB"),
-        (memory_verdict, replace(RESULT, ended="timeout"), "was not stopped"),
+        (memory_verdict, replace(RESULT, stdout=b"held 64\n" * 4), ""),
+        (memory_verdict, replace(RESULT, stdout=b"held 64\n" * 5), "of 128 MiB got 320 MiB"),
         (cpu_verdict, replace(RESULT, ended="cpu"), ""),
-        (cpu_verdict, replace(RESULT, ended="timeout"), "a loop ended by timeout"),
+        (cpu_verdict, replace(RESULT, ended="timeout", wall_s=3.2), ""),
+        (cpu_verdict, replace(RESULT, ended="timeout", wall_s=60.0), "ended after 60 s"),
+        (cpu_verdict, RESULT, "did not run: exited, 0"),
     ],
 )
 def test_a_verdict_is_why_a_promise_is_broken(verdict, result, reason):
@@ -91,8 +114,18 @@ def test_the_table_shows_what_holds_and_the_remarks_say_why_not():
         "",
         "bubblewrap does not work here: bwrap is not installed",
         "native, disk: it wrote 9 MiB",
+        memory_remark(),
         "Environments use native.",
     ]
+
+
+def test_the_doctor_says_where_memory_is_limited(monkeypatch):
+    place = Place(version=1, folder=Path("/sys/fs/cgroup/memory/x"))
+    monkeypatch.setattr(sandbox_command, "place", lambda: place)
+    assert "control groups (version 1) in /sys/fs/cgroup/memory/x" in memory_remark()
+    place = Place(why_not="/x: Permission denied")
+    assert "measured ten times a second" in memory_remark()
+    assert "(/x: Permission denied)" in memory_remark()
 
 
 def test_the_doctor_is_content_with_a_sandbox_that_holds(capsys):

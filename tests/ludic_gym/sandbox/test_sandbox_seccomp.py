@@ -41,13 +41,14 @@ def verdict(rules, architecture, number, *arguments):
 @pytest.mark.parametrize(
     ("machine", "architecture", "calls"),
     [
-        # (read, ptrace, clone, socket, ioctl), by the tables in the kernel's source.
-        ("x86_64", X86_64, (0, 101, 56, 41, 16)),
-        ("aarch64", AARCH64, (63, 117, 220, 198, 29)),
+        # (read, ptrace, clone, socket, ioctl, memfd_create, shmget, setsockopt), by the tables in
+        # the kernel's source.
+        ("x86_64", X86_64, (0, 101, 56, 41, 16, 319, 29, 54)),
+        ("aarch64", AARCH64, (63, 117, 220, 198, 29, 279, 194, 208)),
     ],
 )
 def test_each_call_gets_its_verdict(machine, architecture, calls):
-    read, ptrace, clone, socket, ioctl = calls
+    read, ptrace, clone, socket, ioctl, memfd_create, shmget, setsockopt = calls
     rules = syscall_filter(machine)
     cases = [
         ((read, 0), ALLOWED),
@@ -67,6 +68,13 @@ def test_each_call_gets_its_verdict(machine, architecture, calls):
         ((ioctl, 0, 0x5412), "EPERM"),  # TIOCSTI
         # The kernel looks at the lower half only, and so must the filter.
         ((ioctl, 0, 0x1_0000_5412), "EPERM"),
+        ((memfd_create,), "ENOSYS"),
+        ((shmget,), "ENOSYS"),
+        ((setsockopt, 3, 1, 2), ALLOWED),  # SO_REUSEADDR
+        ((setsockopt, 3, 6, 7), ALLOWED),  # an option of TCP with the same number
+        ((setsockopt, 3, 1, 7), "EPERM"),  # SO_SNDBUF
+        ((setsockopt, 3, 1, 8), "EPERM"),  # SO_RCVBUF
+        ((setsockopt, 3, 1, 33), "EPERM"),  # SO_RCVBUFFORCE
     ]
     for call, expected in cases:
         assert verdict(rules, architecture, *call) == expected, call

@@ -1,11 +1,15 @@
 import os
+import signal
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 
 from ludic_gym.sandbox.types import MEBIBYTE, Limits, Program
-from ludic_gym.sandbox.weight import descendants, exceeds
+from ludic_gym.sandbox.weight import descendants, is_idle
+from ludic_gym.sandbox.weight import exceeds as family_exceeds
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are weighed by /proc")
 
@@ -18,6 +22,10 @@ own = b"y" * (32 << 20)
 if child: print(child, flush=True)
 sys.stdin.read()
 """
+
+
+def exceeds(pid, limit):
+    return family_exceeds(list(descendants(pid)), limit)
 
 
 @pytest.fixture
@@ -50,6 +58,43 @@ def test_a_process_that_has_gone_weighs_nothing():
     gone = subprocess.Popen(["true"])
     gone.wait()
     assert not exceeds(gone.pid, 1)
+
+
+def test_a_process_that_waits_is_idle_and_one_that_wants_a_cpu_is_not(family):
+    parent, child = family
+    while not is_idle([parent, child]):
+        pass
+    # Four processes on one CPU: at any moment, three of them are waiting for it.
+    cpu = min(os.sched_getaffinity(0))
+    busy = [
+        subprocess.Popen(
+            [sys.executable, "-c", f"import os; os.sched_setaffinity(0, [{cpu}])\nwhile True: pass"]
+        )
+        for _ in range(4)
+    ]
+    time.sleep(1)
+    try:
+        seen = [is_idle([parent, child, one.pid]) for _ in range(50) for one in busy]
+    finally:
+        for one in busy:
+            one.kill()
+            one.wait()
+    assert not any(seen)
+
+
+def test_a_stopped_process_is_idle():
+    with subprocess.Popen(["sleep", "99"]) as process:
+        process.send_signal(signal.SIGSTOP)
+        while " T " not in Path(f"/proc/{process.pid}/stat").read_text():
+            pass
+        assert is_idle([process.pid])
+        process.kill()
+
+
+def test_nothing_is_known_of_a_process_that_has_gone():
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    assert not is_idle([gone.pid])
 
 
 async def test_many_processes_share_the_memory_of_one_program(any_sandbox):

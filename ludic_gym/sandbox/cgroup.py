@@ -1,0 +1,204 @@
+"""Memory groups: control groups of Linux, in which the kernel counts and bounds a program's memory.
+
+A group counts everything that its processes make the kernel hold: private and shared memory, files
+in memory, buffers of pipes and sockets. Both versions of control groups are used, where this user
+may make groups. See cgroups(7), and memory.rst and cgroup-v2.rst of the kernel's documentation.
+"""
+
+import os
+import re
+import secrets
+import subprocess
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+PREFIX = "ludic-"
+REMOVE_S = 1.0
+# In this order: memory and swap together may not be less than memory alone.
+LIMIT_FILES = {
+    1: ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes", "memory.kmem.tcp.limit_in_bytes"),
+    2: ("memory.max",),
+}
+# Swap would hold what exceeds the limit.
+NO_SWAP = "memory.swap.max"
+EVENTS = {1: "memory.oom_control", 2: "memory.events"}
+KILLS = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
+# Of /proc/PID/mountinfo: the root of the mount, where it is, and the controllers of version 1.
+MOUNT = re.compile(r"^\S+ \S+ \S+ (\S+) (\S+) .* - (cgroup2?) \S+ (\S+)$", re.MULTILINE)
+# A shell joins the group, then becomes the command, all of whose processes are in the group. Joined
+# after its start, the command might have a child already that stays outside.
+JOIN = 'echo $$ >"$0" && unset PWD OLDPWD SHLVL && exec "$@"'
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryGroup:
+    """A control group of one program.
+
+    version: 1 or 2. folder: of its files. ours: False if another program made it, sets its limit
+    and removes it.
+    """
+
+    version: int
+    folder: Path
+    ours: bool = True
+
+    def around(self, command: tuple[str, ...]) -> tuple[str, ...]:
+        """The command, started as a process of the group."""
+        return ("/bin/sh", "-c", JOIN, str(self.folder / "cgroup.procs"), *command)
+
+    def bound(self, memory_bytes: int) -> bool:
+        """Set the limit of a group of ours; False if it already holds more than that."""
+        if not self.ours:
+            return True
+        try:
+            for name in LIMIT_FILES[self.version]:
+                # Kernels without accounting of swap or of TCP buffers lack their files.
+                if (self.folder / name).exists():
+                    (self.folder / name).write_text(str(memory_bytes))
+            if (self.folder / NO_SWAP).exists():
+                (self.folder / NO_SWAP).write_text("0")
+        except OSError:
+            return False
+        return True
+
+    def exceeded(self) -> bool:
+        """True once the kernel has killed a process of the group for its memory."""
+        with suppress(OSError):
+            found = KILLS.search((self.folder / EVENTS[self.version]).read_text())
+            return found is not None and int(found[1]) > 0
+        return False
+
+    def removed(self) -> bool:
+        """Remove a group of ours; False if one of its processes has not ended yet."""
+        if not self.ours:
+            return True
+        try:
+            self.folder.rmdir()
+        except FileNotFoundError:
+            return True
+        except OSError:
+            return False
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The folder in which this process makes its groups, or the reason why it makes none.
+
+    version: of control groups. why_not: "" if groups can be made.
+    """
+
+    version: int = 0
+    folder: Path = Path()
+    why_not: str = ""
+
+
+def new_group() -> MemoryGroup | None:
+    """A new group without a limit; None where this user may make none."""
+    where = place()
+    if where.why_not:
+        return None
+    with suppress(OSError):
+        return made(where.version, where.folder)
+    return None
+
+
+def made(version: int, parent: Path) -> MemoryGroup:
+    """A new group in that folder. Raises OSError if there can be none."""
+    folder = parent / f"{PREFIX}{os.getpid()}-{secrets.token_hex(4)}"
+    folder.mkdir()
+    if version == 2:
+        # The kernel then ends all processes of the group at once.
+        (folder / "memory.oom.group").write_text("1")
+    return MemoryGroup(version, folder)
+
+
+def group_of(pid: int) -> MemoryGroup | None:
+    """The group that a process of another program is in, None if this system has none."""
+    version, folder = folder_of(str(pid))
+    return MemoryGroup(version, folder, ours=False) if version else None
+
+
+@cache
+def place() -> Place:
+    """The place for groups of this process, found by making one with a process in it."""
+    version, own = folder_of("self")
+    # In version 2 a group has either processes or groups with controllers, unless it is the root:
+    # groups are made beside this process's own.
+    folders = {0: (), 1: (own,), 2: (own.parent, own)}[version]
+    reasons = []
+    for folder in folders:
+        try:
+            _try(version, folder)
+        except (OSError, subprocess.CalledProcessError) as error:
+            reasons.append(f"{folder}: {error}")
+        else:
+            remove_left(folder)
+            return Place(version=version, folder=folder)
+    return Place(why_not="; ".join(reasons) or "this system has no control groups of memory")
+
+
+def _try(version: int, folder: Path) -> None:
+    """Make a group with a process and a limit. Raises OSError or CalledProcessError."""
+    group = made(version, folder)
+    try:
+        subprocess.run(group.around(("true",)), check=True, capture_output=True)
+        (group.folder / LIMIT_FILES[version][0]).write_text(str(2**40))
+    finally:
+        group.removed()
+
+
+def folder_of(pid: str) -> tuple[int, Path]:
+    """Version and folder of the memory group that a process is in; version 0 for none.
+
+    pid: "self" or a number.
+    """
+    try:
+        groups = Path(f"/proc/{pid}/cgroup").read_text()
+        return located(groups, Path("/proc/self/mountinfo").read_text())
+    except OSError:
+        return 0, Path()
+
+
+def located(groups: str, mounts: str) -> tuple[int, Path]:
+    """Version and folder of a memory group, by the texts of /proc/PID/cgroup and of mountinfo.
+
+    >>> mount = "33 24 0:28 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw"
+    >>> located("0::/user.slice/a.scope", mount)
+    (2, PosixPath('/sys/fs/cgroup/user.slice/a.scope'))
+    """
+    for line in groups.splitlines():
+        _, controllers, path = line.split(":", 2)
+        # The line of version 2 names no controllers, and comes last.
+        version = 1 if "memory" in controllers.split(",") else 0 if controllers else 2
+        for root, folder, kind, options in MOUNT.findall(mounts):
+            fits = (version == 2) if kind == "cgroup2" else "memory" in options.split(",")
+            if version and fits and f"{path}/".startswith(root):
+                return version, Path(folder, os.path.relpath(path, root))
+    return 0, Path()
+
+
+def remove_own() -> None:
+    """Remove the groups of this process, whose programs end; at its exit."""
+    deadline = time.monotonic() + REMOVE_S
+    # Not `place()` in a process that has made no group.
+    while place.cache_info().currsize and time.monotonic() < deadline:
+        groups = [*place().folder.glob(f"{PREFIX}{os.getpid()}-*")]
+        if place().why_not or not groups:
+            return
+        for group in groups:
+            with suppress(OSError):
+                group.rmdir()
+        time.sleep(0.01)
+
+
+def remove_left(folder: Path) -> None:
+    """Remove the groups of processes that were killed before they could do it."""
+    for group in folder.glob(f"{PREFIX}*"):
+        pid = group.name.removeprefix(PREFIX).partition("-")[0]
+        if not Path(f"/proc/{pid}").exists():
+            with suppress(OSError):
+                group.rmdir()

@@ -1,0 +1,184 @@
+"""Memory groups of the kernel, and the sandboxes of machines that have none."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from ludic_gym.sandbox import cgroup
+from ludic_gym.sandbox.cgroup import Place, located, made, new_group, place
+from ludic_gym.sandbox.choice import open_sandbox
+from ludic_gym.sandbox.launch import PLAIN
+from ludic_gym.sandbox.local import LocalSandbox
+from ludic_gym.sandbox.types import MEBIBYTE, Limits, Program
+
+UNIFIED = "35 24 0:30 / /sys/fs/cgroup/unified rw,nosuid shared:10 - cgroup2 cgroup2 rw"
+MEMORY = "36 24 0:31 / /sys/fs/cgroup/memory rw,nosuid shared:11 - cgroup cgroup rw,memory"
+PIDS = "37 24 0:32 / /sys/fs/cgroup/pids rw,nosuid shared:12 - cgroup cgroup rw,pids"
+INSIDE = "900 880 0:31 /docker/ab /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory"
+HOG = "kept = []\nwhile True: kept.append(bytes(1 << 20))"
+
+
+@pytest.fixture
+def group():
+    """A group of version 1 or 2, whichever this machine has."""
+    group = new_group()
+    if group is None:
+        pytest.skip(f"there are no memory groups here: {place().why_not}")
+    yield group
+    deadline = time.monotonic() + 10
+    while not group.removed():
+        assert time.monotonic() < deadline, group
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def without_groups(monkeypatch):
+    """A machine on which this user may make no memory group."""
+    monkeypatch.setattr(cgroup, "place", lambda: Place(why_not="not here"))
+
+
+@pytest.mark.parametrize(
+    ("groups", "mounts", "found"),
+    [
+        ("0::/a/b", UNIFIED, (2, "/sys/fs/cgroup/unified/a/b")),
+        ("0::/", UNIFIED, (2, "/sys/fs/cgroup/unified")),
+        # Both versions: the memory controller belongs to one of them.
+        ("4:memory:/x\n0::/y", f"{PIDS}\n{MEMORY}\n{UNIFIED}", (1, "/sys/fs/cgroup/memory/x")),
+        ("8:pids:/x\n0::/y", f"{PIDS}\n{UNIFIED}", (2, "/sys/fs/cgroup/unified/y")),
+        # In a container, the mount shows a part of the tree.
+        ("4:memory:/docker/ab/c", INSIDE, (1, "/sys/fs/cgroup/memory/c")),
+        ("4:memory:/docker/other", INSIDE, (0, ".")),
+        ("8:pids:/x", PIDS, (0, ".")),
+        ("", "", (0, ".")),
+    ],
+)
+def test_a_group_is_found_by_the_kernels_tables(groups, mounts, found):
+    assert located(groups, mounts) == (found[0], Path(found[1]))
+
+
+def test_processes_of_a_group_share_its_memory(group):
+    assert group.bound(64 * MEBIBYTE)
+    done = subprocess.run(group.around((sys.executable, "-c", HOG)), check=False)
+    assert done.returncode == -9
+    assert group.exceeded()
+
+
+def test_a_group_that_is_not_full_has_not_been_exceeded(group):
+    group.bound(64 * MEBIBYTE)
+    subprocess.run(group.around((sys.executable, "-c", "bytearray(9 << 20)")), check=True)
+    assert not group.exceeded()
+
+
+def test_a_group_is_removed_once_its_processes_have_ended(group):
+    with subprocess.Popen(group.around(("cat",)), stdin=subprocess.PIPE) as process:
+        while "cat" not in Path(f"/proc/{process.pid}/comm").read_text():
+            pass
+        assert not group.removed()
+    while not group.removed():
+        pass
+    assert not group.folder.exists()
+
+
+def test_a_command_in_a_group_gets_no_further_variables(group):
+    done = subprocess.run(group.around(("/usr/bin/env",)), capture_output=True, env={}, check=True)
+    assert done.stdout == b""
+
+
+def test_groups_of_a_process_that_was_killed_are_removed(group):
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    left = group.folder.parent / f"ludic-{gone.pid}-0"
+    left.mkdir()
+    cgroup.remove_left(left.parent)
+    assert not left.exists()
+    assert group.folder.exists()
+
+
+def test_version_2_ends_all_processes_of_a_group_without_swap(tmp_path):
+    (group := made(2, tmp_path)).folder.joinpath("memory.swap.max").touch()
+    group.folder.joinpath("memory.max").touch()
+    assert group.bound(5000)
+    written = {path.name: path.read_text() for path in group.folder.iterdir()}
+    assert written == {"memory.oom.group": "1", "memory.max": "5000", "memory.swap.max": "0"}
+    group.folder.joinpath("memory.events").write_text("oom 3\noom_kill 0\noom_group_kill 0\n")
+    assert not group.exceeded()
+    group.folder.joinpath("memory.events").write_text("oom 3\noom_kill 2\noom_group_kill 1\n")
+    assert group.exceeded()
+
+
+AT_EXIT = """
+import ludic_gym as lg
+family = "import os, time\\nfor _ in range(9): os.fork()\\ntime.sleep(99)"
+limits = lg.Limits(processes=20, memory_bytes=2**27)
+sandbox = lg.open_sandbox("process", allow_unsafe=True)
+session = lg.run_blocking(sandbox.start(lg.Program(source=family), limits=limits))
+print(__import__("os").getpid())
+"""
+
+
+def test_a_process_that_exits_leaves_no_group(group):
+    done = subprocess.run([sys.executable, "-c", AT_EXIT], capture_output=True, check=True)
+    assert not [*group.folder.parent.glob(f"ludic-{int(done.stdout)}-*")]
+
+
+@pytest.mark.parametrize("name", ["bubblewrap", "native", "process"])
+async def test_sandboxes_leave_no_group(name, group, opened):
+    opened(name)
+    before = set(group.folder.parent.glob("ludic-*"))
+    sandbox = open_sandbox(name, allow_unsafe=True, warm=2)
+    limits = Limits(memory_bytes=256 * MEBIBYTE)
+    result = await sandbox.run(Program(source="print(1)"), limits=limits)
+    assert result.stdout == b"1\n"
+    await sandbox.close()
+    deadline = time.monotonic() + 20
+    # Others of this process belong to sandboxes that other tests share.
+    while left := set(group.folder.parent.glob(f"ludic-{os.getpid()}-*")) - before:
+        assert time.monotonic() < deadline, left
+        time.sleep(0.02)
+
+
+FILES = """
+for i in range(200):
+    with open(f"file{i}", "wb", 0) as file: file.write(bytes(1 << 20))
+print("wrote")
+"""
+SHARED = """
+import mmap, os, time
+for _ in range(4):
+    if os.fork() == 0:
+        shared = mmap.mmap(-1, 50 << 20)
+        shared.write(bytes(50 << 20))
+        time.sleep(999)
+time.sleep(999)
+"""
+PRIVATE = SHARED.replace("mmap.mmap(-1, 50 << 20)", "b'x' * (50 << 20)").replace(
+    "shared.write(bytes(50 << 20))", "pass"
+)
+
+
+@pytest.mark.parametrize("source", [FILES, SHARED, PRIVATE], ids=["files", "shared", "private"])
+@pytest.mark.parametrize("name", ["bubblewrap", "native"])
+@pytest.mark.parametrize("groups", [True, False], ids=["grouped", "measured"])
+async def test_memory_is_bounded_wherever_it_is(source, name, groups, opened, request):
+    opened(name)
+    if not groups:
+        request.getfixturevalue("without_groups")
+    sandbox = open_sandbox(name, warm=0)
+    limits = Limits(wall_s=60.0, memory_bytes=128 * MEBIBYTE, disk_bytes=2**30)
+    result = await sandbox.run(Program(source=source), limits=limits)
+    # Measured, files may be complete before they are seen.
+    assert result.ended == "memory" or (not groups and result.stdout == b"wrote\n")
+    await sandbox.close()
+
+
+async def test_a_job_that_is_larger_than_the_memory_is_out_of_memory(group):
+    sandbox = LocalSandbox(PLAIN, warm=0)
+    program = Program(source="print(1)", files={"large": bytes(40 * MEBIBYTE)})
+    limits = Limits(memory_bytes=20 * MEBIBYTE)
+    result = await sandbox.run(program, limits=limits)
+    assert (result.ended, result.stdout) == ("memory", b"")
+    await sandbox.close()
