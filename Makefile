@@ -18,7 +18,9 @@ WORKERS ?= $(shell $(PYTHON) -c "import os; print(min(os.cpu_count() + 1, 4))")
 # Their tests start programs, servers or sandboxes, or train for a while.
 LONGER = envs_registry ludic_vllm test_docs.py test_docs_pages.py test_examples.py test_notebooks.py test_forked.py test_ten_minutes.py \
 	$(addprefix ludic_gym/,adapters commands envs/code envs/test_all_envs.py sandbox testing tools view/test_view_browser.py test_lightness.py) \
-	$(addprefix ludic_train/,checkpoints distributed doctor pipeline publishers runs serving top test_gpu.py test_lightness.py test_path_length.py)
+	$(addprefix ludic_train/,checkpoints distributed doctor pipeline publishers runs serving top test_accept_gpu.py test_gpu.py test_lightness.py test_path_length.py)
+# Both need a CUDA device; the first runs the second.
+OF_A_GPU = benchmarks/accept_gpu.py benchmarks/gpu.py
 # A folder of its own for every `make train`, unless ARGS names one.
 NEW_RUN = $(if $(findstring --out,$(ARGS)),,--out runs/tic-tac-toe-$$(date +%Y%m%d-%H%M%S))
 
@@ -28,7 +30,7 @@ export OMP_NUM_THREADS ?= 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train model test test-fast test-all test-vllm conformance check bench docs clean
+.PHONY: help setup train model test test-fast test-all test-vllm conformance check bench accept-gpu docs clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -58,7 +60,7 @@ test-all: $(STAMP) ## run the tests marked `slow` too: an hour or so
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not gpu and not vllm" $(ARGS)
 
 test-vllm: $(STAMP) $(VLLM_STAMP) ## hold pushes and log-probs against a real vLLM on the CPU
-	@LUDIC_VLLM_PYTHON=$(abspath $(VLLM_VENV))/bin/python $(BIN)/python -m pytest -m vllm tests/real_vllm $(ARGS)
+	@LUDIC_VLLM_PYTHON=$(abspath $(VLLM_VENV))/bin/python $(BIN)/python -m pytest -m vllm tests/real_vllm tests/ludic_train/test_accept_gpu.py $(ARGS)
 
 $(VLLM_STAMP):
 	@test -x $(VLLM_VENV)/bin/python || $(PYTHON) -m venv $(VLLM_VENV)
@@ -84,8 +86,11 @@ check: $(STAMP) ## lint, format, types, import rules
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q tests/test_imports.py tests/test_exports.py
 
-bench: $(STAMP) ## run every program in benchmarks/
-	@set -e; for program in benchmarks/*.py; do echo "== $$program"; $(BIN)/python $$program; done
+bench: $(STAMP) ## run every program in benchmarks/ but those of a GPU
+	@set -e; for program in $(filter-out $(OF_A_GPU),$(wildcard benchmarks/*.py)); do echo "== $$program"; $(BIN)/python $$program; done
+
+accept-gpu: $(STAMP) ## train, serve and measure on a GPU, and assert it: 20 minutes
+	@$(BIN)/python benchmarks/accept_gpu.py $(ARGS)
 
 docs: $(STAMP) ## build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -1,6 +1,6 @@
 """Updates on one CUDA device: tokens/s and MFU, peak memory, bfloat16 against float32.
 
-    python benchmarks/gpu.py [--sizes 0.5B 1.5B] [--updates 5] [--tokens 32768]
+    python benchmarks/gpu.py [--sizes 0.5B 1.5B] [--updates 5] [--tokens 32768] [--json FILE]
 
 Models have the shapes of Qwen2.5 and random params; updates compute in bfloat16 with float32
 logits, over params and moments in float32, as `ludic train --dtype bf16` does. Rows have lengths
@@ -13,14 +13,17 @@ from __future__ import annotations
 
 import argparse
 import gc
+import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
 from rich.console import Console
 from rich.table import Table
+from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from ludic_train.algorithms.presets import grpo
 from ludic_train.distributed.device import process_group
@@ -32,7 +35,7 @@ from ludic_train.types import SAWItem
 
 # hidden size, layers, heads, key-value heads, MLP size, vocabulary, tied embeddings
 SHAPES = {
-    "tiny": (64, 2, 4, 2, 128, 1000, True),
+    "tiny": (64, 2, 2, 1, 128, 1000, True),
     "0.5B": (896, 24, 14, 2, 4864, 151_936, True),
     "1.5B": (1536, 28, 12, 2, 8960, 151_936, True),
     "7B": (3584, 28, 28, 4, 18_944, 152_064, False),
@@ -49,12 +52,10 @@ class Update:
     peak_bytes: int
 
 
-def make_model(size: str, device: str, dtype: torch.dtype) -> torch.nn.Module:
-    """A Qwen2.5-shaped model with random params."""
-    from transformers import Qwen2Config, Qwen2ForCausalLM
-
+def make_config(size: str) -> Qwen2Config:
+    """The config of a Qwen2.5-shaped model."""
     hidden, layers, heads, kv_heads, mlp, vocabulary, tied = SHAPES[size]
-    config = Qwen2Config(
+    return Qwen2Config(
         vocab_size=vocabulary,
         hidden_size=hidden,
         intermediate_size=mlp,
@@ -63,11 +64,14 @@ def make_model(size: str, device: str, dtype: torch.dtype) -> torch.nn.Module:
         num_key_value_heads=kv_heads,
         max_position_embeddings=32_768,
         tie_word_embeddings=tied,
-        dtype=dtype,
     )
+
+
+def make_model(size: str, device: str, dtype: torch.dtype) -> torch.nn.Module:
+    """A Qwen2.5-shaped model with random params."""
     torch.manual_seed(0)
     with torch.device(device):
-        return Qwen2ForCausalLM(config).to(dtype)
+        return Qwen2ForCausalLM(make_config(size)).to(dtype)
 
 
 def make_rows(tokens: int, longest: int, vocabulary: int) -> list[SAWItem]:
@@ -203,27 +207,38 @@ def main() -> None:
     parser.add_argument("--micro-tokens", type=int, default=16_384, help="of a forward pass")
     parser.add_argument("--longest", type=int, default=2048, help="row, in tokens")
     parser.add_argument("--peak-tflops", type=float, default=989.0)
+    parser.add_argument("--json", type=Path, help="file that gets the numbers of the updates too")
     parser.add_argument("--recompute", action="store_true", help="activations, in backward")
     args = parser.parse_args()
     refuse_without_device(args.device)
     console = Console()
     with process_group(args.device):
-        console.print(updates_table(args), memory_table(args), precision_table(args))
+        updates = {size: measured_size(size, args) for size in args.sizes}
+        if args.json is not None:
+            args.json.write_text(json.dumps(updates, indent=2) + "\n", encoding="utf-8")
+        console.print(updates_table(updates), memory_table(args), precision_table(args))
 
 
-def updates_table(args: argparse.Namespace) -> Table:
+def measured_size(size: str, args: argparse.Namespace) -> dict[str, float]:
+    """Tokens per second, MFU and peak bytes of updates of a model."""
+    model = make_model(size, args.device, torch.float32)
+    if args.recompute:
+        checkpoint_activations(model)
+    shard_model(model, param_dtype=torch.bfloat16)
+    rows = make_rows(args.tokens, args.longest, model.config.vocab_size)
+    made = measured_update(model, rows, args)
+    return {
+        "tokens/s": made.tokens / made.seconds,
+        "MFU": made.flops / made.seconds / (args.peak_tflops * 1e12),
+        "peak_bytes": made.peak_bytes,
+    }
+
+
+def updates_table(updates: Mapping[str, Mapping[str, float]]) -> Table:
     table = Table("model", "tokens/s", "MFU", "peak GiB", title="updates, GRPO, bfloat16, AdamW")
-    for size in args.sizes:
-        model = make_model(size, args.device, torch.float32)
-        if args.recompute:
-            checkpoint_activations(model)
-        shard_model(model, param_dtype=torch.bfloat16)
-        rows = make_rows(args.tokens, args.longest, model.config.vocab_size)
-        made = measured_update(model, rows, args)
-        share = made.flops / made.seconds / (args.peak_tflops * 1e12)
-        rate = f"{made.tokens / made.seconds:,.0f}"
-        table.add_row(size, rate, f"{share:.1%}", f"{made.peak_bytes / 2**30:.2f}")
-        del model
+    for size, made in updates.items():
+        peak = f"{made['peak_bytes'] / 2**30:.2f}"
+        table.add_row(size, f"{made['tokens/s']:,.0f}", f"{made['MFU']:.1%}", peak)
     return table
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import json
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
@@ -45,6 +46,8 @@ class PlanOptions:
         tflops: Speed of the device in practice, in 1e12 multiplications and additions per second:
             some 400 for an H100 in bfloat16, 0.1 for a CPU core. Without it, this machine's CPU is
             measured.
+        json: Print JSON: bytes by their use, their sum, floating-point operations and seconds of an
+            update, each per rank.
     """
 
     model: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
@@ -55,6 +58,7 @@ class PlanOptions:
     adamw_bits: Literal[8, 32] = 32
     offload: bool = False
     tflops: float | None = None
+    json: bool = False
 
 
 def main(argv: list[str]) -> int:
@@ -74,8 +78,17 @@ def main(argv: list[str]) -> int:
     )
     # The user's unit is TFLOP/s.
     speed = measured_flops() if options.tflops is None else options.tflops * 1e12
-    print(report(estimate, speed))
+    print(as_json(estimate, speed) if options.json else report(estimate, speed))
     return 0
+
+
+def as_json(estimate: Estimate, flops_per_second: float) -> str:
+    """The numbers of `report` as a JSON object."""
+    found = asdict(estimate) | {
+        "total_bytes": estimate.total_bytes,
+        "seconds": BESIDE_PRODUCTS * estimate.flops / flops_per_second,
+    }
+    return json.dumps(found, indent=2)
 
 
 def report(estimate: Estimate, flops_per_second: float) -> str:

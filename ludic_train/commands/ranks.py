@@ -14,7 +14,7 @@ import time
 from collections.abc import Sequence
 
 from ludic_gym.errors import ConfigError
-from ludic_train.serving.startup import free_port, stop_handler
+from ludic_train.serving.startup import free_port, guarded, stop_handler
 
 # In seconds. After one rank failed, the others get some time to say why before they are ended.
 POLL_S, LAST_WORDS_S, STOP_S = 0.1, 10.0, 10.0
@@ -70,7 +70,8 @@ def run_ranks(arguments: Sequence[str], count: int) -> int:
                 # In sessions of their own: Ctrl-C would reach them twice, which ends a run at once.
                 ranks.append(
                     subprocess.Popen(
-                        [*LUDIC, *arguments],
+                        # Ranks of a launcher that was killed would train on, unseen, on its cards.
+                        guarded([*LUDIC, *arguments]),
                         env={**threads, **os.environ, **address, **own},
                         start_new_session=True,
                     )

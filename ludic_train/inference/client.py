@@ -89,6 +89,11 @@ class LocalChatClient:
         # Makes the worker thread return at the next token: a request was cancelled or dropped.
         self._interrupted = False
 
+    @property
+    def cached_keys(self) -> torch.Tensor:
+        """Keys of the tokens in flight; their type and device are those that it samples in."""
+        return self._engine.cached_keys
+
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, tools: Sequence[ToolSchema] = ()
     ) -> Completion:

@@ -68,6 +68,11 @@ class Engine:
         """True if no request is waiting or in flight."""
         return not self._waiting and not self._batch.requests
 
+    @property
+    def cached_keys(self) -> Tensor:
+        """Keys of the tokens in flight, [layers, rows, kv_heads, slots, head_dim]."""
+        return self._decoder.cache.keys
+
     def reset(self) -> None:
         """Drop every request, and the memory of its tokens."""
         self._waiting: deque[Request] = deque()

@@ -2,6 +2,7 @@
 
 OUT/config.toml     recipe and settings, written once, when the run is started
 OUT/metrics.jsonl   numbers of the updates, appended
+OUT/compute.json    device, types and attention kernels of the newest process, replaced by the next
 OUT/rollouts.jsonl  some episodes of each evaluation, appended
 OUT/checkpoints/    complete states, from which a run is resumed
 OUT/model/          the newest params, for other programs

@@ -22,6 +22,7 @@ from ludic_train.loggers.plots import plot_curve
 PHASES = {
     "seconds/next_batch": "sampling and playing",
     "seconds/update": "updates",
+    "seconds/publish": "publishing params",
     "seconds/evaluate": "evaluation",
 }
 

@@ -35,6 +35,7 @@ from ludic_train.inference.policy_spec import write_policy_spec
 from ludic_train.loggers.loggers import Logger
 from ludic_train.metrics import Metrics, values
 from ludic_train.models.load import save_model
+from ludic_train.runs.compute import write_compute
 from ludic_train.runs.learner import Learner
 from ludic_train.runs.signals import own_stop_signals
 from ludic_train.runs.watch import StopRequested, WatchedSource
@@ -107,9 +108,11 @@ async def _carry_out_stage(run: Run, position: int, is_stopped: Callable[[], boo
     is_stopped: of this rank alone.
     """
     stage, trainer = run.stages[position], run.stages[position].trainer
-    offset = _offset(run, position)
+    offset, began = _offset(run, position), trainer.version
 
     def log(version: int, metrics: Metrics) -> None:
+        if version == began + 1:
+            write_compute(run.out, run.learner, trainer)
         run.logger.log(offset + version, values(metrics))
         run.guard(metrics)
 

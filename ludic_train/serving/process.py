@@ -6,7 +6,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -20,20 +19,12 @@ import ludic_vllm
 from ludic_train.errors import ServerError
 from ludic_train.serving.flags import ServeOptions, command_line, environment
 from ludic_train.serving.installed import Installed
-from ludic_train.serving.startup import Progress, free_port, url_of
+from ludic_train.serving.startup import Progress, free_port, guarded, url_of
 
 # Large models take minutes to load and compile.
 START_S = 600.0
 POLL_S, STOP_S, TIDY_S = 0.25, 30.0, 5.0
 LAST_LINES = 20
-# 1 is PR_SET_PDEATHSIG, which outlives execv. Our own process may have ended before the call, and
-# then no signal follows, so the parent's id is compared.
-GUARD = """
-import ctypes, os, signal, sys
-ctypes.CDLL(None).prctl(1, signal.SIGTERM)
-if os.getppid() == int(sys.argv[1]):
-    os.execv(sys.argv[2], sys.argv[2:])
-"""
 ENTRY_POINTS = "[vllm.general_plugins]\nludic = ludic_vllm:register\n"
 METADATA = "Metadata-Version: 2.1\nName: ludic-vllm-plugin\nVersion: 0\n"
 
@@ -144,7 +135,7 @@ def launched(
     Linux terminates the server when the calling thread ends.
     """
     arguments = command_line(model, options, vllm, further)
-    process = spawn(_guarded(arguments), log, environment(options, vllm, env, plugin))
+    process = spawn(guarded(arguments), log, environment(options, vllm, env, plugin))
     return ServerProcess(url_of(options.host, options.port), log, process)
 
 
@@ -163,13 +154,6 @@ def plugin_folder() -> Iterator[Path]:
         (info / "METADATA").write_text(METADATA, encoding="utf-8")
         (info / "entry_points.txt").write_text(ENTRY_POINTS, encoding="utf-8")
         yield folder
-
-
-def _guarded(arguments: Sequence[str]) -> list[str]:
-    """A command that Linux terminates when this process ends, even by SIGKILL."""
-    if sys.platform != "linux":
-        return list(arguments)
-    return [sys.executable, "-IS", "-c", GUARD, str(os.getpid()), *arguments]
 
 
 def _wait(server: ServerProcess, start_s: float, progress: Progress) -> None:

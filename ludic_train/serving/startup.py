@@ -1,11 +1,12 @@
-"""Addresses that servers listen on, and signals that stop them."""
+"""Addresses that servers listen on, and signals that stop processes."""
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 
@@ -13,6 +14,14 @@ from ludic_gym.errors import ConfigError
 
 Progress = Callable[[float], None]
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+# 1 is PR_SET_PDEATHSIG, which outlives execv. Our own process may have ended before the call, and
+# then no signal follows, so the parent's id is compared.
+GUARD = """
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl(1, signal.SIGTERM)
+if os.getppid() == int(sys.argv[1]):
+    os.execv(sys.argv[2], sys.argv[2:])
+"""
 
 
 def bound_socket(host: str, port: int) -> socket.socket:
@@ -84,6 +93,16 @@ def stop_handler(handler: Callable[[int, FrameType | None], object]) -> Iterator
     finally:
         for each, before in usual.items():
             signal.signal(each, before)
+
+
+def guarded(arguments: Sequence[str]) -> list[str]:
+    """A command that Linux terminates by SIGTERM when this process ends, even by SIGKILL.
+
+    Also when the thread that starts it ends.
+    """
+    if sys.platform != "linux":
+        return list(arguments)
+    return [sys.executable, "-IS", "-c", GUARD, str(os.getpid()), *arguments]
 
 
 class Stopped(BaseException):

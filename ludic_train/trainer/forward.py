@@ -1,7 +1,9 @@
-"""Forward pass over a micro-batch, and the input of a loss."""
+"""Forward pass over a micro-batch, the input of a loss, and the memory that passes take."""
 
 from __future__ import annotations
 
+import resource
+import sys
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -10,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ludic_train.errors import UntrainableRollout
+from ludic_train.metrics import Metrics, Peak
 from ludic_train.models.logprobs import SamplingMasks, action_logprobs, unwrapped
 from ludic_train.models.routing import replayed_experts
 from ludic_train.trainer.microbatches import MicroBatch
@@ -109,3 +112,14 @@ def without_dropout(model: nn.Module) -> None:
             for name in [n for n, value in vars(module).items() if isinstance(value, float)]:
                 if "dropout" in name:
                     setattr(module, name, 0.0)
+
+
+def peak_memory(device: str) -> Metrics:
+    """Most memory that this process has held so far, on its card, or with "cpu" of the host."""
+    if device == "cpu":
+        # Bytes on macOS, kibibytes elsewhere.
+        unit = 1 if sys.platform == "darwin" else 1024
+        held = unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    else:
+        held = torch.cuda.max_memory_allocated(device)
+    return {"memory/peak_gib": Peak(held / 2**30)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict
 from functools import cached_property, partial
 from typing import Any
@@ -37,13 +38,20 @@ from ludic_train.distributed.ranks import (
 )
 from ludic_train.errors import NonFiniteUpdate
 from ludic_train.metrics import Metrics, Stat, Total, merge, metrics_from_bytes, metrics_to_bytes
+from ludic_train.models.attention_kernels import Attention, NotedAttention
 from ludic_train.models.conversion import check_conversion
 from ludic_train.models.logprobs import VALUE_HEAD
 from ludic_train.publishers.base import InProcessPublisher, PolicyPublisher
 from ludic_train.sources.base import BatchSource, DurableSource, Pace
 from ludic_train.trainer.adamw8 import AdamW8bit
 from ludic_train.trainer.config import TrainerConfig
-from ludic_train.trainer.forward import forward, loss_batch, replayed, without_dropout
+from ludic_train.trainer.forward import (
+    forward,
+    loss_batch,
+    peak_memory,
+    replayed,
+    without_dropout,
+)
 from ludic_train.trainer.microbatches import MicroBatch, plan_from_bytes, plan_to_bytes
 from ludic_train.trainer.prepare import Plan, minibatches, planned_rows, prepared
 from ludic_train.trainer.probes import check_logprobs, may_pack
@@ -67,6 +75,7 @@ class Trainer:
     model: trained in place, all params that require a gradient; moved to `cfg.device`. To compute
         in bfloat16 over float32 params, give it to `shard_model` first, on one device too.
     publisher: None publishes nowhere. cfg: None takes the defaults.
+    `attention` holds the attention kernels of the first update, once it is made.
     """
 
     def __init__(
@@ -94,6 +103,7 @@ class Trainer:
             reference.requires_grad_(False)
         self.version = 0
         self.published: int | None = None
+        self.attention: set[Attention] = set()
         self._began = self._checked = False
         self._skipped = 0
         _refuse_low_precision(model)
@@ -131,7 +141,9 @@ class Trainer:
                 if skipped:
                     continue
                 if self.version % self.cfg.publish_every == 0:
+                    started = time.perf_counter()
                     await self.publish()
+                    made["seconds/publish"] = Total(time.perf_counter() - started)
                 if on_update:
                     on_update(self.version, made)
 
@@ -261,8 +273,10 @@ class Trainer:
         without_dropout(self.model)
         self.optimizer.zero_grad(set_to_none=True)
         last = len(micro_batches) - 1
-        parts = [self._accumulate(m, is_last=i == last) for i, m in enumerate(micro_batches)]
-        metrics = _over_ranks(merge([*known, *parts]))
+        # Of one update, whose micro-batches are as those of the others.
+        with nullcontext() if self.attention else NotedAttention(self.attention):
+            parts = [self._accumulate(m, is_last=i == last) for i, m in enumerate(micro_batches)]
+        metrics = _over_ranks(merge([*known, *parts, peak_memory(self.cfg.device)]))
         # Before the step: params that learned from a stranger's samples would be worth nothing.
         check_sampler(metrics, self.cfg.guards.max_kl_at_lag_0, self.version)
         metrics |= self._step()

@@ -1,8 +1,6 @@
 """Tests that need a CUDA device (`pytest -m gpu`), and a check that its programs start."""
 
-import asyncio
 import json
-import os
 import shutil
 import sys
 from pathlib import Path
@@ -13,15 +11,6 @@ import torch
 from two_ranks.launch import run_on_ranks
 from two_ranks.learning import gradient_of, random_rows, settings
 from two_ranks.on_gpu import alone
-
-from ludic_gym.clients.vllm_tokens import VLLMTokenClient
-from ludic_gym.types import Sampling
-from ludic_train.models.load import save_model
-from ludic_train.models.tiny import make_tiny_model
-from ludic_train.models.tokenizer import make_tokenizer
-from ludic_train.serving.flags import ServeOptions
-from ludic_train.serving.installed import find_vllm
-from ludic_train.serving.process import started_server
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = ROOT / "benchmarks" / "gpu.py"
@@ -64,24 +53,6 @@ def found(tmp_path_factory):
 def test_shards_on_cuda_devices_learn_what_one_process_on_the_cpu_learns(found):
     assert found["float32"]["gradient"] < 1e-4
     assert found["float32"]["params"] < 1e-3
-
-
-@needs_cuda
-@pytest.mark.gpu
-@pytest.mark.vllm
-async def test_a_batch_invariant_vllm_gives_equal_bits_alone_and_in_a_batch(tmp_path, monkeypatch):
-    if (python := os.environ.get("LUDIC_VLLM_PYTHON")) is None:
-        pytest.skip("LUDIC_VLLM_PYTHON names no Python with vLLM")
-    monkeypatch.setenv("VLLM_BATCH_INVARIANT", "1")
-    tokenizer = make_tokenizer(["What is 12 + 30?"])
-    save_model(make_tiny_model(tokenizer, hidden_size=128, num_heads=2), tokenizer, tmp_path)
-    options, sampling = ServeOptions(port=0), Sampling(max_tokens=32, temperature=0)
-    with started_server(str(tmp_path), options, find_vllm(python)) as server:
-        async with VLLMTokenClient(server.url, lambda messages, reply_comes: []) as client:
-            prompts = [[5 + i, 9, 3 + i] * (1 + i % 7) for i in range(32)]
-            single = [await client.continued(prompt, sampling) for prompt in prompts]
-            together = await asyncio.gather(*(client.continued(p, sampling) for p in prompts))
-    assert [c.logprobs for c in together] == [c.logprobs for c in single]
 
 
 @needs_cuda

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -71,6 +72,31 @@ def test_a_signal_reaches_each_rank_once(program, tmp_path):
     threading.Thread(target=interrupt).start()
     assert run_ranks([str(tmp_path)], 2) == 130
     assert [path.read_text() for path in tmp_path.iterdir()] == ["1", "1"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux alone tells of a parent's end")
+def test_ranks_are_stopped_in_order_where_the_launcher_is_killed(tmp_path):
+    rank = (
+        "import os, signal, sys, time\n"
+        f"path = os.path.join({str(tmp_path)!r}, os.environ['RANK'])\n"
+        "signal.signal(signal.SIGTERM, lambda *_: (open(path, 'w').write('saved'), sys.exit()))\n"
+        "open(path, 'w').close()\n"
+        "time.sleep(100)"
+    )
+    program = (
+        "import sys\nfrom ludic_train.commands import ranks\n"
+        f"ranks.LUDIC = (sys.executable, '-c', {rank!r})\n"
+        "ranks.run_ranks([], 2)"
+    )
+    launcher = subprocess.Popen([sys.executable, "-c", program])
+    deadline = time.monotonic() + 60
+    while len(list(tmp_path.iterdir())) < 2 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    launcher.kill()
+    launcher.wait()
+    while time.monotonic() < deadline and any(not p.read_text() for p in tmp_path.iterdir()):
+        time.sleep(0.05)
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["saved", "saved"]
 
 
 def test_the_number_of_ranks_is_checked(monkeypatch):

@@ -28,7 +28,7 @@ def game():
 def out(tmp_path):
     lines = [
         {"update": 1, "reward": 0.25, "seconds/next_batch": 2.0, "seconds/update": 1.0},
-        {"update": 2, "reward": 0.75, "seconds/update": 3.0},
+        {"update": 2, "reward": 0.75, "seconds/update": 3.0, "seconds/publish": 2.0},
         {"update": 2, "seconds/evaluate": 4.0},
     ]
     text = "".join(json.dumps(line) + "\n" for line in lines)
@@ -45,7 +45,12 @@ def test_a_transcript_shows_what_was_seen_said_and_earned():
 
 def test_seconds_are_added_up_by_phase(out):
     split = time_split(out / "metrics.jsonl")
-    assert split == {"sampling and playing": 2.0, "updates": 4.0, "evaluation": 4.0}
+    assert split == {
+        "sampling and playing": 2.0,
+        "updates": 4.0,
+        "publishing params": 2.0,
+        "evaluation": 4.0,
+    }
 
 
 def test_the_report_prints_shares_of_time_and_leaves_files(out):
@@ -59,7 +64,7 @@ def test_the_report_prints_shares_of_time_and_leaves_files(out):
     )
     text = console.export_text()
     assert "0.995" in text
-    assert "40%" in text
+    assert "33%" in text
     assert "loss, reward -1" in text
     assert json.loads((out / "results.json").read_text()) == {"perfect/draw": 0.995}
     assert (out / "curve.png").read_bytes().startswith(b"\x89PNG")

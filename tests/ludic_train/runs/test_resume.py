@@ -98,6 +98,7 @@ def test_a_run_leaves_all_there_is_to_look_at(straight):
     names = {path.name for path in straight.iterdir()}
     assert names == {
         "checkpoints",
+        "compute.json",
         "config.toml",
         "curve.png",
         "games.txt",

@@ -74,6 +74,18 @@ async def carried_out(out, *stages):
     return run
 
 
+async def test_a_run_writes_where_and_in_which_types_it_computes(tmp_path):
+    run = await carried_out(tmp_path, (RunsOut(2), 2))
+    facts = json.loads((tmp_path / "compute.json").read_text())
+    count = sum(param.numel() for param in run.learner.model.parameters())
+    assert facts["trained"] == {"float32 on cpu": count}
+    assert facts["moments"] == {"float32 on cpu": 2 * count}
+    assert facts["frozen"] == {}
+    assert (facts["device"], facts["card"], facts["ranks"]) == ("cpu", None, 1)
+    assert facts["attention"] == [{"kernel": "flash", "dtype": "float32"}]
+    assert facts["cache"] == "float32 on cpu"
+
+
 async def test_a_stage_with_nothing_left_to_learn_ends_with_a_note(tmp_path, capsys):
     run = await carried_out(tmp_path, (RunsOut(2), 5), (RunsOut(9), 2))
     assert [stage.trainer.version for stage in run.stages] == [2, 2]

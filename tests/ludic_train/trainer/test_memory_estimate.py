@@ -150,6 +150,17 @@ def test_the_command_prints_a_total(model, tmp_path, capsys):
     assert "time at 0.1 TFLOP/s" in printed
 
 
+def test_the_estimate_is_printed_as_json_for_programs(model, tmp_path, capsys):
+    model.config.save_pretrained(tmp_path)
+    options = ["--tokens", "64", "--micro-tokens", "64", "--row-tokens", "32", "--tflops", "0.1"]
+    assert plan([str(tmp_path), *options, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["total_bytes"] == sum(found["bytes"].values())
+    # 1.5 seconds for each second of matrix products.
+    assert found["seconds"] == pytest.approx(1.5 * found["flops"] / 0.1e12)
+    assert found["params"] == found["trained"] > 0
+
+
 def test_the_help_says_what_to_do_where_memory_is_short(capsys):
     with pytest.raises(SystemExit) as ended:
         plan(["--help"])

@@ -319,3 +319,15 @@ def test_frozen_params_may_have_16_bits():
     model = tiny_model().bfloat16().requires_grad_(False)
     model.lm_head.weight = torch.nn.Parameter(torch.zeros_like(model.lm_head.weight).float())
     Trainer(model, grpo(), None)
+
+
+async def test_memory_time_of_publications_and_attention_kernels_are_reported():
+    seen = []
+    algo, cfg = grpo(max_lag=1), TrainerConfig(lr=1e-3, publish_every=2)
+    trainer = Trainer(tiny_model(), algo, Fixed(rows(4)), Recorder(), cfg)
+    await trainer.train(2, on_update=lambda version, metrics: seen.append(metrics))
+    # The first of two updates is not published; torch alone has 50 MB.
+    assert ["seconds/publish" in metrics for metrics in seen] == [False, True]
+    assert seen[1]["seconds/publish"].value > 0
+    assert all(0.05 < metrics["memory/peak_gib"].value < 64 for metrics in seen)
+    assert trainer.attention == {("flash", "float32")}

@@ -1,0 +1,157 @@
+"""Acceptance on a GPU: real commands, and assertions about what they leave.
+
+    python benchmarks/accept_gpu.py [--model NAME] [--vllm-python PATH] [--steps STEP ...]
+
+Trains with vLLM on the card: all params, LoRA (killed and resumed), sampling masks, router replay;
+compares log-probs, measures updates, and with two cards shards a model and serves one over both.
+Devices, types, attention kernels, the distance of trainer and sampler, and the time of pushes are
+asserted. Each step prints its commands as a user types them; one that fails does not end the
+others. The folder --out gets report.json, report.md, the logs and the runs. The exit code is 1 if
+any step failed. Without --model, a model of --size with random params is made, whose replies earn
+rewards by lot. `--device cpu --size tiny --engine local` goes the same way without a GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import gpu
+import torch
+from acceptance.bench import Bench, StepFailed, python
+from acceptance.checks import Found
+from acceptance.models import REWARD, write_random_model
+from acceptance.report import Outcome, write_report
+from acceptance.steps import STEPS, Step, dtype_of
+
+from ludic_gym.errors import ConfigError
+from ludic_train.serving.installed import Installed, find_vllm
+
+
+def main(argv: Sequence[str] | None = None, *, start: Callable[..., Any] = python) -> int:
+    """Carry the steps out; the exit code. start: starts Python programs."""
+    args = arguments(argv)
+    if args.device == "cuda" and not torch.cuda.is_available():
+        raise SystemExit(
+            f"torch {torch.__version__} finds no CUDA device here; `--device cpu --size tiny "
+            "--engine local` runs the steps without one"
+        )
+    vllm = installed_vllm(args)
+    bench = made_bench(args, vllm, start)
+    steps = [STEPS[name] for name in args.steps]
+    print_plan(bench, steps)
+    outcomes = [carried_out(bench, step) for step in steps]
+    for path in write_report(bench, outcomes, vllm and vllm.version):
+        print(f"report   {path}")
+    failed = [each.step for each in outcomes if each.verdict == "failed"]
+    print(f"failed: {', '.join(failed)}" if failed else "no step failed", flush=True)
+    return int(bool(failed))
+
+
+def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
+    parser.add_argument("--size", choices=sorted(gpu.SHAPES), default="0.5B")
+    parser.add_argument("--engine", choices=["vllm", "local"], default="vllm")
+    parser.add_argument("--model", help="folder or hub id, in place of random params")
+    parser.add_argument(
+        "--vllm-python", default=os.environ.get("LUDIC_VLLM_PYTHON"), help="Python that has vLLM"
+    )
+    parser.add_argument("--steps", nargs="+", choices=list(STEPS), default=list(STEPS))
+    parser.add_argument("--out", type=Path, default=Path("runs") / "accept-gpu")
+    return parser.parse_args(argv)
+
+
+def installed_vllm(args: argparse.Namespace) -> Installed | None:
+    """The vLLM that steps use; None without. Ends the program where there is none that fits."""
+    if args.engine == "local":
+        return None
+    try:
+        vllm = find_vllm(args.vllm_python)
+    except ConfigError as error:
+        raise SystemExit(str(error)) from error
+    if vllm.on_cpu != (args.device == "cpu"):
+        build = "CPUs" if vllm.on_cpu else "GPUs"
+        raise SystemExit(f"--device {args.device}, but the vLLM of {vllm.python} is for {build}")
+    return vllm
+
+
+def made_bench(
+    args: argparse.Namespace, vllm: Installed | None, start: Callable[..., Any]
+) -> Bench:
+    """The settings of all steps, in a folder with the model that they train."""
+    folder = args.out.resolve()
+    if folder.exists():
+        raise SystemExit(f"{folder} exists already: name another folder with --out")
+    folder.mkdir(parents=True)
+    bench = Bench(
+        folder=folder,
+        device=args.device,
+        cards=torch.cuda.device_count() if args.device == "cuda" else 0,
+        size=args.size,
+        engine=args.engine,
+        # Names are made absolute: commands run in the folder.
+        model=model_name(args.model),
+        is_random=args.model is None,
+        vllm_python=None if vllm is None else os.path.abspath(vllm.python),
+        start=start,
+    )
+    if bench.is_random:
+        (folder / "by_lot.py").write_text(REWARD, encoding="utf-8")
+        write_random_model(folder / bench.model, bench.size, dtype_of(bench))
+    return bench
+
+
+def model_name(given: str | None) -> str:
+    """Name of the model for commands; without one, that of the random model."""
+    if given is None:
+        return "model"
+    return str(Path(given).resolve()) if Path(given).exists() else given
+
+
+def print_plan(bench: Bench, steps: Sequence[Step]) -> None:
+    """Print the steps with their estimated time on one H100."""
+    total = 0
+    for step in steps:
+        lacking = step.lacking(bench)
+        total += 0 if lacking else step.seconds
+        note = f"not run: {lacking}" if lacking else f"about {step.seconds} s on an H100"
+        print(f"{step.name:10s}{step.shows:45s}{note}")
+    print(f"estimated on an H100: {total / 60:.0f} minutes", flush=True)
+
+
+def carried_out(bench: Bench, step: Step) -> Outcome:
+    """The step to its end, printed."""
+    bench.step, bench.commands, found, reason = step.name, [], Found(), step.lacking(bench)
+    was_run, started = not reason, time.perf_counter()
+    print(f"\n== {step.name}: {step.shows}", flush=True)
+    if was_run:
+        try:
+            found = step.run(bench)
+        # One step must not end the others, whatever it meets.
+        except Exception as error:
+            reason = str(error) if isinstance(error, StepFailed) else repr(error)
+    outcome = Outcome(
+        step=step.name,
+        shows=step.shows,
+        reason=reason,
+        seconds=time.perf_counter() - started,
+        commands=tuple(bench.commands),
+        found=found,
+        was_run=was_run,
+    )
+    for check in found.checks:
+        good = "ok    " if check.good else "FAILED"
+        print(f"  {good} {check.name}: {check.found} (wanted: {check.wanted})")
+    print(f"{outcome.verdict} in {outcome.seconds:.0f} s {reason}".rstrip(), flush=True)
+    return outcome
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,1 @@
+"""Steps of `benchmarks/accept_gpu.py`, and what they need."""
