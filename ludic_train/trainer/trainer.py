@@ -153,8 +153,9 @@ class Trainer:
         All ranks must call it. Raises PublishError where an engine does not take the params,
         NonFiniteUpdate for params that are not finite, of which nothing is published.
         """
-        # An engine in this process has these very params, published or not.
-        if not isinstance(self.publisher, InProcessPublisher | None):
+        # An engine in rank 0's process has these very params, published or not. Its publisher
+        # decides for all ranks, because the check is a collective.
+        if number_of_rank_0(lambda: not isinstance(self.publisher, InProcessPublisher | None)):
             self._check_params()
         named = whole_params(self.model) if self._sharded else self.model.named_parameters()
         # Samplers have no value head.
