@@ -91,7 +91,7 @@ def fail_then(next_call, manager):
 @pytest.mark.parametrize("next_call", NEXT)
 def test_what_fails_in_the_background_is_raised_by_the_next_call(tmp_path, next_call):
     manager = CheckpointManager(tmp_path)
-    with pytest.raises(CheckpointError, match="rank 0: OSError: no space left"):
+    with pytest.raises(CheckpointError, match=r"rank 0: .*cannot write .*no space left"):
         fail_then(next_call, manager)
     assert manager.steps() == []
 
