@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Self
 
-from ludic_gym.clients.chat_format import chat_body, count_usage, needed, plain_completion
+from ludic_gym.clients.chat_format import (
+    chat_body,
+    count_usage,
+    model_call,
+    needed,
+    plain_completion,
+)
 from ludic_gym.clients.transport import HttpOptions, HttpTransport, Usage
 from ludic_gym.errors import ClientError
 from ludic_gym.types import Completion, Message, Sampling, ToolSchema
@@ -90,7 +98,8 @@ class HttpClient:
 class OpenAIChatClient(HttpClient):
     """Chat completions from any server with OpenAI's API.
 
-    Its completions have no token ids: usable for benchmarks, rejected by the trainer.
+    Its completions have no token ids: usable for benchmarks, rejected by the trainer. They have the
+    request as it was sent, and the served model's name (`Completion.call`).
 
         async with OpenAIChatClient("http://localhost:8000/v1") as client:
             question = [{"role": "user", "content": "2 + 3 = ?"}]
@@ -109,8 +118,11 @@ class OpenAIChatClient(HttpClient):
         # OpenAI's route would begin a new message, and the caller would join two half replies.
         if messages and messages[-1]["role"] == "assistant":
             raise ClientError("this route cannot continue an assistant message; use VLLMChatClient")
-        body = chat_body(await self.model(), messages, sampling, tools)
-        return plain_completion(await self.request(CHAT_ROUTE, body), sampling)
+        body = chat_body(await self.model(), messages, sampling, tools) | self._extra_body
+        start = time.perf_counter()
+        response = await self.request(CHAT_ROUTE, body)
+        call = model_call(body, response, time.perf_counter() - start)
+        return replace(plain_completion(response, sampling), call=call)
 
 
 def root_address(url: str) -> str:
