@@ -12,18 +12,20 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from ludic_gym.bench.result import Score, score
+from ludic_gym.bench.result import Price, Score, score
 from ludic_gym.records import episode_to_json, open_records, read_lines
 from ludic_gym.types import Episode
 
 
 @contextmanager
-def open_transcripts(path: Path, *, policy: str) -> Iterator[Callable[[Episode], None]]:
+def open_transcripts(
+    path: Path, *, policy: str, price: Price | None = None
+) -> Iterator[Callable[[Episode], None]]:
     """A function that appends an episode to the file, at once, as one line.
 
-    policy: its name on the command line. An empty file is removed at the end.
+    policy: its name on the command line. price: as of `score`. An empty file is removed at the end.
     """
-    with open_records(path, partial(bench_record, policy=policy)) as append:
+    with open_records(path, partial(bench_record, policy=policy, price=price)) as append:
         try:
             yield append
         finally:
@@ -32,10 +34,10 @@ def open_transcripts(path: Path, *, policy: str) -> Iterator[Callable[[Episode],
                 path.unlink()
 
 
-def bench_record(episode: Episode, *, policy: str) -> dict[str, Any]:
+def bench_record(episode: Episode, *, policy: str, price: Price | None = None) -> dict[str, Any]:
     """The record of the episode, with the policy, the version of Ludic, and the score."""
     # Each line is complete, so that lines of different runs can be joined into one file.
-    about = {"ludic": ludic_version(), "policy": policy, "score": asdict(score(episode))}
+    about = {"ludic": ludic_version(), "policy": policy, "score": asdict(score(episode, price))}
     return {**episode_to_json(episode), **about}
 
 

@@ -95,6 +95,22 @@ def _listed(indices: Sequence[int]) -> str:
     return first if rest <= 0 else f"{first} and {rest} more"
 
 
+def model_lines(results: Mapping[str, BenchResult]) -> list[str]:
+    """A line per env that a model behind a server has played: the model, its tokens and cost."""
+    return [
+        f"{label}: model {result.model}{_spent(result)}"
+        for label, result in results.items()
+        if result.model
+    ]
+
+
+def _spent(result: BenchResult) -> str:
+    if result.prompt_tokens is None or result.completion_tokens is None:
+        return ""
+    tokens = f", {result.prompt_tokens:,} + {result.completion_tokens:,} tokens"
+    return tokens if result.cost is None else f"{tokens}, cost {result.cost:.4f}"
+
+
 def cut_off_lines(results: Mapping[str, BenchResult]) -> list[str]:
     """Lines about envs with replies that hit the token limit, which were graded unfinished."""
     return [

@@ -7,7 +7,7 @@ from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import aclosing
 from dataclasses import replace
 
-from ludic_gym.bench.result import BenchResult, score
+from ludic_gym.bench.result import BenchResult, Price, score
 from ludic_gym.bench.tally import Tally
 from ludic_gym.rollout.episodes import run_episodes
 from ludic_gym.types import Env, Episode, MakePolicy, Policy, Task
@@ -25,6 +25,7 @@ async def run_bench(
     on_time: Callable[[int, float], None] | None = None,
     skip: Container[int] = (),
     tally: Tally | None = None,
+    price: Price | None = None,
 ) -> BenchResult:
     """Play every task once; the result over all episodes.
 
@@ -36,6 +37,7 @@ async def run_bench(
     on_time: called with every episode's index and duration in seconds.
     skip: indices of tasks that were played before.
     tally: receives the scores; it may hold earlier ones, and can be read during the run.
+    price: as of `score`.
     """
     tally = Tally() if tally is None else tally
     # By position in the stream, which differs from the index where tasks are skipped.
@@ -58,7 +60,7 @@ async def run_bench(
             started = starts.pop(episode.index, None)
             if on_time is not None and started is not None:
                 on_time(episode.index, time.perf_counter() - started)
-            tally.add(score(episode))
+            tally.add(score(episode, price))
             if on_episode is not None:
                 on_episode(episode)
     return tally.result()

@@ -14,6 +14,7 @@ from envs_registry.catalog import SUITES, bench_kwargs
 from ludic_gym.bench.folder import TIMES, read_request, transcript_path
 from ludic_gym.bench.progress import progress_bar
 from ludic_gym.bench.records import keep_finished, open_transcripts, put_in_order, read_scores
+from ludic_gym.bench.result import Price
 from ludic_gym.bench.runner import Job, run_bench
 from ludic_gym.bench.tally import Tally
 from ludic_gym.policies.reference import ReplayPolicy
@@ -82,7 +83,7 @@ class Play:
     """Settings of a benchmark's episodes.
 
     folder: where they are kept, or None. policy: its name in the records.
-    concurrency, timeout_s: as in `run_bench`.
+    concurrency, timeout_s, price: as in `run_bench`.
     """
 
     make_policy: MakePolicy
@@ -90,6 +91,7 @@ class Play:
     folder: Path | None = None
     concurrency: int = 64
     timeout_s: float | None = None
+    price: Price | None = None
 
 
 async def play_env(
@@ -117,6 +119,7 @@ async def play_env(
             on_time=time,
             skip=done,
             tally=tally,
+            price=play.price,
         )
     if play.folder is not None:
         # Episodes end in any order, and equal runs must leave equal files.
@@ -148,7 +151,7 @@ def _kept(env_id: str, play: Play) -> Iterator[tuple[OnEpisode, Callable[[int, f
         return
     path = transcript_path(play.folder, env_id)
     with (
-        open_transcripts(path, policy=play.policy) as record,
+        open_transcripts(path, policy=play.policy, price=play.price) as record,
         (play.folder / TIMES).open("a", encoding="ascii") as times,
     ):
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from itertools import groupby
 from statistics import fmean
 
-from ludic_gym.bench.result import BenchResult, Score
+from ludic_gym.bench.result import BenchResult, Score, known_sum
 from ludic_gym.bench.statistics import (
     bootstrap_interval,
     clustered_wilson_interval,
@@ -54,7 +54,6 @@ class Tally:
         trials = [len(task) for task in tasks]
         totals = [math.fsum(score.reward for score in task) for task in tasks]
         outcomes = Counter(score.outcome for score in scores)
-        tokens = [s.completion_tokens for s in scores if s.completion_tokens is not None]
         return BenchResult(
             episodes=len(scores),
             successes=self._successes,
@@ -68,8 +67,10 @@ class Tally:
             # Equal counts by name, so that equal results are equal texts.
             outcomes=dict(sorted(outcomes.items(), key=lambda item: (-item[1], item[0]))),
             turns=sum(score.turns for score in scores),
-            # A sum without the episodes of a server that does not count would be too small.
-            completion_tokens=sum(tokens) if len(tokens) == len(scores) else None,
+            prompt_tokens=known_sum(score.prompt_tokens for score in scores),
+            completion_tokens=known_sum(score.completion_tokens for score in scores),
+            cost=known_sum(score.cost for score in scores) if scores else None,
+            model=", ".join(sorted({score.model for score in scores} - {""})),
             cut_off=sum(score.cut_off for score in scores),
             data=", ".join(sorted({score.data for score in scores} - {""})),
             errors=tuple(sorted(self._errors)),

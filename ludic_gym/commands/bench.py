@@ -29,6 +29,7 @@ from ludic_gym.bench.records import ludic_version
 from ludic_gym.bench.report import (
     cut_off_lines,
     error_lines,
+    model_lines,
     pass_lines,
     percent,
     result_table,
@@ -108,7 +109,7 @@ class BenchArgs:
     """Repeat the decisions of this earlier run, without a model, in the current envs and with these
     --env-kwargs."""
     price: Annotated[tuple[float, float] | None, option("IN OUT")] = None
-    """Cost of a million tokens of prompts and of completions; the bar then shows the sum."""
+    """Cost of a million tokens of prompts and of completions, for the bar and the results."""
     parquet: bool = False
     """Write DIR/episodes.parquet too, a row per episode, at the end."""
     fail_under: Annotated[float | None, option("RATE")] = None
@@ -164,6 +165,7 @@ async def run_all(args: BenchArgs, tallies: dict[str, Tally]) -> None:
                 folder=args.out,
                 concurrency=args.concurrency,
                 timeout_s=args.timeout_s,
+                price=args.price,
             )
             for env_id, plan in plans.items():
                 tally = tallies.setdefault(env_id, Tally())
@@ -249,7 +251,7 @@ def show_results(tallies: Mapping[str, Tally], args: BenchArgs) -> Mapping[str, 
     headings, *rows = result_table(results)
     print_table(headings, rows, title=f"policy: {policy_name(args)}", numbers=True)
     console = screen()
-    for line in pass_lines(results):
+    for line in [*pass_lines(results), *model_lines(results)]:
         console.print(line, markup=False)
     for line in [*error_lines(results), *cut_off_lines(results)]:
         console.print(line, style="red", markup=False)
