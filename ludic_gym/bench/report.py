@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from envs_registry.catalog import CATALOG
 from ludic_gym.bench.result import BenchResult
 from ludic_gym.bench.statistics import Interval
+from ludic_gym.bench.tally import REFUSALS
 
 if TYPE_CHECKING:
     from ludic_gym.clients.transport import Usage
@@ -77,6 +78,15 @@ def _by_k(values: Sequence[float]) -> str:
 def error_lines(results: Mapping[str, BenchResult]) -> list[str]:
     """Lines about failed episodes, one line per reason, ten reasons per env."""
     return [line for label, result in results.items() for line in _reasons(label, result.errors)]
+
+
+def stopped_lines(results: Mapping[str, BenchResult]) -> list[str]:
+    """A line per env whose run was stopped by equal errors."""
+    return [
+        f"{label}: stopped after {REFUSALS} times the same error; the same command continues"
+        for label, result in results.items()
+        if result.stopped
+    ]
 
 
 def _reasons(label: str, errors: Sequence[tuple[int, str]]) -> list[str]:

@@ -66,6 +66,7 @@ class BenchResult:
     model: the served model, by its server's responses; "" for a policy without one.
     data: the rows they were played from, with their hash: "sample@..." for a bundled sample.
     errors: (index of the episode, reason) of every failed one, by index.
+    stopped: the error that ended the run before its last episode; "" for a whole run.
     """
 
     episodes: int
@@ -86,6 +87,7 @@ class BenchResult:
     cut_off: int = 0
     data: str = ""
     errors: tuple[tuple[int, str], ...] = ()
+    stopped: str = ""
 
 
 def score(episode: Episode, price: Price | None = None) -> Score:

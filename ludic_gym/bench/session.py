@@ -144,10 +144,10 @@ def _earlier_indices(folder: Path | None, env_id: str, tally: Tally) -> set[int]
 
 
 @contextmanager
-def _kept(env_id: str, play: Play) -> Iterator[tuple[OnEpisode, Callable[[int, float], None]]]:
+def _kept(env_id: str, play: Play) -> Iterator[tuple[OnEpisode, Callable[[Episode, float], None]]]:
     """Functions that keep an episode and its duration; without a folder they do nothing."""
     if play.folder is None:
-        yield (lambda episode: None), (lambda index, seconds: None)
+        yield (lambda episode: None), (lambda episode, seconds: None)
         return
     path = transcript_path(play.folder, env_id)
     with (
@@ -155,9 +155,12 @@ def _kept(env_id: str, play: Play) -> Iterator[tuple[OnEpisode, Callable[[int, f
         (play.folder / TIMES).open("a", encoding="ascii") as times,
     ):
 
-        def time(index: int, seconds: float) -> None:
-            # Beside the transcripts, because durations differ where equal runs are equal.
-            line = {"env": env_id, "index": index, "seconds": round(seconds, 4)}
+        def time(episode: Episode, seconds: float) -> None:
+            # Beside the transcripts, because durations differ where equal runs are equal. By seeds,
+            # because an episode's index changes with the number of samples.
+            task = episode.task
+            seeds = {"seed": task.seed, "sampling_seed": task.sampling.seed}
+            line = {"env": env_id, **seeds, "seconds": round(seconds, 4)}
             times.write(json.dumps(line) + "\n")
 
         yield record, time

@@ -53,20 +53,33 @@ class HttpClient:
         """Numbers of requests, retries, failures and tokens so far, over all servers."""
         return self._http.usage
 
+    @property
+    def urls(self) -> list[str]:
+        """The addresses of the servers."""
+        return self._http.used
+
+    @property
+    def api_key_env(self) -> str:
+        """The environment variable with the key."""
+        return self._http.api_key_env
+
     async def model(self) -> str:
         """The model's name on the server.
 
         Raises ClientError if no name was given and the server has not exactly one model.
         """
         if self._model is None:
-            listed = needed(await self._http.get(MODELS_ROUTE), "data", list)
-            # vLLM lists adapters too, each with the model it belongs to.
-            models = [model for model in listed if not model.get("parent")]
-            if len(models) != 1:
-                names = [model.get("id") for model in models]
-                raise ClientError(f"the server has {len(models)} models {names}; name one of them")
-            self._model = needed(models[0], "id", str)
+            names = await self.models()
+            if len(names) != 1:
+                raise ClientError(f"the server has {len(names)} models {names}; name one of them")
+            self._model = names[0]
         return self._model
+
+    async def models(self) -> list[str]:
+        """The names of the server's models. Raises ClientError if it does not list them."""
+        listed = needed(await self._http.get(MODELS_ROUTE), "data", list)
+        # vLLM lists adapters too, each with the model it belongs to.
+        return [needed(model, "id", str) for model in listed if not model.get("parent")]
 
     async def request(
         self, path: str, body: Mapping[str, Any], *, prefix: Sequence[Hashable] = ()

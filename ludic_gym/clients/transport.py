@@ -208,7 +208,8 @@ class HttpTransport:
                 self.usage.retries += 1
                 await asyncio.sleep(self._pause_s(attempt, error))
         times = self.options.max_retries + 1
-        raise ClientError(f"{error}, {times} times in a row" if times > 1 else str(error))
+        text = f"{error}, {times} times in a row" if times > 1 else str(error)
+        raise ClientError(text, status=error.status)
 
     async def _look(self) -> None:
         """Ask several servers how many requests they have, once in LOOK_S seconds."""

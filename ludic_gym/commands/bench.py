@@ -34,6 +34,7 @@ from ludic_gym.bench.report import (
     percent,
     result_table,
     spent_text,
+    stopped_lines,
 )
 from ludic_gym.bench.result import BenchResult
 from ludic_gym.bench.session import EnvPlan, Play, named_envs, play_env, rescoring_plans
@@ -153,29 +154,41 @@ async def run_all(args: BenchArgs, tallies: dict[str, Tally]) -> None:
     """
     with readable_env_errors():
         plans = plans_of(args)
-    # Claimed before the first episode: a second process must fail before it pays for tokens.
-    claim = nullcontext() if args.out is None else open_folder(args.out, request(args, plans))
     # Every job of a rescoring brings its own policy.
     policy = nullcontext(RandomPolicy) if args.rescore else open_policy(args.policy, args.model)
+    async with policy as make_policy:
+        if isinstance(make_policy, ServedPolicy):
+            await make_policy.probe(sampling_of(args))
+        play = Play(
+            make_policy=make_policy,
+            policy=policy_name(args),
+            folder=args.out,
+            concurrency=args.concurrency,
+            timeout_s=args.timeout_s,
+            price=args.price,
+        )
+        await play_all(args, plans, play, tallies)
+    if args.out is not None and args.parquet:
+        write_parquet(args.out)
+
+
+async def play_all(
+    args: BenchArgs, plans: Mapping[str, EnvPlan], play: Play, tallies: dict[str, Tally]
+) -> None:
+    """Play the plans into the folder of `--out`, if there is one, and write its results."""
+    # Claimed before the first episode: a second process must fail before it pays for tokens.
+    claim = nullcontext() if args.out is None else open_folder(args.out, request(args, plans))
     with claim:
-        async with policy as make_policy:
-            play = Play(
-                make_policy=make_policy,
-                policy=policy_name(args),
-                folder=args.out,
-                concurrency=args.concurrency,
-                timeout_s=args.timeout_s,
-                price=args.price,
-            )
-            for env_id, plan in plans.items():
-                tally = tallies.setdefault(env_id, Tally())
-                note = partial(bar_note, tally, make_policy, args.price)
-                await play_env(env_id, plan, play, tally=tally, note=note)
+        for env_id, plan in plans.items():
+            tally = tallies.setdefault(env_id, Tally())
+            note = partial(bar_note, tally, play.make_policy, args.price)
+            await play_env(env_id, plan, play, tally=tally, note=note)
+            # The other envs have the same server.
+            if tally.stopped:
+                break
         # Inside the claim: no other process may change the folder before its results are written.
         if args.out is not None:
             write_results(args.out, {name: tally.result() for name, tally in tallies.items()})
-    if args.out is not None and args.parquet:
-        write_parquet(args.out)
 
 
 def bar_note(tally: Tally, make_policy: MakePolicy, price: tuple[float, float] | None) -> str:
@@ -222,7 +235,6 @@ def plans_of(args: BenchArgs) -> Mapping[str, EnvPlan]:
         return rescoring_plans(args.rescore, kwargs)
     if args.data is not None:
         kwargs["data"] = args.data
-    sampling = Sampling(temperature=args.temperature, top_p=args.top_p, max_tokens=args.max_tokens)
     plans = {}
     for env_id, suggested in named_envs(args.ids).items():
         # Tasks keep the module's name, so that their records can be played again anywhere.
@@ -233,13 +245,18 @@ def plans_of(args: BenchArgs) -> Mapping[str, EnvPlan]:
             kwargs={**suggested, **kwargs},
             episodes=args.episodes,
             seed=args.seed,
-            sampling=sampling,
+            sampling=sampling_of(args),
             max_turns=args.max_turns,
             attempts=args.attempts,
             samples=args.samples,
         )
         plans[env_id] = EnvPlan(jobs=tasks, count=len(tasks), kwargs={**suggested, **kwargs})
     return plans
+
+
+def sampling_of(args: BenchArgs) -> Sampling:
+    """The sampling parameters of all episodes."""
+    return Sampling(temperature=args.temperature, top_p=args.top_p, max_tokens=args.max_tokens)
 
 
 def show_results(tallies: Mapping[str, Tally], args: BenchArgs) -> Mapping[str, BenchResult]:
@@ -253,7 +270,7 @@ def show_results(tallies: Mapping[str, Tally], args: BenchArgs) -> Mapping[str, 
     console = screen()
     for line in [*pass_lines(results), *model_lines(results)]:
         console.print(line, markup=False)
-    for line in [*error_lines(results), *cut_off_lines(results)]:
+    for line in [*error_lines(results), *stopped_lines(results), *cut_off_lines(results)]:
         console.print(line, style="red", markup=False)
     if args.out is not None:
         console.print(f"transcripts: {args.out}; to view them: ludic view {args.out}", markup=False)

@@ -10,7 +10,7 @@ from ludic_gym.contexts import Context, FullDialog
 from ludic_gym.parsers import Parser
 from ludic_gym.policies.chat import ChatPolicy
 from ludic_gym.policies.parsed import Parsed
-from ludic_gym.types import Env, Policy
+from ludic_gym.types import Env, ModelCall, Policy, Sampling
 
 if TYPE_CHECKING:
     from ludic_gym.clients.openai import OpenAIChatClient
@@ -42,6 +42,15 @@ class ServedPolicy:
     def usage(self) -> Usage:
         """Requests and tokens so far, as the server counts them."""
         return self.client.usage
+
+    async def probe(self, sampling: Sampling) -> ModelCall:
+        """Send one short request; the served model, by its response.
+
+        Raises ConfigError with the remedy if the server refuses it, see `ludic_gym.clients.probe`.
+        """
+        from ludic_gym.clients.probe import probe
+
+        return await probe(self.client, sampling)
 
     async def aclose(self) -> None:
         """Close all connections; the next request opens new ones."""
