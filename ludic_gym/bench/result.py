@@ -108,7 +108,6 @@ def score(episode: Episode, price: Price | None = None) -> Score:
     calls = [call for step in rollout.steps for call in step.decision.completions]
     prompts = known_sum(_tokens(call, call.prompt_ids, "prompt_tokens") for call in calls)
     sampled = known_sum(_tokens(call, call.completion_ids, "completion_tokens") for call in calls)
-    models = dict.fromkeys(call.call.model for call in calls if call.call is not None)
     return Score(
         index=episode.index,
         task=task,
@@ -119,10 +118,21 @@ def score(episode: Episode, price: Price | None = None) -> Score:
         prompt_tokens=prompts,
         completion_tokens=sampled,
         cost=_cost(calls, prompts, sampled, price),
-        model=", ".join(models),
+        model=", ".join(served_models(episode)),
         cut_off=sum(step.decision.cut_off for step in rollout.steps),
         data=str(_last_info(rollout).get("data", "")),
     )
+
+
+def served_models(episode: Episode) -> list[str]:
+    """The models that an episode was played by, as their servers name them, each once."""
+    calls = (
+        completion.call
+        for rollout in episode.rollouts
+        for step in rollout.steps
+        for completion in step.decision.completions
+    )
+    return list(dict.fromkeys(call.model for call in calls if call is not None))
 
 
 def known_sum(values: Iterable[T | None]) -> T | int | None:

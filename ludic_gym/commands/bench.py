@@ -25,6 +25,7 @@ import tyro
 
 from ludic_gym.bench.folder import open_folder, read_request, write_parquet, write_results
 from ludic_gym.bench.policies import open_policy
+from ludic_gym.bench.provenance import provenance
 from ludic_gym.bench.records import ludic_version
 from ludic_gym.bench.report import (
     cut_off_lines,
@@ -157,8 +158,9 @@ async def run_all(args: BenchArgs, tallies: dict[str, Tally]) -> None:
     # Every job of a rescoring brings its own policy.
     policy = nullcontext(RandomPolicy) if args.rescore else open_policy(args.policy, args.model)
     async with policy as make_policy:
+        served = None
         if isinstance(make_policy, ServedPolicy):
-            await make_policy.probe(sampling_of(args))
+            served = await make_policy.probe(sampling_of(args))
         play = Play(
             make_policy=make_policy,
             policy=policy_name(args),
@@ -166,6 +168,7 @@ async def run_all(args: BenchArgs, tallies: dict[str, Tally]) -> None:
             concurrency=args.concurrency,
             timeout_s=args.timeout_s,
             price=args.price,
+            model=None if served is None else served.model,
         )
         await play_all(args, plans, play, tallies)
     if args.out is not None and args.parquet:
@@ -177,8 +180,8 @@ async def play_all(
 ) -> None:
     """Play the plans into the folder of `--out`, if there is one, and write its results."""
     # Claimed before the first episode: a second process must fail before it pays for tokens.
-    claim = nullcontext() if args.out is None else open_folder(args.out, request(args, plans))
-    with claim:
+    wanted = request(args, plans, play.model)
+    with nullcontext() if args.out is None else open_folder(args.out, wanted):
         for env_id, plan in plans.items():
             tally = tallies.setdefault(env_id, Tally())
             note = partial(bar_note, tally, play.make_policy, args.price)
@@ -207,18 +210,25 @@ def policy_name(args: BenchArgs) -> str:
     return str(read_request(args.rescore)["policy"])
 
 
-def request(args: BenchArgs, plans: Mapping[str, EnvPlan]) -> Mapping[str, Any]:
+def request(args: BenchArgs, plans: Mapping[str, EnvPlan], served: str | None) -> Mapping[str, Any]:
     """All settings that determine the episodes, as the JSON object of the folder's bench.json.
 
-    plans: the plan of each env, by id.
+    plans: the plan of each env, by id. served: the name of the served model, by its server.
     """
     return {
         **{name: getattr(args, name) for name in SETTINGS},
         "ludic": ludic_version(),
         "policy": policy_name(args),
+        "served": served,
         "rescored": None if args.rescore is None else str(args.rescore),
         "envs": {
-            name: {"kwargs": plan.kwargs, "episodes": plan.count} for name, plan in plans.items()
+            name: {
+                "kwargs": plan.kwargs,
+                "episodes": plan.count,
+                "environment": plan.origin.environment,
+                "data": plan.origin.data,
+            }
+            for name, plan in plans.items()
         },
         # Not concurrency, price or time limits: they may change when the run continues.
         "sampling": {key: getattr(args, key) for key in ("temperature", "top_p", "max_tokens")},
@@ -250,7 +260,12 @@ def plans_of(args: BenchArgs) -> Mapping[str, EnvPlan]:
             attempts=args.attempts,
             samples=args.samples,
         )
-        plans[env_id] = EnvPlan(jobs=tasks, count=len(tasks), kwargs={**suggested, **kwargs})
+        plans[env_id] = EnvPlan(
+            jobs=tasks,
+            count=len(tasks),
+            kwargs={**suggested, **kwargs},
+            origin=provenance(env_id, {**suggested, **kwargs}),
+        )
     return plans
 
 

@@ -130,8 +130,8 @@ def test_another_command_into_the_same_folder_is_refused_with_what_differs(tmp_p
     before = files(tmp_path)
     code, table, error = bench(capsys, *arguments, "--seed", "4", "--temperature", "0.5")
     assert (code, table) == (2, "")
-    assert "holds another run (sampling: " in error
-    assert "; seed: 0, now 4); name another folder" in error
+    assert "holds another run (sampling.temperature: 1.0, now 0.5; " in error
+    assert "seed: 0, now 4); name another folder" in error
     assert files(tmp_path) == before
 
 
