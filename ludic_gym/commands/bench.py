@@ -50,6 +50,7 @@ from ludic_gym.commands.arguments import (
     readable_env_errors,
     screen,
 )
+from ludic_gym.commands.repeat import find_record, repeated, show_repetition
 from ludic_gym.errors import ConfigError
 from ludic_gym.policies.reference import RandomPolicy
 from ludic_gym.policies.served import ServedPolicy
@@ -62,7 +63,8 @@ ludic bench ludic/TicTacToe-v0 --policy random --env-kwargs opponent=perfect
 ludic bench games --policy oracle --out results
 ludic bench ludic/GSM8K-v0 --data test.jsonl --policy http://localhost:8000/v1 --temperature 0
 ludic bench ludic/Arithmetic-v0 --policy my_agents:make --samples 4 --fail-under 0.9
-ludic bench --rescore results --env-kwargs strict=true --out rescored"""
+ludic bench --rescore results --env-kwargs strict=true --out rescored
+ludic bench --repeat results/ludic-GSM8K-v0.jsonl:7"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,8 +76,8 @@ class BenchArgs:
 
     ids: Annotated[tyro.conf.Positional[tuple[str, ...]], option("ID|SUITE ...")] = ()
     """Environment ids or suites, as in `ludic list`."""
-    policy: str = "random"
-    """oracle, random, the http(s) address of an OpenAI-style server, a run folder,
+    policy: Annotated[str | None, option("POLICY")] = None
+    """oracle, random (the default), the http(s) address of an OpenAI-style server, a run folder,
     ludic-small (made by `ludic model`), or module:function, which is called with the env and
     returns a policy."""
     model: Annotated[str | None, option("NAME")] = None
@@ -110,6 +112,9 @@ class BenchArgs:
     rescore: Annotated[Path | None, option("DIR")] = None
     """Repeat the decisions of this earlier run, without a model, in the current envs and with these
     --env-kwargs."""
+    repeat: Annotated[str | None, option("FILE:INDEX")] = None
+    """Play one recorded episode once more, with its policy and model unless others are given, and
+    print both results."""
     price: Annotated[tuple[float, float] | None, option("IN OUT")] = None
     """Cost of a million tokens of prompts and of completions, for the bar and the results."""
     parquet: bool = False
@@ -125,10 +130,19 @@ def main(argv: list[str]) -> int:
     results of the finished episodes.
     """
     args = parse(BenchArgs, argv, command="bench", examples=EXAMPLES)
-    if bool(args.ids) == (args.rescore is not None):
+    if bool(args.ids) + (args.rescore is not None) + (args.repeat is not None) != 1:
         raise ConfigError(
-            "name an environment or a suite (see `ludic list`), or a run to --rescore"
+            "name an environment or a suite (see `ludic list`), or a run to --rescore, "
+            "or an episode to --repeat"
         )
+    if args.repeat is not None:
+        playing = repeated(
+            find_record(args.repeat),
+            policy=args.policy,
+            model=args.model,
+            timeout_s=args.timeout_s,
+        )
+        return show_repetition(asyncio.run(playing))
     if args.parquet and args.out is None:
         raise ConfigError("--parquet writes into the folder of --out: add --out")
     tallies: dict[str, Tally] = {}
@@ -156,8 +170,8 @@ async def run_all(args: BenchArgs, tallies: dict[str, Tally]) -> None:
     with readable_env_errors():
         plans = plans_of(args)
     # Every job of a rescoring brings its own policy.
-    policy = nullcontext(RandomPolicy) if args.rescore else open_policy(args.policy, args.model)
-    async with policy as make_policy:
+    opened = open_policy(args.policy or "random", args.model)
+    async with nullcontext(RandomPolicy) if args.rescore else opened as make_policy:
         served = None
         if isinstance(make_policy, ServedPolicy):
             served = await make_policy.probe(sampling_of(args))
@@ -206,7 +220,7 @@ def bar_note(tally: Tally, make_policy: MakePolicy, price: tuple[float, float] |
 def policy_name(args: BenchArgs) -> str:
     """Name of the policy in tables and records; that of the earlier run when it is rescored."""
     if args.rescore is None:
-        return args.policy
+        return args.policy or "random"
     return str(read_request(args.rescore)["policy"])
 
 
