@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from difflib import get_close_matches
@@ -22,22 +23,64 @@ QUESTION: Sequence[Message] = ({"role": "user", "content": "Reply with OK."},)
 PROBE_TOKENS = 16
 CONNECT_S = 2.0
 NAMED_MODELS = 5
+# Statuses of servers that refuse a field of a request.
+REFUSALS = (400, 422)
+# In this order: of two that exclude each other, the first is left out.
+DEFAULTS = {"top_p": 1.0, "seed": None, "temperature": 1.0}
+_OTHER_NAME = re.compile(r"[Uu]se ['\"`]?(\w+)['\"`]? instead")
 
 
 async def probe(client: OpenAIChatClient, sampling: Sampling) -> ModelCall:
     """The account of one short request with the run's sampling parameters.
 
+    A parameter that the server refuses by name is renamed as the refusal says, or left out if it
+    has its default; the request is then sent again, and `client.renamed` has the change.
     Raises ConfigError for a request that no retry can mend, with the remedy: a closed port, a wrong
     key, an unknown model, a model without chat template. A server that is busy is waited for.
     """
     await gathered(_check_port(url) for url in client.urls)
-    short = replace(sampling, max_tokens=min(sampling.max_tokens, PROBE_TOKENS))
-    try:
-        completion = await client.complete(QUESTION, short)
-    except ClientError as error:
-        raise ConfigError(f"{error}{await _remedy(client, error)}") from error
-    assert completion.call is not None
-    return completion.call
+    # With a seed, because every episode has one.
+    short = replace(sampling, max_tokens=min(sampling.max_tokens, PROBE_TOKENS), seed=0)
+    while True:
+        try:
+            completion = await client.complete(QUESTION, short)
+        except ClientError as error:
+            refused = refused_field(error, sampling)
+            if refused is None or refused[0] in client.renamed:
+                raise ConfigError(f"{error}{await _remedy(client, error)}") from error
+            client.renamed[refused[0]] = refused[1]
+        else:
+            assert completion.call is not None
+            return completion.call
+
+
+def refused_field(error: ClientError, sampling: Sampling) -> tuple[str, str | None] | None:
+    """The sampling parameter that a response refuses by name, and its new name or None.
+
+    None if the response refuses something else.
+    Raises ConfigError for a parameter with another value than its default, which leaving it out
+    would change.
+
+    >>> text = "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."
+    >>> refused_field(ClientError(text, status=400), Sampling())
+    ('max_tokens', 'max_completion_tokens')
+    """
+    text = str(error)
+    if error.status not in REFUSALS:
+        return None
+    other = _OTHER_NAME.search(text)
+    if other and re.search(r"\bmax_tokens\b", text):
+        return "max_tokens", other[1]
+    for name, default in DEFAULTS.items():
+        if re.search(rf"\b{name}\b", text):
+            value = getattr(sampling, name)
+            if value != default:
+                raise ConfigError(
+                    f"{error}: the model takes no {name}={value}; leave it out, with "
+                    f"--param {name}=none"
+                )
+            return name, None
+    return None
 
 
 async def _check_port(url: str) -> None:

@@ -224,10 +224,12 @@ class HttpTransport:
         import aiohttp
 
         session, _, _ = await self._wire()
+        # Outside the version's path, which some addresses end in.
+        metrics_url = server.url.removesuffix("/v1") + METRICS_ROUTE
         try:
             async with (
                 asyncio.timeout(LOOK_LIMIT_S),
-                session.get(server.url + METRICS_ROUTE, allow_redirects=False) as response,
+                session.get(metrics_url, allow_redirects=False) as response,
             ):
                 metrics = await response.text(errors="replace")
         except (TimeoutError, aiohttp.ClientError):

@@ -13,6 +13,7 @@ of random play. The format of the folder is described in `ludic_gym.bench.folder
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -24,7 +25,7 @@ from typing import Annotated, Any
 import tyro
 
 from ludic_gym.bench.folder import open_folder, read_request, write_parquet, write_results
-from ludic_gym.bench.policies import open_policy
+from ludic_gym.bench.policies import is_provided, open_policy
 from ludic_gym.bench.provenance import provenance
 from ludic_gym.bench.records import ludic_version
 from ludic_gym.bench.report import (
@@ -57,13 +58,14 @@ from ludic_gym.policies.served import ServedPolicy
 from ludic_gym.types import MakePolicy, Sampling
 
 # Arguments that stand in bench.json under their own names.
-SETTINGS = ("model", "seed", "samples", "max_turns", "attempts")
+SETTINGS = ("model", "param", "extra_body", "seed", "samples", "max_turns", "attempts")
 EXAMPLES = """\
 ludic bench ludic/TicTacToe-v0 --policy random --env-kwargs opponent=perfect
 ludic bench games --policy oracle --out results
 ludic bench ludic/GSM8K-v0 --data test.jsonl --policy http://localhost:8000/v1 --temperature 0
 ludic bench ludic/Arithmetic-v0 --policy my_agents:make --samples 4 --fail-under 0.9
 ludic bench --rescore results --env-kwargs strict=true --out rescored
+ludic bench ludic/GSM8K-v0 --model openai/NAME --param temperature=none
 ludic bench --repeat results/ludic-GSM8K-v0.jsonl:7"""
 
 
@@ -81,7 +83,12 @@ class BenchArgs:
     ludic-small (made by `ludic model`), or module:function, which is called with the env and
     returns a policy."""
     model: Annotated[str | None, option("NAME")] = None
-    """The server's name for its model; by default the one it serves."""
+    """The server's name for its model; by default the one it serves. Without --policy,
+    openai/NAME, openrouter/NAME, vllm/NAME or ollama/NAME is a model of that server."""
+    param: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, option("NAME=VALUE")] = ()
+    """Set a field of the server's requests, or leave it out by NAME=none; may be repeated."""
+    extra_body: Annotated[str | None, option("JSON")] = None
+    """A JSON object of further fields of the server's requests."""
     episodes: Annotated[int | None, option("N")] = None
     """Tasks per env; by default every row once, or 100 for an env without rows."""
     samples: int = 1
@@ -140,6 +147,8 @@ def main(argv: list[str]) -> int:
             find_record(args.repeat),
             policy=args.policy,
             model=args.model,
+            params=params_of(args),
+            extra_body=extra_body_of(args),
             timeout_s=args.timeout_s,
         )
         return show_repetition(asyncio.run(playing))
@@ -170,11 +179,16 @@ async def run_all(args: BenchArgs, tallies: dict[str, Tally]) -> None:
     with readable_env_errors():
         plans = plans_of(args)
     # Every job of a rescoring brings its own policy.
-    opened = open_policy(args.policy or "random", args.model)
+    opened = open_policy(
+        policy_name(args), args.model, params=params_of(args), extra_body=extra_body_of(args)
+    )
     async with nullcontext(RandomPolicy) if args.rescore else opened as make_policy:
         served = None
         if isinstance(make_policy, ServedPolicy):
             served = await make_policy.probe(sampling_of(args))
+            for name, new in make_policy.client.renamed.items():
+                change = "it is left out" if new is None else f"it is sent as {new!r}"
+                print(f"the server refuses {name!r}: {change}", file=sys.stderr)
         play = Play(
             make_policy=make_policy,
             policy=policy_name(args),
@@ -194,7 +208,8 @@ async def play_all(
 ) -> None:
     """Play the plans into the folder of `--out`, if there is one, and write its results."""
     # Claimed before the first episode: a second process must fail before it pays for tokens.
-    wanted = request(args, plans, play.model)
+    renamed = play.make_policy.client.renamed if isinstance(play.make_policy, ServedPolicy) else {}
+    wanted = {**request(args, plans), "served": play.model, "renamed": renamed}
     with nullcontext() if args.out is None else open_folder(args.out, wanted):
         for env_id, plan in plans.items():
             tally = tallies.setdefault(env_id, Tally())
@@ -220,20 +235,21 @@ def bar_note(tally: Tally, make_policy: MakePolicy, price: tuple[float, float] |
 def policy_name(args: BenchArgs) -> str:
     """Name of the policy in tables and records; that of the earlier run when it is rescored."""
     if args.rescore is None:
+        if args.policy is None and args.model is not None and is_provided(args.model):
+            return args.model
         return args.policy or "random"
     return str(read_request(args.rescore)["policy"])
 
 
-def request(args: BenchArgs, plans: Mapping[str, EnvPlan], served: str | None) -> Mapping[str, Any]:
+def request(args: BenchArgs, plans: Mapping[str, EnvPlan]) -> Mapping[str, Any]:
     """All settings that determine the episodes, as the JSON object of the folder's bench.json.
 
-    plans: the plan of each env, by id. served: the name of the served model, by its server.
+    plans: the plan of each env, by id.
     """
     return {
         **{name: getattr(args, name) for name in SETTINGS},
         "ludic": ludic_version(),
         "policy": policy_name(args),
-        "served": served,
         "rescored": None if args.rescore is None else str(args.rescore),
         "envs": {
             name: {
@@ -281,6 +297,23 @@ def plans_of(args: BenchArgs) -> Mapping[str, EnvPlan]:
             origin=provenance(env_id, {**suggested, **kwargs}),
         )
     return plans
+
+
+def params_of(args: BenchArgs) -> dict[str, Any]:
+    """The fields of `--param`, None for one that is left out."""
+    given = keyword_arguments(args.param)
+    return {name: None if value == "none" else value for name, value in given.items()}
+
+
+def extra_body_of(args: BenchArgs) -> dict[str, Any]:
+    """The object of `--extra-body`. Raises ConfigError for any other text."""
+    try:
+        value = json.loads(args.extra_body or "{}")
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"--extra-body is no JSON ({error}): {args.extra_body!r}") from error
+    if not isinstance(value, dict):
+        raise ConfigError(f"--extra-body is a JSON object, got {args.extra_body!r}")
+    return value
 
 
 def sampling_of(args: BenchArgs) -> Sampling:

@@ -53,6 +53,8 @@ async def repeated(
     *,
     policy: str | None = None,
     model: str | None = None,
+    params: Mapping[str, Any] | None = None,
+    extra_body: Mapping[str, Any] | None = None,
     timeout_s: float | None = None,
 ) -> Repetition:
     """Play the record's task again, with the record's policy and model unless others are given.
@@ -66,13 +68,17 @@ async def repeated(
     with readable_env_errors():
         env_name(before.task.env_id)
         origin = provenance(before.task.env_id, before.task.kwargs)
-    async with open_policy(policy or name, model or _requested_model(before)) as make_policy:
+    requested = _parameters(before).get("model")
+    opened = open_policy(policy or name, model or requested, params=params, extra_body=extra_body)
+    async with opened as make_policy:
         if isinstance(make_policy, ServedPolicy):
             await make_policy.probe(before.task.sampling)
         stream = run_episodes([before.task], make_policy, concurrency=1, timeout_s=timeout_s)
         (now,) = [episode async for episode in stream]
     again = bench_record(now, policy=policy or name, origin=origin)
-    return Repetition(record=record, before=before, now=now, changes=_changes(record, again))
+    return Repetition(
+        record=record, before=before, now=now, changes=_changes((record, before), (again, now))
+    )
 
 
 def show_repetition(found: Repetition) -> int:
@@ -87,26 +93,30 @@ def show_repetition(found: Repetition) -> int:
     return 0 if found.now.error is None else 1
 
 
-def _requested_model(episode: Episode) -> str | None:
+def _parameters(episode: Episode) -> Mapping[str, JSON]:
+    """The parameters of the first request; {} without one."""
     for rollout in episode.rollouts:
         for step in rollout.steps:
             for completion in step.decision.completions:
                 if completion.call is not None:
-                    return str(completion.call.parameters["model"])
-    return None
+                    return completion.call.parameters
+    return {}
 
 
-def _changes(
-    before: Mapping[str, JSON], now: Mapping[str, JSON]
-) -> tuple[tuple[str, str, str], ...]:
+def _changes(*played: tuple[Mapping[str, JSON], Episode]) -> tuple[tuple[str, str, str], ...]:
     facts = [
         {
             "environment": record.get("environment", "not recorded"),
             "data": record["score"].get("data", ""),
             **record.get("versions", {}),
+            **{f"parameter {name}": str(value) for name, value in _parameters(episode).items()},
         }
-        for record in (before, now)
+        for record, episode in played
+        # A failed episode has no requests and no data, which is no change.
+        if episode.error is None
     ]
+    if len(facts) < 2:
+        return ()
     names = facts[0].keys() | facts[1].keys()
     pairs = [(name, facts[0].get(name, "none"), facts[1].get(name, "none")) for name in names]
     return tuple(sorted(pair for pair in pairs if pair[1] != pair[2]))

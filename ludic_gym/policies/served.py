@@ -66,6 +66,7 @@ def openai(
     context: Callable[[], Context] = FullDialog,
     api_key_env: str = "OPENAI_API_KEY",
     options: HttpOptions | None = None,
+    params: Mapping[str, Any] | None = None,
     extra_body: Mapping[str, Any] | None = None,
 ) -> ServedPolicy:
     """A MakePolicy for a model behind any server that speaks the OpenAI format.
@@ -79,6 +80,7 @@ def openai(
     context: makes the context of an episode, such as `LatestObservation`.
     api_key_env: environment variable that holds the key; no key is sent if it is not set.
     options: time limits, retries and requests in flight.
+    params: values of request fields in place of the sampling parameters; None leaves one out.
     extra_body: further fields of each request.
     Raises ConfigError if `base_url` is not an http(s) address.
 
@@ -89,6 +91,11 @@ def openai(
     from ludic_gym.clients.openai import OpenAIChatClient
 
     client = OpenAIChatClient(
-        base_url, model, api_key_env=api_key_env, options=options, extra_body=extra_body
+        base_url,
+        model,
+        api_key_env=api_key_env,
+        options=options,
+        params=params,
+        extra_body=extra_body,
     )
     return ServedPolicy(client, parser, system_prompt, context)

@@ -88,7 +88,7 @@ async def test_a_server_without_token_ids_can_be_benchmarked_but_not_trained_on(
     async with http.serving(
         http.replying(bare, http.answer(ids=[]) | {"prompt_token_ids": None})
     ) as url:
-        async with OpenAIChatClient(url, "m") as client:
+        async with OpenAIChatClient(f"{url}/v1", "m") as client:
             completion = await client.complete(http.ASK, Sampling())
         async with VLLMChatClient(url, "m") as client:
             with pytest.raises(ClientError, match="benchmarked with OpenAIChatClient"):
@@ -110,7 +110,7 @@ async def test_a_completion_has_the_request_as_sent_and_the_served_model(http):
     rules = {"role": "system", "content": "Be brief."}
     async with (
         http.serving(handler) as url,
-        OpenAIChatClient(url, "m", extra_body={"top_p": 0.5}) as client,
+        OpenAIChatClient(f"{url}/v1", "m", extra_body={"top_p": 0.5}) as client,
     ):
         completion = await client.complete([rules, *http.ASK], Sampling(seed=3, stop=("!",)))
 

@@ -111,7 +111,7 @@ def test_a_closed_port_is_one_line_within_three_seconds(bench):
         code, table, line = bench(url)
         assert time.monotonic() - start < 3
     assert (code, table) == (2, "")
-    assert line.startswith(f"ludic: nothing can be reached at {url.removesuffix('/v1')} (")
+    assert line.startswith(f"ludic: nothing can be reached at {url} (")
     assert line.endswith("): start the server, or correct the address\n")
 
 
