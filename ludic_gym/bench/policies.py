@@ -47,11 +47,11 @@ async def open_policy(
 ) -> AsyncIterator[MakePolicy]:
     """A function that builds the policy, usable while the context lasts.
 
-    spec: "oracle", "random", the http(s) address of an OpenAI-style server, a run folder, a
-        model of `ludic model`, or "module:function", a function that takes the env and returns a
-        policy; the module may lie in the current folder.
-    model: the server's name for its model; None uses the only one it has. Without an address in
-        `spec`, "openai/NAME" and the others of PROVIDERS name the server too.
+    spec: "oracle", "random", the http(s) address of an OpenAI-style server, "openai/NAME" or a
+        model of another of PROVIDERS, a run folder, a model of `ludic model`, or "module:function",
+        a function that takes the env and returns a policy; the module may lie in the current
+        folder.
+    model: the server's name for its model; None uses the only one it has.
     params, extra_body: fields of the requests, as of `openai`.
     Raises ConfigError for any other text, for a run folder that cannot be loaded, and for fields of
     requests without a server.

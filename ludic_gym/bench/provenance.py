@@ -21,8 +21,8 @@ HASH_DIGITS = 12
 LIBRARIES = ("ludic-gym", "gymnasium", "numpy")
 # Packages behind the adapters, by a part of the name of the adapter's module.
 ADAPTED = {"reasoning_gym": "reasoning-gym", "textarena": "textarena"}
-
-_FOREIGN = ("builtins", "typing", "abc", "collections", "gymnasium", "pettingzoo")
+# Of bases that need no hash: Python and Gymnasium have a version.
+FOREIGN = {"builtins", "typing", "abc", "collections", "gymnasium", "pettingzoo"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,13 +79,13 @@ def _package_versions(module: str) -> dict[str, str]:
 def _source_hash(kind: type) -> str:
     """Hash of the files of a class and its bases; "unknown" for a class without a file."""
     digest = hashlib.sha256()
-    # The others are Python's and Gymnasium's, whose versions are recorded.
-    bases = [base for base in kind.__mro__ if not base.__module__.startswith(_FOREIGN)]
+    bases = [base for base in kind.__mro__ if base.__module__.partition(".")[0] not in FOREIGN]
     try:
-        files = sorted({inspect.getfile(base) for base in bases})
+        files = {base.__module__: inspect.getfile(base) for base in bases}
     # Classes of a notebook or of compiled code have no file.
     except (TypeError, OSError):
         return "unknown"
-    for file in files:
+    # By module: the order of paths differs between machines.
+    for _, file in sorted(files.items()):
         digest.update(Path(file).read_bytes())
     return digest.hexdigest()[:HASH_DIGITS]

@@ -83,7 +83,7 @@ def error_lines(results: Mapping[str, BenchResult]) -> list[str]:
 def stopped_lines(results: Mapping[str, BenchResult]) -> list[str]:
     """A line per env whose run was stopped by equal errors."""
     return [
-        f"{label}: stopped after {REFUSALS} times the same error; the same command continues"
+        f"{label}: stopped after the same error {REFUSALS} times in a row"
         for label, result in results.items()
         if result.stopped
     ]

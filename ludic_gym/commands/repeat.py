@@ -25,8 +25,8 @@ JSON = Any
 class Repetition:
     """An episode and its record.
 
-    record: the recorded line. before, now: the episodes. changes: the facts about environment and
-    versions that differ, as (name, before, now).
+    record: the recorded line. before, now: the episodes. changes: the facts about environment,
+    versions and parameters of the requests that differ, as (name, before, now).
     """
 
     record: Mapping[str, JSON]

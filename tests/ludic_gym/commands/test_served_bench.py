@@ -115,6 +115,13 @@ def test_a_closed_port_is_one_line_within_three_seconds(bench):
     assert line.endswith("): start the server, or correct the address\n")
 
 
+@pytest.mark.parametrize("url", ["http://127.0.0.1:99999/v1", "http://no-such-host.invalid/v1"])
+def test_an_address_that_cannot_be_right_is_one_line(bench, url):
+    code, table, line = bench(url)
+    assert (code, table, line.count("\n")) == (2, "", 1)
+    assert f"nothing can be reached at {url} (" in line
+
+
 def test_a_key_that_is_refused_is_named_by_its_variable(bench, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "wrong")
     with chat_server(refusing(403, {"error": {"message": "No."}})) as server:
@@ -152,7 +159,7 @@ def test_twenty_equal_errors_in_a_row_end_the_run_and_what_there_is_stays(bench,
         code, screen, _ = bench(server.url, *options)
         assert len(server.requests) <= 1 + 3 + 20 + 2
     assert code == 1
-    assert "stopped after 20 times the same error; the same command continues" in screen
+    assert "stopped after the same error 20 times in a row" in screen
     assert "/3 " in screen
     results = json.loads((tmp_path / "results.json").read_text())["ludic/Arithmetic-v0"]
     assert (results["episodes"], len(results["errors"])) == (3, 20)
