@@ -190,6 +190,7 @@ from .types import Env as Env
 from .types import Episode as Episode
 from .types import MakePolicy as MakePolicy
 from .types import Message as Message
+from .types import ModelCall as ModelCall
 from .types import Policy as Policy
 from .types import Rollout as Rollout
 from .types import Sampling as Sampling

@@ -51,7 +51,14 @@ class DataError(LudicError):
 
 
 class ClientError(LudicError):
-    """A chat endpoint failed, or returned an unusable response."""
+    """A chat endpoint failed, or returned an unusable response.
+
+    status: HTTP status of the response; None if there was none, or it was 200.
+    """
+
+    def __init__(self, message: str = "", *, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 class ScriptExhausted(ClientError):

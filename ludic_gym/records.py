@@ -3,7 +3,8 @@
 Every line has its schema and version, so that files can be appended to and joined. Types that JSON
 lacks are marked: {"$tuple": [...]}, {"$dict": [[key, value], ...]} for keys that are no strings,
 {"$array": [dtype, shape, values]}, {"$scalar": [dtype, value]}. Floats have all their digits; NaN
-and infinities are written as in Python's json.
+and infinities are written as in Python's json. Of a dialog that was sent, only the messages after
+those of the call before are written, with the number of the others as "repeated".
 """
 
 from __future__ import annotations
@@ -13,23 +14,40 @@ import json
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
 from ludic_gym.errors import DataError
-from ludic_gym.types import Completion, Decision, Episode, Rollout, Sampling, Step, Task, ToolCall
+from ludic_gym.types import (
+    Completion,
+    Decision,
+    Episode,
+    ModelCall,
+    Rollout,
+    Sampling,
+    Step,
+    Task,
+    ToolCall,
+)
 
 SCHEMA = "ludic.episode"
-# Version 1 lacks sampling masks, top_k, min_p and experts, whose defaults are those of its records.
-VERSION, READABLE = 2, (1, 2)
+# Version 1 lacks sampling masks, top_k, min_p and experts, version 2 model calls and reasoning; the
+# defaults of these fields are those of its records.
+VERSION, READABLE = 3, (1, 2, 3)
 JSON = Any
 T = TypeVar("T")
-Data = Episode | Task | Rollout | Step | Decision | Completion | Sampling | ToolCall
+Data = Episode | Task | Rollout | Step | Decision | Completion | Sampling | ToolCall | ModelCall
 # Fields by their content: anything, data, tuples of data. All others are JSON or tuples of it.
 OPEN = {"kwargs", "options", "info"}
-NESTED: Mapping[str, type[Data]] = {"task": Task, "sampling": Sampling, "decision": Decision}
+NESTED: Mapping[str, type[Data]] = {
+    "task": Task,
+    "sampling": Sampling,
+    "decision": Decision,
+    "call": ModelCall,
+}
 SEQUENCES: Mapping[str, type[Data]] = {
     "rollouts": Rollout,
     "steps": Step,
@@ -126,6 +144,7 @@ def episode_to_json(episode: Episode) -> dict[str, JSON]:
     # Once per episode: a task with its arguments may be longer than a short rollout.
     for rollout in record["rollouts"]:
         del rollout["task"]
+        _shorten_dialogs(rollout)
     return {"schema": SCHEMA, "version": VERSION, **record}
 
 
@@ -137,8 +156,35 @@ def episode_from_json(record: Mapping[str, JSON]) -> Episode:
             f"this code reads {SCHEMA!r} versions {READABLE}"
         )
     task = from_json(Task, record["task"])
+    for item in record["rollouts"]:
+        _restore_dialogs(item)
     rollouts = tuple(from_json(Rollout, item, task=task) for item in record["rollouts"])
     return Episode(index=record["index"], task=task, rollouts=rollouts, error=record["error"])
+
+
+def _shorten_dialogs(rollout: JSON) -> None:
+    """Leave out the messages that the call before has too: each would be written at every turn."""
+    before: tuple[JSON, ...] = ()
+    for call in _calls(rollout):
+        messages = call["messages"]
+        pairs = zip(before, messages, strict=False)
+        same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+        call["repeated"], call["messages"], before = same, messages[same:], messages
+
+
+def _restore_dialogs(rollout: JSON) -> None:
+    """Undo `_shorten_dialogs`; a second time changes nothing."""
+    before: list[JSON] = []
+    for call in _calls(rollout):
+        before = call["messages"] = before[: call.pop("repeated", 0)] + list(call["messages"])
+
+
+def _calls(rollout: JSON) -> Iterator[JSON]:
+    for step in rollout["steps"]:
+        for completion in step["decision"]["completions"]:
+            # Earlier versions have no such field.
+            if completion.get("call"):
+                yield completion["call"]
 
 
 def to_json(data: Data) -> dict[str, JSON]:
@@ -148,7 +194,7 @@ def to_json(data: Data) -> dict[str, JSON]:
         value = getattr(data, field.name)
         if field.name in OPEN:
             value = _marked(value)
-        elif field.name in NESTED:
+        elif field.name in NESTED and value is not None:
             value = to_json(value)
         elif field.name in SEQUENCES:
             value = [to_json(item) for item in value]
@@ -164,7 +210,7 @@ def from_json(kind: Callable[..., T], record: Mapping[str, JSON], **given: objec
     for name, value in record.items():
         if name in OPEN:
             values[name] = _unmarked(value)
-        elif name in NESTED:
+        elif name in NESTED and value is not None:
             values[name] = from_json(NESTED[name], value)
         elif name in SEQUENCES:
             values[name] = tuple(from_json(SEQUENCES[name], item) for item in value)

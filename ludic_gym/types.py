@@ -80,6 +80,26 @@ class Sampling:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ModelCall:
+    """A request to a chat server as it was sent, and the server's account of it.
+
+    model, fingerprint: of the served model, by the response; "" where it has none.
+    messages: the dialog as sent, the system prompt first.
+    parameters: all other fields of the request.
+    usage: the response's count of tokens, as it stands there; some servers add the cost.
+    seconds: from the request to the response, retries included. Calls that differ in nothing else
+        are equal.
+    """
+
+    model: str
+    fingerprint: str = ""
+    messages: tuple[Message, ...] = field(default=(), repr=False)
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    usage: Mapping[str, Any] = field(default_factory=dict)
+    seconds: float = field(default=0.0, compare=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:
     """One model call, token-in and token-out.
 
@@ -93,6 +113,8 @@ class Completion:
     versions: the update of each completion id, if the server returns it.
     routed_experts: of a mixture of experts whose server returns them, a .npy file in base64:
         integers [prompt and completion - 1, layers, k], the experts that each token went through.
+    reasoning: the model's reasoning, where the server returns it apart from the text.
+    call: the request, from clients whose servers return no token ids.
     Token ids and log-probs are None if the endpoint does not return them. Such completions cannot
     be trained on.
     """
@@ -108,6 +130,8 @@ class Completion:
     versions: tuple[int, ...] | None = None
     routed_experts: str | None = field(default=None, repr=False)
     tool_calls: tuple[ToolCall, ...] = ()
+    reasoning: str = ""
+    call: ModelCall | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,9 +1,10 @@
 """The folder of a benchmark: its request, every episode, and the results.
 
 bench.json holds the request, before anything is played; an equal request continues where the folder
-ends. ENV.jsonl has a line per episode, results.json the results, times.jsonl the durations. Except
-for times.jsonl, equal requests with a deterministic policy write equal files. episodes.parquet has
-the episodes as one table, for pandas, polars or a database.
+ends, and one for more tasks or samples adds to it. ENV.jsonl has a line per episode, results.json
+the results, times.jsonl the durations. Except for times.jsonl, equal requests with a deterministic
+policy write equal files. episodes.parquet has the episodes as one table, for pandas, polars or a
+database.
 """
 
 from __future__ import annotations
@@ -34,15 +35,19 @@ JSON = Any
 def open_folder(folder: Path, request: Mapping[str, JSON]) -> Iterator[bool]:
     """Claim the folder for this request while the context lasts; yield True for a known request.
 
+    A request for more tasks or more samples of them replaces the folder's.
     Raises ConfigError if the folder holds another request, naming the differences, or if another
     process plays into it.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with _claimed(folder):
         known = (folder / REQUEST).exists()
-        if known:
-            _refuse_another(folder, request)
-        else:
+        # Through JSON, because the stored request has lists where the new one has tuples.
+        request = json.loads(json.dumps(request))
+        before = read_request(folder) if known else None
+        if before is not None:
+            _refuse_another(folder, before, request)
+        if before != request:
             write_json(folder / REQUEST, {"schema": SCHEMA, "version": VERSION, **request})
         yield known
 
@@ -94,13 +99,37 @@ def finite(value: JSON) -> JSON:
     return [finite(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
-def _refuse_another(folder: Path, request: Mapping[str, JSON]) -> None:
-    # Through JSON, because the stored request has lists where the new one has tuples.
-    before, now = read_request(folder), json.loads(json.dumps(request))
-    differ = sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key))
+def _refuse_another(folder: Path, before: Mapping[str, JSON], now: Mapping[str, JSON]) -> None:
+    old, new = _flat(_grown(before, now)), _flat(now)
+    differ = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
     if differ:
-        changes = "; ".join(f"{key}: {before.get(key)!r}, now {now.get(key)!r}" for key in differ)
+        changes = "; ".join(f"{key}: {old.get(key)!r}, now {new.get(key)!r}" for key in differ)
         raise ConfigError(f"{folder} holds another run ({changes}); name another folder")
+
+
+def _grown(before: Mapping[str, JSON], now: Mapping[str, JSON]) -> Mapping[str, JSON]:
+    """The earlier request with the numbers of tasks and samples of the new one, if they are larger.
+
+    Episodes that repeat a recorded run cannot be added to.
+    """
+    samples = (before.get("samples", 1), now.get("samples", 1))
+    if now.get("rescored") is not None or samples[0] > samples[1]:
+        return before
+    envs = dict(before["envs"])
+    for env_id in envs.keys() & now["envs"].keys():
+        counts = envs[env_id]["episodes"], now["envs"][env_id]["episodes"]
+        # In tasks: more samples of fewer tasks would leave episodes without a place.
+        if counts[0] // samples[0] <= counts[1] // samples[1]:
+            envs[env_id] = {**envs[env_id], "episodes": counts[1]}
+    return {**before, "samples": samples[1], "envs": envs}
+
+
+def _flat(value: JSON, name: str = "") -> dict[str, JSON]:
+    """{"a": {"b": 1}} -> {"a.b": 1}, so that a difference is named by its own value."""
+    if not isinstance(value, Mapping):
+        return {name: value}
+    parts = [_flat(item, f"{name}.{key}" if name else key) for key, item in value.items()]
+    return {key: item for part in parts for key, item in part.items()}
 
 
 @contextmanager

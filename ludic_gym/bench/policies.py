@@ -1,11 +1,12 @@
-"""Policies by name, for `--policy` and `--against`."""
+"""Policies by name, for `--policy`, `--model` and `--against`."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import os
+from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from ludic_gym.errors import ConfigError
 from ludic_gym.plugins import find_plugins, imported, load_plugin
@@ -15,26 +16,64 @@ from ludic_gym.types import MakePolicy
 
 REFERENCE_POLICIES: dict[str, MakePolicy] = {"oracle": OraclePolicy, "random": RandomPolicy}
 
+# Servers with the OpenAI format: address, and the environment variable of the key.
+PROVIDERS = {
+    "openai": ("https://api.openai.com/v1", "OPENAI_API_KEY"),
+    "openrouter": ("https://openrouter.ai/api/v1", "OPENROUTER_API_KEY"),
+    "vllm": ("http://localhost:8000/v1", "VLLM_API_KEY"),
+    "ollama": ("http://localhost:11434/v1", "OLLAMA_API_KEY"),
+}
+
+
+def is_provided(spec: str) -> bool:
+    """True for "openai/NAME" and the other names of PROVIDERS, unless there is such a path."""
+    provider, slash, name = spec.partition("/")
+    return provider in PROVIDERS and bool(slash and name) and not Path(spec).exists()
+
+
+def provider_address(provider: str) -> tuple[str, str]:
+    """Address and key variable of a provider; NAME_BASE_URL, such as VLLM_BASE_URL, replaces it."""
+    url, key = PROVIDERS[provider]
+    return os.environ.get(f"{provider.upper()}_BASE_URL", url), key
+
 
 @asynccontextmanager
-async def open_policy(spec: str, model: str | None = None) -> AsyncIterator[MakePolicy]:
+async def open_policy(
+    spec: str,
+    model: str | None = None,
+    *,
+    params: Mapping[str, Any] | None = None,
+    extra_body: Mapping[str, Any] | None = None,
+) -> AsyncIterator[MakePolicy]:
     """A function that builds the policy, usable while the context lasts.
 
-    spec: "oracle", "random", the http(s) address of an OpenAI-style server, a run folder, a
-        model of `ludic model`, or "module:function", a function that takes the env and returns a
-        policy; the module may lie in the current folder.
+    spec: "oracle", "random", the http(s) address of an OpenAI-style server, "openai/NAME" or a
+        model of another of PROVIDERS, a run folder, a model of `ludic model`, or "module:function",
+        a function that takes the env and returns a policy; the module may lie in the current
+        folder.
     model: the server's name for its model; None uses the only one it has.
-    Raises ConfigError for any other text, and for a run folder that cannot be loaded.
+    params, extra_body: fields of the requests, as of `openai`.
+    Raises ConfigError for any other text, for a run folder that cannot be loaded, and for fields of
+    requests without a server.
 
         async with open_policy("http://localhost:8000/v1") as make_policy:
             policy = make_policy(env)
     """
-    if spec in REFERENCE_POLICIES:
-        yield REFERENCE_POLICIES[spec]
-    elif spec.startswith(("http://", "https://")):
+    if spec.startswith(("http://", "https://")):
         # No token ids are requested: any OpenAI-style server will do, vLLM's included.
-        async with aclosing(openai(spec, model)) as served:
+        async with aclosing(openai(spec, model, params=params, extra_body=extra_body)) as served:
             yield served
+    elif is_provided(spec):
+        provider, _, name = spec.partition("/")
+        url, key = provider_address(provider)
+        async with aclosing(
+            openai(url, name, api_key_env=key, params=params, extra_body=extra_body)
+        ) as served:
+            yield served
+    elif params or extra_body:
+        raise ConfigError(f"policy {spec!r} sends no requests to set --param or --extra-body of")
+    elif spec in REFERENCE_POLICIES:
+        yield REFERENCE_POLICIES[spec]
     # A path comes before a module: names of folders may have colons.
     elif ":" in spec and not Path(spec).exists():
         yield policy_from_function(spec)

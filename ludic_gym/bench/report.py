@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from envs_registry.catalog import CATALOG
 from ludic_gym.bench.result import BenchResult
 from ludic_gym.bench.statistics import Interval
+from ludic_gym.bench.tally import REFUSALS
 
 if TYPE_CHECKING:
     from ludic_gym.clients.transport import Usage
@@ -79,6 +80,15 @@ def error_lines(results: Mapping[str, BenchResult]) -> list[str]:
     return [line for label, result in results.items() for line in _reasons(label, result.errors)]
 
 
+def stopped_lines(results: Mapping[str, BenchResult]) -> list[str]:
+    """A line per env whose run was stopped by equal errors."""
+    return [
+        f"{label}: stopped after the same error {REFUSALS} times in a row"
+        for label, result in results.items()
+        if result.stopped
+    ]
+
+
 def _reasons(label: str, errors: Sequence[tuple[int, str]]) -> list[str]:
     # By reason, because a server that is down fails all episodes with the same text.
     indices: dict[str, list[int]] = {}
@@ -93,6 +103,22 @@ def _listed(indices: Sequence[int]) -> str:
     first = ", ".join(map(str, indices[:MAX_INDICES]))
     rest = len(indices) - MAX_INDICES
     return first if rest <= 0 else f"{first} and {rest} more"
+
+
+def model_lines(results: Mapping[str, BenchResult]) -> list[str]:
+    """A line per env that a model behind a server has played: the model, its tokens and cost."""
+    return [
+        f"{label}: model {result.model}{_spent(result)}"
+        for label, result in results.items()
+        if result.model
+    ]
+
+
+def _spent(result: BenchResult) -> str:
+    if result.prompt_tokens is None or result.completion_tokens is None:
+        return ""
+    tokens = f", {result.prompt_tokens:,} + {result.completion_tokens:,} tokens"
+    return tokens if result.cost is None else f"{tokens}, cost {result.cost:.4f}"
 
 
 def cut_off_lines(results: Mapping[str, BenchResult]) -> list[str]:

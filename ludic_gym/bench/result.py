@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from ludic_gym.bench.statistics import Interval
-from ludic_gym.types import Episode, Rollout
+from ludic_gym.types import Completion, Episode, Rollout
 
+# Of a million tokens of prompts, and of completions.
+Price = tuple[float, float]
+T = TypeVar("T", int, float)
 # Seeds may have any size, but the integers of a parquet file have 64 bits.
 _SEED_BITS = (1 << 63) - 1
 
@@ -21,7 +24,10 @@ class Score:
     task: the same for all samples of a task: its env seed, or the index where it has none.
     outcome: the env's name for the end (`info["outcome"]`), else "truncated", "parse_error",
         "success" or "failure"; "error" where the episode failed.
-    completion_tokens: sampled tokens; None where a server did not return them.
+    prompt_tokens, completion_tokens: of all model calls, by their token ids or the server's count;
+        None where a server returned neither.
+    cost: of all model calls, as the server states it, or by the given price; None if unknown.
+    model: the served model, by its server's responses; several are joined by ", ".
     cut_off: turns whose reply ran into `max_tokens`.
     data: the rows it was played from, with their hash; "" for an env without rows.
     error: why the episode failed, None if it did not; then the other numbers are 0.
@@ -33,7 +39,10 @@ class Score:
     reward: float = 0.0
     outcome: str = "error"
     turns: int = 0
+    prompt_tokens: int | None = 0
     completion_tokens: int | None = 0
+    cost: float | None = None
+    model: str = ""
     cut_off: int = 0
     data: str = ""
     error: str | None = None
@@ -52,10 +61,12 @@ class BenchResult:
         them, averaged over tasks; up to the number of samples that every task has, if it is at
         least two.
     outcomes: number of episodes with each outcome, the most frequent first.
-    turns, completion_tokens, cut_off: sums over the episodes; None for tokens that a server did not
-        return.
+    turns, prompt_tokens, completion_tokens, cost, cut_off: sums over the episodes; None where it is
+        unknown for one of them.
+    model: the served model, by its server's responses; "" for a policy without one.
     data: the rows they were played from, with their hash: "sample@..." for a bundled sample.
     errors: (index of the episode, reason) of every failed one, by index.
+    stopped: the error that ended the run before its last episode; "" for a whole run.
     """
 
     episodes: int
@@ -69,15 +80,20 @@ class BenchResult:
     pass_hat_k: tuple[float, ...] = ()
     outcomes: Mapping[str, int] = field(default_factory=dict)
     turns: int = 0
+    prompt_tokens: int | None = 0
     completion_tokens: int | None = 0
+    cost: float | None = None
+    model: str = ""
     cut_off: int = 0
     data: str = ""
     errors: tuple[tuple[int, str], ...] = ()
+    stopped: str = ""
 
 
-def score(episode: Episode) -> Score:
+def score(episode: Episode, price: Price | None = None) -> Score:
     """The episode in numbers; its one rollout is that of the one-player view.
 
+    price: of a million tokens of prompts, and of completions, for servers that state no cost.
     Raises ValueError for a finished match, which has a rollout for each player.
 
     >>> from ludic_gym import Task
@@ -90,7 +106,8 @@ def score(episode: Episode) -> Score:
         return Score(index=episode.index, task=task, error=episode.error)
     (rollout,) = episode.rollouts
     calls = [call for step in rollout.steps for call in step.decision.completions]
-    sampled = [len(call.completion_ids) for call in calls if call.completion_ids is not None]
+    prompts = known_sum(_tokens(call, call.prompt_ids, "prompt_tokens") for call in calls)
+    sampled = known_sum(_tokens(call, call.completion_ids, "completion_tokens") for call in calls)
     return Score(
         index=episode.index,
         task=task,
@@ -98,11 +115,60 @@ def score(episode: Episode) -> Score:
         reward=rollout.total_reward,
         outcome=outcome(rollout),
         turns=len(rollout.steps),
-        # A sum without the tokens that a server did not return would look like a short reply.
-        completion_tokens=sum(sampled) if len(sampled) == len(calls) else None,
+        prompt_tokens=prompts,
+        completion_tokens=sampled,
+        cost=_cost(calls, prompts, sampled, price),
+        model=", ".join(served_models(episode)),
         cut_off=sum(step.decision.cut_off for step in rollout.steps),
         data=str(_last_info(rollout).get("data", "")),
     )
+
+
+def served_models(episode: Episode) -> list[str]:
+    """The models that an episode was played by, as their servers name them, each once."""
+    calls = (
+        completion.call
+        for rollout in episode.rollouts
+        for step in rollout.steps
+        for completion in step.decision.completions
+    )
+    return list(dict.fromkeys(call.model for call in calls if call is not None))
+
+
+def known_sum(values: Iterable[T | None]) -> T | int | None:
+    """The sum; None if one of the values is None.
+
+    >>> known_sum([1, 2]), known_sum([1, None])
+    (3, None)
+    """
+    # A sum without the tokens that a server did not return would look like a short reply.
+    known = list(values)
+    return None if None in known else sum(value for value in known if value is not None)
+
+
+def _tokens(completion: Completion, ids: Sequence[int] | None, counted: str) -> int | None:
+    """Number of tokens. counted: name of the server's count, for a response without token ids."""
+    if ids is not None:
+        return len(ids)
+    count = _stated(completion, counted)
+    return None if count is None else int(count)
+
+
+def _cost(
+    calls: Sequence[Completion], prompts: int | None, sampled: int | None, price: Price | None
+) -> float | None:
+    if not calls:
+        return None
+    stated = known_sum(_stated(call, "cost") for call in calls)
+    if stated is not None or price is None or prompts is None or sampled is None:
+        return stated
+    return (prompts * price[0] + sampled * price[1]) / 1e6
+
+
+def _stated(completion: Completion, name: str) -> float | None:
+    """A number of the server's usage. Servers leave one out, or send null."""
+    value = None if completion.call is None else completion.call.usage.get(name)
+    return value if isinstance(value, int | float) else None
 
 
 def succeeded(rollout: Rollout) -> bool:

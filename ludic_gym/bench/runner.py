@@ -7,7 +7,7 @@ from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import aclosing
 from dataclasses import replace
 
-from ludic_gym.bench.result import BenchResult, score
+from ludic_gym.bench.result import BenchResult, Price, score
 from ludic_gym.bench.tally import Tally
 from ludic_gym.rollout.episodes import run_episodes
 from ludic_gym.types import Env, Episode, MakePolicy, Policy, Task
@@ -22,20 +22,25 @@ async def run_bench(
     concurrency: int = 64,
     timeout_s: float | None = None,
     on_episode: Callable[[Episode], None] | None = None,
-    on_time: Callable[[int, float], None] | None = None,
+    on_time: Callable[[Episode, float], None] | None = None,
     skip: Container[int] = (),
     tally: Tally | None = None,
+    price: Price | None = None,
 ) -> BenchResult:
     """Play every task once; the result over all episodes.
+
+    After 20 episodes in a row that end in the same ClientError, no more are played: the result has
+    those before, and the error in `stopped`.
 
     make_policy: makes the policy of an episode; usable by all episodes at the same time.
     tasks: a task that comes with a MakePolicy is played by that one.
     concurrency: episodes in flight.
     timeout_s: seconds after which an episode fails; None for no limit.
     on_episode: called with every episode as it ends, failed ones included, in order of completion.
-    on_time: called with every episode's index and duration in seconds.
+    on_time: called with every episode and its duration in seconds.
     skip: indices of tasks that were played before.
     tally: receives the scores; it may hold earlier ones, and can be read during the run.
+    price: as of `score`.
     """
     tally = Tally() if tally is None else tally
     # By position in the stream, which differs from the index where tasks are skipped.
@@ -57,10 +62,12 @@ async def run_bench(
             # Popped, so that it holds running episodes only; none if the env could not be made.
             started = starts.pop(episode.index, None)
             if on_time is not None and started is not None:
-                on_time(episode.index, time.perf_counter() - started)
-            tally.add(score(episode))
+                on_time(episode, time.perf_counter() - started)
+            tally.add(score(episode, price))
             if on_episode is not None:
                 on_episode(episode)
+            if tally.stopped:
+                break
     return tally.result()
 
 

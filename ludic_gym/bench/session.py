@@ -13,9 +13,12 @@ from typing import Any
 from envs_registry.catalog import SUITES, bench_kwargs
 from ludic_gym.bench.folder import TIMES, read_request, transcript_path
 from ludic_gym.bench.progress import progress_bar
+from ludic_gym.bench.provenance import Provenance, provenance
 from ludic_gym.bench.records import keep_finished, open_transcripts, put_in_order, read_scores
+from ludic_gym.bench.result import Price, served_models
 from ludic_gym.bench.runner import Job, run_bench
 from ludic_gym.bench.tally import Tally
+from ludic_gym.errors import ConfigError
 from ludic_gym.policies.reference import ReplayPolicy
 from ludic_gym.records import read_episodes
 from ludic_gym.types import Env, Episode, MakePolicy, Policy, Rollout
@@ -25,13 +28,14 @@ from ludic_gym.types import Env, Episode, MakePolicy, Policy, Rollout
 class EnvPlan:
     """The jobs of one env.
 
-    jobs: to be iterated over once. count: their number.
-    kwargs: arguments of the env.
+    jobs: to be iterated over once, except for a tuple. count: their number.
+    kwargs: arguments of the env. origin: of the env's episodes.
     """
 
     jobs: Iterable[Job]
     count: int
     kwargs: Mapping[str, Any]
+    origin: Provenance
 
 
 def named_envs(names: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
@@ -59,6 +63,7 @@ def rescoring_plans(folder: Path, kwargs: Mapping[str, Any]) -> dict[str, EnvPla
             jobs=_recorded_jobs(path, kwargs),
             count=sum(score.error is None for score in read_scores(path)),
             kwargs={**env["kwargs"], **kwargs},
+            origin=provenance(env_id, {**env["kwargs"], **kwargs}),
         )
     return plans
 
@@ -75,6 +80,7 @@ def _replayed(rollout: Rollout, env: Env) -> Policy:
 
 
 OnEpisode = Callable[[Episode], None]
+OnTime = Callable[[Episode, float], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +88,8 @@ class Play:
     """Settings of a benchmark's episodes.
 
     folder: where they are kept, or None. policy: its name in the records.
-    concurrency, timeout_s: as in `run_bench`.
+    concurrency, timeout_s, price: as in `run_bench`.
+    model: the served model; an episode of another one ends the run.
     """
 
     make_policy: MakePolicy
@@ -90,6 +97,8 @@ class Play:
     folder: Path | None = None
     concurrency: int = 64
     timeout_s: float | None = None
+    price: Price | None = None
+    model: str | None = None
 
 
 async def play_env(
@@ -100,11 +109,12 @@ async def play_env(
     tally: receives all scores, those in the file first. note: the text behind the bar.
     """
     # First the earlier scores: the bar and its success rate include them.
-    done = _earlier_indices(play.folder, env_id, tally)
+    done = _earlier_indices(play.folder, env_id, plan, tally)
     bar = progress_bar(env_id, total=plan.count, done=len(done), note=note)
-    with bar as show, _kept(env_id, play) as (record, time):
+    with bar as show, _kept(env_id, plan, play) as (record, time):
 
         def ended(episode: Episode) -> None:
+            _refuse_another_model(env_id, episode, play.model)
             record(episode)
             show(episode)
 
@@ -117,13 +127,23 @@ async def play_env(
             on_time=time,
             skip=done,
             tally=tally,
+            price=play.price,
         )
     if play.folder is not None:
         # Episodes end in any order, and equal runs must leave equal files.
         put_in_order(transcript_path(play.folder, env_id))
 
 
-def _earlier_indices(folder: Path | None, env_id: str, tally: Tally) -> set[int]:
+def _refuse_another_model(env_id: str, episode: Episode, model: str | None) -> None:
+    for served in served_models(episode):
+        if model is not None and served != model:
+            raise ConfigError(
+                f"{env_id}, episode {episode.index}: the server's model is {served!r} now, and was "
+                f"{model!r}; the episodes before this one are kept. Name one model with --model"
+            )
+
+
+def _earlier_indices(folder: Path | None, env_id: str, plan: EnvPlan, tally: Tally) -> set[int]:
     """Add the env's finished episodes in the folder to the tally; their indices.
 
     Unfinished ones are removed from the file, to be played again.
@@ -132,7 +152,9 @@ def _earlier_indices(folder: Path | None, env_id: str, tally: Tally) -> set[int]
         return set()
     path = transcript_path(folder, env_id)
     # A failed episode says nothing about the policy, so it is played again.
-    keep_finished(path)
+    # Those of a rescoring are in the order of its file.
+    tasks = plan.jobs if isinstance(plan.jobs, tuple) else ()
+    keep_finished(path, tasks)
     indices = set()
     for score in read_scores(path):
         tally.add(score)
@@ -141,20 +163,23 @@ def _earlier_indices(folder: Path | None, env_id: str, tally: Tally) -> set[int]
 
 
 @contextmanager
-def _kept(env_id: str, play: Play) -> Iterator[tuple[OnEpisode, Callable[[int, float], None]]]:
+def _kept(env_id: str, plan: EnvPlan, play: Play) -> Iterator[tuple[OnEpisode, OnTime]]:
     """Functions that keep an episode and its duration; without a folder they do nothing."""
     if play.folder is None:
-        yield (lambda episode: None), (lambda index, seconds: None)
+        yield (lambda episode: None), (lambda episode, seconds: None)
         return
     path = transcript_path(play.folder, env_id)
     with (
-        open_transcripts(path, policy=play.policy) as record,
+        open_transcripts(path, policy=play.policy, price=play.price, origin=plan.origin) as record,
         (play.folder / TIMES).open("a", encoding="ascii") as times,
     ):
 
-        def time(index: int, seconds: float) -> None:
-            # Beside the transcripts, because durations differ where equal runs are equal.
-            line = {"env": env_id, "index": index, "seconds": round(seconds, 4)}
+        def time(episode: Episode, seconds: float) -> None:
+            # Beside the transcripts, because durations differ where equal runs are equal. By seeds,
+            # because an episode's index changes with the number of samples.
+            task = episode.task
+            seeds = {"seed": task.seed, "sampling_seed": task.sampling.seed}
+            line = {"env": env_id, **seeds, "seconds": round(seconds, 4)}
             times.write(json.dumps(line) + "\n")
 
         yield record, time

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 from itertools import groupby
 from statistics import fmean
 
-from ludic_gym.bench.result import BenchResult, Score
+from ludic_gym.bench.result import BenchResult, Score, known_sum
 from ludic_gym.bench.statistics import (
     bootstrap_interval,
     clustered_wilson_interval,
     pass_at_k,
     pass_hat_k,
 )
+
+# Equal client errors in a row, after which more requests would be refused too.
+REFUSALS = 20
+# Servers put numbers and ids of requests into their messages.
+_NUMBERS = re.compile(r"\b(?=[\w-]*\d)[\w-]+\b")
 
 
 class Tally:
@@ -29,6 +35,7 @@ class Tally:
         self._scores: list[Score] = []
         self._successes = 0
         self._errors: list[tuple[int, str]] = []
+        self._failure, self._in_a_row = "", 0
         for score in scores:
             self.add(score)
 
@@ -36,9 +43,19 @@ class Tally:
         """Count one more episode."""
         if score.error is not None:
             self._errors.append((score.index, score.error))
+            failure = _NUMBERS.sub("#", score.error)
+            self._in_a_row = self._in_a_row + 1 if failure == self._failure else 1
+            self._failure = failure
         else:
+            self._in_a_row = 0
             self._scores.append(score)
             self._successes += score.success
+
+    @property
+    def stopped(self) -> str:
+        """The error of the last 20 episodes, if it is the same ClientError; else ""."""
+        is_refused = self._in_a_row >= REFUSALS and self._failure.startswith("ClientError")
+        return self._errors[-1][1] if is_refused else ""
 
     @property
     def success_rate(self) -> float:
@@ -54,7 +71,6 @@ class Tally:
         trials = [len(task) for task in tasks]
         totals = [math.fsum(score.reward for score in task) for task in tasks]
         outcomes = Counter(score.outcome for score in scores)
-        tokens = [s.completion_tokens for s in scores if s.completion_tokens is not None]
         return BenchResult(
             episodes=len(scores),
             successes=self._successes,
@@ -68,11 +84,14 @@ class Tally:
             # Equal counts by name, so that equal results are equal texts.
             outcomes=dict(sorted(outcomes.items(), key=lambda item: (-item[1], item[0]))),
             turns=sum(score.turns for score in scores),
-            # A sum without the episodes of a server that does not count would be too small.
-            completion_tokens=sum(tokens) if len(tokens) == len(scores) else None,
+            prompt_tokens=known_sum(score.prompt_tokens for score in scores),
+            completion_tokens=known_sum(score.completion_tokens for score in scores),
+            cost=known_sum(score.cost for score in scores) if scores else None,
+            model=", ".join(sorted({score.model for score in scores} - {""})),
             cut_off=sum(score.cut_off for score in scores),
             data=", ".join(sorted({score.data for score in scores} - {""})),
             errors=tuple(sorted(self._errors)),
+            stopped=self.stopped,
         )
 
 

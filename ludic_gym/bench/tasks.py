@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -33,8 +33,8 @@ def bench_tasks(
     max_turns: turns after which an episode is truncated.
     attempts: replies without an action after which an episode fails; None: 1 in a single-turn
         environment, else no limit.
-    samples: how often each task is played; its samples follow each other, share its env seed and
-        have sampling seeds that are derived from the task's.
+    samples: how often each task is played; its samples follow each other and share its env seed.
+        The first has the task's sampling seed, the others have seeds that are derived from it.
 
     An env with rows plays row i modulo their number, by default each once; any other env plays
     100 episodes by default.
@@ -70,4 +70,11 @@ def bench_tasks(
         )
         for i in range(count)
     )
-    return tuple(tasks if samples == 1 else grouped(tasks, samples))
+    return tuple(tasks if samples == 1 else _sampled(tasks, samples))
+
+
+def _sampled(tasks: Iterable[Task], samples: int) -> Iterator[Task]:
+    for index, task in enumerate(grouped(tasks, samples)):
+        # As without samples, so that samples can be added to a run that has one of each task.
+        is_first = index % samples == 0
+        yield replace(task, sampling=replace(task.sampling, seed=task.seed)) if is_first else task

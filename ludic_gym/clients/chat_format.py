@@ -10,7 +10,15 @@ from typing import Any, TypeVar, cast, get_args
 
 from ludic_gym.clients.http_replies import excerpt
 from ludic_gym.errors import ClientError
-from ludic_gym.types import Completion, FinishReason, Message, Sampling, ToolCall, ToolSchema
+from ludic_gym.types import (
+    Completion,
+    FinishReason,
+    Message,
+    ModelCall,
+    Sampling,
+    ToolCall,
+    ToolSchema,
+)
 
 T = TypeVar("T")
 
@@ -59,12 +67,37 @@ def plain_completion(response: Mapping[str, Any], sampling: Sampling) -> Complet
         finish_reason=reason,
         sampling=sampling,
         tool_calls=tuple(map(_tool_call, message.get("tool_calls") or ())),
+        reasoning=_reasoning(message),
     )
 
 
-def token_trace(
-    prompt_ids: object, completion_ids: object, logprobs: object
-) -> dict[str, tuple[Any, ...]]:
+def model_call(body: Mapping[str, Any], response: Mapping[str, Any], seconds: float) -> ModelCall:
+    """The call's account for a record. body: the request as sent.
+
+    A server that names no model in its response has the requested one.
+
+    >>> model_call({"model": "small", "messages": []}, {"model": "small-2026-03-01"}, 0.5).model
+    'small-2026-03-01'
+    """
+    fields = dict(body)
+    messages = tuple(map(dict, fields.pop("messages")))
+    return ModelCall(
+        model=str(response.get("model") or body["model"]),
+        fingerprint=str(response.get("system_fingerprint") or ""),
+        messages=cast(tuple[Message, ...], messages),
+        parameters=fields,
+        usage=response.get("usage") or {},
+        seconds=round(seconds, 4),
+    )
+
+
+def _reasoning(message: Mapping[str, Any]) -> str:
+    # vLLM has renamed the field; hosted servers use either name.
+    found = message.get("reasoning_content") or message.get("reasoning")
+    return found if isinstance(found, str) else ""
+
+
+def token_trace(prompt_ids: object, completion_ids: object, logprobs: object) -> dict[str, Any]:
     """The token fields of a Completion: prompt_ids, completion_ids and logprobs.
 
     prompt_ids, completion_ids: lists of integers, as the server returned them.

@@ -16,9 +16,10 @@ _EXCERPT_CHARACTERS = 300
 class TryAgainError(Exception):
     """A temporary failure: the request is sent again."""
 
-    def __init__(self, text: str, retry_after_s: float = 0.0) -> None:
+    def __init__(self, text: str, retry_after_s: float = 0.0, *, status: int | None = None) -> None:
         super().__init__(text)
         self.retry_after_s = retry_after_s
+        self.status = status
 
 
 def check_status(url: str, status: int, text: str, retry_after: str) -> None:
@@ -29,9 +30,9 @@ def check_status(url: str, status: int, text: str, retry_after: str) -> None:
     message = f"{url} returned {status}: {excerpt(_reason(text))}"
     # Overload and errors of the server may pass. Other statuses are about the request itself.
     if status == 429 or status >= 500:
-        raise TryAgainError(message, _seconds(retry_after))
+        raise TryAgainError(message, _seconds(retry_after), status=status)
     if status != 200:
-        raise ClientError(message)
+        raise ClientError(message, status=status)
 
 
 def _reason(text: str) -> str:

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Self
 
-from ludic_gym.clients.chat_format import chat_body, count_usage, needed, plain_completion
+from ludic_gym.clients.chat_format import (
+    chat_body,
+    count_usage,
+    model_call,
+    needed,
+    plain_completion,
+)
 from ludic_gym.clients.transport import HttpOptions, HttpTransport, Usage
 from ludic_gym.errors import ClientError
 from ludic_gym.types import Completion, Message, Sampling, ToolSchema
 
 CHAT_ROUTE, MODELS_ROUTE = "/v1/chat/completions", "/v1/models"
+VERSION_PATH = "/v1"
 
 
 class HttpClient:
     """Base class of clients over HTTP: the model's name, the transport and its accounting.
 
-    base_url: as for the `openai` package, with or without a final "/v1"; several addresses of one
-        model share the load.
+    base_url: with or without a final "/v1"; several addresses of one model share the load.
     model: name on the server; None for the only model of the server, found at the first request.
     api_key_env: the environment variable with the key; if it is unset, no key is sent.
     options: time limits, retries and requests in flight; None: `HttpOptions()`.
@@ -25,6 +33,8 @@ class HttpClient:
     Use it as an async context manager, or call `aclose`, to close its connections.
     Raises ConfigError if an address is not http(s).
     """
+
+    _models_route = MODELS_ROUTE
 
     def __init__(
         self,
@@ -45,20 +55,33 @@ class HttpClient:
         """Numbers of requests, retries, failures and tokens so far, over all servers."""
         return self._http.usage
 
+    @property
+    def urls(self) -> list[str]:
+        """The addresses of the servers."""
+        return self._http.used
+
+    @property
+    def api_key_env(self) -> str:
+        """The environment variable with the key."""
+        return self._http.api_key_env
+
     async def model(self) -> str:
         """The model's name on the server.
 
         Raises ClientError if no name was given and the server has not exactly one model.
         """
         if self._model is None:
-            listed = needed(await self._http.get(MODELS_ROUTE), "data", list)
-            # vLLM lists adapters too, each with the model it belongs to.
-            models = [model for model in listed if not model.get("parent")]
-            if len(models) != 1:
-                names = [model.get("id") for model in models]
-                raise ClientError(f"the server has {len(models)} models {names}; name one of them")
-            self._model = needed(models[0], "id", str)
+            names = await self.models()
+            if len(names) != 1:
+                raise ClientError(f"the server has {len(names)} models {names}; name one of them")
+            self._model = names[0]
         return self._model
+
+    async def models(self) -> list[str]:
+        """The names of the server's models. Raises ClientError if it does not list them."""
+        listed = needed(await self._http.get(self._models_route), "data", list)
+        # vLLM lists adapters too, each with the model it belongs to.
+        return [needed(model, "id", str) for model in listed if not model.get("parent")]
 
     async def request(
         self, path: str, body: Mapping[str, Any], *, prefix: Sequence[Hashable] = ()
@@ -90,13 +113,40 @@ class HttpClient:
 class OpenAIChatClient(HttpClient):
     """Chat completions from any server with OpenAI's API.
 
-    Its completions have no token ids: usable for benchmarks, rejected by the trainer.
+    Its completions have no token ids: usable for benchmarks, rejected by the trainer. They have the
+    request as it was sent, and the served model's name (`Completion.call`).
+
+    base_url: as for the `openai` package: the routes are appended to it as it is.
+    params: values of request fields, which replace those of the sampling parameters; None leaves a
+        field out: {"max_tokens": None, "max_completion_tokens": 512}.
+    model, api_key_env, options, extra_body: see `HttpClient`.
+    renamed: fields that the server calls otherwise, by name; None for one that is left out. `probe`
+        fills it.
 
         async with OpenAIChatClient("http://localhost:8000/v1") as client:
             question = [{"role": "user", "content": "2 + 3 = ?"}]
             completion = await client.complete(question, Sampling(max_tokens=16))
             print(completion.text, client.usage.completion_tokens)
     """
+
+    _models_route = MODELS_ROUTE.removeprefix(VERSION_PATH)
+
+    def __init__(
+        self,
+        base_url: str | Sequence[str],
+        model: str | None = None,
+        *,
+        api_key_env: str = "OPENAI_API_KEY",
+        options: HttpOptions | None = None,
+        params: Mapping[str, Any] | None = None,
+        extra_body: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(
+            base_url, model, api_key_env=api_key_env, options=options, extra_body=extra_body
+        )
+        self._http.use([base_url] if isinstance(base_url, str) else list(base_url))
+        self._params = dict(params or {})
+        self.renamed: dict[str, str | None] = {}
 
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, tools: Sequence[ToolSchema] = ()
@@ -109,8 +159,19 @@ class OpenAIChatClient(HttpClient):
         # OpenAI's route would begin a new message, and the caller would join two half replies.
         if messages and messages[-1]["role"] == "assistant":
             raise ClientError("this route cannot continue an assistant message; use VLLMChatClient")
-        body = chat_body(await self.model(), messages, sampling, tools)
-        return plain_completion(await self.request(CHAT_ROUTE, body), sampling)
+        body = self._adapted(chat_body(await self.model(), messages, sampling, tools))
+        start = time.perf_counter()
+        response = await self.request(CHAT_ROUTE.removeprefix(VERSION_PATH), body)
+        call = model_call(body, response, time.perf_counter() - start)
+        return replace(plain_completion(response, sampling), call=call)
+
+    def _adapted(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """The request as this server and this user want it."""
+        names = {name: self.renamed.get(name, name) for name in body}
+        fields = {new: body[name] for name, new in names.items() if new is not None}
+        left_out = {name for name, value in self._params.items() if value is None}
+        given = {**fields, **self._params}
+        return {n: v for n, v in given.items() if n not in left_out} | self._extra_body
 
 
 def root_address(url: str) -> str:

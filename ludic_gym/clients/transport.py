@@ -208,7 +208,8 @@ class HttpTransport:
                 self.usage.retries += 1
                 await asyncio.sleep(self._pause_s(attempt, error))
         times = self.options.max_retries + 1
-        raise ClientError(f"{error}, {times} times in a row" if times > 1 else str(error))
+        text = f"{error}, {times} times in a row" if times > 1 else str(error)
+        raise ClientError(text, status=error.status)
 
     async def _look(self) -> None:
         """Ask several servers how many requests they have, once in LOOK_S seconds."""
@@ -223,10 +224,12 @@ class HttpTransport:
         import aiohttp
 
         session, _, _ = await self._wire()
+        # Outside the version's path, which some addresses end in.
+        metrics_url = server.url.removesuffix("/v1") + METRICS_ROUTE
         try:
             async with (
                 asyncio.timeout(LOOK_LIMIT_S),
-                session.get(server.url + METRICS_ROUTE, allow_redirects=False) as response,
+                session.get(metrics_url, allow_redirects=False) as response,
             ):
                 metrics = await response.text(errors="replace")
         except (TimeoutError, aiohttp.ClientError):

@@ -10,7 +10,7 @@ from ludic_gym.contexts import Context, FullDialog
 from ludic_gym.parsers import Parser
 from ludic_gym.policies.chat import ChatPolicy
 from ludic_gym.policies.parsed import Parsed
-from ludic_gym.types import Env, Policy
+from ludic_gym.types import Env, ModelCall, Policy, Sampling
 
 if TYPE_CHECKING:
     from ludic_gym.clients.openai import OpenAIChatClient
@@ -43,6 +43,15 @@ class ServedPolicy:
         """Requests and tokens so far, as the server counts them."""
         return self.client.usage
 
+    async def probe(self, sampling: Sampling) -> ModelCall:
+        """Send one short request; the served model, by its response.
+
+        Raises ConfigError with the remedy if the server refuses it, see `ludic_gym.clients.probe`.
+        """
+        from ludic_gym.clients.probe import probe
+
+        return await probe(self.client, sampling)
+
     async def aclose(self) -> None:
         """Close all connections; the next request opens new ones."""
         await self.client.aclose()
@@ -57,6 +66,7 @@ def openai(
     context: Callable[[], Context] = FullDialog,
     api_key_env: str = "OPENAI_API_KEY",
     options: HttpOptions | None = None,
+    params: Mapping[str, Any] | None = None,
     extra_body: Mapping[str, Any] | None = None,
 ) -> ServedPolicy:
     """A MakePolicy for a model behind any server that speaks the OpenAI format.
@@ -70,6 +80,7 @@ def openai(
     context: makes the context of an episode, such as `LatestObservation`.
     api_key_env: environment variable that holds the key; no key is sent if it is not set.
     options: time limits, retries and requests in flight.
+    params: values of request fields in place of the sampling parameters; None leaves one out.
     extra_body: further fields of each request.
     Raises ConfigError if `base_url` is not an http(s) address.
 
@@ -80,6 +91,11 @@ def openai(
     from ludic_gym.clients.openai import OpenAIChatClient
 
     client = OpenAIChatClient(
-        base_url, model, api_key_env=api_key_env, options=options, extra_body=extra_body
+        base_url,
+        model,
+        api_key_env=api_key_env,
+        options=options,
+        params=params,
+        extra_body=extra_body,
     )
     return ServedPolicy(client, parser, system_prompt, context)

@@ -18,7 +18,17 @@ from ludic_gym.records import (
     to_json,
     write_rollouts,
 )
-from ludic_gym.types import Completion, Decision, Episode, Rollout, Sampling, Step, Task, ToolCall
+from ludic_gym.types import (
+    Completion,
+    Decision,
+    Episode,
+    ModelCall,
+    Rollout,
+    Sampling,
+    Step,
+    Task,
+    ToolCall,
+)
 
 COMPLETION = Completion(
     text="é \ud800",
@@ -32,6 +42,15 @@ COMPLETION = Completion(
     versions=(4,),
     routed_experts="k05VTVBZ",
     tool_calls=(ToolCall(id="c", name="f", arguments="{"),),
+    reasoning="first",
+    call=ModelCall(
+        model="m-2",
+        fingerprint="fp",
+        messages=({"role": "user", "content": "?"},),
+        parameters={"stop": ["x"], "seed": 2**62},
+        usage={"cost": 0.1},
+        seconds=0.25,
+    ),
 )
 TASK = Task(
     env_id="e",
@@ -144,6 +163,25 @@ async def test_a_stream_of_episodes_can_be_recorded_as_it_passes(tmp_path):
     assert passed == list(read_episodes(path)) == [EPISODE]
 
 
+def dialog(*texts):
+    messages = tuple({"role": "user", "content": text} for text in texts)
+    call = ModelCall(model="m", messages=messages)
+    completion = Completion(text="", finish_reason="stop", call=call)
+    return replace(STEP, decision=Decision(action="", completions=(completion,)), info={})
+
+
+def test_a_dialog_is_written_once_and_read_back_whole():
+    # The third call has dropped the first message, as a sliding window does.
+    steps = dialog("a", "b"), dialog("a", "b", "c"), dialog("b", "c")
+    episode = replace(EPISODE, rollouts=(Rollout(task=TASK, steps=steps),))
+    record = json.loads(json.dumps(episode_to_json(episode)))
+    calls = [s["decision"]["completions"][0]["call"] for s in record["rollouts"][0]["steps"]]
+    assert [call["repeated"] for call in calls] == [0, 2, 0]
+    assert [len(call["messages"]) for call in calls] == [2, 1, 2]
+    # Twice: reading must leave the record readable.
+    assert episode_from_json(record) == episode_from_json(record) == episode
+
+
 def test_records_without_sampling_masks_are_read(tmp_path):
     plain = replace(EPISODE, rollouts=tuple(replace(each, steps=()) for each in EPISODE.rollouts))
     record = episode_to_json(plain) | {"version": 1}
@@ -168,7 +206,7 @@ def test_rollouts_can_be_written_without_an_episode(tmp_path):
         ("[]", "line 2, is no such record: TypeError"),
         ("{}", "line 2, is no such record: KeyError: 'schema'"),
         ('{"schema": "ludic.bench", "version": 1}', "'ludic.bench' version 1; this code reads"),
-        ('{"schema": "ludic.episode", "version": 3}', "'ludic.episode' version 3; this code reads"),
+        ('{"schema": "ludic.episode", "version": 4}', "'ludic.episode' version 4; this code reads"),
     ],
 )
 def test_a_line_that_is_no_record_is_named(tmp_path, line, complaint):
@@ -183,7 +221,7 @@ def test_the_schema_is_written_down():
     record = episode_to_json(EPISODE)
 
     # Whoever changes a field here raises VERSION.
-    assert record["version"] == 2
+    assert record["version"] == 3
     assert sorted(record) == ["error", "index", "rollouts", "schema", "task", "version"]
     rollout = record["rollouts"][0]
     assert sorted(rollout) == ["agent", "final_observation", "player", "steps"]
@@ -192,11 +230,13 @@ def test_the_schema_is_written_down():
     decision = step["decision"]
     assert sorted(decision) == ["action", "completions", "feedback", "give_up", "reward"]
     assert sorted(decision["completions"][0]) == [
+        "call",
         "completion_ids",
         "finish_reason",
         "logprobs",
         "policy_version",
         "prompt_ids",
+        "reasoning",
         "routed_experts",
         "sampling",
         "sampling_mask",

@@ -30,7 +30,7 @@ async def test_every_line_says_its_schema_who_played_and_what_it_came_to(tmp_pat
     lines = await recorded(path, sums(4), lambda env: ScriptedPolicy(["1"]))
     assert sorted(line["index"] for line in lines) == [0, 1, 2, 3]
     for line in lines:
-        assert (line["schema"], line["version"]) == ("ludic.episode", 2)
+        assert (line["schema"], line["version"]) == ("ludic.episode", 3)
         assert line["policy"] == "mine"
         assert line["ludic"].startswith("0.")
         assert (line["score"]["outcome"], line["score"]["turns"]) == ("failure", 1)

@@ -4,9 +4,10 @@ from itertools import permutations
 
 import pytest
 
+from ludic_gym.bench.report import model_lines
 from ludic_gym.bench.result import Score, score
 from ludic_gym.bench.tally import Tally
-from ludic_gym.types import Completion, Decision, Episode, Rollout, Step, Task
+from ludic_gym.types import Completion, Decision, Episode, ModelCall, Rollout, Step, Task
 
 TASK = Task(env_id="ludic/Arithmetic-v0")
 UNTOLD = Completion(text="5", finish_reason="stop")
@@ -36,6 +37,33 @@ def test_tokens_that_a_server_did_not_tell_are_not_counted_as_none_at_all():
     assert (silent.completion_tokens, told.completion_tokens) == (None, 2)
     assert Tally([silent, told]).result().completion_tokens is None
     assert Tally([told]).result().completion_tokens == 2
+
+
+def served(index, *usages, model="m-1"):
+    calls = (ModelCall(model=model, usage=usage) for usage in usages)
+    completions = (Completion(text="", finish_reason="stop", call=call) for call in calls)
+    decision = Decision(action="5", completions=tuple(completions))
+    return ended(index, replace(step(), decision=decision))
+
+
+def test_a_result_names_the_served_model_its_tokens_and_its_cost():
+    counts = {"prompt_tokens": 1000, "completion_tokens": 500}
+    # By price: (2 * 1000 * 3 + 2 * 500 * 10) / 1e6 = 0.016; the server states 0.5 itself.
+    priced = score(served(0, counts, counts), (3.0, 10.0))
+    stated = score(served(1, counts | {"cost": 0.5}), (3.0, 10.0))
+    result = Tally([priced, stated]).result()
+    assert (result.model, result.prompt_tokens, result.completion_tokens) == ("m-1", 3000, 1500)
+    assert (priced.cost, result.cost) == (0.016, 0.516)
+    assert model_lines({"e": result}) == ["e: model m-1, 3,000 + 1,500 tokens, cost 0.5160"]
+
+
+def test_a_cost_or_a_count_that_is_unknown_is_no_zero():
+    free, silent = score(served(0, {"prompt_tokens": 3})), score(served(1, {"cost": None}))
+    assert (free.prompt_tokens, free.completion_tokens, free.cost) == (3, None, None)
+    assert (silent.prompt_tokens, silent.cost) == (None, None)
+    assert model_lines({"e": Tally([silent]).result()}) == ["e: model m-1"]
+    # A policy without a model has sent no tokens.
+    assert model_lines({"e": Tally([score(ended(0, step()))]).result()}) == []
 
 
 @pytest.mark.parametrize(

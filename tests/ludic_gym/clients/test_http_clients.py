@@ -88,7 +88,7 @@ async def test_a_server_without_token_ids_can_be_benchmarked_but_not_trained_on(
     async with http.serving(
         http.replying(bare, http.answer(ids=[]) | {"prompt_token_ids": None})
     ) as url:
-        async with OpenAIChatClient(url, "m") as client:
+        async with OpenAIChatClient(f"{url}/v1", "m") as client:
             completion = await client.complete(http.ASK, Sampling())
         async with VLLMChatClient(url, "m") as client:
             with pytest.raises(ClientError, match="benchmarked with OpenAIChatClient"):
@@ -96,6 +96,31 @@ async def test_a_server_without_token_ids_can_be_benchmarked_but_not_trained_on(
 
     assert completion.text == "4"
     assert completion.prompt_ids is None
+
+
+async def test_a_completion_has_the_request_as_sent_and_the_served_model(http):
+    bodies = []
+
+    async def handler(request):
+        bodies.append(await request.json())
+        message = {"content": "4", "reasoning_content": "2 and 2"}
+        said = {"model": "m-2026", "system_fingerprint": "fp_1"}
+        return web.json_response(http.answer(message=message) | said)
+
+    rules = {"role": "system", "content": "Be brief."}
+    async with (
+        http.serving(handler) as url,
+        OpenAIChatClient(f"{url}/v1", "m", extra_body={"top_p": 0.5}) as client,
+    ):
+        completion = await client.complete([rules, *http.ASK], Sampling(seed=3, stop=("!",)))
+
+    call = completion.call
+    assert (call.model, call.fingerprint) == ("m-2026", "fp_1")
+    assert {**call.parameters, "messages": list(call.messages)} == bodies[0]
+    assert (call.messages[0], call.parameters["top_p"]) == (rules, 0.5)
+    assert call.usage == {"prompt_tokens": 3, "completion_tokens": 2}
+    assert 0 < call.seconds < 5
+    assert (completion.text, completion.reasoning) == ("4", "2 and 2")
 
 
 @pytest.mark.parametrize("path", ["", "/", "/v1", "/v1/"])

@@ -83,14 +83,15 @@ def test_a_question_has_one_attempt_unless_more_are_given(tmp_path, capsys, opti
     assert result["outcomes"] == {"parse_error": 2}
 
 
+def silent(env):
+    return lg.ScriptedPolicy([])
+
+
 def test_failed_episodes_are_named_and_the_code_is_1(capsys):
-    # No address has that port: unlike a lost connection, that is not tried again.
-    code, screen, _ = bench(
-        capsys, "ludic/Arithmetic-v0", "--episodes", "2", "--policy", "http://127.0.0.1:99999/v1",
-        "--model", "none",
-    )  # fmt: skip
+    arguments = ["--episodes", "2", "--policy", f"{__name__}:silent"]
+    code, screen, _ = bench(capsys, "ludic/Arithmetic-v0", *arguments)
     assert code == 1
-    assert "\nludic/Arithmetic-v0, episode 0, 1: ClientError: http://127.0.0.1:99999/v1/" in screen
+    assert "\nludic/Arithmetic-v0, episode 0, 1: ScriptExhausted: all 0 scripted" in screen
     assert "0/0" in screen
 
 
@@ -129,8 +130,8 @@ def test_another_command_into_the_same_folder_is_refused_with_what_differs(tmp_p
     before = files(tmp_path)
     code, table, error = bench(capsys, *arguments, "--seed", "4", "--temperature", "0.5")
     assert (code, table) == (2, "")
-    assert "holds another run (sampling: " in error
-    assert "; seed: 0, now 4); name another folder" in error
+    assert "holds another run (sampling.temperature: 1.0, now 0.5; " in error
+    assert "seed: 0, now 4); name another folder" in error
     assert files(tmp_path) == before
 
 

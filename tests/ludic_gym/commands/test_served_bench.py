@@ -1,0 +1,182 @@
+"""`ludic bench` with a model behind a server: the probe before a run, and errors during it."""
+
+import json
+import socket
+import time
+
+import pytest
+from chat_server import answering, chat_server, completion, refusing
+
+from ludic_gym.commands.main import main
+
+# Refusals as the servers of these vendors write them.
+REFUSED = {
+    "OpenAI, wrong key": (
+        401,
+        {
+            "error": {
+                "message": "Incorrect API key provided: abc. You can find your API key at ...",
+                "type": "invalid_request_error",
+                "param": None,
+                "code": "invalid_api_key",
+            }
+        },
+        "no key was sent, because OPENAI_API_KEY is not set: export OPENAI_API_KEY=...",
+    ),
+    "OpenAI, wrong model": (
+        404,
+        {
+            "error": {
+                "message": "The model `smal` does not exist or you do not have access to it.",
+                "type": "invalid_request_error",
+                "param": None,
+                "code": "model_not_found",
+            }
+        },
+        "the server has no model 'smal', but small and 1 more",
+    ),
+    "vLLM, wrong model": (
+        404,
+        {
+            "error": {
+                "message": "The model `smal` does not exist.",
+                "type": "NotFoundError",
+                "param": "model",
+                "code": 404,
+            }
+        },
+        "the server has no model 'smal', but small and 1 more",
+    ),
+    "vLLM, no chat template": (
+        400,
+        {
+            "error": {
+                "message": "As of transformers v4.44, default chat template is no longer allowed, "
+                "so you must provide a chat template if the tokenizer does not define one.",
+                "type": "BadRequestError",
+                "param": None,
+                "code": 400,
+            }
+        },
+        "the model has no chat template: serve an instruct model, or start vLLM with "
+        "--chat-template FILE",
+    ),
+    "Ollama, wrong model": (
+        404,
+        {
+            "error": {
+                "message": "model 'smal' not found",
+                "type": "api_error",
+                "param": None,
+                "code": None,
+            }
+        },
+        "the server has no model 'smal', but small and 1 more",
+    ),
+}
+
+
+@pytest.fixture
+def bench(capsys, monkeypatch):
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+
+    def run(url, *options, model="small", env="ludic/Arithmetic-v0"):
+        code = main(["bench", env, "--policy", url, "--model", model, *options])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_refused_run_ends_before_it_begins_in_one_line_with_the_remedy(bench, tmp_path, case):
+    status, error, remedy = REFUSED[case]
+    with chat_server(refusing(status, error)) as server:
+        start = time.monotonic()
+        code, table, line = bench(server.url, "--out", str(tmp_path / "run"), model="smal")
+        assert time.monotonic() - start < 3
+        assert len(server.requests) == 1
+    assert (code, table) == (2, "")
+    assert error["error"]["message"] in line
+    assert line.endswith(f": {remedy}\n")
+    assert line.count("\n") == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_closed_port_is_one_line_within_three_seconds(bench):
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{unused.getsockname()[1]}/v1"
+        start = time.monotonic()
+        code, table, line = bench(url)
+        assert time.monotonic() - start < 3
+    assert (code, table) == (2, "")
+    assert line.startswith(f"ludic: nothing can be reached at {url} (")
+    assert line.endswith("): start the server, or correct the address\n")
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:99999/v1", "http://no-such-host.invalid/v1"])
+def test_an_address_that_cannot_be_right_is_one_line(bench, url):
+    code, table, line = bench(url)
+    assert (code, table, line.count("\n")) == (2, "", 1)
+    assert f"nothing can be reached at {url} (" in line
+
+
+def test_a_key_that_is_refused_is_named_by_its_variable(bench, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "wrong")
+    with chat_server(refusing(403, {"error": {"message": "No."}})) as server:
+        code, _, line = bench(server.url)
+    assert code == 2
+    assert line.endswith(": No.: set another key in OPENAI_API_KEY, or check what it may use\n")
+
+
+def test_a_busy_server_is_waited_for(bench):
+    left = [503, 429]
+
+    def respond(path, headers, body):
+        return (left.pop(), {"error": {"message": "busy"}}) if left else answering()("", {}, body)
+
+    with chat_server(respond) as server:
+        code, table, _ = bench(server.url, "--episodes", "1")
+        assert len(server.requests) == 4
+    assert code == 0
+    assert "0/1" in table
+
+
+def test_twenty_equal_errors_in_a_row_end_the_run_and_what_there_is_stays(bench, tmp_path):
+    count = 0
+
+    def respond(path, headers, body):
+        nonlocal count
+        count += 1
+        # The probe and three episodes; then messages that differ in a request's number.
+        if count <= 4:
+            return 200, completion("5")
+        return 400, {"error": {"message": f"out of credit, request req_{count}a"}}
+
+    options = ["--episodes", "90", "--concurrency", "1", "--out", str(tmp_path)]
+    with chat_server(respond) as server:
+        code, screen, _ = bench(server.url, *options)
+        assert len(server.requests) <= 1 + 3 + 20 + 2
+    assert code == 1
+    assert "stopped after the same error 20 times in a row" in screen
+    assert "/3 " in screen
+    results = json.loads((tmp_path / "results.json").read_text())["ludic/Arithmetic-v0"]
+    assert (results["episodes"], len(results["errors"])) == (3, 20)
+    assert "out of credit" in results["stopped"]
+
+
+def test_errors_that_differ_or_do_not_follow_each_other_end_nothing(bench):
+    count = 0
+
+    def respond(path, headers, body):
+        nonlocal count
+        count += 1
+        word = ("odd", "even")[count % 2]
+        return (200, completion("5")) if count == 1 else (400, {"error": {"message": word}})
+
+    with chat_server(respond) as server:
+        code, screen, _ = bench(server.url, "--episodes", "50")
+        assert len(server.requests) == 51
+    assert code == 1
+    assert "stopped" not in screen
