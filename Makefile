@@ -13,8 +13,8 @@ PEERS_STAMP := $(PEERS_VENV)/.installed
 # Further arguments: make setup PIP_ARGS="--extra-index-url ...", make test ARGS="-k parsers"
 PIP_ARGS ?=
 ARGS ?=
-# One more than there are cores, up to 4: many tests wait for other processes.
-WORKERS ?= $(shell $(PYTHON) -c "import os; print(min(os.cpu_count() + 1, 4))")
+# Twice as many as there are cores, up to 6: many tests wait for other processes.
+WORKERS ?= $(shell $(PYTHON) -c "import os; print(min(2 * os.cpu_count(), 6))")
 # Their tests start programs, servers or sandboxes, or train for a while.
 LONGER = envs_registry ludic_vllm test_docs.py test_docs_pages.py test_examples.py test_notebooks.py test_forked.py test_ten_minutes.py \
 	$(addprefix ludic_gym/,adapters commands envs/code envs/test_all_envs.py sandbox testing tools view/test_view_browser.py test_lightness.py) \
