@@ -80,7 +80,7 @@ def file_bytes(pid: int) -> int:
     """Bytes of the files in memory of a process's sandbox; 0 without one, or after its end."""
     total = 0
     for name in IN_MEMORY:
-        folder = f"/proc/{pid}/root/{name}"
+        folder = os.path.join("/proc", str(pid), "root", name)
         with suppress(OSError):
             # The host's own, for a process without a file system of its own.
             if os.stat(folder).st_dev in (os.stat(f"/{name}").st_dev, os.stat("/").st_dev):
