@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 # Addresses that no other machine can reach.
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
-# The bearer token of all requests, where somebody set it; vLLM's own name for it.
+# The bearer token of all requests, if it is set; the name is vLLM's.
 KEY_VARIABLE = "VLLM_API_KEY"
 
 
@@ -44,7 +44,7 @@ def token_of(url: str) -> str | None:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Write a new file that nobody but its owner can read. Raises FileExistsError."""
+    """Write a new file that its owner alone can read. Raises FileExistsError."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with open(descriptor, "w", encoding="utf-8") as file:
         file.write(text)

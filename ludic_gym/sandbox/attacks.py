@@ -149,7 +149,7 @@ while True: pass
 """,
     "sleep": "time.sleep(600)",
     "a stop": "os.kill(os.getpid(), 19)",
-    "a pipe that nobody opens": "os.mkfifo('pipe'); open('pipe').read()",
+    "a pipe without a writer": "os.mkfifo('pipe'); open('pipe').read()",
 }
 
 DISK = {

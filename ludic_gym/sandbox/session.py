@@ -28,7 +28,7 @@ from ludic_gym.sandbox.weight import descendants, exceeds, is_idle
 READY, START = b"ready\n", b"start\n"
 SETUP_S = 60.0
 LOOK_EVERY_S = 0.1
-# Beyond its CPU limit, for a program that waits for something that nobody sends.
+# Beyond its CPU limit, for a program that waits for input that never comes.
 SPARE_IDLE_S = 2.0
 MOST_IDLE_S = 1.0
 SETTLE_S = 1.0

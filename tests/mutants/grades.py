@@ -142,7 +142,7 @@ class SuccessInverted(NimEnv):
 
 @planted
 class EqualReward(ArithmeticEnv):
-    """Right and wrong replies are paid alike."""
+    """Right and wrong replies earn the same reward."""
 
     def turn(self, action):
         return end(success=number_in(action) == self.question.truth, reward=1.0)

@@ -218,7 +218,7 @@ class RedisQueue:
         # Taken over meanwhile, by another call that met a reset: all is to be read again.
         if epoch != self._epoch:
             return []
-        # Actors may have dropped some in between, as entries that nobody had read.
+        # Actors may have dropped some in between, as entries that were not read yet.
         dropped = {*new} - {found.decode() for found in there}
         self._last_read, self._boundary = last, boundary
         return [e for e in entries if e.id not in dropped]

@@ -1,4 +1,4 @@
-"""Programs that wait: for something that nobody sends, or for their caller."""
+"""Programs that wait: for input that never comes, or for their caller."""
 
 import asyncio
 
