@@ -115,7 +115,8 @@ async def test_a_look_ends_in_time():
     slow = Slow("<answer>-1</answer>", "stop")
     found = await preflight(tasks, lambda env: ChatPolicy(slow), 4, limit_s=0.2)
     assert found.seconds < 15
-    assert 0 < found.failed <= found.episodes
+    assert found.episodes >= 1
+    assert found.episodes - found.failed < 4 * 4
     refuse_hopeless(found, CONFIG)
 
 
