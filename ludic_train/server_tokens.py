@@ -33,9 +33,13 @@ def issued_token(port: int) -> Iterator[str]:
 
 
 def token_of(url: str) -> str | None:
-    """The token of a server that this user started on this machine; None for any other."""
+    """The token of a server that this user started on this machine; None for any other.
+
+    None too where KEY_VARIABLE is set: clients send that, and a server that was killed leaves its
+    file behind for the next one at its port.
+    """
     parts = urlsplit(url)
-    if parts.hostname not in LOOPBACK or parts.port is None:
+    if os.environ.get(KEY_VARIABLE) or parts.hostname not in LOOPBACK or parts.port is None:
         return None
     try:
         return _path(parts.port).read_text(encoding="utf-8")

@@ -22,7 +22,7 @@ from ludic_train.models.load import load_model, save_model
 from ludic_train.publishers.checkpoint_names import checkpoint_params
 from ludic_train.publishers.transports import FileWire
 from ludic_train.publishers.vllm import VLLMPublisher
-from ludic_train.server_tokens import token_of
+from ludic_train.server_tokens import KEY_VARIABLE, token_of
 
 GENERATE = "/inference/v1/generate"
 SHORT = Sampling(max_tokens=4)
@@ -127,6 +127,17 @@ def test_only_programs_of_its_user_can_change_the_params(folder, tmp_path):
         child.terminate()
         assert child.wait(60) == 0
         assert not file.exists()
+
+
+def test_a_key_that_is_set_wins_over_a_token_that_a_killed_server_left(folder, monkeypatch):
+    monkeypatch.setenv(KEY_VARIABLE, "chosen")
+    with ludic_serve(folder) as (_, url):
+        assert token_of(url) is None
+        assert post(f"{url}/pause", {}, Authorization="Bearer chosen") == {"status": "paused"}
+        # With a key, completions need it too.
+        with pytest.raises(HTTPError, match="401") as refused:
+            post(f"{url}{GENERATE}", {"token_ids": [5]}, Authorization="")
+        refused.value.close()
 
 
 async def test_a_server_that_is_killed_gives_its_clients_an_error_after_the_usual_retries(folder):
