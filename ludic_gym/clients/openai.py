@@ -18,14 +18,11 @@ from ludic_gym.clients.transport import HttpOptions, HttpTransport, Usage
 from ludic_gym.errors import ClientError
 from ludic_gym.types import Completion, Message, Sampling, ToolSchema
 
-CHAT_ROUTE, MODELS_ROUTE = "/v1/chat/completions", "/v1/models"
-VERSION_PATH = "/v1"
-
 
 class HttpClient:
     """Base class of clients over HTTP: the model's name, the transport and its accounting.
 
-    base_url: with or without a final "/v1"; several addresses of one model share the load.
+    base_url: taken as it is; several addresses of one model share the load.
     model: name on the server; None for the only model of the server, found at the first request.
     api_key_env: the environment variable with the key; if it is unset, no key is sent.
     options: time limits, retries and requests in flight; None: `HttpOptions()`.
@@ -34,7 +31,7 @@ class HttpClient:
     Raises ConfigError if an address is not http(s).
     """
 
-    _models_route = MODELS_ROUTE
+    _models_route = "/models"
 
     def __init__(
         self,
@@ -46,7 +43,7 @@ class HttpClient:
         extra_body: Mapping[str, Any] | None = None,
     ) -> None:
         urls = [base_url] if isinstance(base_url, str) else list(base_url)
-        self._http = HttpTransport(list(map(root_address, urls)), api_key_env, options)
+        self._http = HttpTransport(urls, api_key_env, options)
         self._model = model
         self._extra_body = dict(extra_body or {})
 
@@ -88,7 +85,7 @@ class HttpClient:
     ) -> dict[str, Any]:
         """Send a request and count its tokens; the JSON object of the response.
 
-        path: route on the server, such as "/v1/chat/completions". prefix: the prompt in pieces, by
+        path: route below the address, such as "/chat/completions". prefix: the prompt in pieces, by
         which a server is chosen that has seen its beginning.
         Raises ClientError if all attempts fail, or if the response is no JSON object.
         """
@@ -129,8 +126,6 @@ class OpenAIChatClient(HttpClient):
             print(completion.text, client.usage.completion_tokens)
     """
 
-    _models_route = MODELS_ROUTE.removeprefix(VERSION_PATH)
-
     def __init__(
         self,
         base_url: str | Sequence[str],
@@ -144,7 +139,6 @@ class OpenAIChatClient(HttpClient):
         super().__init__(
             base_url, model, api_key_env=api_key_env, options=options, extra_body=extra_body
         )
-        self._http.use([base_url] if isinstance(base_url, str) else list(base_url))
         self._params = dict(params or {})
         self.renamed: dict[str, str | None] = {}
 
@@ -161,7 +155,7 @@ class OpenAIChatClient(HttpClient):
             raise ClientError("this route cannot continue an assistant message; use VLLMChatClient")
         body = self._adapted(chat_body(await self.model(), messages, sampling, tools))
         start = time.perf_counter()
-        response = await self.request(CHAT_ROUTE.removeprefix(VERSION_PATH), body)
+        response = await self.request("/chat/completions", body)
         call = model_call(body, response, time.perf_counter() - start)
         return replace(plain_completion(response, sampling), call=call)
 
@@ -181,3 +175,8 @@ def root_address(url: str) -> str:
     'http://localhost:8000'
     """
     return url.rstrip("/").removesuffix("/v1")
+
+
+def root_addresses(urls: str | Sequence[str]) -> list[str]:
+    """The `root_address` of each; of one, where a single address is given."""
+    return list(map(root_address, [urls] if isinstance(urls, str) else urls))

@@ -69,9 +69,9 @@ class Router:
         tried: a server that has just failed, and is chosen only where there is no other: it may
             have the fewest requests because it fails fast.
         """
-        able = [server for server in self.servers if server is not tried] or self.servers
         if len(self.servers) == 1:
             return self.servers[0]
+        able = [server for server in self.servers if server is not tried] or self.servers
         least = min(server.load for server in able)
         keys = chained(prefix)
         holders = (self._holders.get(key) for key in reversed(keys))

@@ -13,9 +13,10 @@ from ludic_gym.clients.chat_format import (
     plain_completion,
     token_trace,
 )
-from ludic_gym.clients.openai import CHAT_ROUTE
 from ludic_gym.clients.vllm_server import NEUTRAL, VLLMClient
 from ludic_gym.types import Completion, Message, Sampling, ToolSchema
+
+CHAT_ROUTE = "/v1/chat/completions"
 
 
 class VLLMChatClient(VLLMClient):

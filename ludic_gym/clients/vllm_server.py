@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from ludic_gym.clients.chat_format import first_choice, needed
-from ludic_gym.clients.openai import HttpClient, root_address
+from ludic_gym.clients.openai import HttpClient, root_addresses
 from ludic_gym.clients.transport import HttpOptions, HttpTransport
 from ludic_gym.errors import ClientError
 from ludic_gym.sampling import leaves_out_tokens
@@ -20,14 +20,15 @@ NEUTRAL: Mapping[str, Any] = {"top_k": 0, "min_p": 0.0, "repetition_penalty": 1.
 # A top_k that leaves out nothing: greater than any vocabulary, and an int32. A server that returns
 # sampling masks rejects requests without a top_k.
 WHOLE = 2**30
-COMPLETIONS_ROUTE = "/v1/completions"
+MODELS_ROUTE, COMPLETIONS_ROUTE = "/v1/models", "/v1/completions"
 PROBED_TEMPERATURE, PROBED_TOKENS = 2.0, 5
 
 
 class VLLMClient(HttpClient):
     """A client of one or more vLLM servers of one model.
 
-    base_url, model, api_key_env, options, extra_body: see `HttpClient`.
+    base_url: with or without a final "/v1". model, api_key_env, options, extra_body: see
+        `HttpClient`.
     policy_version: the version of completions that start from now on; the publisher sets it.
     seeds: False sends no seeds. On a CPU, vLLM 0.32 crashes if a batch has several requests with
         seeds.
@@ -36,6 +37,8 @@ class VLLMClient(HttpClient):
     server is probed for log-probs at two temperatures. A server that returns those of temperature 1
     at both is rejected.
     """
+
+    _models_route = MODELS_ROUTE
 
     def __init__(
         self,
@@ -49,7 +52,11 @@ class VLLMClient(HttpClient):
         seeds: bool = True,
     ) -> None:
         super().__init__(
-            base_url, model, api_key_env=api_key_env, options=options, extra_body=extra_body
+            root_addresses(base_url),
+            model,
+            api_key_env=api_key_env,
+            options=options,
+            extra_body=extra_body,
         )
         self.policy_version = policy_version
         self._seeds = seeds
@@ -62,7 +69,7 @@ class VLLMClient(HttpClient):
 
         urls: addresses, with or without a final "/v1". Raises ConfigError without any.
         """
-        self._http.use(list(map(root_address, urls)))
+        self._http.use(root_addresses(urls))
 
     def use_model(self, name: str) -> None:
         """Sample from this adapter from now on; requests in flight keep the earlier one."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from ludic_gym.clients.openai import root_address
+from ludic_gym.clients.openai import root_addresses
 from ludic_gym.clients.transport import HttpOptions, HttpTransport
 from ludic_gym.errors import ClientError
 from ludic_train.publishers.base import Stamping
@@ -31,8 +31,7 @@ class ServedVersions:
     def __init__(
         self, urls: Sequence[str] | str, clients: Sequence[Stamping] = (), *, every_s: float = 0.25
     ) -> None:
-        named = [urls] if isinstance(urls, str) else list(urls)
-        self.urls = tuple(map(root_address, named))
+        self.urls = tuple(root_addresses(urls))
         self.version: int | None = None
         self._clients = clients
         self._every_s = every_s

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ludic_gym.clients.openai import root_address
+from ludic_gym.clients.openai import root_addresses
 from ludic_gym.errors import ConfigError
 from ludic_train.errors import PublishError
 from ludic_train.publishers.base import Stamping
@@ -63,7 +63,7 @@ class Fleet:
         on_failure: OnFailure,
         limits: PhaseLimits | None,
     ) -> None:
-        addresses = [root_address(url) for url in ([urls] if isinstance(urls, str) else urls)]
+        addresses = root_addresses(urls)
         if not addresses or len(set(addresses)) < len(addresses):
             raise ConfigError(f"urls are one server each, got {urls!r}")
         if on_failure not in ("stop", "skip"):

@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ludic_gym.clients.chat_format import first_choice, needed
-from ludic_gym.clients.openai import HttpClient
+from ludic_gym.clients.openai import HttpClient, root_addresses
 from ludic_gym.clients.transport import HttpOptions
+from ludic_gym.clients.vllm_server import COMPLETIONS_ROUTE, MODELS_ROUTE
 from ludic_gym.concurrency import gathered
 from ludic_train.algorithms.presets import RLAlgorithm
 from ludic_train.errors import TeacherError
@@ -95,9 +96,6 @@ class TaughtBatchSource:
         self.source.load_state_dict(state)
 
 
-COMPLETIONS_ROUTE = "/v1/completions"
-
-
 class VLLMTeacher(HttpClient):
     """Log-probs of rows from `/v1/completions` of a vLLM server, as `prompt_logprobs`.
 
@@ -105,6 +103,8 @@ class VLLMTeacher(HttpClient):
     prompts at temperature 1, whatever the request says, so rows must have been sampled at that.
     base_url, model, options, extra_body: as for the chat clients.
     """
+
+    _models_route = MODELS_ROUTE
 
     def __init__(
         self,
@@ -116,7 +116,11 @@ class VLLMTeacher(HttpClient):
         extra_body: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(
-            base_url, model, api_key_env=api_key_env, options=options, extra_body=extra_body
+            root_addresses(base_url),
+            model,
+            api_key_env=api_key_env,
+            options=options,
+            extra_body=extra_body,
         )
 
     async def logprobs(self, items: Sequence[SAWItem]) -> Sequence[NDArray[np.float32]]:
