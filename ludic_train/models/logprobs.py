@@ -58,6 +58,7 @@ def action_logprobs(
     position_ids: Tensor | None = None,
     masks: SamplingMasks | None = None,
     top: Tensor | int | None = None,
+    attention_mask: Tensor | None = None,
 ) -> TokenLogprobs:
     """Log softmax(logits / temperature) of the tokens at (row, column), float32 nats [N].
 
@@ -68,6 +69,8 @@ def action_logprobs(
     masks: renormalise over the tokens that each of the N was drawn from; None for all tokens.
     top: int64 [N, k], different ids in a row, whose log-probs are computed too; or a number k, for
         the model's most likely ones. The log-prob of all other tokens follows theirs.
+    attention_mask: bool [B, 1, T, T], of queries to keys, where positions do not say all; for
+        models whose attention is "sdpa" or "eager", without windows.
     Only hidden states of action tokens meet the vocabulary, a chunk at a time, and the backward
     pass computes the chunk's logits again instead of keeping them. Logits are float32, whatever
     the type of the params. With a value head, the values of the states before the tokens too.
@@ -77,7 +80,8 @@ def action_logprobs(
     forward: Callable[..., tuple[Tensor, ...]] = partial(_forward, causal_lm)
     if isinstance(causal_lm, FSDPModule):
         forward = getattr(causal_lm, _SHARDED_FORWARD)
-    found = iter(forward(input_ids, row, column, temperature, position_ids, masks, top))
+    inputs = input_ids, row, column, temperature, position_ids, masks, top, attention_mask
+    found = iter(forward(*inputs))
     return TokenLogprobs(
         logprobs=next(found),
         entropy=next(found),
@@ -115,15 +119,17 @@ def _forward(
     position_ids: Tensor | None,
     masks: SamplingMasks | None,
     top: Tensor | int | None,
+    attention_mask: Tensor | None,
 ) -> tuple[Tensor, ...]:
     """As `_chunked`, and then values [N] of a model with a value head."""
-    # No attention mask: padding is on the right, and a causal token never looks there. With one,
-    # transformers would not look for items in the positions either.
+    # Padding needs no mask: it is on the right, and a causal token never looks there. With a mask,
+    # transformers would not look for items in the positions.
     # The decoder alone: the model's `forward` would compute logits of every token.
     inputs, exact = input_ids[:, :-1], causal_lm.config._attn_implementation == EXACT
     hidden = causal_lm.get_decoder()(
         input_ids=padded(inputs, 1) if exact else inputs,
         position_ids=None if position_ids is None else position_ids[:, :-1],
+        attention_mask=_form_of(attention_mask, causal_lm),
         use_cache=False,
     )[0]
     selected = hidden[row, column - 1]
@@ -138,6 +144,17 @@ def _forward(
     # Beside a frozen base of 16 bits, the head is float32, as all that is trained.
     values = value_head(selected.to(value_head.weight.dtype))
     return (*found, values[:, 0].float())
+
+
+def _form_of(mask: Tensor | None, causal_lm: PreTrainedModel) -> Tensor | None:
+    """The mask of all tokens but the last of each row, as the model's attention takes it."""
+    if mask is None:
+        return None
+    mask = mask[:, :, :-1, :-1]
+    if causal_lm.config._attn_implementation != "eager":
+        return mask
+    least = torch.finfo(causal_lm.dtype).min
+    return torch.zeros_like(mask, dtype=causal_lm.dtype).masked_fill_(~mask, least)
 
 
 def _forward_without_views(
