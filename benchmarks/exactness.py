@@ -16,7 +16,11 @@ from rich.table import Table
 from torch import nn
 
 from ludic_train.models import logprobs
-from ludic_train.trainer.probes import logprob_difference, reason_not_to_pack
+from ludic_train.trainer.probes import (
+    logprob_difference,
+    reason_not_to_pack,
+    reason_not_to_share_prompts,
+)
 
 
 def without_finish(model: nn.Module) -> float:
@@ -26,13 +30,14 @@ def without_finish(model: nn.Module) -> float:
 
 
 def main() -> None:
-    table = Table("architecture", "difference", "without", "rows are packed")
+    table = Table("architecture", "difference", "without", "rows are packed", "prompts are shared")
     for name in ARCHITECTURES:
         model = made(name)
-        reason = reason_not_to_pack(model)
+        packs = reason_not_to_pack(model)
+        shares = packs or reason_not_to_share_prompts(model)
         found, without = logprob_difference(model)[0], without_finish(model)
-        table.add_row(name, f"{found:.1e}", f"{without:.1e}", reason or "yes")
-    Console(width=110).print(table)
+        table.add_row(name, f"{found:.1e}", f"{without:.1e}", packs or "yes", shares or "yes")
+    Console(width=130).print(table)
 
 
 if __name__ == "__main__":

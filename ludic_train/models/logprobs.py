@@ -24,6 +24,8 @@ from ludic_train.types import TokenLogprobs
 
 # Logits of this many tokens exist at a time: 1024 x 152k float32 is 0.6 GB.
 CHUNK_TOKENS = 1024
+# So many probabilities, 0.5 GB, are kept for the backward pass; more are computed again by it.
+KEPT_PROBABILITIES = 2**27
 VALUE_HEAD = "value_head"
 # exp of the negative of it is finite in float32.
 LEAST_REST = -80.0
@@ -58,6 +60,7 @@ def action_logprobs(
     position_ids: Tensor | None = None,
     masks: SamplingMasks | None = None,
     top: Tensor | int | None = None,
+    attention_mask: Tensor | None = None,
 ) -> TokenLogprobs:
     """Log softmax(logits / temperature) of the tokens at (row, column), float32 nats [N].
 
@@ -68,16 +71,20 @@ def action_logprobs(
     masks: renormalise over the tokens that each of the N was drawn from; None for all tokens.
     top: int64 [N, k], different ids in a row, whose log-probs are computed too; or a number k, for
         the model's most likely ones. The log-prob of all other tokens follows theirs.
-    Only hidden states of action tokens meet the vocabulary, a chunk at a time, and the backward
-    pass computes the chunk's logits again instead of keeping them. Logits are float32, whatever
-    the type of the params. With a value head, the values of the states before the tokens too.
+    attention_mask: bool [B, 1, T, T], of queries to keys, where positions do not say all; for
+        models whose attention is "sdpa" or "eager", without windows.
+    Only hidden states of action tokens meet the vocabulary, a chunk at a time. Where the
+    probabilities of all would take more than 0.5 GB, the backward pass computes a chunk's logits
+    again instead of keeping them. Logits are float32, whatever the type of the params. With a value
+    head, the values of the states before the tokens too.
     Raises ConfigError for a k beyond the vocabulary.
     """
     causal_lm = unwrapped(model)
     forward: Callable[..., tuple[Tensor, ...]] = partial(_forward, causal_lm)
     if isinstance(causal_lm, FSDPModule):
         forward = getattr(causal_lm, _SHARDED_FORWARD)
-    found = iter(forward(input_ids, row, column, temperature, position_ids, masks, top))
+    inputs = input_ids, row, column, temperature, position_ids, masks, top, attention_mask
+    found = iter(forward(*inputs))
     return TokenLogprobs(
         logprobs=next(found),
         entropy=next(found),
@@ -115,15 +122,17 @@ def _forward(
     position_ids: Tensor | None,
     masks: SamplingMasks | None,
     top: Tensor | int | None,
+    attention_mask: Tensor | None,
 ) -> tuple[Tensor, ...]:
     """As `_chunked`, and then values [N] of a model with a value head."""
-    # No attention mask: padding is on the right, and a causal token never looks there. With one,
-    # transformers would not look for items in the positions either.
+    # Padding needs no mask: it is on the right, and a causal token never looks there. With a mask,
+    # transformers would not look for items in the positions.
     # The decoder alone: the model's `forward` would compute logits of every token.
     inputs, exact = input_ids[:, :-1], causal_lm.config._attn_implementation == EXACT
     hidden = causal_lm.get_decoder()(
         input_ids=padded(inputs, 1) if exact else inputs,
         position_ids=None if position_ids is None else position_ids[:, :-1],
+        attention_mask=_form_of(attention_mask, causal_lm),
         use_cache=False,
     )[0]
     selected = hidden[row, column - 1]
@@ -131,13 +140,26 @@ def _forward(
     if exact:
         head = partial(exact_linear, head)
     of_chunk = partial(_chunk_logprobs, head, logit_finish(causal_lm.config))
-    found = _chunked(of_chunk, selected, input_ids[row, column], temperature, masks, top)
+    is_kept = len(row) * causal_lm.config.get_text_config().vocab_size <= KEPT_PROBABILITIES
+    targets = input_ids[row, column]
+    found = _chunked(of_chunk, selected, targets, temperature, masks, top, is_kept=is_kept)
     value_head = dict(causal_lm.named_children()).get(VALUE_HEAD)
     if value_head is None:
         return found
     # Beside a frozen base of 16 bits, the head is float32, as all that is trained.
     values = value_head(selected.to(value_head.weight.dtype))
     return (*found, values[:, 0].float())
+
+
+def _form_of(mask: Tensor | None, causal_lm: PreTrainedModel) -> Tensor | None:
+    """The mask of all tokens but the last of each row, as the model's attention takes it."""
+    if mask is None:
+        return None
+    mask = mask[:, :, :-1, :-1]
+    if causal_lm.config._attn_implementation != "eager":
+        return mask
+    least = torch.finfo(causal_lm.dtype).min
+    return torch.zeros_like(mask, dtype=causal_lm.dtype).masked_fill_(~mask, least)
 
 
 def _forward_without_views(
@@ -155,21 +177,21 @@ def _chunked(
     temperature: Tensor,
     masks: SamplingMasks | None,
     top: Tensor | int | None = None,
+    *,
+    is_kept: bool,
 ) -> tuple[Tensor, ...]:
     """Log-probs and entropies [N] of the targets [N] after the hidden states [N, D].
 
     With `top`, log-probs [N, k + 1] of these tokens too, and their ids [N, k] if it is a number.
+    is_kept: False if the backward pass computes the logits again.
     """
     if len(targets) <= CHUNK_TOKENS:
         return of_chunk(hidden, targets, temperature, masks, top)
     streams = (torch.split(each, CHUNK_TOKENS) for each in (hidden, targets, temperature))
     of_chunks = repeat(None) if masks is None else masks.split(CHUNK_TOKENS)
     tops = torch.split(top, CHUNK_TOKENS) if isinstance(top, Tensor) else repeat(top)
-    # Checkpointed, because a chunk's logits kept for the backward pass are what chunks avoid.
-    chunks = [
-        checkpoint(of_chunk, *chunk, use_reentrant=False)
-        for chunk in zip(*streams, of_chunks, tops, strict=False)
-    ]
+    run = of_chunk if is_kept else partial(checkpoint, of_chunk, use_reentrant=False)
+    chunks = [run(*chunk) for chunk in zip(*streams, of_chunks, tops, strict=False)]
     return tuple(map(torch.cat, zip(*chunks, strict=True)))
 
 
@@ -233,8 +255,10 @@ class _LogprobAndEntropy(torch.autograd.Function):
         logprobs = logits.log_softmax(-1)
         chosen = logprobs.gather(-1, targets[:, None])[:, 0]
         found = None if top is None else _with_rest(logprobs, top)
-        p = logprobs.exp_()
-        entropy = torch.special.entr(p).sum(-1)
+        p = logprobs.exp()
+        # `entr` would take the logarithm again. Finite, because 0 x -inf is no number; and
+        # subtracted from 0, because the negative of 0 prints as -0.
+        entropy = 0.0 - logprobs.clamp_(min=torch.finfo(p.dtype).min).mul_(p).sum(-1)
         ctx.save_for_backward(p, targets, entropy, top, found)
         return (chosen, entropy) if found is None else (chosen, entropy, found)
 

@@ -64,11 +64,14 @@ class Execution:
     """Settings of the computation that do not change its result.
 
     packing: rows may be shared by several items where padding would waste much.
+    share_prompts: items of equal prompts may share a row in which the prompt is computed once; not
+        without `packing`.
     sync_last_only: sharded gradients are added up over ranks once per update instead of once per
         micro-batch, for the price of holding them whole.
     """
 
     packing: bool = True
+    share_prompts: bool = True
     sync_last_only: bool = False
 
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from ludic_train.errors import UntrainableRollout
 from ludic_train.metrics import Metrics, Peak
+from ludic_train.models.attention_mask import mask_of_positions
 from ludic_train.models.logprobs import SamplingMasks, action_logprobs, unwrapped
 from ludic_train.models.routing import replayed_experts
 from ludic_train.trainer.microbatches import MicroBatch
@@ -33,15 +34,20 @@ def forward(
     masks = None
     if sizes is not None and ids is not None:
         masks = SamplingMasks(tensor(sizes, device), tensor(ids, device))
+    position_ids = attention_mask = None
+    if positions is not None:
+        position_ids = tensor(positions, device)
+        attention_mask = mask_of_positions(position_ids) if micro_batch.shares_prompts else None
     return action_logprobs(
         model,
         tensor(micro_batch.input_ids, device),
         tensor(micro_batch.row, device),
         tensor(micro_batch.column, device),
         tensor(micro_batch.temperature, device),
-        None if positions is None else tensor(positions, device),
+        position_ids,
         masks,
         _teacher_ids(model, micro_batch, device) if top_k is None else top_k,
+        attention_mask,
     )
 
 

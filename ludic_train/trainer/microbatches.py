@@ -1,14 +1,14 @@
 """Micro-batches of an update: which rows share a forward pass, and the share of every token.
 
-A row of a micro-batch holds one item, or several one after the other (packing). Rows go into one
-forward pass padded to the widest of them, so a chunk of B rows costs B times its largest width.
+A row of a micro-batch holds one item, or several one after the other (packing), and items of equal
+prompts may share its tokens. Rows go into one forward pass padded to the widest of them, so a chunk
+of B rows costs B times its largest width.
 Rows of one rollout stay in one chunk where they fit, because losses may compare whole rollouts.
 The layout is a function of lengths alone, so that equal batches make equal micro-batches.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -20,19 +20,11 @@ from safetensors.numpy import load, save
 from ludic_train.algorithms.aggregation import Aggregation, by_sequence, sequence_ids, token_mean
 from ludic_train.errors import EmptyBatch, OverlongRow
 from ludic_train.trainer.optional_streams import grid_of_experts, masks_of, teacher_of, with_experts
+from ludic_train.trainer.packing import chunks_of_rows
+from ludic_train.trainer.shared_prompts import Family, families
 from ludic_train.types import SAWItem
 
 Array = NDArray[Any]
-# Indices of the items that share a row, and rows that must stay in one chunk.
-Row = list[int]
-Bundle = list[Row]
-
-# Packed rows are at least this wide. Attention is quadratic in the width, so several rows of some
-# hundred tokens are faster than one long row, and still wide enough to leave few gaps.
-PACKED_WIDTH = 256
-# Rows of one item each are kept where at least this share of their cells holds tokens: what is
-# left to win does not pay for the attention mask that packed rows need.
-FULL_ENOUGH = 0.8
 # Prefix of attachments among the arrays of a micro-batch.
 ATTACHED = "attachments/"
 # Arrays of a micro-batch whose first axis is of rows; those of all others is of action tokens.
@@ -47,6 +39,8 @@ class MicroBatch:
         looks back from.
     position_ids: int64 [B, T] that start again at 0 with each item and with the padding, which
         keeps items from attending to each other; None where every row holds one item.
+    shares_prompts: True if items share prompts in some row; the others of a prompt start again at
+        its last position.
     row, column: int64 [N], where each action token stands in `input_ids`, in row-major order.
     item: int64 [N], index of the planned item that an action token is of.
     rollout: int64 [N], which of the `num_rollouts` rollouts an action token is of.
@@ -74,6 +68,7 @@ class MicroBatch:
     temperature: NDArray[np.float32]
     whole: bool = True
     position_ids: NDArray[np.int64] | None = None
+    shares_prompts: bool = False
     behavior_logprobs: NDArray[np.float32] | None = None
     versions: NDArray[np.int64] | None = None
     mask_sizes: NDArray[np.int64] | None = None
@@ -96,6 +91,7 @@ def micro_batch_from(arrays: Mapping[str, Array]) -> MicroBatch:
     """The micro-batch of which `arrays_of` gives these arrays."""
     own: dict[str, Any] = {n: a for n, a in arrays.items() if not n.startswith(ATTACHED)}
     own["num_rollouts"], own["whole"] = int(own["num_rollouts"]), bool(own["whole"])
+    own["shares_prompts"] = bool(own.get("shares_prompts"))
     attached = {n.removeprefix(ATTACHED): a for n, a in arrays.items() if n not in own}
     return MicroBatch(**own, attachments=attached)
 
@@ -123,11 +119,13 @@ def plan_update(
     world_size: int = 1,
     aggregation: Aggregation = token_mean,
     packing: bool = True,
+    share_prompts: bool = False,
     router_replay: bool = False,
 ) -> tuple[tuple[MicroBatch, ...], ...]:
     """The micro-batches of one update, per rank; every rank gets equally many.
 
     aggregation: gives the scale of each token. packing: True if items may share rows.
+    share_prompts: True if items of equal prompts may share its tokens in a row.
     router_replay: the micro-batches hold the experts of their tokens.
     No micro-batch holds more than `token_budget` tokens, padding included. Ranks that would get
     fewer take a micro-batch without action tokens, so that none waits for another in a collective.
@@ -138,10 +136,11 @@ def plan_update(
     kept = [i for i, item in enumerate(items) if item.action_mask.any()]
     if not kept:
         raise EmptyBatch(f"of {len(items)} rows, none has a token that was sampled")
-    lengths = [len(items[i].input_ids) for i in kept]
-    if max(lengths) > token_budget:
+    lengths = [len(item.input_ids) for item in items]
+    longest = max(lengths[i] for i in kept)
+    if longest > token_budget:
         raise OverlongRow(
-            f"a row has {max(lengths)} tokens, more than the budget of {token_budget} per "
+            f"a row has {longest} tokens, more than the budget of {token_budget} per "
             "micro-batch; raise micro_token_budget or sample shorter episodes"
         )
     if router_replay:
@@ -149,17 +148,17 @@ def plan_update(
     elif any(item.experts is not None for item in items):
         items = [replace(item, experts=None) for item in items]
     streams = _token_streams(items, aggregation)
-    chunks = [
-        [[members[k] for k in row] for row in chunk]
-        for members in _by_streams(kept, streams)
-        for chunk in chunks_of_rows(
-            [len(items[i].input_ids) for i in members],
-            by_sequence([items[i] for i in members]),
+    chunks: list[list[list[Family]]] = []
+    for members in _by_streams(kept, streams):
+        found = families(items, members, token_budget=token_budget, share_prompts=share_prompts)
+        rows = chunks_of_rows(
+            [family.width(lengths) for family in found],
+            by_sequence([items[family.members[0]] for family in found]),
             token_budget=token_budget,
             world_size=world_size,
             packing=packing,
         )
-    ]
+        chunks += [[[found[k] for k in row] for row in chunk] for chunk in rows]
     of_rollout = np.bincount(np.concatenate([stream["rollout"] for stream in streams]))
     made = [_collate(chunk, items, streams, of_rollout) for chunk in chunks]
     # Chunks come widest first and cost nearly the same, so dealing them out balances the ranks.
@@ -211,13 +210,13 @@ def _by_streams(kept: Sequence[int], streams: Sequence[Mapping[str, Array]]) -> 
 
 
 def _collate(
-    rows: Sequence[Row],
+    rows: Sequence[Sequence[Family]],
     items: Sequence[SAWItem],
     streams: Sequence[Mapping[str, Array]],
     of_rollout: NDArray[np.int64],
 ) -> MicroBatch:
     """The micro-batch of these rows; `of_rollout` counts tokens per rollout of the update."""
-    members = [i for row in rows for i in row]
+    members = [i for row in rows for family in row for i in family.members]
     names = streams[members[0]]
     arrays = {name: np.concatenate([streams[i][name] for i in members]) for name in names}
     input_ids, position_ids, corners = _grid(rows, items)
@@ -235,26 +234,34 @@ def _collate(
     }
     if len(members) > len(rows):
         arrays["position_ids"] = position_ids
+        arrays["shares_prompts"] = np.array(any(family.shared for row in rows for family in row))
     if items[members[0]].experts is not None:
         arrays["experts"] = grid_of_experts([items[i] for i in members], corners, input_ids.shape)
     return micro_batch_from(arrays)
 
 
 def _grid(
-    rows: Sequence[Row], items: Sequence[SAWItem]
+    rows: Sequence[Sequence[Family]], items: Sequence[SAWItem]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], list[tuple[int, int]]]:
-    """Ids and positions [B, T], and where each item begins: (row, column)."""
+    """Ids and positions [B, T], and where each item begins, or would begin: (row, column)."""
     lengths = [len(item.input_ids) for item in items]
-    shape = len(rows), widest(rows, lengths)
+    shape = len(rows), max(sum(family.width(lengths) for family in row) for row in rows)
     input_ids, position_ids = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
     corners = []
     for r, row in enumerate(rows):
         column = 0
-        for i in row:
-            corners.append((r, column))
-            input_ids[r, column : column + lengths[i]] = items[i].input_ids
-            position_ids[r, column : column + lengths[i]] = np.arange(lengths[i])
-            column += lengths[i]
+        for family in row:
+            prompt = items[family.members[0]].input_ids[: family.shared]
+            # Members begin with the prompt's last token, whose logits predict their first one.
+            copied = max(family.shared - 1, 0)
+            rests = [(copied, items[i].input_ids) for i in family.members]
+            for start, ids in [(0, prompt), *rests]:
+                end = column + len(ids) - start
+                input_ids[r, column:end] = ids[start:]
+                position_ids[r, column:end] = np.arange(start, len(ids))
+                if ids is not prompt:
+                    corners.append((r, column - start))
+                column = end
         # Padding counts from 0 too, so that it looks like one more item and not like a longer one.
         position_ids[r, column:] = np.arange(shape[1] - column)
     return input_ids, position_ids, corners
@@ -269,123 +276,3 @@ def _without_tokens(like: MicroBatch) -> MicroBatch:
     return micro_batch_from(
         {**empty, "input_ids": ids, "num_rollouts": np.array(1), "whole": np.array(True)}
     )
-
-
-def chunks_of_rows(
-    lengths: Sequence[int],
-    together: Sequence[Sequence[int]],
-    *,
-    token_budget: int,
-    world_size: int = 1,
-    packing: bool = True,
-) -> list[list[Row]]:
-    """Chunks of rows that hold each item once, no chunk larger than `token_budget` cells.
-
-    lengths: tokens of each item, none above the budget. Where `packing` is allowed and padding
-    would waste much, several items share a row, first fit decreasing. The number of chunks is the
-    least that the budget allows, rounded up to a multiple of `world_size` if there are rows enough;
-    within that number, chunks are as equal as can be.
-    together: a partition of the items into sets that share a chunk, unless a set alone exceeds the
-        budget.
-    """
-    alone = _chunks(
-        [[[i] for i in members] for members in together], lengths, token_budget, world_size
-    )
-    if not packing or sum(lengths) >= FULL_ENOUGH * cells(alone, lengths):
-        return alone
-    capacity = max(max(lengths), min(PACKED_WIDTH, token_budget))
-    return _chunks(_packed(together, lengths, capacity), lengths, token_budget, world_size)
-
-
-def first_fit(pieces: Sequence[Sequence[int]], lengths: Sequence[int], capacity: int) -> list[Row]:
-    """Rows of at most `capacity` tokens: each piece, in order, goes to the first with room.
-
-    pieces: indices of items that stay together, none wider than `capacity`. lengths: of all items.
-    Takes time in the number of pieces times that of rows.
-    """
-    rows: list[Row] = []
-    room: list[int] = []
-    for piece in pieces:
-        size = _width(piece, lengths)
-        at = next((k for k, free in enumerate(room) if free >= size), len(rows))
-        if at == len(rows):
-            rows.append([])
-            room.append(capacity)
-        rows[at] += piece
-        room[at] -= size
-    return rows
-
-
-def cells(chunks: Sequence[Sequence[Row]], lengths: Sequence[int]) -> int:
-    """Tokens that the forward passes compute, padding included.
-
-    lengths: tokens of each item, by the indices in the rows.
-    """
-    return sum(len(chunk) * widest(chunk, lengths) for chunk in chunks)
-
-
-def _packed(sets: Sequence[Sequence[int]], lengths: Sequence[int], capacity: int) -> list[Bundle]:
-    """Bundles of packed rows: sets that fit into a row share rows, larger ones have their own."""
-    # Decreasing, because what is left for the small ones then fills the gaps of the large ones: at
-    # most 11/9 of the fewest rows (Johnson 1973). min() breaks ties, so that the order is total.
-    in_order = sorted(sets, key=lambda members: (-_width(members, lengths), min(members)))
-    small = [members for members in in_order if _width(members, lengths) <= capacity]
-    shared = [[row] for row in first_fit(small, lengths, capacity)]
-    own = [
-        first_fit([[i] for i in sorted(members, key=lambda i: (-lengths[i], i))], lengths, capacity)
-        for members in in_order[: len(in_order) - len(small)]
-    ]
-    return shared + own
-
-
-def _chunks(
-    bundles: Sequence[Bundle], lengths: Sequence[int], token_budget: int, world_size: int
-) -> list[list[Row]]:
-    """Consecutive bundles, widest row first, in chunks of nearly equal cost."""
-    fitting = [part for bundle in bundles for part in _fitting(bundle, lengths, token_budget)]
-    # Neighbours in this order are of nearly one width, so that padding within a chunk is small.
-    fitting.sort(key=lambda bundle: (-widest(bundle, lengths), min(map(min, bundle))))
-    sizes = [(widest(bundle, lengths), len(bundle)) for bundle in fitting]
-    fewest = len(_cut(sizes, token_budget))
-    # Ranks without a chunk would compute a dummy meanwhile, so more chunks cost no time.
-    allowed = fewest + -fewest % world_size
-    low = max(wide * rows for wide, rows in sizes)
-    # Filling each chunk to the budget leaves the last one nearly empty. The least budget that still
-    # makes as many chunks makes them equal, and chunks never get more as the budget grows.
-    budgets = range(low, token_budget)
-    smallest = low + bisect_left(budgets, True, key=lambda b: len(_cut(sizes, b)) <= allowed)
-    starts = _cut(sizes, smallest)
-    return [
-        [row for bundle in fitting[a:b] for row in bundle]
-        for a, b in zip(starts, [*starts[1:], len(fitting)], strict=True)
-    ]
-
-
-def _fitting(bundle: Bundle, lengths: Sequence[int], token_budget: int) -> list[Bundle]:
-    """The bundle itself, or its rows apart where they exceed the budget together."""
-    if len(bundle) * widest(bundle, lengths) <= token_budget:
-        return [bundle]
-    return [[row] for row in bundle]
-
-
-def _cut(sizes: Sequence[tuple[int, int]], token_budget: int) -> list[int]:
-    """Start of each chunk, if each takes as many bundles (width, rows) as the budget allows."""
-    starts: list[int] = []
-    rows = chunk_width = 0
-    for at, (wide, count) in enumerate(sizes):
-        # Bundles come widest first, so the first of a chunk gives its width.
-        if not starts or (rows + count) * chunk_width > token_budget:
-            starts.append(at)
-            rows, chunk_width = 0, wide
-        rows += count
-    return starts
-
-
-def _width(row: Sequence[int], lengths: Sequence[int]) -> int:
-    """Tokens in a row."""
-    return sum(lengths[i] for i in row)
-
-
-def widest(rows: Sequence[Row], lengths: Sequence[int]) -> int:
-    """Tokens in the widest row."""
-    return max(_width(row, lengths) for row in rows)

@@ -28,7 +28,7 @@ from ludic_train.distributed.ranks import (
 )
 from ludic_train.errors import EmptyBatch, UntrainableRollout
 from ludic_train.metrics import Metrics, Stat, Total
-from ludic_train.trainer.config import TrainerConfig
+from ludic_train.trainer.config import Execution, TrainerConfig
 from ludic_train.trainer.forward import forward, replayed
 from ludic_train.trainer.microbatches import MicroBatch, plan_from_bytes, plan_to_bytes, plan_update
 from ludic_train.types import BOOTSTRAP, PROXIMAL, REFERENCE, VALUES, SAWItem, TopTokens
@@ -49,12 +49,12 @@ def prepared(
     algo: RLAlgorithm,
     cfg: TrainerConfig,
     *,
-    packing: bool,
+    execution: Execution,
 ) -> list[SAWItem]:
     """The items with all streams attached that the algorithm reads; [] on other ranks than 0.
 
     reference: frozen model; None takes the model without its adapter.
-    packing: True if items may share rows in the forward passes.
+    execution: what the model's probes leave of `cfg.execution`.
     Raises ConfigError where a reference is needed and there is none.
     """
     kept = list(items)
@@ -62,12 +62,12 @@ def prepared(
     # In a single update, the params that begin the batch are those that begin the update; but what
     # refines rows comes before its forward pass.
     if names != {PROXIMAL} or cfg.minibatches * cfg.epochs > 1 or algo.refine is not None:
-        kept = scored(kept, model, names, cfg, packing=packing)
+        kept = scored(kept, model, names, cfg, execution=execution)
     # A source may have attached a teacher's log-probs already; rank 0 alone holds the rows.
     if not number_of_rank_0(lambda: all(_knows_reference(item, algo) for item in kept)):
         with reference_model(model, reference, algo.name) as judge:
             names, top_k = algo.attach & {REFERENCE}, algo.teacher_top_k
-            kept = scored(kept, judge, names, cfg, packing=packing, top_k=top_k)
+            kept = scored(kept, judge, names, cfg, execution=execution, top_k=top_k)
     refine, refined = algo.refine, list[SAWItem]()
     if refine is None:
         return kept
@@ -88,7 +88,7 @@ def scored(
     names: frozenset[str],
     cfg: TrainerConfig,
     *,
-    packing: bool,
+    execution: Execution,
     top_k: int | None = None,
 ) -> list[SAWItem]:
     """The items with numbers per action token attached under each name, computed by the model.
@@ -113,7 +113,8 @@ def scored(
                 extended,
                 token_budget=budget,
                 world_size=ranks,
-                packing=packing,
+                packing=execution.packing,
+                share_prompts=execution.share_prompts,
                 # The reference is another policy, with routers of its own.
                 router_replay=cfg.router_replay and not names <= {REFERENCE},
             )
@@ -247,11 +248,16 @@ def _with_streams(item: SAWItem, streams: Streams) -> SAWItem:
 
 
 def planned_rows(
-    items: Sequence[SAWItem], cfg: TrainerConfig, algo: RLAlgorithm, *, version: int, packing: bool
+    items: Sequence[SAWItem],
+    cfg: TrainerConfig,
+    algo: RLAlgorithm,
+    *,
+    version: int,
+    execution: Execution,
 ) -> tuple[tuple[Plan, ...], Metrics]:
     """The micro-batches of each rank, and metrics of all of them.
 
-    version: of the params that are updated. packing: True if items may share rows.
+    version: of the params that are updated. execution: see `prepared`.
     Rows of more than `cfg.max_seq_len` tokens, or older than `algo.max_lag` updates, are left out
     and counted. Raises EmptyBatch where no row is left, UntrainableRollout for numbers that are
     not finite.
@@ -272,7 +278,8 @@ def planned_rows(
         token_budget=cfg.micro_token_budget,
         world_size=world_size(),
         aggregation=algo.aggregation,
-        packing=packing,
+        packing=execution.packing,
+        share_prompts=execution.share_prompts,
         router_replay=cfg.router_replay,
     )
     computed = sum(m.input_ids.size for own in plan for m in own)

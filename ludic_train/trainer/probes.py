@@ -11,10 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from ludic_train.errors import UnsupportedModel
+from ludic_train.models.attention_mask import mask_of_positions
 from ludic_train.models.exact import is_exact
 from ludic_train.models.logprobs import action_logprobs, unwrapped
 
-ROWS, WIDTH = 4, 16
+ROWS, WIDTH, HALF = 4, 16, 8
+# Implementations of attention that read the mask they are given.
+MASKED_ATTENTION = ("sdpa", "eager")
 # In nats, by the type that is computed with: the model's own 16-bit logits are rounded, ours not.
 ROUNDING = {torch.float32: 1e-4, torch.float64: 1e-4}
 ROUNDING_OF_16_BITS = 0.1
@@ -90,11 +93,80 @@ def reason_not_to_pack(model: nn.Module, device: str = "cpu") -> str | None:
     if not torch.allclose(packed[1::2], beside_others[1::2], rtol=0, atol=seen):
         return "items that share a row see each other"
     difference = float((packed - alone).abs().max())
-    dtype = model(input_ids=ids[:, :2], use_cache=False).logits.dtype
-    rounding = ROUNDING.get(dtype, ROUNDING_OF_16_BITS)
-    if difference <= max(rounding, TIMES_NOISE * noise):
+    if difference <= max(_rounding(model, ids), TIMES_NOISE * noise):
         return None
     return f"an item in a shared row is scored {difference:.2g} nats away from alone"
+
+
+def may_share_prompts(model: nn.Module, device: str = "cpu") -> bool:
+    """True if items may share a prompt; otherwise the reason is logged.
+
+    The trainer then computes the prompt once per item, which costs time and leaves results as they
+    are.
+    """
+    reason = reason_not_to_share_prompts(model, device)
+    if reason is not None:
+        logging.getLogger(__name__).info(
+            "%s in %s; prompts are computed once per row", reason, type(unwrapped(model)).__name__
+        )
+    return reason is None
+
+
+@torch.no_grad()
+def reason_not_to_share_prompts(model: nn.Module, device: str = "cpu") -> str | None:
+    """None if items that share a prompt leave each other alone, and are scored as they are alone.
+
+    Measured on four items of one prompt. Windows are wider than these items, so attention layers
+    that have one are found in the config.
+    """
+    config = unwrapped(model).config.get_text_config()
+    if config._attn_implementation not in MASKED_ATTENTION:
+        return f"attention {config._attn_implementation!r} takes no mask of its own"
+    settings = config.to_dict()
+    kinds = {*(settings.get("layer_types") or ())} - {"full_attention"}
+    # Where there are layer types, they say which layers have a window.
+    windows = [n for n, value in settings.items() if "window" in n and value]
+    if kinds or (windows and not settings.get("layer_types")):
+        return f"attention is not over all tokens ({', '.join(sorted(kinds) or windows)})"
+    ids = _ids(device)
+    ids[:, :HALF] = ids[0, :HALF]
+    alone = _scores(model, ids, None)[:, HALF - 1 :]
+    other = ids.clone()
+    other[0, HALF:] += 7
+    try:
+        shared, beside_other = _scores_of_family(model, ids), _scores_of_family(model, other)
+    except (ValueError, TypeError, RuntimeError, IndexError) as error:
+        # An architecture of its own may do anything with a mask of this form.
+        return f"a mask of its own is refused ({error})"
+    noise = float((_scores(model, ids[:1], None)[:, HALF - 1 :] - alone[:1]).abs().max())
+    seen = max(1e-6, TIMES_NOISE * noise) if _has_experts(model) else 1e-6
+    if not torch.allclose(shared[1:], beside_other[1:], rtol=0, atol=seen):
+        return "items that share a prompt see each other"
+    difference = float((shared - alone).abs().max())
+    if difference <= max(_rounding(model, ids), TIMES_NOISE * noise):
+        return None
+    return f"an item that shares its prompt is scored {difference:.2g} nats away from alone"
+
+
+def _scores_of_family(model: nn.Module, ids: Tensor) -> Tensor:
+    """Log-probs [items, HALF] of the second halves of items [items, WIDTH] of one first half."""
+    rest = ids[:, HALF - 1 :]
+    row = torch.cat([ids[0, :HALF], rest.flatten()])[None]
+    positions = torch.arange(WIDTH, device=ids.device)
+    position_ids = torch.cat([positions[:HALF], positions[HALF - 1 :].repeat(len(ids))])[None]
+    own = torch.arange(rest.numel(), device=ids.device).view_as(rest)[:, 1:].flatten() + HALF
+    ones = torch.ones(len(own), device=ids.device)
+    mask = mask_of_positions(position_ids)
+    scored = action_logprobs(
+        model, row, torch.zeros_like(own), own, ones, position_ids, attention_mask=mask
+    )
+    return scored.logprobs.view(len(ids), -1)
+
+
+def _rounding(model: nn.Module, ids: Tensor) -> float:
+    """Nats per token by which the model's own logits are rounded."""
+    dtype = model(input_ids=ids[:, :2], use_cache=False).logits.dtype
+    return ROUNDING.get(dtype, ROUNDING_OF_16_BITS)
 
 
 def _has_experts(model: nn.Module) -> bool:

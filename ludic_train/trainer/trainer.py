@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -44,7 +44,7 @@ from ludic_train.models.logprobs import VALUE_HEAD
 from ludic_train.publishers.base import InProcessPublisher, PolicyPublisher
 from ludic_train.sources.base import BatchSource, DurableSource, Pace
 from ludic_train.trainer.adamw8 import AdamW8bit
-from ludic_train.trainer.config import TrainerConfig
+from ludic_train.trainer.config import Execution, TrainerConfig
 from ludic_train.trainer.forward import (
     forward,
     loss_batch,
@@ -54,7 +54,7 @@ from ludic_train.trainer.forward import (
 )
 from ludic_train.trainer.microbatches import MicroBatch, plan_from_bytes, plan_to_bytes
 from ludic_train.trainer.prepare import Plan, minibatches, planned_rows, prepared
-from ludic_train.trainer.probes import check_logprobs, may_pack
+from ludic_train.trainer.probes import check_logprobs, may_pack, may_share_prompts
 from ludic_train.types import PROXIMAL, SAWBatch, SAWItem
 
 OnUpdate = Callable[[int, Metrics], None]
@@ -248,7 +248,7 @@ class Trainer:
             check_conversion(self.model)
             self._checked = True
         rows = prepared(
-            items, self.model, self.reference, self.algo, self.cfg, packing=self._packing
+            items, self.model, self.reference, self.algo, self.cfg, execution=self._execution
         )
         parts = list(minibatches(rows, self.cfg, self.version))
         # Only rank 0 holds rows, and all ranks must make as many updates.
@@ -264,7 +264,7 @@ class Trainer:
         def planned() -> tuple[Plan, ...]:
             # Metrics of the whole plan stay on rank 0, so that no row is counted twice.
             plan, metrics = planned_rows(
-                items, self.cfg, self.algo, version=self.version, packing=self._packing
+                items, self.cfg, self.algo, version=self.version, execution=self._execution
             )
             known.append(metrics)
             return plan
@@ -289,9 +289,14 @@ class Trainer:
         }
 
     @cached_property
-    def _packing(self) -> bool:
-        """True if items may share rows; all ranks find out together, by a forward pass."""
-        return self.cfg.execution.packing and may_pack(self.model, self.cfg.device)
+    def _execution(self) -> Execution:
+        """The settings that the models allow; all ranks find out together, by forward passes."""
+        asked, device = self.cfg.execution, self.cfg.device
+        models = [self.model] if self.reference is None else [self.model, self.reference]
+        packing = asked.packing and all(may_pack(model, device) for model in models)
+        share = packing and asked.share_prompts
+        share = share and all(may_share_prompts(model, device) for model in models)
+        return replace(asked, packing=packing, share_prompts=share)
 
     def _accumulate(self, micro_batch: MicroBatch, *, is_last: bool) -> Metrics:
         """Add the gradient of a micro-batch; its metrics."""

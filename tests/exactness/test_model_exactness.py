@@ -18,7 +18,12 @@ from ludic_train.models import logprobs
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
 from ludic_train.sources.offline import OfflineBatchSource
-from ludic_train.trainer.probes import check_logprobs, may_pack, reason_not_to_pack
+from ludic_train.trainer.probes import (
+    check_logprobs,
+    may_pack,
+    reason_not_to_pack,
+    reason_not_to_share_prompts,
+)
 from ludic_train.trainer.trainer import Trainer
 from ludic_train.types import SAWItem
 
@@ -44,6 +49,39 @@ def test_most_architectures_keep_packed_items_apart():
     } <= {*apart}
     # Their state runs on from item to item, or positions are no part of them.
     assert {"bloom", "mamba", "recurrent_gemma"} <= reasons.keys() - {*apart}
+
+
+def test_most_architectures_compute_a_shared_prompt_once():
+    reasons = {name: reason_not_to_share_prompts(made(name)) for name in ARCHITECTURES}
+    able = {name for name, reason in reasons.items() if reason is None}
+    assert {"llama", "qwen2", "qwen3", "granite", "olmo2", "qwen3_moe", "phi3", "gpt2"} <= able
+    # They have windows, states that run on, or distances instead of positions.
+    unable = {"mistral", "gemma2", "olmo3", "gpt_neo", "mamba", "qwen3_next", "bloom"}
+    assert not able & unable
+
+
+def causal_mask(mask):
+    return mask.new_ones(mask.shape).tril()
+
+
+@pytest.mark.parametrize(
+    ("replaced", "reason"),
+    [
+        (causal_mask, "items that share a prompt see each other"),
+        # transformers takes each jump of the positions for a new item, without the prompt.
+        (lambda mask: None, "an item that shares its prompt is scored"),
+    ],
+)
+def test_a_model_that_reads_another_mask_is_found_out(replaced, reason):
+    model = tiny_model()
+    inner = model.model.forward
+
+    def with_another(input_ids, attention_mask=None, **kwargs):
+        mask = None if attention_mask is None else replaced(attention_mask)
+        return inner(input_ids=input_ids, attention_mask=mask, **kwargs)
+
+    model.model.forward = with_another
+    assert reason_not_to_share_prompts(model).startswith(reason)
 
 
 @pytest.mark.parametrize("name", ["gemma2", "granite", "cohere", "falcon_h1"])

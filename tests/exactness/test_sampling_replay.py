@@ -13,7 +13,7 @@ from ludic_train.inference.engine import Engine
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
 from ludic_train.rows import trajectory_from
-from ludic_train.trainer.config import TrainerConfig
+from ludic_train.trainer.config import Execution, TrainerConfig
 from ludic_train.trainer.forward import forward, loss_batch
 from ludic_train.trainer.microbatches import plan_from_bytes, plan_to_bytes, plan_update
 from ludic_train.trainer.prepare import scored
@@ -179,7 +179,7 @@ def test_the_gradient_of_a_token_is_the_closed_form(model):
 def test_the_reference_is_renormalised_over_the_same_masks(model, tokenizer):
     items = items_of(sampled(model, tokenizer, **CUTS["all at 0.7"]))
     cfg = TrainerConfig()
-    judged = scored(items, model, frozenset({REFERENCE}), cfg, packing=True)
+    judged = scored(items, model, frozenset({REFERENCE}), cfg, execution=Execution())
     for item in judged:
         at = item.action_mask
         np.testing.assert_allclose(
@@ -196,7 +196,7 @@ def test_rows_of_a_truncated_rollout_are_scored_beyond_their_end(model, tokenize
     (completion,) = sampled(model, tokenizer, top_p=0.8)[:1]
     (item,) = trajectory_from(rollout((completion,), truncated=True)).rows
     assert item.truncated
-    judged = scored([item], model, frozenset({REFERENCE}), TrainerConfig(), packing=True)
+    judged = scored([item], model, frozenset({REFERENCE}), TrainerConfig(), execution=Execution())
     assert np.isfinite(judged[0].attachments[REFERENCE]).all()
 
 

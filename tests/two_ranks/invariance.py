@@ -23,6 +23,7 @@ from two_ranks.learning import (
     tiny_mixture,
     tiny_model,
     with_experts,
+    with_few_prompts,
     with_teacher,
 )
 
@@ -33,6 +34,7 @@ from ludic_train.checkpoints.manager import CheckpointManager
 from ludic_train.checkpoints.training_state import save_shards
 from ludic_train.distributed.fsdp import checkpoint_activations, shard_model, whole_params
 from ludic_train.errors import CheckpointError, LossError, RankError
+from ludic_train.trainer.config import Execution
 from ludic_train.trainer.forward import forward, loss_batch, replayed
 from ludic_train.trainer.microbatches import plan_update
 from ludic_train.trainer.prepare import scored
@@ -74,6 +76,8 @@ def gradient_errors():
             list(factor)[i] for factor, i in zip(factors, at, strict=True)
         )
         items = random_rows(count, seed=k, masked=masked, cut=True)
+        if k % 3:
+            items = with_few_prompts(items, prompts=k % 3, seed=k)
         cfg = settings(budget, packing=bool(flag), sync_last_only=bool(flag))
         mine = items if dist.get_rank() == 0 else []
         found, metrics = gradient_of(mine, cfg, shard=SHARDINGS[sharding])
@@ -135,7 +139,7 @@ def attached_values():
     model, items = shard_model(tiny_model()), random_rows(9, masked=0.3)
     mine = items if dist.get_rank() == 0 else []
     names = frozenset({PROXIMAL})
-    found = scored(mine, model, names, settings(60), packing=True, top_k=2)
+    found = scored(mine, model, names, settings(60), execution=Execution(), top_k=2)
     tops = [[item.teacher.ids.tolist(), item.teacher.logprobs.tolist()] for item in found]
     return [item.attachments[PROXIMAL].tolist() for item in found], tops
 

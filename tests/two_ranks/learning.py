@@ -84,6 +84,22 @@ def random_rows(count, seed=0, masked=0.0, *, cut=False):
     return made
 
 
+def with_few_prompts(rows, prompts=3, seed=0):
+    """The rows from their first sampled token on, after one of some prompts of 1 to 12 tokens."""
+    rng = np.random.default_rng(seed)
+    texts = [rng.integers(3, 250, rng.integers(1, 13)).astype(np.int32) for _ in range(prompts)]
+    made = []
+    for row in rows:
+        start = int(row.action_mask.argmax()) or 1
+        text = texts[rng.integers(prompts)][: MOST_TOKENS - len(row.input_ids) + start]
+        put = {"input_ids": text, "action_mask": text < 0, "versions": -np.ones_like(text)}
+        zeros = np.zeros(len(text), np.float32)
+        put |= {"weight": zeros, "behavior_logprobs": zeros}
+        rest = {name: np.concatenate([p, getattr(row, name)[start:]]) for name, p in put.items()}
+        made.append(replace(row, **rest))
+    return made
+
+
 def random_masks(drawn, rng):
     """Sampling masks of 1 to 9 tokens."""
     masks = [{token, *rng.integers(3, 250, rng.integers(9)).tolist()} for token in drawn.tolist()]

@@ -15,6 +15,7 @@ from ludic_train.algorithms.kl import TokenKLLoss
 from ludic_train.algorithms.losses import TokenClippedSurrogateLoss
 from ludic_train.algorithms.off_policy import Corrected, TokenTruncation
 from ludic_train.algorithms.presets import grpo
+from ludic_train.trainer.config import Execution
 from ludic_train.trainer.forward import forward
 from ludic_train.trainer.microbatches import plan_update
 from ludic_train.trainer.prepare import prepared, reference_model
@@ -60,7 +61,7 @@ async def test_an_adapter_that_is_off_is_the_reference_however_far_it_has_learne
     base = logprobs(tiny_model(), items)
     trainer = Trainer(model, KL, Fixed(items), cfg=replace(settings(), lr=1e-2))
     await trainer.train(5)
-    found = prepared(items, model, None, KL, settings(), packing=True)
+    found = prepared(items, model, None, KL, settings(), execution=Execution())
     assert_attached(found, REFERENCE, base)
     moved = torch.cat(logprobs(model, items)) - torch.cat(base)
     assert float(moved.abs().max()) > 1e-2
@@ -102,7 +103,7 @@ async def test_a_frozen_copy_stays_what_it_was_and_holds_the_policy_back():
 
 def test_a_full_model_without_a_reference_is_told_what_to_give():
     with pytest.raises(ConfigError, match=r"grpo compares .* Trainer\(reference="):
-        prepared(random_rows(2), tiny_model(), None, KL, settings(), packing=True)
+        prepared(random_rows(2), tiny_model(), None, KL, settings(), execution=Execution())
 
 
 async def test_every_update_of_a_batch_is_clipped_to_the_policy_that_began_it():

@@ -30,6 +30,7 @@ from ludic_train.algorithms.value_head import add_value_head
 from ludic_train.algorithms.variants import top_k_distillation
 from ludic_train.errors import LossError, MissingAttachment, UntrainableRollout
 from ludic_train.models.logprobs import _LogprobAndEntropy
+from ludic_train.trainer.config import Execution
 from ludic_train.trainer.prepare import prepared, scored
 from ludic_train.trainer.trainer import Trainer
 from ludic_train.types import BOOTSTRAP, VALUES, LossBatch, TokenLogprobs, TopTokens
@@ -230,7 +231,9 @@ async def test_a_student_comes_closer_to_its_teacher(beta):
 
 def test_the_reference_gives_what_it_finds_most_likely():
     rows, teacher = random_rows(5, masked=0.3), tiny_model(1)
-    found = prepared(rows, tiny_model(), teacher, top_k_distillation(k=4), settings(), packing=True)
+    found = prepared(
+        rows, tiny_model(), teacher, top_k_distillation(k=4), settings(), execution=Execution()
+    )
     for row in found:
         with torch.no_grad():
             ids = torch.from_numpy(row.input_ids[None].astype(np.int64))
@@ -298,7 +301,7 @@ def test_values_of_truncated_rows_with_a_teacher_are_those_without():
     torch.nn.init.normal_(model.value_head.weight)
     rows = [replace(row, truncated=True) for row in random_rows(4)]
     found, expected = (
-        scored(items, model, frozenset({VALUES}), settings(), packing=True)
+        scored(items, model, frozenset({VALUES}), settings(), execution=Execution())
         for items in (with_teacher(rows), rows)
     )
     for one, other in zip(found, expected, strict=True):

@@ -15,6 +15,7 @@ from ludic_train.algorithms.value_head import (
     generalized_advantages,
 )
 from ludic_train.errors import LossError, MissingAttachment
+from ludic_train.trainer.config import Execution
 from ludic_train.trainer.prepare import scored
 from ludic_train.trainer.trainer import Trainer
 from ludic_train.types import RETURNS, REWARDS, VALUES, SAWItem, TokenLogprobs
@@ -129,7 +130,7 @@ def test_every_row_gets_values_of_its_own():
     add_value_head(model)
     torch.nn.init.normal_(model.value_head.weight)
     items = random_rows(5)
-    found = scored(items, model, frozenset({VALUES}), settings(60), packing=True)
+    found = scored(items, model, frozenset({VALUES}), settings(60), execution=Execution())
     for item in found:
         hidden = model.model(torch.from_numpy(item.input_ids.astype(np.int64))[None])[0][0]
         expected = model.value_head(hidden)[:, 0].detach().numpy()

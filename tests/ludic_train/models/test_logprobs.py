@@ -90,7 +90,10 @@ def test_the_gradient_of_a_frozen_head_is_not_computed(is_trained, products):
     assert counter.get_total_flops() == products * 2 * 4 * 8 * 16
 
 
-def test_chunks_change_neither_values_nor_gradients(model, monkeypatch):
+@pytest.mark.parametrize("kept", [0, 2**27])
+def test_chunks_change_neither_values_nor_gradients(model, monkeypatch, kept):
+    monkeypatch.setattr(logprobs, "KEPT_PROBABILITIES", kept)
+
     def values_and_gradient():
         model.zero_grad()
         out = action_logprobs(model, ROWS, ROW, COLUMN, TEMPERATURE)
@@ -188,7 +191,9 @@ def kept_for_backward(tokens, vocabulary, masks=None, top=None):
     targets = torch.zeros(tokens, dtype=torch.int64)
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         of_chunk = partial(logprobs._chunk_logprobs, head, lambda logits: logits)
-        out = logprobs._chunked(of_chunk, hidden, targets, torch.ones(tokens), masks, top)
+        out = logprobs._chunked(
+            of_chunk, hidden, targets, torch.ones(tokens), masks, top, is_kept=False
+        )
     assert out[0].requires_grad
     return sum(size for size, _ in storages.values())
 

@@ -1,15 +1,15 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ludic_train.trainer import microbatches
-from ludic_train.trainer.microbatches import cells, first_fit
+from ludic_train.trainer import packing as layout
+from ludic_train.trainer.packing import cells, first_fit
 
 lengths = st.lists(st.integers(1, 50), min_size=1, max_size=40)
 
 
 def chunks_of_rows(sizes, **options):
     """Chunks of items that are rollouts of one row."""
-    return microbatches.chunks_of_rows(sizes, [[i] for i in range(len(sizes))], **options)
+    return layout.chunks_of_rows(sizes, [[i] for i in range(len(sizes))], **options)
 
 
 def test_first_fit_puts_each_item_into_the_first_row_with_room():

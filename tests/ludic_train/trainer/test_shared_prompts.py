@@ -1,0 +1,162 @@
+"""Items of one prompt in one row: as they are alone, and each token computed once."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from two_ranks.learning import (
+    gradient_of,
+    random_rows,
+    relative_error,
+    tiny_model,
+    with_few_prompts,
+)
+from two_ranks.learning import settings as trainer_settings
+
+from ludic_train.models.attention_mask import mask_of_positions
+from ludic_train.trainer.forward import forward
+from ludic_train.trainer.microbatches import plan_from_bytes, plan_to_bytes, plan_update
+from ludic_train.trainer.shared_prompts import Family, families
+from ludic_train.types import SAWItem
+
+
+def item(prompt, reply, rollout=None):
+    ids = np.array([*prompt, *reply], np.int32)
+    mask = np.arange(len(ids)) >= len(prompt)
+    return SAWItem(input_ids=ids, action_mask=mask, weight=mask.astype(np.float32), rollout=rollout)
+
+
+PROMPT = [5, 6, 7]
+THREE = [item(PROMPT, [10, 11]), item(PROMPT, [20]), item(PROMPT, [30, 31, 32])]
+
+
+def test_a_prompt_stands_once_before_the_rests_of_its_items():
+    ((micro,),) = plan_update([*THREE, item([5, 6], [40])], token_budget=64, share_prompts=True)
+    assert micro.input_ids.tolist() == [
+        [5, 6, 7, 7, 10, 11, 7, 20, 7, 30, 31, 32, 5, 6, 40],
+    ]
+    assert micro.position_ids.tolist() == [[0, 1, 2, 2, 3, 4, 2, 3, 2, 3, 4, 5, 0, 1, 2]]
+    assert micro.column.tolist() == [4, 5, 7, 9, 10, 11, 14]
+    assert micro.item.tolist() == [0, 0, 1, 2, 2, 2, 3]
+    assert micro.shares_prompts
+    ((sent,),) = (plan_from_bytes(plan_to_bytes([micro])),)
+    assert sent.shares_prompts
+    assert not plan_update(THREE, token_budget=64)[0][0].shares_prompts
+
+
+def test_a_token_attends_to_its_own_piece_and_to_the_prompt_before_the_copy():
+    positions = torch.tensor([[0, 1, 2, 2, 3, 2, 3, 4, 0, 1, 1, 0]])
+    seen = [np.flatnonzero(row).tolist() for row in mask_of_positions(positions)[0, 0].numpy()]
+    assert seen == [
+        [0],
+        [0, 1],
+        [0, 1, 2],
+        [0, 1, 3],
+        [0, 1, 3, 4],
+        [0, 1, 5],
+        [0, 1, 5, 6],
+        [0, 1, 5, 6, 7],
+        [8],
+        [8, 9],
+        [8, 10],
+        [11],
+    ]
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(2, 24), st.integers(0, 1000), st.integers(1, 3), st.integers(30, 300))
+def test_logprobs_and_gradients_are_those_of_the_items_alone(count, seed, prompts, budget):
+    items = with_few_prompts(random_rows(count, seed), prompts, seed)
+    ((alone,),) = plan_update(items, token_budget=10_000, packing=False)
+    (shared,) = plan_update(items, token_budget=budget, share_prompts=True)
+    model = tiny_model()
+    with torch.no_grad():
+        expected = forward(model, alone)
+    in_order = np.argsort(alone.item, kind="stable")
+    with torch.no_grad():
+        found = [forward(model, micro) for micro in shared]
+    order = np.argsort(np.concatenate([micro.item for micro in shared]), kind="stable")
+    for name in ("logprobs", "entropy"):
+        values = torch.cat([getattr(out, name) for out in found])[order]
+        torch.testing.assert_close(values, getattr(expected, name)[in_order], rtol=0, atol=1e-5)
+    whole, _ = gradient_of(items, trainer_settings(packing=False))
+    cut, metrics = gradient_of(items, trainer_settings(budget))
+    assert relative_error(cut, whole) < 1e-6 * 5
+    tokens = sum(len(item.input_ids) for item in items if item.action_mask.any())
+    assert metrics["tokens/trained"].value >= tokens
+
+
+def test_eager_attention_takes_the_mask_too():
+    items = with_few_prompts(random_rows(12), 2)
+    eager = tiny_model()
+    eager.set_attn_implementation("eager")
+    (gradient, _), (expected, metrics) = (
+        gradient_of(items, trainer_settings(), model=model) for model in (eager, tiny_model())
+    )
+    assert relative_error(gradient, expected) < 5e-6
+    # Fewer cells than tokens, so prompts were shared.
+    assert metrics["tokens/fill"].value > 1
+
+
+def test_a_group_of_eight_computes_less_than_half():
+    group = [item(range(50, 112), range(3, 3 + 30 + k)) for k in range(8)]
+    ((micro,),) = plan_update(group, token_budget=4096, share_prompts=True)
+    # 62 of the prompt, and per item its copy of the last one and the reply.
+    assert micro.input_ids.shape == (1, 62 + sum(31 + k for k in range(8)))
+    assert micro.input_ids.size < 0.5 * sum(len(row.input_ids) for row in group)
+
+
+def test_long_replies_stay_apart_where_attention_would_cost_more():
+    short = [item(range(50, 60), [3] * 2000) for _ in range(4)]
+    found = families(short, range(4), token_budget=16_384, share_prompts=True)
+    assert [family.members for family in found] == [(0,), (1,), (2,), (3,)]
+    long = [item(range(4000), [3] * 100) for _ in range(4)]
+    (family,) = families(long, range(4), token_budget=16_384, share_prompts=True)
+    assert family == Family((0, 1, 2, 3), shared=4000)
+
+
+def test_no_family_is_wider_than_the_budget():
+    lengths = [len(row.input_ids) for row in THREE]
+    for budget in range(6, 13):
+        found = families(THREE, range(3), token_budget=budget, share_prompts=True)
+        assert all(family.width(lengths) <= budget for family in found)
+        assert sorted(i for family in found for i in family.members) == [0, 1, 2]
+
+
+def test_rows_of_one_rollout_are_not_shared_with_others():
+    # Each turn of it is a row, and the losses of whole rollouts need all of them in one chunk.
+    turns = [item(PROMPT, [1], rollout="a"), item([*PROMPT, 1, 2], [3], rollout="a")]
+    other = item(PROMPT, [1], rollout="b")
+    found = families([*turns, other], range(3), token_budget=64, share_prompts=True)
+    assert [family.members for family in found] == [(0,), (1,), (2,)]
+
+
+def test_rows_with_experts_are_not_shared():
+    rows = [replace(row, experts=np.zeros((len(row.input_ids), 2, 1), np.int16)) for row in THREE]
+    found = families(rows, range(3), token_budget=64, share_prompts=True)
+    assert [family.shared for family in found] == [0, 0, 0]
+
+
+def test_a_prompt_may_be_left_to_each_row(monkeypatch):
+    items = with_few_prompts(random_rows(12), 1)
+    _, metrics = gradient_of(items, trainer_settings(share_prompts=False))
+    assert metrics["tokens/fill"].value <= 1
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3])
+def test_no_token_is_lost_or_trained_twice(world_size):
+    items = with_few_prompts(random_rows(30, seed=3, masked=0.3), 2)
+    ranks = plan_update(items, token_budget=60, world_size=world_size, share_prompts=True)
+    found = sorted(
+        (int(i), int(micro.input_ids[r, c]))
+        for own in ranks
+        for micro in own
+        for i, r, c in zip(micro.item, micro.row, micro.column, strict=True)
+    )
+    expected = sorted(
+        (i, int(token)) for i, row in enumerate(items) for token in row.input_ids[row.action_mask]
+    )
+    assert found == expected
