@@ -24,6 +24,7 @@ import torch
 
 import ludic_gym as lg
 import ludic_train as lt
+from ludic_train.types import TokenLogprobs
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("ludic_train", "ludic_gym")
@@ -83,6 +84,9 @@ def containers_of_a_logprob() -> list[str]:
             for value in (arg, *frame.f_locals.values()) if event == "return" else ():
                 kind = type(value)
                 ours = kind.__module__.startswith(PACKAGES) and is_dataclass(value)
+                # `TokenLogprobs` holds the trainer's own, which may have the same bits.
+                if kind is TokenLogprobs:
+                    continue
                 if ours and kind.__name__ not in found and holds(value, wanted):
                     found[kind.__name__] = None
 

@@ -15,11 +15,10 @@ from peft import PeftModel
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, register_fsdp_forward_method
 from torch.utils.checkpoint import checkpoint
-from transformers import PreTrainedModel
+from transformers import PretrainedConfig, PreTrainedModel
 
 from ludic_gym.errors import ConfigError
 from ludic_train.models.exact import EXACT, exact_linear, padded
-from ludic_train.models.logit_finish import LogitFinish, logit_finish
 from ludic_train.types import TokenLogprobs
 
 # Logits of this many tokens exist at a time: 1024 x 152k float32 is 0.6 GB.
@@ -30,6 +29,12 @@ VALUE_HEAD = "value_head"
 # exp of the negative of it is finite in float32.
 LEAST_REST = -80.0
 Head = Callable[[Tensor], Tensor]
+LogitFinish = Callable[[Tensor], Tensor]
+# Names in configs: Cohere, Falcon H1 and others multiply, Granite divides, and Gemma and others
+# bend large logits by cap * tanh(logits / cap), arXiv:2408.00118.
+FACTORS = ("logit_scale", "lm_head_multiplier", "output_multiplier")
+DIVISORS = ("logits_scaling",)
+CAPS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
 _SHARDED_FORWARD = "sharded_forward"
 
 
@@ -213,6 +218,28 @@ def _chunk_logprobs(
     ids = _most_likely(logits, top) if isinstance(top, int) else top
     found: tuple[Tensor, ...] = _LogprobAndEntropy.apply(logits, targets, ids)  # type: ignore[no-untyped-call]
     return (*found, ids) if isinstance(top, int) and ids is not None else found
+
+
+def logit_finish(config: PretrainedConfig) -> LogitFinish:
+    """A function that makes logits of what the head of such a model returns.
+
+    It leaves those of most models as they are.
+    """
+    text = config.get_text_config()
+    factor = 1.0
+    for name in FACTORS:
+        factor *= getattr(text, name, None) or 1.0
+    for name in DIVISORS:
+        factor /= getattr(text, name, None) or 1.0
+    cap = next((value for name in CAPS if (value := getattr(text, name, None))), None)
+    return partial(_finished, factor=factor, cap=cap)
+
+
+def _finished(logits: Tensor, *, factor: float, cap: float | None) -> Tensor:
+    """The logits scaled, and then capped."""
+    if factor != 1.0:
+        logits = logits * factor
+    return logits if cap is None else cap * torch.tanh(logits / cap)
 
 
 def _most_likely(logits: Tensor, k: int) -> Tensor:

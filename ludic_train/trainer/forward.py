@@ -13,10 +13,10 @@ from torch import Tensor, nn
 
 from ludic_train.errors import UntrainableRollout
 from ludic_train.metrics import Metrics, Peak
-from ludic_train.models.attention_mask import mask_of_positions
 from ludic_train.models.logprobs import SamplingMasks, action_logprobs, unwrapped
 from ludic_train.models.routing import replayed_experts
 from ludic_train.trainer.microbatches import MicroBatch
+from ludic_train.trainer.packing import mask_of_positions
 from ludic_train.types import LossBatch, TokenLogprobs
 
 

@@ -20,8 +20,7 @@ from safetensors.numpy import load, save
 from ludic_train.algorithms.aggregation import Aggregation, by_sequence, sequence_ids, token_mean
 from ludic_train.errors import EmptyBatch, OverlongRow
 from ludic_train.trainer.optional_streams import grid_of_experts, masks_of, teacher_of, with_experts
-from ludic_train.trainer.packing import chunks_of_rows
-from ludic_train.trainer.shared_prompts import Family, families
+from ludic_train.trainer.packing import Family, chunks_of_rows, families
 from ludic_train.types import SAWItem
 
 Array = NDArray[Any]

@@ -1,12 +1,28 @@
-"""Rows and chunks: which items of given lengths share a row, and which rows a forward pass.
+"""Rows and chunks: which items share a prompt or a row, and which rows a forward pass.
 
-The layout is a function of lengths alone, so that equal batches make equal micro-batches.
+The layout is a function of lengths and prompts alone, so that equal batches make equal
+micro-batches. Items with equal prompts are a family, whose prompt is computed once. It stands in a
+row as the prompt, followed by the rest of each member:
+
+    p0 p1 p2 | p2 a0 a1 | p2 b0 | p2 c0 c1 c2
+
+The rests begin with a copy of the prompt's last token, whose logits predict the first sampled one.
+Positions count on from the prompt in each (0 1 2 | 2 3 4 | 2 3 | 2 3 4 5), and a token attends to
+its own piece and to the prompt before the copy. So the log-probs of each member are those it has
+alone, and a gradient of the prompt is the sum of those of all members.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ludic_train.algorithms.aggregation import by_sequence
+from ludic_train.types import SAWItem
 
 # Indices of the items that share a row, and rows that must stay in one chunk.
 Row = list[int]
@@ -18,6 +34,90 @@ PACKED_WIDTH = 256
 # Rows of one item each are kept where at least this share of their cells holds tokens: what is
 # left to win does not pay for the attention mask that packed rows need.
 FULL_ENOUGH = 0.8
+# Tokens of a row from which attention costs more than all else, in a small model: in larger ones
+# it costs less, and more members could share a row.
+ATTENTION_TOKENS = 1500
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Items that stand in a row together.
+
+    members: their indices. shared: tokens of the prompt that all of them begin with; 0 for a single
+    item.
+    """
+
+    members: tuple[int, ...]
+    shared: int = 0
+
+    def width(self, lengths: Sequence[int]) -> int:
+        """Cells that the family takes, for the lengths of all items."""
+        rests = (lengths[i] - max(self.shared - 1, 0) for i in self.members)
+        return self.shared + sum(rests)
+
+
+def families(
+    items: Sequence[SAWItem], kept: Sequence[int], *, token_budget: int, share_prompts: bool
+) -> list[Family]:
+    """A partition of the kept items, each family at most `token_budget` tokens wide.
+
+    Members are the only rows of their rollouts: rows of one rollout have prompts of their own, and
+    have to stay in one chunk. Items whose experts are known stay alone.
+    """
+    if not share_prompts or any(items[i].experts is not None for i in kept):
+        return [Family((i,)) for i in kept]
+    single = {rows[0] for rows in by_sequence(items) if len(rows) == 1}
+    starts = {i: int(items[i].action_mask.argmax()) for i in kept}
+    of_prompt: dict[tuple[int, bytes], list[int]] = {}
+    for i in kept:
+        prompt = items[i].input_ids[: starts[i]].tobytes()
+        of_prompt.setdefault((-1, prompt) if i in single else (i, b""), []).append(i)
+    lengths = [len(item.input_ids) for item in items]
+    return [
+        family
+        for members in of_prompt.values()
+        for family in _split(members, starts[members[0]], lengths, token_budget)
+    ]
+
+
+def _split(
+    members: Sequence[int], shared: int, lengths: Sequence[int], token_budget: int
+) -> Iterable[Family]:
+    """Families of the members, each taken in where that costs less than a row of its own."""
+    family, width = Family((members[0],)), lengths[members[0]]
+    for i in members[1:]:
+        joined = Family((*family.members, i), shared)
+        wider = joined.width(lengths)
+        if wider <= token_budget and _cost(wider) - _cost(width) < _cost(lengths[i]):
+            family, width = joined, wider
+        else:
+            yield family
+            family, width = Family((i,)), lengths[i]
+    yield family
+
+
+def _cost(width: int) -> float:
+    """Time of a row, in that of a token without attention."""
+    return width * (1 + width / ATTENTION_TOKENS)
+
+
+def mask_of_positions(position_ids: Tensor) -> Tensor:
+    """True where a token attends to another, bool [B, 1, T, T] (of a query, to a key).
+
+    position_ids: int64 [B, T]. An item starts at 0; where positions jump back to s > 0, another
+    continuation of its first s tokens starts. Tokens attend to earlier ones of their own piece and,
+    in a continuation, to those s tokens.
+    """
+    ones = torch.ones_like(position_ids[:, :1], dtype=torch.bool)
+    starts = torch.cat([ones, position_ids.diff(dim=1) != 1], 1)
+    column = torch.arange(position_ids.shape[1], device=position_ids.device)
+    first = position_ids.gather(1, torch.where(starts, column, 0).cummax(1).values)
+    piece, item = starts.cumsum(1), (starts & (position_ids == 0)).cumsum(1)
+    own = piece[:, :, None] == piece[:, None, :]
+    before = (position_ids[:, None, :] < first[:, :, None]) & (first[:, None, :] == 0)
+    of_item = item[:, :, None] == item[:, None, :]
+    earlier = column[None, :] <= column[:, None]
+    return ((own | (before & of_item)) & earlier)[:, None]
 
 
 def chunks_of_rows(

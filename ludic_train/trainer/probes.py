@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from ludic_train.errors import UnsupportedModel
-from ludic_train.models.attention_mask import mask_of_positions
 from ludic_train.models.exact import is_exact
 from ludic_train.models.logprobs import action_logprobs, unwrapped
+from ludic_train.trainer.packing import mask_of_positions
 
 ROWS, WIDTH, HALF = 4, 16, 8
 # Implementations of attention that read the mask they are given.
