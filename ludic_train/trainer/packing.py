@@ -34,9 +34,12 @@ PACKED_WIDTH = 256
 # Rows of one item each are kept where at least this share of their cells holds tokens: what is
 # left to win does not pay for the attention mask that packed rows need.
 FULL_ENOUGH = 0.8
-# Tokens of a row from which attention costs more than all else, in a small model: in larger ones
-# it costs less, and more members could share a row.
-ATTENTION_TOKENS = 1500
+# Tokens of a row from which masked attention costs more than all else, in a small model (2 layers
+# of width 256 on a CPU). In larger ones it costs less, and more items could share a prompt.
+ATTENTION_TOKENS = 1000
+# An item joins a family where that costs at most this share of a row of its own: masks and uneven
+# rows cost something too.
+WORTH_JOINING = 0.8
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +91,9 @@ def _split(
     for i in members[1:]:
         joined = Family((*family.members, i), shared)
         wider = joined.width(lengths)
-        if wider <= token_budget and _cost(wider) - _cost(width) < _cost(lengths[i]):
+        # Causal attention without a mask leaves out half of the pairs.
+        alone = lengths[i] * (1 + lengths[i] / (2 * ATTENTION_TOKENS))
+        if wider <= token_budget and _cost(wider) - _cost(width) <= WORTH_JOINING * alone:
             family, width = joined, wider
         else:
             yield family
@@ -97,7 +102,7 @@ def _split(
 
 
 def _cost(width: int) -> float:
-    """Time of a row, in that of a token without attention."""
+    """Time of a row with masked attention, in that of a token without attention."""
     return width * (1 + width / ATTENTION_TOKENS)
 
 
