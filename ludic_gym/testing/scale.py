@@ -18,6 +18,7 @@ import tempfile
 import time
 import tracemalloc
 import warnings
+from collections.abc import Callable
 from functools import cache, partial
 from itertools import islice
 from typing import IO, Any
@@ -30,13 +31,13 @@ from ludic_gym.errors import ContractError
 from ludic_gym.testing.rules import PLAYERS, SEEDS, Make, insist_same, spec_of, turns
 
 # Episodes to play; the same tenth of the seeds comes again and again, so that caches are no leaks.
-MANY, FEW = 1000, 100
+MANY, FEW = 1000, 50
 # Episodes are played for about this long, tracing aside: running a program takes 30 ms.
 BUDGET_S = 0.5
 # Numbers of other lengths make some bytes of difference.
 STATE_BYTES = 500
 # Memory that the interpreter itself may hold, and what an episode may leave.
-PROCESS_BYTES, EPISODE_BYTES = 2**15, 1000
+PROCESS_BYTES, EPISODE_BYTES = 2**13, 1000
 TURNS_WHEN_MANY = 30
 HASH_SEEDS = ("1", "2")
 # Variable of the processes that a check starts.
@@ -226,25 +227,32 @@ def _stays_small(make: Make) -> None:
     play(many // 5)
     before = len(pickle.dumps(env))
     play(many // 5 * 3)
-    # Only the last episodes are traced, which is up to eight times slower.
-    traced = many // 5
+    # Only the last episodes are traced, which is up to eight times slower. Both halves end with the
+    # same episode, so that the state of the environment itself makes no difference.
+    half = many // 10
     tracemalloc.start()
     try:
-        play(traced)
-        # Cycles that wait for the collector are no leak.
-        gc.collect()
-        lines = tracemalloc.take_snapshot().statistics("lineno")
+        first, second = (_memory_after(partial(play, half)) for _ in range(2))
     finally:
         tracemalloc.stop()
     grown = len(pickle.dumps(env)) - before
     if grown > STATE_BYTES:
-        raise ContractError(f"{4 * traced} episodes more made its pickle {grown} bytes larger")
-    held = sum(line.size for line in lines)
-    if held > PROCESS_BYTES + EPISODE_BYTES * traced:
+        raise ContractError(f"{8 * half} episodes more made its pickle {grown} bytes larger")
+    lines = second.compare_to(first, "lineno")
+    held = sum(line.size_diff for line in lines)
+    if held > PROCESS_BYTES + EPISODE_BYTES * half:
         raise ContractError(
-            f"{traced} episodes more left {held} bytes in memory, most of them made in "
+            f"{half} episodes more left {held} bytes in memory, most of them made in "
             f"{lines[0].traceback}"
         )
+
+
+def _memory_after(play: Callable[[], None]) -> tracemalloc.Snapshot:
+    """The memory that is held after some play."""
+    play()
+    # Cycles that wait for the collector are no leak.
+    gc.collect()
+    return tracemalloc.take_snapshot()
 
 
 def _affordable(env: gym.Env[str, str]) -> int:

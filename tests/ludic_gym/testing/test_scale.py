@@ -145,8 +145,8 @@ class Slow(Sound):
 
 def test_of_slow_environments_fewer_episodes_are_played():
     assert broken(Slow, "no more memory") == ""
-    # Ten to see how long they take, then a hundred.
-    assert len(Slow.episodes) == 110
+    # Ten to see how long they take, then fifty.
+    assert len(Slow.episodes) == 60
 
 
 def test_a_cache_is_no_leak():
