@@ -11,6 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ludic_train.distributed.fsdp import local_part
+from ludic_train.distributed.ranks import gathered
 from ludic_train.errors import UntrainableRollout
 from ludic_train.metrics import Metrics, Peak
 from ludic_train.models.logprobs import SamplingMasks, action_logprobs, unwrapped
@@ -118,6 +120,13 @@ def without_dropout(model: nn.Module) -> None:
             for name in [n for n, value in vars(module).items() if isinstance(value, float)]:
                 if "dropout" in name:
                     setattr(module, name, 0.0)
+
+
+def not_finite(model: nn.Module) -> str:
+    """Name of trained params that are not finite on some rank, "" without any."""
+    parts = ((n, local_part(p)) for n, p in model.named_parameters() if p.requires_grad)
+    bad = next((name for name, part in parts if not torch.isfinite(part).all()), "")
+    return next((name.decode() for name in gathered(bad.encode()) if name), "")
 
 
 def peak_memory(device: str) -> Metrics:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -27,11 +27,12 @@ from ludic_train.distributed.ranks import (
     world_size,
 )
 from ludic_train.errors import EmptyBatch, UntrainableRollout
-from ludic_train.metrics import Metrics, Stat, Total
+from ludic_train.metrics import Metrics, Stat, Total, merge
+from ludic_train.sources.base import EMPTY_BATCHES_ALLOWED
 from ludic_train.trainer.config import Execution, TrainerConfig
 from ludic_train.trainer.forward import forward, replayed
 from ludic_train.trainer.microbatches import MicroBatch, plan_from_bytes, plan_to_bytes, plan_update
-from ludic_train.types import BOOTSTRAP, PROXIMAL, REFERENCE, VALUES, SAWItem, TopTokens
+from ludic_train.types import BOOTSTRAP, PROXIMAL, REFERENCE, VALUES, SAWBatch, SAWItem, TopTokens
 
 Streams = Mapping[str, NDArray[Any]]
 # Names of the arrays of `TopTokens` among the streams, which no attachment has.
@@ -264,15 +265,10 @@ def planned_rows(
     """
     for item in items:
         _check_finite(item)
-    short = [item for item in items if len(item.input_ids) <= cfg.max_seq_len]
     # Once more at consumption: rows of a batch grow older with each of its updates.
-    usable = [i for i in short if algo.max_lag is None or _lag(i, version) <= algo.max_lag]
-    overlong, stale = len(items) - len(short), len(short) - len(usable)
+    usable, left_out = usable_rows(items, cfg, algo, version)
     if not usable:
-        raise EmptyBatch(
-            f"of {len(items)} rows, {overlong} exceed max_seq_len={cfg.max_seq_len} and {stale} "
-            f"lag more than max_lag={algo.max_lag} updates; none is left"
-        )
+        raise _none_left(len(items), left_out, cfg, algo)
     plan = plan_update(
         usable,
         token_budget=cfg.micro_token_budget,
@@ -284,13 +280,53 @@ def planned_rows(
     )
     computed = sum(m.input_ids.size for own in plan for m in own)
     tokens = sum(len(item.input_ids) for item in usable)
-    return plan, {
-        "rows/overlong": Total(overlong),
-        "rows/stale": Total(stale),
+    return plan, left_out | {
         "rows": Total(len(usable)),
         "tokens/trained": Total(tokens),
         "tokens/fill": Stat(tokens, computed),
     }
+
+
+def usable_rows(
+    items: Sequence[SAWItem], cfg: TrainerConfig, algo: RLAlgorithm, version: int
+) -> tuple[list[SAWItem], Metrics]:
+    """The rows that an update of `version` may learn from, and counts of the others."""
+    short = [item for item in items if len(item.input_ids) <= cfg.max_seq_len]
+    usable = [i for i in short if algo.max_lag is None or _lag(i, version) <= algo.max_lag]
+    overlong, stale = len(items) - len(short), len(short) - len(usable)
+    return usable, {"rows/overlong": Total(overlong), "rows/stale": Total(stale)}
+
+
+async def first_usable(
+    following: Callable[[], Awaitable[SAWBatch]],
+    cfg: TrainerConfig,
+    algo: RLAlgorithm,
+    version: int,
+) -> SAWBatch:
+    """The first of the following batches with a usable row, and the metrics of those before it.
+
+    All rows of one batch may be overlong or stale, which says nothing about the next.
+    Raises EmptyBatch after many such batches.
+    """
+    counts: Metrics = {}
+    rows = 0
+    for _ in range(EMPTY_BATCHES_ALLOWED):
+        batch = await following()
+        usable, left_out = usable_rows(batch.items, cfg, algo, version)
+        if usable:
+            return replace(batch, metrics=merge([counts, batch.metrics]))
+        counts = merge([counts, batch.metrics, left_out])
+        rows += len(batch.items)
+    raise _none_left(rows, counts, cfg, algo)
+
+
+def _none_left(rows: int, left_out: Metrics, cfg: TrainerConfig, algo: RLAlgorithm) -> EmptyBatch:
+    """The error for rows of which none is usable."""
+    overlong, stale = (left_out[name].value for name in ("rows/overlong", "rows/stale"))
+    return EmptyBatch(
+        f"of {rows} rows, {overlong:.0f} exceed max_seq_len={cfg.max_seq_len} and {stale:.0f} lag "
+        f"more than max_lag={algo.max_lag} updates; none is left"
+    )
 
 
 def _check_finite(item: SAWItem) -> None:

@@ -19,7 +19,6 @@ from ludic_train.algorithms.losses import OnDevice, fetched, token_stat
 from ludic_train.algorithms.off_policy import check_sampler, mismatch_metrics
 from ludic_train.algorithms.presets import RLAlgorithm
 from ludic_train.distributed.fsdp import (
-    local_part,
     sharded_modules,
     sync_gradients,
     whole,
@@ -48,12 +47,13 @@ from ludic_train.trainer.config import Execution, TrainerConfig
 from ludic_train.trainer.forward import (
     forward,
     loss_batch,
+    not_finite,
     peak_memory,
     replayed,
     without_dropout,
 )
 from ludic_train.trainer.microbatches import MicroBatch, plan_from_bytes, plan_to_bytes
-from ludic_train.trainer.prepare import Plan, minibatches, planned_rows, prepared
+from ludic_train.trainer.prepare import Plan, first_usable, minibatches, planned_rows, prepared
 from ludic_train.trainer.probes import check_logprobs, may_pack, may_share_prompts
 from ludic_train.types import PROXIMAL, SAWBatch, SAWItem
 
@@ -169,12 +169,9 @@ class Trainer:
 
     def _check_params(self) -> None:
         """Raise NonFiniteUpdate on all ranks for trained params that are not finite."""
-        named = self.model.named_parameters()
-        parts = ((n, local_part(p)) for n, p in named if p.requires_grad)
-        bad = next((name for name, part in parts if not torch.isfinite(part).all()), "")
-        if found := [name.decode() for name in gathered(bad.encode()) if name]:
+        if name := not_finite(self.model):
             raise NonFiniteUpdate(
-                f"the params {found[0]} of version {self.version} are not finite, and were not "
+                f"the params {name} of version {self.version} are not finite, and were not "
                 "published; resume from an earlier checkpoint with a lower lr"
             )
 
@@ -216,18 +213,21 @@ class Trainer:
     async def _next_batch(self) -> SAWBatch:
         """The source's next batch; rank 0 alone calls it."""
         source = self.batch_source
-        if isinstance(source, DurableSource):
-            if not self._began:
-                pace = Pace(
-                    version=self.version,
-                    updates_per_batch=self.cfg.updates_per_batch,
-                    oldest_lag=self.cfg.oldest_lag,
-                    max_lag=self.algo.max_lag,
-                )
-                await source.begin(pace)
-                self._began = True
-            await source.trained(self.version)
-        return await source.next_batch(self.algo)
+        if isinstance(source, DurableSource) and not self._began:
+            pace = Pace(
+                version=self.version,
+                updates_per_batch=self.cfg.updates_per_batch,
+                oldest_lag=self.cfg.oldest_lag,
+                max_lag=self.algo.max_lag,
+            )
+            await source.begin(pace)
+            self._began = True
+
+        async def following() -> SAWBatch:
+            await self._note_trained()
+            return await source.next_batch(self.algo)
+
+        return await first_usable(following, self.cfg, self.algo, self.version)
 
     async def _note_trained(self) -> None:
         """Note at a durable source that its batches are in the params."""

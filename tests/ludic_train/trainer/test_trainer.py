@@ -164,6 +164,39 @@ def test_rows_that_are_too_long_or_too_old_are_dropped_and_counted():
     assert metrics["rows"].value == 8 - long - old
 
 
+class InTurn(Fixed):
+    """A source whose batches are given in turn, the last one for ever."""
+
+    def __init__(self, batches):
+        super().__init__(())
+        self.batches = [SAWBatch(items=tuple(items)) for items in batches]
+
+    async def next_batch(self, algo):
+        self.given += 1
+        return self.batches[min(self.given, len(self.batches)) - 1]
+
+
+async def test_a_batch_without_usable_rows_waits_for_the_next():
+    overlong = [item for item in rows(20) if len(item.input_ids) > 12]
+    source = InTurn([overlong, overlong, rows(4)])
+    trainer = Trainer(tiny_model(), grpo(), source, cfg=TrainerConfig(max_seq_len=12))
+    made = []
+    await trainer.train(1, on_update=lambda version, metrics: made.append(metrics))
+    assert source.given == 3
+    (metrics,) = made
+    short = sum(len(item.input_ids) <= 12 for item in rows(4))
+    assert metrics["rows"].value == short
+    assert metrics["rows/overlong"].value == 2 * len(overlong) + 4 - short
+
+
+async def test_many_batches_without_usable_rows_end_the_run():
+    source = InTurn([rows(2)])
+    trainer = Trainer(tiny_model(), grpo(), source, cfg=TrainerConfig(max_seq_len=1))
+    with pytest.raises(EmptyBatch, match="of 40 rows, 40 exceed max_seq_len=1"):
+        await trainer.train(1)
+    assert source.given == 20
+
+
 def test_an_update_without_usable_rows_is_refused():
     trainer = Trainer(tiny_model(), grpo(max_lag=0), Fixed([]))
     trainer.version = 3
