@@ -23,7 +23,7 @@ SCRIPTS = (
     "dom.js", "data.js", "state.js", "table.js", "results.js", "settings.js", "curves.js",
     "episodes.js", "list.js", "transcript.js", "main.js",
 )  # fmt: skip
-CHARTS = "uPlot.iife.min.js", "uPlot.min.css"
+CHARTS, CHART_STYLE, CHART_LICENCE = "uPlot.iife.min.js", "uPlot.min.css", "uPlot.LICENSE.txt"
 
 
 def view_of(
@@ -111,9 +111,10 @@ def page(view: JSON, *, version: str = "") -> str:
     view: data of `view_of`. version: of a served page, which polls its server for another one; ""
         for a file.
     """
-    charts, chart_style = (asset(name) for name in CHARTS)
+    # Every page is a copy of the library, which its licence has to come with.
+    charts = f"/*\n{asset(CHART_LICENCE)}\n*/\n{asset(CHARTS)}"
     scripts = [charts, "".join(asset(name) for name in SCRIPTS)]
-    style = chart_style + asset("view.css")
+    style = asset(CHART_STYLE) + asset("view.css")
     # The hashes allow exactly these scripts and this style, so that no text of a run can add
     # another.
     hashes = " ".join(map(_digest, scripts))

@@ -7,7 +7,7 @@ function drawSettings(box) {
   const names = [...new Set(flat.flatMap((settings) => Object.keys(settings)))].sort();
   const differ = (name) => flat.some((settings) => settings[name] !== flat[0][name]);
   const table = (label, rows) => sortableTable({
-    label, rows, sorted: "", onsort: () => {},
+    label, rows, sorted: "", onsort: () => {}, wraps: true,
     columns: [
       { id: "setting", head: "setting", text: true, always: true, value: (name) => name },
       ...view.runs.map((run, r) => ({ id: run.name, head: run.name, text: true, always: true, plain: true,

@@ -5,9 +5,9 @@
  *
  * columns: {id, head, value(row), cell(row), text, plain}; value sorts, cell shows (the value by
  * default), text aligns left, plain columns do not sort.
- * foot: rows that stay at the end. sorted: an id, with "-" in front for largest first.
+ * foot: rows that stay at the end. wraps: true for cells of long texts. sorted: an id, with "-" in front for largest first.
  */
-function sortableTable({ label, columns, rows, foot = [], sorted, onsort }) {
+function sortableTable({ label, columns, rows, foot = [], sorted, onsort, wraps = false }) {
   const body = make("tbody");
   const shown = columns.filter((c) => c.always || rows.some((row) => known(c.value(row)) && c.value(row) !== ""));
   const line = (row, name) => make("tr", { class: name }, ...shown.map((c, i) => {
@@ -43,7 +43,7 @@ function sortableTable({ label, columns, rows, foot = [], sorted, onsort }) {
 
   fill();
   return make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": label },
-    make("table", {}, make("thead", {}, make("tr", {}, ...heads)), body));
+    make("table", { class: wraps ? "wraps" : null }, make("thead", {}, make("tr", {}, ...heads)), body));
 }
 
 /** Order of two values; unknown ones come last, in both directions. */

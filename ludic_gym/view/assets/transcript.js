@@ -40,7 +40,7 @@ function aboutEpisode(episode) {
   const models = [...new Set(calls.map((call) => [call.model, call.fingerprint].filter(Boolean).join(" ")))];
   const lines = { seed: episode.seed, ...prefixed("env", episode.kwargs), ...prefixed("sampling", episode.sampling) };
   const list = Object.entries(lines).map(([key, v]) => `${key}: ${typeof v === "string" ? v : JSON.stringify(v)}`).join("\n");
-  return make("div", {}, models.length ? make("p", { class: "quiet" }, visible(`model ${models.join(", ")}`)) : null,
+  return make("div", { class: "about" }, models.length ? make("p", { class: "quiet" }, visible(`model ${models.join(", ")}`)) : null,
     folded(`seed ${episode.seed}, settings`, text(list)));
 }
 

@@ -178,6 +178,12 @@ def test_only_the_pages_own_script_and_style_may_run(bench_folder):
     assert not re.search(r"https?://(?!www\.w3\.org/2000/svg|github\.com/leeoniya/uPlot)", html)
 
 
+def test_a_page_has_the_licence_of_its_chart_library(bench_folder):
+    html = page(view_of([bench_folder]))
+    assert "Copyright (c) 2022 Leon Sorokin" in html
+    assert "uPlot (v1.6.32)" in html
+
+
 def test_numbers_that_browsers_do_not_read_are_null(tmp_path):
     (tmp_path / "metrics.jsonl").write_text('{"update": 1, "loss": NaN}\n{"update": 2, "lo')
     view = view_of([tmp_path])
