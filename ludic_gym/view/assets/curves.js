@@ -4,6 +4,7 @@
 
 const LINES = 8; // colours in the style sheet
 const drawn = new Set(); // the charts in the document
+const foldedGroups = new Set();
 let waitingCharts = null;
 
 const lineColour = (i) => css(`--line-${i % LINES}`);
@@ -14,8 +15,11 @@ function drawCurves(box) {
   const content = make("div");
   const redraw = () => drawMetrics(content, runs);
   const set = (name) => (value) => { change({ [name]: value }); redraw(); };
-  const smooth = make("input", { type: "range", min: 0, max: 0.98, step: 0.02, value: state.smooth,
-    oninput: () => set("smooth")(smooth.value) });
+  let moving = 0;
+  const smooth = make("input", { type: "range", min: 0, max: 0.98, step: 0.02, value: state.smooth, oninput: () => {
+    cancelAnimationFrame(moving);
+    moving = requestAnimationFrame(() => set("smooth")(smooth.value));
+  } });
   box.append(make("div", { class: "controls", role: "search" },
     searchField("find metrics", "find", state.metric, set("metric")),
     make("label", {}, make("span", {}, "smoothing"), smooth),
@@ -56,7 +60,9 @@ function drawMetrics(content, runs) {
   for (const metric of moving) groups.set(groupOf(metric.name), [...(groups.get(groupOf(metric.name)) || []), metric]);
   const place = (group) => (["eval", "training"].indexOf(group) + 3) % 3;
   const parts = [...groups].sort((a, b) => place(a[0]) - place(b[0])).map(([group, list]) =>
-    make("details", { open: true }, make("summary", {}, make("h2", {}, `${group} (${list.length})`)),
+    make("details", { open: !foldedGroups.has(group), ontoggle: (event) => {
+      foldedGroups[event.target.open ? "delete" : "add"](group);
+    } }, make("summary", {}, make("h2", {}, `${group} (${list.length})`)),
       make("div", { class: "charts" }, ...list.map((metric) => figure(metric, runs)))));
   const constant = metrics.filter(isConstant);
   if (constant.length) parts.push(constants(constant, runs));

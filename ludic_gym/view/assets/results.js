@@ -87,7 +87,7 @@ function resultCell(run, base, env) {
   if (!env) return make("span", { class: "quiet" }, "not played");
   const range = state.measure === "success" ? env.success_interval : env.reward_interval;
   const parts = [make("div", {}, make("a", { href: address({ tab: "episodes", env: env.id, left: run.name, episode: "",
-    right: run === base ? "" : base.name }) }, inWords(measured(env))),
+    right: run === base ? "" : base.name, outcome: "" }) }, inWords(measured(env))),
   make("span", { class: "quiet" }, ` ${interval(range)}`))];
   if (state.measure === "success") parts.push(rateBar(env));
   if (run !== base) parts.push(differenceLine(difference(base, run, env.id)));
@@ -131,10 +131,16 @@ function details(benches) {
     { id: "out", head: "tokens out", value: positive(per("completion_tokens")), cell: (row) => short(per("completion_tokens")(row)) },
     { id: "seconds", head: "time", value: ({ env }) => env.seconds, cell: ({ env }) => seconds(env.seconds) },
     { id: "cost", head: "total cost", value: ({ env }) => env.cost, cell: ({ env }) => money(env.cost) },
-    { id: "cut", head: "cut off", value: positive(({ env }) => env.cut_off), cell: ({ env }) => whole(env.cut_off) },
-    { id: "errors", head: "errors", value: positive(({ env }) => env.errors.length), cell: ({ env }) => whole(env.errors.length) },
+    { id: "cut", head: "cut off", value: positive(({ env }) => env.cut_off), cell: (row) => episodesLink(row, row.env.cut_off, "cut") },
+    { id: "errors", head: "errors", value: positive(({ env }) => env.errors.length), cell: (row) => episodesLink(row, row.env.errors.length, "tone:warn") },
   ];
   return sortableTable({ label: "all numbers", columns, rows, sorted: state.sort, onsort: (sort) => change({ sort }) });
+}
+
+/** A number of episodes, with a link to these. */
+function episodesLink({ run, env }, count, outcome) {
+  const href = address({ tab: "episodes", env: env.id, left: run.name, right: "none", outcome, episode: "" });
+  return count ? make("a", { href }, whole(count)) : "0";
 }
 
 /** Columns in which nothing was counted are left out. */
@@ -142,7 +148,7 @@ const positive = (value) => (row) => value(row) || null;
 
 function envCell(run, env) {
   const kwargs = Object.keys(env.kwargs).length ? ` ${JSON.stringify(env.kwargs)}` : "";
-  const link = address({ tab: "episodes", env: env.id, left: run.name, right: "", episode: "" });
+  const link = address({ tab: "episodes", env: env.id, left: run.name, right: "", outcome: "", episode: "" });
   const sample = env.data.includes("sample@") ? make("span", { class: "warn", title: visible(env.data) }, " sample") : null;
   return make("span", {}, make("a", { href: link }, visible(shortEnv(env.id))),
     make("span", { class: "quiet" }, visible(kwargs)), sample);

@@ -21,10 +21,14 @@ function address(changes = {}) {
   return `#/${tab}${set.length ? `?${new URLSearchParams(set)}` : ""}`;
 }
 
-/** Change the state and its address; the caller redraws what depends on it. */
+let pending = 0;
+/** Change the state and, a moment later, the address; the caller redraws what depends on it. */
 function change(changes) {
+  clearTimeout(pending);
   // Only a change of the tab is a step back in the browser's history, not every key of a search.
-  const keep = changes.tab !== undefined && changes.tab !== state.tab ? "pushState" : "replaceState";
+  const opened = changes.tab !== undefined && changes.tab !== state.tab;
   Object.assign(state, changes);
-  history[keep](null, "", address());
+  if (opened) history.pushState(null, "", address());
+  // Browsers refuse more than some hundred changes in half a minute, such as those of a held key.
+  else pending = setTimeout(() => history.replaceState(null, "", address()), 300);
 }

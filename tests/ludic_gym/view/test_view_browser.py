@@ -140,6 +140,7 @@ def test_an_address_opens_the_same_episode_and_filters(opened, bench_folder, oth
     page.keyboard.press("j")
     page.keyboard.press("j")
     words = transcript_of(page)
+    page.wait_for_url(lambda url: "%7C2%7C" in url)
     again = opened(view, page.evaluate("location.hash"))
     assert transcript_of(again) == words
     assert "random-run: ludic/TicTacToe-v0, episode 2" in words
