@@ -110,9 +110,11 @@ function spent(completions) {
 
 /** The new messages of a request, without those that the page shows as observation or reply. */
 function messagesOf(call, said) {
+  const tools = new Map(call.messages.flatMap((m) => m.tool_calls || []).map((t) => [t.id, t.function.name]));
+  const tool = (message) => message.name || tools.get(message.tool_call_id) || message.tool_call_id || "";
   return call.messages.map((message) => ({
     role: message.role,
-    label: message.role === "tool" || message.name ? `result ${message.name || message.tool_call_id || ""}` : message.role,
+    label: message.role === "tool" || message.name ? `result ${tool(message)}` : message.role,
     text: typeof message.content === "string" ? message.content : message.content ? JSON.stringify(message.content) : "",
   })).filter(({ role, text: words }) => words && (role === "system" || !said.includes(words)));
 }

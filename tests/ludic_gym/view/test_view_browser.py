@@ -92,6 +92,14 @@ def test_results_are_there_at_once_and_lead_to_the_episodes(opened, bench_folder
     assert page.locator("#count").inner_text() == "12 of 24"
 
 
+def test_the_number_of_errors_leads_to_the_episodes(opened, tmp_path):
+    failed = Episode(index=1, task=Task(env_id="ludic/Arithmetic-v0", seed=1), error="it broke")
+    page = opened(view_of([folder_of(tmp_path, [episode("a"), failed])]))
+    page.get_by_role("region", name="all numbers").get_by_role("link", name="1", exact=True).click()
+    assert "failed: it broke" in transcript_of(page)
+    assert page.locator("#count").inner_text() == "1 of 2"
+
+
 def test_a_column_sorts_in_both_directions(opened, bench_folder, other_folder):
     page = opened(view_of([bench_folder, other_folder]))
     table = page.get_by_role("region", name="all numbers")
@@ -335,7 +343,10 @@ def test_a_turn_shows_what_was_sent_and_what_it_cost(opened, tmp_path):
     usage = {"prompt_tokens": 1000, "completion_tokens": 20, "cost": 0.25}
     call = ModelCall(model="m-1", messages=asked, parameters={"seed": 7}, usage=usage, seconds=1.5)
     first = Completion(text="", finish_reason="tool_calls", tool_calls=(tool,), call=call)
-    answered = (*asked, Message(role="tool", content="it is 2", tool_call_id="1"))
+    function = {"name": tool.name, "arguments": tool.arguments}
+    calls = [{"id": "1", "type": "function", "function": function}]
+    said = Message(role="assistant", content=None, tool_calls=calls)
+    answered = (*asked, said, Message(role="tool", content="it is 2", tool_call_id="1"))
     then = replace(call, messages=answered)
     last = Completion(text="2", finish_reason="stop", reasoning="One and one.", call=then)
     step = Step(
@@ -351,7 +362,7 @@ def test_a_turn_shows_what_was_sent_and_what_it_cost(opened, tmp_path):
     words = transcript_of(page)
     assert "2,000 + 40 tokens \u00b7 3.00 s \u00b7 cost 0.50" in words
     assert "right 0.75" in words
-    for part in ("calls calculator", '{"sum": "1 + 1"}', "it is 2"):
+    for part in ("calls calculator", '{"sum": "1 + 1"}', "result calculator", "it is 2"):
         assert part in words
     # The question is both the observation and a message, and is shown once.
     assert words.count("What is 1 + 1?") == 1
