@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 from envs_registry.catalog import CATALOG
 from ludic_gym.bench.comparison import Measure, compare
@@ -126,20 +127,22 @@ def _rows(
         )
 
     if path.exists():
-        for one in read_lines(path, row):
+        for one in read_lines(path, row, growing=True):
             rows.append(one)
     return rows
 
 
 def _seconds(path: Path) -> Seconds:
     """Seconds of each episode, by env, seed and sampling seed; of a repeated one the last."""
-    if not path.exists():
-        return {}
-
-    def timed(line: JSON) -> tuple[tuple[str, Any, Any], float]:
-        return (line["env"], line["seed"], line["sampling_seed"]), line["seconds"]
-
-    return dict(read_lines(path, timed))
+    seconds = {}
+    if path.exists():
+        for line in path.read_text(encoding="ascii").splitlines():
+            # The file is written in blocks: a killed run leaves half a line, and its continuation
+            # appends to it. The time of that episode is unknown.
+            with suppress(ValueError):
+                one = json.loads(line)
+                seconds[one["env"], one["seed"], one["sampling_seed"]] = one["seconds"]
+    return seconds
 
 
 def _env(env_id: str, requested: JSON, rows: Sequence[_Row]) -> JSON:

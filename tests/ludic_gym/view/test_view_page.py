@@ -255,6 +255,18 @@ def test_the_seconds_of_an_episode_are_those_of_its_last_attempt(bench_folder, t
     assert rows(view_of([folder]))[0]["seconds"] == 7.5
 
 
+def test_a_run_that_was_killed_is_shown_without_its_half_lines(bench_folder, tmp_path):
+    folder = shutil.copytree(bench_folder, tmp_path / "run")
+    path = folder / "ludic-Arithmetic-v0.jsonl"
+    path.write_text(path.read_text()[:-100])
+    times = (folder / "times.jsonl").read_text().splitlines(keepends=True)
+    # The killed process wrote half of the first line, its continuation the others behind it.
+    (folder / "times.jsonl").write_text("".join([times[0][:20], *times[1:]]))
+    table = rows(view_of([folder]))
+    assert [row["index"] for row in table] == [*range(11), *range(12)]
+    assert [row["seconds"] is None for row in table].count(True) == 2
+
+
 def test_a_request_is_shown_as_sent_each_message_once():
     said = [Message(role="system", content="Be brief."), Message(role="user", content="1+1?")]
     more = [*said, Message(role="assistant", content="2"), Message(role="user", content="sure?")]
