@@ -17,7 +17,7 @@ ARGS ?=
 WORKERS ?= $(shell $(PYTHON) -c "import os; print(min(2 * os.cpu_count(), 6))")
 # Their tests start programs, servers or sandboxes, or train for a while.
 LONGER = envs_registry ludic_vllm test_docs.py test_docs_pages.py test_examples.py test_notebooks.py test_forked.py test_ten_minutes.py \
-	$(addprefix ludic_gym/,adapters commands envs/code envs/test_all_envs.py sandbox testing tools view/test_view_browser.py test_lightness.py) \
+	$(addprefix ludic_gym/,adapters commands envs/code envs/test_all_envs.py sandbox testing tools view/test_view_browser.py view/test_view_curves.py test_lightness.py) \
 	$(addprefix ludic_train/,checkpoints distributed doctor pipeline publishers runs serving top test_accept_gpu.py test_gpu.py test_lightness.py test_path_length.py)
 # Both need a CUDA device; the first runs the second.
 OF_A_GPU = benchmarks/accept_gpu.py benchmarks/gpu.py

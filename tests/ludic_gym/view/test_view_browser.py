@@ -1,7 +1,6 @@
 import itertools
 import json
 import shutil
-import threading
 from dataclasses import replace
 from importlib.util import find_spec
 
@@ -21,8 +20,7 @@ from ludic_gym.types import (
     Task,
     ToolCall,
 )
-from ludic_gym.view.page import view_of, write_page
-from ludic_gym.view.server import make_server
+from ludic_gym.view.page import view_of
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 # Playwright is imported by tests alone: every worker of a run collects this file.
@@ -30,46 +28,10 @@ pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed"),
     pytest.mark.skipif(find_spec("playwright") is None, reason="playwright is not installed"),
 ]
-QUIET = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync"]
 HOSTILE = (
     "</script><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
     "\u202ereversed\x1b[31mred\x07 <b>bold</b>"
 )
-
-
-@pytest.fixture(scope="module")
-def browser():
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET)
-        yield chromium
-        chromium.close()
-
-
-@pytest.fixture
-def opened(browser, tmp_path):
-    """Opens a view from disk, offline; whatever goes wrong in the page fails the test."""
-    pages = []
-
-    def open_view(view, at="", **context):
-        path = tmp_path / f"view-{len(pages)}.html"
-        write_page(path, view)
-        page = browser.new_context(offline=True, **context).new_page()
-        page.wrong = []
-        page.on("pageerror", lambda error: page.wrong.append(str(error)))
-        page.on("console", lambda message: page.wrong.append(message.text))
-        page.on("request", lambda request: pages.append(request.url))
-        page.goto(path.as_uri() + at)
-        pages.append(page)
-        return page
-
-    yield open_view
-    shown = [page for page in pages if not isinstance(page, str)]
-    assert [page.wrong for page in shown] == [[] for _ in shown]
-    assert all(url.startswith("file://") for url in pages if isinstance(url, str))
-    for page in shown:
-        page.context.close()
 
 
 EPISODES = "#/episodes"
@@ -209,7 +171,9 @@ def test_the_theme_follows_the_system_and_can_be_turned(opened, bench_folder):
     assert page.evaluate(ground) == "rgb(20, 22, 26)"
 
 
-def test_the_page_is_accessible_and_fits(opened, bench_folder, other_folder, tmp_path, subtests):
+def test_the_page_is_accessible_and_fits(
+    opened, bench_folder, other_folder, tmp_path, write_metrics, subtests
+):
     from axe_playwright_python.sync_playwright import Axe
 
     write_metrics(tmp_path)
@@ -282,52 +246,7 @@ def test_ten_thousand_episodes_put_few_elements_into_the_page(opened, tmp_path):
     expect(page.locator("#count")).to_have_text("1 of 10,000", timeout=60_000)
 
 
-def write_metrics(folder, scale=1.0):
-    """A training run: a loss, an evaluation with its interval, and a constant."""
-    folder.mkdir(exist_ok=True)
-    lines = [
-        {
-            "update": i, "loss": scale / i, "lr": 0.1, "eval/won": i / 20,
-            "eval/won_low": i / 30, "eval/won_high": i / 10,
-        }
-        for i in range(1, 21)
-    ]  # fmt: skip
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-
-
-def test_training_runs_share_a_chart_per_metric_and_constants_are_folded(opened, tmp_path):
-    write_metrics(tmp_path / "one")
-    write_metrics(tmp_path / "two", scale=2.0)
-    page = opened(view_of([tmp_path]))
-    page.locator("figure canvas").nth(1).wait_for()
-    heads = page.locator("summary").all_inner_texts()
-    assert heads == ["eval (1)", "training (1)", "constant (1)"]
-    assert page.locator("figcaption > span").all_inner_texts() == ["eval/won", "loss"]
-    labels = page.locator("canvas").evaluate_all("(all) => all.map((c) => c.ariaLabel)")
-    assert labels[1] == "loss over updates: one ends at 0.05, two ends at 0.1"
-    assert not page.get_by_role("region", name="constant metrics").is_visible()
-
-
-def y_axis(page):
-    """Ends of the y axis of the first chart."""
-    return page.evaluate("(({min, max}) => [min, max])([...drawn][0].scales.y)")
-
-
-def test_a_log_scale_and_smoothing_change_the_chart(opened, tmp_path):
-    write_metrics(tmp_path / "one")
-    page = opened(view_of([tmp_path]), "#/curves?metric=loss")
-    page.locator("canvas").wait_for()
-    assert y_axis(page)[0] <= 0
-    page.get_by_label("log scale").check()
-    # Losses from 1 / 20 to 1.
-    assert y_axis(page) == [0.05, 1]
-    page.get_by_label("smoothing").fill("0.5")
-    # Half of each value goes on: the weights of 1 and 1/2 are 1/3 and 2/3.
-    last = "[...drawn][0].data.at(-1)[1]"
-    assert page.evaluate(last) == pytest.approx(1 / 3 + 1 / 3)
-
-
-def test_a_training_run_has_its_rollouts_among_the_episodes(opened, tmp_path):
+def test_a_training_run_has_its_rollouts_among_the_episodes(opened, tmp_path, write_metrics):
     write_metrics(tmp_path)
     kept = [{**episode_to_json(episode(f"board {i}", i)), "update": 10 * i} for i in (0, 1)]
     (tmp_path / "rollouts.jsonl").write_text("".join(json.dumps(line) + "\n" for line in kept))
@@ -379,24 +298,6 @@ def test_a_score_without_its_transcript_says_how_to_keep_it(opened, tmp_path):
     page = opened(view_of([folder], most=1), EPISODES)
     page.keyboard.press("j")
     page.get_by_text("see ludic view --most").wait_for()
-
-
-def test_a_served_page_draws_what_is_new(browser, tmp_path):
-    write_metrics(tmp_path)
-    with make_server(lambda: view_of([tmp_path]), [tmp_path]) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            page = browser.new_page()
-            page.goto(f"http://127.0.0.1:{server.server_address[1]}/")
-            page.locator("canvas").first.wait_for()
-            with (tmp_path / "metrics.jsonl").open("a") as file:
-                file.write('{"update": 21, "new": 1}\n{"update": 22, "new": 2}\n')
-            page.get_by_text("new", exact=True).wait_for(timeout=10_000)
-            page.close()
-        finally:
-            server.shutdown()
-            thread.join()
 
 
 def test_scores_here_are_those_of_the_benchmark():
