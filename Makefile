@@ -17,7 +17,7 @@ ARGS ?=
 WORKERS ?= $(shell $(PYTHON) -c "import os; print(min(2 * os.cpu_count(), 6))")
 # Their tests start programs, servers or sandboxes, or train for a while.
 LONGER = envs_registry ludic_vllm test_docs.py test_docs_pages.py test_examples.py test_notebooks.py test_forked.py test_ten_minutes.py \
-	$(addprefix ludic_gym/,adapters commands envs/code envs/test_all_envs.py sandbox testing tools view/test_view_browser.py test_lightness.py) \
+	$(addprefix ludic_gym/,adapters commands envs/code envs/test_all_envs.py sandbox testing tools view/test_view_browser.py view/test_view_curves.py test_lightness.py) \
 	$(addprefix ludic_train/,checkpoints distributed doctor pipeline publishers runs serving top test_accept_gpu.py test_gpu.py test_lightness.py test_path_length.py)
 # Both need a CUDA device; the first runs the second.
 OF_A_GPU = benchmarks/accept_gpu.py benchmarks/gpu.py
@@ -30,7 +30,7 @@ export OMP_NUM_THREADS ?= 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train model test test-fast test-all test-vllm conformance check bench accept-gpu docs clean
+.PHONY: help setup train model test test-fast test-all test-vllm conformance check bench accept-gpu docs pictures clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -95,6 +95,9 @@ accept-gpu: $(STAMP) ## train, serve and measure on a GPU, and assert it: 20 min
 docs: $(STAMP) ## build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "Open site/index.html"
+
+pictures: $(STAMP) ## make the pictures of README and documentation anew
+	$(BIN)/python docs/pictures.py $(ARGS)
 
 clean: ## remove what the other targets made, but no training run
 	rm -rf $(VENV) $(VLLM_VENV) $(PEERS_VENV) site dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -201,11 +201,9 @@ from .types import ToolSchema as ToolSchema
 from .vector.ragged import RaggedVectorEnv as RaggedVectorEnv
 from .vector.ragged import make_ragged as make_ragged
 from .vector.runner import Arrival as Arrival
-from .view.bench import bench_view as bench_view
 from .view.page import page as page
 from .view.page import view_of as view_of
 from .view.page import write_page as write_page
-from .view.training import training_view as training_view
 from .wrappers.curriculum import Curriculum as Curriculum
 from .wrappers.limits import TurnLimit as TurnLimit
 from .wrappers.messages import ChatMessages as ChatMessages

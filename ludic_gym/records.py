@@ -117,10 +117,18 @@ def read_episodes(path: Path | str) -> Iterator[Episode]:
     return read_lines(path, episode_from_json)
 
 
-def read_lines(path: Path | str, convert: Callable[[JSON], T]) -> Iterator[T]:
-    """The converted JSON of each line. Raises DataError for a line that cannot be converted."""
+def read_lines(
+    path: Path | str, convert: Callable[[JSON], T], *, growing: bool = False
+) -> Iterator[T]:
+    """The converted JSON of each line.
+
+    growing: leave out a last line without an end, which is being written or was cut by a crash.
+    Raises DataError for a line that cannot be converted.
+    """
     with Path(path).open(encoding="ascii") as file:
         for number, line in enumerate(file, 1):
+            if growing and not line.endswith("\n"):
+                return
             try:
                 yield convert(json.loads(line))
             except (ValueError, KeyError, TypeError, RecursionError, DataError) as error:

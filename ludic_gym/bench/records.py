@@ -44,7 +44,14 @@ def bench_record(
 ) -> dict[str, Any]:
     """The record of the episode, with the policy, the score, versions and the env's source."""
     # Each line is complete, so that lines of different runs can be joined into one file.
-    about = {"ludic": ludic_version(), "policy": policy, "score": asdict(score(episode, price))}
+    about: dict[str, Any] = {
+        "ludic": ludic_version(),
+        "policy": policy,
+        "score": asdict(score(episode, price)),
+    }
+    # The cost of a call can then be read off its tokens.
+    if price is not None:
+        about["price"] = price
     # The data is in the score, as the episode itself has named it.
     if origin is not None:
         about |= {"environment": origin.environment, "versions": origin.versions}

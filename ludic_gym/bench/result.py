@@ -106,8 +106,9 @@ def score(episode: Episode, price: Price | None = None) -> Score:
         return Score(index=episode.index, task=task, error=episode.error)
     (rollout,) = episode.rollouts
     calls = [call for step in rollout.steps for call in step.decision.completions]
-    prompts = known_sum(_tokens(call, call.prompt_ids, "prompt_tokens") for call in calls)
-    sampled = known_sum(_tokens(call, call.completion_ids, "completion_tokens") for call in calls)
+    counts = [token_counts(call) for call in calls]
+    prompts = known_sum(prompt for prompt, _ in counts)
+    sampled = known_sum(completion for _, completion in counts)
     return Score(
         index=episode.index,
         task=task,
@@ -144,6 +145,26 @@ def known_sum(values: Iterable[T | None]) -> T | int | None:
     # A sum without the tokens that a server did not return would look like a short reply.
     known = list(values)
     return None if None in known else sum(value for value in known if value is not None)
+
+
+def token_counts(completion: Completion) -> tuple[int | None, int | None]:
+    """Number of tokens of the prompt and of the completion; None where it is unknown.
+
+    By the token ids, or else by the server's count.
+    """
+    return (
+        _tokens(completion, completion.prompt_ids, "prompt_tokens"),
+        _tokens(completion, completion.completion_ids, "completion_tokens"),
+    )
+
+
+def call_cost(completion: Completion, price: Price | None) -> float | None:
+    """Cost of a model call, as its server states it, or by the price; None if unknown."""
+    stated = _stated(completion, "cost")
+    prompt, sampled = token_counts(completion)
+    if stated is not None or price is None or prompt is None or sampled is None:
+        return stated
+    return (prompt * price[0] + sampled * price[1]) / 1e6
 
 
 def _tokens(completion: Completion, ids: Sequence[int] | None, counted: str) -> int | None:

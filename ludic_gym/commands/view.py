@@ -23,23 +23,24 @@ from ludic_gym.view.transcript import token_texts_from
 EXAMPLES = """\
 ludic view results
 ludic view results/before results/after --out comparison.html
+ludic view runs
 ludic view runs/tic-tac-toe --serve --open"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ViewArgs:
-    """Make one HTML file of a benchmark, of two side by side, or of a training run.
+    """Make one HTML file of benchmarks and training runs, to look at and to compare.
 
     The file needs no network. Press ? in it for its keys.
     """
 
     runs: Annotated[tyro.conf.Positional[tuple[Path, ...]], option("DIR ...")]
-    """Folders of `ludic bench --out` or `ludic train`."""
+    """Folders of `ludic bench --out` or `ludic train`, or folders that hold some."""
     out: Annotated[Path | None, option("FILE")] = None
     """The file; by default view.html in the first folder."""
     tokenizer: Annotated[Path | None, option("DIR")] = None
     """A model's folder; shows tokens as text, coloured by their log-probs."""
-    most: int = 10_000
+    most: int = 50_000
     """Limit of transcripts of each run; further episodes have their scores only."""
     open: bool = False
     """Open it in the browser."""

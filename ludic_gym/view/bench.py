@@ -2,71 +2,162 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import asdict
-from itertools import islice
+from collections.abc import Hashable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from itertools import combinations
 from pathlib import Path
+from typing import get_args
 
 from envs_registry.catalog import CATALOG
-from ludic_gym.bench.folder import read_request, transcript_path
-from ludic_gym.bench.records import read_scores
+from ludic_gym.bench.comparison import Measure, compare
+from ludic_gym.bench.folder import TIMES, read_request, transcript_path
 from ludic_gym.bench.result import Score
 from ludic_gym.bench.tally import Tally
-from ludic_gym.records import read_episodes
-from ludic_gym.types import Episode
-from ludic_gym.view.transcript import JSON, TokenTexts, chunks, columns
+from ludic_gym.errors import ConfigError
+from ludic_gym.records import episode_from_json, read_lines
+from ludic_gym.view.transcript import JSON, TokenTexts, chunks, columns, transcript
+
+# Of more runs, only the first one is compared with each: the number of pairs grows as a square.
+ALL_PAIRS_UP_TO = 6
+Seconds = Mapping[tuple[str, int | None, int | None], float]
 
 
-def bench_view(
-    folders: Sequence[Path], *, most: int = 10_000, token_texts: TokenTexts | None = None
-) -> JSON:
-    """Results and episodes of one benchmark, or of two side by side.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchRun:
+    """A benchmark's folder for the page, and its scores by env."""
 
-    folders: of `ludic bench --out`, in progress or finished.
-    most: limit of transcripts per folder, the first ones of each env in equal shares; the other
-        episodes have their scores only.
+    data: JSON
+    scores: Mapping[str, Sequence[Score]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Row:
+    """An episode of the page. transcript: its JSON, None beyond the limit of transcripts."""
+
+    score: Score
+    seconds: float | None
+    transcript: str | None
+
+
+def bench_run(
+    folder: Path, *, name: str, most: int = 50_000, token_texts: TokenTexts | None = None
+) -> BenchRun:
+    """The results and episodes of one benchmark, in progress or finished.
+
+    name: of the run in the page.
+    most: limit of transcripts, the first ones of each env in equal shares; the other episodes have
+        their scores only.
     token_texts: texts of token ids, or None to show the ids.
-    Returns "kind", "title", "runs" and "curves" (none). A run has "about" (its request), "envs"
-    (results by env), "columns" (a row per episode) and "chunks" (transcripts by row).
-    Raises ConfigError for a folder of another kind.
+    The data has "kind", "name", "model" (the served one, or the policy), "about" (the request),
+    "envs" (results by env), "columns" (a row per episode), "chunks" (transcripts by row) and
+    "curves" (none). Raises ConfigError for a folder of another kind.
     """
-    runs = [_run(folder, most=most, token_texts=token_texts) for folder in folders]
-    title = " and ".join(run["name"] for run in runs)
-    return {"kind": "bench", "title": title, "runs": runs, "curves": []}
-
-
-def _run(folder: Path, *, most: int, token_texts: TokenTexts | None) -> JSON:
-    """One folder for the page; the rows are those of its envs, one env after the other."""
     request = read_request(folder)
     envs = request.pop("envs")
-    scores = {env_id: list(read_scores(transcript_path(folder, env_id))) for env_id in envs}
-    rows = [(i, score) for i, of_env in enumerate(scores.values()) for score in of_env]
-    kept = _first_episodes(folder, scores, max(1, most // max(1, len(envs))))
-    return {
-        "name": folder.name,
-        "about": request,
-        "envs": [_env(env_id, envs[env_id], scores[env_id]) for env_id in envs],
+    share = max(1, most // max(1, len(envs)))
+    seconds = _seconds(folder / TIMES)
+    of_envs = {env_id: _rows(folder, env_id, share, seconds, token_texts) for env_id in envs}
+    rows = [(i, row) for i, of_env in enumerate(of_envs.values()) for row in of_env]
+    kept = ((i, row.transcript) for i, (_, row) in enumerate(rows) if row.transcript is not None)
+    data = {
+        "kind": "bench",
+        "name": name,
+        "model": request.get("served") or request["policy"],
+        "about": {**request, "envs": envs},
+        "envs": [_env(env_id, envs[env_id], of_envs[env_id]) for env_id in envs],
         "columns": columns(
             [i for i, _ in rows],
-            _nth([(i, score.task) for i, score in rows]),
-            [score for _, score in rows],
+            _nth([(i, row.score.task) for i, row in rows]),
+            [row.score for _, row in rows],
+            [row.seconds for _, row in rows],
         ),
-        "chunks": list(chunks(kept, token_texts)),
+        "chunks": list(chunks(kept)),
+        "curves": [],
     }
+    return BenchRun(data=data, scores={e: [row.score for row in of_envs[e]] for e in envs})
 
 
-def _env(env_id: str, requested: JSON, scores: Sequence[Score]) -> JSON:
+def differences(runs: Sequence[BenchRun]) -> list[JSON]:
+    """The paired differences between runs, per env and measure; see `bench.comparison.compare`.
+
+    Between all runs, or, of more than six, between the first and each other one. Envs without a
+    common task are left out. "first" and "second" are positions in `runs`.
+    """
+    pairs = [
+        pair for pair in combinations(range(len(runs)), 2)
+        if len(runs) <= ALL_PAIRS_UP_TO or pair[0] == 0
+    ]  # fmt: skip
+    found = []
+    for first, second in pairs:
+        before, after = runs[first].scores, runs[second].scores
+        for env_id in (env_id for env_id in before if env_id in after):
+            for measure in get_args(Measure):
+                try:
+                    result = compare(before[env_id], after[env_id], measure=measure)
+                except ConfigError:
+                    continue
+                about = {"first": first, "second": second, "env": env_id, "measure": measure}
+                # The page has the means already, over all tasks and not only the common ones.
+                numbers = {"tasks": result.tasks, "difference": result.difference}
+                found.append({**about, **numbers, "interval": result.interval, "p": result.p_value})
+    return found
+
+
+def _rows(
+    folder: Path, env_id: str, share: int, seconds: Seconds, token_texts: TokenTexts | None
+) -> list[_Row]:
+    """The episodes of an env. share: limit of transcripts."""
+    path = transcript_path(folder, env_id)
+    rows: list[_Row] = []
+
+    def row(record: JSON) -> _Row:
+        task = record["task"]
+        text = None
+        # Read once: of a large run, most of the time would go into parsing it again.
+        if len(rows) < share:
+            shown = transcript(episode_from_json(record), token_texts, price=record.get("price"))
+            text = json.dumps(shown, separators=(",", ":"))
+        return _Row(
+            score=Score(**record["score"]),
+            seconds=seconds.get((env_id, task["seed"], task["sampling"]["seed"])),
+            transcript=text,
+        )
+
+    if path.exists():
+        for one in read_lines(path, row, growing=True):
+            rows.append(one)
+    return rows
+
+
+def _seconds(path: Path) -> Seconds:
+    """Seconds of each episode, by env, seed and sampling seed; of a repeated one the last."""
+    seconds = {}
+    if path.exists():
+        for line in path.read_text(encoding="ascii").splitlines():
+            # The file is written in blocks: a killed run leaves half a line, and its continuation
+            # appends to it. The time of that episode is unknown.
+            with suppress(ValueError):
+                one = json.loads(line)
+                seconds[one["env"], one["seed"], one["sampling_seed"]] = one["seconds"]
+    return seconds
+
+
+def _env(env_id: str, requested: JSON, rows: Sequence[_Row]) -> JSON:
     """The results of an env. requested: its part of the folder's request."""
     # From the scores and not from results.json, which a run in progress does not have yet.
-    result = asdict(Tally(scores).result())
+    result = asdict(Tally(row.score for row in rows).result())
     known = {entry.id: entry for entry in CATALOG}.get(env_id)
+    seconds = [row.seconds for row in rows if row.seconds is not None]
     return {
         "id": env_id,
         "kwargs": requested["kwargs"],
         # Measured with the default arguments: others may make random play better or worse.
         "random": None if known is None or requested["kwargs"] else known.random_success,
         **result,
+        "seconds": sum(seconds) / len(seconds) if seconds else None,
     }
 
 
@@ -83,20 +174,3 @@ def _nth(tasks: Sequence[Hashable]) -> list[int]:
         nth.append(seen[task])
         seen[task] += 1
     return nth
-
-
-def _first_episodes(
-    folder: Path, scores: Mapping[str, Sequence[Score]], share: int
-) -> Iterator[tuple[int, Episode]]:
-    """The first episodes of each env, with their rows in the columns.
-
-    scores: by env, in the order of the columns. share: limit of episodes per env.
-    """
-    start = 0
-    for env_id, of_env in scores.items():
-        path = transcript_path(folder, env_id)
-        # A run in progress may have more episodes by now than its scores when they were read.
-        count = min(share, len(of_env))
-        if count:
-            yield from enumerate(islice(read_episodes(path), count), start)
-        start += len(of_env)

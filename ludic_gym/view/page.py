@@ -14,73 +14,145 @@ from pathlib import Path
 
 from ludic_gym.bench.folder import REQUEST, finite
 from ludic_gym.errors import ConfigError
-from ludic_gym.view.bench import bench_view
-from ludic_gym.view.training import METRICS, training_view
+from ludic_gym.view.bench import BenchRun, bench_run, differences
+from ludic_gym.view.training import METRICS, training_run
 from ludic_gym.view.transcript import JSON, TokenTexts
 
-MOST_RUNS = 2
+# In the order in which they run: they share one scope.
+SCRIPTS = (
+    "dom.js", "data.js", "state.js", "table.js", "results.js", "settings.js", "curves.js",
+    "episodes.js", "list.js", "transcript.js", "main.js",
+)  # fmt: skip
+CHARTS, CHART_STYLE, CHART_LICENCE = "uPlot.iife.min.js", "uPlot.min.css", "uPlot.LICENSE.txt"
 
 
 def view_of(
-    folders: Sequence[Path], *, most: int = 10_000, token_texts: TokenTexts | None = None
+    folders: Sequence[Path], *, most: int = 50_000, token_texts: TokenTexts | None = None
 ) -> JSON:
-    """The data of the page for a benchmark, for two benchmarks, or for a training run.
+    """The data of the page for any number of benchmarks and training runs.
 
-    most, token_texts: see `bench_view` and `training_view`.
-    Raises ConfigError for any other folder, and for another number of them.
+    folders: of runs, or folders that hold some, which stand for these.
+    most, token_texts: see `bench_run` and `training_run`.
+    Returns "title", "runs" and "differences" (between the benchmarks).
+    Raises ConfigError for any other folder, and for none.
 
         write_page(Path("view.html"), view_of([Path("results/before"), Path("results/after")]))
     """
-    if not 1 <= len(folders) <= MOST_RUNS:
-        raise ConfigError(f"name one run, or two to show side by side; got {len(folders)}")
-    if all((folder / REQUEST).exists() for folder in folders):
-        return bench_view(folders, most=most, token_texts=token_texts)
-    if len(folders) == 1 and (folders[0] / METRICS).exists():
-        return training_view(folders[0], most=most, token_texts=token_texts)
-    names = ", ".join(map(str, folders))
-    raise ConfigError(
-        f"{names}: no run; name a folder of `ludic train` or of `ludic bench --out`, "
-        "or two of the latter"
-    )
+    runs = run_folders(folders)
+    names = run_names(runs)
+    shown: list[JSON] = []
+    benches: dict[int, BenchRun] = {}
+    for i, (folder, name) in enumerate(zip(runs, names, strict=True)):
+        if _is_bench(folder):
+            benches[i] = bench_run(folder, name=name, most=most, token_texts=token_texts)
+            shown.append(benches[i].data)
+        else:
+            shown.append(training_run(folder, name=name, most=most, token_texts=token_texts))
+    places = list(benches)
+    pairs = [
+        {**pair, "first": places[pair["first"]], "second": places[pair["second"]]}
+        for pair in differences(list(benches.values()))
+    ]
+    title = " and ".join(names) if len(names) < 3 else f"{names[0]} and {len(names) - 1} others"
+    return {"title": title, "runs": shown, "differences": pairs}
 
 
-def page(view: JSON, *, live: bool = False) -> str:
+def run_folders(folders: Sequence[Path]) -> list[Path]:
+    """The folders of runs, each once; a folder that holds some stands for these, by name.
+
+    Raises ConfigError for a folder that is no run and holds none, and without folders.
+    """
+    if not folders:
+        raise ConfigError("name a run: a folder of `ludic train` or of `ludic bench --out`")
+    found: dict[Path, Path] = {}
+    for folder in folders:
+        inside = [folder] if _is_run(folder) else sorted(filter(_is_run, _subfolders(folder)))
+        if not inside:
+            raise ConfigError(
+                f"{folder}: no run; name folders of `ludic train` or of `ludic bench --out`, "
+                "or a folder that holds some"
+            )
+        found.update({run.resolve(): run for run in inside})
+    return list(found.values())
+
+
+def run_names(folders: Sequence[Path]) -> list[str]:
+    """The last parts of the paths, as many of each as tell them apart.
+
+    >>> run_names([Path("a/x"), Path("b/x"), Path("c/y")])
+    ['a/x', 'b/x', 'y']
+    """
+    parts = [folder.resolve().parts for folder in folders]
+    lengths = [1] * len(folders)
+    while True:
+        names = ["/".join(p[-n:]) for p, n in zip(parts, lengths, strict=True)]
+        equal = [i for i, name in enumerate(names) if names.count(name) > 1]
+        if not equal:
+            return names
+        for i in equal:
+            lengths[i] += 1
+
+
+def _is_run(folder: Path) -> bool:
+    return _is_bench(folder) or (folder / METRICS).exists()
+
+
+def _is_bench(folder: Path) -> bool:
+    return (folder / REQUEST).exists()
+
+
+def _subfolders(folder: Path) -> list[Path]:
+    return [path for path in folder.iterdir() if path.is_dir()] if folder.is_dir() else []
+
+
+def page(view: JSON, *, version: str = "") -> str:
     """The whole page, as HTML.
 
-    view: data of `view_of`. live: True if the page polls its server for changes.
+    view: data of `view_of`. version: of a served page, which polls its server for another one; ""
+        for a file.
     """
-    script, style = asset("view.js"), asset("view.css")
-    # The hashes allow exactly this script and this style, so that no text of a run can add another.
+    # Every page is a copy of the library, which its licence has to come with.
+    charts = f"/*\n{asset(CHART_LICENCE)}\n*/\n{asset(CHARTS)}"
+    scripts = [charts, "".join(asset(name) for name in SCRIPTS)]
+    style = asset(CHART_STYLE) + asset("view.css")
+    # The hashes allow exactly these scripts and this style, so that no text of a run can add
+    # another.
+    hashes = " ".join(map(_digest, scripts))
     policy = (
-        f"default-src 'none'; script-src {_digest(script)}; style-src {_digest(style)}; "
+        f"default-src 'none'; script-src {hashes}; style-src {_digest(style)}; "
         "connect-src 'self'; base-uri 'none'; form-action 'none'"
     )
-    blocks = [_data(name, episodes) for name, episodes in chunks_of(view).items()]
+    blocks = [
+        f'<script type="text/plain" id="{name}">{data}</script>'
+        for name, data in chunks_of(view).items()
+    ]
+    shell = as_json(shell_of(view, version))
     return asset("view.html").format(
         policy=escape(policy),
         title=escape(view["title"]),
         style=style,
-        data="\n".join([_data("data", shell_of(view, live=live)), *blocks]),
-        script=script,
+        data="\n".join([f'<script type="application/json" id="data">{shell}</script>', *blocks]),
+        charts=charts,
+        script=scripts[1],
     )
 
 
-def shell_of(view: JSON, *, live: bool) -> JSON:
+def shell_of(view: JSON, version: str = "") -> JSON:
     """The view without its transcripts, but with their places in the chunks.
 
     The page parses it when it is opened, and a chunk only when one of its transcripts is.
     """
-    runs = [{**run, "chunks": _starts(run["chunks"])} for run in view["runs"]]
-    return {**view, "runs": runs, "live": live}
+    runs = [{**run, "chunks": _places(run["chunks"])} for run in view["runs"]]
+    return {**view, "runs": runs, "version": version}
 
 
-def chunks_of(view: JSON) -> dict[str, JSON]:
-    """The chunks of transcripts by name; each is parsed only when one of them is opened.
+def chunks_of(view: JSON) -> dict[str, str]:
+    """The data of the chunks of transcripts by name, see `transcript.chunks`.
 
     The name "chunk-i-j" has the number of the run and of the chunk in it.
     """
     return {
-        f"chunk-{i}-{j}": chunk["episodes"]
+        f"chunk-{i}-{j}": chunk["data"]
         for i, run in enumerate(view["runs"])
         for j, chunk in enumerate(run["chunks"])
     }
@@ -104,11 +176,15 @@ def as_json(value: JSON) -> str:
     nan and infinities become null: JavaScript's parser rejects them.
 
     >>> as_json({"text": "</script>", "rate": float("nan")})
-    '{"text": "\\u003c/script\\u003e", "rate": null}'
+    '{"text":"\\u003c/script\\u003e","rate":null}'
     """
     # Not HTML's escapes, which a script element does not decode; both characters occur in JSON
     # within strings only, where JSON's own escapes are valid.
-    return json.dumps(finite(value)).replace("<", "\\u003c").replace(">", "\\u003e")
+    return (
+        json.dumps(finite(value), separators=(",", ":"))
+        .replace("<", "\\u003c")
+        .replace(">", "\\u003e")
+    )
 
 
 @cache
@@ -117,12 +193,8 @@ def asset(name: str) -> str:
     return files("ludic_gym.view").joinpath("assets", name).read_text(encoding="utf-8")
 
 
-def _starts(chunks: Sequence[JSON]) -> JSON:
-    return [{"start": chunk["start"], "count": len(chunk["episodes"])} for chunk in chunks]
-
-
-def _data(name: str, value: JSON) -> str:
-    return f'<script type="application/json" id="{name}">{as_json(value)}</script>'
+def _places(chunks: Sequence[JSON]) -> JSON:
+    return [{"start": chunk["start"], "count": chunk["count"]} for chunk in chunks]
 
 
 def _digest(text: str) -> str:

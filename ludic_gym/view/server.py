@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import hashlib
 import webbrowser
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -10,10 +10,15 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from ludic_gym.errors import ConfigError
-from ludic_gym.view.page import as_json, chunks_of, page, shell_of
+from ludic_gym.view.page import as_json, chunks_of, page, run_folders, shell_of
 from ludic_gym.view.transcript import JSON
 
-Version = tuple[tuple[str, int, int], ...]
+# Of every path that is served.
+KINDS = {
+    "/": "text/html; charset=utf-8",
+    "/data.json": "application/json",
+    "/version": "text/plain",
+}
 
 
 def serve(
@@ -22,7 +27,7 @@ def serve(
     """Serve the view of `current` until Ctrl-C; it is called again after a file has changed.
 
     current: makes the data of the page, see `view_of`.
-    folders: their JSON files are watched.
+    folders: their JSON files are watched, or those of the runs in them.
     port: 0 for any free one; the address is printed.
     open_browser: open the address in the browser.
     Raises ConfigError for a port in use, and at once the errors of `current`.
@@ -42,16 +47,18 @@ def make_server(
 ) -> ThreadingHTTPServer:
     """The server, on the loopback address only; `serve_forever` runs it.
 
-    "/" is the page, "/data.json" its data after a change. Requests whose Host is another name than
-    127.0.0.1 or localhost get status 403, other paths 404.
+    "/" is the page, "/version" a text that differs after a change of the runs, "/data.json" the
+    page's data then. Requests whose Host is another name than 127.0.0.1 or localhost get status
+    403, other paths 404.
     Raises ConfigError for a port in use.
     """
 
-    # Browsers poll every two seconds, and a large run takes longer than that to read.
+    # A large run takes longer to read than a browser waits before it polls again.
     @lru_cache(maxsize=1)
-    def made(version: Version) -> tuple[bytes, bytes]:
+    def made(version: str) -> dict[str, bytes]:
         view = current()
-        return page(view, live=True).encode(), _news(view, version).encode()
+        news = {"view": shell_of(view, version), "chunks": chunks_of(view)}
+        return {"/": page(view, version=version).encode(), "/data.json": as_json(news).encode()}
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -59,18 +66,15 @@ def make_server(
                 # DNS rebinding: a foreign page could read the run by another name of this address.
                 self.send_error(403)
                 return
-            whole, news = made(version_of(folders))
-            routes = {
-                "/": ("text/html; charset=utf-8", whole),
-                "/data.json": ("application/json", news),
-            }
             # Fixed routes: no path of a request ever reaches the file system.
-            if self.path not in routes:
+            if self.path not in KINDS:
                 self.send_error(404)
                 return
-            kind, body = routes[self.path]
+            version = version_of(run_folders(folders))
+            # A large run is neither read nor sent before it has changed.
+            body = version.encode() if self.path == "/version" else made(version)[self.path]
             self.send_response(200)
-            self.send_header("Content-Type", kind)
+            self.send_header("Content-Type", KINDS[self.path])
             self.send_header("Content-Length", str(len(body)))
             self.send_header("X-Content-Type-Options", "nosniff")
             self.end_headers()
@@ -85,17 +89,12 @@ def make_server(
         raise ConfigError(f"cannot serve on port {port}: {error}; name another --port") from error
 
 
-def version_of(folders: Sequence[Path]) -> Version:
-    """Times and sizes of the folders' files, which differ after any change.
+def version_of(folders: Sequence[Path]) -> str:
+    """A text that differs after any change of the folders' files.
 
-    Each is (path, modification time in nanoseconds, bytes).
+    It is a hash of their names, modification times and sizes.
     """
     found = sorted(path for folder in folders for path in folder.glob("*.json*"))
     stats = [(str(path), path.stat()) for path in found]
-    return tuple((name, stat.st_mtime_ns, stat.st_size) for name, stat in stats)
-
-
-def _news(view: JSON, version: Version) -> str:
-    """The data of the page as JSON, with a version by which the page sees a change."""
-    shell, chunks = shell_of(view, live=True), chunks_of(view)
-    return as_json({"version": json.dumps(version), "view": shell, "chunks": chunks})
+    state = [(name, stat.st_mtime_ns, stat.st_size) for name, stat in stats]
+    return hashlib.sha256(repr(state).encode()).hexdigest()

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-import json
+import base64
+import math
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from ludic_gym.bench.result import Score
+from ludic_gym.bench.result import Price, Score, call_cost, token_counts
 from ludic_gym.errors import MissingPackage
 from ludic_gym.plugins import find_plugins, load_plugin
-from ludic_gym.types import Completion, Episode, Rollout, Step
+from ludic_gym.types import Completion, Episode, Message, ModelCall, Rollout, Step
 
 JSON = Any
-COLUMNS = ("index", "success", "reward", "outcome", "turns")
+COLUMNS = ("index", "success", "reward", "outcome", "turns", "cost", "cut_off")
 CHUNK_CHARS = 400_000
 # JavaScript rounds larger whole numbers, seeds included.
 LARGEST_EXACT = 2**53
@@ -21,10 +25,13 @@ LARGEST_EXACT = 2**53
 TokenTexts = Callable[[Sequence[int]], list[str]]
 
 
-def transcript(episode: Episode, token_texts: TokenTexts | None = None) -> JSON:
+def transcript(
+    episode: Episode, token_texts: TokenTexts | None = None, *, price: Price | None = None
+) -> JSON:
     """The episode for the page: env, seed, arguments, error, and its rollouts with all turns.
 
     token_texts: texts of token ids; None shows tokens by their ids.
+    price: of a million tokens of prompts, and of completions, for servers that state no cost.
     """
     task = episode.task
     return {
@@ -33,38 +40,48 @@ def transcript(episode: Episode, token_texts: TokenTexts | None = None) -> JSON:
         # As text, because JavaScript rounds large whole numbers.
         "seed": str(task.seed),
         "kwargs": _plain(task.kwargs),
+        "sampling": _plain(asdict(task.sampling)),
         "error": episode.error,
-        "rollouts": [_rollout(rollout, token_texts) for rollout in episode.rollouts],
+        "rollouts": [_rollout(rollout, token_texts, price) for rollout in episode.rollouts],
     }
 
 
-def chunks(
-    rows: Iterable[tuple[int, Episode]], token_texts: TokenTexts | None
-) -> Iterator[dict[str, JSON]]:
-    """Transcripts by row, in pieces of consecutive rows: the first row, and their JSON.
+def chunks(rows: Iterable[tuple[int, str]]) -> Iterator[dict[str, JSON]]:
+    """Transcripts in pieces of consecutive rows: "start" (the first row), "count" and "data".
 
-    The page parses a piece as a whole, when one of its transcripts is opened.
-    rows: in ascending order. A piece has up to 400,000 characters, or one longer transcript.
+    rows: the row and the JSON text of each transcript, in ascending order.
+    data: the JSON array of the piece's transcripts, as zlib stream in base64. The page inflates a
+        piece when one of its transcripts is opened. It has up to 400,000 characters before
+        compression, or one longer transcript.
     """
     start, texts, size = 0, list[str](), 0
-    for row, episode in rows:
-        text = json.dumps(transcript(episode, token_texts))
+    for row, text in rows:
         # The number of rows is not stored, so a gap between two rows ends the piece too.
         if texts and (size + len(text) > CHUNK_CHARS or row != start + len(texts)):
-            yield {"start": start, "episodes": texts}
+            yield _chunk(start, texts)
             texts, size = [], 0
         start = start if texts else row
         texts.append(text)
         size += len(text)
     if texts:
-        yield {"start": start, "episodes": texts}
+        yield _chunk(start, texts)
 
 
-def columns(envs: Sequence[int], nth: Sequence[int], scores: Sequence[Score]) -> JSON:
+def _chunk(start: int, texts: Sequence[str]) -> dict[str, JSON]:
+    packed = base64.b64encode(zlib.compress(f"[{','.join(texts)}]".encode())).decode()
+    return {"start": start, "count": len(texts), "data": packed}
+
+
+def columns(
+    envs: Sequence[int],
+    nth: Sequence[int],
+    scores: Sequence[Score],
+    seconds: Sequence[float | None],
+) -> JSON:
     """The rows of the page as a list per field: names once, and not once per row.
 
     envs: index of each row's env. nth: number of the sample of a task, or of the update.
-    scores: of each row.
+    scores: of each row. seconds: duration of each episode, None if unknown.
     """
     return {
         "env": envs,
@@ -73,21 +90,33 @@ def columns(envs: Sequence[int], nth: Sequence[int], scores: Sequence[Score]) ->
         "task": [str(score.task) for score in scores],
         "error": [score.error or "" for score in scores],
         "tokens": [score.completion_tokens for score in scores],
+        "seconds": seconds,
         **{name: [getattr(score, name) for score in scores] for name in COLUMNS},
     }
 
 
-def _rollout(rollout: Rollout, token_texts: TokenTexts | None) -> JSON:
+def _rollout(rollout: Rollout, token_texts: TokenTexts | None, price: Price | None) -> JSON:
+    before: tuple[Message, ...] = ()
+    steps = []
+    for step in rollout.steps:
+        completions = []
+        for completion in step.decision.completions:
+            shown = _completion(completion, token_texts)
+            if completion.call is not None:
+                shown["call"] = _call(completion, completion.call, before, price)
+                before = completion.call.messages
+            completions.append(shown)
+        steps.append({**_step(step), "completions": completions})
     return {
         "agent": rollout.agent,
         "player": rollout.player,
         "reward": rollout.total_reward,
         "final": rollout.final_observation,
-        "steps": [_step(step, token_texts) for step in rollout.steps],
+        "steps": steps,
     }
 
 
-def _step(step: Step, token_texts: TokenTexts | None) -> JSON:
+def _step(step: Step) -> JSON:
     decision = step.decision
     return {
         "observation": step.observation,
@@ -96,21 +125,23 @@ def _step(step: Step, token_texts: TokenTexts | None) -> JSON:
         "reward": step.reward,
         "ended": "terminated" if step.terminated else "truncated" if step.truncated else "",
         "info": _plain(step.info),
-        "completions": [_completion(c, token_texts) for c in decision.completions],
     }
 
 
-def _completion(completion: Completion, token_texts: TokenTexts | None) -> JSON:
+def _completion(completion: Completion, token_texts: TokenTexts | None) -> dict[str, JSON]:
     ids, logprobs = completion.completion_ids, completion.logprobs
     # Without log-probs there is nothing to colour, and the text is enough.
     tokens: list[str] | None = None
     if ids is not None and logprobs is not None:
         tokens = token_texts(ids) if token_texts else [f"{number} " for number in ids]
     prompt = completion.prompt_ids
+    prompt_tokens, completion_tokens = token_counts(completion)
     return {
         "text": completion.text,
+        "reasoning": completion.reasoning,
         "finish": completion.finish_reason,
         "version": completion.policy_version,
+        "counts": [prompt_tokens, completion_tokens],
         "tokens": tokens,
         "decoded": token_texts is not None,
         "logprobs": None if tokens is None else [round(lp, 3) for lp in logprobs or ()],
@@ -119,15 +150,42 @@ def _completion(completion: Completion, token_texts: TokenTexts | None) -> JSON:
     }
 
 
+def _call(
+    completion: Completion, call: ModelCall, before: Sequence[Message], price: Price | None
+) -> JSON:
+    """The request as it was sent. before: messages of the rollout's request before it."""
+    pairs = zip(before, call.messages, strict=False)
+    # Each message once: a dialog of n turns would be written n times.
+    same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+    return {
+        "model": call.model,
+        "fingerprint": call.fingerprint,
+        "repeated": same,
+        "messages": [dict(message) for message in call.messages[same:]],
+        "parameters": _plain(call.parameters),
+        "usage": _plain(call.usage),
+        "seconds": round(call.seconds, 3),
+        "cost": call_cost(completion, price),
+    }
+
+
 def _plain(values: Mapping[str, Any]) -> JSON:
     return {key: _json_value(value) for key, value in values.items()}
 
 
 def _json_value(value: object) -> JSON:
-    """A value that JavaScript has unchanged, any other as its repr."""
+    """A value that JavaScript has unchanged, in lists and mappings too; any other as its repr."""
+    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
+        return _plain(value)
+    if isinstance(value, (list, tuple)):
+        return [_json_value(item) for item in value]
     if isinstance(value, int) and abs(value) > LARGEST_EXACT:
         return repr(value)
-    return value if isinstance(value, (bool, int, float, str)) else repr(value)
+    # JSON has no nan and no infinities.
+    if isinstance(value, float) and not math.isfinite(value):
+        return repr(value)
+    # Not isinstance: numpy's floats are floats, but print themselves by another name.
+    return value if value is None or type(value) in (bool, int, float, str) else repr(value)
 
 
 def token_texts_from(folder: Path) -> TokenTexts:

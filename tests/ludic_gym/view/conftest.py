@@ -1,7 +1,14 @@
+import json
+import shutil
 import subprocess
 import sys
 
 import pytest
+
+from ludic_gym.view.page import write_page
+
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+QUIET = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync"]
 
 
 def played(folder, policy):
@@ -22,3 +29,56 @@ def bench_folder(tmp_path_factory):
 def other_folder(tmp_path_factory):
     """The same tasks, played at random."""
     return played(tmp_path_factory.mktemp("runs") / "random-run", "random")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def opened(browser, tmp_path):
+    """Opens a view from disk, offline; whatever goes wrong in the page fails the test."""
+    pages = []
+
+    def open_view(view, at="", **context):
+        path = tmp_path / f"view-{len(pages)}.html"
+        write_page(path, view)
+        page = browser.new_context(offline=True, **context).new_page()
+        page.wrong = []
+        page.on("pageerror", lambda error: page.wrong.append(str(error)))
+        page.on("console", lambda message: page.wrong.append(message.text))
+        page.on("request", lambda request: pages.append(request.url))
+        page.goto(path.as_uri() + at)
+        pages.append(page)
+        return page
+
+    yield open_view
+    shown = [page for page in pages if not isinstance(page, str)]
+    assert [page.wrong for page in shown] == [[] for _ in shown]
+    assert all(url.startswith("file://") for url in pages if isinstance(url, str))
+    for page in shown:
+        page.context.close()
+
+
+@pytest.fixture
+def write_metrics():
+    """Writes a training run: a loss, an evaluation with its interval, and a constant."""
+
+    def write(folder, scale=1.0):
+        folder.mkdir(exist_ok=True)
+        lines = [
+            {
+                "update": i, "loss": scale / i, "lr": 0.1, "eval/won": i / 20,
+                "eval/won_low": i / 30, "eval/won_high": i / 10,
+            }
+            for i in range(1, 21)
+        ]  # fmt: skip
+        (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+    return write

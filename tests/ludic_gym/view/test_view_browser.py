@@ -1,6 +1,7 @@
 import itertools
 import json
 import shutil
+from dataclasses import replace
 from importlib.util import find_spec
 
 import pytest
@@ -8,10 +9,18 @@ import pytest
 from ludic_gym.bench.records import open_transcripts
 from ludic_gym.bench.result import Score, score
 from ludic_gym.records import episode_to_json
-from ludic_gym.types import Decision, Episode, Rollout, Step, Task
-from ludic_gym.view.bench import bench_view
-from ludic_gym.view.page import write_page
-from ludic_gym.view.training import training_view
+from ludic_gym.types import (
+    Completion,
+    Decision,
+    Episode,
+    Message,
+    ModelCall,
+    Rollout,
+    Step,
+    Task,
+    ToolCall,
+)
+from ludic_gym.view.page import view_of
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 # Playwright is imported by tests alone: every worker of a run collects this file.
@@ -19,49 +28,17 @@ pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed"),
     pytest.mark.skipif(find_spec("playwright") is None, reason="playwright is not installed"),
 ]
-QUIET = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync"]
 HOSTILE = (
     "</script><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
     "\u202ereversed\x1b[31mred\x07 <b>bold</b>"
 )
 
 
-@pytest.fixture(scope="module")
-def browser():
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET)
-        yield chromium
-        chromium.close()
-
-
-@pytest.fixture
-def opened(browser, tmp_path):
-    """Opens a view from disk, offline; whatever goes wrong in the page fails the test."""
-    pages = []
-
-    def open_view(view, **context):
-        path = tmp_path / f"view-{len(pages)}.html"
-        write_page(path, view)
-        page = browser.new_context(offline=True, **context).new_page()
-        page.wrong = []
-        page.on("pageerror", lambda error: page.wrong.append(str(error)))
-        page.on("console", lambda message: page.wrong.append(message.text))
-        page.on("request", lambda request: pages.append(request.url))
-        page.goto(path.as_uri())
-        pages.append(page)
-        return page
-
-    yield open_view
-    shown = [page for page in pages if not isinstance(page, str)]
-    assert [page.wrong for page in shown] == [[] for _ in shown]
-    assert all(url.startswith("file://") for url in pages if isinstance(url, str))
-    for page in shown:
-        page.context.close()
+EPISODES = "#/episodes"
 
 
 def transcript_of(page):
+    page.locator("#episode .side").first.wait_for()
     return page.locator("#episode").inner_text()
 
 
@@ -69,21 +46,53 @@ def chosen(page):
     return page.locator('.row[aria-selected="true"]').inner_text().split()
 
 
-def test_results_and_the_first_transcript_are_there_at_once(opened, bench_folder):
-    page = opened(bench_view([bench_folder]))
-    table = page.locator("#summary table").inner_text()
-    assert "ludic/Arithmetic-v0" in table
-    assert "12/12" in table
+def test_results_are_there_at_once_and_lead_to_the_episodes(opened, bench_folder):
+    page = opened(view_of([bench_folder]))
+    assert "12/12" in page.get_by_role("region", name="all numbers").inner_text()
+    page.get_by_role("link", name="Arithmetic-v0").click()
     assert "turn 1" in transcript_of(page)
-    assert page.locator("#count").inner_text() == "24 of 24"
+    assert page.locator("#count").inner_text() == "12 of 24"
+
+
+def test_the_number_of_errors_leads_to_the_episodes(opened, tmp_path):
+    failed = Episode(index=1, task=Task(env_id="ludic/Arithmetic-v0", seed=1), error="it broke")
+    page = opened(view_of([folder_of(tmp_path, [episode("a"), failed])]))
+    page.get_by_role("region", name="all numbers").get_by_role("link", name="1", exact=True).click()
+    assert "failed: it broke" in transcript_of(page)
+    assert page.locator("#count").inner_text() == "1 of 2"
+
+
+def test_a_column_sorts_in_both_directions(opened, bench_folder, other_folder):
+    page = opened(view_of([bench_folder, other_folder]))
+    table = page.get_by_role("region", name="all numbers")
+    rate = table.locator("tbody td:nth-child(4)")
+    for order, first in (("descending", "100.0%"), ("ascending", "0.0%")):
+        table.get_by_role("button", name="success").click()
+        heads = table.locator("th[aria-sort]")
+        assert heads.evaluate_all("(all) => all.map((h) => h.ariaSort)") == [order]
+        assert rate.first.inner_text().split()[0] == first
+
+
+def test_the_matrix_has_the_paired_difference_from_the_chosen_run(
+    opened, bench_folder, other_folder
+):
+    page = opened(view_of([bench_folder, other_folder]))
+    matrix = page.get_by_role("region", name="runs by environment")
+    # All twelve sums are lost instead of won: see the test of the differences.
+    lost = "\u2212100.0 points [\u2212100.0, \u2212100.0] p < 0.001"
+    assert lost in matrix.locator("tbody tr").first.inner_text()
+    page.get_by_label("differences from").select_option("random-run")
+    assert lost.replace("\u2212", "+") in matrix.locator("tbody tr").first.inner_text()
 
 
 def test_keys_walk_through_episodes(opened, bench_folder):
-    page = opened(bench_view([bench_folder]))
+    page = opened(view_of([bench_folder]))
+    page.keyboard.press("2")
+    assert "episode 0" in transcript_of(page)
     for key, index in (("j", "1"), ("j", "2"), ("k", "1")):
         page.keyboard.press(key)
         assert chosen(page)[0] == index
-        assert f"episode {index}" in transcript_of(page)
+        page.get_by_role("heading", name=f"episode {index}").wait_for()
     page.locator("#rows").focus()
     page.keyboard.press("ArrowDown")
     assert chosen(page)[0] == "2"
@@ -91,13 +100,30 @@ def test_keys_walk_through_episodes(opened, bench_folder):
     assert page.locator("#keys").is_visible()
 
 
+def test_an_address_opens_the_same_episode_and_filters(opened, bench_folder, other_folder):
+    view = view_of([bench_folder, other_folder])
+    page = opened(view, EPISODES)
+    page.get_by_label("run", exact=True).select_option("random-run")
+    page.get_by_label("beside it").select_option("none")
+    page.get_by_label("environment").select_option("ludic/TicTacToe-v0")
+    page.keyboard.press("Escape")
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    words = transcript_of(page)
+    page.wait_for_url(lambda url: "%7C2%7C" in url)
+    again = opened(view, page.evaluate("location.hash"))
+    assert transcript_of(again) == words
+    assert "random-run: ludic/TicTacToe-v0, episode 2" in words
+    assert again.locator("#count").inner_text() == "12 of 24"
+
+
 def test_filters_and_search_narrow_the_list(opened, other_folder):
     from playwright.sync_api import expect
 
-    page = opened(bench_view([other_folder]))
+    page = opened(view_of([other_folder]), EPISODES)
     page.get_by_label("environment").select_option("ludic/TicTacToe-v0")
     assert page.locator("#count").inner_text() == "12 of 24"
-    page.get_by_label("outcome").select_option("win")
+    page.get_by_label("outcome").select_option("is:win")
     words = page.locator(".row").all_inner_texts()
     assert words
     assert all("win" in word for word in words)
@@ -105,10 +131,21 @@ def test_filters_and_search_narrow_the_list(opened, other_folder):
     page.get_by_label("environment").select_option("")
     page.locator("#search").fill("HOW MANY")
     expect(page.locator("#count")).to_have_text("12 of 24")
+    assert page.evaluate("CSS.highlights.get('found').size") == 1
+
+
+def test_the_list_is_ordered_by_a_number(opened, other_folder):
+    page = opened(view_of([other_folder]), EPISODES)
+    page.get_by_label("order").select_option("-turns")
+    facts = page.locator(".row .facts").all_inner_texts()
+    turns = [int(words.split()[0]) for words in facts]
+    assert turns[0] > turns[-1]
+    assert turns == sorted(turns, reverse=True)
 
 
 def test_two_runs_are_side_by_side_and_their_differences_found(opened, bench_folder, other_folder):
-    page = opened(bench_view([bench_folder, other_folder]))
+    page = opened(view_of([bench_folder, other_folder]), EPISODES)
+    page.locator("#episode .side").first.wait_for()
     assert page.locator("#episode h2").all_inner_texts() == [
         "oracle-run: ludic/Arithmetic-v0, episode 0",
         "random-run: ludic/Arithmetic-v0, episode 0",
@@ -118,9 +155,15 @@ def test_two_runs_are_side_by_side_and_their_differences_found(opened, bench_fol
     assert 12 <= differ < 24
 
 
+def test_settings_that_differ_come_first(opened, bench_folder, other_folder):
+    page = opened(view_of([bench_folder, other_folder]), "#/settings")
+    lines = page.get_by_role("region", name="settings that differ").locator("tbody tr")
+    assert lines.all_inner_texts() == ["policy\toracle\trandom"]
+
+
 def test_the_theme_follows_the_system_and_can_be_turned(opened, bench_folder):
     ground = "getComputedStyle(document.body).backgroundColor"
-    page = opened(bench_view([bench_folder]), color_scheme="dark")
+    page = opened(view_of([bench_folder]), color_scheme="dark")
     assert page.evaluate(ground) == "rgb(20, 22, 26)"
     page.keyboard.press("t")
     assert page.evaluate(ground) == "rgb(255, 255, 255)"
@@ -128,14 +171,20 @@ def test_the_theme_follows_the_system_and_can_be_turned(opened, bench_folder):
     assert page.evaluate(ground) == "rgb(20, 22, 26)"
 
 
-def test_the_page_is_accessible_and_fits(opened, bench_folder, other_folder, subtests):
+def test_the_page_is_accessible_and_fits(
+    opened, bench_folder, other_folder, tmp_path, write_metrics, subtests
+):
     from axe_playwright_python.sync_playwright import Axe
 
-    page = opened(bench_view([bench_folder, other_folder]))
-    for scheme, width in itertools.product(("light", "dark"), (390, 1280)):
+    write_metrics(tmp_path)
+    page = opened(view_of([bench_folder, other_folder, tmp_path]))
+    views = itertools.product("1234", ("light", "dark"), (390, 1280))
+    for key, scheme, width in views:
         page.emulate_media(color_scheme=scheme)
         page.set_viewport_size({"width": width, "height": 840})
-        with subtests.test(scheme=scheme, width=width):
+        page.keyboard.press(key)
+        page.wait_for_timeout(200)
+        with subtests.test(view=key, scheme=scheme, width=width):
             # The page scrolls by itself only downwards.
             assert page.evaluate("document.documentElement.scrollWidth") <= width
             violations = Axe().run(page).response["violations"]
@@ -164,10 +213,11 @@ def episode(text, index=0):
 
 
 def test_hostile_text_is_only_text(opened, tmp_path):
-    page = opened(bench_view([folder_of(tmp_path, [episode(HOSTILE)])]))
+    page = opened(view_of([folder_of(tmp_path, [episode(HOSTILE)])]), EPISODES)
+    transcript_of(page)
     page.wait_for_timeout(200)
     assert page.title() == "run"
-    shown = page.locator("#episode pre").first.inner_text()
+    shown = page.locator(".turn pre").first.inner_text()
     assert "<script>document.title='owned'</script>" in shown
     # Escape and bell are pictures of themselves.
     assert "\u241b[31mred\u2407 <b>bold</b>" in shown
@@ -175,10 +225,10 @@ def test_hostile_text_is_only_text(opened, tmp_path):
 
 
 def test_a_line_of_a_megabyte_is_cut_until_it_is_asked_for(opened, tmp_path):
-    page = opened(bench_view([folder_of(tmp_path, [episode("x" * 1_000_000)])]))
-    assert len(page.locator("#episode pre").first.inner_text()) == 20_000
+    page = opened(view_of([folder_of(tmp_path, [episode("x" * 1_000_000)])]), EPISODES)
+    assert len(page.locator(".turn pre").first.inner_text()) == 20_000
     page.get_by_role("button", name="show all 1,000,000 characters").first.click()
-    assert len(page.locator("#episode pre").first.inner_text()) == 1_000_000
+    assert len(page.locator(".turn pre").first.inner_text()) == 1_000_000
     assert page.evaluate("document.documentElement.scrollWidth") <= 1280
 
 
@@ -186,32 +236,68 @@ def test_ten_thousand_episodes_put_few_elements_into_the_page(opened, tmp_path):
     from playwright.sync_api import expect
 
     many = [episode(f"question {i} " + "word " * 20, i) for i in range(10_000)]
-    page = opened(bench_view([folder_of(tmp_path, many)]))
-    assert page.locator("#count").inner_text() == "10000 of 10000"
+    page = opened(view_of([folder_of(tmp_path, many)]), EPISODES)
+    assert page.locator("#count").inner_text() == "10,000 of 10,000"
     assert page.locator(".row").count() < 100
     page.locator("#rows").evaluate("(box) => { box.scrollTop = box.scrollHeight; }")
     page.locator("#row-9999").click()
-    assert "question 9999" in transcript_of(page)
+    expect(page.locator("#episode")).to_contain_text("question 9999")
     page.locator("#search").fill("question 4321 ")
-    expect(page.locator("#count")).to_have_text("1 of 10000", timeout=60_000)
+    expect(page.locator("#count")).to_have_text("1 of 10,000", timeout=60_000)
 
 
-def test_a_training_run_shows_a_chart_per_metric_and_its_rollouts(opened, tmp_path):
-    lines = [{"update": i, "loss": 1 / i, "eval/won": i / 20} for i in range(1, 21)]
-    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+def test_a_training_run_has_its_rollouts_among_the_episodes(opened, tmp_path, write_metrics):
+    write_metrics(tmp_path)
     kept = [{**episode_to_json(episode(f"board {i}", i)), "update": 10 * i} for i in (0, 1)]
     (tmp_path / "rollouts.jsonl").write_text("".join(json.dumps(line) + "\n" for line in kept))
-    page = opened(training_view(tmp_path))
-    assert page.locator("#curves h2").all_inner_texts() == ["eval", "training"]
-    assert page.locator("figure").all_inner_texts()[0].split()[:2] == ["eval/won", "1"]
-    assert page.locator(".row").all_inner_texts()[1].split()[:2] == ["update", "10"]
+    page = opened(view_of([tmp_path]), EPISODES)
     assert "board 0" in transcript_of(page)
+    assert page.locator(".row").all_inner_texts()[1].split()[:2] == ["update", "10"]
+
+
+def test_a_turn_shows_what_was_sent_and_what_it_cost(opened, tmp_path):
+    system = Message(role="system", content="Be brief.")
+    asked = (system, Message(role="user", content="What is 1 + 1?"))
+    tool = ToolCall(id="1", name="calculator", arguments='{"sum": "1 + 1"}')
+    usage = {"prompt_tokens": 1000, "completion_tokens": 20, "cost": 0.25}
+    call = ModelCall(model="m-1", messages=asked, parameters={"seed": 7}, usage=usage, seconds=1.5)
+    first = Completion(text="", finish_reason="tool_calls", tool_calls=(tool,), call=call)
+    function = {"name": tool.name, "arguments": tool.arguments}
+    calls = [{"id": "1", "type": "function", "function": function}]
+    said = Message(role="assistant", content=None, tool_calls=calls)
+    answered = (*asked, said, Message(role="tool", content="it is 2", tool_call_id="1"))
+    then = replace(call, messages=answered)
+    last = Completion(text="2", finish_reason="stop", reasoning="One and one.", call=then)
+    step = Step(
+        observation="What is 1 + 1?",
+        decision=Decision(action="2", completions=(first, last)),
+        reward=1.0,
+        terminated=True,
+        info={"success": True, "reward/right": 0.75, "reward/brief": 0.25},
+    )
+    task = Task(env_id="ludic/Arithmetic-v0", seed=0)
+    one = Episode(index=0, task=task, rollouts=(Rollout(task=task, steps=(step,)),))
+    page = opened(view_of([folder_of(tmp_path, [one])]), EPISODES)
+    words = transcript_of(page)
+    assert "2,000 + 40 tokens \u00b7 3.00 s \u00b7 cost 0.50" in words
+    assert "right 0.75" in words
+    for part in ("calls calculator", '{"sum": "1 + 1"}', "result calculator", "it is 2"):
+        assert part in words
+    # The question is both the observation and a message, and is shown once.
+    assert words.count("What is 1 + 1?") == 1
+    for part in ("Be brief.", "One and one.", "seed: 7"):
+        assert part not in words
+    page.keyboard.press("o")
+    words = transcript_of(page)
+    for part in ("Be brief.", "One and one.", "seed: 7"):
+        assert part in words
 
 
 def test_a_score_without_its_transcript_says_how_to_keep_it(opened, tmp_path):
-    page = opened(bench_view([folder_of(tmp_path, [episode("a"), episode("b", 1)])], most=1))
+    folder = folder_of(tmp_path, [episode("a"), episode("b", 1)])
+    page = opened(view_of([folder], most=1), EPISODES)
     page.keyboard.press("j")
-    assert "see ludic view --most" in transcript_of(page)
+    page.get_by_text("see ludic view --most").wait_for()
 
 
 def test_scores_here_are_those_of_the_benchmark():

@@ -2,9 +2,11 @@ import base64
 import hashlib
 import json
 import re
+import shutil
 import threading
 import urllib.error
 import urllib.request
+import zlib
 from dataclasses import replace
 from html import unescape
 
@@ -14,11 +16,19 @@ from ludic_gym.bench.records import open_transcripts
 from ludic_gym.commands.main import main
 from ludic_gym.errors import ConfigError
 from ludic_gym.records import episode_to_json, read_episodes
-from ludic_gym.types import Completion, Decision, Episode, Rollout, Step, Task, ToolCall
-from ludic_gym.view.bench import bench_view
-from ludic_gym.view.page import page, view_of, write_page
+from ludic_gym.types import (
+    Completion,
+    Decision,
+    Episode,
+    Message,
+    ModelCall,
+    Rollout,
+    Step,
+    Task,
+    ToolCall,
+)
+from ludic_gym.view.page import page, run_folders, view_of, write_page
 from ludic_gym.view.server import make_server
-from ludic_gym.view.training import training_view
 from ludic_gym.view.transcript import transcript
 
 TASK = Task(env_id="ludic/Arithmetic-v0", seed=3, kwargs={"digits": 2})
@@ -42,6 +52,10 @@ def blocks(html):
     return {name: json.loads(text) for name, text in BLOCK.findall(html)}
 
 
+def unpacked(data):
+    return json.loads(zlib.decompress(base64.b64decode(data)))
+
+
 def rows(view):
     columns = view["runs"][0]["columns"]
     return [
@@ -50,11 +64,11 @@ def rows(view):
 
 
 def test_every_episode_has_a_row_and_a_transcript(bench_folder):
-    view = bench_view([bench_folder])
+    view = view_of([bench_folder])
     assert len(rows(view)) == 24
     assert [row["env"] for row in rows(view)] == [0] * 12 + [1] * 12
     run = view["runs"][0]
-    kept = [json.loads(text) for chunk in run["chunks"] for text in chunk["episodes"]]
+    kept = [one for chunk in run["chunks"] for one in unpacked(chunk["data"])]
     assert [one["index"] for one in kept] == [row["index"] for row in rows(view)]
     assert [env["success_rate"] for env in run["envs"]] == [1.0, 1.0]
     assert [env["random"] for env in run["envs"]] == [0.0, pytest.approx(0.585, abs=0.1)]
@@ -89,7 +103,7 @@ def test_tasks_of_large_seeds_stay_apart(tmp_path):
     request = {"schema": "ludic.bench", "version": 1, "policy": "p"}
     request["envs"] = {"ludic/Arithmetic-v0": {"kwargs": {}}}
     (tmp_path / "bench.json").write_text(json.dumps(request))
-    tasks = [row["task"] for row in rows(bench_view([tmp_path]))]
+    tasks = [row["task"] for row in rows(view_of([tmp_path]))]
     assert tasks == ["1152921504606846976", "1152921504606846977"]
 
 
@@ -97,14 +111,15 @@ def test_chunks_start_at_their_row_also_where_only_some_transcripts_are_kept(
     bench_folder, monkeypatch
 ):
     monkeypatch.setattr("ludic_gym.view.transcript.CHUNK_CHARS", 1500)
-    view = bench_view([bench_folder], most=10)
+    view = view_of([bench_folder], most=10)
     table, chunks = rows(view), view["runs"][0]["chunks"]
     assert len(chunks) > 3
     seen = []
     for chunk in chunks:
-        for k, text in enumerate(chunk["episodes"]):
+        assert chunk["count"] == len(unpacked(chunk["data"]))
+        for k, one in enumerate(unpacked(chunk["data"])):
             row = chunk["start"] + k
-            assert json.loads(text)["index"] == table[row]["index"]
+            assert one["index"] == table[row]["index"]
             seen.append(row)
     # Five of each env.
     assert seen == [*range(5), *range(12, 17)]
@@ -136,34 +151,44 @@ def test_hostile_text_stays_data(tmp_path):
     request = {"schema": "ludic.bench", "version": 1, "policy": HOSTILE}
     request["envs"] = {"ludic/Arithmetic-v0": {"kwargs": {"x": HOSTILE}}}
     (tmp_path / "bench.json").write_text(json.dumps(request))
-    html = page(bench_view([tmp_path]))
-    # Two scripts of data and one of code: none of the text's own.
-    assert html.count("<script") == html.count("</script>") == 3
+    html = page(view_of([tmp_path]))
+    # Two scripts of data and two of code: none of the text's own.
+    assert html.count("<script") == html.count("</script>") == 4
     assert "<img" not in html
-    (text,) = blocks(html)["chunk-0-0"]
-    assert json.loads(text)["rollouts"][0]["final"] == HOSTILE
+    (packed,) = re.findall(r'<script type="text/plain" id="chunk-0-0">([\w+/=]*)</script>', html)
+    (shown,) = unpacked(packed)
+    assert shown["rollouts"][0]["final"] == HOSTILE
 
 
 def test_a_title_is_escaped(tmp_path):
-    view = {"kind": "train", "title": "<b>&", "runs": [], "curves": []}
+    view = {"title": "<b>&", "runs": [], "differences": []}
     assert "<title>&lt;b&gt;&amp;</title>" in page(view)
 
 
 def test_only_the_pages_own_script_and_style_may_run(bench_folder):
-    html = page(bench_view([bench_folder]))
+    html = page(view_of([bench_folder]))
     policy = unescape(re.search(r'Content-Security-Policy" content="(.*?)"', html).group(1))
     assert policy.startswith("default-src 'none'; ")
     for tag, source in (("script", "script-src"), ("style", "style-src")):
-        text = re.search(rf"<{tag}>(.*?)</{tag}>", html, re.DOTALL).group(1)
-        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-        assert f"{source} 'sha256-{digest}'" in policy
-    assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", html)
+        texts = re.findall(rf"<{tag}>(.*?)</{tag}>", html, re.DOTALL)
+        digests = [base64.b64encode(hashlib.sha256(t.encode()).digest()).decode() for t in texts]
+        allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
+        assert f"{source} {allowed};" in policy
+    # The name of a namespace, and the home of the chart library in its first line.
+    assert not re.search(r"https?://(?!www\.w3\.org/2000/svg|github\.com/leeoniya/uPlot)", html)
+
+
+def test_a_page_has_the_licence_of_its_chart_library(bench_folder):
+    html = page(view_of([bench_folder]))
+    assert "Copyright (c) 2022 Leon Sorokin" in html
+    assert "uPlot (v1.6.32)" in html
 
 
 def test_numbers_that_browsers_do_not_read_are_null(tmp_path):
     (tmp_path / "metrics.jsonl").write_text('{"update": 1, "loss": NaN}\n{"update": 2, "lo')
-    view = training_view(tmp_path)
-    assert blocks(page(view))["data"]["curves"] == [{"name": "loss", "points": [[1, None]]}]
+    view = view_of([tmp_path])
+    (run,) = blocks(page(view))["data"]["runs"]
+    assert run["curves"] == [{"name": "loss", "updates": [1], "values": [None]}]
 
 
 def test_a_training_run_shows_its_curves_and_rollouts(tmp_path):
@@ -172,29 +197,108 @@ def test_a_training_run_shows_its_curves_and_rollouts(tmp_path):
     kept = [{**episode_to_json(episode(index=i)), "update": 10 * i} for i in (1, 2)]
     (tmp_path / "rollouts.jsonl").write_text("".join(json.dumps(line) + "\n" for line in kept))
     view = view_of([tmp_path])
-    assert view["curves"] == [
-        {"name": "loss", "points": [[1, 1.0], [2, 0.5]]},
-        {"name": "eval/won", "points": [[1, 0.5], [2, 1.0]]},
+    assert view["runs"][0]["curves"] == [
+        {"name": "loss", "updates": [1, 2], "values": [1.0, 0.5]},
+        {"name": "eval/won", "updates": [1, 2], "values": [0.5, 1.0]},
     ]
     assert [(row["nth"], row["success"]) for row in rows(view)] == [(10, True), (20, True)]
 
 
-def test_two_benchmarks_are_shown_side_by_side(bench_folder, other_folder):
+def test_differences_are_those_of_the_comparison(bench_folder, other_folder):
     view = view_of([bench_folder, other_folder])
     assert [run["name"] for run in view["runs"]] == ["oracle-run", "random-run"]
+    sums = [d for d in view["differences"] if d["env"] == "ludic/Arithmetic-v0"]
+    # Twelve tasks, each lost instead of won: p is two of 2^12 assignments of signs.
+    assert [(d["measure"], d["tasks"], d["difference"], d["p"]) for d in sums] == [
+        ("success", 12, -1.0, 2 / 2**12),
+        ("reward", 12, -1.0, 2 / 2**12),
+    ]
 
 
-@pytest.mark.parametrize("count", [0, 3])
-def test_one_or_two_runs_are_shown(count, tmp_path):
-    with pytest.raises(
-        ConfigError, match=f"name one run, or two to show side by side; got {count}"
-    ):
-        view_of([tmp_path] * count)
+def test_a_benchmark_and_a_training_run_share_a_page(bench_folder, tmp_path):
+    (tmp_path / "metrics.jsonl").write_text('{"update": 1, "loss": 2}\n')
+    view = view_of([tmp_path, bench_folder])
+    assert [run["kind"] for run in view["runs"]] == ["train", "bench"]
+    assert view["differences"] == []
+
+
+def test_of_many_runs_only_the_first_is_compared_with_each(bench_folder, tmp_path):
+    for name in "abcdefg":
+        shutil.copytree(bench_folder, tmp_path / name)
+    view = view_of([tmp_path])
+    assert [run["name"] for run in view["runs"]] == list("abcdefg")
+    assert {d["first"] for d in view["differences"]} == {0}
+    assert {d["second"] for d in view["differences"]} == {1, 2, 3, 4, 5, 6}
+
+
+def test_a_run_that_is_named_twice_is_shown_once(bench_folder):
+    assert run_folders([bench_folder, bench_folder.parent]) == [bench_folder]
+
+
+def test_runs_of_one_name_are_told_apart(bench_folder, tmp_path):
+    folders = [tmp_path / part / "same" for part in "ab"]
+    for folder in folders:
+        shutil.copytree(bench_folder, folder)
+    assert [run["name"] for run in view_of(folders)["runs"]] == ["a/same", "b/same"]
+
+
+def test_no_folder_is_refused():
+    with pytest.raises(ConfigError, match="name a run: a folder of"):
+        view_of([])
+
+
+def test_the_seconds_of_an_episode_are_those_of_its_last_attempt(bench_folder, tmp_path):
+    folder = shutil.copytree(bench_folder, tmp_path / "run")
+    line = {"env": "ludic/Arithmetic-v0", "seed": 0, "sampling_seed": 0, "seconds": 7.5}
+    with (folder / "times.jsonl").open("a") as file:
+        file.write(json.dumps(line) + "\n")
+    assert rows(view_of([folder]))[0]["seconds"] == 7.5
+
+
+def test_a_run_that_was_killed_is_shown_without_its_half_lines(bench_folder, tmp_path):
+    folder = shutil.copytree(bench_folder, tmp_path / "run")
+    path = folder / "ludic-Arithmetic-v0.jsonl"
+    path.write_text(path.read_text()[:-100])
+    times = (folder / "times.jsonl").read_text().splitlines(keepends=True)
+    # The killed process wrote half of the first line, its continuation the others behind it.
+    (folder / "times.jsonl").write_text("".join([times[0][:20], *times[1:]]))
+    table = rows(view_of([folder]))
+    assert [row["index"] for row in table] == [*range(11), *range(12)]
+    assert [row["seconds"] is None for row in table].count(True) == 2
+
+
+def test_a_request_is_shown_as_sent_each_message_once():
+    said = [Message(role="system", content="Be brief."), Message(role="user", content="1+1?")]
+    more = [*said, Message(role="assistant", content="2"), Message(role="user", content="sure?")]
+    asked = [
+        ModelCall(
+            model="m-1", messages=tuple(messages), parameters={"temperature": 0.5},
+            usage={"prompt_tokens": 1000, "completion_tokens": 500}, seconds=0.25,
+        )
+        for messages in (said, more)
+    ]  # fmt: skip
+    steps = tuple(
+        replace(episode(call=call, reasoning="hm").rollouts[0].steps[0], terminated=last)
+        for call, last in zip(asked, (False, True), strict=True)
+    )
+    one = Episode(index=0, task=TASK, rollouts=(Rollout(task=TASK, steps=steps),))
+    shown = [
+        step["completions"][0] for step in transcript(one, price=(2, 4))["rollouts"][0]["steps"]
+    ]
+    assert [c["call"]["repeated"] for c in shown] == [0, 2]
+    assert [[m["content"] for m in c["call"]["messages"]] for c in shown] == [
+        ["Be brief.", "1+1?"],
+        ["2", "sure?"],
+    ]
+    # 1000 tokens at 2 and 500 at 4 per million.
+    assert [c["call"]["cost"] for c in shown] == [0.004, 0.004]
+    assert (shown[0]["counts"], shown[0]["reasoning"]) == ([1000, 500], "hm")
+    assert shown[0]["call"]["parameters"] == {"temperature": 0.5}
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path, capsys):
     assert main(["view", str(tmp_path)]) == 2
-    assert "no run; name a folder of `ludic train`" in capsys.readouterr().err
+    assert "no run; name folders of `ludic train`" in capsys.readouterr().err
 
 
 def test_the_file_lies_in_the_run_unless_another_is_named(bench_folder, tmp_path, capsys):
@@ -209,15 +313,15 @@ def test_the_file_lies_in_the_run_unless_another_is_named(bench_folder, tmp_path
 def test_a_page_is_replaced_whole(bench_folder, tmp_path):
     path = tmp_path / "view.html"
     path.write_text("old")
-    write_page(path, bench_view([bench_folder]))
+    write_page(path, view_of([bench_folder]))
     assert [p.name for p in tmp_path.iterdir()] == ["view.html"]
-    assert path.read_text() == page(bench_view([bench_folder]))
+    assert path.read_text() == page(view_of([bench_folder]))
 
 
 @pytest.fixture
 def server(tmp_path):
     (tmp_path / "metrics.jsonl").write_text('{"update": 1, "loss": 2}\n')
-    with make_server(lambda: training_view(tmp_path), [tmp_path]) as made:
+    with make_server(lambda: view_of([tmp_path]), [tmp_path]) as made:
         thread = threading.Thread(target=made.serve_forever)
         thread.start()
         yield f"http://127.0.0.1:{made.server_address[1]}", tmp_path
@@ -233,14 +337,14 @@ def fetched(url, **headers):
 
 def test_a_served_page_learns_what_is_new(server):
     url, folder = server
-    assert blocks(fetched(f"{url}/"))["data"]["live"] is True
-    before = json.loads(fetched(f"{url}/data.json"))
-    assert before == json.loads(fetched(f"{url}/data.json"))
+    before = fetched(f"{url}/version")
+    assert blocks(fetched(f"{url}/"))["data"]["version"] == before
+    assert fetched(f"{url}/version") == before
     with (folder / "metrics.jsonl").open("a") as file:
         file.write('{"update": 2, "loss": 1}\n')
-    after = json.loads(fetched(f"{url}/data.json"))
-    assert after["version"] != before["version"]
-    assert after["view"]["curves"][0]["points"] == [[1, 2], [2, 1]]
+    after = json.loads(fetched(f"{url}/data.json"))["view"]
+    assert after["version"] == fetched(f"{url}/version") != before
+    assert after["runs"][0]["curves"][0]["values"] == [2, 1]
 
 
 def test_nothing_but_the_page_is_served_and_under_no_other_name(server):

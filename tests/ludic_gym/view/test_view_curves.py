@@ -1,0 +1,67 @@
+import shutil
+import threading
+from importlib.util import find_spec
+
+import pytest
+
+from ludic_gym.view.page import view_of
+from ludic_gym.view.server import make_server
+
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+# Playwright is imported by tests alone: every worker of a run collects this file.
+pytestmark = [
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed"),
+    pytest.mark.skipif(find_spec("playwright") is None, reason="playwright is not installed"),
+]
+
+
+def test_training_runs_share_a_chart_per_metric_and_constants_are_folded(
+    opened, tmp_path, write_metrics
+):
+    write_metrics(tmp_path / "one")
+    write_metrics(tmp_path / "two", scale=2.0)
+    page = opened(view_of([tmp_path]))
+    page.locator("figure canvas").nth(1).wait_for()
+    heads = page.locator("summary").all_inner_texts()
+    assert heads == ["eval (1)", "training (1)", "constant (1)"]
+    assert page.locator("figcaption > span").all_inner_texts() == ["eval/won", "loss"]
+    labels = page.locator("canvas").evaluate_all("(all) => all.map((c) => c.ariaLabel)")
+    assert labels[1] == "loss over updates: one ends at 0.05, two ends at 0.1"
+    assert not page.get_by_role("region", name="constant metrics").is_visible()
+
+
+def y_axis(page):
+    """Ends of the y axis of the first chart."""
+    return page.evaluate("(({min, max}) => [min, max])([...drawn][0].scales.y)")
+
+
+def test_a_log_scale_and_smoothing_change_the_chart(opened, tmp_path, write_metrics):
+    write_metrics(tmp_path / "one")
+    page = opened(view_of([tmp_path]), "#/curves?metric=loss")
+    page.locator("canvas").wait_for()
+    assert y_axis(page)[0] <= 0
+    page.get_by_label("log scale").check()
+    # Losses from 1 / 20 to 1.
+    assert y_axis(page) == [0.05, 1]
+    page.get_by_label("smoothing").fill("0.5")
+    # Half of each value goes on: the weights of 1 and 1/2 are 1/3 and 2/3.
+    last = "[...drawn][0].data.at(-1)[1]"
+    assert page.evaluate(last) == pytest.approx(1 / 3 + 1 / 3)
+
+
+def test_a_served_page_draws_what_is_new(browser, tmp_path, write_metrics):
+    write_metrics(tmp_path)
+    with make_server(lambda: view_of([tmp_path]), [tmp_path]) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            page = browser.new_page()
+            page.goto(f"http://127.0.0.1:{server.server_address[1]}/")
+            page.locator("canvas").first.wait_for()
+            with (tmp_path / "metrics.jsonl").open("a") as file:
+                file.write('{"update": 21, "new": 1}\n{"update": 22, "new": 2}\n')
+            page.get_by_text("new", exact=True).wait_for(timeout=10_000)
+            page.close()
+        finally:
+            server.shutdown()
+            thread.join()
