@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ludic_gym.concurrency import cancelled
 from ludic_gym.errors import ClientError, ConfigError, EpisodeError
@@ -42,8 +43,8 @@ Refresh = Callable[[], Awaitable[int | None]]
 None if the trainer has published none yet.
 """
 
-# A report costs the queue less than a millisecond; an idle actor costs a device.
-POLL_S, LONGEST_DELAY_S = 0.05, 30.0
+# Between two looks for newer params, and between two tries at a queue that is away.
+POLL_S, AWAY_S, LONGEST_DELAY_S = 0.05, 1.0, 30.0
 # Tasks that one report passes over, at most, in search of some that are not retired.
 LONGEST_SEARCH = 1_000
 
@@ -160,10 +161,13 @@ class _Actor:
         # One pause for groups and for refreshes: both fail where the same servers are away.
         self.failures, self.pause_until = 0, 0.0
         self.ended = False
+        # Set where a report may bring more than the last one: by newer params, or by the queue.
+        self.bell = asyncio.Event()
 
     async def run(self, stop: asyncio.Event) -> ActorSummary:
         """Play until `stop`, or until the tasks have run out; then let what is played end."""
         refreshing = asyncio.create_task(self._keep_refreshing())
+        listening = asyncio.create_task(self._keep_listening())
         stopped = asyncio.create_task(stop.wait())
         try:
             while not (stop.is_set() or (self.ended and not self.playing and not self.again)):
@@ -178,7 +182,7 @@ class _Actor:
             await self._finish()
         finally:
             # The pool is closed below: cancelled episodes must have returned their environments.
-            await cancelled([refreshing, stopped, *self.playing])
+            await cancelled([refreshing, listening, stopped, *self.playing])
             self.player.close()
             # A queue that is gone forgets the actor by itself.
             with suppress(QueueUnavailable):
@@ -193,12 +197,24 @@ class _Actor:
         failures, delay_s = 0, POLL_S
         while True:
             try:
-                self.version = await self.refresh()
+                before, self.version = self.version, await self.refresh()
+                if before != self.version:
+                    self.bell.set()
                 failures, delay_s = 0, POLL_S
             except ClientError as error:
                 failures += 1
                 delay_s = self._pause(failures, "refreshes of the params", error)
             await asyncio.sleep(delay_s)
+
+    async def _keep_listening(self) -> None:
+        """Ring the bell for each signal of the queue."""
+        while True:
+            try:
+                if await self.queue.woken(self.name):
+                    self.bell.set()
+            # The reports wait for the queue, and say so.
+            except QueueUnavailable:
+                await asyncio.sleep(AWAY_S)
 
     async def _begin_groups(self) -> bool:
         """Report, and begin as many groups as are admitted; True if the actor has no more room.
@@ -206,6 +222,7 @@ class _Actor:
         The first report only brings the trainer's group size.
         """
         size = self.group_size
+        self.bell.clear()
         free = 0 if size is None else self.options.concurrency // size - len(self.playing)
         # Read once: the version that is reported is the one that the groups begin with.
         version = self.version
@@ -247,6 +264,7 @@ class _Actor:
         # Once: an actor that follows a trainer to another size would push groups of both.
         if self.group_size is None and trainer.group_size <= self.options.concurrency:
             self.group_size = trainer.group_size
+            self.bell.set()
         if self.group_size != trainer.group_size:
             raise ActorError(
                 f"the trainer wants groups of {trainer.group_size}, and this actor has "
@@ -281,10 +299,15 @@ class _Actor:
 
     async def _wait(self, others: set[asyncio.Task[None] | asyncio.Task[bool]], idle: bool) -> None:
         """Wait for a group to end, or until the next report is due."""
-        # With room left, an admission may come at any moment; without, only a group that ends.
-        pause_s = self.options.heartbeat_s if idle and self.playing else POLL_S
-        awaited: set[asyncio.Task[None] | asyncio.Task[bool]] = {*self.playing, *others}
+        pause_s, bell = self.options.heartbeat_s, asyncio.create_task(self.bell.wait())
+        if self._is_paused():
+            pause_s = min(pause_s, self.pause_until - asyncio.get_running_loop().time())
+        awaited: set[asyncio.Task[Any]] = {*self.playing, *others}
+        # Without room left here, only a group that ends can bring some.
+        if not (idle and self.playing):
+            awaited.add(bell)
         await asyncio.wait(awaited, timeout=pause_s, return_when=asyncio.FIRST_COMPLETED)
+        await cancelled([bell])
         self._collect()
 
     def _collect(self) -> None:
