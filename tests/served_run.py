@@ -12,7 +12,7 @@ from ludic_train.loggers.loggers import JSONLLogger
 from ludic_train.models.load import save_model
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
-from ludic_train.pipeline.actor import ActorOptions
+from ludic_train.pipeline.actor_options import ActorOptions
 from ludic_train.pipeline.queues.open_queue import open_queue
 from ludic_train.recipes.catalog import TIC_TAC_TOE
 from ludic_train.runs.actor_loop import play_remotely

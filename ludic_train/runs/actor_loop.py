@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from itertools import chain
@@ -19,7 +19,9 @@ from ludic_train.errors import ActorError
 from ludic_train.inference.policy_spec import model_and_spec, policies
 from ludic_train.models.chat_template import chat_renderer
 from ludic_train.models.tokenizer import load_tokenizer, torch_hidden
-from ludic_train.pipeline.actor import ActorOptions, ActorSummary, Refresh, run_pipeline_actor
+from ludic_train.pipeline.actor import Refresh, run_pipeline_actor
+from ludic_train.pipeline.actor_options import ActorOptions, ActorSummary
+from ludic_train.pipeline.begun import ResumableClient
 from ludic_train.pipeline.queues.open_queue import REDIS, open_queue, opened_roster
 from ludic_train.pipeline.queues.patience import persistently
 from ludic_train.pipeline.server_versions import ServedVersions
@@ -29,6 +31,8 @@ from ludic_train.runs.machine import JOIN
 from ludic_train.sources.rollouts import Score, playing
 
 if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
     from ludic_train.pipeline.queues.roster import Roster
 
 WAIT_S, NOTE_EVERY_S = 0.2, 30.0
@@ -99,6 +103,7 @@ async def play_remotely(
             replace(options, max_failures=OUTAGES) if servers else options,
             name=name,
             stop=stop,
+            roster=roster,
         )
 
 
@@ -139,7 +144,7 @@ async def _sampling(
         from ludic_train.publishers.folder import following_client
 
         following = following_client(folder, published)
-        return following, following.refresh
+        return ResumableClient(following, _decode(load_tokenizer(folder))), following.refresh
     with torch_hidden():
         tokenizer = load_tokenizer(folder)
 
@@ -156,7 +161,21 @@ async def _sampling(
     stack.push_async_callback(client.aclose)
     stack.push_async_callback(served.aclose)
     refresh = _patient_at_first(served)
-    return client, _after_masks(client, refresh) if masks else refresh
+    refresh = _after_masks(client, refresh) if masks else refresh
+    return ResumableClient(client, _decode(tokenizer)), refresh
+
+
+def _decode(tokenizer: PreTrainedTokenizerBase) -> Callable[[Sequence[int]], str]:
+    """Text of token ids, as servers make it."""
+
+    def decode(ids: Sequence[int]) -> str:
+        return str(
+            tokenizer.decode(
+                list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False
+            )
+        )
+
+    return decode
 
 
 def _after_masks(client: VLLMTokenClient, refresh: Refresh) -> Refresh:
