@@ -195,13 +195,14 @@ class _Actor:
         free = 0 if size is None else self.options.concurrency // size - len(self.playing)
         # Read once: the version that is reported is the one that the groups begin with.
         version = self.version
-        is_ready = free > 0 and not self._is_paused() and version is not None
-        # One at a time: those that wait here cannot be played by others.
-        if is_ready and not self.again and (begun := await self.relay.taken()) is not None:
-            self.again.appendleft(begun)
-        upcoming = self._upcoming(free) if is_ready else []
+        upcoming = [] if self._is_paused() or version is None else self._upcoming(free)
         try:
             admission = await self._reported(wanted=len(upcoming))
+            # Before its own: they get older.
+            for _ in range(admission.granted):
+                if (elsewhere := await self.relay.taken()) is None:
+                    break
+                upcoming.insert(0, elsewhere)
         except asyncio.CancelledError:
             # No task is lost by a stop: the summary returns them.
             self.again.extendleft(reversed(upcoming))
