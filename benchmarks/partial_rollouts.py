@@ -1,6 +1,6 @@
 """Wasted tokens of a run that is interrupted, with and without continuing what was begun.
 
-    python benchmarks/partial_rollouts.py [--groups 60] [--every 6000]
+    python benchmarks/partial_rollouts.py [--groups 300] [--every 5000]
 
 A Redis, two `ludic serve` processes of a tiny model, and actors that play groups of four episodes
 of one reply each. Lengths are log-normal: the median is 150 tokens, one in a hundred has 1,500.
@@ -264,8 +264,8 @@ async def compare(url: str, groups: int, every: int) -> Table:
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--groups", type=int, default=60)
-    parser.add_argument("--every", type=int, default=6_000, help="tokens between interruptions")
+    parser.add_argument("--groups", type=int, default=300)
+    parser.add_argument("--every", type=int, default=5_000, help="tokens between interruptions")
     arguments = parser.parse_args()
     program = shutil.which("redis-server") or shutil.which("valkey-server")
     if program is None:

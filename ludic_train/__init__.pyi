@@ -177,6 +177,7 @@ from .pipeline.actor_options import ActorOptions as ActorOptions
 from .pipeline.actor_options import ActorSummary as ActorSummary
 from .pipeline.begun import ResumableClient as ResumableClient
 from .pipeline.queues.open_queue import open_queue as open_queue
+from .pipeline.queues.open_queue import opened_roster as opened_roster
 from .pipeline.queues.redis_stream import RedisQueue as RedisQueue
 from .pipeline.queues.sqlite import SQLiteQueue as SQLiteQueue
 from .pipeline.server_versions import ServedVersions as ServedVersions

@@ -212,7 +212,8 @@ class _Actor:
             # The key of a group that was begun elsewhere stays: it may have been pushed after all.
             begun.key = begun.key or f"{self.run_id}:{self.begun}"
             work = asyncio.create_task(self._play(begun))
-            self.playing[work] = begun, min(version or 0, begun.oldest or version or 0)
+            oldest = version if begun.oldest is None else begun.oldest
+            self.playing[work] = begun, min(oldest or 0, version or 0)
         self.again.extendleft(reversed(upcoming[admission.granted :]))
         if admission.trainer is not None:
             self._drop_stale(admission.trainer)

@@ -19,7 +19,7 @@ LEASE_MS = 15_000
 # Servers that a run may have, and characters of an address: a roster is read whole.
 MOST_SERVERS, LONGEST_URL = 4_096, 500
 # Groups that wait to be continued, and bytes of each: more than that is played again.
-MOST_BEGUN, LARGEST_BEGUN = 1_024, 32 * 2**20
+MOST_BEGUN, LARGEST_BEGUN = 128, 8 * 2**20
 
 # KEYS: servers. ARGV: address, ms to live, most servers. Returns 1 for one that was not there.
 _JOIN = """

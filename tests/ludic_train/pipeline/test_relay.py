@@ -1,15 +1,24 @@
 """Groups between the actors of a run, through a real Redis."""
 
+import asyncio
 from dataclasses import replace
 from itertools import count
 
 import pytest
 from redis_server import needs_redis
 
+import ludic_gym  # noqa: F401 - registers the environments
+from ludic_gym.clients.scripted import ScriptedClient
+from ludic_gym.contexts import LatestObservation
+from ludic_gym.policies.chat import ChatPolicy
 from ludic_gym.types import Completion, Sampling, Task
+from ludic_train.pipeline.actor import run_pipeline_actor
+from ludic_train.pipeline.actor_options import ActorOptions
 from ludic_train.pipeline.begun import Begun, Sampled, begun_to_bytes
 from ludic_train.pipeline.queues import roster as roster_module
+from ludic_train.pipeline.queues.base import TrainerReport
 from ludic_train.pipeline.queues.open_queue import opened_roster
+from ludic_train.pipeline.queues.redis_stream import RedisQueue
 from ludic_train.pipeline.relay import Relay
 
 pytestmark = needs_redis
@@ -80,3 +89,32 @@ def test_a_task_without_a_seed_gets_one_so_that_its_group_is_the_same_everywhere
     assert relay.new(replace(TASK, sampling=Sampling())).task.sampling.seed is not None
     assert relay.new(TASK).task == TASK
     assert relay.new(None) is None
+
+
+async def test_a_group_that_has_become_too_old_is_begun_anew(redis_server):
+    key, client = f"relay-{next(keys)}", ScriptedClient(lambda messages, sampling: "5")
+    wanted = TrainerReport(version=5, groups_per_batch=1, group_size=2, max_lag=1)
+    queue = RedisQueue(redis_server.url, key)
+    await queue.take_over(wanted, kept="", total=0)
+    arithmetic = replace(TASK, env_id="ludic/Arithmetic-v0")
+
+    async def refresh():
+        client.policy_version = 5
+        return 5
+
+    async with opened_roster(redis_server.url, key) as roster:
+        old = begun(arithmetic, key="old")
+        old.sampled[0].slices[0] = replace(old.sampled[0].slices[0], policy_version=0)
+        await roster.hand_over(begun_to_bytes(old))
+        async with asyncio.timeout(60):
+            summary = await run_pipeline_actor(
+                iter([replace(arithmetic, seed=9)]),
+                lambda env: ChatPolicy(client, LatestObservation(), system_prompt=""),
+                queue,
+                refresh,
+                ActorOptions(concurrency=2),
+                roster=roster,
+            )
+    assert (summary.pushed, summary.stale) == (2, 1)
+    assert all(entry.key != "old" for entry in await queue.read(2))
+    await queue.aclose()
