@@ -12,6 +12,9 @@ program starts:
     pickles         RPUSH of a pickled row, and BLPOP of one at a time, with pickle.loads
     pickled groups  the same, eight rows at a time
 
+Before that, the server's CPU time per admission, with 10, 100 and 1,000 actors that all play and
+want more; with room for a few, so that some are granted a group and others have to wait.
+
 Rates are of CPU seconds, of this process and of the server together, so that the load of other
 programs does not count; "by the clock" is what passed meanwhile, in which client and server overlap
 where a way lets them. Every number is the best of `repeats` in one run: compare ratios.
@@ -28,7 +31,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from redis.asyncio import Redis
@@ -36,13 +39,14 @@ from rich.console import Console
 from rich.table import Table
 
 from ludic_train.pipeline.codec import RolloutGroup, group_from_bytes, group_to_bytes
-from ludic_train.pipeline.queues.base import Progress, Trained, TrainerReport
+from ludic_train.pipeline.queues.base import ActorReport, Progress, Trained, TrainerReport
 from ludic_train.pipeline.queues.redis_stream import RedisQueue
 from ludic_train.types import SAWItem, Trajectory
 
 # Tokens of a row.
 LENGTHS = {"6 kB": 226, "44 kB": 1_680, "152 kB": 5_815}
 ROWS, BATCH = 8, 64
+ACTORS, ADMISSIONS = (10, 100, 1_000), 5_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +87,13 @@ def group(key: str, length: int, rows: int = ROWS) -> RolloutGroup:
 
 async def computed_s(redis: Redis) -> float:
     """CPU time of this process and of the server so far."""
-    server = await redis.info("cpu")
-    return time.process_time() + server["used_cpu_user"] + server["used_cpu_sys"]
+    return time.process_time() + await server_s(redis)
+
+
+async def server_s(redis: Redis) -> float:
+    """CPU time of the server so far."""
+    used = await redis.info("cpu")
+    return float(used["used_cpu_user"] + used["used_cpu_sys"])
 
 
 async def timed(redis: Redis, work: Awaitable[object]) -> Seconds:
@@ -181,6 +190,35 @@ def _plain(item: SAWItem) -> dict[str, list[float]]:
     return {name: array.tolist() for name, array in streams.items() if array is not None}
 
 
+async def admission_us(redis: Redis, url: str, actors: int) -> float:
+    """CPU time of the server per admission, in microseconds. actors: number of those that live."""
+    await redis.flushall()
+    queue = RedisQueue(url, "admissions")
+    trainer = TrainerReport(version=0, groups_per_batch=actors, group_size=ROWS, max_lag=0)
+    await queue.take_over(trainer, kept="", total=0)
+    reports = [ActorReport(name=f"actor-{n}", running=0, version=0) for n in range(actors)]
+    for report in reports:
+        await queue.admit(report, 1)
+    before = await server_s(redis)
+    for n in range(ADMISSIONS):
+        # Every other one has ended its group, so that its place goes to the next.
+        report = replace(reports[n % actors], running=n % 2)
+        await queue.admit(report, 1)
+    seconds = await server_s(redis) - before
+    await queue.aclose()
+    return 1e6 * seconds / ADMISSIONS
+
+
+async def admissions(url: str, repeats: int) -> str:
+    """A line of times per admission, the least of `repeats`."""
+    redis, found = Redis.from_url(url), dict[int, float]()
+    for actors in ACTORS:
+        found[actors] = min([await admission_us(redis, url, actors) for _ in range(repeats)])
+    await redis.aclose()
+    times = ", ".join(f"{us:.0f} us with {actors:,} actors" for actors, us in found.items())
+    return f"admission: {times}; {found[ACTORS[-1]] / found[ACTORS[0]]:.2f} x"
+
+
 async def best(repeats: int, once: Callable[[], Awaitable[Times]]) -> Times:
     """The fewest seconds of each kind."""
     runs = [await once() for _ in range(repeats)]
@@ -261,6 +299,7 @@ def main() -> None:
         time.sleep(1)
         try:
             url = f"redis://127.0.0.1:{port}/0"
+            print(asyncio.run(admissions(url, arguments.repeats)))
             Console().print(asyncio.run(measure(url, arguments.repeats, arguments.megabytes)))
         finally:
             server.terminate()

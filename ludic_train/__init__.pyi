@@ -171,11 +171,13 @@ from .models.load import save_model as save_model
 from .models.tiny import make_tiny_model as make_tiny_model
 from .models.tokenizer import load_tokenizer as load_tokenizer
 from .models.tokenizer import make_tokenizer as make_tokenizer
-from .pipeline.actor import ActorOptions as ActorOptions
-from .pipeline.actor import ActorSummary as ActorSummary
 from .pipeline.actor import Refresh as Refresh
 from .pipeline.actor import run_pipeline_actor as run_pipeline_actor
+from .pipeline.actor_options import ActorOptions as ActorOptions
+from .pipeline.actor_options import ActorSummary as ActorSummary
+from .pipeline.begun import ResumableClient as ResumableClient
 from .pipeline.queues.open_queue import open_queue as open_queue
+from .pipeline.queues.open_queue import opened_roster as opened_roster
 from .pipeline.queues.redis_stream import RedisQueue as RedisQueue
 from .pipeline.queues.sqlite import SQLiteQueue as SQLiteQueue
 from .pipeline.server_versions import ServedVersions as ServedVersions

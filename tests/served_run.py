@@ -12,7 +12,7 @@ from ludic_train.loggers.loggers import JSONLLogger
 from ludic_train.models.load import save_model
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
-from ludic_train.pipeline.actor import ActorOptions
+from ludic_train.pipeline.actor_options import ActorOptions
 from ludic_train.pipeline.queues.open_queue import open_queue
 from ludic_train.recipes.catalog import TIC_TAC_TOE
 from ludic_train.runs.actor_loop import play_remotely
@@ -77,9 +77,10 @@ def start_model():
 
 
 @asynccontextmanager
-async def served_run(out, url, *, asked=(), lora_rank=0, top_p=1.0, **changes):
+async def served_run(out, url, *, queue=None, asked=(), lora_rank=0, top_p=1.0, **changes):
     """A run of batches of two groups, two updates each, whose server is at `url`.
 
+    queue: URL of a Redis; a file without it.
     changes: parts of its algorithm. top_p: of sampling.
     asked: the addresses that the actor is told to ask; () leaves it to the run's folder.
     """
@@ -89,7 +90,7 @@ async def served_run(out, url, *, asked=(), lora_rank=0, top_p=1.0, **changes):
     small = {"groups": 2, "group_size": 2, "minibatches": 2}
     config = replace(TIC_TAC_TOE.defaults, out=out, top_p=top_p, **small)
     algo = replace(ALGO, **changes)
-    machine = Machine(queue=f"file://{out}/queue.sqlite3", engine=(url,))
+    machine = Machine(queue=queue or f"file://{out}/queue.sqlite3", engine=(url,))
     stage = rl_stage(TIC_TAC_TOE, config, learner, machine, algo=algo)
     stop, tasks = asyncio.Event(), training_tasks(TIC_TAC_TOE, config, 5)
     actor = asyncio.create_task(

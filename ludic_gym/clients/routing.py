@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 # Pieces of prompts whose server is remembered: those of 10,000 dialogs or more.
 REMEMBERED = 2**16
@@ -22,11 +23,15 @@ class Server:
 
     in_flight: requests of this program without a response. elsewhere: those of other programs, by
     the server's figures at the last look.
+    limits: time limits of the requests in flight, with their event loops.
+    is_dropped: True once it is in use no more.
     """
 
     url: str
     in_flight: int = 0
     elsewhere: int = 0
+    limits: dict[asyncio.Timeout, asyncio.AbstractEventLoop] = field(default_factory=dict)
+    is_dropped: bool = False
 
     @property
     def load(self) -> int:
@@ -40,6 +45,19 @@ class Server:
             return
         total = sum(int(float(number)) for number in _REQUESTS.findall(metrics))
         self.elsewhere = max(0, total - self.in_flight)
+
+    def drop(self) -> None:
+        """End the requests in flight by their time limits, each in its own event loop."""
+        self.is_dropped = True
+        for limit, loop in list(self.limits.items()):
+            # A loop that was closed has no requests any more.
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(self._end, limit)
+
+    def _end(self, limit: asyncio.Timeout) -> None:
+        # It may have had its response since.
+        if limit in self.limits:
+            limit.reschedule(0)
 
 
 class Router:
@@ -58,9 +76,15 @@ class Router:
         self._holders: OrderedDict[int, Server] = OrderedDict()
 
     def use(self, urls: Sequence[str]) -> None:
-        """Choose among these addresses; a server that was among them before keeps its counts."""
+        """Choose among these addresses; a server that was among them before keeps its counts.
+
+        Requests in flight to a server that is not among them any more end by a timeout.
+        """
         known = {server.url: server for server in self.servers}
         self.servers = [known.get(url) or Server(url) for url in urls]
+        for server in known.values():
+            if server not in self.servers:
+                server.drop()
 
     def choose(self, prefix: Sequence[Hashable] = (), *, tried: Server | None = None) -> Server:
         """The server of a request, which it will have the prefix of from now on.

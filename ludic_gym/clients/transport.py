@@ -6,7 +6,14 @@ import asyncio
 import os
 import random
 import weakref
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Hashable, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Callable,
+    Hashable,
+    Mapping,
+    Sequence,
+)
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -125,7 +132,7 @@ class HttpTransport:
         self.use(urls)
 
     def use(self, urls: Sequence[str]) -> None:
-        """Send further requests to these servers only; requests in flight continue.
+        """Use these servers only; requests in flight to others are sent again, to one of these.
 
         A server that was in use before keeps its count of requests in flight.
         Raises ConfigError without an address, or for one that is not http(s).
@@ -264,7 +271,8 @@ class HttpTransport:
             async with (
                 # First, so that the time limit does not include the wait for a slot.
                 _slot(slots, server),
-                asyncio.timeout(self.options.request_timeout_s),
+                asyncio.timeout(self.options.request_timeout_s) as limit,
+                _droppable(server, limit),
                 # A redirect could send the key to another host.
                 session.request(
                     method, url, json=body, headers=headers, allow_redirects=False
@@ -273,6 +281,8 @@ class HttpTransport:
                 raw = await response.read()
         # Not sent again: the server may still be sampling, and a retry would add to its load.
         except TimeoutError as error:
+            if server.is_dropped:
+                raise TryAgainError(f"{url}: its server is in use no more") from error
             raise ClientError(self._too_late(url, error)) from error
         # A subclass of ClientConnectionError, but no retry makes a certificate valid.
         except aiohttp.ClientSSLError as error:
@@ -334,6 +344,18 @@ async def _slot(slots: asyncio.Semaphore, server: Server) -> AsyncIterator[None]
             yield
     finally:
         server.in_flight -= 1
+
+
+@asynccontextmanager
+async def _droppable(server: Server, limit: asyncio.Timeout) -> AsyncIterator[None]:
+    server.limits[limit] = asyncio.get_running_loop()
+    # It may have been dropped while the request waited for a slot.
+    if server.is_dropped:
+        limit.reschedule(0)
+    try:
+        yield
+    finally:
+        del server.limits[limit]
 
 
 def _close_left_open(wires: Mapping[asyncio.AbstractEventLoop, _Wire]) -> None:

@@ -65,7 +65,7 @@ class VLLMClient(HttpClient):
         self._probed: set[str] = set()
 
     def use(self, urls: Sequence[str]) -> None:
-        """Send further requests to these servers only; requests in flight continue.
+        """Use these servers only; requests in flight to others are sent again, to one of these.
 
         urls: addresses, with or without a final "/v1". Raises ConfigError without any.
         """

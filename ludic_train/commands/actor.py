@@ -12,7 +12,7 @@ from typing import Annotated
 import tyro
 
 from ludic_gym.commands.arguments import env_name
-from ludic_train.pipeline.actor import ActorOptions, ActorSummary
+from ludic_train.pipeline.actor_options import ActorOptions, ActorSummary
 from ludic_train.pipeline.queues.open_queue import refuse_password
 from ludic_train.runs.actor_loop import play_remotely, until_published
 from ludic_train.runs.folder import started_recipe
@@ -63,7 +63,7 @@ def main(argv: list[str]) -> int:
     summary = asyncio.run(_play(options))
     print(
         f"pushed {summary.pushed} groups; {summary.stale} became too old, "
-        f"{len(summary.returned)} were not finished"
+        f"{summary.handed_over} were handed over, {len(summary.returned)} were not finished"
     )
     return 0
 

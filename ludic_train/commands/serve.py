@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
 
 from ludic_gym.errors import ConfigError
 from ludic_train.errors import ServerError
+from ludic_train.runs.joining import joined
 from ludic_train.server_tokens import KEY_VARIABLE, LOOPBACK
 from ludic_train.serving.flags import ServeOptions
 from ludic_train.serving.installed import Installed, find_vllm
 from ludic_train.serving.process import START_S, ServerProcess, ended_with_log, started_server
-from ludic_train.serving.startup import Stopped, bound_socket, printed_progress, stop_by_signal
+from ludic_train.serving.startup import (
+    Stopped,
+    bound_socket,
+    printed_progress,
+    stop_by_signal,
+    url_of,
+)
 
 FAILED = 1
 # Options that the local engine cannot follow; a value other than the default is an error.
@@ -45,6 +54,7 @@ class _Options:
       ludic serve runs/tic-tac-toe --vllm-python ../vllm/bin/python
       ludic serve Qwen/Qwen3-0.6B --port 8001 --gpu-memory-utilization 0.8
       ludic serve path/to/model --lora 16
+      ludic serve runs/mine/published --join runs/mine --host 0.0.0.0 --url http://server-2:8000
 
     Attributes:
         model: A run's folder, a folder in Hugging Face format, or a hub id.
@@ -54,6 +64,12 @@ class _Options:
         vllm_python: The Python that has vLLM; without it, the one that runs this, or that of the
             command `vllm`.
         start_timeout: Seconds until the server must respond.
+        join: Folder of a run (`ludic train --engine join`) to sample for, from now until the server
+            ends. The trainer pushes its params before actors send requests. All servers of a run
+            are started with the same MODEL.
+        queue: URL of that run's queue, if it differs from the trainer's.
+        url: Address of this server as the trainer and the actors reach it; without it, that of
+            --host and --port, as on one machine.
     """
 
     model: Annotated[str, tyro.conf.Positional]
@@ -62,6 +78,9 @@ class _Options:
     exact: bool = False
     vllm_python: str | None = None
     start_timeout: float = START_S
+    join: Path | None = None
+    queue: str | None = None
+    url: str | None = None
     options: Annotated[ServeOptions, tyro.conf.arg(name="")] = field(default_factory=ServeOptions)
 
 
@@ -80,7 +99,8 @@ def main(argv: list[str]) -> int:
         with stop_by_signal(), bound_socket(host, port) as bound:
             from ludic_train.serving.local.process import serve_local
 
-            serve_local(args.model, args.options, args.threads, bound, exact=args.exact)
+            with _joined(args, url_of(host, bound.getsockname()[1])):
+                serve_local(args.model, args.options, args.threads, bound, exact=args.exact)
         return 0
     if args.threads is not None:
         raise ConfigError(
@@ -101,6 +121,15 @@ def main(argv: list[str]) -> int:
         # Printed here, because the log in it has many lines, and main() prints errors in one.
         print(f"ludic: {error}", file=sys.stderr)
         return FAILED
+
+
+def _joined(args: _Options, url: str) -> AbstractContextManager[None]:
+    """The server in the run that it is to join, if any. Raises ConfigError as `joined`."""
+    if args.join is None:
+        if args.queue is not None or args.url is not None:
+            raise ConfigError(f"queue={args.queue} and url={args.url} are for --join RUN")
+        return nullcontext()
+    return joined(args.join, args.url or url, args.queue)
 
 
 def _check_local(args: _Options, further: list[str]) -> None:
@@ -127,6 +156,7 @@ def _serve_vllm(args: _Options, vllm: Installed, further: list[str]) -> int:
         started_server(
             args.model, args.options, vllm, further, start_s=start_s, progress=progress
         ) as server,
+        _joined(args, server.url),
     ):
         return _wait_for_end(server, args.model)
 

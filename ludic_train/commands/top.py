@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
@@ -17,8 +17,9 @@ from rich.text import Text
 from ludic_gym.errors import ConfigError
 from ludic_train.errors import QueueUnavailable
 from ludic_train.pipeline.queues.base import GroupQueue
-from ludic_train.pipeline.queues.open_queue import open_queue, refuse_password
+from ludic_train.pipeline.queues.open_queue import open_queue, opened_roster, refuse_password
 from ludic_train.runs.folder import QUEUE, Address, read_address
+from ludic_train.runs.machine import JOIN
 from ludic_train.top.prometheus import serve_metrics
 from ludic_train.top.sample import Sample, ServerLoads, next_sample
 from ludic_train.top.screen import screen
@@ -87,8 +88,14 @@ def address_of(options: Options) -> Address:
 
 async def _show(address: Address, options: Options) -> None:
     """Draw samples until cancelled, or one with `once`."""
-    console, loads = Console(), ServerLoads(address.servers)
+    fixed = [server for server in address.servers if server != JOIN]
+    console, loads = Console(), ServerLoads(fixed)
     async with AsyncExitStack() as stack:
+        roster = None
+        if JOIN in address.servers:
+            opened = opened_roster(address.url, address.key, address.password)
+            roster = await stack.enter_async_context(opened)
+            loads.follow([*fixed, *await roster.servers()])
         queue = open_queue(address.url, address.key, password=address.password)
         stack.push_async_callback(queue.aclose)
         # Once before the screen opens, so that a queue that is down is an error at once.
@@ -107,6 +114,9 @@ async def _show(address: Address, options: Options) -> None:
         while True:
             await asyncio.sleep(options.interval)
             sample, trouble = await look(queue, sample, loads)
+            if roster is not None and not trouble:
+                with suppress(QueueUnavailable):
+                    loads.follow([*fixed, *await roster.servers()])
             live.update(Group(screen(sample, address.key), Text(trouble, style="red")))
 
 

@@ -130,6 +130,11 @@ class LocalChatClient:
         """Requests that wait for their completion."""
         return len(self._inbox) + len(self._answers)
 
+    @property
+    def num_sampled(self) -> int:
+        """Tokens sampled so far, those of requests in flight or cancelled included."""
+        return self._engine.num_sampled
+
     async def settled(self) -> None:
         """Return when nothing is in flight and the worker thread rests: params may change now.
 

@@ -61,6 +61,8 @@ class Engine:
         self.vocab_size = self._decoder.vocab_size
         self._is_stop = np.zeros(self.vocab_size, np.bool_)
         self._is_stop[list(stop_ids(model, tokenizer))] = True
+        # Tokens so far, those of requests that were cancelled included.
+        self.num_sampled = 0
         self.reset()
 
     @property
@@ -168,6 +170,7 @@ class Engine:
         if not np.isfinite(logprobs).all():
             raise EngineError("the model's logits are not finite: its params have diverged")
         batch.record(ids, logprobs, drawn.masks)
+        self.num_sampled += len(ids)
         may_end = self._is_stop[ids] | (rows["count"] == rows["limit"]) | rows["has_stop_strings"]
         # Only rows that may end are looked at one by one: decoding text costs more than a token.
         ended: dict[int, Ended] = {}

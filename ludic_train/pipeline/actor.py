@@ -5,8 +5,9 @@ is played, and the loop of `_Actor.run`, which reports to the queue, begins grou
 those that ended. Only the loop changes the tables of groups, so that no lock is needed.
 
 A task of the iterator is in one place at any moment: among those played, in `again`, or pushed.
-A stop, a stale group, a refusal or a failure moves it back to `again`; `ActorSummary.returned` has
-what is left at the end, so that a caller can play it later.
+A stop, a stale group, a refusal or a failure moves it back to `again`, with what was sampled for it
+unless that is too old. What is left at the end is handed over to other actors, or stands in
+`ActorSummary.returned`, so that a caller can play it later.
 """
 
 from __future__ import annotations
@@ -18,13 +19,16 @@ import socket
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from ludic_gym.concurrency import cancelled
-from ludic_gym.errors import ClientError, ConfigError, EpisodeError
+from ludic_gym.errors import ClientError, EpisodeError
 from ludic_gym.rollout.groups import grouped
 from ludic_gym.types import MakePolicy, Task
 from ludic_train.errors import ActorError, QueueUnavailable
+from ludic_train.pipeline.actor_options import ActorOptions, ActorSummary
+from ludic_train.pipeline.begun import PLAYED, Begun
 from ludic_train.pipeline.codec import RolloutGroup, group_to_bytes
 from ludic_train.pipeline.queues.base import (
     ActorReport,
@@ -33,8 +37,12 @@ from ludic_train.pipeline.queues.base import (
     TrainerReport,
 )
 from ludic_train.pipeline.queues.patience import persistently
+from ludic_train.pipeline.relay import Relay
 from ludic_train.rows import episode_metrics, task_key, trajectories_from
 from ludic_train.sources.rollouts import Matches, Scored, TaskPlayer
+
+if TYPE_CHECKING:
+    from ludic_train.pipeline.queues.roster import Roster
 
 Refresh = Callable[[], Awaitable[int | None]]
 """Loads newer params, if there are any, and returns the version that is sampled from afterwards.
@@ -42,58 +50,10 @@ Refresh = Callable[[], Awaitable[int | None]]
 None if the trainer has published none yet.
 """
 
-# A report costs the queue less than a millisecond; an idle actor costs a device.
-POLL_S, LONGEST_DELAY_S = 0.05, 30.0
+# Between two looks for newer params, and between two tries at a queue that is away.
+POLL_S, AWAY_S, LONGEST_DELAY_S = 0.05, 1.0, 30.0
 # Tasks that one report passes over, at most, in search of some that are not retired.
 LONGEST_SEARCH = 1_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ActorOptions:
-    """Settings of an actor.
-
-        options = ActorOptions(concurrency=128, timeout_s=300, zstd_level=3)
-
-    group_size: None takes the trainer's; another one than the trainer's is an error.
-    concurrency: episodes at once; whole groups of them are begun.
-    max_turns: of an episode, instead of its task's. timeout_s: the longest an episode may take.
-    heartbeat_s: seconds between two reports to the queue.
-    grace_s: time in which groups that are being played may end when the actor has to stop.
-    max_failures: groups in a row that may fail, or refreshes of the params, with growing pauses,
-        before the actor ends; groups that end in the same pause fail once.
-    zstd_level: compresses groups; None sends them as they are.
-
-    Raises ConfigError where not even one group could be played at a time.
-    """
-
-    group_size: int | None = None
-    concurrency: int = 64
-    max_turns: int | None = None
-    timeout_s: float | None = None
-    heartbeat_s: float = 1.0
-    grace_s: float = 30.0
-    max_failures: int = 8
-    zstd_level: int | None = None
-
-    def __post_init__(self) -> None:
-        if not 1 <= (self.group_size or 1) <= self.concurrency:
-            raise ConfigError(
-                f"concurrency={self.concurrency} with group_size={self.group_size}; an actor plays "
-                "at least one whole group at a time"
-            )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ActorSummary:
-    """Totals of an actor.
-
-    pushed: groups in the queue. stale: groups that were dropped while they were played.
-    returned: tasks that were taken from the iterator and not finished, each once.
-    """
-
-    pushed: int
-    stale: int
-    returned: tuple[Task, ...]
 
 
 async def run_pipeline_actor(
@@ -105,6 +65,7 @@ async def run_pipeline_actor(
     *,
     name: str | None = None,
     stop: asyncio.Event | None = None,
+    roster: Roster | None = None,
 ) -> ActorSummary:
     """Play `tasks` in groups for the trainer that reads `queue`, until `stop` is set or they end.
 
@@ -120,6 +81,8 @@ async def run_pipeline_actor(
         of one name are not taken for one.
     stop: set by the caller, such as a signal's handler; groups that are played then may end within
         `grace_s`.
+    roster: of the queue's Redis; groups that are begun when the actor stops are left there, with
+        what a `ResumableClient` sampled for them, and those of others are continued.
     Tokens and rewards are pushed; the trainer filters them and assigns credit. The group size and
     the lag that is allowed come from the trainer, with each admission. A group begins only when the
     queue admits it, so that it cannot come too late unless others overtake it; one that has become
@@ -128,7 +91,7 @@ async def run_pipeline_actor(
     Raises ActorError after too many failures in a row and for a group size other than the
     trainer's, QueueError for a queue that does not come back.
     """
-    actor = _Actor(tasks, play, queue, refresh, options or ActorOptions(), name)
+    actor = _Actor(tasks, play, queue, refresh, options or ActorOptions(), name, roster)
     return await actor.run(stop or asyncio.Event())
 
 
@@ -143,16 +106,18 @@ class _Actor:
         refresh: Refresh,
         options: ActorOptions,
         name: str | None,
+        roster: Roster | None,
     ) -> None:
         self.tasks, self.queue, self.refresh, self.options = tasks, queue, refresh, options
         # Keys must never come again, not even after a restart under the same name.
         self.run_id = secrets.token_hex(6)
         self.name = f"{name or socket.gethostname()}-{self.run_id}"
+        self.relay = Relay(roster)
         self.player = TaskPlayer(play, concurrency=options.concurrency, timeout_s=options.timeout_s)
         # Groups that are played now, with the version that sampled their first tokens.
-        self.playing: dict[asyncio.Task[None], tuple[Task, int]] = {}
+        self.playing: dict[asyncio.Task[None], tuple[Begun, int]] = {}
         # Tasks that were taken and have to be played still; they come before new ones.
-        self.again: deque[Task] = deque()
+        self.again: deque[Begun] = deque()
         self.retired: dict[str, None] = {}
         self.group_size = options.group_size
         self.version: int | None = None
@@ -160,10 +125,13 @@ class _Actor:
         # One pause for groups and for refreshes: both fail where the same servers are away.
         self.failures, self.pause_until = 0, 0.0
         self.ended = False
+        # Set where a report may bring more than the last one: by newer params, or by the queue.
+        self.bell = asyncio.Event()
 
     async def run(self, stop: asyncio.Event) -> ActorSummary:
         """Play until `stop`, or until the tasks have run out; then let what is played end."""
         refreshing = asyncio.create_task(self._keep_refreshing())
+        listening = asyncio.create_task(self._keep_listening())
         stopped = asyncio.create_task(stop.wait())
         try:
             while not (stop.is_set() or (self.ended and not self.playing and not self.again)):
@@ -178,14 +146,19 @@ class _Actor:
             await self._finish()
         finally:
             # The pool is closed below: cancelled episodes must have returned their environments.
-            await cancelled([refreshing, stopped, *self.playing])
+            await cancelled([refreshing, listening, stopped, *self.playing])
             self.player.close()
             # A queue that is gone forgets the actor by itself.
             with suppress(QueueUnavailable):
                 await self.queue.leave(self.name)
-        unfinished = [task for task, _ in self.playing.values()]
+        unfinished = [*(begun for begun, _ in self.playing.values()), *self.again]
+        handed_over = [begun for begun in unfinished if await self.relay.hand_over(begun)]
+        returned = tuple(begun.task for begun in unfinished if begun not in handed_over)
         return ActorSummary(
-            pushed=self.pushed, stale=self.stale, returned=(*unfinished, *self.again)
+            pushed=self.pushed,
+            stale=self.stale,
+            returned=returned,
+            handed_over=len(handed_over),
         )
 
     async def _keep_refreshing(self) -> None:
@@ -193,12 +166,24 @@ class _Actor:
         failures, delay_s = 0, POLL_S
         while True:
             try:
-                self.version = await self.refresh()
+                before, self.version = self.version, await self.refresh()
+                if before != self.version:
+                    self.bell.set()
                 failures, delay_s = 0, POLL_S
             except ClientError as error:
                 failures += 1
                 delay_s = self._pause(failures, "refreshes of the params", error)
             await asyncio.sleep(delay_s)
+
+    async def _keep_listening(self) -> None:
+        """Ring the bell for each signal of the queue."""
+        while True:
+            try:
+                if await self.queue.woken(self.name):
+                    self.bell.set()
+            # The reports wait for the queue, and say so.
+            except QueueUnavailable:
+                await asyncio.sleep(AWAY_S)
 
     async def _begin_groups(self) -> bool:
         """Report, and begin as many groups as are admitted; True if the actor has no more room.
@@ -206,20 +191,29 @@ class _Actor:
         The first report only brings the trainer's group size.
         """
         size = self.group_size
+        self.bell.clear()
         free = 0 if size is None else self.options.concurrency // size - len(self.playing)
         # Read once: the version that is reported is the one that the groups begin with.
         version = self.version
         upcoming = [] if self._is_paused() or version is None else self._upcoming(free)
         try:
             admission = await self._reported(wanted=len(upcoming))
+            # Before its own: they get older.
+            for _ in range(admission.granted):
+                if (elsewhere := await self.relay.taken()) is None:
+                    break
+                upcoming.insert(0, elsewhere)
         except asyncio.CancelledError:
             # No task is lost by a stop: the summary returns them.
             self.again.extendleft(reversed(upcoming))
             raise
-        for task in upcoming[: admission.granted]:
+        for begun in upcoming[: admission.granted]:
             self.begun += 1
-            work = asyncio.create_task(self._play(task, f"{self.run_id}:{self.begun}"))
-            self.playing[work] = task, version or 0
+            # The key of a group that was begun elsewhere stays: it may have been pushed after all.
+            begun.key = begun.key or f"{self.run_id}:{self.begun}"
+            work = asyncio.create_task(self._play(begun))
+            oldest = version if begun.oldest is None else begun.oldest
+            self.playing[work] = begun, min(oldest or 0, version or 0)
         self.again.extendleft(reversed(upcoming[admission.granted :]))
         if admission.trainer is not None:
             self._drop_stale(admission.trainer)
@@ -247,6 +241,7 @@ class _Actor:
         # Once: an actor that follows a trainer to another size would push groups of both.
         if self.group_size is None and trainer.group_size <= self.options.concurrency:
             self.group_size = trainer.group_size
+            self.bell.set()
         if self.group_size != trainer.group_size:
             raise ActorError(
                 f"the trainer wants groups of {trainer.group_size}, and this actor has "
@@ -254,19 +249,19 @@ class _Actor:
                 "leave group_size out, and allow at least one group at a time"
             )
 
-    def _upcoming(self, wanted: int) -> list[Task]:
+    def _upcoming(self, wanted: int) -> list[Begun]:
         """Up to `wanted` tasks that are not retired, taken from the iterator."""
-        found: list[Task] = []
+        found: list[Begun] = []
         # Tasks without end may all be retired: the search stops, so that the actor still can.
         for _ in range(LONGEST_SEARCH):
             if len(found) == wanted:
                 break
-            task = self.again.popleft() if self.again else next(self.tasks, None)
-            if task is None:
+            begun = self.again.popleft() if self.again else self.relay.new(next(self.tasks, None))
+            if begun is None:
                 self.ended = True
                 break
-            if not self.retired or task_key(task) not in self.retired:
-                found.append(task)
+            if not self.retired or task_key(begun.task) not in self.retired:
+                found.append(begun)
         return found
 
     def _drop_stale(self, trainer: TrainerReport) -> None:
@@ -281,26 +276,33 @@ class _Actor:
 
     async def _wait(self, others: set[asyncio.Task[None] | asyncio.Task[bool]], idle: bool) -> None:
         """Wait for a group to end, or until the next report is due."""
-        # With room left, an admission may come at any moment; without, only a group that ends.
-        pause_s = self.options.heartbeat_s if idle and self.playing else POLL_S
-        awaited: set[asyncio.Task[None] | asyncio.Task[bool]] = {*self.playing, *others}
+        pause_s, bell = self.options.heartbeat_s, asyncio.create_task(self.bell.wait())
+        if self._is_paused():
+            pause_s = min(pause_s, self.pause_until - asyncio.get_running_loop().time())
+        awaited: set[asyncio.Task[Any]] = {*self.playing, *others}
+        # Without room left here, only a group that ends can bring some.
+        if not (idle and self.playing):
+            awaited.add(bell)
         await asyncio.wait(awaited, timeout=pause_s, return_when=asyncio.FIRST_COMPLETED)
+        await cancelled([bell])
         self._collect()
 
     def _collect(self) -> None:
         """Remove the groups that ended. Raises ActorError, and any error that is no failure."""
         for work in [work for work in self.playing if work.done()]:
-            task, _ = self.playing.pop(work)
+            begun, _ = self.playing.pop(work)
             # Only `_drop_stale` cancels while the actor runs.
             if work.cancelled():
                 self.stale += 1
-                self.again.append(task)
+                # Its tokens are too old; and it may have been pushed, under the key that it had.
+                self.again.append(Begun(begun.task))
                 continue
             try:
                 work.result()
                 self.failures = 0
             except (EpisodeError, ClientError) as error:
-                self.again.append(task)
+                begun.again()
+                self.again.append(begun)
                 # All groups that one outage ends are one failure.
                 if not self._is_paused():
                     self.failures += 1
@@ -323,13 +325,16 @@ class _Actor:
         log.warning("%s failed, next try in %.1f s: %s", what, delay_s, error)
         return delay_s
 
-    async def _play(self, task: Task, key: str) -> None:
+    async def _play(self, begun: Begun) -> None:
         """Play one group and push it.
 
-        Cancelled during the push, the group may be queued all the same, and its task is played once
-        more: under another key, so that it is a new group and no duplicate.
+        Cancelled during the push, the group may be queued all the same. If it is too old, its task
+        is played once more under another key, as a new group; else it keeps its key.
         """
         assert self.group_size is not None
+        task, key = begun.task, begun.key
+        # For the clients of all episodes: they run in tasks that are made here.
+        PLAYED.set(begun)
         if self.options.max_turns is not None:
             task = replace(task, max_turns=self.options.max_turns)
         # The queue's key is unique among all actors, which a hash of the task would not be.

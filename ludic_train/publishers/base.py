@@ -71,7 +71,7 @@ class Stamping(Protocol):
     policy_version: int | None
 
     def use(self, urls: Sequence[str]) -> None:
-        """Send further requests to these servers only."""
+        """Use these servers only; requests in flight to others are sent again, to one of these."""
 
 
 @dataclass(frozen=True, slots=True)

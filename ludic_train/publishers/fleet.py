@@ -72,6 +72,18 @@ class Fleet:
         self.replicas = [Replica(url, ControlClient(url)) for url in addresses]
         self._clients, self._on_failure = clients, on_failure
 
+    def follow(self, urls: Sequence[str]) -> None:
+        """Have these servers from now on; those that are new here are connected first.
+
+        To be called between two publications.
+        """
+        known = {replica.url: replica for replica in self.replicas}
+        self.replicas = [
+            # With an error: another publisher, or this one, may have left a session open there.
+            known.get(url) or Replica(url, ControlClient(url), error="it has just joined")
+            for url in root_addresses(urls)
+        ]
+
     async def aclose(self) -> None:
         """Close the connections to the servers; the next call opens new ones."""
         await asyncio.gather(*(replica.server.aclose() for replica in self.replicas))

@@ -21,6 +21,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from ludic_gym.prompts import ExactPrompts
 from ludic_gym.types import Completion, Message, Sampling, ToolSchema
 from ludic_train.errors import PublishError
 from ludic_train.inference.client import LocalChatClient
@@ -81,6 +82,15 @@ class FollowingClient:
     ) -> Completion:
         """As LocalChatClient, from the newest params that `refresh` found."""
         return await self._gate.let_in(lambda: self._client.complete(messages, sampling, tools))
+
+    @property
+    def prompts(self) -> ExactPrompts:
+        """Renderer of its prompts."""
+        return self._client.prompts
+
+    async def continued(self, prompt_ids: Sequence[int], sampling: Sampling) -> Completion:
+        """As `complete`, of token ids."""
+        return await self._gate.let_in(lambda: self._client.continued(prompt_ids, sampling))
 
     async def refresh(self) -> int | None:
         """Load the newest version if it is new, and return it; None before the first.

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ludic_gym.clients.vllm_tokens import VLLMTokenClient
 from ludic_gym.errors import ClientError, ConfigError
@@ -18,12 +19,21 @@ from ludic_train.errors import ActorError
 from ludic_train.inference.policy_spec import model_and_spec, policies
 from ludic_train.models.chat_template import chat_renderer
 from ludic_train.models.tokenizer import load_tokenizer, torch_hidden
-from ludic_train.pipeline.actor import ActorOptions, ActorSummary, Refresh, run_pipeline_actor
-from ludic_train.pipeline.queues.open_queue import open_queue
+from ludic_train.pipeline.actor import Refresh, run_pipeline_actor
+from ludic_train.pipeline.actor_options import ActorOptions, ActorSummary
+from ludic_train.pipeline.begun import ResumableClient
+from ludic_train.pipeline.queues.open_queue import REDIS, open_queue, opened_roster
+from ludic_train.pipeline.queues.patience import persistently
 from ludic_train.pipeline.server_versions import ServedVersions
 from ludic_train.publishers.base import newest
 from ludic_train.runs.folder import PUBLISHED, QUEUE, Address, read_address
+from ludic_train.runs.machine import JOIN
 from ludic_train.sources.rollouts import Score, playing
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+    from ludic_train.pipeline.queues.roster import Roster
 
 WAIT_S, NOTE_EVERY_S = 0.2, 30.0
 # Failures in a row that an actor of servers survives: ten minutes, as long as a trainer waits.
@@ -83,7 +93,8 @@ async def play_remotely(
         first = next(tasks, None)
         tasks = chain(() if first is None else (first,), tasks)
         masks = first is not None and leaves_out_tokens(first.sampling)
-        client, refresh = await _sampling(out, servers, stack, masks=masks)
+        roster = await _roster(url or address.url, address, stack)
+        client, refresh = await _sampling(out, servers, stack, roster, stop, masks=masks)
         return await run_pipeline_actor(
             tasks,
             playing(policies(client, spec), score, self_play=self_play),
@@ -92,14 +103,38 @@ async def play_remotely(
             replace(options, max_failures=OUTAGES) if servers else options,
             name=name,
             stop=stop,
+            roster=roster,
         )
 
 
+async def _roster(url: str, address: Address, stack: AsyncExitStack) -> Roster | None:
+    """The run's roster, which the stack closes; None where the queue is a file."""
+    if not url.startswith(REDIS):
+        return None
+    return await stack.enter_async_context(opened_roster(url, address.key, address.password))
+
+
+async def _first_joined(roster: Roster, stop: asyncio.Event) -> Sequence[str]:
+    """The servers that have joined, once there is one. Raises ActorError if `stop` is set."""
+    while not stop.is_set():
+        if found := await persistently(roster.servers):
+            return found
+        await asyncio.sleep(WAIT_S)
+    raise ActorError("stopped before a server joined the run")
+
+
 async def _sampling(
-    out: Path, servers: Sequence[str], stack: AsyncExitStack, *, masks: bool
+    out: Path,
+    servers: Sequence[str],
+    stack: AsyncExitStack,
+    roster: Roster | None,
+    stop: asyncio.Event,
+    *,
+    masks: bool,
 ) -> tuple[ChatClient, Refresh]:
     """The client that samples: of servers, or of a model here that follows the run's folder.
 
+    servers: with JOIN among them, those on the roster too; the first is waited for.
     masks: True if servers must return sampling masks.
     """
     published = out / PUBLISHED
@@ -109,17 +144,38 @@ async def _sampling(
         from ludic_train.publishers.folder import following_client
 
         following = following_client(folder, published)
-        return following, following.refresh
+        return ResumableClient(following, _decode(load_tokenizer(folder))), following.refresh
     with torch_hidden():
         tokenizer = load_tokenizer(folder)
 
+    fixed, joined = [server for server in servers if server != JOIN], None
+    known: Sequence[str] = fixed
+    if JOIN in servers:
+        if roster is None:
+            raise ConfigError("servers that join need a Redis as the queue")
+        joined = roster.servers
+        known = fixed or await _first_joined(roster, stop)
     # Seeds would end a vLLM on a CPU, and repeat no run elsewhere: batches change the rounding.
-    client = VLLMTokenClient(servers, chat_renderer(tokenizer), seeds=False, sampling_masks=masks)
-    served = ServedVersions(servers, [client])
+    client = VLLMTokenClient(known, chat_renderer(tokenizer), seeds=False, sampling_masks=masks)
+    served = ServedVersions(fixed, [client], joined=joined)
     stack.push_async_callback(client.aclose)
     stack.push_async_callback(served.aclose)
     refresh = _patient_at_first(served)
-    return client, _after_masks(client, refresh) if masks else refresh
+    refresh = _after_masks(client, refresh) if masks else refresh
+    return ResumableClient(client, _decode(tokenizer)), refresh
+
+
+def _decode(tokenizer: PreTrainedTokenizerBase) -> Callable[[Sequence[int]], str]:
+    """Text of token ids, as servers make it."""
+
+    def decode(ids: Sequence[int]) -> str:
+        return str(
+            tokenizer.decode(
+                list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False
+            )
+        )
+
+    return decode
 
 
 def _after_masks(client: VLLMTokenClient, refresh: Refresh) -> Refresh:

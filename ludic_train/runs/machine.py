@@ -8,7 +8,7 @@ from typing import Literal
 from ludic_gym.errors import ConfigError
 from ludic_train.pipeline.queues.open_queue import refuse_password
 
-LOCAL, VLLM = "local", "vllm"
+LOCAL, VLLM, JOIN = "local", "vllm", "join"
 Tracker = Literal["wandb", "trackio", "tensorboard"]
 
 
@@ -16,8 +16,8 @@ Tracker = Literal["wandb", "trackio", "tensorboard"]
 class Machine:
     """Where a run computes; a resumed run may have other values.
 
-    Raises ConfigError for an engine that is neither "local", "vllm" nor http addresses, and for
-    `exact` with another engine than the local one.
+    Raises ConfigError for an engine that is neither "local", "vllm", "join" nor http addresses, for
+    "join" without a queue, and for `exact` with another engine than the local one.
 
     Attributes:
         device: Where the model is: auto, cpu, cuda, or a card such as cuda:1. "auto" is a CUDA card
@@ -26,7 +26,8 @@ class Machine:
             on the card: slower, and for models that fit on no card.
         engine: What samples: "local", "vllm", or addresses of servers (`ludic serve`). They serve
             --model, or with --queue the model that the run leaves in OUT/published. "vllm" starts
-            a server on this machine, starts it again where it ends, and stops it.
+            a server on this machine, starts it again where it ends, and stops it. "join", alone or
+            beside addresses, lets servers come and go (`ludic serve ... --join OUT`).
         vllm_python: The Python that has vLLM, for --engine vllm; without it, the one that runs
             this, or that of the command `vllm`.
         exact: Have the local engine compute the very log-probs of the trainer, to the bit, so that
@@ -59,11 +60,14 @@ class Machine:
             )
         if self.engine in ((LOCAL,), (VLLM,)):
             return
-        if not self.engine or not all(u.startswith(("http://", "https://")) for u in self.engine):
+        known = [u == JOIN or u.startswith(("http://", "https://")) for u in self.engine]
+        if not known or not all(known):
             raise ConfigError(
-                f"engine={' '.join(self.engine) or '()'}: it is local, vllm, or addresses of "
+                f"engine={' '.join(self.engine) or '()'}: it is local, vllm, join, or addresses of "
                 "servers, which begin with http:// or https://"
             )
+        if JOIN in self.engine and self.queue is None:
+            raise ConfigError("engine=join without a queue: servers join by the queue's Redis")
 
     @property
     def samples_here(self) -> bool:
@@ -77,5 +81,5 @@ class Machine:
 
     @property
     def servers(self) -> tuple[str, ...]:
-        """Addresses of servers that run already."""
+        """Addresses of servers that run already, and JOIN if others may join."""
         return () if self.engine in ((LOCAL,), (VLLM,)) else self.engine

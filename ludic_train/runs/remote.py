@@ -1,6 +1,7 @@
 """A run whose episodes actors play: files that the trainer leaves in its folder for them.
 
-OUT/queue.json      where groups go, and who samples: {"url": ..., "key": ..., "servers": [...]}
+OUT/queue.json      where groups go, and who samples: {"url": ..., "key": ..., "servers": [...]};
+                    "join" among the servers stands for those on the roster
 OUT/queue.password  password of the queue's Redis, if it has one
 OUT/published/      model/ and policy.json to begin with, then each version of the params, unless
                     servers sample: these are started from here, and get each version themselves
@@ -11,6 +12,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
 from peft import PeftModel
@@ -19,7 +21,12 @@ from torch import Tensor
 from ludic_gym.errors import ConfigError
 from ludic_train.inference.policy_spec import write_policy_spec
 from ludic_train.models.load import save_model
-from ludic_train.pipeline.queues.open_queue import PASSWORD_VARIABLE, open_queue
+from ludic_train.pipeline.queues.open_queue import (
+    PASSWORD_VARIABLE,
+    REDIS,
+    open_queue,
+    opened_roster,
+)
 from ludic_train.publishers.base import CopyPublisher, PolicyPublisher
 from ludic_train.publishers.checkpoint_names import merged_params
 from ludic_train.publishers.folder import FolderPublisher
@@ -27,7 +34,8 @@ from ludic_train.publishers.vllm import VLLMPublisher
 from ludic_train.runs.config import RunConfig
 from ludic_train.runs.folder import PUBLISHED, Address, read_address, write_address
 from ludic_train.runs.learner import Learner
-from ludic_train.runs.watch import PatientPublisher, StopSign, WatchedSource
+from ludic_train.runs.machine import JOIN
+from ludic_train.runs.watch import PatientPublisher, StopSign, WatchedSource, nobody
 
 
 class Both:
@@ -66,8 +74,8 @@ def remote_ends(
     """Source of batches and publisher of params for a trainer whose actors follow `config.out`.
 
     url: of the queue. servers: addresses of servers that sample, to be started from the folder's
-        published/; without any, actors do, with params from there.
-    Raises ConfigError for router replay without servers.
+        published/, and JOIN if others may join; without any, actors do, with params from there.
+    Raises ConfigError for router replay without servers, and for JOIN with a queue in a file.
     The files are written in an order in which each may be read as soon as it is there: the model,
     its prompts, and last queue.json. A crash between them leaves a folder in which actors wait.
     A new run gets a queue key of its own, so that it never finds groups of another.
@@ -78,6 +86,8 @@ def remote_ends(
             "router_replay needs the experts that each token went through, which actors with a "
             "model of their own do not report: sample from servers, --engine vllm"
         )
+    if JOIN in servers and not url.startswith(REDIS):
+        raise ConfigError(f"engine={JOIN} with queue={url}: servers join by a Redis")
     published = out / PUBLISHED
     published.mkdir(exist_ok=True)
     _save_to_begin_with(learner, published / "model", is_served=bool(servers))
@@ -89,8 +99,13 @@ def remote_ends(
     publisher: PolicyPublisher
     # One stop for both ends: a signal must end a wait for a batch and a wait for a server.
     if servers:
-        served = VLLMPublisher(servers, model=learner.model)
-        publisher = patient = PatientPublisher(served, stop)
+
+        def to(urls: Sequence[str]) -> VLLMPublisher:
+            return VLLMPublisher(urls, model=learner.model, on_failure="skip")
+
+        fixed = [server for server in servers if server != JOIN]
+        joined = partial(joined_servers, url, key) if JOIN in servers else nobody
+        publisher = patient = PatientPublisher(to, fixed, stop, joined=joined)
         look = patient.look
     else:
         publisher = FolderPublisher(published)
@@ -107,6 +122,16 @@ def remote_ends(
     password = os.environ.get(PASSWORD_VARIABLE)
     write_address(out, Address(url=url, key=key, servers=tuple(servers), password=password))
     return source, Both(learner.publisher, publisher)
+
+
+async def joined_servers(url: str, key: str) -> Sequence[str]:
+    """Addresses of the servers that have joined a run by now. url, key: of its queue.
+
+    Raises QueueUnavailable, and ConfigError for a queue that is a file.
+    """
+    # A connection per look: a publication comes once in a batch, in any event loop.
+    async with opened_roster(url, key) as roster:
+        return await roster.servers()
 
 
 def _save_to_begin_with(learner: Learner, folder: Path, *, is_served: bool) -> None:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ludic_gym.concurrency import cancelled
 from ludic_train.pipeline.queues.base import QueueStatus
 from ludic_train.serving.server_status import Status, statuses
 
@@ -104,14 +105,20 @@ class ServerLoads:
     """
 
     def __init__(self, urls: Sequence[str]) -> None:
-        self._newest = {
-            url: Load(status=Status(url=url, error="no answer yet"), at_s=0.0) for url in urls
-        }
+        self._newest: dict[str, Load] = {}
+        self.follow(urls)
 
     @property
     def newest(self) -> tuple[Load, ...]:
         """Last known load of each server."""
         return tuple(self._newest.values())
+
+    def follow(self, urls: Sequence[str]) -> None:
+        """Poll these servers from now on; what is known of them stays."""
+        unknown = {
+            url: Load(status=Status(url=url, error="no answer yet"), at_s=0.0) for url in urls
+        }
+        self._newest = {url: self._newest.get(url, load) for url, load in unknown.items()}
 
     async def look(self) -> None:
         """Poll each server once; returns when the slowest has responded, or failed."""
@@ -119,17 +126,23 @@ class ServerLoads:
 
     async def keep_looking(self, every_s: float) -> None:
         """Poll each server every `every_s` seconds, until this is cancelled."""
-
-        async def keep_looking_at(url: str) -> None:
+        looks: dict[str, asyncio.Task[None]] = {}
+        try:
             while True:
-                await self._look_at(url)
+                for url in [url for url, look in looks.items() if look.done()]:
+                    looks.pop(url).result()
+                # A silent server has one look under way, which delays no other's.
+                for url in self._newest.keys() - looks.keys():
+                    looks[url] = asyncio.create_task(self._look_at(url))
                 await asyncio.sleep(every_s)
-
-        await asyncio.gather(*map(keep_looking_at, self._newest))
+        finally:
+            await cancelled(looks.values())
 
     async def _look_at(self, url: str) -> None:
         """Replace the load of one server; a failure is a state with an error."""
         (status,) = await statuses([url])
         # After the response, which may be seconds late: the counts are those of its moment.
         now = asyncio.get_running_loop().time()
-        self._newest[url] = next_load(self._newest[url], status, now)
+        # It may have left meanwhile.
+        if url in self._newest:
+            self._newest[url] = next_load(self._newest[url], status, now)

@@ -34,7 +34,8 @@ from ludic_train.errors import Superseded
 from ludic_train.models.load import save_model
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
-from ludic_train.pipeline.actor import ActorOptions, run_pipeline_actor
+from ludic_train.pipeline.actor import run_pipeline_actor
+from ludic_train.pipeline.actor_options import ActorOptions
 from ludic_train.pipeline.queues import redis_stream
 from ludic_train.pipeline.queues.open_queue import open_queue
 from ludic_train.pipeline.source import PipelineBatchSource

@@ -237,6 +237,12 @@ class GroupQueue(Protocol):
     async def leave(self, name: str) -> None:
         """Forget an actor that ends, so that others get its places at once."""
 
+    async def woken(self, name: str) -> bool:
+        """Wait some seconds for a signal to the actor; True if it should report now.
+
+        There may be room again for one that was granted less than it wanted.
+        """
+
     async def claim(self) -> None:
         """Become the only reader, before the state to continue from is known.
 

@@ -1,15 +1,21 @@
-"""The queue that a URL names."""
+"""The queue that a URL names, and the roster beside it."""
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from ludic_gym.errors import ConfigError
 from ludic_train.errors import QueueError
 from ludic_train.pipeline.queues.base import MAX_QUEUED, GroupQueue, WhenFull, without_password
 from ludic_train.pipeline.queues.sqlite import SQLiteQueue
+
+if TYPE_CHECKING:
+    from ludic_train.pipeline.queues.roster import Roster
 
 REDIS = ("redis://", "rediss://", "unix://")
 FILE = "file://"
@@ -47,6 +53,25 @@ def open_queue(
     raise QueueError(
         f"{without_password(url)!r} names no queue; write redis://HOST:PORT, or file://PATH"
     )
+
+
+@asynccontextmanager
+async def opened_roster(url: str, key: str, password: str | None = None) -> AsyncIterator[Roster]:
+    """The roster of a run, closed after the block. password: as of `open_queue`.
+
+    Raises ConfigError for a queue that is a file, which has none.
+    """
+    if not url.startswith(REDIS):
+        raise ConfigError(
+            f"{without_password(url)!r} is no Redis: servers can join a run whose queue is one"
+        )
+    from ludic_train.pipeline.queues.roster import Roster
+
+    roster = Roster(_with_password(url, password or os.environ.get(PASSWORD_VARIABLE)), key)
+    try:
+        yield roster
+    finally:
+        await roster.aclose()
 
 
 def refuse_password(url: str | None) -> None:

@@ -9,7 +9,7 @@ it was run already, because a caller whose connection broke runs it again.
                  and that were not; its pending entries were read and not trained on. Nothing is
                  read through it: a read of XREADGROUP whose response is lost takes entries along
     state        hash: epoch, reader, calls, contested, taken_by, settled, trained, held, apart,
-                 and the fields of the trainer's report
+                 playing, and the fields of the trainer's report
     reader       key with the name of the reader that expires where it does not report
     counts       hash: groups by their end, as in QueueStatus
     lags         hash: groups trained on, by lag
@@ -18,7 +18,9 @@ it was run already, because a caller whose connection broke runs it again.
     attempts     hash: id of an entry -> readers that died with it in their batch
     actors       hash: name -> report as JSON
     running      hash: name -> groups that it plays, granted ones included
-    alive:NAME   key that expires where the actor does not report
+    leases       sorted set: name -> ms of the server's clock at which the actor is dead
+    waiting      sorted set: name -> ms at which it was first granted less than it wanted
+    wake:NAME    list of one element, by which that actor is told to report at once
     retired      list: keys of retired tasks, of which an actor knows the first n
     retired_set  the same as a hash, to add each once
     dead         stream of dead letters
@@ -32,6 +34,8 @@ Invariants, which hold between any two scripts:
 - Entries leave from the front of what was read, by settle, or singly, by discard. No script
   removes an entry that a reader may have in a batch.
 - An entry that was removed leaves the consumer group too (XACK).
+- `playing` is the sum of `running`, so that an admission looks at no other actor. An actor is in
+  `leases` exactly if it is in `running`. A script of `redis_admission` alone changes these.
 - A key is in `owners` exactly if it is in `order`: both are written by one script, HSETNX first,
   so that a second run adds no second place in the list.
 - `epoch` and `calls` only grow while the server keeps its state. A reader knows the largest `calls`
@@ -47,7 +51,7 @@ its replicas as one transaction: after a crash they are all there, or none of th
 
 # A server whose memory is full lets a script write after it has removed something; and what these
 # write is what makes room.
-_ALLOW = """
+ALLOW = """
 redis.call('HDEL', KEYS[2], '')
 """
 
@@ -60,7 +64,7 @@ local epoch, asked = tonumber(now[1] or 0), tonumber(ARGV[1])
 if epoch < asked then return redis.error_reply('RESET') end
 if now[2] ~= ARGV[2] then return redis.error_reply('SUPERSEDED') end
 if epoch > asked or tonumber(now[3]) < tonumber(ARGV[3]) then return redis.error_reply('RESET') end
-{_ALLOW}
+{ALLOW}
 local calls = redis.call('HINCRBY', KEYS[2], 'calls', 1)
 local group = 'trainer-' .. ARGV[1]
 """
@@ -68,7 +72,7 @@ local group = 'trainer-' .. ARGV[1]
 # KEYS: groups, state, reader. ARGV: the largest epoch that the reader had, its name, ms to live.
 # Returns nothing where the reader before won a contest and lives.
 _SEIZE = f"""
-{_ALLOW}
+{ALLOW}
 local groups, state = KEYS[1], KEYS[2]
 local living = redis.call('GET', KEYS[3])
 if living and living ~= ARGV[2] then
@@ -87,43 +91,6 @@ CLAIM = f"""
 {_SEIZE}
 return {{epoch, calls}}
 """
-# Dead actors are found here, by those that live: there is no process that could look for them. The
-# keys of the dead expire by the server's clock, so that the clocks of actors do not matter.
-# KEYS: groups, state, actors, running, retired. ARGV: prefix of the alive keys, name, report,
-# running, version, wanted, ms to live, max_queued, retired tasks that the actor knows, and the most
-# to name. The formula is `base.capacity`.
-ADMIT = """
-local groups, state, actors, running = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-redis.call('SET', ARGV[1] .. ARGV[2], '1', 'PX', ARGV[7])
-redis.call('HSET', actors, ARGV[2], ARGV[3])
-redis.call('HSET', running, ARGV[2], ARGV[4])
-local playing = 0
-local all = redis.call('HGETALL', running)
-for i = 1, #all, 2 do
-  if redis.call('EXISTS', ARGV[1] .. all[i]) == 1 then
-    playing = playing + tonumber(all[i + 1])
-  else
-    redis.call('HDEL', running, all[i])
-    redis.call('HDEL', actors, all[i])
-  end
-end
-local s = redis.call('HMGET', state, 'version', 'groups_per_batch', 'group_size',
-  'updates_per_batch', 'max_lag', 'held', 'apart')
-if not s[1] then return {0} end
-local room = tonumber(ARGV[8])
-if s[5] ~= '' then
-  local lag = math.max(0, tonumber(s[1]) - tonumber(ARGV[5]))
-  local left = tonumber(s[5]) - lag - (tonumber(s[4]) - 1)
-  room = tonumber(s[2]) * (math.floor(left / tonumber(s[4])) + 1)
-end
-local queued = redis.call('XLEN', groups) - tonumber(s[6]) + tonumber(s[7])
-local granted = math.max(0, math.min(tonumber(ARGV[6]), room - queued - playing))
-redis.call('HINCRBY', running, ARGV[2], granted)
-local known = tonumber(ARGV[9])
-local retired = redis.call('LRANGE', KEYS[5], known, known + tonumber(ARGV[10]) - 1)
-return {granted, s[1], s[2], s[3], s[4], s[5], retired}
-"""
-
 # KEYS: groups, state, counts. ARGV: max_queued. Entries that were read already stay: the trainer
 # has them.
 DROP_OLDEST = """

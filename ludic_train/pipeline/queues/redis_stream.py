@@ -22,7 +22,7 @@ from typing import Any
 from redis.exceptions import NoPermissionError
 
 from ludic_train.errors import QueueError, QueueUnavailable
-from ludic_train.pipeline.queues import redis_scripts
+from ludic_train.pipeline.queues import redis_admission, redis_scripts
 from ludic_train.pipeline.queues.base import (
     DEAD_HEAD,
     DEAD_LETTERS,
@@ -56,7 +56,7 @@ from ludic_train.pipeline.queues.redis_values import (
 )
 
 # An actor that reports no more is dead after ALIVE_MS, and its places go to others.
-READ_WAIT_MS, ALIVE_MS = 1_000, 15_000
+READ_WAIT_MS, ALIVE_MS, WAKE_WAIT_S = 1_000, 15_000, 5
 # An actor that found room takes one in this many places before it looks again.
 ROOM_SHARE = 32
 # A server that is paused or unreachable must not keep a caller for ever. Groups get longer, by
@@ -65,7 +65,10 @@ TIMEOUT_S, SLOWEST = 10.0, 250e3
 # One read brings so many bytes, or as many as come within a quarter of its limit.
 READ_BYTES, LONGEST_READ_S = 4 * 2**20, 320.0
 PARTS = ["groups", "dead", "state", "reader", "counts", "lags"]
-PARTS += ["owners", "order", "attempts", "actors", "running", "retired", "retired_set"]
+PARTS += ["owners", "order", "attempts", "actors", "running", "leases", "waiting"]
+PARTS += ["retired", "retired_set"]
+# Keys of the scripts in `redis_admission`.
+ACTORS = ["groups", "state", "actors", "running", "leases", "waiting"]
 
 
 class RedisQueue:
@@ -93,7 +96,7 @@ class RedisQueue:
         self._timeout_s = TIMEOUT_S
         self._redis = connected(url, self._timeout_s)
         self._names = {part: f"{{{key}}}:{part}" for part in PARTS}
-        self._alive = f"{{{key}}}:alive:"
+        self._wake_prefix = f"{{{key}}}:wake:"
         # What the fence of the scripts compares, see `redis_scripts`.
         self._name, self._epoch, self._calls = secrets.token_hex(8), 0, 0
         self._settled = 0
@@ -106,12 +109,10 @@ class RedisQueue:
 
     async def admit(self, report: ActorReport, wanted: int) -> Admission:
         """As GroupQueue."""
-        text = json.dumps(asdict(report))
-        arguments = [self._alive, report.name, text, report.running, report.version, wanted]
-        arguments += [ALIVE_MS, self._max_queued, report.retired, RETIRED_AT_ONCE]
+        arguments = [report.name, json.dumps(asdict(report)), report.running, report.version]
+        arguments += [wanted, ALIVE_MS, report.retired, RETIRED_AT_ONCE]
         # One script for report and grant, so that two actors never get the same place.
-        names = ["groups", "state", "actors", "running", "retired"]
-        found = await self._run(redis_scripts.ADMIT, names, arguments)
+        found = await self._of_actors(redis_admission.ADMIT, *arguments, further=["retired"])
         if len(found) == 1:
             return Admission(granted=0, trainer=None)
         trainer = trainer_report(found[1:6])
@@ -145,11 +146,13 @@ class RedisQueue:
 
     async def leave(self, name: str) -> None:
         """As GroupQueue."""
-        async with answered(self._timeout_s), self._redis.pipeline(transaction=True) as pipe:
-            pipe.hdel(self._names["running"], name)
-            pipe.hdel(self._names["actors"], name)
-            pipe.delete(self._alive + name)
-            await pipe.execute()
+        await self._of_actors(redis_admission.LEAVE, name)
+
+    async def woken(self, name: str) -> bool:
+        """As GroupQueue."""
+        async with answered(self._timeout_s):
+            found: Any = await self._redis.blpop([self._wake_prefix + name], WAKE_WAIT_S)
+        return found is not None
 
     async def claim(self) -> None:
         """As GroupQueue."""
@@ -188,6 +191,7 @@ class RedisQueue:
 
         self._epoch, self._calls, lost, forgot, there = await seized(once)
         self._last_read, self._boundary, self._settled = kept or "0-0", boundary, 0
+        await self._of_actors(redis_admission.WAKE)
         # After the script: this reader is the only one that changes these from now on.
         # A server whose memory is full refuses transactions, even those that only read.
         async with answered(self._timeout_s), self._redis.pipeline(transaction=False) as pipe:
@@ -239,6 +243,7 @@ class RedisQueue:
         arguments += [*progress.retired, *progress.release]
         names = ["groups", "state", "lags", "owners", "order", "attempts", "retired", "retired_set"]
         await self._fenced(redis_scripts.SETTLE, names, *arguments)
+        await self._of_actors(redis_admission.WAKE)
 
     async def discard(self, entry: Entry, why: Discarded, reason: str = "") -> None:
         """As GroupQueue."""
@@ -247,6 +252,7 @@ class RedisQueue:
         arguments += [entry.data[:DEAD_HEAD] if why == "dead" else b"", DEAD_LETTERS]
         names = ["groups", "state", "counts", "owners", "order", "attempts", "dead"]
         await self._fenced(redis_scripts.DISCARD, names, *arguments)
+        await self._of_actors(redis_admission.WAKE)
 
     async def status(self) -> QueueStatus:
         """As GroupQueue."""
@@ -258,7 +264,10 @@ class RedisQueue:
             length, *hashes = await pipe.execute()
             state, counts, lags, actors = map(texts, hashes)
             pending = await self._pending(state.get("epoch"))
-            alive = [n for n in actors if await self._redis.exists(self._alive + n)]
+            seconds, micros = await self._redis.time()
+            now = 1000 * seconds + micros // 1000
+            found: Any = await self._redis.zrangebyscore(self._names["leases"], f"({now}", "+inf")
+            alive = sorted(actors.keys() & {name.decode(errors="replace") for name in found})
         held, apart = int(state.get("held", 0)), int(state.get("apart", 0))
         trainer = [state[name] for name in TRAINER if name in state]
         return QueueStatus(
@@ -267,7 +276,7 @@ class RedisQueue:
             held=held,
             counts={n: int(c) for n, c in {"trained": state.get("trained", 0), **counts}.items()},
             lags={int(lag): int(c) for lag, c in sorted(lags.items(), key=lambda x: int(x[0]))},
-            actors=[ActorReport(**json.loads(actors[name])) for name in sorted(alive)],
+            actors=[ActorReport(**json.loads(actors[name])) for name in alive],
             trainer=trainer_report(trainer) if trainer else None,
         )
 
@@ -355,6 +364,16 @@ class RedisQueue:
         # Several calls may be under way, and their responses come in any order.
         self._calls = max(self._calls, calls)
         return rest
+
+    async def _of_actors(
+        self,
+        script: str,
+        *arguments: Any,  # noqa: ANN401
+        further: Sequence[str] = (),
+    ) -> Any:  # noqa: ANN401
+        """Result of a script of `redis_admission`. further: keys after those of all of them."""
+        known = [self._wake_prefix, self._max_queued]
+        return await self._run(script, [*ACTORS, *further], [*known, *arguments])
 
     async def _run(self, script: str, names: Sequence[str], arguments: Sequence[Any]) -> Any:  # noqa: ANN401
         """Result of a script, which the server knows by its hash after the first run."""

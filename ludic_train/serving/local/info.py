@@ -71,7 +71,7 @@ async def metrics(request: web.Request) -> web.Response:
         # The cache grows with the batch, so the batch is the resource that can be full.
         "kv_cache_usage_perc": min(1.0, client.in_flight / client.max_batch_size),
         "prompt_tokens_total": counts.prompt_tokens,
-        "generation_tokens_total": counts.sampled_tokens,
+        "generation_tokens_total": client.num_sampled,
         "request_success_total": counts.completions,
     }
     # Prometheus' escapes of a label; a folder's name can hold any of these characters.

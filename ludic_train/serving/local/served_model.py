@@ -50,7 +50,6 @@ class Counts:
 
     completions: int = 0
     prompt_tokens: int = 0
-    sampled_tokens: int = 0
 
 
 class Served:
@@ -143,7 +142,6 @@ class Served:
         ids = completion.completion_ids or ()
         self.counts.completions += 1
         self.counts.prompt_tokens += len(prompt_ids)
-        self.counts.sampled_tokens += len(ids)
         scores: Sequence[Scores] = ()
         if top:
             ranking = Ranking(top=top, sampling=sampling)

@@ -12,7 +12,7 @@ from ludic_gym.clients.vllm_chat import VLLMChatClient
 from ludic_gym.policies.chat import ChatPolicy
 from ludic_gym.rollout.episodes import run_episodes
 from ludic_gym.spaces import TEXT
-from ludic_gym.types import Task
+from ludic_gym.types import Sampling, Task
 
 EPISODES = 1000
 KINDS = 20
@@ -169,3 +169,30 @@ async def test_a_thousand_episodes_survive_a_faulty_server(subtests):
     await runner.cleanup()
     with subtests.test("no task keeps running"):
         assert asyncio.all_tasks() <= before
+
+
+async def test_requests_at_a_server_that_is_dropped_go_to_the_others(http):
+    arrived, cut = asyncio.Event(), asyncio.Event()
+
+    async def stuck(request):
+        arrived.set()
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            cut.set()
+            raise
+
+    async with (
+        http.serving(stuck) as dead,
+        http.serving(http.replying(http.answer())) as sound,
+        VLLMChatClient(dead, "m", options=http.FAST) as client,
+    ):
+        waiting = asyncio.create_task(client.complete(http.ASK, Sampling()))
+        await arrived.wait()
+        client.use([sound])
+        assert (await waiting).text == "4"
+        await cut.wait()
+        assert (client.usage.requests, client.usage.retries) == (1, 1)
+        # It may come back.
+        client.use([dead, sound])
+        assert [server.is_dropped for server in client._http._router.servers] == [False, False]

@@ -14,7 +14,8 @@ from ludic_gym.policies.chat import ChatPolicy
 from ludic_gym.types import Sampling, Task
 from ludic_train.errors import ActorError, QueueUnavailable
 from ludic_train.metrics import Stat, Total
-from ludic_train.pipeline.actor import ActorOptions, run_pipeline_actor
+from ludic_train.pipeline.actor import run_pipeline_actor
+from ludic_train.pipeline.actor_options import ActorOptions
 from ludic_train.pipeline.codec import group_from_bytes
 from ludic_train.pipeline.queues.base import Progress, Trained, TrainerReport
 from ludic_train.pipeline.queues.sqlite import SQLiteQueue

@@ -21,7 +21,8 @@ from ludic_gym.policies.reference import RandomPolicy
 from ludic_gym.types import Sampling, Task
 from ludic_train.algorithms import presets, variants
 from ludic_train.algorithms.presets import grpo, reinforce, self_play
-from ludic_train.pipeline.actor import ActorOptions, run_pipeline_actor
+from ludic_train.pipeline.actor import run_pipeline_actor
+from ludic_train.pipeline.actor_options import ActorOptions
 from ludic_train.pipeline.queues.open_queue import open_queue
 from ludic_train.pipeline.source import PipelineBatchSource
 from ludic_train.rows import task_key

@@ -1,5 +1,6 @@
 """Versions that actors know of their inference servers."""
 
+import asyncio
 from contextlib import asynccontextmanager
 
 import pytest
@@ -7,6 +8,7 @@ from fake_vllm.fleet import running
 
 from ludic_gym.clients.vllm_tokens import VLLMTokenClient
 from ludic_gym.errors import ClientError
+from ludic_train.pipeline import server_versions
 from ludic_train.pipeline.server_versions import ServedVersions
 
 
@@ -26,14 +28,19 @@ async def watched(count, every_s=0.0):
         await client.aclose()
 
 
-async def test_nothing_may_be_played_until_all_servers_have_a_version():
+def used(client):
+    return client._http.used
+
+
+async def test_nothing_may_be_played_until_a_server_has_a_version():
     async with watched(2) as ((one, other), client, served):
         assert await served.refresh() is None
         one.version = "0"
-        assert await served.refresh() is None
-        other.version = "0"
         assert await served.refresh() == 0
-        assert client.policy_version == 0
+        assert (client.policy_version, used(client)) == (0, [one.url])
+        other.version = "0"
+        await served.refresh()
+        assert used(client) == [one.url, other.url]
 
 
 async def test_the_version_is_that_of_the_server_which_is_behind():
@@ -44,6 +51,46 @@ async def test_the_version_is_that_of_the_server_which_is_behind():
         assert (await served.refresh(), client.policy_version) == (12, 12)
 
 
+async def test_a_server_that_stays_behind_gets_no_more_requests(monkeypatch):
+    monkeypatch.setattr(server_versions, "BEHIND_S", 0.1)
+    async with watched(2) as ((one, other), client, served):
+        one.version, other.version = "12", "9"
+        assert await served.refresh() == 9
+        await asyncio.sleep(0.2)
+        assert await served.refresh() == 12
+        assert used(client) == [one.url]
+
+
+async def test_servers_that_join_and_leave_are_found(monkeypatch, caplog):
+    monkeypatch.setattr(server_versions, "FIND_S", 0.0)
+    async with running(2, {}) as (one, other):
+        there = [one.url]
+
+        async def joined():
+            return there
+
+        client = VLLMTokenClient(one.url, render)
+        served = ServedVersions([], [client], every_s=0.0, joined=joined)
+        one.version = "4"
+        assert await served.refresh() == 4
+        there.append(other.url)
+        await served.refresh()
+        # Not before it has what was published.
+        assert used(client) == [one.url]
+        other.version = "4"
+        await served.refresh()
+        assert used(client) == [one.url, other.url]
+        there.remove(one.url)
+        assert await served.refresh() == 4
+        assert used(client) == [other.url]
+        there.clear()
+        with pytest.raises(ClientError, match="no server is left in the run"):
+            await served.refresh()
+        assert f"{one.url} is in use no more (it has left the run)" in caplog.text
+        await served.aclose()
+        await client.aclose()
+
+
 async def test_a_run_that_goes_back_takes_the_version_with_it():
     async with watched(1) as ((server,), _, served):
         for version in (40, 20, 21):
@@ -51,15 +98,33 @@ async def test_a_run_that_goes_back_takes_the_version_with_it():
             assert await served.refresh() == version
 
 
-async def test_a_server_that_lost_what_was_published_is_an_error_until_it_has_it_again():
-    async with watched(2) as ((one, other), _, served):
+async def test_a_server_that_lost_what_was_published_is_not_used_until_it_has_it_again():
+    async with watched(2) as ((one, other), client, served):
         one.version = other.version = "4"
         await served.refresh()
         other.version = "default"
+        assert await served.refresh() == 4
+        assert used(client) == [one.url]
+        one.version = "default"
         with pytest.raises(ClientError, match=f"{other.url} has params that it calls 'default'"):
             await served.refresh()
-        other.version = "4"
+        one.version = other.version = "4"
         assert await served.refresh() == 4
+        assert used(client) == [one.url, other.url]
+
+
+async def test_a_silent_server_delays_nobody_for_long_and_then_gets_no_requests(monkeypatch):
+    monkeypatch.setattr(server_versions, "PROMPT_S", 0.05)
+    monkeypatch.setattr(server_versions, "SILENT_S", 0.3)
+    async with watched(2) as ((one, other), client, served):
+        one.version = other.version = "4"
+        await served.refresh()
+        other.faults["/weight_info"] = "hang"
+        one.version = "5"
+        assert await served.refresh() == 4
+        await asyncio.sleep(0.4)
+        assert await served.refresh() == 5
+        assert used(client) == [one.url]
 
 
 async def test_a_server_that_is_gone_is_an_error_until_it_is_back():

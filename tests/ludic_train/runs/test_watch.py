@@ -18,6 +18,7 @@ from ludic_train.pipeline.queues.sqlite import SQLiteQueue
 from ludic_train.publishers.transports import FileWire, GlooWire
 from ludic_train.publishers.vllm import VLLMPublisher
 from ludic_train.rows import trajectory_from
+from ludic_train.runs import watch
 from ludic_train.runs.watch import PatientPublisher, StopRequested, StopSign, WatchedSource
 from ludic_train.sources.base import Pace
 
@@ -30,8 +31,11 @@ def params(value):
 
 
 def publisher_to(servers, wire=None, *, stop=None, **options):
+    def to(urls):
+        return VLLMPublisher(urls, wire or FileWire(), on_failure="skip")
+
     urls = [server.url for server in servers]
-    return PatientPublisher(VLLMPublisher(urls, wire or FileWire()), stop or StopSign(), **options)
+    return PatientPublisher(to, urls, stop or StopSign(), **options)
 
 
 @asynccontextmanager
@@ -87,16 +91,77 @@ async def test_a_server_that_was_started_again_is_met_anew_at_the_next_publicati
         await other.stop()
 
 
-async def test_a_server_that_dies_while_it_is_published_to_gets_all_when_it_is_back():
+async def test_a_server_that_dies_while_it_is_published_to_is_left_out_until_it_is_back(caplog):
     async with published(2) as ((one, other), publisher):
         other.faults["/update_weights"] = "die"
-        publishing = asyncio.create_task(publisher.publish(params(8), 8))
-        while other.runner is not None:
-            await asyncio.sleep(0.01)
+        await publisher.publish(params(8), 8)
+        assert one.version == "8"
+        assert f"no requests until it takes the params: {other.url}" in caplog.text
         other = await begun_anew(other)
-        await publishing
-        assert [server.version for server in (one, other)] == ["8", "8"]
+        await publisher.publish(params(9), 9)
+        assert [server.version for server in (one, other)] == ["9", "9"]
         await other.stop()
+
+
+async def test_the_only_server_that_dies_while_it_is_published_to_gets_all_when_it_is_back():
+    async with published(1) as ((server,), publisher):
+        server.faults["/update_weights"] = "die"
+        publishing = asyncio.create_task(publisher.publish(params(8), 8))
+        while server.runner is not None:
+            await asyncio.sleep(0.01)
+        server = await begun_anew(server)
+        await publishing
+        assert server.version == "8"
+        await server.stop()
+
+
+async def test_a_silent_server_holds_up_no_publication(caplog, monkeypatch):
+    monkeypatch.setattr(watch, "ANSWER_S", 0.3)
+    monkeypatch.setattr(watch, "SILENT_ANSWER_S", 0.1)
+    async with published(2) as ((one, other), publisher):
+        other.faults["/weight_info"] = "hang"
+        for version in (8, 9):
+            await publisher.publish(params(version), version)
+        assert (one.version, other.version) == ("9", "4")
+        assert caplog.text.count(f"no answer from {other.url}; 1 servers do answer") == 1
+        other.faults.clear()
+        await publisher.publish(params(10), 10)
+        assert (one.version, other.version) == ("10", "10")
+
+
+async def test_a_server_that_joins_is_found_by_a_look_and_gets_the_params(caplog):
+    async with running(2, START) as (one, other):
+        there = [one.url]
+
+        async def joined():
+            return there
+
+        publisher = publisher_to([], joined=joined)
+        await publisher.publish(params(4), 4)
+        await publisher.look()
+        # One of another run before: its number says nothing about this one.
+        there.append(other.url)
+        other.version = "17"
+        with pytest.raises(ParamsLost, match=f"{other.url} lost version 4, or has just joined"):
+            await publisher.look()
+        await publisher.publish(params(4), 4)
+        await publisher.look()
+        assert (other.version, other.params["weight"][0]) == ("4", 4)
+        assert f"{other.url} has joined; 2 servers have the params" in caplog.text
+        there.remove(one.url)
+        await publisher.publish(params(5), 5)
+        assert (one.version, other.version) == ("4", "5")
+
+
+async def test_a_server_of_another_model_costs_the_others_nothing(caplog):
+    async with published(2) as ((one, other), publisher):
+        other.params = {"other": torch.zeros(1)}
+        for version in (8, 9):
+            await publisher.publish(params(version), version)
+            assert (one.version, other.version) == (str(version), "4")
+        assert caplog.text.count("no requests until it takes the params") == 1
+        # Nor does it keep a look from the others.
+        await publisher.look()
 
 
 async def test_params_of_another_model_are_refused_at_once():
@@ -118,7 +183,7 @@ async def test_a_look_finds_a_server_that_lost_its_params_and_none_where_all_is_
     async with published(2) as ((_, other), publisher):
         await publisher.look()
         other.version = "default"
-        with pytest.raises(ParamsLost, match=rf"^{other.url} lost version 4$"):
+        with pytest.raises(ParamsLost, match=rf"^{other.url} lost version 4"):
             await publisher.look()
 
 

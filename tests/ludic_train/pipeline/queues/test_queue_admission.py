@@ -70,6 +70,23 @@ async def test_no_more_is_begun_than_can_be_trained_on_in_time(opened):
     assert (await queue.admit(replace(ACTOR, running=4), 5)).granted == 3
 
 
+async def test_an_actor_without_room_is_woken_when_the_trainer_makes_some(opened):
+    queue, other = opened(), opened()
+    await take_over(queue)
+    assert (await queue.admit(ACTOR, 8)).granted == 8
+    assert (await other.admit(replace(ACTOR, name="two"), 2)).granted == 0
+    waking = asyncio.ensure_future(other.woken("two"))
+    await push(queue, "a", "b")
+    await queue.admit(replace(ACTOR, running=6), 0)
+    a, b = await read(queue, 2)
+    done = Progress(trainer=replace(FRESH, version=1), trained=trained(a, b), held=2, total=2)
+    await queue.settle(done)
+    async with asyncio.timeout(4):
+        assert await waking
+    # Two were trained on, one update behind: 2 * (3 - 1 + 1) = 6 are played already.
+    assert (await other.admit(replace(ACTOR, name="two", version=1), 2)).granted == 2
+
+
 async def test_an_actor_with_old_params_begins_less(opened):
     # Two updates behind: 2 * (3 - 2 + 1) = 4. Four behind: nothing it plays could be used.
     queue = opened()

@@ -126,7 +126,7 @@ def test_a_command_refuses_a_password_that_everybody_could_see(url, command, wor
 
 async def test_a_user_who_may_only_touch_the_queue_is_enough(made, tmp_path):
     rule = "user actor on >p@:/?#ss ~{jobs}:* -@all +@stream +@hash +@list +@string +@keyspace "
-    rule += "+@scripting +@transaction +@connection +info"
+    rule += "+@sortedset +@scripting +@transaction +@connection +info +time"
     (tmp_path / "acl").write_text(f"user default off\n{rule}\n")
     server = RedisServer(tmp_path, "--aclfile", str(tmp_path / "acl"))
     try:

@@ -218,7 +218,7 @@ async def test_a_clock_that_jumps_forward_is_forgiven_at_the_next_report(made, r
     await take_over(queue)
     one, two = (ActorReport(name=name, running=0, version=0) for name in ("one", "two"))
     assert (await queue.admit(one, 8)).granted == 8
-    await server.delete(queue._alive + "one")
+    await server.zadd(queue._names["leases"], {"one": 1})
     assert (await queue.admit(two, 0)).granted == 0
     assert (await queue.admit(ActorReport(name="one", running=8, version=0), 1)).granted == 0
     assert (await queue.admit(two, 1)).granted == 0
@@ -254,4 +254,61 @@ async def test_what_a_stranger_added_arrives_as_an_entry_that_no_group_can_be_re
     assert second.data == b"x"
     await queue.discard(first, "dead", "truncated")
     assert [letter.reason for letter in await queue.dead_letters()] == ["truncated"]
+    await server.aclose()
+
+
+async def test_the_places_of_those_that_left_or_died_wake_those_that_wait(made, monkeypatch):
+    queue = made()
+    await take_over(queue)
+    everything = [ActorReport(name=f"a{i}", running=0, version=0) for i in range(40)]
+    assert (await queue.admit(everything[0], 8)).granted == 8
+    for report in everything[1:]:
+        assert (await queue.admit(report, 1)).granted == 0
+    assert not await asyncio.wait_for(made().woken("a1"), 20)
+    await queue.leave("a0")
+    # In the order in which they began to wait; each of the eight finds a place.
+    for report in everything[1:9]:
+        assert await queue.woken(report.name)
+        assert (await queue.admit(report, 1)).granted == 1
+    # One that dies, without a word: the next report finds it.
+    for report in everything[2:9]:
+        await queue.admit(ActorReport(name=report.name, running=1, version=0), 0)
+    server = queue._redis
+    await server.zadd(queue._names["leases"], {"a1": 1})
+    assert (await queue.admit(everything[9], 1)).granted == 1
+    assert int(await server.hget(queue._names["state"], "playing")) == 8
+
+
+async def test_a_rejected_actor_wakes_no_other_one(made):
+    # Else those that are too far behind would wake each other for ever.
+    queue = made()
+    await take_over(queue)
+    old = [ActorReport(name=name, running=0, version=-9) for name in ("one", "two")]
+    for report in old:
+        assert (await queue.admit(report, 1)).granted == 0
+    for report in old:
+        assert (await queue.admit(report, 1)).granted == 0
+        assert await queue._redis.keys(queue._wake_prefix + "*") == []
+
+
+async def test_an_admission_costs_the_same_however_many_actors_there_are(made, own_server):
+    queue, server = made(own_server.url), Redis.from_url(own_server.url)
+    await take_over(queue)
+    reports = [ActorReport(name=f"a{i}", running=0, version=0) for i in range(200)]
+
+    async def commands():
+        return sum(each["calls"] for each in (await server.info("commandstats")).values())
+
+    async def of_ten():
+        before = await commands()
+        for report in reports[:10]:
+            await queue.admit(report, 1)
+        return await commands() - before
+
+    for report in reports[:10]:
+        await queue.admit(report, 1)
+    few = await of_ten()
+    for report in reports:
+        await queue.admit(report, 1)
+    assert await of_ten() == few
     await server.aclose()

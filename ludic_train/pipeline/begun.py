@@ -1,0 +1,256 @@
+"""Groups that were begun: their completions so far, so that none is sampled twice.
+
+A client samples in slices, and holds the tokens of each. What interrupts a completion between two
+slices costs at most one of them: new params, from which the rest is sampled, a server that dies, or
+an actor that stops. Every token has the version that sampled it.
+
+A group that was interrupted is played again from its first turn, with the same seeds: each request
+that was made before gets its completion, or the tokens that it had, without a server. A request is
+known by its prompt's tokens and its sampling parameters. So nothing depends on the environment or
+on the policy: one that does not repeat itself makes another request, which is sampled.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, get_args
+
+from ludic_gym.errors import LudicError
+from ludic_gym.prompts import ExactPrompts
+from ludic_gym.records import from_json, to_json
+from ludic_gym.sampling import leaves_out_tokens
+from ludic_gym.types import Completion, FinishReason, Message, Sampling, Task, ToolSchema
+from ludic_train.errors import BadGroup
+
+# Tokens of a slice: what an interruption costs at most, per completion. A request more for each.
+SLICE_TOKENS = 256
+SCHEMA = 1
+
+
+@dataclass(slots=True, eq=False)
+class Sampled:
+    """A completion as far as it was sampled, in slices that follow each other."""
+
+    prompt_ids: tuple[int, ...]
+    sampling: Sampling
+    slices: list[Completion] = field(default_factory=list)
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        """All tokens so far."""
+        return tuple(i for each in self.slices for i in each.completion_ids or ())
+
+    @property
+    def is_whole(self) -> bool:
+        """True if nothing is left to sample."""
+        if not self.slices:
+            return False
+        # A client without token ids returns whole completions.
+        cut = self.slices[-1].finish_reason == "length" and self.slices[-1].completion_ids
+        return not cut or len(self.ids) >= self.sampling.max_tokens
+
+    def joined(self, decode: Callable[[Sequence[int]], str]) -> Completion:
+        """The slices as one completion, with the version of each token."""
+        first, last = self.slices[0], self.slices[-1]
+        sampling = replace(first.sampling, max_tokens=self.sampling.max_tokens)
+        if len(self.slices) == 1:
+            return replace(first, sampling=sampling)
+        oldest = [s.policy_version for s in self.slices if s.policy_version is not None]
+        versions = [version for each in self.slices for version in _versions(each)]
+        return replace(
+            last,
+            # Not the texts in a row: a character may take two tokens.
+            text=decode(self.ids),
+            sampling=sampling,
+            prompt_ids=self.prompt_ids,
+            completion_ids=self.ids,
+            logprobs=tuple(value for each in self.slices for value in each.logprobs or ()),
+            policy_version=min(oldest, default=None),
+            versions=tuple(versions) if len(versions) == len(self.ids) else None,
+        )
+
+
+def _versions(part: Completion) -> Sequence[int]:
+    if part.versions is not None or part.policy_version is None:
+        return part.versions or ()
+    return (part.policy_version,) * len(part.completion_ids or ())
+
+
+@dataclass(slots=True, eq=False)
+class Begun:
+    """A group that was begun, or will be.
+
+    task: with a sampling seed, so that its members are the same wherever it is played.
+    key: of the group in the queue; "" before it is begun.
+    sampled: the completions of this time; earlier: those of a time before, not requested again yet.
+    """
+
+    task: Task
+    key: str = ""
+    sampled: list[Sampled] = field(default_factory=list)
+    earlier: list[Sampled] = field(default_factory=list)
+
+    def again(self) -> None:
+        """Play it from its first turn: all that was sampled is from an earlier time now."""
+        self.earlier = [each for each in (*self.sampled, *self.earlier) if each.slices]
+        self.sampled = []
+
+    def requested(self, prompt_ids: tuple[int, ...], sampling: Sampling) -> Sampled:
+        """The completion of a request, as far as it was sampled in an earlier time."""
+        for number, each in enumerate(self.earlier):
+            if (each.prompt_ids, each.sampling) == (prompt_ids, sampling):
+                # Each once: two equal requests without a seed are two draws.
+                found = self.earlier.pop(number)
+                break
+        else:
+            found = Sampled(prompt_ids, sampling)
+        self.sampled.append(found)
+        return found
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that were sampled for it so far."""
+        return sum(len(each.ids) for each in (*self.sampled, *self.earlier))
+
+    @property
+    def oldest(self) -> int | None:
+        """The oldest version of these tokens; None without any."""
+        parts = [s for each in (*self.sampled, *self.earlier) for s in each.slices]
+        return min((version for part in parts for version in _versions(part)), default=None)
+
+
+# The group that a coroutine plays for: a client cannot tell it from a request.
+PLAYED: ContextVar[Begun | None] = ContextVar("played", default=None)
+
+
+class Continuing(Protocol):
+    """A client that continues token ids."""
+
+    @property
+    def prompts(self) -> ExactPrompts:
+        """Renderer of its prompts."""
+
+    async def continued(self, prompt_ids: Sequence[int], sampling: Sampling) -> Completion:
+        """The continuation of these token ids."""
+
+
+class ResumableClient:
+    """Client whose completions can be interrupted and continued, within a group that is played.
+
+        client = ResumableClient(VLLMTokenClient(urls, render), decode)
+
+    client: samples; decode: text of token ids, as its servers make it.
+    slice_tokens: tokens of a request at most. Requests with `stop`, which a cut could split, or
+        with parameters that leave out tokens are sent whole; so are all after one whose server
+        returned the experts of its tokens.
+    tokens: tokens sampled so far. replayed: tokens that needed no sampling again.
+    """
+
+    def __init__(
+        self,
+        client: Continuing,
+        decode: Callable[[Sequence[int]], str],
+        *,
+        slice_tokens: int = SLICE_TOKENS,
+    ) -> None:
+        self._client, self._decode, self._slice_tokens = client, decode, slice_tokens
+        self._returns_experts = False
+        self.tokens = self.replayed = 0
+
+    async def complete(
+        self, messages: Sequence[Message], sampling: Sampling, tools: Sequence[ToolSchema] = ()
+    ) -> Completion:
+        """The next assistant message. Raises ClientError for tools, and the client's errors."""
+        if tools:
+            raise LudicError("this client has no tool calls; use ToolUse(protocol=TextTools())")
+        prompt_ids = tuple(self._client.prompts.token_ids(messages))
+        begun = PLAYED.get() or Begun(Task(env_id=""))
+        known = begun.requested(prompt_ids, sampling)
+        self.replayed += len(known.ids)
+        while not known.is_whole:
+            part = await self._client.continued((*prompt_ids, *known.ids), self._next(known))
+            known.slices.append(part)
+            self.tokens += len(part.completion_ids or ())
+            self._returns_experts |= part.routed_experts is not None
+        return known.joined(self._decode)
+
+    def _next(self, known: Sampled) -> Sampling:
+        """The parameters of the next slice."""
+        sampling, done = known.sampling, len(known.ids)
+        rest = sampling.max_tokens - done
+        whole = bool(sampling.stop) or leaves_out_tokens(sampling) or self._returns_experts
+        seed = sampling.seed
+        if done and seed is not None:
+            # The same one would draw the numbers of the first slice again.
+            seed = random.Random(f"{seed}:{done}").getrandbits(63)
+        tokens = rest if whole else min(rest, self._slice_tokens)
+        return replace(sampling, max_tokens=tokens, seed=seed)
+
+
+def begun_to_bytes(begun: Begun) -> bytes:
+    """A group for the roster. Raises DataError for a task that has no form in JSON."""
+    sampled = [
+        {
+            "prompt_ids": each.prompt_ids,
+            "sampling": to_json(each.sampling),
+            "slices": [to_json(part) for part in each.slices],
+        }
+        for each in (*begun.sampled, *begun.earlier)
+        if each.slices
+    ]
+    record = {"schema": SCHEMA, "key": begun.key, "task": to_json(begun.task), "sampled": sampled}
+    return json.dumps(record).encode()
+
+
+def begun_from_bytes(data: bytes) -> Begun:
+    """The group of another actor, with all that was sampled in `earlier`.
+
+    Raises BadGroup for bytes that are none: whoever writes into the Redis may have sent them.
+    """
+    try:
+        record: Any = json.loads(data)
+        if record["schema"] != SCHEMA:
+            raise BadGroup(f"a begun group of schema {record['schema']!r}, and this is {SCHEMA}")
+        task, key = from_json(Task, record["task"]), record["key"]
+        _require(isinstance(key, str) and isinstance(task.seed, int), "no key or no seed")
+        return Begun(task, key, earlier=[_sampled(each) for each in record["sampled"]])
+    except BadGroup:
+        raise
+    # What untrusted JSON can do wrong is no list of errors that ends; nothing is run by it.
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, LudicError) as error:
+        raise BadGroup(f"no begun group: {error!r:.300}") from error
+
+
+def _sampled(record: Any) -> Sampled:  # noqa: ANN401
+    """The completion of a record. Raises BadGroup for tokens that do not fit together."""
+    sampling = from_json(Sampling, record["sampling"])
+    found = Sampled(tuple(record["prompt_ids"]), sampling)
+    _require(_are(int, found.prompt_ids) and isinstance(sampling.max_tokens, int), "bad prompt_ids")
+    for part in record["slices"]:
+        each = from_json(Completion, part)
+        ids, logprobs = each.completion_ids or (), each.logprobs or ()
+        _require(_are(int, ids) and len(ids) > 0 and len(ids) == len(logprobs), "bad tokens")
+        _require(_are(float, logprobs) and all(map(math.isfinite, logprobs)), "bad log-probs")
+        _require(each.versions is None or len(each.versions) == len(ids), "bad versions")
+        _require(_are(int, each.versions or ()), "bad versions")
+        _require(isinstance(each.policy_version, int | None), "bad policy_version")
+        _require(isinstance(each.text, str), "bad text")
+        _require(each.finish_reason in get_args(FinishReason), "bad finish_reason")
+        _require(isinstance(each.sampling, Sampling), "bad sampling")
+        found.slices.append(each)
+    return found
+
+
+def _are(kind: type, values: Sequence[object]) -> bool:
+    kinds = (int, float) if kind is float else kind
+    return all(isinstance(value, kinds) and not isinstance(value, bool) for value in values)
+
+
+def _require(is_right: bool, fault: str) -> None:
+    if not is_right:
+        raise BadGroup(f"no begun group: {fault}")
