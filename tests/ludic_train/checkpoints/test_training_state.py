@@ -26,7 +26,7 @@ from ludic_train.sources.offline import OfflineBatchSource
 from ludic_train.trainer.trainer import Trainer
 from ludic_train.types import REWARDS
 
-UPDATES = 12
+UPDATES = 8
 
 
 def start(kind, out, ranks, updates=UPDATES):
@@ -66,11 +66,11 @@ def kill_at(update, out, processes):
 
 
 KINDS = [
-    ("tied", 1),
     ("full", 1),
     ("copies", 2),
     ("background lora", 1),
     ("background pieces", 2),
+    pytest.param("tied", 1, marks=pytest.mark.slow),
     pytest.param("experts_pieces", 2, marks=pytest.mark.slow),
     pytest.param("eight_pieces", 2, marks=pytest.mark.slow),
     pytest.param("eight", 1, marks=pytest.mark.slow),

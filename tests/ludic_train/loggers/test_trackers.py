@@ -38,6 +38,7 @@ def test_tensorboard_files_hold_the_numbers(tmp_path):
     assert (event.step, event.value) == (3, 0.5)
 
 
+@pytest.mark.slow
 def test_an_offline_run_of_wandb_is_written(tmp_path):
     logger = trackers.WandbLogger("ludic", config={"lr": 1.0}, mode="offline", dir=str(tmp_path))
     logger.log(1, {"reward": 0.5})

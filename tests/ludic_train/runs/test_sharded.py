@@ -26,7 +26,7 @@ from ludic_train.runs.learner import Learner
 
 # REINFORCE learns from equal rewards too, and so from those of a model that has imitated little.
 SMALL = ["--demonstrations", "300", "--sft-updates", "6", "--updates", "2", "--lr", "1e-3"]
-SMALL += ["--groups", "8", "--group-size", "8", "--device", "cpu", "--algo", "reinforce"]
+SMALL += ["--groups", "4", "--group-size", "4", "--device", "cpu", "--algo", "reinforce"]
 SMALL += ["--eval-every", "8", "--eval-episodes", "8", "--final-episodes", "8"]
 
 
