@@ -27,6 +27,7 @@ EVERYTHING = dict.fromkeys(Guarantees.__slots__, "")
 RESULT = ExecResult(stdout=b"", stderr=b"", exit_code=0, ended="exited", wall_s=1.0)
 
 
+@pytest.mark.slow_in_containers
 async def test_what_is_promised_holds(safe_sandbox):
     assert await measured(safe_sandbox) == EVERYTHING
 

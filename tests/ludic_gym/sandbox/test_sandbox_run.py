@@ -33,6 +33,7 @@ async def test_a_program_is_main_and_has_its_arguments_and_files(any_sandbox):
     assert result.stdout == b"__main__ ['one', 'two words'] 7 deep\n"
 
 
+@pytest.mark.slow_in_containers
 @pytest.mark.parametrize(
     ("source", "code", "last_line"),
     [
