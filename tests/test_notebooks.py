@@ -10,8 +10,8 @@ from nbclient import NotebookClient
 FOLDER = Path(__file__).parents[1] / "examples" / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 SMALL = {"UPDATES": 1, "DEMONSTRATIONS": 200, "SFT_UPDATES": 4, "EPISODES": 8, "FINAL_EPISODES": 8}
-# Settings that the notebook leaves at their defaults. REINFORCE learns from equal rewards too, and so
-# from those of a model that has imitated little.
+# Settings that the notebook leaves at their defaults. REINFORCE learns from equal rewards too, and
+# so from those of a model that has imitated little.
 FURTHER = "final_episodes=FINAL_EPISODES, eval_episodes=8, groups=4, algo='reinforce',"
 by_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
 
@@ -21,6 +21,7 @@ def read(path):
 
 
 # The kernel's own libraries warn and leave sockets to the garbage collector.
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore")
 @by_notebook
 def test_a_notebook_runs(path, tmp_path, monkeypatch):

@@ -32,6 +32,7 @@ def fewest_episodes(request, monkeypatch):
     monkeypatch.setattr(scale, "BUDGET_S", request.param / 200)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("fewest_episodes")
 @pytest.mark.parametrize("env_id", IDS)
 def test_every_environment_keeps_the_contract(env_id):
@@ -116,6 +117,7 @@ def test_gymnasium_finds_an_id_through_the_module():
     assert done.stdout.strip() == "ludic/Arithmetic-v0", done.stderr
 
 
+@pytest.mark.long
 def test_no_baseline_does_better_on_a_harder_level():
     stated = [entry.id for entry in CATALOG if entry.levels[0]]
     found = {

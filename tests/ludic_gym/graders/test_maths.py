@@ -196,6 +196,7 @@ def test_cpu_time_ends_a_comparison_twice_and_then_it_has_no_verdict(pool):
     assert small.ask(r"2\sqrt{3}", r"\sqrt{12}") == "equal"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("sent", [signal.SIGSTOP, signal.SIGKILL])
 def test_a_process_that_is_stopped_or_killed_changes_no_verdict(pool, sent):
     one = pool(1, deadline_s=20.0 if sent == signal.SIGKILL else 8.0)

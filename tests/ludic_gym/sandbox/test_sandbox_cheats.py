@@ -167,6 +167,7 @@ def test_a_cheat_is_a_program(name):
     compile(CHEATS[name], name, "exec")
 
 
+@pytest.mark.long
 def test_the_corpus_does_what_it_says_where_nothing_protects(host):
     """The programs are not harmless by mistake."""
     for name, trace in {

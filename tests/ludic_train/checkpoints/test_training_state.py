@@ -84,6 +84,7 @@ KINDS = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("kind", "ranks"), KINDS)
 def test_a_run_killed_at_any_update_goes_on_bit_for_bit(kind, ranks, tmp_path):
     straight, killed = tmp_path / "straight", tmp_path / "killed"

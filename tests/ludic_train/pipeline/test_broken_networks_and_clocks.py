@@ -30,6 +30,7 @@ async def network(scene, monkeypatch):
     await network.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "ways",
     [

@@ -111,6 +111,7 @@ def forks(monkeypatch):
         process.kill()
 
 
+@pytest.mark.long
 @needs_redis
 def test_without_a_server_each_actor_samples_by_itself(tmp_path, forks, capsys):
     out = tmp_path / "run"

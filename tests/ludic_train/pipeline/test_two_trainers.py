@@ -46,6 +46,7 @@ async def opened_readers(request, tmp_path, brief_readers):
         await queue.aclose()
 
 
+@pytest.mark.long
 @needs_redis
 async def test_a_supervisor_that_restarts_the_elder_starts_no_war(scene, undisturbed):
     await push(scene.queue, *range(8))

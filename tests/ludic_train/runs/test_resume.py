@@ -56,6 +56,7 @@ def straight(tmp_path_factory) -> Path:
     return made_once(tmp_path_factory, "straight", lambda out: finish(start(out)))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("update", "signum"),
     [pytest.param(3, signal.SIGTERM, marks=pytest.mark.slow), (7, signal.SIGINT)],
@@ -72,6 +73,7 @@ def test_a_run_that_is_asked_to_stop_goes_on_bit_for_bit(straight, tmp_path, upd
     assert learned(out) == learned(straight)
 
 
+@pytest.mark.long
 def test_a_killed_run_goes_on_bit_for_bit_from_its_last_checkpoint(straight, tmp_path):
     out = tmp_path / "killed"
     process = start(out)

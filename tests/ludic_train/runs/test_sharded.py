@@ -59,6 +59,7 @@ def two(tmp_path_factory):
     return made_once(tmp_path_factory, "two", lambda out: train(out, ranks=2))
 
 
+@pytest.mark.long
 def test_two_ranks_learn_what_one_process_learns(two, tmp_path):
     one = train(tmp_path / "one")
     assert relative_error(params_of(two), params_of(one)) < 1e-3

@@ -79,6 +79,7 @@ async def test_all_servers_of_a_fleet_get_the_same(servers):
         assert_has(server, kept(servers[0].model), "1")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("wire", "last"), [(GlooWire, 10), (FileWire, 4)])
 async def test_with_64_requests_and_many_pushes_every_completion_is_of_the_version_it_names(
     server, wire, last
