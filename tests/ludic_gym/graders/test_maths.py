@@ -187,6 +187,7 @@ def pool():
         each.close()
 
 
+@pytest.mark.long
 def test_cpu_time_ends_a_comparison_twice_and_then_it_has_no_verdict(pool):
     # 14 brackets take the parser about a second, 1 = 1 a twentieth.
     slow = "(" * 14 + "x" + ")" * 14
