@@ -124,9 +124,9 @@ def test_what_is_no_single_answer_is_wrong(text):
     "answer", ["9^{9^{9^{9}}}", "1000000!", "x" * 500, "3^{9999999}", r"\binom{99999}{9}"]
 )
 def test_what_never_ends_is_refused_at_once(answer):
-    start = time.monotonic()
+    start = time.process_time()
     assert grade_maths(f"\\boxed{{{answer}}}", r"\pi").rule == "boxed, refused"
-    assert time.monotonic() - start < 1
+    assert time.process_time() - start < 1
 
 
 @pytest.mark.parametrize(
