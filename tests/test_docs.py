@@ -132,7 +132,7 @@ class AlwaysTwentyTwo(BaseHTTPRequestHandler):
 @pytest.fixture
 def server():
     with ThreadingHTTPServer(("127.0.0.1", 0), AlwaysTwentyTwo) as http:
-        threading.Thread(target=http.serve_forever, daemon=True).start()
+        threading.Thread(target=http.serve_forever, args=(0.02,), daemon=True).start()
         yield f"http://127.0.0.1:{http.server_port}/v1"
         http.shutdown()
 
