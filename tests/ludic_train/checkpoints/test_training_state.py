@@ -146,6 +146,15 @@ async def test_what_the_caller_adds_comes_back(tmp_path):
     assert resume_training(manager, new_trainer()) == {"stage": 3}
 
 
+async def test_random_numbers_go_on_too(tmp_path):
+    manager, trainer = CheckpointManager(tmp_path), new_trainer()
+    await trainer.train(1)
+    save(manager, trainer)
+    expected = torch.rand(3)
+    resume_training(manager, new_trainer())
+    assert torch.equal(torch.rand(3), expected)
+
+
 async def test_a_value_head_goes_on_too(tmp_path):
     def with_critic(seed):
         model = tiny_model(seed)

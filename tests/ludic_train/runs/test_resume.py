@@ -86,7 +86,8 @@ def test_a_killed_run_goes_on_bit_for_bit_from_its_last_checkpoint(straight, tmp
 
 def test_ctrl_c_before_the_first_checkpoint_leaves_nothing_in_the_way_of_the_next_start(tmp_path):
     out = tmp_path / "early"
-    process = start(out)
+    # Its first checkpoint is far off.
+    process = start(out, "--sft-updates", "400", "--eval-every", "400")
     while not (out / "config.toml").exists() and process.poll() is None:
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
