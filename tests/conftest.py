@@ -44,7 +44,7 @@ def long_ones_first(items, workers):
         # As xdist's scheduler "worksteal" divides.
         size = (len(items) - len(ordered)) // (workers - worker)
         share = long[worker::workers]
-        count = size - len(share)
+        count = max(0, size - len(share))
         ordered += [*share, *others[:count]]
         others = others[count:]
     return ordered
