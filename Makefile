@@ -57,7 +57,7 @@ test-fast: $(STAMP) ## run the tests that start no program: about a minute of on
 	@$(BIN)/python -m pytest -q $(addprefix --ignore=tests/,$(LONGER)) $(ARGS)
 
 test-all: $(STAMP) ## run the tests marked `slow` too: an hour or so
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not gpu and not vllm" $(ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not gpu and not vllm" --hypothesis-profile=thorough $(ARGS)
 
 test-vllm: $(STAMP) $(VLLM_STAMP) ## hold pushes and log-probs against a real vLLM on the CPU
 	@LUDIC_VLLM_PYTHON=$(abspath $(VLLM_VENV))/bin/python $(BIN)/python -m pytest -m vllm tests/real_vllm tests/ludic_train/test_accept_gpu.py $(ARGS)

@@ -52,7 +52,8 @@ class _Handler(BaseHTTPRequestHandler):
 @contextmanager
 def chat_server(respond):
     server = ChatServer(respond)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    # It looks that often, in seconds, whether it is to stop.
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     try:
         yield server
     finally:

@@ -317,7 +317,9 @@ while True:
     "write for ever": "while True: print('x' * 1000)",
     "complain for ever": "while True: print('x' * 1000, file=sys.stderr)",
     "a line without end": "while True: sys.stdout.write('x' * 1000)",
-    # Pretending.
+}
+
+_PRETENDING = {
     "leave at once": "os._exit(0)",
     "leave politely": "sys.exit(0)",
     "become another program": "os.execv('/bin/sh', ['sh', '-c', 'echo PASS; exit 0'])",
@@ -368,4 +370,23 @@ os.write(1, bytes(range(256)))
 """,
 }
 
-CHEATS = {name: _HEAD + body for name, body in _BODIES.items()}
+CHEATS = {name: _HEAD + body for name, body in (_BODIES | _PRETENDING).items()}
+# Those that claim what they did not do.
+PRETENDERS = tuple(_PRETENDING)
+# For places in which all of them take long: each tries another lock of a sandbox.
+ONE_OF_EACH_KIND = (
+    "read the environment",
+    "search all files",
+    "write outside",
+    "become root",
+    "make namespaces and mounts",
+    "connect to loopback",
+    "kill the parent",
+    "fork bomb",
+    "leave a daemon",
+    "allocate 4 GB by many",
+    "write 1 GB in many files",
+    "loop deaf to signals",
+    "sleep in silence",
+    "forge results",
+)

@@ -40,6 +40,8 @@ IMPORTS = (
     "ludic_gym",
     "ludic_train.checkpoints.training_state",
     "ludic_train.commands.train",
+    "ludic_train.pipeline.actor",
+    "ludic_train.pipeline.queues.redis_stream",
     "ludic_train.runs.train",
     "ludic_train.trainer.trainer",
     "starlette.applications",

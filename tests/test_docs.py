@@ -5,7 +5,6 @@ import json
 import re
 import shlex
 import subprocess
-import sys
 import threading
 from contextlib import redirect_stdout, suppress
 from functools import cache
@@ -30,6 +29,7 @@ PAGES = [
 # place, or with less to do.
 LIVE = {"evaluate.py", "train.py", "train_digits.py"}
 FENCE = re.compile(r"^```(\w+)(?: title=\"(.+?)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+IMPORT = r"^(import|from) (ludic_gym|ludic_train)"
 by_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
 
@@ -58,14 +58,6 @@ def help_of(*command: str) -> str:
     return text.getvalue()
 
 
-def python(*arguments, text: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """The program to its end; one that trains is forked, which saves it the import of torch."""
-    if re.search(r"\b(ludic_train|torch)\b", text):
-        return forked.run(arguments, cwd=cwd)
-    command = [sys.executable, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, check=False)
-
-
 @by_page
 def test_every_python_block_runs_and_prints_what_follows_it(page, tmp_path):
     found = blocks(page)
@@ -74,7 +66,9 @@ def test_every_python_block_runs_and_prints_what_follows_it(page, tmp_path):
             continue
         path = tmp_path / (block.file or "block.py")
         path.write_text(block.text)
-        done = python("-W", "error", path, text=block.text, cwd=tmp_path)
+        # A fork has the environments already, a reader's program has not.
+        assert '"ludic/' not in block.text or re.search(IMPORT, block.text, re.MULTILINE)
+        done = forked.run(["-W", "error", path], cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         assert done.stdout == (after.text if after.language == "text" else "")
 
@@ -138,7 +132,7 @@ class AlwaysTwentyTwo(BaseHTTPRequestHandler):
 @pytest.fixture
 def server():
     with ThreadingHTTPServer(("127.0.0.1", 0), AlwaysTwentyTwo) as http:
-        threading.Thread(target=http.serve_forever, daemon=True).start()
+        threading.Thread(target=http.serve_forever, args=(0.02,), daemon=True).start()
         yield f"http://127.0.0.1:{http.server_port}/v1"
         http.shutdown()
 
@@ -156,7 +150,7 @@ def live_program(file, **replaced):
 def test_the_quick_start_evaluates_a_model_behind_a_server(server, tmp_path):
     texts = {"http://localhost:8000/v1": server, ', split="test"': ""}
     program = live_program("evaluate.py", texts=texts)
-    done = python("-W", "error", "-c", program, text=program, cwd=tmp_path)
+    done = forked.run(["-W", "error", "-c", program], cwd=tmp_path)
     # Two of the 53 bundled questions have that answer.
     assert done.stdout.startswith("3.8% Interval(low="), done.stderr
 
@@ -181,7 +175,7 @@ def test_the_quick_start_trains_a_model(tmp_path):
         "runs/gsm8k": str(tmp_path / "run"),
     }
     program = live_program("train.py", texts=texts)
-    done = python("-c", program, text=program, cwd=tmp_path)
+    done = forked.run(["-c", program], cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     # An evaluation comes before the first update.
     (_, first, *_) = lt.read_metrics(tmp_path / "run" / "metrics.jsonl")

@@ -99,6 +99,7 @@ def entry_points():
     return {point.replace(":", ".") for point in points}
 
 
+@pytest.mark.long
 def test_the_site_has_a_page_per_environment_and_an_entry_per_public_name(tmp_path):
     if find_spec("mkdocs") is None or find_spec("mkdocstrings") is None:
         pytest.skip("the site needs mkdocs: pip install 'ludic-gym[docs]'")

@@ -42,6 +42,7 @@ PROGRAMS = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_an_example_runs(program, tmp_path):
     words = options(program)

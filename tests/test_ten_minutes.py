@@ -27,6 +27,7 @@ def ran(words, folder):
     assert done.returncode == 0, f"{words}\n{done.stdout}\n{done.stderr}"
 
 
+@pytest.mark.long
 def test_the_commands_of_the_page_work_one_after_the_other(folder):
     for words in shell_lines(PAGE):
         # The chat model takes a quarter of an hour to make, and is tested by itself.

@@ -13,22 +13,33 @@ from envs_registry import register_envs
 from envs_registry.catalog import CATALOG, SUITES, bench_kwargs
 from ludic_gym.audit.limits import levels_are_ordered
 from ludic_gym.audit.subject import AuditSubject, statement_of
+from ludic_gym.testing import scale
 from ludic_gym.testing.check import check_text_env
 
 IDS = [entry.id for entry in CATALOG]
 entries = pytest.mark.parametrize("entry", CATALOG, ids=IDS)
 
 
-# Hostile texts are programs to these, some without an end: they need not run for ten seconds.
+# Hostile texts are programs to these, some without an end: they need not run for long.
 PROGRAMS = ("PythonFunctions", "StdinStdout", "SQL")
-QUICK = {f"ludic/{name}-v0": {"cpu_s": 1.0} for name in PROGRAMS}
+QUICK = {f"ludic/{name}-v0": {"cpu_s": 0.3} for name in PROGRAMS}
 
 
+@pytest.fixture(params=[20, pytest.param(100, marks=pytest.mark.slow)])
+def fewest_episodes(request, monkeypatch):
+    """The episodes that the rule about memory plays, or what it can play in 5 ms per episode."""
+    monkeypatch.setattr(scale, "FEW", request.param)
+    monkeypatch.setattr(scale, "BUDGET_S", request.param / 200)
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("fewest_episodes")
 @pytest.mark.parametrize("env_id", IDS)
 def test_every_environment_keeps_the_contract(env_id):
     check_text_env(env_id, **QUICK.get(env_id, {}))
 
 
+@pytest.mark.usefixtures("fewest_episodes")
 @pytest.mark.parametrize(
     ("env_id", "kwargs"),
     [
@@ -106,6 +117,7 @@ def test_gymnasium_finds_an_id_through_the_module():
     assert done.stdout.strip() == "ludic/Arithmetic-v0", done.stderr
 
 
+@pytest.mark.long
 def test_no_baseline_does_better_on_a_harder_level():
     stated = [entry.id for entry in CATALOG if entry.levels[0]]
     found = {

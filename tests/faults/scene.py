@@ -9,62 +9,66 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import forked
 import numpy as np
 from trajectories import call, rollout
+from two_ranks.launch import ENVIRONMENT
 
 from ludic_train.pipeline.codec import RolloutGroup, group_to_bytes
 from ludic_train.pipeline.queues.patience import persistently
 from ludic_train.pipeline.queues.redis_stream import RedisQueue
 from ludic_train.rows import trajectory_from
+from ludic_train.serving.process import spawn
 
-ZYGOTE = Path(__file__).with_name("zygote.py")
+LONGEST_WAIT_S = 120.0
 UPDATES, BATCH = 8, 2
 
 
 class Processes:
-    """Starts trainers and actors, and knows their pids."""
+    """Starts trainers and actors, and knows their pids.
+
+    environment: for programs that are started, not forked.
+    """
 
     def __init__(self, **environment):
-        self.zygote = subprocess.Popen(
-            [sys.executable, ZYGOTE],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
-        )
-        self.pids = set()
-
-    def ask(self, **order):
-        self.zygote.stdin.write(json.dumps(order) + "\n")
-        self.zygote.stdin.flush()
-        return int(self.zygote.stdout.readline())
+        self.environment, self.programs = environment, {}
 
     def now(self):
         """The time as these processes see it."""
-        return self.ask(now=True)
+        words = [sys.executable, "-c", "import time; print(int(time.time()))"]
+        environment = {**os.environ, **self.environment}
+        return int(subprocess.run(words, env=environment, capture_output=True, check=True).stdout)
 
     def start(self, role, folder, **order):
-        pid = self.ask(role=role, folder=str(folder), log=str(folder / "log"), **order)
-        self.pids.add(pid)
-        return pid
+        order = {"role": role, "folder": str(folder), **order}
+        words = ["-m", "faults.program", json.dumps(order)]
+        environment = {**os.environ, **ENVIRONMENT, **self.environment}
+        if self.environment:
+            program = spawn([sys.executable, *words], folder / "log", environment)
+        else:
+            program = forked.spawn(words, folder / "log", environment)
+        self.programs[program.pid] = program
+        return program.pid
 
     def signal(self, pid, signum):
-        assert pid in self.pids
+        assert pid in self.programs
         os.kill(pid, signum)
 
     async def end(self, pid, signum=None):
+        """The exit code, or less than 0 for the signal that ended it."""
         if signum is not None:
             os.kill(pid, signum)
-        status = await asyncio.to_thread(self.ask, wait=pid)
-        self.pids.discard(pid)
-        return status
+        program = self.programs.pop(pid)
+        try:
+            return await asyncio.to_thread(program.wait, LONGEST_WAIT_S)
+        except subprocess.TimeoutExpired:
+            os.kill(pid, signal.SIGABRT)
+            return await asyncio.to_thread(program.wait)
 
     def close(self):
-        for pid in self.pids:
-            os.kill(pid, signal.SIGKILL)
-        self.zygote.stdin.close()
-        self.zygote.stdout.close()
-        self.zygote.wait()
+        for program in self.programs.values():
+            program.kill()
+            program.wait()
 
 
 def group(number):

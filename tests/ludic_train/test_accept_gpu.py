@@ -24,6 +24,7 @@ def accepted(out, *options, start=forked.Python):
     return code, {step["step"]: step for step in report["steps"]}
 
 
+@pytest.mark.long
 def test_a_run_is_trained_killed_resumed_and_checked_with_the_local_engine(tmp_path, capsys):
     out = tmp_path / "accepted"
     code, steps = accepted(out, "--engine", "local", "--steps", "updates", "full", "lora", "server")

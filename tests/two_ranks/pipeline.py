@@ -27,7 +27,7 @@ from ludic_train.pipeline.source import PipelineBatchSource
 from ludic_train.trainer.trainer import Trainer
 
 UPDATES, GROUPS = 3, 2
-RANKS_WAIT_S, SLOW_S = 5, 7
+RANKS_WAIT_S, SLOW_S = 3, 4
 
 
 async def push(queue):

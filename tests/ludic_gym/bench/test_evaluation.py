@@ -61,7 +61,7 @@ def serve():
     def start(reply):
         server = ModelServer(reply)
         servers.append(server)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         return server
 
     yield start

@@ -5,6 +5,7 @@ import re
 from collections import Counter
 
 import gymnasium as gym
+import pytest
 from aiohttp import web
 
 from ludic_gym.clients.transport import HttpOptions
@@ -128,6 +129,7 @@ async def emptied(connections):
     return False
 
 
+@pytest.mark.long
 async def test_a_thousand_episodes_survive_a_faulty_server(subtests):
     faulty = FaultyServer()
     app = web.Application()

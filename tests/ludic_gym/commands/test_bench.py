@@ -172,6 +172,7 @@ def command_line(out):
     return [sys.executable, "-m", "ludic_gym", *words.split(), "--concurrency", "4", "--out", out]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGINT])
 def test_a_run_that_was_killed_ends_as_one_that_was_not(tmp_path, sent):
     slow_oracle(tmp_path)

@@ -40,7 +40,7 @@ def at_random(env, rng):
 )
 def test_success_is_what_the_catalogue_says(entry, policy, published):
     # Sandboxes take long, and each of their rates is 0 or 1.
-    episodes = 25 if "sandbox" in entry.tags else 100
+    episodes = 8 if "sandbox" in entry.tags else 100
     rate = success_rate(gym.make(entry.id).unwrapped, policy, episodes)
     # Four standard deviations, and nothing where nothing can vary.
     assert abs(rate - published) <= 4 * (published * (1 - published) / episodes) ** 0.5

@@ -23,6 +23,7 @@ def sets():
     return module
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("count", [120, pytest.param(2000, marks=pytest.mark.slow)])
 def test_maths_rejects_near_misses_and_accepts_other_forms(sets, count):
     pytest.importorskip("math_verify")
@@ -32,6 +33,7 @@ def test_maths_rejects_near_misses_and_accepts_other_forms(sets, count):
     assert (missed.false_positives, other.false_negatives) == ((), ())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("count", [40, pytest.param(1000, marks=pytest.mark.slow)])
 def test_no_hostile_expression_takes_a_second(sets, count):
     pytest.importorskip("math_verify")

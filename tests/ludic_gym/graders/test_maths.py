@@ -124,9 +124,9 @@ def test_what_is_no_single_answer_is_wrong(text):
     "answer", ["9^{9^{9^{9}}}", "1000000!", "x" * 500, "3^{9999999}", r"\binom{99999}{9}"]
 )
 def test_what_never_ends_is_refused_at_once(answer):
-    start = time.monotonic()
+    start = time.process_time()
     assert grade_maths(f"\\boxed{{{answer}}}", r"\pi").rule == "boxed, refused"
-    assert time.monotonic() - start < 1
+    assert time.process_time() - start < 1
 
 
 @pytest.mark.parametrize(
@@ -187,6 +187,7 @@ def pool():
         each.close()
 
 
+@pytest.mark.long
 def test_cpu_time_ends_a_comparison_twice_and_then_it_has_no_verdict(pool):
     # 14 brackets take the parser about a second, 1 = 1 a twentieth.
     slow = "(" * 14 + "x" + ")" * 14
@@ -196,6 +197,7 @@ def test_cpu_time_ends_a_comparison_twice_and_then_it_has_no_verdict(pool):
     assert small.ask(r"2\sqrt{3}", r"\sqrt{12}") == "equal"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("sent", [signal.SIGSTOP, signal.SIGKILL])
 def test_a_process_that_is_stopped_or_killed_changes_no_verdict(pool, sent):
     one = pool(1, deadline_s=20.0 if sent == signal.SIGKILL else 8.0)

@@ -89,9 +89,9 @@ def test_a_row_is_one_task_in_every_epoch_and_every_sample_has_a_seed_of_its_own
 
 
 def test_a_start_far_on_takes_no_time():
-    began = time.perf_counter()
+    began = time.process_time()
     (task,) = islice(tasks(10, shuffle_seed=3, shard=(1, 4), start=10**12), 1)
-    assert time.perf_counter() - began < 0.5
+    assert time.process_time() - began < 0.5
     assert task.sampling.seed == 4 * 10**12 + 1
 
 

@@ -5,6 +5,16 @@ import pytest
 from ludic_gym.sandbox.choice import BACKENDS, open_sandbox, why_not
 from ludic_gym.sandbox.loop import run_blocking
 
+# A container takes a second to start.
+CONTAINERS = ("docker", "podman")
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        marked = item.get_closest_marker("slow_in_containers") is not None
+        if marked and {*CONTAINERS} & {*map(str, item.callspec.params.values())}:
+            item.add_marker(pytest.mark.slow)
+
 
 @pytest.fixture(scope="session")
 def opened():
@@ -18,7 +28,7 @@ def opened():
         if name in BACKENDS and (reason := why_not(name)):
             pytest.skip(f"{name} does not work here: {reason}")
         if name not in sandboxes:
-            sandboxes[name] = open_sandbox(name, allow_unsafe=True, warm=1)
+            sandboxes[name] = open_sandbox(name, allow_unsafe=True, warm=1, concurrency=8)
         return sandboxes[name]
 
     yield open_once

@@ -8,10 +8,11 @@ import tempfile
 import time
 from contextlib import suppress
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import pytest
-from cheats import CHEATS
+from cheats import CHEATS, ONE_OF_EACH_KIND
 
 from ludic_gym.sandbox.choice import BACKENDS, open_sandbox, why_not
 from ludic_gym.sandbox.loop import run_blocking
@@ -128,7 +129,17 @@ def untouched():
     return result
 
 
-@pytest.mark.parametrize("name", CHEATS)
+# A container takes a second to start.
+SLOW = {
+    (backend, name) for backend in ("docker", "podman") for name in {*CHEATS} - {*ONE_OF_EACH_KIND}
+}
+TRIALS = [
+    pytest.param(*trial, marks=pytest.mark.slow if trial in SLOW else ())
+    for trial in product(BACKENDS, CHEATS)
+]
+
+
+@pytest.mark.parametrize(("safe_sandbox", "name"), TRIALS, indirect=["safe_sandbox"])
 async def test_a_cheat_harms_nobody(name, safe_sandbox, untouched, host):
     mark = f"cheat{os.getpid()}"[:15]
     source = MARKED.format(mark) + CHEATS[name]
@@ -156,6 +167,7 @@ def test_a_cheat_is_a_program(name):
     compile(CHEATS[name], name, "exec")
 
 
+@pytest.mark.long
 def test_the_corpus_does_what_it_says_where_nothing_protects(host):
     """The programs are not harmless by mistake."""
     for name, trace in {

@@ -27,6 +27,8 @@ EVERYTHING = dict.fromkeys(Guarantees.__slots__, "")
 RESULT = ExecResult(stdout=b"", stderr=b"", exit_code=0, ended="exited", wall_s=1.0)
 
 
+@pytest.mark.long
+@pytest.mark.slow_in_containers
 async def test_what_is_promised_holds(safe_sandbox):
     assert await measured(safe_sandbox) == EVERYTHING
 
@@ -128,6 +130,7 @@ def test_the_doctor_says_where_memory_is_limited(monkeypatch):
     assert "(/x: Permission denied)" in memory_remark()
 
 
+@pytest.mark.long
 def test_the_doctor_is_content_with_a_sandbox_that_holds(capsys):
     name = next((name for name in BACKENDS if not why_not(name)), None)
     if name is None:

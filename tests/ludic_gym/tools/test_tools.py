@@ -207,7 +207,7 @@ async def test_a_tool_that_takes_too_long_is_left_behind():
     assert await call(hangs, "{}", timeout_s=0.05) == "Error: hangs took longer than 0.05 s"
     assert await call(waits, "{}", timeout_s=0.05) == "Error: waits took longer than 0.05 s"
     gone.set()
-    assert time.monotonic() - start < 2
+    assert time.monotonic() - start < 4
 
 
 async def test_a_tool_that_is_not_async_does_not_hold_up_the_loop():

@@ -322,7 +322,7 @@ def test_a_page_is_replaced_whole(bench_folder, tmp_path):
 def server(tmp_path):
     (tmp_path / "metrics.jsonl").write_text('{"update": 1, "loss": 2}\n')
     with make_server(lambda: view_of([tmp_path]), [tmp_path]) as made:
-        thread = threading.Thread(target=made.serve_forever)
+        thread = threading.Thread(target=made.serve_forever, args=(0.02,))
         thread.start()
         yield f"http://127.0.0.1:{made.server_address[1]}", tmp_path
         made.shutdown()

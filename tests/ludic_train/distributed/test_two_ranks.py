@@ -25,10 +25,11 @@ def found(tmp_path_factory):
     return [json.loads((out / f"{rank}.json").read_text()) for rank in (0, 1)]
 
 
+@pytest.mark.long
 def test_gradients_of_two_ranks_are_those_of_one_process(found):
     for rank in found:
         assert max(rank["gradients"].values()) < 1e-5, rank["gradients"]
-        assert len(rank["gradients"]) == 24
+        assert len(rank["gradients"]) == 12
 
 
 @pytest.mark.parametrize("sharding", ["copies", "shards"])

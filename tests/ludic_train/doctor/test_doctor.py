@@ -42,9 +42,9 @@ async def examination(served, server, *, push=True):
     return {finding.check: finding for finding in found}
 
 
-async def findings(served, **wrong):
+async def findings(served, *, push=False, **wrong):
     async with patient(served, **wrong) as server:
-        return await examination(served, server)
+        return await examination(served, server, push=push)
 
 
 def bad(found):
@@ -86,7 +86,7 @@ async def test_other_params_than_those_of_the_model_are_found(served):
 
 
 async def test_a_push_that_changes_nothing_is_found(served):
-    assert {"push", "prefix cache"} <= bad(await findings(served, deaf=True))
+    assert {"push", "prefix cache"} <= bad(await findings(served, push=True, deaf=True))
 
 
 async def test_another_chat_template_is_found(served):
@@ -96,7 +96,7 @@ async def test_another_chat_template_is_found(served):
 
 
 async def test_a_server_that_tells_nothing_of_itself_is_asked_for_its_dev_mode(served):
-    found = await findings(served, config=None)
+    found = await findings(served, push=True, config=None)
     assert bad(found) == {"flags"}
     assert "VLLM_SERVER_DEV_MODE=1" in found["flags"].remedy
     assert found["push"].verdict == "skipped"

@@ -38,6 +38,7 @@ def test_tensorboard_files_hold_the_numbers(tmp_path):
     assert (event.step, event.value) == (3, 0.5)
 
 
+@pytest.mark.slow
 def test_an_offline_run_of_wandb_is_written(tmp_path):
     logger = trackers.WandbLogger("ludic", config={"lr": 1.0}, mode="offline", dir=str(tmp_path))
     logger.log(1, {"reward": 0.5})
@@ -66,6 +67,7 @@ def test_a_run_of_trackio_is_written(tmp_path):
     assert "0.5" in str(numbers)
 
 
+@pytest.mark.long
 def test_a_run_logs_to_the_trackers_that_are_named_and_continues_them(tmp_path):
     program = (
         "import sys\n"

@@ -5,6 +5,7 @@ from itertools import count
 
 import pytest
 from faults.scene import BATCH, UPDATES, Processes, Scene, each_twice, push
+from made_once import made_once
 from redis_server import RedisServer
 
 AOF = ("--appendonly", "yes", "--appendfsync", "always")
@@ -38,14 +39,13 @@ async def own_scene(processes, tmp_path):
 @pytest.fixture(scope="session")
 def undisturbed(processes, redis_server, tmp_path_factory):
     """The params of a run to which nothing happened."""
-    folder = tmp_path_factory.mktemp("reference")
 
-    async def run():
+    async def run(folder):
         scene = Scene(processes, redis_server, folder, "undisturbed")
         await push(scene.queue, *range(UPDATES * BATCH))
         await scene.finished(scene.train())
         assert scene.rows() == each_twice(*range(UPDATES * BATCH))
         await scene.queue.aclose()
-        return scene.digest
 
-    return asyncio.run(run())
+    folder = made_once(tmp_path_factory, "undisturbed", lambda folder: asyncio.run(run(folder)))
+    return (folder / "digest").read_text()

@@ -16,19 +16,21 @@ from ludic_train.pipeline.queues import redis_stream
 from ludic_train.pipeline.queues.redis_stream import RedisQueue
 
 pytestmark = needs_redis
+TIMEOUT_S = 0.8
 FAKETIME = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)
 
 
 @pytest.fixture
 async def network(scene, monkeypatch):
     """The network between the scene's trainer and its server, if it uses the network's URL."""
-    monkeypatch.setattr(redis_stream, "TIMEOUT_S", 1.2)
+    monkeypatch.setattr(redis_stream, "TIMEOUT_S", TIMEOUT_S)
     network = Network(scene.server.port)
     await network.start()
     yield network
     await network.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "ways",
     [
@@ -38,13 +40,13 @@ async def network(scene, monkeypatch):
     ],
 )
 async def test_a_network_that_falls_silent_costs_time_alone(scene, network, undisturbed, ways):
-    pid = scene.train(url=network.url, timeout_s=1.2)
+    pid = scene.train(url=network.url, timeout_s=TIMEOUT_S)
     far = RedisQueue(network.url, scene.key)
     await push(far, *range(7))
     await scene.at_version(3)
     network.silence(*ways)
     pushing = asyncio.create_task(push(far, *range(7, UPDATES * BATCH)))
-    await asyncio.sleep(4)
+    await asyncio.sleep(2.5 * TIMEOUT_S)
     network.go_on()
     await asyncio.wait_for(pushing, 120)
     await scene.finished(pid)
@@ -57,7 +59,7 @@ async def test_a_network_that_breaks_in_the_middle_of_messages_costs_time_alone(
     scene, network, undisturbed, seed
 ):
     dice, far = random.Random(seed), RedisQueue(network.url, scene.key)
-    pid = scene.train(url=network.url, timeout_s=1.2)
+    pid = scene.train(url=network.url, timeout_s=TIMEOUT_S)
     await push(far, 0, 1, 2)
     await scene.at_version(1)
     pushing = asyncio.create_task(push(far, *range(3, UPDATES * BATCH)))

@@ -56,12 +56,12 @@ async def test_a_network_that_pauses_longer_than_any_timeout_costs_time_alone(
     own_scene, undisturbed
 ):
     scene = own_scene
-    pid = scene.train(timeout_s=1.5)
+    pid = scene.train(timeout_s=0.8)
     await push(scene.queue, *range(7))
     await scene.at_version(3)
     scene.server.pause()
     pushing = asyncio.create_task(push(scene.queue, *range(7, UPDATES * BATCH)))
-    await asyncio.sleep(4)
+    await asyncio.sleep(2)
     scene.server.go_on()
     await asyncio.wait_for(pushing, 120)
     await scene.finished(pid)

@@ -11,6 +11,7 @@ from two_ranks.pipeline import GROUPS, UPDATES, push, trained_params
 from ludic_train.pipeline.queues.sqlite import SQLiteQueue
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "happens",
     [

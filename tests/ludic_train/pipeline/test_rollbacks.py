@@ -225,6 +225,7 @@ async def assert_accounted_for(world):
     assert len(world.gone() - world.unseen) <= world.lost
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "seed", [pytest.param(n, marks=[pytest.mark.slow] if n >= 4 else []) for n in range(50)]
 )

@@ -10,7 +10,7 @@ from redis_server import needs_redis
 
 from ludic_train.commands.train import SUPERSEDED
 from ludic_train.errors import Superseded
-from ludic_train.pipeline.queues import patience, redis_stream, sqlite
+from ludic_train.pipeline.queues import redis_stream, sqlite
 
 
 async def test_a_reader_that_took_over_from_a_living_one_stays_while_it_lives(opened_readers):
@@ -34,10 +34,8 @@ async def test_a_reader_that_took_over_from_a_living_one_stays_while_it_lives(op
 
 
 @pytest.fixture(params=["redis", "file"])
-async def opened_readers(request, tmp_path, monkeypatch):
+async def opened_readers(request, tmp_path, brief_readers):
     """Three readers of one queue, each in the place of a process."""
-    for module in (patience, redis_stream, sqlite):
-        monkeypatch.setattr(module, "READER_ALIVE_S", 0.4)
     if request.param == "redis":
         url, key = request.getfixturevalue("redis_server").url, f"two-{tmp_path.name}"
         queues = [redis_stream.RedisQueue(url, key) for _ in range(3)]
@@ -48,6 +46,7 @@ async def opened_readers(request, tmp_path, monkeypatch):
         await queue.aclose()
 
 
+@pytest.mark.long
 @needs_redis
 async def test_a_supervisor_that_restarts_the_elder_starts_no_war(scene, undisturbed):
     await push(scene.queue, *range(8))
@@ -58,8 +57,7 @@ async def test_a_supervisor_that_restarts_the_elder_starts_no_war(scene, undistu
     assert await scene.processes.end(elder) == SUPERSEDED
     # Its queue was taken, or where it was about to save, its folder.
     assert "Superseded: another trainer has" in (scene.folder / "log").read_text()
-    for _ in range(2):
-        assert await scene.processes.end(scene.train()) == SUPERSEDED
+    assert await scene.processes.end(scene.train()) == SUPERSEDED
     assert "this one stays down" in (scene.folder / "log").read_text()
     await push(scene.queue, *range(8, UPDATES * BATCH))
     await scene.finished(younger)

@@ -113,7 +113,7 @@ async def test_requests_are_held_for_the_swap_and_see_one_version_each():
 async def test_a_fault_is_named_by_server_and_phase_and_no_server_has_a_mixture(phase, fault):
     async with running(2, params(0)) as servers:
         good, bad = servers
-        limits = replace(LIMITS, **{phase: 2}) if fault == "hang" else LIMITS
+        limits = replace(LIMITS, **{phase: 1}) if fault == "hang" else LIMITS
         target = publisher(servers, FileWire(), limits=limits)
         await published(target, 1)
         bad.faults[ROUTES[phase]] = fault

@@ -15,9 +15,9 @@ from ludic_train.recipes.catalog import TIC_TAC_TOE
 from ludic_train.runs.folder import open_run
 
 # REINFORCE learns from equal rewards too, and so from those of a model that has imitated little.
-SMALL = ["tic-tac-toe", "--demonstrations", "300", "--sft-updates", "6", "--algo", "reinforce"]
-SMALL += ["--updates", "12", "--groups", "8", "--eval-every", "5", "--eval-episodes", "20"]
-SMALL += ["--final-episodes", "20"]
+SMALL = ["tic-tac-toe", "--demonstrations", "300", "--sft-updates", "4", "--algo", "reinforce"]
+SMALL += ["--updates", "8", "--groups", "4", "--eval-every", "4", "--eval-episodes", "8"]
+SMALL += ["--final-episodes", "8"]
 
 
 def start(out: Path, *options: str) -> forked.Python:
@@ -56,9 +56,10 @@ def straight(tmp_path_factory) -> Path:
     return made_once(tmp_path_factory, "straight", lambda out: finish(start(out)))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("update", "signum"),
-    [pytest.param(3, signal.SIGTERM, marks=pytest.mark.slow), (12, signal.SIGINT)],
+    [pytest.param(3, signal.SIGTERM, marks=pytest.mark.slow), (7, signal.SIGINT)],
 )
 def test_a_run_that_is_asked_to_stop_goes_on_bit_for_bit(straight, tmp_path, update, signum):
     out = tmp_path / "stopped"
@@ -72,10 +73,11 @@ def test_a_run_that_is_asked_to_stop_goes_on_bit_for_bit(straight, tmp_path, upd
     assert learned(out) == learned(straight)
 
 
+@pytest.mark.long
 def test_a_killed_run_goes_on_bit_for_bit_from_its_last_checkpoint(straight, tmp_path):
     out = tmp_path / "killed"
     process = start(out)
-    wait_for_update(out, 14, process)
+    wait_for_update(out, 9, process)
     process.kill()
     process.communicate()
     finish(start(out, "--resume"))
@@ -84,7 +86,8 @@ def test_a_killed_run_goes_on_bit_for_bit_from_its_last_checkpoint(straight, tmp
 
 def test_ctrl_c_before_the_first_checkpoint_leaves_nothing_in_the_way_of_the_next_start(tmp_path):
     out = tmp_path / "early"
-    process = start(out)
+    # Its first checkpoint is far off.
+    process = start(out, "--sft-updates", "400", "--eval-every", "400")
     while not (out / "config.toml").exists() and process.poll() is None:
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)

@@ -26,7 +26,7 @@ from ludic_train.runs.learner import Learner
 
 # REINFORCE learns from equal rewards too, and so from those of a model that has imitated little.
 SMALL = ["--demonstrations", "300", "--sft-updates", "6", "--updates", "2", "--lr", "1e-3"]
-SMALL += ["--groups", "8", "--group-size", "8", "--device", "cpu", "--algo", "reinforce"]
+SMALL += ["--groups", "4", "--group-size", "4", "--device", "cpu", "--algo", "reinforce"]
 SMALL += ["--eval-every", "8", "--eval-episodes", "8", "--final-episodes", "8"]
 
 
@@ -59,6 +59,7 @@ def two(tmp_path_factory):
     return made_once(tmp_path_factory, "two", lambda out: train(out, ranks=2))
 
 
+@pytest.mark.long
 def test_two_ranks_learn_what_one_process_learns(two, tmp_path):
     one = train(tmp_path / "one")
     assert relative_error(params_of(two), params_of(one)) < 1e-3

@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
-from cheats import CHEATS
+from cheats import CHEATS, ONE_OF_EACH_KIND, PRETENDERS
 
 from ludic_gym.envs.code.functions import PythonFunctionsEnv
 from ludic_gym.envs.code.stdin_stdout import StdinStdoutEnv
@@ -80,7 +80,14 @@ def test_no_program_earns_what_its_output_is_not_worth(programs, name):
     assert reward <= 0, info
 
 
-@pytest.mark.parametrize("name", CHEATS)
+# test_sandbox_cheats.py has them all.
+HARMFUL = [
+    pytest.param(name, marks=() if name in (*ONE_OF_EACH_KIND, *PRETENDERS) else pytest.mark.slow)
+    for name in CHEATS
+]
+
+
+@pytest.mark.parametrize("name", HARMFUL)
 def test_no_program_that_harms_the_sandbox_earns_anything(asserted, name):
     program = f"{CHEATS[name]}\ndef f(x):\n    return -1"
     _, reward, terminated, _, info = played(asserted, program)

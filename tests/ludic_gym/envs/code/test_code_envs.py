@@ -22,6 +22,7 @@ pytestmark = pytest.mark.usefixtures("a_sandbox")
 ENVS = [PythonFunctionsEnv, StdinStdoutEnv, CodeRepairEnv, SQLEnv]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("make", ENVS)
 def test_every_bundled_problem_is_solved_by_its_own_solution(make):
     env = make()

@@ -94,6 +94,7 @@ async def test_a_reader_that_is_replaced_while_it_waits_takes_nothing_away(opene
     assert keys(await read(second, 1)) == ["a"]
 
 
+@pytest.mark.usefixtures("brief_readers")
 async def test_going_back_behind_what_was_released_tells_how_many_groups_are_lost(opened):
     queue = opened()
     await push(queue, "a", "b", "c")

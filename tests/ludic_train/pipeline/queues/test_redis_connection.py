@@ -206,7 +206,7 @@ async def test_a_read_whose_answer_was_cut_off_is_not_repeated_in_silence(made, 
 async def test_a_link_that_is_slower_than_a_batch_still_brings_all_groups(
     made, redis_server, monkeypatch
 ):
-    # 24 groups of 150 kB at 600 kB/s: all at once would take 6 s, and the limit of a request is
+    # 12 groups of 150 kB at 600 kB/s: all at once would take 3 s, and the limit of a request is
     # 1.2 s.
     monkeypatch.setattr(redis_stream, "TIMEOUT_S", 1.2)
     network = Network(redis_server.port, rate=600_000)
@@ -214,16 +214,16 @@ async def test_a_link_that_is_slower_than_a_batch_still_brings_all_groups(
     near = made()
     far = RedisQueue(network.url, near._names["groups"][1:].partition("}")[0])
     await take_over(far)
-    for number in range(24):
+    for number in range(12):
         await near.push(f"g{number}", bytes(150_000))
     found = []
     async with asyncio.timeout(60):
-        while len(found) < 24:
+        while len(found) < 12:
             found += await persistently(lambda: far.read(64))
-    assert [entry.key for entry in found] == [f"g{number}" for number in range(24)]
-    # The push of an actor that takes two seconds.
-    await far.push("long", bytes(1_200_000))
-    await take_over(near, kept=found[-1].id, total=24)
+    assert [entry.key for entry in found] == [f"g{number}" for number in range(12)]
+    # The push of an actor that takes 1.5 seconds.
+    await far.push("long", bytes(900_000))
+    await take_over(near, kept=found[-1].id, total=12)
     assert [entry.key for entry in await near.read(1)] == ["long"]
     await far.aclose()
     await network.close()

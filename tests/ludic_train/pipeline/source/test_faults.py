@@ -79,6 +79,7 @@ async def test_poison_goes_to_the_dead_letters_with_its_reason(opened, queue):
         assert said in reasons[key]
 
 
+@pytest.mark.usefixtures("brief_readers")
 async def test_a_group_that_trainers_die_of_is_buried(opened, queue):
     await push(queue, group("deadly"))
     for _ in range(2):

@@ -1,25 +1,18 @@
-"""Starts trainers and actors by forking: each is a real process, and torch is imported once.
+"""A trainer or an actor, as JSON says: {"role": ..., ...arguments}.
 
-Reads a line of JSON for each: {"role": ..., "log": path, ...arguments}; answers with its pid.
-{"wait": pid} is answered with its exit status, negative for a signal; {"now": true} with the time.
-One that does not end writes its stacks to its log and is ended by SIGABRT.
+It leaves its stacks on its standard error if SIGABRT ends it.
 """
 
 import asyncio
 import faulthandler
-import gc
 import hashlib
 import json
 import os
 import signal
 import sys
-import time
 import traceback
-from contextlib import suppress
 from itertools import count, islice
 from pathlib import Path
-
-import torch
 
 import ludic_gym  # noqa: F401 - registers the environments
 from ludic_gym.clients.scripted import ScriptedClient
@@ -44,7 +37,6 @@ from ludic_train.publishers.folder import FolderPublisher
 from ludic_train.trainer.config import Guards, TrainerConfig
 from ludic_train.trainer.trainer import Trainer
 
-LONGEST_WAIT_S = 120.0
 SHAPE = {"hidden_size": 16, "num_layers": 1, "num_heads": 2, "num_kv_heads": 1}
 
 
@@ -149,65 +141,16 @@ async def actor(folder, url, key, name, first=0, groups=None, delay_s=0.0):
     )
 
 
-def child(order):
-    """Run the command of a forked process to its end."""
-    log = os.open(order.pop("log"), os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o644)
-    for stream in (1, 2):
-        os.dup2(log, stream)
-    faulthandler.enable(log)
+def main(order):
+    faulthandler.enable()
     role = {"trainer": trainer, "actor": actor}[order.pop("role")]
     redis_stream.TIMEOUT_S = order.pop("timeout_s", redis_stream.TIMEOUT_S)
-    asyncio.run(role(**order))
-
-
-def exit_code(pid):
-    deadline = time.monotonic() + LONGEST_WAIT_S
-    while time.monotonic() < deadline:
-        found, status = os.waitpid(pid, os.WNOHANG)
-        if found:
-            return os.waitstatus_to_exitcode(status)
-        time.sleep(0.01)
-    os.kill(pid, signal.SIGABRT)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-
-
-def main():
-    # Collections in a child would copy the memory of all these objects.
-    gc.freeze()
-    for line in sys.stdin:
-        order = json.loads(line)
-        if "now" in order:
-            print(int(time.time()), flush=True)
-            continue
-        if "wait" in order:
-            print(exit_code(order["wait"]), flush=True)
-            continue
-        pid = os.fork()
-        if pid == 0:
-            code = 1
-            try:
-                child(order)
-                code = 0
-            except Superseded:
-                traceback.print_exc()
-                code = SUPERSEDED
-            except BaseException:
-                traceback.print_exc()
-            finally:
-                with suppress(Exception):
-                    sys.stderr.flush()
-                os._exit(code)
-        print(pid, flush=True)
-
-
-def warm_up():
-    """Import now what torch imports at its first step: every process would do it again."""
-    param = torch.nn.Parameter(torch.zeros(1))
-    param.grad = torch.ones(1)
-    torch.optim.AdamW([param], fused=True).step()
-    make_tiny_model(make_tokenizer(["a b c"]), seed=0, **SHAPE)
+    try:
+        asyncio.run(role(**order))
+    except Superseded:
+        traceback.print_exc()
+        sys.exit(SUPERSEDED)
 
 
 if __name__ == "__main__":
-    warm_up()
-    main()
+    main(json.loads(sys.argv[1]))
