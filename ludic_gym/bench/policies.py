@@ -11,13 +11,14 @@ from typing import Any, cast
 from ludic_gym.errors import ConfigError
 from ludic_gym.plugins import find_plugins, imported, load_plugin
 from ludic_gym.policies.reference import OraclePolicy, RandomPolicy
-from ludic_gym.policies.served import openai
+from ludic_gym.policies.served import ServedPolicy, openai
 from ludic_gym.types import MakePolicy
 
 REFERENCE_POLICIES: dict[str, MakePolicy] = {"oracle": OraclePolicy, "random": RandomPolicy}
 
-# Servers with the OpenAI format: address, and the environment variable of the key.
+# Address, and the environment variable of the key. All have OpenAI's format but the first.
 PROVIDERS = {
+    "anthropic": ("https://api.anthropic.com", "ANTHROPIC_API_KEY"),
     "openai": ("https://api.openai.com/v1", "OPENAI_API_KEY"),
     "openrouter": ("https://openrouter.ai/api/v1", "OPENROUTER_API_KEY"),
     "vllm": ("http://localhost:8000/v1", "VLLM_API_KEY"),
@@ -64,11 +65,7 @@ async def open_policy(
         async with aclosing(openai(spec, model, params=params, extra_body=extra_body)) as served:
             yield served
     elif is_provided(spec):
-        provider, _, name = spec.partition("/")
-        url, key = provider_address(provider)
-        async with aclosing(
-            openai(url, name, api_key_env=key, params=params, extra_body=extra_body)
-        ) as served:
+        async with aclosing(provided(spec, params, extra_body)) as served:
             yield served
     elif params or extra_body:
         raise ConfigError(f"policy {spec!r} sends no requests to set --param or --extra-body of")
@@ -79,6 +76,21 @@ async def open_policy(
         yield policy_from_function(spec)
     else:
         yield policy_from_path(spec)
+
+
+def provided(
+    spec: str, params: Mapping[str, Any] | None, extra_body: Mapping[str, Any] | None
+) -> ServedPolicy:
+    """The policy of a model of PROVIDERS, such as "openai/NAME"; `params` as of `openai`."""
+    provider, _, name = spec.partition("/")
+    url, key = provider_address(provider)
+    if provider != "anthropic":
+        return openai(url, name, api_key_env=key, params=params, extra_body=extra_body)
+    # Imported here: other policies send no requests.
+    from ludic_gym.clients.anthropic import AnthropicChatClient
+
+    client = AnthropicChatClient(url, name, api_key_env=key, params=params, extra_body=extra_body)
+    return ServedPolicy(client)
 
 
 def policy_from_function(spec: str) -> MakePolicy:

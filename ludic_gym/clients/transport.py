@@ -103,15 +103,22 @@ class HttpTransport:
 
     Works from several event loops, each with its own connections.
     urls: addresses that the paths are appended to.
-    api_key_env: the environment variable that holds the bearer token; unset means none is sent.
+    api_key_env: the environment variable that holds the key; unset means none is sent.
+    headers: the headers of all requests, by the key or None.
     usage: counts over all servers.
     Raises ConfigError without an address, or for one that is not http(s).
     """
 
     def __init__(
-        self, urls: Sequence[str], api_key_env: str, options: HttpOptions | None = None
+        self,
+        urls: Sequence[str],
+        api_key_env: str,
+        options: HttpOptions | None = None,
+        *,
+        headers: Callable[[str | None], Mapping[str, str]] | None = None,
     ) -> None:
         self.api_key_env = api_key_env
+        self._headers = headers or bearer
         self.options = options or HttpOptions()
         self.usage = Usage()
         self._router = Router()
@@ -258,7 +265,7 @@ class HttpTransport:
 
         method, path, body, token, _ = request
         url = server.url + path
-        headers = {"Authorization": f"Bearer {token}"} if token else None
+        headers = bearer(token) or None
         session, slots, _ = await self._wire()
         try:
             async with (
@@ -302,12 +309,11 @@ class HttpTransport:
             for ended in [known for known in self._wires if known.is_closed()]:
                 del self._wires[ended]
             # Read here and not in `__init__`: a client may be made before the key is set.
-            api_key = os.environ.get(self.api_key_env)
             session = aiohttp.ClientSession(
                 # No limit of connections here: the slots limit requests over all servers.
                 connector=aiohttp.TCPConnector(limit=0, force_close=not self.options.keep_alive),
                 timeout=aiohttp.ClientTimeout(sock_connect=self.options.connect_timeout_s),
-                headers={"Authorization": f"Bearer {api_key}"} if api_key else {},
+                headers=self._headers(os.environ.get(self.api_key_env) or None),
             )
             keeper = _closed_with_its_loop(session)
             # Up to its `yield`, without a wait: no other request can make a second session.
@@ -315,6 +321,11 @@ class HttpTransport:
             slots = asyncio.Semaphore(self.options.concurrency)
             self._wires[loop] = _Wire(session, slots, keeper)
         return self._wires[loop]
+
+
+def bearer(key: str | None) -> dict[str, str]:
+    """The header with the key, as most servers want it; none without a key."""
+    return {"Authorization": f"Bearer {key}"} if key else {}
 
 
 async def _closed_with_its_loop(session: aiohttp.ClientSession) -> AsyncGenerator[None, None]:
