@@ -26,10 +26,15 @@ PROVIDERS = {
 }
 
 
+# Prefix of models that are loaded into this process.
+LOCAL = "hf"
+
+
 def is_provided(spec: str) -> bool:
-    """True for "openai/NAME" and the other names of PROVIDERS, unless there is such a path."""
+    """True for "hf/NAME", "openai/NAME" and the other PROVIDERS, unless there is such a path."""
     provider, slash, name = spec.partition("/")
-    return provider in PROVIDERS and bool(slash and name) and not Path(spec).exists()
+    known = provider == LOCAL or provider in PROVIDERS
+    return known and bool(slash and name) and not Path(spec).exists()
 
 
 def provider_address(provider: str) -> tuple[str, str]:
@@ -49,9 +54,9 @@ async def open_policy(
     """A function that builds the policy, usable while the context lasts.
 
     spec: "oracle", "random", the http(s) address of an OpenAI-style server, "openai/NAME" or a
-        model of another of PROVIDERS, a run folder, a model of `ludic model`, or "module:function",
-        a function that takes the env and returns a policy; the module may lie in the current
-        folder.
+        model of another of PROVIDERS, a run folder, a model of `ludic model`, "hf/FOLDER" or
+        "hf/NAME" for a model of the Hugging Face hub, or "module:function", a function that takes
+        the env and returns a policy; the module may lie in the current folder.
     model: the server's name for its model; None uses the only one it has.
     params, extra_body: fields of the requests, as of `openai`.
     Raises ConfigError for any other text, for a run folder that cannot be loaded, and for fields of
@@ -64,7 +69,7 @@ async def open_policy(
         # No token ids are requested: any OpenAI-style server will do, vLLM's included.
         async with aclosing(openai(spec, model, params=params, extra_body=extra_body)) as served:
             yield served
-    elif is_provided(spec):
+    elif is_provided(spec) and not spec.startswith(f"{LOCAL}/"):
         async with aclosing(provided(spec, params, extra_body)) as served:
             yield served
     elif params or extra_body:
@@ -108,12 +113,12 @@ def policy_from_function(spec: str) -> MakePolicy:
 def policy_from_path(spec: str) -> MakePolicy:
     """A function that builds the policy of a run folder of `ludic train`, or of a model's name.
 
-    The names are those of plug-ins, such as "ludic-small".
+    The names are those of plug-ins, such as "ludic-small", and "hf/NAME".
     Raises ConfigError for a path that does not exist, and if no installed package can load it.
     """
     # An entry point, because a policy from a run needs torch, which this package must not import.
     loaders = find_plugins("ludic.policies")
-    if spec not in loaders and not Path(spec).exists():
+    if spec not in loaders and not is_provided(spec) and not Path(spec).exists():
         raise ConfigError(
             f"policy {spec!r} is neither {', '.join(REFERENCE_POLICIES)}, an http(s) address, "
             "a module:function, a model of `ludic model`, nor a run folder that exists"
