@@ -36,10 +36,16 @@ def check_status(url: str, status: int, text: str, headers: Mapping[str, str]) -
 
 
 def _reason(text: str) -> str:
-    """The message of an error in OpenAI's format; any other text as it is."""
+    """The message of an error, as servers write it; any other text as it is.
+
+    {"error": {"message": ...}} as OpenAI, Anthropic, vLLM and Ollama, in a list as Gemini, or
+    {"message": ...} as Mistral and older vLLM.
+    """
     try:
-        return str(json.loads(text)["error"]["message"])
-    except (ValueError, KeyError, TypeError, RecursionError):
+        value = json.loads(text)
+        value = value[0] if isinstance(value, list) else value
+        return str(value.get("error", value)["message"])
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
         return text
 
 
