@@ -24,8 +24,6 @@ PROVIDERS = {
     "vllm": ("http://localhost:8000/v1", "VLLM_API_KEY"),
     "ollama": ("http://localhost:11434/v1", "OLLAMA_API_KEY"),
 }
-
-
 # Prefix of models that are loaded into this process.
 LOCAL = "hf"
 

@@ -195,7 +195,7 @@ class OpenAIChatClient(HostedChatClient):
     """Chat completions from any server with OpenAI's API.
 
     base_url: as for the `openai` package: the routes are appended to it as it is.
-    All arguments: see `HostedChatClient`.
+    model, api_key_env, options, params, extra_body: see `HostedChatClient`.
 
         async with OpenAIChatClient("http://localhost:8000/v1") as client:
             question = [{"role": "user", "content": "2 + 3 = ?"}]

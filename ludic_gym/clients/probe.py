@@ -138,7 +138,7 @@ async def _other_models(client: HostedChatClient) -> str:
     try:
         names = await client.models()
     except ClientError:
-        return ": check the address, which usually ends in /v1"
+        return ": check the address, which usually ends in /v1 (Anthropic's does not)"
     name = await client.model()
     if name in names:
         return ": the server lists this model, but not for chat requests"
