@@ -30,6 +30,7 @@ from .bench.statistics import pass_hat_k as pass_hat_k
 from .bench.statistics import wilson_interval as wilson_interval
 from .bench.tally import Tally as Tally
 from .bench.tasks import bench_tasks as bench_tasks
+from .clients.anthropic import AnthropicChatClient as AnthropicChatClient
 from .clients.caching import CachingClient as CachingClient
 from .clients.openai import OpenAIChatClient as OpenAIChatClient
 from .clients.scripted import ScriptedClient as ScriptedClient

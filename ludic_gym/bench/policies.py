@@ -11,24 +11,28 @@ from typing import Any, cast
 from ludic_gym.errors import ConfigError
 from ludic_gym.plugins import find_plugins, imported, load_plugin
 from ludic_gym.policies.reference import OraclePolicy, RandomPolicy
-from ludic_gym.policies.served import openai
+from ludic_gym.policies.served import ServedPolicy, openai
 from ludic_gym.types import MakePolicy
 
 REFERENCE_POLICIES: dict[str, MakePolicy] = {"oracle": OraclePolicy, "random": RandomPolicy}
 
-# Servers with the OpenAI format: address, and the environment variable of the key.
+# Address, and the environment variable of the key. All have OpenAI's format but the first.
 PROVIDERS = {
+    "anthropic": ("https://api.anthropic.com", "ANTHROPIC_API_KEY"),
     "openai": ("https://api.openai.com/v1", "OPENAI_API_KEY"),
     "openrouter": ("https://openrouter.ai/api/v1", "OPENROUTER_API_KEY"),
     "vllm": ("http://localhost:8000/v1", "VLLM_API_KEY"),
     "ollama": ("http://localhost:11434/v1", "OLLAMA_API_KEY"),
 }
+# Prefix of models that are loaded into this process.
+LOCAL = "hf"
 
 
 def is_provided(spec: str) -> bool:
-    """True for "openai/NAME" and the other names of PROVIDERS, unless there is such a path."""
+    """True for "hf/NAME", "openai/NAME" and the other PROVIDERS, unless there is such a path."""
     provider, slash, name = spec.partition("/")
-    return provider in PROVIDERS and bool(slash and name) and not Path(spec).exists()
+    known = provider == LOCAL or provider in PROVIDERS
+    return known and bool(slash and name) and not Path(spec).exists()
 
 
 def provider_address(provider: str) -> tuple[str, str]:
@@ -48,9 +52,9 @@ async def open_policy(
     """A function that builds the policy, usable while the context lasts.
 
     spec: "oracle", "random", the http(s) address of an OpenAI-style server, "openai/NAME" or a
-        model of another of PROVIDERS, a run folder, a model of `ludic model`, or "module:function",
-        a function that takes the env and returns a policy; the module may lie in the current
-        folder.
+        model of another of PROVIDERS, a run folder, a model of `ludic model`, "hf/FOLDER" or
+        "hf/NAME" for a model of the Hugging Face hub, or "module:function", a function that takes
+        the env and returns a policy; the module may lie in the current folder.
     model: the server's name for its model; None uses the only one it has.
     params, extra_body: fields of the requests, as of `openai`.
     Raises ConfigError for any other text, for a run folder that cannot be loaded, and for fields of
@@ -63,12 +67,8 @@ async def open_policy(
         # No token ids are requested: any OpenAI-style server will do, vLLM's included.
         async with aclosing(openai(spec, model, params=params, extra_body=extra_body)) as served:
             yield served
-    elif is_provided(spec):
-        provider, _, name = spec.partition("/")
-        url, key = provider_address(provider)
-        async with aclosing(
-            openai(url, name, api_key_env=key, params=params, extra_body=extra_body)
-        ) as served:
+    elif is_provided(spec) and not spec.startswith(f"{LOCAL}/"):
+        async with aclosing(provided(spec, params, extra_body)) as served:
             yield served
     elif params or extra_body:
         raise ConfigError(f"policy {spec!r} sends no requests to set --param or --extra-body of")
@@ -79,6 +79,21 @@ async def open_policy(
         yield policy_from_function(spec)
     else:
         yield policy_from_path(spec)
+
+
+def provided(
+    spec: str, params: Mapping[str, Any] | None, extra_body: Mapping[str, Any] | None
+) -> ServedPolicy:
+    """The policy of a model of PROVIDERS, such as "openai/NAME"; `params` as of `openai`."""
+    provider, _, name = spec.partition("/")
+    url, key = provider_address(provider)
+    if provider != "anthropic":
+        return openai(url, name, api_key_env=key, params=params, extra_body=extra_body)
+    # Imported here: other policies send no requests.
+    from ludic_gym.clients.anthropic import AnthropicChatClient
+
+    client = AnthropicChatClient(url, name, api_key_env=key, params=params, extra_body=extra_body)
+    return ServedPolicy(client)
 
 
 def policy_from_function(spec: str) -> MakePolicy:
@@ -96,12 +111,12 @@ def policy_from_function(spec: str) -> MakePolicy:
 def policy_from_path(spec: str) -> MakePolicy:
     """A function that builds the policy of a run folder of `ludic train`, or of a model's name.
 
-    The names are those of plug-ins, such as "ludic-small".
+    The names are those of plug-ins, such as "ludic-small", and "hf/NAME".
     Raises ConfigError for a path that does not exist, and if no installed package can load it.
     """
     # An entry point, because a policy from a run needs torch, which this package must not import.
     loaders = find_plugins("ludic.policies")
-    if spec not in loaders and not Path(spec).exists():
+    if spec not in loaders and not is_provided(spec) and not Path(spec).exists():
         raise ConfigError(
             f"policy {spec!r} is neither {', '.join(REFERENCE_POLICIES)}, an http(s) address, "
             "a module:function, a model of `ludic model`, nor a run folder that exists"

@@ -14,7 +14,6 @@ from ludic_gym.types import (
     Completion,
     FinishReason,
     Message,
-    ModelCall,
     Sampling,
     ToolCall,
     ToolSchema,
@@ -71,26 +70,6 @@ def plain_completion(response: Mapping[str, Any], sampling: Sampling) -> Complet
     )
 
 
-def model_call(body: Mapping[str, Any], response: Mapping[str, Any], seconds: float) -> ModelCall:
-    """The call's account for a record. body: the request as sent.
-
-    A server that names no model in its response has the requested one.
-
-    >>> model_call({"model": "small", "messages": []}, {"model": "small-2026-03-01"}, 0.5).model
-    'small-2026-03-01'
-    """
-    fields = dict(body)
-    messages = tuple(map(dict, fields.pop("messages")))
-    return ModelCall(
-        model=str(response.get("model") or body["model"]),
-        fingerprint=str(response.get("system_fingerprint") or ""),
-        messages=cast(tuple[Message, ...], messages),
-        parameters=fields,
-        usage=response.get("usage") or {},
-        seconds=round(seconds, 4),
-    )
-
-
 def _reasoning(message: Mapping[str, Any]) -> str:
     # vLLM has renamed the field; hosted servers use either name.
     found = message.get("reasoning_content") or message.get("reasoning")
@@ -115,14 +94,12 @@ def token_trace(prompt_ids: object, completion_ids: object, logprobs: object) ->
     return {"prompt_ids": prompt, "completion_ids": ids, "logprobs": values}
 
 
-def count_usage(response: Mapping[str, Any]) -> tuple[int, int]:
+def count_usage(usage: Mapping[str, Any]) -> tuple[int, int]:
     """Numbers of prompt and completion tokens, as the server counts them; 0 without a count.
 
-    >>> count_usage({"usage": {"prompt_tokens": 12, "completion_tokens": None}})
+    >>> count_usage({"prompt_tokens": 12, "completion_tokens": None})
     (12, 0)
     """
-    # Servers that do not count leave the object out or send null.
-    usage = response.get("usage") or {}
     return usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from contextlib import suppress
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
+from collections.abc import Mapping
 from typing import Any
 
+from ludic_gym.clients.limit_headers import retry_after_s
 from ludic_gym.errors import ClientError
 
 _EXCERPT_CHARACTERS = 300
@@ -22,24 +21,31 @@ class TryAgainError(Exception):
         self.status = status
 
 
-def check_status(url: str, status: int, text: str, retry_after: str) -> None:
+def check_status(url: str, status: int, text: str, headers: Mapping[str, str]) -> None:
     """Raise ClientError for another status than 200, TryAgainError for one that may pass.
 
-    text, retry_after: of the response, and of its Retry-After header.
+    text, headers: of the response.
     """
     message = f"{url} returned {status}: {excerpt(_reason(text))}"
-    # Overload and errors of the server may pass. Other statuses are about the request itself.
-    if status == 429 or status >= 500:
-        raise TryAgainError(message, _seconds(retry_after), status=status)
+    # Overload and errors of the server may pass. Other statuses are about the request itself, and
+    # so is a quota that is spent, by which OpenAI's and Anthropic's servers say it.
+    if (status == 429 or status >= 500) and headers.get("x-should-retry") != "false":
+        raise TryAgainError(message, retry_after_s(headers), status=status)
     if status != 200:
         raise ClientError(message, status=status)
 
 
 def _reason(text: str) -> str:
-    """The message of an error in OpenAI's format; any other text as it is."""
+    """The message of an error, as servers write it; any other text as it is.
+
+    {"error": {"message": ...}} as OpenAI, Anthropic, vLLM and Ollama, in a list as Gemini, or
+    {"message": ...} as Mistral and older vLLM.
+    """
     try:
-        return str(json.loads(text)["error"]["message"])
-    except (ValueError, KeyError, TypeError, RecursionError):
+        value = json.loads(text)
+        value = value[0] if isinstance(value, list) else value
+        return str(value.get("error", value)["message"])
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
         return text
 
 
@@ -64,13 +70,3 @@ def excerpt(text: str) -> str:
     if len(text) <= _EXCERPT_CHARACTERS:
         return text or "(nothing)"
     return f"{text[:_EXCERPT_CHARACTERS]}... ({len(text)} characters)"
-
-
-def _seconds(retry_after: str) -> float:
-    """Pause of a Retry-After header, which has a number of seconds or a date."""
-    with suppress(ValueError):
-        return max(0.0, float(retry_after))
-    with suppress(ValueError):
-        date = parsedate_to_datetime(retry_after)
-        return max(0.0, (date - datetime.now(UTC)).total_seconds()) if date.tzinfo else 0.0
-    return 0.0

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from ludic_gym.clients.chat_format import (
     chat_body,
     count_usage,
-    model_call,
     needed,
     plain_completion,
 )
-from ludic_gym.clients.transport import HttpOptions, HttpTransport, Usage
+from ludic_gym.clients.transport import HttpOptions, HttpTransport, Usage, bearer
 from ludic_gym.errors import ClientError
-from ludic_gym.types import Completion, Message, Sampling, ToolSchema
+from ludic_gym.types import Completion, Message, ModelCall, Sampling, ToolSchema
 
 
 class HttpClient:
@@ -43,7 +43,7 @@ class HttpClient:
         extra_body: Mapping[str, Any] | None = None,
     ) -> None:
         urls = [base_url] if isinstance(base_url, str) else list(base_url)
-        self._http = HttpTransport(urls, api_key_env, options)
+        self._http = HttpTransport(urls, api_key_env, options, headers=self._headers)
         self._model = model
         self._extra_body = dict(extra_body or {})
 
@@ -91,10 +91,20 @@ class HttpClient:
         """
         # The further fields last, so that they win.
         response = await self._http.post(path, {**body, **self._extra_body}, prefix=prefix)
-        prompt_tokens, completion_tokens = count_usage(response)
+        prompt_tokens, completion_tokens = count_usage(self._usage(response))
         self.usage.prompt_tokens += prompt_tokens
         self.usage.completion_tokens += completion_tokens
         return response
+
+    @staticmethod
+    def _headers(key: str | None) -> dict[str, str]:
+        """The headers of every request."""
+        return bearer(key)
+
+    def _usage(self, response: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The response's count of tokens, by OpenAI's names."""
+        # Servers that do not count leave the object out or send null.
+        return response.get("usage") or {}
 
     async def aclose(self) -> None:
         """Close all connections; the next request opens new ones."""
@@ -107,24 +117,20 @@ class HttpClient:
         await self.aclose()
 
 
-class OpenAIChatClient(HttpClient):
-    """Chat completions from any server with OpenAI's API.
+class HostedChatClient(HttpClient, ABC):
+    """Base class of chat clients that adapt to what their server accepts.
 
-    Its completions have no token ids: usable for benchmarks, rejected by the trainer. They have the
-    request as it was sent, and the served model's name (`Completion.call`).
+    Their completions have no token ids: usable for benchmarks, rejected by the trainer. They have
+    the request as it was sent, and the served model's name (`Completion.call`).
 
-    base_url: as for the `openai` package: the routes are appended to it as it is.
     params: values of request fields, which replace those of the sampling parameters; None leaves a
         field out: {"max_tokens": None, "max_completion_tokens": 512}.
-    model, api_key_env, options, extra_body: see `HttpClient`.
+    base_url, model, api_key_env, options, extra_body: see `HttpClient`.
     renamed: fields that the server calls otherwise, by name; None for one that is left out. `probe`
         fills it.
-
-        async with OpenAIChatClient("http://localhost:8000/v1") as client:
-            question = [{"role": "user", "content": "2 + 3 = ?"}]
-            completion = await client.complete(question, Sampling(max_tokens=16))
-            print(completion.text, client.usage.completion_tokens)
     """
+
+    _chat_route: str
 
     def __init__(
         self,
@@ -145,19 +151,36 @@ class OpenAIChatClient(HttpClient):
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, tools: Sequence[ToolSchema] = ()
     ) -> Completion:
-        """The next assistant message.
-
-        Raises ClientError if there is no usable response, or if the dialog ends with a message of
-        the assistant.
-        """
-        # OpenAI's route would begin a new message, and the caller would join two half replies.
-        if messages and messages[-1]["role"] == "assistant":
-            raise ClientError("this route cannot continue an assistant message; use VLLMChatClient")
-        body = self._adapted(chat_body(await self.model(), messages, sampling, tools))
+        """The next assistant message. Raises ClientError if there is no usable response."""
+        body = self._adapted(self._body(await self.model(), messages, sampling, tools))
         start = time.perf_counter()
-        response = await self.request("/chat/completions", body)
-        call = model_call(body, response, time.perf_counter() - start)
-        return replace(plain_completion(response, sampling), call=call)
+        response = await self.request(self._chat_route, body)
+        seconds = time.perf_counter() - start
+        call = ModelCall(
+            # A server that names no model in its response has the requested one.
+            model=str(response.get("model") or body["model"]),
+            fingerprint=str(response.get("system_fingerprint") or ""),
+            # As plain dicts: those of a dialog hold the tokens that they were sampled from.
+            messages=tuple(cast(Message, dict(message)) for message in messages),
+            parameters={n: v for n, v in body.items() if n not in ("messages", "system")},
+            usage=self._usage(response),
+            seconds=round(seconds, 4),
+        )
+        return replace(self._completion(response, sampling), call=call)
+
+    @abstractmethod
+    def _body(
+        self,
+        model: str,
+        messages: Sequence[Message],
+        sampling: Sampling,
+        tools: Sequence[ToolSchema],
+    ) -> dict[str, Any]:
+        """The request before it is adapted."""
+
+    @abstractmethod
+    def _completion(self, response: Mapping[str, Any], sampling: Sampling) -> Completion:
+        """The response, without its call."""
 
     def _adapted(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """The request as this server and this user want it."""
@@ -166,6 +189,36 @@ class OpenAIChatClient(HttpClient):
         left_out = {name for name, value in self._params.items() if value is None}
         given = {**fields, **self._params}
         return {n: v for n, v in given.items() if n not in left_out} | self._extra_body
+
+
+class OpenAIChatClient(HostedChatClient):
+    """Chat completions from any server with OpenAI's API.
+
+    base_url: as for the `openai` package: the routes are appended to it as it is.
+    model, api_key_env, options, params, extra_body: see `HostedChatClient`.
+
+        async with OpenAIChatClient("http://localhost:8000/v1") as client:
+            question = [{"role": "user", "content": "2 + 3 = ?"}]
+            completion = await client.complete(question, Sampling(max_tokens=16))
+            print(completion.text, client.usage.completion_tokens)
+    """
+
+    _chat_route = "/chat/completions"
+
+    def _body(
+        self,
+        model: str,
+        messages: Sequence[Message],
+        sampling: Sampling,
+        tools: Sequence[ToolSchema],
+    ) -> dict[str, Any]:
+        # This route would begin a new message, and the caller would join two half replies.
+        if messages and messages[-1]["role"] == "assistant":
+            raise ClientError("this route cannot continue an assistant message; use VLLMChatClient")
+        return chat_body(model, messages, sampling, tools)
+
+    def _completion(self, response: Mapping[str, Any], sampling: Sampling) -> Completion:
+        return plain_completion(response, sampling)
 
 
 def root_address(url: str) -> str:

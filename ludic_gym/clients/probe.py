@@ -16,7 +16,7 @@ from ludic_gym.errors import ClientError, ConfigError
 from ludic_gym.types import Message, ModelCall, Sampling
 
 if TYPE_CHECKING:
-    from ludic_gym.clients.openai import OpenAIChatClient
+    from ludic_gym.clients.openai import HostedChatClient
 
 QUESTION: Sequence[Message] = ({"role": "user", "content": "Reply with OK."},)
 # A few more than a word: some servers have a minimum.
@@ -30,7 +30,7 @@ DEFAULTS = {"top_p": 1.0, "seed": None, "temperature": 1.0}
 _OTHER_NAME = re.compile(r"[Uu]se ['\"`]?(\w+)['\"`]? instead")
 
 
-async def probe(client: OpenAIChatClient, sampling: Sampling) -> ModelCall:
+async def probe(client: HostedChatClient, sampling: Sampling) -> ModelCall:
     """The account of one short request with the run's sampling parameters.
 
     A parameter that the server refuses by name is renamed as the refusal says, or left out if it
@@ -45,6 +45,10 @@ async def probe(client: OpenAIChatClient, sampling: Sampling) -> ModelCall:
         try:
             completion = await client.complete(QUESTION, short)
         except ClientError as error:
+            # Room for a thought: some servers refuse a limit that leaves none.
+            if short.max_tokens < sampling.max_tokens and too_short(error):
+                short = replace(short, max_tokens=sampling.max_tokens)
+                continue
             refused = refused_field(error, sampling)
             if refused is None or refused[0] in client.renamed:
                 raise ConfigError(f"{error}{await _remedy(client, error)}") from error
@@ -52,6 +56,17 @@ async def probe(client: OpenAIChatClient, sampling: Sampling) -> ModelCall:
         else:
             assert completion.call is not None
             return completion.call
+
+
+def too_short(error: ClientError) -> bool:
+    """True if the response refuses the value of a limit of tokens, and not the parameter.
+
+    >>> too_short(ClientError("`max_tokens` must be greater than `budget_tokens`", status=400))
+    True
+    """
+    text = str(error)
+    names_limit = re.search(r"\bmax_(completion_|output_)?tokens\b", text) is not None
+    return error.status in REFUSALS and names_limit and _OTHER_NAME.search(text) is None
 
 
 def refused_field(error: ClientError, sampling: Sampling) -> tuple[str, str | None] | None:
@@ -102,7 +117,7 @@ async def _check_port(url: str) -> None:
     writer.close()
 
 
-async def _remedy(client: OpenAIChatClient, error: ClientError) -> str:
+async def _remedy(client: HostedChatClient, error: ClientError) -> str:
     """The end of the message: a colon and what to do, or nothing."""
     key = client.api_key_env
     if error.status in (401, 403):
@@ -119,11 +134,11 @@ async def _remedy(client: OpenAIChatClient, error: ClientError) -> str:
     return ""
 
 
-async def _other_models(client: OpenAIChatClient) -> str:
+async def _other_models(client: HostedChatClient) -> str:
     try:
         names = await client.models()
     except ClientError:
-        return ": check the address, which usually ends in /v1"
+        return ": check the address, which usually ends in /v1 (Anthropic's does not)"
     name = await client.model()
     if name in names:
         return ": the server lists this model, but not for chat requests"

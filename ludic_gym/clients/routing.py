@@ -6,7 +6,8 @@ import asyncio
 import random
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import AsyncIterator, Callable, Hashable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 # Pieces of prompts whose server is remembered: those of 10,000 dialogs or more.
@@ -138,3 +139,15 @@ def blocks(token_ids: Sequence[int]) -> list[Hashable]:
     """
     ends = range(BLOCK_TOKENS, len(token_ids) + 1, BLOCK_TOKENS)
     return [tuple(token_ids[end - BLOCK_TOKENS : end]) for end in ends]
+
+
+@asynccontextmanager
+async def droppable(server: Server, limit: asyncio.Timeout) -> AsyncIterator[None]:
+    server.limits[limit] = asyncio.get_running_loop()
+    # It may have been dropped while the request waited for a slot.
+    if server.is_dropped:
+        limit.reschedule(0)
+    try:
+        yield
+    finally:
+        del server.limits[limit]

@@ -6,20 +6,17 @@ import asyncio
 import os
 import random
 import weakref
-from collections.abc import (
-    AsyncGenerator,
-    AsyncIterator,
-    Callable,
-    Hashable,
-    Mapping,
-    Sequence,
-)
+from collections import defaultdict
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Hashable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ludic_gym.clients.http_replies import TryAgainError, check_status, json_object
-from ludic_gym.clients.routing import Router, Server
+from ludic_gym.clients.limit_headers import retry_after_s, used_up_s
+from ludic_gym.clients.pacing import BUSY, Pace
+from ludic_gym.clients.routing import Router, Server, droppable
 from ludic_gym.errors import ClientError, ConfigError
 
 if TYPE_CHECKING:
@@ -36,12 +33,13 @@ T = TypeVar("T")
 class HttpOptions:
     """Limits and retries of requests.
 
-    concurrency: requests in flight at once, over all servers.
+    concurrency: requests in flight at once, over all servers; fewer at a server that rejects some
+        with status 429 or 529, as `Pace` describes.
     connect_timeout_s, request_timeout_s: time limits for a connection, and for the whole response.
-    max_retries: retries of a request after status 429 or 5xx, or a lost connection. Other failures
-        are not retried.
-    backoff_s: the first pause, doubled each time, minus up to half of it at random; a server's
-        Retry-After is respected. No pause is longer than `max_pause_s`.
+    max_retries: retries of a request after status 5xx, or a lost connection; after 429 or 529, as
+        long as the server responds to others in between. Other failures are not retried.
+    backoff_s: the first pause, doubled each time, minus up to half of it at random; pauses that a
+        server names in its headers are respected. None is longer than `max_pause_s`.
     keep_alive: reuse connections for later requests.
     jitter: a draw from [0, 1).
     Raises ConfigError for a concurrency below 1, negative retries, or a limit that is not positive.
@@ -102,6 +100,7 @@ class _Wire(NamedTuple):
 
     session: aiohttp.ClientSession
     slots: asyncio.Semaphore
+    pace_by_url: dict[str, Pace]
     keeper: AsyncGenerator[None, None]
 
 
@@ -110,19 +109,28 @@ class HttpTransport:
 
     Works from several event loops, each with its own connections.
     urls: addresses that the paths are appended to.
-    api_key_env: the environment variable that holds the bearer token; unset means none is sent.
+    api_key_env: the environment variable that holds the key; unset means none is sent.
+    headers: the headers of all requests, by the key or None.
     usage: counts over all servers.
     Raises ConfigError without an address, or for one that is not http(s).
     """
 
     def __init__(
-        self, urls: Sequence[str], api_key_env: str, options: HttpOptions | None = None
+        self,
+        urls: Sequence[str],
+        api_key_env: str,
+        options: HttpOptions | None = None,
+        *,
+        headers: Callable[[str | None], Mapping[str, str]] | None = None,
     ) -> None:
         self.api_key_env = api_key_env
+        self._headers = headers or bearer
         self.options = options or HttpOptions()
         self.usage = Usage()
         self._router = Router()
         self._next_look = 0.0
+        # Numbers of the requests, by which they take turns.
+        self._tickets = count()
         # Servers that have no figures, such as those of OpenAI.
         self._without_figures: set[str] = set()
         # By event loop, because a session works on its own loop only.
@@ -203,20 +211,30 @@ class HttpTransport:
     async def _persistent(self, request: _Request) -> tuple[str, str]:
         """Address and text of the response."""
         tried: Server | None = None
+        failed = 0
+        ticket = next(self._tickets)
         await self._look()
-        for attempt in range(self.options.max_retries + 1):
+        while True:
             tried = self._router.choose(request.prefix, tried=tried)
             try:
-                return await self._sent(tried, request)
+                return await self._sent(tried, request, ticket)
             except TryAgainError as failure:
                 error = failure
+            self._bearable(error)
+            if error.status in BUSY:
+                # All requests to a server wait for it together, and not each for itself.
+                pace = (await self._wire()).pace_by_url[tried.url]
+                times, given_up, wait_s = pace.rejections, pace.given_up, 0.0
+            else:
+                failed += 1
+                times, given_up = failed, failed > self.options.max_retries
+                wait_s = max(error.retry_after_s, self._backoff_s(failed))
+            if given_up:
+                text = f"{error}, {times} times in a row" if times > 1 else str(error)
+                raise ClientError(text, status=error.status)
+            self.usage.retries += 1
             # The pause holds no slot, so that requests to other servers continue.
-            if attempt < self.options.max_retries:
-                self.usage.retries += 1
-                await asyncio.sleep(self._pause_s(attempt, error))
-        times = self.options.max_retries + 1
-        text = f"{error}, {times} times in a row" if times > 1 else str(error)
-        raise ClientError(text, status=error.status)
+            await asyncio.sleep(wait_s)
 
     async def _look(self) -> None:
         """Ask several servers how many requests they have, once in LOOK_S seconds."""
@@ -230,7 +248,7 @@ class HttpTransport:
     async def _look_at(self, server: Server) -> None:
         import aiohttp
 
-        session, _, _ = await self._wire()
+        session = (await self._wire()).session
         # Outside the version's path, which some addresses end in.
         metrics_url = server.url.removesuffix("/v1") + METRICS_ROUTE
         try:
@@ -247,38 +265,43 @@ class HttpTransport:
         else:
             self._without_figures.add(server.url)
 
-    def _pause_s(self, attempt: int, failure: TryAgainError) -> float:
-        """Seconds before the next attempt. attempt: number of the failed one, from 0."""
+    def _bearable(self, failure: TryAgainError) -> None:
         # An earlier attempt would be rejected again, and a pause of hours looks like a hang.
         if failure.retry_after_s > self.options.max_pause_s:
             raise ClientError(
                 f"{failure} and requires a pause of {failure.retry_after_s:g} s, longer than "
                 f"max_pause_s={self.options.max_pause_s:g}"
             )
-        # Random pauses, so that requests that failed together do not all return together.
-        backoff_s = self.options.backoff_s * 2.0**attempt * (1 - self.options.jitter() / 2)
-        return max(failure.retry_after_s, min(backoff_s, self.options.max_pause_s))
 
-    async def _sent(self, server: Server, request: _Request) -> tuple[str, str]:
+    def _backoff_s(self, failures: int) -> float:
+        """Seconds before the next attempt. failures: attempts that have failed, from 1."""
+        # Random pauses, so that requests that failed together do not all return together.
+        backoff_s = self.options.backoff_s * 2.0 ** (failures - 1)
+        return min(backoff_s * (1 - self.options.jitter() / 2), self.options.max_pause_s)
+
+    async def _sent(self, server: Server, request: _Request, ticket: int) -> tuple[str, str]:
         """One attempt. Raises TryAgainError if another may succeed, else ClientError."""
         import aiohttp
 
         method, path, body, token, _ = request
         url = server.url + path
-        headers = {"Authorization": f"Bearer {token}"} if token else None
-        session, slots, _ = await self._wire()
+        headers = bearer(token) or None
+        session, slots, pace_by_url, _ = await self._wire()
+        pace = pace_by_url[server.url]
         try:
             async with (
                 # First, so that the time limit does not include the wait for a slot.
-                _slot(slots, server),
+                _slot(slots, server, pace, ticket) as attempt,
                 asyncio.timeout(self.options.request_timeout_s) as limit,
-                _droppable(server, limit),
+                droppable(server, limit),
                 # A redirect could send the key to another host.
                 session.request(
                     method, url, json=body, headers=headers, allow_redirects=False
                 ) as response,
             ):
-                raw = await response.read()
+                # Error pages of proxies may have any encoding.
+                text = (await response.read()).decode(errors="replace")
+                self._note(pace, attempt, response)
         # Not sent again: the server may still be sampling, and a retry would add to its load.
         except TimeoutError as error:
             if server.is_dropped:
@@ -291,10 +314,16 @@ class HttpTransport:
             raise TryAgainError(f"{url}: {type(error).__name__}: {error}") from error
         except aiohttp.ClientError as error:
             raise ClientError(f"{url}: {type(error).__name__}: {error}") from error
-        # Error pages of proxies may have any encoding.
-        text = raw.decode(errors="replace")
-        check_status(url, response.status, text, response.headers.get("Retry-After", ""))
+        check_status(url, response.status, text, response.headers)
         return url, text
+
+    def _note(self, pace: Pace, attempt: int, response: aiohttp.ClientResponse) -> None:
+        """Change the server's pace by a response, before its place is given to another request."""
+        pause_s = min(used_up_s(response.headers), self.options.max_pause_s)
+        if response.status in BUSY:
+            pace.rejected(attempt, retry_after_s(response.headers) or pause_s)
+        elif response.status < 500:
+            pace.served(pause_s)
 
     def _too_late(self, url: str, error: TimeoutError) -> str:
         # aiohttp's connection timeout has a text, that of `asyncio.timeout` has none.
@@ -312,19 +341,26 @@ class HttpTransport:
             for ended in [known for known in self._wires if known.is_closed()]:
                 del self._wires[ended]
             # Read here and not in `__init__`: a client may be made before the key is set.
-            api_key = os.environ.get(self.api_key_env)
             session = aiohttp.ClientSession(
                 # No limit of connections here: the slots limit requests over all servers.
                 connector=aiohttp.TCPConnector(limit=0, force_close=not self.options.keep_alive),
                 timeout=aiohttp.ClientTimeout(sock_connect=self.options.connect_timeout_s),
-                headers={"Authorization": f"Bearer {api_key}"} if api_key else {},
+                headers=self._headers(os.environ.get(self.api_key_env) or None),
             )
             keeper = _closed_with_its_loop(session)
             # Up to its `yield`, without a wait: no other request can make a second session.
             await anext(keeper)
             slots = asyncio.Semaphore(self.options.concurrency)
-            self._wires[loop] = _Wire(session, slots, keeper)
+            self._wires[loop] = _Wire(session, slots, defaultdict(self._new_pace), keeper)
         return self._wires[loop]
+
+    def _new_pace(self) -> Pace:
+        return Pace(self.options.concurrency, self.options.max_retries, self._backoff_s)
+
+
+def bearer(key: str | None) -> dict[str, str]:
+    """The header with the key, as most servers want it; none without a key."""
+    return {"Authorization": f"Bearer {key}"} if key else {}
 
 
 async def _closed_with_its_loop(session: aiohttp.ClientSession) -> AsyncGenerator[None, None]:
@@ -336,26 +372,17 @@ async def _closed_with_its_loop(session: aiohttp.ClientSession) -> AsyncGenerato
 
 
 @asynccontextmanager
-async def _slot(slots: asyncio.Semaphore, server: Server) -> AsyncIterator[None]:
+async def _slot(
+    slots: asyncio.Semaphore, server: Server, pace: Pace, ticket: int
+) -> AsyncIterator[int]:
     # Counted before the wait for a slot: routing must see waiting requests too.
     server.in_flight += 1
     try:
-        async with slots:
-            yield
+        # The place first: a request that waits for a busy server takes no slot from the others.
+        async with pace.place(ticket) as attempt, slots:
+            yield attempt
     finally:
         server.in_flight -= 1
-
-
-@asynccontextmanager
-async def _droppable(server: Server, limit: asyncio.Timeout) -> AsyncIterator[None]:
-    server.limits[limit] = asyncio.get_running_loop()
-    # It may have been dropped while the request waited for a slot.
-    if server.is_dropped:
-        limit.reschedule(0)
-    try:
-        yield
-    finally:
-        del server.limits[limit]
 
 
 def _close_left_open(wires: Mapping[asyncio.AbstractEventLoop, _Wire]) -> None:

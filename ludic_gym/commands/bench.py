@@ -84,7 +84,8 @@ class BenchArgs:
     returns a policy."""
     model: Annotated[str | None, option("NAME")] = None
     """The server's name for its model; by default the one it serves. Without --policy,
-    openai/NAME, openrouter/NAME, vllm/NAME or ollama/NAME is a model of that server."""
+    openai/NAME, anthropic/NAME, openrouter/NAME, vllm/NAME or ollama/NAME is a model of that
+    server, and hf/NAME or hf/FOLDER one that this process loads."""
     param: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, option("NAME=VALUE")] = ()
     """Set a field of the server's requests, or leave it out by NAME=none; may be repeated."""
     extra_body: Annotated[str | None, option("JSON")] = None

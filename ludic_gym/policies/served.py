@@ -13,7 +13,7 @@ from ludic_gym.policies.parsed import Parsed
 from ludic_gym.types import Env, ModelCall, Policy, Sampling
 
 if TYPE_CHECKING:
-    from ludic_gym.clients.openai import OpenAIChatClient
+    from ludic_gym.clients.openai import HostedChatClient
     from ludic_gym.clients.transport import HttpOptions, Usage
 
 
@@ -26,7 +26,7 @@ class ServedPolicy:
     context: makes the context of an episode.
     """
 
-    client: OpenAIChatClient
+    client: HostedChatClient
     parser: Parser | None = None
     system_prompt: str | None = None
     context: Callable[[], Context] = FullDialog

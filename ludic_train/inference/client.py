@@ -23,7 +23,7 @@ from ludic_train.inference.batch import Request
 from ludic_train.inference.engine import Ended, Engine
 from ludic_train.inference.policy_spec import model_and_spec, policies
 from ludic_train.inference.sampling import Ranking, Scores
-from ludic_train.models.cache import resolved
+from ludic_train.models.cache import hub_folder, resolved
 from ludic_train.models.chat_template import chat_renderer
 from ludic_train.models.load import load_model
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 # Turns of the event loop without a new request after which no more are expected. A coroutine that
 # got its completion needs a few to hand it on, through gathers and queues, until the next request.
 QUIET_TURNS = 8
+HUB_PREFIX = "hf/"
 # Tokenising can take longer than sampling; in a game, the same short dialogs come again.
 REMEMBERED_DIALOGS, REMEMBERED_LENGTH = 8192, 512
 
@@ -286,8 +287,18 @@ def policy_from_run(path: str | Path) -> MakePolicy:
 
     A run folder holds model/ and policy.json; a model alone sees the full dialog under the env's
     system prompt. All policies made share one sampler, on the GPU if there is one.
-    Raises ModelNotFound for a folder that is neither.
+    path: "hf/NAME" is a folder too, or else a model in the cache of the Hugging Face hub.
+    Raises ModelNotFound for a folder that is neither, and for a model that is not in the cache.
     """
-    folder, spec = model_and_spec(Path(resolved(path)))
+    folder, spec = model_and_spec(_model_folder(path))
     device = "cuda" if torch.cuda.is_available() else "cpu"
     return policies(LocalChatClient(*load_model(folder, device=device)), spec)
+
+
+def _model_folder(name: str | Path) -> Path:
+    """Folder of a model or of a run."""
+    if str(name).startswith(HUB_PREFIX) and not Path(name).exists():
+        name = str(name).removeprefix(HUB_PREFIX)
+        if not Path(name).exists():
+            return hub_folder(name)
+    return Path(resolved(name))

@@ -30,3 +30,21 @@ def resolved(name: str | Path) -> str | Path:
             f"{name} is not in {str(folder.parent)!r}; make it with: ludic model{OWN_MODELS[name]}"
         )
     return folder
+
+
+def hub_folder(name: str) -> Path:
+    """The folder of a model of the Hugging Face hub that has been downloaded.
+
+    Raises ModelNotFound, with the command that downloads it, for one that has not.
+    """
+    # Imported here: other names need no hub.
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(name, local_files_only=True))
+    except (LocalEntryNotFoundError, HFValidationError) as error:
+        raise ModelNotFound(
+            f"{name!r} is neither a folder nor in the cache of the Hugging Face hub; to download "
+            f"it: hf download {name}"
+        ) from error

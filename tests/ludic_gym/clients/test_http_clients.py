@@ -199,3 +199,22 @@ async def test_any_text_can_be_sent(http):
     await http.asked(handler, messages=[{"role": "user", "content": odd}])
 
     assert seen == [odd]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        # OpenAI, Anthropic, vLLM and Ollama; Gemini; Mistral and older vLLM; proxies.
+        ('{"error": {"message": "no", "type": "t", "param": null, "code": 1}}', "no"),
+        ('{"type": "error", "error": {"type": "t", "message": "no"}, "request_id": "r"}', "no"),
+        ('[{"error": {"code": 400, "message": "no", "status": "INVALID_ARGUMENT"}}]', "no"),
+        ('{"object": "error", "message": "no", "type": "t", "param": null, "code": 400}', "no"),
+        ('{"error": "no"}', '{"error": "no"}'),
+        ("[]", "[]"),
+        ("<html>", "<html>"),
+    ],
+)
+async def test_the_message_of_a_refusal_is_shown_as_each_vendor_writes_it(http, text, shown):
+    with pytest.raises(ClientError) as caught:
+        await http.asked(http.replying(web.Response(status=400, text=text)))
+    assert str(caught.value).endswith(f"returned 400: {shown}")

@@ -142,6 +142,73 @@ def test_a_model_of_a_provider_is_named_in_one_word(capsys, monkeypatch, tmp_pat
     assert record["policy"] == f"{provider}/org/name-1"
 
 
+def anthropic(refuse=lambda body: "", seen=None):
+    """A server with Anthropic's format. refuse: its reason to refuse a body, or ""."""
+
+    def respond(path, headers, body):
+        if body is None:
+            return 200, {"data": [{"id": "claude-1"}]}
+        if seen is not None:
+            seen.append((path, headers["x-api-key"], headers["anthropic-version"]))
+        if refuse(body):
+            error = {"type": "invalid_request_error", "message": refuse(body)}
+            return 400, {"type": "error", "error": error}
+        usage = {"input_tokens": 7, "output_tokens": 3}
+        content = [{"type": "text", "text": "5"}]
+        reply = {"model": "claude-1-2026", "content": content, "stop_reason": "end_turn"}
+        return 200, {**reply, "usage": usage}
+
+    return respond
+
+
+def anthropic_bench(capsys, monkeypatch, server, *options):
+    # As for Anthropic's own package, the address has no version.
+    monkeypatch.setenv("ANTHROPIC_BASE_URL", server.url.removesuffix("/v1"))
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "secret")
+    return bench(capsys, "--model", "anthropic/claude-1", *options)
+
+
+def test_anthropic_is_spoken_to_in_its_own_format(capsys, monkeypatch, tmp_path):
+    seen = []
+    with chat_server(anthropic(seen=seen)) as server:
+        code, screen, _ = anthropic_bench(capsys, monkeypatch, server, "--out", str(tmp_path))
+    assert code == 0
+    assert set(seen) == {("/v1/messages", "secret", "2023-06-01")}
+    assert "policy: anthropic/claude-1" in screen
+    assert f"{SUMS}: model claude-1-2026" in screen
+    record = json.loads((tmp_path / "ludic-Arithmetic-v0.jsonl").read_text())
+    assert (record["score"]["prompt_tokens"], record["score"]["completion_tokens"]) == (7, 3)
+
+
+def test_models_of_anthropic_without_sampling_parameters_are_learnt(capsys, monkeypatch):
+    def refuse(body):
+        found = [name for name in ("temperature", "top_p") if name in body]
+        return f"`{found[0]}` is deprecated for this model." if found else ""
+
+    with chat_server(anthropic(refuse)) as server:
+        code, _, said = anthropic_bench(capsys, monkeypatch, server)
+        assert (code, len(server.requests)) == (0, 4)
+        assert "the server refuses 'temperature': it is left out" in said
+        code, _, error = anthropic_bench(capsys, monkeypatch, server, "--temperature", "0")
+    assert code == 2
+    assert "the model takes no temperature=0.0; leave it out" in error
+
+
+def test_a_thinking_model_is_probed_with_room_for_its_thought(capsys, monkeypatch):
+    def refuse(body):
+        short = body["max_tokens"] <= body["thinking"]["budget_tokens"]
+        return "`max_tokens` must be greater than `thinking.budget_tokens`." if short else ""
+
+    thinking = '{"thinking": {"type": "enabled", "budget_tokens": 1024}}'
+    with chat_server(anthropic(refuse)) as server:
+        options = ["--extra-body", thinking, "--max-tokens"]
+        assert anthropic_bench(capsys, monkeypatch, server, *options, "2048")[0] == 0
+        # Without room in the run itself, the refusal stands.
+        code, _, error = anthropic_bench(capsys, monkeypatch, server, *options, "1024")
+    assert code == 2
+    assert "must be greater than `thinking.budget_tokens`" in error
+
+
 def test_a_model_with_a_slash_behind_an_address_is_only_a_name(capsys):
     with chat_server(answering()) as server:
         options = ["--policy", server.url, "--model", "openai/gpt-oss-20b"]

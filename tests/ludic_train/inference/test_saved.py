@@ -107,3 +107,40 @@ def test_a_folder_without_a_model_is_refused(tmp_path):
     (tmp_path / "model").mkdir()
     with pytest.raises(ModelNotFound, match=r"has a model/ but no policy\.json"):
         policy_from_run(tmp_path)
+
+
+@pytest.fixture
+def cached_model(tmp_path, monkeypatch, model, tokenizer):
+    """A model in the cache of the hub, as a download leaves it."""
+    repository = tmp_path / "hub" / "models--org--tiny"
+    save_model(model, tokenizer, repository / "snapshots" / "abc")
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text("abc")
+    # Read from the environment when the library is imported.
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    return "hf/org/tiny"
+
+
+async def test_a_model_of_the_hub_is_taken_from_its_cache(cached_model, tokenizer, env):
+    _, first = await decided(policy_from_run(cached_model), env)
+    expected = prompt(tokenizer, ("system", "Be brief."), ("user", "1"))
+    assert first.completions[0].prompt_ids == expected
+
+
+@pytest.mark.parametrize("name", ["org/other", "/nowhere/model"])
+def test_a_model_that_is_not_in_the_cache_is_refused_with_the_remedy(cached_model, name):
+    with pytest.raises(ModelNotFound, match=f"to download it: hf download {name}"):
+        policy_from_run(f"hf/{name}")
+
+
+async def test_a_folder_may_have_the_prefix_of_the_hub(run_folder, env):
+    write_policy_spec(run_folder, PolicySpec(max_tokens=2))
+    second, _ = await decided(policy_from_run(f"hf/{run_folder}"), env)
+    assert second.completions[0].sampling.max_tokens == 2
+
+
+def test_a_folder_with_a_name_of_that_prefix_is_a_folder(tmp_path, monkeypatch):
+    (tmp_path / "hf" / "mine").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ModelNotFound, match="'hf/mine' is no run folder"):
+        policy_from_run("hf/mine")

@@ -47,7 +47,7 @@ def test_names_are_those_of_the_options_with_either_dash():
         ("[algo_options]\nclop = 1", r"grpo has no option 'clop'; did you mean 'clip'\?"),
         ('[evals.test]\nkwarg = "x"', r"\[evals.test\] has no setting 'kwarg'; did you mean"),
         ("updates = = 3", "no TOML: .*line 2"),
-        ('engine = ["vlm"]', "engine=vlm: it is local, vllm, or addresses"),
+        ('engine = ["vlm"]', "engine=vlm: it is local, vllm, join, or addresses"),
         ('parser = "xlm:a"', "no parser 'xlm:a'; there are: xml:TAG"),
     ],
 )
