@@ -35,11 +35,19 @@ def option(metavar: str) -> object:
     return tyro.conf.arg(metavar=metavar, help_behavior_hint="")
 
 
-def parse(args_type: type[Args], argv: Sequence[str], *, command: str, examples: str) -> Args:
+def parse(
+    args_type: type[Args],
+    argv: Sequence[str],
+    *,
+    command: str,
+    examples: str,
+    default: Args | None = None,
+) -> Args:
     """The arguments as a dataclass; `--help` prints its docstring and the examples.
 
     args_type: dataclass of the arguments. argv: the arguments after the command's name.
     command: name after `ludic` in the usage. examples: command lines, one a line.
+    default: values of arguments that are not in argv; None for those of the dataclass.
     Exits with code 2 and the help of the option for an argument that cannot be parsed.
     """
     about = inspect.getdoc(args_type) or ""
@@ -47,6 +55,7 @@ def parse(args_type: type[Args], argv: Sequence[str], *, command: str, examples:
     return tyro.cli(
         args_type,
         args=argv,
+        default=tyro.MISSING_NONPROP if default is None else default,
         prog=f"ludic {command}",
         description=f"{about}\n\nexamples:\n{lines}",
     )
@@ -113,6 +122,14 @@ def screen() -> Console:
     # A pipe has no width; Rich would assume 80 columns and fold long ids.
     console = Console()
     return console if console.is_terminal else Console(width=PIPE_WIDTH)
+
+
+def print_json(value: object) -> None:
+    """Print the value as JSON; nan and infinities are null."""
+    # Imported here: `ludic list --help` needs no benchmark.
+    from ludic_gym.bench.folder import finite
+
+    print(json.dumps(finite(value), indent=1))
 
 
 def print_table(
