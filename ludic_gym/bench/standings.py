@@ -11,11 +11,11 @@ from typing import Any
 
 from ludic_gym.bench.comparison import Comparison, Measure, compare
 from ludic_gym.bench.folder import read_request, transcript_path
-from ludic_gym.bench.records import read_scores
 from ludic_gym.bench.result import BenchResult, Score
 from ludic_gym.bench.statistics import Interval
 from ludic_gym.bench.tally import Tally
 from ludic_gym.errors import ConfigError
+from ludic_gym.records import read_lines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,10 +183,16 @@ def run_of(folder: Path, name: str) -> Run:
             env_id=env_id,
             kwargs=json.dumps(env["kwargs"], sort_keys=True),
             data=env.get("data", ""),
-        ): list(read_scores(transcript_path(folder, env_id)))
+        ): _scores(transcript_path(folder, env_id))
         for env_id, env in request["envs"].items()
     }
     return Run(name=name, policy=request.get("served") or request["policy"], scores=scores)
+
+
+def _scores(path: Path) -> list[Score]:
+    # The run may be in progress, or have been killed in the middle of a line.
+    lines = read_lines(path, lambda record: Score(**record["score"]), growing=True)
+    return list(lines) if path.exists() else []
 
 
 def boards_json(found: Sequence[Board]) -> list[dict[str, Any]]:

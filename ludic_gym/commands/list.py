@@ -18,6 +18,7 @@ from envs_registry.adapters import ADAPTERS, AdapterEntry
 from envs_registry.catalog import CATALOG, SUITES, EnvEntry
 from ludic_gym.commands.arguments import option, parse, print_table
 from ludic_gym.errors import ConfigError
+from ludic_gym.suggestions import suggestion
 
 EXAMPLES = """\
 ludic list
@@ -62,7 +63,7 @@ def entries_of(suite: str | None) -> tuple[EnvEntry, ...]:
     if suite is None:
         return CATALOG
     if suite not in SUITES:
-        raise ConfigError(f"no suite {suite!r}; there are: {', '.join(SUITES)}")
+        raise ConfigError(f"no suite {suite!r}; {suggestion(suite, SUITES)}")
     return tuple(entry for entry in CATALOG if entry.id in SUITES[suite])
 
 

@@ -25,6 +25,7 @@ COMMANDS = {
     "play": "play an environment yourself, alone or against a policy",
     "bench": "play environments with a policy, and print the results",
     "compare": "compare two benchmarks of the same tasks, with intervals and p-values",
+    "leaderboard": "rank any number of benchmarks, by environment",
     "view": "make one HTML file of a run",
     "tournament": "let policies play each other, and rate them",
     "check": "test an environment against the contract, your own too",
@@ -102,8 +103,10 @@ def find_command(name: str) -> Command:
         return cast(Command, import_module(f"ludic_gym.commands.{name}").main)
     plugins = find_plugins("ludic.commands")
     if name not in plugins:
-        known = ", ".join([*COMMANDS, *plugins])
-        raise ConfigError(f"no command {name!r}; there are: {known}")
+        # Imported here: a command that exists needs no suggestion.
+        from ludic_gym.suggestions import suggestion
+
+        raise ConfigError(f"no command {name!r}; {suggestion(name, [*COMMANDS, *plugins])}")
     return cast(Command, load_plugin(plugins[name]))
 
 

@@ -15,7 +15,6 @@ The names are those of the options of `ludic bench`, with "_" or "-"; `envs` are
 
 from __future__ import annotations
 
-import difflib
 import json
 import tomllib
 import types
@@ -26,6 +25,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from ludic_gym.commands.bench_args import BenchArgs
 from ludic_gym.errors import ConfigError
+from ludic_gym.suggestions import suggestion
 
 # Runs that are compared play the same tasks, so these settings belong to all of them.
 OF_A_RUN = (
@@ -147,8 +147,7 @@ def _underscored(values: Mapping[str, TOML]) -> dict[str, TOML]:
 def _refuse_unknown(values: Collection[str], known: Collection[str], where: str) -> None:
     for name in values:
         if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"it has {', '.join(sorted(known))}"
+            hint = suggestion(name, sorted(known), otherwise="it has")
             raise ConfigError(f"{where} has no setting {name!r}; {hint}")
 
 

@@ -36,6 +36,7 @@ from ludic_gym.commands.arguments import (
 from ludic_gym.errors import ConfigError
 from ludic_gym.records import open_records
 from ludic_gym.rollout.episodes import MakePlayer
+from ludic_gym.suggestions import nearest
 from ludic_gym.types import Episode, Sampling, Task
 
 EXAMPLES = """\
@@ -121,7 +122,9 @@ async def played(args: TournamentArgs, specs: Mapping[str, str]) -> list[Episode
     """
     env_id = env_name(args.env_id)
     if env_id not in pettingzoo.aec_registry:
-        raise ConfigError(f"{env_id} is no two-player game (see `ludic list`)")
+        near = nearest(env_id, pettingzoo.aec_registry)
+        hint = f"; did you mean {near!r}?" if near else ""
+        raise ConfigError(f"{env_id} is no two-player game (see `ludic list`){hint}")
     task = Task(
         env_id=env_id,
         kwargs=keyword_arguments(args.env_kwargs),

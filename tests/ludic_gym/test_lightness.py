@@ -37,6 +37,7 @@ COMMANDS = [
     (["play", "--help"], HEAVY | OURS | {"ludic_gym.envs"}),
     (["bench", "--help"], HEAVY | OURS),
     (["compare", "--help"], HEAVY | OURS | {"ludic_gym.envs"}),
+    (["leaderboard", "--help"], HEAVY | OURS | {"ludic_gym.envs"}),
     (["view", "--help"], HEAVY | OURS | {"ludic_gym.envs"}),
     (["tournament", "--help"], HEAVY | OURS | {"ludic_gym.envs"}),
     (["check", "--help"], HEAVY | OURS),

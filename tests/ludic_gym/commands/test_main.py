@@ -33,11 +33,24 @@ def test_version_is_told(capsys):
     assert capsys.readouterr().out.startswith("ludic 0.")
 
 
-def test_an_unknown_command_names_those_there_are(capsys):
-    assert main(["benhc"]) == 2
-    assert capsys.readouterr().err.startswith(
-        "ludic: no command 'benhc'; there are: list, play, bench, compare, view"
-    )
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["benhc"], "no command 'benhc'; did you mean 'bench'?"),
+        (["Tournament"], "did you mean 'tournament'?"),
+        (["qqq"], "no command 'qqq'; there are: list, play, bench, compare, leaderboard, view"),
+        (["list", "--suite", "maths"], "no suite 'maths'; did you mean 'math'?"),
+        (["bench", "game"], "Did you mean: `games`?"),
+        (["bench", "gsm8k"], "Did you mean: `ludic/GSM8K-v0`?"),
+        (["check", "ludic/GSM9K-v0"], "Did you mean: `GSM8K`?"),
+        (["bench", "qqqqqqq"], "Environment `qqqqqqq` doesn't exist. (`ludic list` shows the ids)"),
+    ],
+)
+def test_misspelt_names_get_a_suggestion(words, hint, capsys):
+    assert main(words) == 2
+    error = capsys.readouterr().err
+    assert hint in error
+    assert error.count("?") <= 1
 
 
 def test_an_unknown_option_exits_with_2(capsys):
