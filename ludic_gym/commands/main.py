@@ -12,9 +12,9 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from importlib.metadata import version
 from typing import cast
 
+import ludic_gym
 from ludic_gym.errors import ConfigError, LudicError
 from ludic_gym.plugins import find_plugins, load_plugin
 
@@ -31,6 +31,7 @@ COMMANDS = {
     "check": "test an environment against the contract, your own too",
     "audit": "test whether the reward of an environment can be trusted",
     "sandbox": "test the sandboxes for programs on this machine",
+    "completion": "print a script that completes command lines in a shell",
 }
 # The summaries are here, because loading a plug-in for its own takes seconds for torch.
 PLUGIN_SUMMARIES = {
@@ -86,7 +87,7 @@ def run(args: list[str]) -> int:
         print(overview())
         return 0
     if args[0] == "--version":
-        print(f"ludic {version('ludic-gym')}")
+        print(f"ludic {ludic_gym.__version__}")
         return 0
     return find_command(args[0])(args[1:])
 
