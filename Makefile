@@ -30,7 +30,7 @@ export OMP_NUM_THREADS ?= 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train model test test-fast test-all test-vllm conformance check bench accept-gpu docs pictures clean
+.PHONY: help setup train model test test-fast test-all test-vllm conformance check bench accept-gpu docs pictures dist clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -98,6 +98,9 @@ docs: $(STAMP) ## build the documentation into site/
 
 pictures: $(STAMP) ## make the pictures of README and documentation anew
 	$(BIN)/python docs/pictures.py $(ARGS)
+
+dist: $(STAMP) ## build sdist and wheel into dist/, check both, install and run each alone
+	@PIP_ARGS="$(PIP_ARGS)" $(BIN)/python tests/distributions.py dist
 
 clean: ## remove what the other targets made, but no training run
 	rm -rf $(VENV) $(VLLM_VENV) $(PEERS_VENV) site dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis

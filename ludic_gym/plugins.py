@@ -34,9 +34,12 @@ def load_plugin(point: EntryPoint) -> Any:  # noqa: ANN401 - the group says what
         missing = (error.name or "").split(".")[0]
         if missing in OWN_PACKAGES:
             raise
+        # Imported here: `ludic --help` misses nothing.
+        from ludic_gym.extras import install_command
+
         raise MissingPackage(
             f"{point.name!r} needs {missing}, which is not installed: "
-            "pip install 'ludic-gym[train]'"
+            f"{install_command('ludic-gym[train]')}"
         ) from error
 
 

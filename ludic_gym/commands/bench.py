@@ -73,6 +73,8 @@ def main(argv: list[str]) -> int:
         )
     if args.parquet and args.out is None:
         raise ConfigError("--parquet writes into the folder of --out: add --out")
+    if args.repeat is not None and args.json:
+        raise ConfigError("--repeat prints no JSON: leave out --json")
     if args.repeat is not None:
         playing = repeated(
             find_record(args.repeat),

@@ -16,7 +16,7 @@ from typing import Annotated
 
 from envs_registry.adapters import ADAPTERS, AdapterEntry
 from envs_registry.catalog import CATALOG, SUITES, EnvEntry
-from ludic_gym.commands.arguments import option, parse, print_table
+from ludic_gym.commands.arguments import option, parse, print_json, print_table
 from ludic_gym.errors import ConfigError
 from ludic_gym.suggestions import suggestion
 
@@ -34,11 +34,16 @@ class ListArgs:
     """Only the environments of this suite."""
     all: bool = False
     """Print environments of other packages too, with the package that each needs."""
+    json: bool = False
+    """Print JSON in place of the table."""
 
 
 def main(argv: list[str]) -> int:
     """Run `ludic list`; 0. Raises ConfigError for an unknown suite."""
     args = parse(ListArgs, argv, command="list", examples=EXAMPLES)
+    if args.json:
+        print_json(plain_entries(args))
+        return 0
     print_table(
         ("id", "title", "players", "suites"),
         [(e.id, e.title, players_of(e), ", ".join(e.suites)) for e in entries_of(args.suite)],
@@ -50,6 +55,20 @@ def main(argv: list[str]) -> int:
             [(e.id, players_of(e), e.package, f"ludic-gym[{e.extra}]") for e in ADAPTERS],
         )
     return 0
+
+
+def plain_entries(args: ListArgs) -> list[dict[str, object]]:
+    """The entries as JSON; those of other packages have "package" and "install"."""
+    found: list[dict[str, object]] = [
+        {"id": e.id, "title": e.title, "players": players_of(e), "suites": e.suites}
+        for e in entries_of(args.suite)
+    ]
+    for e in ADAPTERS if args.all else ():
+        install = f"ludic-gym[{e.extra}]"
+        found.append(
+            {"id": e.id, "players": players_of(e), "package": e.package, "install": install}
+        )
+    return found
 
 
 def entries_of(suite: str | None) -> tuple[EnvEntry, ...]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, cast
 
@@ -30,6 +30,7 @@ from ludic_gym.commands.arguments import (
     keyword_arguments,
     option,
     parse,
+    print_json,
     print_table,
     screen,
 )
@@ -75,6 +76,8 @@ class TournamentArgs:
     """Limit of tokens per reply."""
     out: Annotated[Path | None, option("FILE")] = None
     """A new jsonl file for the games."""
+    json: bool = False
+    """Print JSON in place of the table."""
 
 
 def main(argv: list[str]) -> int:
@@ -91,8 +94,13 @@ def main(argv: list[str]) -> int:
     episodes = asyncio.run(played(args, specs))
     games = [game_of(episode) for episode in episodes if episode.error is None]
     failed = [episode for episode in episodes if episode.error is not None]
+    ratings = bradley_terry(games) if games else ()
+    if args.json:
+        errors = {episode.index: episode.error for episode in failed}
+        print_json({"ratings": [asdict(rating) for rating in ratings], "errors": errors})
+        return 1 if failed else 0
     if games:
-        print_ratings(bradley_terry(games), games)
+        print_ratings(ratings, games)
     for episode in failed:
         screen().print(f"game {episode.index}: {episode.error}", style="red", markup=False)
     return 1 if failed else 0

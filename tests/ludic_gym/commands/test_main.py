@@ -95,7 +95,7 @@ def test_a_plugin_without_its_library_says_how_to_install_it(tmp_path, monkeypat
     (tmp_path / "needs_torch.py").write_text("import a_torch_that_is_absent.nn")
     monkeypatch.syspath_prepend(tmp_path)
     point = EntryPoint(name="train", value="needs_torch:main", group="ludic.commands")
-    with pytest.raises(ConfigError, match=r"needs a_torch_that_is_absent.*ludic-gym\[train\]"):
+    with pytest.raises(ConfigError, match=r"needs a_torch_that_is_absent.*install .*\[train\]'"):
         load_plugin(point)
 
 
