@@ -99,8 +99,18 @@ docs: $(STAMP) ## build the documentation into site/
 pictures: $(STAMP) ## make the pictures of README and documentation anew
 	$(BIN)/python docs/pictures.py $(ARGS)
 
-dist: $(STAMP) ## build sdist and wheel into dist/, check both, install and run each alone
-	@PIP_ARGS="$(PIP_ARGS)" $(BIN)/python tests/distributions.py dist
+dist: $(STAMP) ## build sdist and wheel, check them, install and run each in an environment of its own
+	rm -rf dist
+	$(BIN)/python -m build --quiet --outdir dist .
+	$(BIN)/twine check --strict dist/*
+	@set -e; unset PYTHONPATH; new=$$(mktemp -d); trap 'rm -rf "$$new"' EXIT; \
+	for file in "$$PWD"/dist/*; do \
+		$(PYTHON) -m venv --clear $$new/env; \
+		$$new/env/bin/python -m pip install --quiet $(PIP_ARGS) -c constraints.txt "$$file"; \
+		echo "== $$file"; \
+		(cd $$new && env/bin/ludic --version && env/bin/ludic bench ludic/Arithmetic-v0 \
+			--policy oracle --episodes 3 --fail-under 1 --out results && env/bin/ludic view results); \
+	done
 
 clean: ## remove what the other targets made, but no training run
 	rm -rf $(VENV) $(VLLM_VENV) $(PEERS_VENV) site dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis
