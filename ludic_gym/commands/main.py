@@ -16,7 +16,7 @@ from typing import cast
 
 import ludic_gym
 from ludic_gym.errors import ConfigError, LudicError
-from ludic_gym.plugins import find_plugins, load_plugin
+from ludic_gym.plugins import TRAIN_PACKAGES, advice_for, find_plugins, load_plugin
 
 Command = Callable[[list[str]], int]
 
@@ -108,7 +108,14 @@ def find_command(name: str) -> Command:
         from ludic_gym.suggestions import suggestion
 
         raise ConfigError(f"no command {name!r}; {suggestion(name, [*COMMANDS, *plugins])}")
-    return cast(Command, load_plugin(plugins[name]))
+    command = cast(Command, load_plugin(plugins[name]))
+
+    # A plug-in loads without its heavy packages, so that its help needs none of them.
+    def advised(args: list[str]) -> int:
+        with advice_for(name, TRAIN_PACKAGES):
+            return command(args)
+
+    return advised
 
 
 def overview() -> str:

@@ -1,3 +1,4 @@
+import re
 import signal
 import subprocess
 import sys
@@ -103,6 +104,40 @@ def test_a_plugin_that_is_broken_is_not_mistaken_for_a_missing_library():
     point = EntryPoint(name="train", value="ludic_gym.absent:main", group="ludic.commands")
     with pytest.raises(ModuleNotFoundError, match=r"ludic_gym\.absent"):
         load_plugin(point)
+
+
+# Runs a command where no package of the extra 'train' can be imported.
+WITHOUT_TRAIN = """
+import sys
+from ludic_gym.commands.main import main
+from ludic_gym.plugins import TRAIN_PACKAGES
+class Absent:
+    def find_spec(name, path=None, target=None):
+        if name.partition(".")[0] in TRAIN_PACKAGES:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Absent)
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["train", "train tic-tac-toe", "plan", "actor", "top", "launch", "serve", "status", "doctor",
+     "model"],
+)  # fmt: skip
+def test_help_needs_no_package_of_the_trainer(command):
+    words = [sys.executable, "-c", WITHOUT_TRAIN, *command.split(), "--help"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"usage: ludic {command.split()[0]}")
+
+
+@pytest.mark.parametrize("words", [["model"], ["train", "tic-tac-toe"]])
+def test_a_command_without_its_packages_says_how_to_install_them(words, tmp_path):
+    words = [sys.executable, "-c", WITHOUT_TRAIN, *words, "--out", str(tmp_path / "out")]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert re.search(r"needs \w+, which is not installed: .*install .*\[train\]'", done.stderr)
 
 
 BROKEN_ENV = """
