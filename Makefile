@@ -30,7 +30,7 @@ export OMP_NUM_THREADS ?= 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train model test test-fast test-all test-vllm conformance check bench accept-gpu docs pictures clean
+.PHONY: help setup train model test test-fast test-all test-vllm conformance check bench accept-gpu docs pictures dist clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -98,6 +98,19 @@ docs: $(STAMP) ## build the documentation into site/
 
 pictures: $(STAMP) ## make the pictures of README and documentation anew
 	$(BIN)/python docs/pictures.py $(ARGS)
+
+dist: $(STAMP) ## build sdist and wheel, check them, install and run each in an environment of its own
+	rm -rf dist
+	$(BIN)/python -m build --quiet --outdir dist .
+	$(BIN)/twine check --strict dist/*
+	@set -e; unset PYTHONPATH; new=$$(mktemp -d); trap 'rm -rf "$$new"' EXIT; \
+	for file in "$$PWD"/dist/*; do \
+		$(PYTHON) -m venv --clear $$new/env; \
+		$$new/env/bin/python -m pip install --quiet $(PIP_ARGS) -c constraints.txt "$$file"; \
+		echo "== $$file"; \
+		(cd $$new && env/bin/ludic --version && env/bin/ludic bench ludic/Arithmetic-v0 \
+			--policy oracle --episodes 3 --fail-under 1 --out results && env/bin/ludic view results); \
+	done
 
 clean: ## remove what the other targets made, but no training run
 	rm -rf $(VENV) $(VLLM_VENV) $(PEERS_VENV) site dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -7,12 +7,22 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
+from typing import Any
 
 import lazy_loader
 
 import envs_registry
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+_public_name, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public name
+    """A public name, or the installed version."""
+    if name == "__version__":
+        # Read when it is wanted: the metadata of packages takes some milliseconds.
+        return import_module("importlib.metadata").version("ludic-gym")
+    return _public_name(name)
+
 
 envs_registry.register_envs()
 

@@ -210,3 +210,5 @@ from .wrappers.limits import TurnLimit as TurnLimit
 from .wrappers.messages import ChatMessages as ChatMessages
 from .wrappers.recorder import RecordText as RecordText
 from .wrappers.rewards import WeighRewards as WeighRewards
+
+__version__: str

@@ -1,13 +1,16 @@
-"""Packages of optional extras, imported at their first use."""
+"""Packages of optional extras: imports at their first use, and the commands that install them."""
 
 from __future__ import annotations
 
 import io
+import json
 import threading
 import warnings
 from contextlib import redirect_stdout
 from importlib import import_module
+from importlib.metadata import Distribution, distribution
 from types import ModuleType
+from urllib.parse import unquote, urlsplit
 
 from ludic_gym.errors import MissingPackage
 
@@ -31,5 +34,25 @@ def optional(module: str, install: str) -> ModuleType:
     # Not ModuleNotFoundError only: an installed package may lack a library of its own.
     except ImportError as error:
         raise MissingPackage(
-            f"{module} cannot be imported: pip install '{install}' ({error})"
+            f"{module} cannot be imported: {install_command(install)} ({error})"
         ) from error
+
+
+def install_command(package: str) -> str:
+    """The command that installs a package, or an extra in the way that Ludic was installed.
+
+    package: a name, or an extra as "ludic-gym[train]": from a clone if Ludic is from one.
+    """
+    return _install_command(package, distribution("ludic-gym"))
+
+
+def _install_command(package: str, ludic: Distribution) -> str:
+    # The file of the standard "Recording the Direct URL Origin"; a registry leaves none.
+    origin = json.loads(ludic.read_text("direct_url.json") or "{}")
+    pip = "uv pip" if (ludic.read_text("INSTALLER") or "").strip() == "uv" else "pip"
+    name, bracket, extra = package.partition("[")
+    if name != "ludic-gym" or "dir_info" not in origin:
+        return f"{pip} install '{package}'"
+    clone = unquote(urlsplit(origin["url"]).path)
+    editable = "-e " if origin["dir_info"].get("editable") else ""
+    return f"{pip} install {editable}'{clone}{bracket}{extra}'"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
@@ -11,6 +13,10 @@ from typing import Any
 
 from ludic_gym.errors import ConfigError, MissingPackage
 
+# Modules of the extra 'train', which its commands import when they run.
+TRAIN_PACKAGES = (
+    "torch", "transformers", "peft", "safetensors", "matplotlib", "redis", "tomli_w", "zstandard",
+)  # fmt: skip
 OWN_PACKAGES = ("envs_registry", "ludic_gym", "ludic_train")
 
 
@@ -27,16 +33,29 @@ def load_plugin(point: EntryPoint) -> Any:  # noqa: ANN401 - the group says what
 
     Raises MissingPackage with the command that installs a missing package.
     """
-    try:
+    with advice_for(point.name):
         return point.load()
+
+
+@contextmanager
+def advice_for(plugin: str, packages: Collection[str] | None = None) -> Iterator[None]:
+    """Raise MissingPackage, with the command that installs it, for a package that is missing.
+
+    plugin: its name, for the message. packages: of these only; None for any.
+    """
+    try:
+        yield
     except ModuleNotFoundError as error:
         # A missing module of our own is a bug, and must not be reported as a missing package.
         missing = (error.name or "").split(".")[0]
-        if missing in OWN_PACKAGES:
+        if missing in OWN_PACKAGES or (packages is not None and missing not in packages):
             raise
+        # Imported here: `ludic --help` misses nothing.
+        from ludic_gym.extras import install_command
+
         raise MissingPackage(
-            f"{point.name!r} needs {missing}, which is not installed: "
-            "pip install 'ludic-gym[train]'"
+            f"{plugin!r} needs {missing}, which is not installed: "
+            f"{install_command('ludic-gym[train]')}"
         ) from error
 
 

@@ -250,3 +250,5 @@ from .types import SAWItem as SAWItem
 from .types import TokenLogprobs as TokenLogprobs
 from .types import TopTokens as TopTokens
 from .types import Trajectory as Trajectory
+
+__version__: str

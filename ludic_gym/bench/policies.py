@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from ludic_gym.errors import ConfigError
+from ludic_gym.extras import install_command
 from ludic_gym.plugins import find_plugins, imported, load_plugin
 from ludic_gym.policies.reference import OraclePolicy, RandomPolicy
 from ludic_gym.policies.served import ServedPolicy, openai
@@ -124,7 +125,8 @@ def policy_from_path(spec: str) -> MakePolicy:
     loader = loaders.get(spec) or loaders.get("run")
     if loader is None:
         raise ConfigError(
-            f"nothing installed can load a policy from {spec!r}: pip install 'ludic-gym[train]'"
+            f"nothing installed can load a policy from {spec!r}: "
+            f"{install_command('ludic-gym[train]')}"
         )
     make_policy: MakePolicy = load_plugin(loader)(spec)
     return make_policy

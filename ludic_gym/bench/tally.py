@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from statistics import fmean
 
@@ -50,6 +50,11 @@ class Tally:
             self._in_a_row = 0
             self._scores.append(score)
             self._successes += score.success
+
+    @property
+    def scores(self) -> Sequence[Score]:
+        """The scores of the finished episodes so far."""
+        return self._scores
 
     @property
     def stopped(self) -> str:

@@ -143,6 +143,7 @@ def blocks(token_ids: Sequence[int]) -> list[Hashable]:
 
 @asynccontextmanager
 async def droppable(server: Server, limit: asyncio.Timeout) -> AsyncIterator[None]:
+    """A context whose time limit ends at once where the server is dropped."""
     server.limits[limit] = asyncio.get_running_loop()
     # It may have been dropped while the request waited for a slot.
     if server.is_dropped:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, TypeVar
@@ -17,8 +18,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from envs_registry.catalog import CATALOG, SUITES
 from ludic_gym.errors import ConfigError
 from ludic_gym.plugins import imported
+from ludic_gym.suggestions import nearest
 
 Args = TypeVar("Args")
 PIPE_WIDTH = 200
@@ -35,11 +38,19 @@ def option(metavar: str) -> object:
     return tyro.conf.arg(metavar=metavar, help_behavior_hint="")
 
 
-def parse(args_type: type[Args], argv: Sequence[str], *, command: str, examples: str) -> Args:
+def parse(
+    args_type: type[Args],
+    argv: Sequence[str],
+    *,
+    command: str,
+    examples: str,
+    default: Args | None = None,
+) -> Args:
     """The arguments as a dataclass; `--help` prints its docstring and the examples.
 
     args_type: dataclass of the arguments. argv: the arguments after the command's name.
     command: name after `ludic` in the usage. examples: command lines, one a line.
+    default: values of arguments that are not in argv; None for those of the dataclass.
     Exits with code 2 and the help of the option for an argument that cannot be parsed.
     """
     about = inspect.getdoc(args_type) or ""
@@ -47,6 +58,7 @@ def parse(args_type: type[Args], argv: Sequence[str], *, command: str, examples:
     return tyro.cli(
         args_type,
         args=argv,
+        default=tyro.MISSING_NONPROP if default is None else default,
         prog=f"ludic {command}",
         description=f"{about}\n\nexamples:\n{lines}",
     )
@@ -84,13 +96,24 @@ def readable_env_errors() -> Iterator[None]:
     try:
         yield
     except gym.error.Error as error:
-        raise ConfigError(f"{error} (`ludic list` shows the ids)") from error
+        raise ConfigError(f"{error}{_id_hint(str(error))} (`ludic list` shows the ids)") from error
     except TypeError as error:
         # Gymnasium's texts for a wrong keyword. Any other TypeError is a bug of the env, whose
         # traceback is needed.
         if "environment creator" not in str(error) and "keyword argument" not in str(error):
             raise
         raise ConfigError(str(error)) from error
+
+
+def _id_hint(message: str) -> str:
+    """A suggestion for the id or suite in Gymnasium's message, if it has none itself."""
+    # It compares names in one namespace only: neither "gsm8k" nor "game" leads to "ludic/".
+    wanted = re.search("`(.+?)`", message)
+    if wanted is None or "Did you mean" in message:
+        return ""
+    ids = {entry.id.partition("/")[2].rpartition("-")[0]: entry.id for entry in CATALOG}
+    near = nearest(wanted[1], [*ids, *SUITES])
+    return "" if near is None else f" Did you mean: `{ids.get(near, near)}`?"
 
 
 def env_name(spec: str) -> str:
@@ -113,6 +136,14 @@ def screen() -> Console:
     # A pipe has no width; Rich would assume 80 columns and fold long ids.
     console = Console()
     return console if console.is_terminal else Console(width=PIPE_WIDTH)
+
+
+def print_json(value: object) -> None:
+    """Print the value as JSON; nan and infinities are null."""
+    # Imported here: `ludic list --help` needs no benchmark.
+    from ludic_gym.bench.folder import finite
+
+    print(json.dumps(finite(value), indent=1))
 
 
 def print_table(

@@ -10,7 +10,7 @@ The statistics are those of `ludic_gym.bench.comparison`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -19,7 +19,7 @@ import tyro
 from ludic_gym.bench.comparison import Comparison, compare
 from ludic_gym.bench.folder import read_request, transcript_path
 from ludic_gym.bench.records import read_scores
-from ludic_gym.commands.arguments import option, parse, print_table
+from ludic_gym.commands.arguments import option, parse, print_json, print_table
 from ludic_gym.errors import ConfigError
 
 EXAMPLES = """\
@@ -42,6 +42,8 @@ class CompareArgs:
     """The run to compare with it."""
     measure: Literal["success", "reward"] = "success"
     """The compared quantity."""
+    json: bool = False
+    """Print JSON in place of the table."""
 
 
 def main(argv: list[str]) -> int:
@@ -56,9 +58,13 @@ def main(argv: list[str]) -> int:
     shared = [env_id for env_id in runs[0] if env_id in runs[1]]
     if not shared:
         raise ConfigError(f"{args.first} and {args.second} have no environment in common")
+    found = {env_id: compared(env_id, args) for env_id in shared}
+    if args.json:
+        print_json({env_id: asdict(comparison) for env_id, comparison in found.items()})
+        return 0
     print_table(
         HEADINGS,
-        [comparison_row(env_id, compared(env_id, args)) for env_id in shared],
+        [comparison_row(env_id, comparison) for env_id, comparison in found.items()],
         title=f"{args.measure}: first {args.first}, second {args.second}",
         numbers=True,
     )

@@ -16,8 +16,9 @@ from typing import Annotated
 
 from envs_registry.adapters import ADAPTERS, AdapterEntry
 from envs_registry.catalog import CATALOG, SUITES, EnvEntry
-from ludic_gym.commands.arguments import option, parse, print_table
+from ludic_gym.commands.arguments import option, parse, print_json, print_table
 from ludic_gym.errors import ConfigError
+from ludic_gym.suggestions import suggestion
 
 EXAMPLES = """\
 ludic list
@@ -33,11 +34,16 @@ class ListArgs:
     """Only the environments of this suite."""
     all: bool = False
     """Print environments of other packages too, with the package that each needs."""
+    json: bool = False
+    """Print JSON in place of the table."""
 
 
 def main(argv: list[str]) -> int:
     """Run `ludic list`; 0. Raises ConfigError for an unknown suite."""
     args = parse(ListArgs, argv, command="list", examples=EXAMPLES)
+    if args.json:
+        print_json(plain_entries(args))
+        return 0
     print_table(
         ("id", "title", "players", "suites"),
         [(e.id, e.title, players_of(e), ", ".join(e.suites)) for e in entries_of(args.suite)],
@@ -51,6 +57,20 @@ def main(argv: list[str]) -> int:
     return 0
 
 
+def plain_entries(args: ListArgs) -> list[dict[str, object]]:
+    """The entries as JSON; those of other packages have "package" and "install"."""
+    found: list[dict[str, object]] = [
+        {"id": e.id, "title": e.title, "players": players_of(e), "suites": e.suites}
+        for e in entries_of(args.suite)
+    ]
+    for e in ADAPTERS if args.all else ():
+        install = f"ludic-gym[{e.extra}]"
+        found.append(
+            {"id": e.id, "players": players_of(e), "package": e.package, "install": install}
+        )
+    return found
+
+
 def entries_of(suite: str | None) -> tuple[EnvEntry, ...]:
     """The catalogue, or the entries of a suite, in the order of the catalogue.
 
@@ -62,7 +82,7 @@ def entries_of(suite: str | None) -> tuple[EnvEntry, ...]:
     if suite is None:
         return CATALOG
     if suite not in SUITES:
-        raise ConfigError(f"no suite {suite!r}; there are: {', '.join(SUITES)}")
+        raise ConfigError(f"no suite {suite!r}; {suggestion(suite, SUITES)}")
     return tuple(entry for entry in CATALOG if entry.id in SUITES[suite])
 
 

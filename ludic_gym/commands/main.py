@@ -12,11 +12,11 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from importlib.metadata import version
 from typing import cast
 
+import ludic_gym
 from ludic_gym.errors import ConfigError, LudicError
-from ludic_gym.plugins import find_plugins, load_plugin
+from ludic_gym.plugins import TRAIN_PACKAGES, advice_for, find_plugins, load_plugin
 
 Command = Callable[[list[str]], int]
 
@@ -25,11 +25,13 @@ COMMANDS = {
     "play": "play an environment yourself, alone or against a policy",
     "bench": "play environments with a policy, and print the results",
     "compare": "compare two benchmarks of the same tasks, with intervals and p-values",
+    "leaderboard": "rank any number of benchmarks, by environment",
     "view": "make one HTML file of a run",
     "tournament": "let policies play each other, and rate them",
     "check": "test an environment against the contract, your own too",
     "audit": "test whether the reward of an environment can be trusted",
     "sandbox": "test the sandboxes for programs on this machine",
+    "completion": "print a script that completes command lines in a shell",
 }
 # The summaries are here, because loading a plug-in for its own takes seconds for torch.
 PLUGIN_SUMMARIES = {
@@ -85,7 +87,7 @@ def run(args: list[str]) -> int:
         print(overview())
         return 0
     if args[0] == "--version":
-        print(f"ludic {version('ludic-gym')}")
+        print(f"ludic {ludic_gym.__version__}")
         return 0
     return find_command(args[0])(args[1:])
 
@@ -102,9 +104,18 @@ def find_command(name: str) -> Command:
         return cast(Command, import_module(f"ludic_gym.commands.{name}").main)
     plugins = find_plugins("ludic.commands")
     if name not in plugins:
-        known = ", ".join([*COMMANDS, *plugins])
-        raise ConfigError(f"no command {name!r}; there are: {known}")
-    return cast(Command, load_plugin(plugins[name]))
+        # Imported here: a command that exists needs no suggestion.
+        from ludic_gym.suggestions import suggestion
+
+        raise ConfigError(f"no command {name!r}; {suggestion(name, [*COMMANDS, *plugins])}")
+    command = cast(Command, load_plugin(plugins[name]))
+
+    # A plug-in loads without its heavy packages, so that its help needs none of them.
+    def advised(args: list[str]) -> int:
+        with advice_for(name, TRAIN_PACKAGES):
+            return command(args)
+
+    return advised
 
 
 def overview() -> str:

@@ -16,12 +16,12 @@ The programs that try to break out are those of `ludic_gym.sandbox.probes`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Annotated, Literal
 
 import tyro
 
-from ludic_gym.commands.arguments import option, parse, print_table
+from ludic_gym.commands.arguments import option, parse, print_json, print_table
 from ludic_gym.errors import ConfigError
 from ludic_gym.sandbox.cgroup import place
 from ludic_gym.sandbox.choice import BACKENDS, open_sandbox, why_not
@@ -46,6 +46,8 @@ class SandboxArgs:
     """The action."""
     only: Annotated[tuple[str, ...], option("NAME ...")] = ()
     """Test only these sandboxes; by default all of them."""
+    json: bool = False
+    """Print JSON in place of the table."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,8 +77,11 @@ def main(argv: list[str]) -> int:
     if unknown:
         raise ConfigError(f"no sandbox {min(unknown)!r}; there are {', '.join(BACKENDS)}")
     findings = {name: examined(name) for name in BACKENDS if not args.only or name in args.only}
-    print_table(("guarantee", *findings), table_rows(findings))
-    print(*remarks(findings), sep="\n")
+    if args.json:
+        print_json({name: asdict(found) for name, found in findings.items()})
+    else:
+        print_table(("guarantee", *findings), table_rows(findings))
+        print(*remarks(findings), sep="\n")
     # `BACKENDS` is in order of preference: environments use the first that works.
     first = next((one for one in findings.values() if not one.why_not), None)
     return 0 if first and first.sound else 1

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, cast
 
@@ -30,12 +30,14 @@ from ludic_gym.commands.arguments import (
     keyword_arguments,
     option,
     parse,
+    print_json,
     print_table,
     screen,
 )
 from ludic_gym.errors import ConfigError
 from ludic_gym.records import open_records
 from ludic_gym.rollout.episodes import MakePlayer
+from ludic_gym.suggestions import nearest
 from ludic_gym.types import Episode, Sampling, Task
 
 EXAMPLES = """\
@@ -74,6 +76,8 @@ class TournamentArgs:
     """Limit of tokens per reply."""
     out: Annotated[Path | None, option("FILE")] = None
     """A new jsonl file for the games."""
+    json: bool = False
+    """Print JSON in place of the table."""
 
 
 def main(argv: list[str]) -> int:
@@ -90,8 +94,13 @@ def main(argv: list[str]) -> int:
     episodes = asyncio.run(played(args, specs))
     games = [game_of(episode) for episode in episodes if episode.error is None]
     failed = [episode for episode in episodes if episode.error is not None]
+    ratings = bradley_terry(games) if games else ()
+    if args.json:
+        errors = {episode.index: episode.error for episode in failed}
+        print_json({"ratings": [asdict(rating) for rating in ratings], "errors": errors})
+        return 1 if failed else 0
     if games:
-        print_ratings(bradley_terry(games), games)
+        print_ratings(ratings, games)
     for episode in failed:
         screen().print(f"game {episode.index}: {episode.error}", style="red", markup=False)
     return 1 if failed else 0
@@ -121,7 +130,9 @@ async def played(args: TournamentArgs, specs: Mapping[str, str]) -> list[Episode
     """
     env_id = env_name(args.env_id)
     if env_id not in pettingzoo.aec_registry:
-        raise ConfigError(f"{env_id} is no two-player game (see `ludic list`)")
+        near = nearest(env_id, pettingzoo.aec_registry)
+        hint = f"; did you mean {near!r}?" if near else ""
+        raise ConfigError(f"{env_id} is no two-player game (see `ludic list`){hint}")
     task = Task(
         env_id=env_id,
         kwargs=keyword_arguments(args.env_kwargs),

@@ -14,6 +14,7 @@ import sys
 import threading
 
 from ludic_gym.errors import ConfigError, GraderError
+from ludic_gym.extras import install_command
 
 CPU_S = 5.0
 # Much longer than the CPU time: a process on a busy machine is slow, not stuck.
@@ -115,7 +116,7 @@ def require_math_verify() -> None:
             "use WSL, or grade_number where each truth is a number"
         )
     if importlib.util.find_spec("math_verify") is None:
-        raise ConfigError("grade_maths needs math-verify: pip install 'ludic-gym[math]'")
+        raise ConfigError(f"grade_maths needs math-verify: {install_command('ludic-gym[math]')}")
 
 
 def _reply(process: subprocess.Popen[str], line: str, deadline_s: float) -> str:

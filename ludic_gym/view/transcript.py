@@ -13,6 +13,7 @@ from typing import Any
 
 from ludic_gym.bench.result import Price, Score, call_cost, token_counts
 from ludic_gym.errors import MissingPackage
+from ludic_gym.extras import install_command
 from ludic_gym.plugins import find_plugins, load_plugin
 from ludic_gym.types import Completion, Episode, Message, ModelCall, Rollout, Step
 
@@ -199,6 +200,7 @@ def token_texts_from(folder: Path) -> TokenTexts:
     # An entry point, because tokenizers come with torch, which this package must not import.
     readers = find_plugins("ludic.tokens")
     if "texts" not in readers:
-        raise MissingPackage("--tokenizer needs the trainer: pip install 'ludic-gym[train]'")
+        command = install_command("ludic-gym[train]")
+        raise MissingPackage(f"--tokenizer needs the trainer: {command}")
     texts: TokenTexts = load_plugin(readers["texts"])(folder)
     return texts

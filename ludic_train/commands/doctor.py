@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Literal
 
 import tyro
 from rich.table import Table
 from rich.text import Text
 
-from ludic_gym.commands.arguments import screen
+from ludic_gym.commands.arguments import print_json, screen
 
 if TYPE_CHECKING:
     from ludic_train.doctor.checks import Finding
@@ -41,6 +41,7 @@ class DoctorOptions:
         push: Push params to the server as well.
         bitwise: Compare bits instead, and name what differs: template, params, their type,
             temperature, sampling masks. For a server with `--engine local --exact`.
+        json: Print JSON in place of the table.
     """
 
     url: str
@@ -48,6 +49,7 @@ class DoctorOptions:
     dtype: Literal["float32", "bfloat16"] = "float32"
     push: bool = True
     bitwise: bool = False
+    json: bool = False
 
 
 def main(argv: list[str]) -> int:
@@ -65,7 +67,10 @@ def main(argv: list[str]) -> int:
             bitwise=options.bitwise,
         )
     )
-    screen().print(render(findings))
+    if options.json:
+        print_json([asdict(finding) for finding in findings])
+    else:
+        screen().print(render(findings))
     return BAD if any(finding.verdict == "bad" for finding in findings) else 0
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Annotated
 
 import tyro
 from rich.table import Table
 from rich.text import Text
 
-from ludic_gym.commands.arguments import screen
+from ludic_gym.commands.arguments import print_json, screen
 from ludic_gym.errors import ConfigError
 from ludic_train.serving.server_status import Status, statuses
 
@@ -32,9 +32,11 @@ class _Options:
 
     Attributes:
         urls: Addresses of the servers.
+        json: Print JSON in place of the table.
     """
 
     urls: Annotated[list[str], tyro.conf.Positional]
+    json: bool = False
 
 
 def main(argv: list[str]) -> int:
@@ -43,7 +45,10 @@ def main(argv: list[str]) -> int:
     if not options.urls:
         raise ConfigError("name the address of a server, such as http://localhost:8000")
     found = asyncio.run(statuses(options.urls))
-    screen().print(render(found))
+    if options.json:
+        print_json([asdict(each) for each in found])
+    else:
+        screen().print(render(found))
     return UNREACHABLE if any(each.error for each in found) else 0
 
 

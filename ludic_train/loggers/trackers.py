@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from ludic_gym.errors import ConfigError
+from ludic_gym.extras import install_command
 
 
 class WandbLogger:
@@ -91,5 +92,6 @@ def _imported(package: str, *, extra: str) -> ModuleType:
         return import_module(package)
     except ModuleNotFoundError as error:
         raise ConfigError(
-            f"{package} is not installed: pip install 'ludic-gym[{extra}]', or leave its logger out"
+            f"{package} is not installed: {install_command(f'ludic-gym[{extra}]')}, or leave its "
+            "logger out"
         ) from error

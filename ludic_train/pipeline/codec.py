@@ -25,7 +25,6 @@ from dataclasses import astuple, dataclass, field
 
 import msgspec
 import numpy as np
-import zstandard
 
 from ludic_gym.errors import DataError
 from ludic_gym.rollout.episode import LARGEST_REWARD
@@ -154,6 +153,9 @@ def group_to_bytes(
     # An actor that sends what no trainer can read should fail itself, with its own traceback.
     _unpacked(body)
     how = PLAIN if zstd_level is None else ZSTD
+    # Imported here: `ludic actor --help` works without the extra 'train'.
+    import zstandard
+
     sent = body if zstd_level is None else zstandard.compress(body, zstd_level)
     head = _HEAD.pack(MAGIC, SCHEMA, how, len(body))
     return b"".join((head, _SUM.pack(_checksum(head, sent)), sent))
@@ -198,6 +200,8 @@ def _body(data: bytes, max_bytes: int) -> bytes | memoryview:
 
 def _decompressed(body: bytes | memoryview, size: int) -> bytes:
     """The body of `size` bytes. Raises BadGroup for a frame of any other size."""
+    import zstandard
+
     # The size that a frame claims decides how much is allocated, so it is checked first.
     try:
         if (claimed := zstandard.frame_content_size(body)) != size:

@@ -10,7 +10,6 @@ The names are those of the options of `ludic train`, with "_" or "-". Tables: [[
 
 from __future__ import annotations
 
-import difflib
 import tomllib
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, fields, replace
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ludic_gym.errors import ConfigError
+from ludic_gym.suggestions import suggestion
 from ludic_train.runs.any_env import named_env, recipe_for
 from ludic_train.runs.config import Demonstrator, EvalTasks, Recipe, RunConfig, TrainEnv, facts
 from ludic_train.runs.machine import Machine
@@ -113,8 +113,7 @@ def _table(kind: type[T], value: Any, where: str) -> T:  # noqa: ANN401 - TOML
 def _refuse_unknown(values: Mapping[str, Any], known: Collection[str], where: str) -> None:
     for name in values:
         if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"it has {', '.join(sorted(known))}"
+            hint = suggestion(name, sorted(known), otherwise="it has")
             raise ConfigError(f"{where} has no setting {name!r}; {hint}")
 
 

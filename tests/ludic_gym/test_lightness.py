@@ -37,8 +37,11 @@ COMMANDS = [
     (["play", "--help"], HEAVY | OURS | {"ludic_gym.envs"}),
     (["bench", "--help"], HEAVY | OURS),
     (["compare", "--help"], HEAVY | OURS | {"ludic_gym.envs"}),
+    (["leaderboard", "--help"], HEAVY | OURS | {"ludic_gym.envs"}),
     (["view", "--help"], HEAVY | OURS | {"ludic_gym.envs"}),
     (["tournament", "--help"], HEAVY | OURS | {"ludic_gym.envs"}),
+    # Of the plug-ins it runs the help only.
+    (["completion", "bash"], HEAVY - {"aiohttp"}),
     (["check", "--help"], HEAVY | OURS),
     (["sandbox", "--help"], HEAVY | OURS - {"ludic_gym.sandbox"} | {"ludic_gym.envs"}),
     (SUMS, HEAVY | PROGRAMS),

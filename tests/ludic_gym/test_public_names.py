@@ -1,5 +1,6 @@
 import subprocess
 import sys
+from importlib.metadata import version
 
 import pytest
 
@@ -34,3 +35,7 @@ def test_importing_takes_less_than_a_quarter_of_a_second():
     program = "from time import process_time as s; t = s(); import ludic_gym; print(s() - t)"
     # The best of some: a neighbour may have the caches.
     assert min(float(run(program)) for _ in range(5)) < 0.25
+
+
+def test_the_version_is_that_of_the_installed_package():
+    assert ludic_gym.__version__ == version("ludic-gym")

@@ -1,3 +1,4 @@
+import re
 import signal
 import subprocess
 import sys
@@ -33,11 +34,24 @@ def test_version_is_told(capsys):
     assert capsys.readouterr().out.startswith("ludic 0.")
 
 
-def test_an_unknown_command_names_those_there_are(capsys):
-    assert main(["benhc"]) == 2
-    assert capsys.readouterr().err.startswith(
-        "ludic: no command 'benhc'; there are: list, play, bench, compare, view"
-    )
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["benhc"], "no command 'benhc'; did you mean 'bench'?"),
+        (["Tournament"], "did you mean 'tournament'?"),
+        (["qqq"], "no command 'qqq'; there are: list, play, bench, compare, leaderboard, view"),
+        (["list", "--suite", "maths"], "no suite 'maths'; did you mean 'math'?"),
+        (["bench", "game"], "Did you mean: `games`?"),
+        (["bench", "gsm8k"], "Did you mean: `ludic/GSM8K-v0`?"),
+        (["check", "ludic/GSM9K-v0"], "Did you mean: `GSM8K`?"),
+        (["bench", "qqqqqqq"], "Environment `qqqqqqq` doesn't exist. (`ludic list` shows the ids)"),
+    ],
+)
+def test_misspelt_names_get_a_suggestion(words, hint, capsys):
+    assert main(words) == 2
+    error = capsys.readouterr().err
+    assert hint in error
+    assert error.count("?") <= 1
 
 
 def test_an_unknown_option_exits_with_2(capsys):
@@ -82,7 +96,7 @@ def test_a_plugin_without_its_library_says_how_to_install_it(tmp_path, monkeypat
     (tmp_path / "needs_torch.py").write_text("import a_torch_that_is_absent.nn")
     monkeypatch.syspath_prepend(tmp_path)
     point = EntryPoint(name="train", value="needs_torch:main", group="ludic.commands")
-    with pytest.raises(ConfigError, match=r"needs a_torch_that_is_absent.*ludic-gym\[train\]"):
+    with pytest.raises(ConfigError, match=r"needs a_torch_that_is_absent.*install .*\[train\]'"):
         load_plugin(point)
 
 
@@ -90,6 +104,40 @@ def test_a_plugin_that_is_broken_is_not_mistaken_for_a_missing_library():
     point = EntryPoint(name="train", value="ludic_gym.absent:main", group="ludic.commands")
     with pytest.raises(ModuleNotFoundError, match=r"ludic_gym\.absent"):
         load_plugin(point)
+
+
+# Runs a command where no package of the extra 'train' can be imported.
+WITHOUT_TRAIN = """
+import sys
+from ludic_gym.commands.main import main
+from ludic_gym.plugins import TRAIN_PACKAGES
+class Absent:
+    def find_spec(name, path=None, target=None):
+        if name.partition(".")[0] in TRAIN_PACKAGES:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Absent)
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["train", "train tic-tac-toe", "plan", "actor", "top", "launch", "serve", "status", "doctor",
+     "model"],
+)  # fmt: skip
+def test_help_needs_no_package_of_the_trainer(command):
+    words = [sys.executable, "-c", WITHOUT_TRAIN, *command.split(), "--help"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"usage: ludic {command.split()[0]}")
+
+
+@pytest.mark.parametrize("words", [["model"], ["train", "tic-tac-toe"]])
+def test_a_command_without_its_packages_says_how_to_install_them(words, tmp_path):
+    words = [sys.executable, "-c", WITHOUT_TRAIN, *words, "--out", str(tmp_path / "out")]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert re.search(r"needs \w+, which is not installed: .*install .*\[train\]'", done.stderr)
 
 
 BROKEN_ENV = """

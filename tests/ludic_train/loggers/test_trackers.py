@@ -23,7 +23,7 @@ def test_a_missing_package_is_told_with_the_remedy(package, monkeypatch):
         raise ModuleNotFoundError(name)
 
     monkeypatch.setattr(trackers, "import_module", missing)
-    with pytest.raises(ConfigError, match=rf"{package} is not installed.*ludic-gym\[{package}\]"):
+    with pytest.raises(ConfigError, match=rf"{package} is not installed.*install .*\[{package}\]'"):
         MAKERS[package]()
 
 

@@ -87,7 +87,9 @@ async def test_without_a_queue_a_server_serves_a_model_that_exists(tmp_path):
 
 
 def test_an_engine_that_is_no_address_is_refused_and_not_waited_for():
-    with pytest.raises(ConfigError, match="engine=localhost:8000: it is local, vllm, join, or addresses"):
+    with pytest.raises(
+        ConfigError, match="engine=localhost:8000: it is local, vllm, join, or addresses"
+    ):
         Machine(engine=("localhost:8000",))
 
 

@@ -1,6 +1,7 @@
 """State of the servers, in one table."""
 
 import asyncio
+import json
 
 import pytest
 from fake_vllm.fleet import running
@@ -61,3 +62,9 @@ async def test_the_command_prints_a_row_each_and_its_code_says_if_one_is_missing
 def test_without_an_address_there_is_nothing_to_show(capsys):
     assert main(["status"]) == 2
     assert "name the address of a server" in capsys.readouterr().err
+
+
+def test_the_states_are_printed_as_json(capsys):
+    assert main(["status", NOBODY, "--json"]) == 1
+    (state,) = json.loads(capsys.readouterr().out)
+    assert (state["url"], bool(state["error"])) == (NOBODY, True)

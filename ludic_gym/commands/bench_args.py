@@ -1,0 +1,189 @@
+"""Arguments of `ludic bench`, and what follows from them: plans, requests and sampling."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from ludic_gym.bench.folder import read_request
+from ludic_gym.bench.policies import is_provided
+from ludic_gym.bench.provenance import provenance
+from ludic_gym.bench.records import ludic_version
+from ludic_gym.bench.session import EnvPlan, named_envs, rescoring_plans
+from ludic_gym.bench.tasks import MAX_TURNS, bench_tasks
+from ludic_gym.commands.arguments import env_name, keyword_arguments, option
+from ludic_gym.errors import ConfigError
+from ludic_gym.types import Sampling
+
+# Arguments that stand in bench.json under their own names.
+SETTINGS = ("param", "extra_body", "seed", "samples", "max_turns", "attempts")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchArgs:
+    """Play environments with a policy and print the results.
+
+    With --out, the same command continues where it was stopped.
+    """
+
+    ids: Annotated[tyro.conf.Positional[tuple[str, ...]], option("ID|SUITE ...")] = ()
+    """Environment ids or suites, as in `ludic list`."""
+    policy: Annotated[str | None, option("POLICY")] = None
+    """oracle, random (the default), the http(s) address of an OpenAI-style server, a run folder,
+    ludic-small (made by `ludic model`), or module:function, which is called with the env and
+    returns a policy."""
+    model: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, option("NAME")] = ()
+    """The server's name for its model; by default the one it serves. Without --policy,
+    openai/NAME, anthropic/NAME, openrouter/NAME, vllm/NAME or ollama/NAME is a model of that
+    server, and hf/NAME or hf/FOLDER one that this process loads. Repeated, the models play the same
+    tasks, and are compared with the first."""
+    param: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, option("NAME=VALUE")] = ()
+    """Set a field of the server's requests, or leave it out by NAME=none; may be repeated."""
+    extra_body: Annotated[str | None, option("JSON")] = None
+    """A JSON object of further fields of the server's requests."""
+    episodes: Annotated[int | None, option("N")] = None
+    """Tasks per env; by default every row once, or 100 for an env without rows."""
+    samples: int = 1
+    """Episodes per task, which share its env seed; from 2 on, pass@k and pass^k are printed."""
+    data: Annotated[str | None, option("PATH")] = None
+    """Rows of a data set env: a file (.jsonl, .jsonl.gz, .parquet), a folder or a hub id."""
+    env_kwargs: Annotated[tuple[str, ...], option("KEY=VALUE ...")] = ()
+    """Arguments of the env."""
+    seed: int = 0
+    """Task i plays and samples with this seed + i."""
+    concurrency: int = 64
+    """Episodes in flight."""
+    timeout_s: Annotated[float | None, option("SECONDS")] = None
+    """Seconds after which an episode counts as failed; by default never."""
+    max_turns: int = MAX_TURNS
+    """Turns after which an episode is truncated."""
+    attempts: Annotated[int | None, option("N")] = None
+    """Replies without an action after which an episode fails; by default 1 in single-turn envs, no
+    limit in others."""
+    temperature: float = 1.0
+    """Sampling temperature of a model; 0 is greedy."""
+    top_p: float = 1.0
+    """Probability mass of nucleus sampling."""
+    max_tokens: int = 256
+    """Limit of tokens per reply."""
+    out: Annotated[Path | None, option("DIR")] = None
+    """Folder for the transcripts: one jsonl file per env, one line per episode."""
+    rescore: Annotated[Path | None, option("DIR")] = None
+    """Repeat the decisions of this earlier run, without a model, in the current envs and with these
+    --env-kwargs."""
+    repeat: Annotated[str | None, option("FILE:INDEX")] = None
+    """Play one recorded episode once more, with its policy and model unless others are given, and
+    print both results."""
+    price: Annotated[tuple[float, float] | None, option("IN OUT")] = None
+    """Cost of a million tokens of prompts and of completions, for the bar and the results."""
+    parquet: bool = False
+    """Write DIR/episodes.parquet too, a row per episode, at the end."""
+    config: Annotated[Path | None, option("FILE")] = None
+    """A TOML file with these options, and with a table [[runs]] for each policy to compare."""
+    json: bool = False
+    """Print JSON in place of the table."""
+    fail_under: Annotated[float | None, option("RATE")] = None
+    """Exit with 1 if an env's success rate is below this."""
+
+
+def policy_name(args: BenchArgs) -> str:
+    """Name of the policy in tables and records; that of the earlier run when it is rescored."""
+    if args.rescore is None:
+        model = model_of(args)
+        if args.policy is None and model is not None and is_provided(model):
+            return model
+        return args.policy or "random"
+    return str(read_request(args.rescore)["policy"])
+
+
+def model_of(args: BenchArgs) -> str | None:
+    """The one model, None for the only one of a server. Raises ConfigError for several."""
+    if len(args.model) > 1:
+        raise ConfigError(f"--rescore and --repeat have one model, got {' '.join(args.model)}")
+    return args.model[0] if args.model else None
+
+
+def request(args: BenchArgs, plans: Mapping[str, EnvPlan]) -> Mapping[str, Any]:
+    """All settings that determine the episodes, as the JSON object of the folder's bench.json.
+
+    plans: the plan of each env, by id.
+    """
+    return {
+        "model": model_of(args),
+        **{name: getattr(args, name) for name in SETTINGS},
+        "ludic": ludic_version(),
+        "policy": policy_name(args),
+        "rescored": None if args.rescore is None else str(args.rescore),
+        "envs": {
+            name: {
+                "kwargs": plan.kwargs,
+                "episodes": plan.count,
+                "environment": plan.origin.environment,
+                "data": plan.origin.data,
+            }
+            for name, plan in plans.items()
+        },
+        # Not concurrency, price or time limits: they may change when the run continues.
+        "sampling": {key: getattr(args, key) for key in ("temperature", "top_p", "max_tokens")},
+    }
+
+
+def plans_of(args: BenchArgs) -> Mapping[str, EnvPlan]:
+    """The plan of each env, by id.
+
+    Raises ConfigError for arguments that cannot work, and Gymnasium's errors for unknown ids.
+    """
+    kwargs = dict(keyword_arguments(args.env_kwargs))
+    if args.rescore is not None:
+        return rescoring_plans(args.rescore, kwargs)
+    if args.data is not None:
+        kwargs["data"] = args.data
+    plans = {}
+    for env_id, suggested in named_envs(args.ids).items():
+        # Tasks keep the module's name, so that their records can be played again anywhere.
+        env_name(env_id)
+        tasks = bench_tasks(
+            env_id,
+            # The user's last, so that --env-kwargs replaces the split that a suite names.
+            kwargs={**suggested, **kwargs},
+            episodes=args.episodes,
+            seed=args.seed,
+            sampling=sampling_of(args),
+            max_turns=args.max_turns,
+            attempts=args.attempts,
+            samples=args.samples,
+        )
+        plans[env_id] = EnvPlan(
+            jobs=tasks,
+            count=len(tasks),
+            kwargs={**suggested, **kwargs},
+            origin=provenance(env_id, {**suggested, **kwargs}),
+        )
+    return plans
+
+
+def params_of(args: BenchArgs) -> dict[str, Any]:
+    """The fields of `--param`, None for one that is left out."""
+    given = keyword_arguments(args.param)
+    return {name: None if value == "none" else value for name, value in given.items()}
+
+
+def extra_body_of(args: BenchArgs) -> dict[str, Any]:
+    """The object of `--extra-body`. Raises ConfigError for any other text."""
+    try:
+        value = json.loads(args.extra_body or "{}")
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"--extra-body is no JSON ({error}): {args.extra_body!r}") from error
+    if not isinstance(value, dict):
+        raise ConfigError(f"--extra-body is a JSON object, got {args.extra_body!r}")
+    return value
+
+
+def sampling_of(args: BenchArgs) -> Sampling:
+    """The sampling parameters of all episodes."""
+    return Sampling(temperature=args.temperature, top_p=args.top_p, max_tokens=args.max_tokens)

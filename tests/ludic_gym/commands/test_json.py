@@ -1,0 +1,62 @@
+"""`--json` of the commands that print tables: the numbers of the table, and nothing else."""
+
+import json
+
+import pytest
+
+from ludic_gym.commands.main import main
+
+SUMS = "ludic/Arithmetic-v0"
+
+
+@pytest.fixture
+def printed(capsys):
+    """The exit code and the JSON of a command."""
+
+    def run(*words):
+        capsys.readouterr()
+        code = main([*map(str, words), "--json"])
+        return code, json.loads(capsys.readouterr().out)
+
+    return run
+
+
+def test_the_list(printed):
+    code, entries = printed("list", "--suite", "core")
+    first = {"id": "ludic/TicTacToe-v0", "title": "Tic-Tac-Toe", "players": "1 or 2"}
+    assert (code, first.items() <= entries[0].items()) == (0, True)
+    _, everything = printed("list", "--all")
+    assert {entry.get("install") for entry in everything} > {None, "ludic-gym[adapters]"}
+
+
+def test_a_benchmark_and_a_comparison(printed, tmp_path):
+    for policy in ("random", "oracle"):
+        words = ["--policy", policy, "--episodes", "5", "--out", tmp_path / policy]
+        code, found = printed("bench", SUMS, *words)
+        assert (code, found["policy"], found["results"][SUMS]["episodes"]) == (0, policy, 5)
+    code, found = printed("compare", tmp_path / "random", tmp_path / "oracle")
+    assert (code, found[SUMS]["difference"], found[SUMS]["tasks"]) == (0, 1.0, 5)
+
+
+def test_a_success_rate_that_is_too_low_leaves_the_json_whole(printed):
+    words = ["--policy", "random", "--episodes", "2", "--fail-under", "0.9"]
+    code, found = printed("bench", SUMS, *words)
+    assert (code, found["results"][SUMS]["successes"]) == (1, 0)
+
+
+def test_a_tournament(printed):
+    words = ["--players", "random", "oracle", "--games", "2"]
+    code, found = printed("tournament", "ludic/TicTacToe-v0", *words)
+    assert (code, found["errors"]) == (0, {})
+    assert [rating["games"] for rating in found["ratings"]] == [4, 4]
+
+
+def test_the_sandboxes(printed):
+    _, found = printed("sandbox", "doctor", "--only", "podman")
+    assert set(found) == {"podman"}
+    assert set(found["podman"]) == {"why_not", "broken"}
+
+
+def test_a_repetition_prints_none(capsys):
+    assert main(["bench", "--repeat", "x.jsonl:1", "--json"]) == 2
+    assert "prints no JSON" in capsys.readouterr().err
