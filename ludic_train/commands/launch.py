@@ -18,7 +18,7 @@ import tyro
 from ludic_gym.commands.arguments import readable_env_errors
 from ludic_gym.errors import ConfigError
 from ludic_train.commands.processes import POLL_S, STOP_S, ProcessGroup, Role, start_redis
-from ludic_train.commands.train import parsed
+from ludic_train.commands.train import INTERRUPTED, parsed
 from ludic_train.pipeline.queues.open_queue import refuse_password
 from ludic_train.runs.folder import PUBLISHED, QUEUE, is_resumable
 from ludic_train.serving.installed import find_vllm
@@ -31,7 +31,8 @@ class Options:
     """Start Redis, servers, actors and the trainer of a run on this machine.
 
     Each has a log in the run's folder. All are stopped together: when training has ended, when one
-    of them fails, or at Ctrl-C, which saves. Arguments after `--` go to `ludic train`.
+    of them fails, or at Ctrl-C, which saves; a second Ctrl-C ends them at once. Arguments after
+    `--` go to `ludic train`.
 
     For example:
       ludic launch tic-tac-toe --redis
@@ -83,7 +84,14 @@ def main(argv: list[str]) -> int:
     logs.mkdir(parents=True, exist_ok=True)
     group = ProcessGroup(logs, {**os.environ, "OMP_NUM_THREADS": str(options.threads)})
     signals: list[int] = []
-    with stop_handler(lambda signum, frame: signals.append(signum)):
+
+    def note(signum: int, frame: object) -> None:
+        signals.append(signum)
+        if len(signals) > 1:
+            # All that waits for a process then ends by itself.
+            group.kill()
+
+    with stop_handler(note):
         try:
             code = _run(options, out, further, group, lambda: bool(signals))
         finally:
@@ -142,6 +150,9 @@ def _run(
         _interrupt(trainer)
         ended = trainer
     code = ended.process.wait()
+    if is_stopped() and code == -signal.SIGKILL:
+        print("stopped at once, without a checkpoint", flush=True)
+        return INTERRUPTED
     if ended is not trainer or code:
         print(f"{ended.name} ended with {code}; the end of {ended.log}:", file=sys.stderr)
         print(last_lines(ended.log), file=sys.stderr, flush=True)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import shutil
+import signal
 import socket
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -16,7 +19,7 @@ from ludic_train.errors import ServerError
 from ludic_train.pipeline.queues.open_queue import PASSWORD_VARIABLE
 from ludic_train.server_tokens import write_private
 from ludic_train.serving.process import last_lines, spawn
-from ludic_train.serving.startup import free_port
+from ludic_train.serving.startup import free_port, guarded
 
 Kind = Literal["actor", "trainer", "server", "redis"]
 # Actors finish their groups and the trainer saves, while what they need still runs.
@@ -44,9 +47,9 @@ class ProcessGroup:
     roles: list[Role] = field(default_factory=list)
 
     def start(self, kind: Kind, name: str, command: Sequence[str]) -> Role:
-        """Start a process; its output is appended to NAME.log."""
+        """Start a process that ends with this one; its output is appended to NAME.log."""
         log = self.logs / f"{name}.log"
-        self.roles.append(Role(kind, name, spawn(command, log, self.env), log))
+        self.roles.append(Role(kind, name, spawn(guarded(command), log, self.env), log))
         return self.roles[-1]
 
     def ended(self) -> Role | None:
@@ -64,6 +67,13 @@ class ProcessGroup:
                 # Without a checkpoint; the one before stays valid.
                 role.process.kill()
                 role.process.wait()
+
+    def kill(self) -> None:
+        """Kill all at once, with what each has started in its session."""
+        for role in self.roles:
+            if role.process.returncode is None:
+                with suppress(ProcessLookupError):
+                    os.killpg(role.process.pid, signal.SIGKILL)
 
 
 def _left_after_terminate(roles: Sequence[Role], limit_s: float) -> list[Role]:

@@ -99,10 +99,10 @@ def forks(monkeypatch):
     made, start = [], processes.spawn
 
     def spawn(arguments, log, env):
-        program, *words = arguments
-        if program != sys.executable:
+        if "-m" not in arguments:
             return start(arguments, log, env)
-        made.append(forked.spawn(words, log, env))
+        # Without the program that guards them.
+        made.append(forked.spawn(arguments[arguments.index("-m") :], log, env))
         return made[-1]
 
     monkeypatch.setattr(processes, "spawn", spawn)
@@ -165,6 +165,45 @@ def test_ctrl_c_saves_and_the_run_goes_on_where_it_stopped(tmp_path, launch):
     games = [record["update"] for record in records(out) if "groups" in record]
     assert stopped <= 12 == records(out)[-1]["update"]
     assert len(games) == len(set(games))
+
+
+@pytest.fixture
+def started(tmp_path, launch):
+    """A run with all roles that has begun to train, and its folder."""
+    out = tmp_path / "run"
+    process = launch("--actors", "1", "--redis", out=out, further=["--updates", "4000"])
+    until(lambda: any("groups" in record for record in records(out)), process)
+    return process, out
+
+
+@pytest.mark.slow
+@needs_redis
+def test_a_second_ctrl_c_ends_all_at_once(started):
+    process, out = started
+    # A trainer that does not save at the first one.
+    (trainer,) = alive(f"ludic_gym train tic-tac-toe --out {out}")
+    os.kill(int(trainer), signal.SIGSTOP)
+    process.send_signal(signal.SIGINT)
+    time.sleep(1)
+    assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    text, _ = process.communicate(timeout=10)
+    assert process.returncode == 130, text
+    assert "resume   ludic launch" in text
+    assert alive(str(out)) == []
+
+
+@pytest.mark.slow
+@needs_redis
+def test_a_launcher_that_is_killed_leaves_no_process(started):
+    process, out = started
+    process.kill()
+    process.wait()
+    deadline = time.monotonic() + 60
+    while (left := alive(str(out))) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert left == []
+    assert "saved; resume with" in (out / "logs" / "trainer.log").read_text()
 
 
 def test_a_process_that_fails_ends_the_others_and_is_quoted(tmp_path, capsys):
