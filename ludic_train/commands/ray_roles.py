@@ -26,6 +26,8 @@ from ludic_train.commands.train import INTERRUPTED
 
 # Limit of a call to a role that runs.
 REACH_S = 5.0
+# Time in which the nodes of a cluster that starts may join it.
+JOIN_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +200,7 @@ def connect(on: str, cpus: float, gpus: float) -> None:
         if on != "ray":
             raise ConfigError(f"no Ray cluster answers at {on}: {error}") from error
         ray.init(num_cpus=max(os.cpu_count() or 1, ceil(cpus)), include_dashboard=False, **quiet)
-    there = ray.cluster_resources()
+    there = _resources_in_time({"CPU": cpus, "GPU": gpus})
     for name, needed in (("CPU", cpus), ("GPU", gpus)):
         if needed > there.get(name, 0):
             raise ConfigError(
@@ -206,6 +208,19 @@ def connect(on: str, cpus: float, gpus: float) -> None:
                 f"{there.get(name, 0):g}: start fewer, add nodes, or lower "
                 f"{'--role-cpus' if name == 'CPU' else '--rank-gpus and --server-gpus'}"
             )
+
+
+def _resources_in_time(needed: Mapping[str, float]) -> Mapping[str, float]:
+    """The resources of the cluster, once they suffice or JOIN_S seconds have passed."""
+    import ray
+
+    deadline = time.monotonic() + JOIN_S
+    while True:
+        there: Mapping[str, float] = ray.cluster_resources()
+        is_enough = all(there.get(name, 0) >= count for name, count in needed.items())
+        if is_enough or time.monotonic() > deadline:
+            return there
+        time.sleep(POLL_S)
 
 
 def disconnect() -> None:
