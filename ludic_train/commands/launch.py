@@ -21,7 +21,7 @@ from ludic_train.commands.processes import POLL_S, Place, ProcessGroup, start_re
 from ludic_train.commands.ray_node import HOST, PORT
 from ludic_train.commands.ray_roles import RayRoles, connect, disconnect
 from ludic_train.commands.train import INTERRUPTED, parsed
-from ludic_train.pipeline.queues.open_queue import REDIS, refuse_password
+from ludic_train.pipeline.queues.open_queue import PASSWORD_VARIABLE, REDIS, refuse_password
 from ludic_train.runs.folder import PUBLISHED, QUEUE, is_resumable
 from ludic_train.runs.machine import JOIN
 from ludic_train.server_tokens import KEY_VARIABLE
@@ -133,8 +133,7 @@ def _place(options: Options, out: Path, logs: Path) -> Iterator[Place]:
     try:
         yield RayRoles(
             logs=logs,
-            # A server that others reach lets in whoever has the key.
-            env=own | {KEY_VARIABLE: os.environ.get(KEY_VARIABLE) or secrets.token_urlsafe(24)},
+            env=own | _secrets(),
             out=out,
             cpus=options.role_cpus,
             ranks=options.ranks,
@@ -143,6 +142,13 @@ def _place(options: Options, out: Path, logs: Path) -> Iterator[Place]:
         )
     finally:
         disconnect()
+
+
+def _secrets() -> dict[str, str]:
+    """The key of servers that other machines reach, and the password of a Redis, if it is set."""
+    key = os.environ.get(KEY_VARIABLE) or secrets.token_urlsafe(24)
+    password = os.environ.get(PASSWORD_VARIABLE)
+    return {KEY_VARIABLE: key} | ({PASSWORD_VARIABLE: password} if password else {})
 
 
 def _roles(options: Options) -> int:

@@ -15,6 +15,7 @@ from redis_server import needs_redis
 
 from ludic_gym.commands.main import main
 from ludic_train.commands import processes
+from ludic_train.commands.ray_node import resumed
 from ludic_train.runs.folder import read_address
 
 # REINFORCE learns from equal rewards too, and so from those of a model that has imitated little.
@@ -229,11 +230,34 @@ def test_a_process_that_fails_ends_the_others_and_is_quoted(tmp_path, capsys):
             "there is no Python '/x'",
         ),
         (["arithmetic", "--redis", "--", "--engine", "http://x"], "add --servers 0"),
+        (
+            ["arithmetic", "--redis", "--ranks", "2"],
+            "ranks=2 is for --on ray; here",
+        ),
+        (["arithmetic", "--redis", "--on", "ray", "--ranks", "0"], "at least one rank must train"),
+        (["arithmetic", "--on", "ray", "--queue", "file://x"], "queue=file://x is of one machine"),
+        (["arithmetic", "--redis", "--on", "ray://x:1"], "give --queue, or launch on a node"),
+        (["arithmetic", "--redis", "--on", "ray", "--", "--gpus", "2"], "take --ranks"),
     ],
 )
 def test_what_cannot_be_launched_is_refused(words, said, capsys):
     assert main(["launch", *words]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_without_ray_the_command_that_installs_it_is_named(tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    assert main(["launch", "arithmetic", "--redis", "--on", "ray", "--out", str(tmp_path)]) == 2
+    assert "pip install 'ludic-gym[ray]'" in capsys.readouterr().err
+
+
+def test_a_resumed_trainer_is_not_given_its_tasks_again():
+    words = ["train", "arithmetic", "--out", "x", "--env-kwargs", "a=1", "b=2", "--config=c"]
+    words += ["--seed", "3", "--self-play", "--engine", "join"]
+    assert resumed(words) == [
+        *("train", "arithmetic", "--out", "x", "--seed", "3", "--engine", "join", "--resume")
+    ]
+    assert resumed(resumed(words)) == resumed(words)
 
 
 def test_without_a_redis_the_remedy_is_named(tmp_path, capsys, monkeypatch):
