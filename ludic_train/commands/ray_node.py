@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -75,7 +76,7 @@ class RoleOnNode:
     """The Ray actor of a role. Its methods are called from several threads."""
 
     def __init__(self, job: Job) -> None:
-        self._job, self._stopped = job, False
+        self._job, self._stopped = job, threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
         # Of this start: the ranks of the trainer meet there.
         self._meeting = (node_host(), free_port("0.0.0.0"))
@@ -88,7 +89,7 @@ class RoleOnNode:
     def run(self) -> int:
         """Run the command; its exit code, if that is final. Otherwise the worker process ends."""
         job = self._job
-        if self._stopped:
+        if self._stopped.is_set():
             return INTERRUPTED
         env = {**os.environ, **job.env, **self._rank_env()}
         words = _on_this_node(_restarted(job) if _is_restart() else job.words)
@@ -97,8 +98,11 @@ class RoleOnNode:
         # Linux signals it when this worker ends, by whatever: the threads of an actor live as long.
         process = spawn(guarded(words), job.log, env)
         self._process = process
+        if self._stopped.is_set():
+            # By a call that came before there was a process.
+            process.terminate()
         code = process.wait()
-        if code in POLICIES[job.kind].final or self._stopped:
+        if code in POLICIES[job.kind].final or self._stopped.is_set():
             return code
         time.sleep(PAUSE_S)
         # No exception: Ray restarts the actor of a worker that died.
@@ -106,7 +110,7 @@ class RoleOnNode:
 
     def send(self, signum: int) -> None:
         """Signal the command, and do not have it started again."""
-        self._stopped = True
+        self._stopped.set()
         process = self._process
         if process is not None and process.returncode is None:
             with suppress(ProcessLookupError):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from ludic_gym.errors import ConfigError, MissingPackage
 from ludic_train.commands.processes import (
@@ -193,6 +195,8 @@ def connect(on: str, cpus: float, gpus: float) -> None:
         raise MissingPackage(
             f"--on {on} needs ray, which is not installed: pip install 'ludic-gym[ray]'"
         ) from error
+    if on != "ray":
+        _refuse_silent(on)
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "WARNING"}
     try:
         ray.init("auto" if on == "ray" else on, **quiet)
@@ -208,6 +212,19 @@ def connect(on: str, cpus: float, gpus: float) -> None:
                 f"{there.get(name, 0):g}: start fewer, add nodes, or lower "
                 f"{'--role-cpus' if name == 'CPU' else '--rank-gpus and --server-gpus'}"
             )
+
+
+def _refuse_silent(address: str) -> None:
+    """Raise ConfigError for an address that takes no connection: Ray would try for minutes."""
+    parts = urlsplit(address if "//" in address else f"//{address}")
+    try:
+        with socket.create_connection((parts.hostname, parts.port or 0), timeout=REACH_S):
+            return
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"--on {address}: nothing answers there ({error}); it is ray, HOST:PORT of "
+            "`ray start --head`, or ray://HOST:PORT"
+        ) from error
 
 
 def _resources_in_time(needed: Mapping[str, float]) -> Mapping[str, float]:

@@ -14,6 +14,7 @@ from faults.ray_cluster import ROOT, Cluster, matching, parent
 from faults.scene import BATCH, UPDATES, Scene, assert_undisturbed, push
 from redis_server import free_port, needs_redis
 
+from ludic_gym.commands.main import main
 from ludic_train.pipeline.queues.open_queue import open_queue
 
 ray = pytest.importorskip("ray", reason="there is no ray here; `make test-ray` installs it")
@@ -68,6 +69,12 @@ def cluster():
     cluster = Cluster(2, 2)
     yield cluster
     cluster.close()
+
+
+@pytest.mark.parametrize("on", ["127.0.0.1:1", "nowhere"])
+def test_an_address_without_a_cluster_is_refused_at_once(on, tmp_path, capsys):
+    assert main(["launch", "arithmetic", "--redis", "--on", on, "--out", str(tmp_path)]) == 2
+    assert "nothing answers there" in capsys.readouterr().err
 
 
 class InRay(Scene):
@@ -192,7 +199,7 @@ async def test_a_launched_run_outlives_its_server_its_actor_and_a_rank(cluster, 
     assert code == 0, (log.read_text(), {name: text[-2000:] for name, text in logs.items()})
     updates = [record["update"] for record in records(out) if "groups" in record]
     assert len(updates) == len(set(updates))
-    assert updates[-1] == 4 + UPDATES_OF_A_RUN
+    assert records(out)[-1]["update"] == 4 + UPDATES_OF_A_RUN
     assert (out / "results.json").is_file()
     assert len(trainers) == ranks
     for name in ("server-0.log", "actor-0.log", "trainer.log"):
