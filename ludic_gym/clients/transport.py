@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     # aiohttp takes longer to import than all of ludic_gym, so it is imported at the first request.
     import aiohttp
 
-METRICS_ROUTE = "/metrics"
 # Seconds between two looks at the servers' figures, and the longest that one may take.
 LOOK_S, LOOK_LIMIT_S = 1.0, 0.5
 T = TypeVar("T")
@@ -249,8 +248,7 @@ class HttpTransport:
         import aiohttp
 
         session = (await self._wire()).session
-        # Outside the version's path, which some addresses end in.
-        metrics_url = server.url.removesuffix("/v1") + METRICS_ROUTE
+        metrics_url = server.url.removesuffix("/v1") + "/metrics"
         try:
             async with (
                 asyncio.timeout(LOOK_LIMIT_S),

@@ -39,7 +39,7 @@ PLUGIN_SUMMARIES = {
     "plan": "memory and time that training a model would take; needs the extra 'train'",
     "actor": "play for a trainer that runs elsewhere; needs the extra 'train'",
     "top": "watch the queue between actors and a trainer; needs the extra 'train'",
-    "launch": "start trainer, actors and Redis on this machine; needs the extra 'train'",
+    "launch": "start trainer, actors and Redis, here or in a Ray cluster; needs the extra 'train'",
     "serve": "serve a model by vLLM or by Ludic's local engine; needs the extra 'train'",
     "status": "the version, state and load of vLLM servers; needs the extra 'train'",
     "doctor": "compare a server with the trainer, and test pushing params; needs 'train'",

@@ -1,14 +1,14 @@
-"""`ludic launch`: every process of a pipeline on this machine, started and stopped together."""
+"""`ludic launch`: all processes of a pipeline, started and stopped together."""
 
 from __future__ import annotations
 
 import os
+import secrets
 import shlex
-import signal
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -17,27 +17,35 @@ import tyro
 
 from ludic_gym.commands.arguments import readable_env_errors
 from ludic_gym.errors import ConfigError
-from ludic_train.commands.processes import POLL_S, STOP_S, ProcessGroup, Role, start_redis
-from ludic_train.commands.train import parsed
-from ludic_train.pipeline.queues.open_queue import refuse_password
+from ludic_train.commands.processes import POLL_S, Place, ProcessGroup, start_redis
+from ludic_train.commands.ray_node import HOST, PORT
+from ludic_train.commands.ray_roles import RayRoles, connect, disconnect
+from ludic_train.commands.train import INTERRUPTED, parsed
+from ludic_train.pipeline.queues.open_queue import PASSWORD_VARIABLE, REDIS, refuse_password
 from ludic_train.runs.folder import PUBLISHED, QUEUE, is_resumable
+from ludic_train.runs.machine import JOIN
+from ludic_train.server_tokens import KEY_VARIABLE
 from ludic_train.serving.installed import find_vllm
 from ludic_train.serving.process import last_lines
 from ludic_train.serving.startup import free_port, stop_handler
 
+LOCAL = "local"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """Start Redis, servers, actors and the trainer of a run on this machine.
+    """Start Redis, servers, actors and the trainer of a run, on this machine or in a Ray cluster.
 
     Each has a log in the run's folder. All are stopped together: when training has ended, when one
-    of them fails, or at Ctrl-C, which saves. Arguments after `--` go to `ludic train`.
+    of them fails, or at Ctrl-C, which saves; a second Ctrl-C ends them at once. Arguments after
+    `--` go to `ludic train`.
 
     For example:
       ludic launch tic-tac-toe --redis
       ludic launch tic-tac-toe --actors 3 --redis -- --seed 1 --updates 400
       ludic launch tic-tac-toe --servers 0 --queue redis://redis-host:6379 --out runs/mine
       ludic launch gsm8k --redis --engine vllm --vllm-python vllm/bin/python -- --model runs/warm
+      ludic launch tic-tac-toe --on ray --redis --out /shared/runs/mine
 
     Attributes:
         names: Environments or a recipe, as for `ludic train`.
@@ -51,6 +59,14 @@ class Options:
         queue: URL of the queue otherwise; file://PATH needs no server. The password of a Redis is
             taken from LUDIC_QUEUE_PASSWORD.
         threads: Threads that each process may compute with.
+        on: "local", this machine, where a process that ends ends all; "ray", the Ray cluster that
+            this machine belongs to or else one of this machine alone; or the address of a cluster,
+            such as HOST:6379 or ray://HOST:10001. Ray starts roles again that fail, on other nodes
+            if need be. All nodes have the same software and share the run's folder.
+        ranks: Ranks of the trainer in a Ray cluster, which shard the model (FSDP2).
+        role_cpus: CPUs that Ray reserves for a rank, a server or an actor.
+        rank_gpus: GPUs that Ray reserves for a rank.
+        server_gpus: GPUs that Ray reserves for a server.
     """
 
     names: tyro.conf.Positional[tuple[str, ...]]
@@ -62,6 +78,11 @@ class Options:
     redis: bool = False
     queue: str | None = None
     threads: int = 1
+    on: str = LOCAL
+    ranks: int = 1
+    role_cpus: float = 1.0
+    rank_gpus: float = 0.0
+    server_gpus: float = 0.0
 
 
 # Exit code where another process than the trainer ended first.
@@ -81,16 +102,57 @@ def main(argv: list[str]) -> int:
     logs = out / "logs"
     # A resumed run appends to the logs of the earlier one.
     logs.mkdir(parents=True, exist_ok=True)
-    group = ProcessGroup(logs, {**os.environ, "OMP_NUM_THREADS": str(options.threads)})
     signals: list[int] = []
-    with stop_handler(lambda signum, frame: signals.append(signum)):
-        try:
-            code = _run(options, out, further, group, lambda: bool(signals))
-        finally:
-            group.stop()
+    with _place(options, out, logs) as place:
+
+        def note(signum: int, frame: object) -> None:
+            signals.append(signum)
+            if len(signals) > 1:
+                # All that waits for a role then ends by itself.
+                place.kill()
+
+        with stop_handler(note):
+            try:
+                code = _run(options, out, further, place, lambda: len(signals))
+            finally:
+                place.stop()
     if code and is_resumable(out):
         print(f"resume   ludic launch {shlex.join(own)} -- --resume")
     return code
+
+
+@contextmanager
+def _place(options: Options, out: Path, logs: Path) -> Iterator[Place]:
+    """Where the roles run. Raises as `connect`."""
+    own = {"OMP_NUM_THREADS": str(options.threads)}
+    if options.on == LOCAL:
+        yield ProcessGroup(logs, {**os.environ, **own})
+        return
+    gpus = options.ranks * options.rank_gpus + options.servers * options.server_gpus
+    connect(options.on, _roles(options) * options.role_cpus, gpus)
+    try:
+        yield RayRoles(
+            logs=logs,
+            env=own | _secrets(),
+            out=out,
+            cpus=options.role_cpus,
+            ranks=options.ranks,
+            rank_gpus=options.rank_gpus,
+            server_gpus=options.server_gpus,
+        )
+    finally:
+        disconnect()
+
+
+def _secrets() -> dict[str, str]:
+    """The key of servers that other machines reach, and the password of a Redis, if it is set."""
+    key = os.environ.get(KEY_VARIABLE) or secrets.token_urlsafe(24)
+    password = os.environ.get(PASSWORD_VARIABLE)
+    return {KEY_VARIABLE: key} | ({PASSWORD_VARIABLE: password} if password else {})
+
+
+def _roles(options: Options) -> int:
+    return options.ranks + options.servers + options.actors
 
 
 def _check(options: Options, further: Sequence[str]) -> None:
@@ -104,9 +166,10 @@ def _check(options: Options, further: Sequence[str]) -> None:
         raise ConfigError(f"redis={options.redis} and queue={options.queue}; give one of the two")
     if options.vllm_python is not None and options.engine != "vllm":
         raise ConfigError(f"vllm_python={options.vllm_python!r} is for --engine vllm")
-    if options.servers and options.engine == "vllm":
-        # Its errors should come before the trainer has been started.
-        find_vllm(options.vllm_python)
+    if options.on == LOCAL:
+        _check_local(options)
+    else:
+        _check_ray(options, further)
     if options.servers and any(word.partition("=")[0] == "--engine" for word in further):
         raise ConfigError(
             f"servers={options.servers} would be started beside those that --engine names; add "
@@ -114,71 +177,98 @@ def _check(options: Options, further: Sequence[str]) -> None:
         )
 
 
+def _check_local(options: Options) -> None:
+    """Raises ConfigError for what only Ray can do, and without the vLLM that is to be started."""
+    usual = Options(names=())
+    for name in ("ranks", "role_cpus", "rank_gpus", "server_gpus"):
+        if (value := getattr(options, name)) != getattr(usual, name):
+            remedy = "; here, take -- --gpus N" if name == "ranks" else ""
+            raise ConfigError(f"{name}={value} is for --on ray{remedy}")
+    if options.servers and options.engine == "vllm":
+        # Its errors should come before the trainer has been started.
+        find_vllm(options.vllm_python)
+
+
+def _check_ray(options: Options, further: Sequence[str]) -> None:
+    """Raises ConfigError for what cannot run in a Ray cluster."""
+    if options.ranks < 1:
+        raise ConfigError(f"ranks={options.ranks}; at least one rank must train")
+    if options.queue is not None and not options.queue.startswith(REDIS):
+        raise ConfigError(f"queue={options.queue} is of one machine; take --redis, or a Redis")
+    if options.redis and options.on.startswith("ray://"):
+        raise ConfigError(
+            f"on={options.on} with --redis, which runs beside this program, and here none of the "
+            "cluster can reach it: give --queue, or launch on a node of the cluster, --on ray"
+        )
+    if any(word.partition("=")[0] == "--gpus" for word in further):
+        raise ConfigError("--gpus starts ranks on one machine; with --on, take --ranks")
+
+
 def _run(
     options: Options,
     out: Path,
     further: Sequence[str],
-    group: ProcessGroup,
-    is_stopped: Callable[[], bool],
+    place: Place,
+    stops: Callable[[], int],
 ) -> int:
-    """Start all processes and wait for the first that ends; the exit code."""
-    url = options.queue or start_redis(group, out / "redis")
+    """Start all roles and wait for the first that ends; the exit code.
+
+    stops: number of signals that requested a stop.
+    """
+    url = options.queue or start_redis(place, out / "redis")
     # The trainer writes them into the folder for the actors, so they are chosen before the servers
     # start. A server whose port was taken meanwhile ends, and all others with it.
-    ports = [free_port() for _ in range(options.servers)]
+    ports = [free_port() for _ in range(options.servers if options.on == LOCAL else 0)]
     began = time.time()
-    trainer = group.start("trainer", "trainer", _train(options, out, url, ports, further))
+    place.start("trainer", "trainer", _train(options, out, url, ports, further))
     # The address that an earlier run left in the folder would send actors to its queue.
-    while not _written_since(out / QUEUE, began) and group.ended() is None and not is_stopped():
+    while not _written_since(out / QUEUE, began) and place.ended() is None and not stops():
         time.sleep(POLL_S)
-    if group.ended() is None and not is_stopped():
-        _start_players(options, out, url, ports, group)
-        names = ", ".join(role.name for role in group.roles)
-        print(f"started {names}; logs in {group.logs}\nlook     ludic top {out}", flush=True)
-    while (ended := group.ended()) is None and not is_stopped():
+    if place.ended() is None and not stops():
+        _start_players(options, out, url, ports, place)
+        names = ", ".join(place.names)
+        print(f"started {names}; logs in {place.logs}\nlook     ludic top {out}", flush=True)
+    while (ended := place.ended()) is None and not stops():
         time.sleep(POLL_S)
     if ended is None:
         print("stopping; the trainer saves first", flush=True)
-        _interrupt(trainer)
-        ended = trainer
-    code = ended.process.wait()
-    if ended is not trainer or code:
-        print(f"{ended.name} ended with {code}; the end of {ended.log}:", file=sys.stderr)
+        ended = place.interrupt()
+    if stops() > 1:
+        print("stopped at once", flush=True)
+        return INTERRUPTED
+    if ended.kind != "trainer" or ended.code:
+        print(f"{ended.name} ended with {ended.code}; the end of {ended.log}:", file=sys.stderr)
         print(last_lines(ended.log), file=sys.stderr, flush=True)
-    return code if ended is trainer else FAILED
+    return ended.code if ended.kind == "trainer" else FAILED
 
 
 def _train(
     options: Options, out: Path, url: str, ports: Sequence[int], further: Sequence[str]
 ) -> list[str]:
-    """The command line of the trainer."""
+    """The command line of the trainer. ports: of servers on this machine; elsewhere they join."""
     arguments = [*LUDIC, "train", *options.names, "--out", str(out), "--queue", url]
-    if ports:
-        arguments += ["--engine", *(f"http://127.0.0.1:{port}" for port in ports)]
+    if options.servers:
+        servers = [f"http://127.0.0.1:{port}" for port in ports]
+        arguments += ["--engine", *(servers or [JOIN])]
     return [*arguments, *further]
 
 
 def _start_players(
-    options: Options, out: Path, url: str, ports: Sequence[int], group: ProcessGroup
+    options: Options, out: Path, url: str, ports: Sequence[int], place: Place
 ) -> None:
     """Start the servers, with the model that the trainer left in the folder, and the actors."""
     python = ["--vllm-python", options.vllm_python] if options.vllm_python else []
-    for number, port in enumerate(ports):
-        arguments = ["serve", str(out / PUBLISHED), "--engine", options.engine, "--port", str(port)]
-        group.start("server", f"server-{number}", [*LUDIC, *arguments, *python])
+    for number in range(options.servers):
+        arguments = ["serve", str(out / PUBLISHED), "--engine", options.engine, *python]
+        if ports:
+            arguments += ["--port", str(ports[number])]
+        else:
+            arguments += ["--host", HOST, "--port", PORT, "--join", str(out), "--queue", url]
+        place.start("server", f"server-{number}", [*LUDIC, *arguments])
     for number in range(options.actors):
         name = f"actor-{number}"
         arguments = ["actor", str(out), "--queue", url, "--name", name]
-        group.start("actor", name, [*LUDIC, *arguments])
-
-
-def _interrupt(trainer: Role) -> None:
-    """Interrupt the trainer, which ends its batch and saves; a second time if it cannot."""
-    trainer.process.send_signal(signal.SIGINT)
-    try:
-        trainer.process.wait(STOP_S)
-    except subprocess.TimeoutExpired:
-        trainer.process.send_signal(signal.SIGINT)
+        place.start("actor", name, [*LUDIC, *arguments])
 
 
 def _written_since(path: Path, began: float) -> bool:

@@ -1,28 +1,81 @@
-"""The processes of a pipeline on this machine: started with a log each, stopped in order."""
+"""The roles of a pipeline: where they run, and those that are processes of this machine."""
 
 from __future__ import annotations
 
+import os
 import secrets
 import shutil
+import signal
 import socket
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
 from ludic_train.errors import ServerError
 from ludic_train.pipeline.queues.open_queue import PASSWORD_VARIABLE
 from ludic_train.server_tokens import write_private
 from ludic_train.serving.process import last_lines, spawn
-from ludic_train.serving.startup import free_port
+from ludic_train.serving.startup import free_port, guarded
 
 Kind = Literal["actor", "trainer", "server", "redis"]
 # Actors finish their groups and the trainer saves, while what they need still runs.
 STOP_ORDER: tuple[Kind, ...] = ("actor", "trainer", "server", "redis")
 # In seconds. STOP_S covers the time in which a trainer saves its checkpoint.
 POLL_S, START_S, STOP_S, AT_ONCE_S = 0.2, 30.0, 60.0, 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A role that has ended. code: its exit code, below 0 for the signal that ended it."""
+
+    kind: Kind
+    name: str
+    code: int
+    log: Path
+
+
+class Place(Protocol):
+    """Runs the roles of a pipeline, which end together.
+
+    logs: folder of their logs. env: variables of the roles that are started later.
+    """
+
+    logs: Path
+    env: Mapping[str, str]
+
+    @property
+    def host(self) -> str:
+        """Address of a Redis that is started here, as all roles reach it."""
+        ...
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Names of the roles that were started."""
+        ...
+
+    def start(self, kind: Kind, name: str, command: Sequence[str]) -> None:
+        """Start a role; its output is appended to NAME.log."""
+        ...
+
+    def ended(self) -> Ended | None:
+        """A role that has ended and is not started again; None while there is none."""
+        ...
+
+    def interrupt(self) -> Ended:
+        """Stop the trainer, which saves, and wait; how it ended."""
+        ...
+
+    def stop(self) -> None:
+        """Terminate all, one kind after the other, and wait; kill those that do not end."""
+        ...
+
+    def kill(self) -> None:
+        """Kill all at once."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,22 +89,44 @@ class Role:
 
 
 @dataclass(slots=True)
-class ProcessGroup:
-    """Processes that run and end together. env: of all of them."""
+class ProcessGroup(Place):
+    """Processes on this machine. env: all variables that they get."""
 
     logs: Path
     env: Mapping[str, str]
     roles: list[Role] = field(default_factory=list)
 
-    def start(self, kind: Kind, name: str, command: Sequence[str]) -> Role:
-        """Start a process; its output is appended to NAME.log."""
-        log = self.logs / f"{name}.log"
-        self.roles.append(Role(kind, name, spawn(command, log, self.env), log))
-        return self.roles[-1]
+    @property
+    def host(self) -> str:
+        """The loopback address."""
+        return "127.0.0.1"
 
-    def ended(self) -> Role | None:
+    @property
+    def names(self) -> Sequence[str]:
+        """Names of the processes that were started."""
+        return [role.name for role in self.roles]
+
+    def start(self, kind: Kind, name: str, command: Sequence[str]) -> None:
+        """Start a process that ends with this one; its output is appended to NAME.log."""
+        log = self.logs / f"{name}.log"
+        self.roles.append(Role(kind, name, spawn(guarded(command), log, self.env), log))
+
+    def ended(self) -> Ended | None:
         """A process that has ended; None while all run."""
-        return next((role for role in self.roles if role.process.poll() is not None), None)
+        for role in self.roles:
+            if (code := role.process.poll()) is not None:
+                return Ended(role.kind, role.name, code, role.log)
+        return None
+
+    def interrupt(self) -> Ended:
+        """Interrupt the trainer, which saves, and a second time if it cannot; how it ended."""
+        (trainer,) = (role for role in self.roles if role.kind == "trainer")
+        trainer.process.send_signal(signal.SIGINT)
+        try:
+            trainer.process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            trainer.process.send_signal(signal.SIGINT)
+        return Ended("trainer", trainer.name, trainer.process.wait(), trainer.log)
 
     def stop(self) -> None:
         """Terminate all, one kind after the other, and wait; kill those that do not end."""
@@ -64,6 +139,13 @@ class ProcessGroup:
                 # Without a checkpoint; the one before stays valid.
                 role.process.kill()
                 role.process.wait()
+
+    def kill(self) -> None:
+        """Kill all at once, with what each has started in its session."""
+        for role in self.roles:
+            if role.process.returncode is None:
+                with suppress(ProcessLookupError):
+                    os.killpg(role.process.pid, signal.SIGKILL)
 
 
 def _left_after_terminate(roles: Sequence[Role], limit_s: float) -> list[Role]:
@@ -80,10 +162,10 @@ def _left_after_terminate(roles: Sequence[Role], limit_s: float) -> list[Role]:
     return [role for role in roles if role.process.poll() is None]
 
 
-def start_redis(group: ProcessGroup, data: Path) -> str:
+def start_redis(place: Place, data: Path) -> str:
     """Start a Redis on a free port that keeps its data in the folder; its URL.
 
-    group: gets the process, and stops it last; processes that it starts later get the password, by
+    place: starts it, and stops it last; roles that it starts later get the password, by
         PASSWORD_VARIABLE.
     data: made if it does not exist.
     Raises ServerError where none is installed, or it does not respond within START_S seconds.
@@ -95,26 +177,27 @@ def start_redis(group: ProcessGroup, data: Path) -> str:
             f"file://{data}.sqlite3, which needs none"
         )
     data.mkdir(parents=True, exist_ok=True)
-    port = free_port()
+    host = place.host
+    port = free_port(host)
     password, settings = secrets.token_urlsafe(24), data / "redis.conf"
     settings.unlink(missing_ok=True)
     write_private(settings, f"requirepass {password}\n")
-    options = ["--bind", "127.0.0.1", "--port", str(port), "--dir", str(data.resolve())]
+    options = ["--bind", host, "--port", str(port), "--dir", str(data.resolve())]
     options += ["--save", "", "--appendonly", "yes"]
-    redis = group.start("redis", "redis", [program, str(settings.resolve()), *options])
-    group.env = {**group.env, PASSWORD_VARIABLE: password}
+    place.start("redis", "redis", [program, str(settings.resolve()), *options])
+    place.env = {**place.env, PASSWORD_VARIABLE: password}
     deadline = time.monotonic() + START_S
-    while not _responds(port):
-        if redis.process.poll() is not None or time.monotonic() > deadline:
-            raise ServerError(f"redis-server did not start: {last_lines(redis.log)}")
+    while not _responds(host, port):
+        if place.ended() is not None or time.monotonic() > deadline:
+            raise ServerError(f"redis-server did not start: {last_lines(place.logs / 'redis.log')}")
         time.sleep(POLL_S)
-    return f"redis://127.0.0.1:{port}/0"
+    return f"redis://{host}:{port}/0"
 
 
-def _responds(port: int) -> bool:
-    """True if a Redis on this port responds to PING within a second, be it by a refusal."""
+def _responds(host: str, port: int) -> bool:
+    """True if a Redis at this address responds to PING within a second, be it by a refusal."""
     try:
-        with socket.create_connection(("127.0.0.1", port), timeout=1) as connection:
+        with socket.create_connection((host, port), timeout=1) as connection:
             connection.sendall(b"PING\r\n")
             return connection.recv(16).startswith((b"+PONG", b"-NOAUTH"))
     except OSError:

@@ -15,7 +15,7 @@ from test_docs import help_of
 
 FOLDER = Path(__file__).parents[3] / "examples" / "cluster"
 TEMPLATES = sorted(path for path in FOLDER.iterdir() if path.suffix != ".md")
-COMMAND = re.compile(r"\bludic (train|actor|serve|top)\b([^;&|\n]*)")
+COMMAND = re.compile(r"\bludic (train|actor|serve|top|launch)\b([^;&|\n]*)")
 
 
 def strings(value):

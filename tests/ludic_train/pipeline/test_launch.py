@@ -15,6 +15,7 @@ from redis_server import needs_redis
 
 from ludic_gym.commands.main import main
 from ludic_train.commands import processes
+from ludic_train.commands.ray_node import resumed
 from ludic_train.runs.folder import read_address
 
 # REINFORCE learns from equal rewards too, and so from those of a model that has imitated little.
@@ -99,10 +100,10 @@ def forks(monkeypatch):
     made, start = [], processes.spawn
 
     def spawn(arguments, log, env):
-        program, *words = arguments
-        if program != sys.executable:
+        if "-m" not in arguments:
             return start(arguments, log, env)
-        made.append(forked.spawn(words, log, env))
+        # Without the program that guards them.
+        made.append(forked.spawn(arguments[arguments.index("-m") :], log, env))
         return made[-1]
 
     monkeypatch.setattr(processes, "spawn", spawn)
@@ -168,6 +169,45 @@ def test_ctrl_c_saves_and_the_run_goes_on_where_it_stopped(tmp_path, launch):
     assert len(games) == len(set(games))
 
 
+@pytest.fixture
+def started(tmp_path, launch):
+    """A run with all roles that has begun to train, and its folder."""
+    out = tmp_path / "run"
+    process = launch("--actors", "1", "--redis", out=out, further=["--updates", "4000"])
+    until(lambda: any("groups" in record for record in records(out)), process)
+    return process, out
+
+
+@pytest.mark.slow
+@needs_redis
+def test_a_second_ctrl_c_ends_all_at_once(started):
+    process, out = started
+    # A trainer that does not save at the first one.
+    (trainer,) = alive(f"ludic_gym train tic-tac-toe --out {out}")
+    os.kill(int(trainer), signal.SIGSTOP)
+    process.send_signal(signal.SIGINT)
+    time.sleep(1)
+    assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    text, _ = process.communicate(timeout=10)
+    assert process.returncode == 130, text
+    assert "resume   ludic launch" in text
+    assert alive(str(out)) == []
+
+
+@pytest.mark.slow
+@needs_redis
+def test_a_launcher_that_is_killed_leaves_no_process(started):
+    process, out = started
+    process.kill()
+    process.wait()
+    deadline = time.monotonic() + 60
+    while (left := alive(str(out))) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert left == []
+    assert "saved; resume with" in (out / "logs" / "trainer.log").read_text()
+
+
 def test_a_process_that_fails_ends_the_others_and_is_quoted(tmp_path, forks, capsys):
     out = tmp_path / "run"
     words = ["--queue", "file:///nowhere/at/all", "--out", str(out)]
@@ -191,11 +231,34 @@ def test_a_process_that_fails_ends_the_others_and_is_quoted(tmp_path, forks, cap
             "there is no Python '/x'",
         ),
         (["arithmetic", "--redis", "--", "--engine", "http://x"], "add --servers 0"),
+        (
+            ["arithmetic", "--redis", "--ranks", "2"],
+            "ranks=2 is for --on ray; here",
+        ),
+        (["arithmetic", "--redis", "--on", "ray", "--ranks", "0"], "at least one rank must train"),
+        (["arithmetic", "--on", "ray", "--queue", "file://x"], "queue=file://x is of one machine"),
+        (["arithmetic", "--redis", "--on", "ray://x:1"], "give --queue, or launch on a node"),
+        (["arithmetic", "--redis", "--on", "ray", "--", "--gpus", "2"], "take --ranks"),
     ],
 )
 def test_what_cannot_be_launched_is_refused(words, said, capsys):
     assert main(["launch", *words]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_without_ray_the_command_that_installs_it_is_named(tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    assert main(["launch", "arithmetic", "--redis", "--on", "ray", "--out", str(tmp_path)]) == 2
+    assert "pip install 'ludic-gym[ray]'" in capsys.readouterr().err
+
+
+def test_a_resumed_trainer_is_not_given_its_tasks_again():
+    words = ["train", "arithmetic", "--out", "x", "--env-kwargs", "a=1", "b=2", "--config=c"]
+    words += ["--seed", "3", "--self-play", "--engine", "join"]
+    assert resumed(words) == [
+        *("train", "arithmetic", "--out", "x", "--seed", "3", "--engine", "join", "--resume")
+    ]
+    assert resumed(resumed(words)) == resumed(words)
 
 
 def test_without_a_redis_the_remedy_is_named(tmp_path, capsys, monkeypatch):

@@ -1,0 +1,271 @@
+"""Roles of a pipeline as actors of a Ray cluster: started, waited for, and stopped in order."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import ceil
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from ludic_gym.errors import ConfigError, MissingPackage
+from ludic_train.commands.processes import (
+    AT_ONCE_S,
+    POLL_S,
+    STOP_ORDER,
+    STOP_S,
+    Ended,
+    Kind,
+    Place,
+)
+from ludic_train.commands.ray_node import PAUSE_S, POLICIES, Job, RoleOnNode, node_host
+from ludic_train.commands.train import INTERRUPTED
+
+# Limit of a call to a role that runs.
+REACH_S = 5.0
+# Time in which the nodes of a cluster that starts may join it.
+JOIN_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class RayRole:
+    """A role in the cluster. handle: its Ray actor. running: reference to the result of `run`."""
+
+    kind: Kind
+    name: str
+    log: Path
+    handle: Any
+    running: Any
+
+
+@dataclass(slots=True, kw_only=True)
+class RayRoles(Place):
+    """Roles in a Ray cluster, which end with the program that started them.
+
+    out: folder of the run, at the same path on all nodes.
+    cpus: that Ray reserves for a rank, a server or an actor. rank_gpus, server_gpus: likewise.
+    ranks: number of trainers. group: their placement group, made by the first of them.
+    """
+
+    logs: Path
+    env: Mapping[str, str]
+    out: Path
+    cpus: float = 1.0
+    ranks: int = 1
+    rank_gpus: float = 0.0
+    server_gpus: float = 0.0
+    roles: list[RayRole] = field(default_factory=list)
+    group: Any = None
+
+    @property
+    def host(self) -> str:
+        """Address of the node of this program."""
+        return node_host()
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Names of the roles that were started."""
+        return [role.name for role in self.roles]
+
+    def start(self, kind: Kind, name: str, command: Sequence[str]) -> None:
+        """Have Ray start a role, a trainer as so many ranks; output is appended to NAME.log."""
+        if kind != "trainer":
+            self._start(kind, name, command)
+            return
+        for rank in range(self.ranks):
+            self._start(kind, f"{name}-{rank}" if rank else name, command, rank)
+
+    def _start(self, kind: Kind, name: str, command: Sequence[str], rank: int = 0) -> None:
+        import ray
+
+        log = self.logs.resolve() / f"{name}.log"
+        # Names of Ray actors are unique in a cluster.
+        prefix = f"{self.out.resolve()}-{ray.get_runtime_context().get_job_id()}"
+        job = Job(
+            kind=kind,
+            words=tuple(command),
+            log=log,
+            env=dict(self.env),
+            cwd=Path.cwd(),
+            out=self.out.resolve(),
+            rank=rank,
+            ranks=self.ranks if kind == "trainer" else 1,
+            rank_0=f"{prefix}-trainer",
+        )
+        handle = (
+            ray.remote(RoleOnNode)
+            .options(
+                name=f"{prefix}-{name}",
+                max_restarts=POLICIES[kind].restarts,
+                max_task_retries=-1,
+                # For `run`, and for what is called meanwhile.
+                max_concurrency=4,
+                **self._resources(kind, rank),
+            )
+            .remote(job)
+        )
+        self.roles.append(RayRole(kind, name, log, handle, handle.run.remote()))
+
+    def _resources(self, kind: Kind, rank: int) -> dict[str, Any]:
+        import ray
+        from ray.util.placement_group import placement_group
+        from ray.util.scheduling_strategies import (
+            NodeAffinitySchedulingStrategy,
+            PlacementGroupSchedulingStrategy,
+        )
+
+        if kind == "redis":
+            # Its address must stay: this program's node, and a port that it has chosen.
+            node = ray.get_runtime_context().get_node_id()
+            here = NodeAffinitySchedulingStrategy(node, soft=False)
+            return {"num_cpus": 0, "scheduling_strategy": here}
+        if kind != "trainer":
+            gpus = self.server_gpus if kind == "server" else 0
+            return {"num_cpus": self.cpus, "num_gpus": gpus, "scheduling_strategy": "SPREAD"}
+        if self.group is None:
+            bundle = {"CPU": self.cpus} | ({"GPU": self.rank_gpus} if self.rank_gpus else {})
+            self.group = placement_group([bundle] * self.ranks, strategy="PACK")
+        placed = PlacementGroupSchedulingStrategy(self.group, rank)
+        return {
+            "num_cpus": self.cpus,
+            "num_gpus": self.rank_gpus,
+            "scheduling_strategy": placed,
+        }
+
+    def ended(self) -> Ended | None:
+        """A role that has ended for good; None while all run, or are being started again."""
+        return next((found for role in self.roles if (found := _end_of(role)) is not None), None)
+
+    def interrupt(self) -> Ended:
+        """Stop the ranks of the trainer, which save; how they ended."""
+        ranks = [role for role in self.roles if role.kind == "trainer"]
+        self._stop(ranks)
+        return _end_of(ranks[0]) or Ended(ranks[0].kind, ranks[0].name, INTERRUPTED, ranks[0].log)
+
+    def stop(self) -> None:
+        """Terminate all, one kind after the other, and wait; kill those that do not end."""
+        for kind in STOP_ORDER:
+            self._stop([role for role in self.roles if role.kind == kind])
+        self.kill()
+
+    def _stop(self, roles: Sequence[RayRole]) -> None:
+        """Terminate them and wait, then a second time."""
+        import ray
+
+        left = list(roles)
+        for limit_s in (STOP_S, AT_ONCE_S):
+            left = [role for role in left if not _is_done(role.running)]
+            sent = {role.handle.send.remote(signal.SIGTERM): role for role in left}
+            if not sent:
+                return
+            # One that waits for a place has no process.
+            reached, _ = ray.wait(list(sent), num_returns=len(sent), timeout=REACH_S)
+            running = [sent[each].running for each in reached]
+            deadline = time.monotonic() + limit_s
+            while running and time.monotonic() < deadline:
+                _, running = ray.wait(running, num_returns=len(running), timeout=POLL_S)
+            left = [role for role in left if role.running in running]
+
+    def kill(self) -> None:
+        """Kill all at once."""
+        import ray
+
+        sent = [role.handle.send.remote(signal.SIGKILL) for role in self.roles]
+        # A role that waits for a place has no process to kill.
+        if sent:
+            ray.wait(sent, num_returns=len(sent), timeout=PAUSE_S)
+        for role in self.roles:
+            ray.kill(role.handle, no_restart=True)
+
+
+def connect(on: str, cpus: float, gpus: float) -> None:
+    """Join the cluster at an address, or with "ray" the one of this machine, else a new local one.
+
+    cpus, gpus: that all roles need together.
+    Raises MissingPackage without Ray, ConfigError for a cluster that cannot be reached or has less.
+    """
+    try:
+        import ray
+    except ModuleNotFoundError as error:
+        raise MissingPackage(
+            f"--on {on} needs ray, which is not installed: pip install 'ludic-gym[ray]'"
+        ) from error
+    if on != "ray":
+        _refuse_silent(on)
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "WARNING"}
+    try:
+        ray.init("auto" if on == "ray" else on, **quiet)
+    except ConnectionError as error:
+        if on != "ray":
+            raise ConfigError(f"no Ray cluster answers at {on}: {error}") from error
+        ray.init(num_cpus=max(os.cpu_count() or 1, ceil(cpus)), include_dashboard=False, **quiet)
+    there = _resources_in_time({"CPU": cpus, "GPU": gpus})
+    for name, needed in (("CPU", cpus), ("GPU", gpus)):
+        if needed > there.get(name, 0):
+            raise ConfigError(
+                f"the roles need {needed:g} {name}s, and the Ray cluster has "
+                f"{there.get(name, 0):g}: start fewer, add nodes, or lower "
+                f"{'--role-cpus' if name == 'CPU' else '--rank-gpus and --server-gpus'}"
+            )
+
+
+def _refuse_silent(address: str) -> None:
+    """Raise ConfigError for an address that takes no connection: Ray would try for minutes."""
+    parts = urlsplit(address if "//" in address else f"//{address}")
+    try:
+        with socket.create_connection((parts.hostname, parts.port or 0), timeout=REACH_S):
+            return
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"--on {address}: nothing answers there ({error}); it is ray, HOST:PORT of "
+            "`ray start --head`, or ray://HOST:PORT"
+        ) from error
+
+
+def _resources_in_time(needed: Mapping[str, float]) -> Mapping[str, float]:
+    """The resources of the cluster, once they suffice or JOIN_S seconds have passed."""
+    import ray
+
+    deadline = time.monotonic() + JOIN_S
+    while True:
+        there: Mapping[str, float] = ray.cluster_resources()
+        is_enough = all(there.get(name, 0) >= count for name, count in needed.items())
+        if is_enough or time.monotonic() > deadline:
+            return there
+        time.sleep(POLL_S)
+
+
+def disconnect() -> None:
+    """Leave the cluster, and end it if it was started by `connect`."""
+    import ray
+
+    ray.shutdown()
+
+
+def _end_of(role: RayRole) -> Ended | None:
+    """How a role ended for good; None if it did not, and for a rank that has finished."""
+    import ray
+
+    if not _is_done(role.running):
+        return None
+    try:
+        code = int(ray.get(role.running))
+    except ray.exceptions.RayActorError as error:
+        with role.log.open("a", encoding="utf-8") as log:
+            log.write(f"Ray does not start it again: {error}\n")
+        code = 1
+    # Rank 0 reports the run after the others have ended.
+    if role.kind == "trainer" and role.name != "trainer" and code == 0:
+        return None
+    return Ended(role.kind, role.name, code, role.log)
+
+
+def _is_done(running: Any) -> bool:  # noqa: ANN401 - a reference of Ray
+    import ray
+
+    return bool(ray.wait([running], timeout=0)[0])
