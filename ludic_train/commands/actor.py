@@ -14,7 +14,6 @@ import tyro
 from ludic_gym.commands.arguments import env_name
 from ludic_train.pipeline.actor_options import ActorOptions, ActorSummary
 from ludic_train.pipeline.queues.open_queue import refuse_password
-from ludic_train.runs.actor_loop import play_remotely, until_published
 from ludic_train.runs.folder import started_recipe
 from ludic_train.runs.tasks import training_tasks
 
@@ -70,6 +69,9 @@ def main(argv: list[str]) -> int:
 
 async def _play(options: Options) -> ActorSummary:
     """Wait for the run, then play until it ends or a signal arrives."""
+    # It renders chats, by packages that `--help` does without.
+    from ludic_train.runs.actor_loop import play_remotely, until_published
+
     # An event, not an exception: the actor finishes its groups first.
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()

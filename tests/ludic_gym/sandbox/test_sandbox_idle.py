@@ -12,7 +12,11 @@ WAITING = {
     "sleep": "import time; time.sleep(999)",
     "stop": "import os; os.kill(os.getpid(), 19)",
     "pipe": "import os; os.mkfifo('pipe'); open('pipe').read()",
-    "family": ("import os\nif os.fork() == 0: os.kill(os.getppid(), 19); os.kill(os.getpid(), 19)"),
+    "family": (
+        "import os, time\n"
+        "if os.fork() == 0: os.kill(os.getppid(), 19); os.kill(os.getpid(), 19)\n"
+        "time.sleep(999)"
+    ),
     "thread": "import threading; threading.Lock().acquire() and threading.Event().wait()",
     "dots": "import time\nwhile True: print('.', flush=True); time.sleep(0.05)",
 }
