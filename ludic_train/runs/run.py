@@ -128,7 +128,7 @@ async def _carry_out_stage(run: Run, position: int, is_stopped: Callable[[], boo
     ended = trainer.version >= stage.updates
     while not ended:
         before = trainer.version
-        ended = not await _learned(stage, on_update) or trainer.version >= stage.updates
+        ended = not await _learned(stage, on_update, position) or trainer.version >= stage.updates
         # A batch may hold several updates, so that a multiple of `eval_every` may be passed over.
         due = ended or before // run.eval_every != trainer.version // run.eval_every
         if due:
@@ -142,7 +142,7 @@ async def _carry_out_stage(run: Run, position: int, is_stopped: Callable[[], boo
             raise Interrupted
 
 
-async def _learned(stage: Stage, on_update: OnUpdate) -> bool:
+async def _learned(stage: Stage, on_update: OnUpdate, position: int) -> bool:
     """Make the updates of one batch; False, with a note, where a stage has nothing left to learn.
 
     A stop that is requested ends a wait for a batch, or for a server; so does a server that lost
@@ -160,7 +160,7 @@ async def _learned(stage: Stage, on_update: OnUpdate) -> bool:
         if rank() != 0 and not isinstance(error, RankError):
             raise
         failed = error
-    verdict = number_of_rank_0(lambda: _verdict(stage, failed))
+    verdict = number_of_rank_0(lambda: _verdict(stage, failed, position))
     if verdict == _PUBLISH_AGAIN:
         # The next call publishes the params again before it waits for a batch.
         stage.trainer.published = None
@@ -170,14 +170,15 @@ async def _learned(stage: Stage, on_update: OnUpdate) -> bool:
 _GO_ON, _PUBLISH_AGAIN, _ENDED = range(3)
 
 
-def _verdict(stage: Stage, failed: Exception | None) -> int:
+def _verdict(stage: Stage, failed: Exception | None, position: int) -> int:
     """The consequence of an error for a stage, on rank 0. Raises errors that end the run."""
     if failed is None or isinstance(failed, StopRequested):
         return _GO_ON
     if isinstance(failed, ParamsLost):
         print(f"publishing once more: {failed}", flush=True)
         return _PUBLISH_AGAIN
-    if isinstance(failed, EmptyBatch) and stage.trainer.version:
+    # A stage before this one may have taught all that there is to learn.
+    if isinstance(failed, EmptyBatch) and (stage.trainer.version or position):
         print(f"{stage.name} ended after {stage.trainer.version} updates: {failed}")
         return _ENDED
     raise failed

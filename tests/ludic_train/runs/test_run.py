@@ -105,3 +105,9 @@ async def test_evaluations_and_checkpoints_come_at_their_updates(tmp_path):
     assert asked == [(0, 0.0), (2, 2.0), (4, 4.0), (5, 5.0)]
     assert run.checkpoints.steps() == [4, 5]
     assert (tmp_path / "model" / "model.safetensors").is_file()
+
+
+async def test_a_stage_after_one_that_taught_all_there_is_ends_with_a_note(tmp_path, capsys):
+    run = await carried_out(tmp_path, (RunsOut(9), 2), (RunsOut(0), 5))
+    assert [stage.trainer.version for stage in run.stages] == [2, 0]
+    assert "stage 1 ended after 0 updates: every group" in capsys.readouterr().out
