@@ -134,7 +134,7 @@ def carried_out(bench: Bench, step: Step) -> Outcome:
     if was_run:
         try:
             found = step.run(bench)
-        # One step must not end the others, whatever it meets.
+        # An error of one step must not end the others.
         except Exception as error:
             reason = str(error) if isinstance(error, StepFailed) else repr(error)
     outcome = Outcome(

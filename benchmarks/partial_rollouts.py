@@ -20,8 +20,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import random
-import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -32,6 +30,7 @@ from dataclasses import dataclass, field
 from itertools import cycle
 from pathlib import Path
 
+from redis_server import free_port, redis_server
 from rich.console import Console
 from rich.table import Table
 
@@ -72,13 +71,6 @@ def tasks(groups: int) -> list[Task]:
         )
         for seed, length in enumerate(lengths)
     ]
-
-
-def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @dataclass
@@ -213,7 +205,7 @@ class Outcome:
 
 
 async def measure(url: str, slices: int, groups: int, every: int) -> Outcome:
-    """What becomes of a run with slices of so many tokens."""
+    """Play all episodes in slices of so many tokens, and kill the servers meanwhile."""
     key, todo, stops = f"partial-{slices}", tasks(groups), list[asyncio.Event]()
     kept: dict[str, int] = {}
     queue = RedisQueue(url, key)
@@ -267,20 +259,8 @@ def main() -> None:
     parser.add_argument("--groups", type=int, default=300)
     parser.add_argument("--every", type=int, default=5_000, help="tokens between interruptions")
     arguments = parser.parse_args()
-    program = shutil.which("redis-server") or shutil.which("valkey-server")
-    if program is None:
-        raise SystemExit("install redis-server or valkey-server first")
-    port = free_port()
-    with tempfile.TemporaryDirectory() as folder:
-        command = [program, "--port", str(port), "--dir", folder, "--save", ""]
-        server = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        time.sleep(1)
-        try:
-            url = f"redis://127.0.0.1:{port}/0"
-            Console().print(asyncio.run(compare(url, arguments.groups, arguments.every)))
-        finally:
-            server.terminate()
-            server.wait()
+    with redis_server() as url:
+        Console().print(asyncio.run(compare(url, arguments.groups, arguments.every)))
 
 
 if __name__ == "__main__":

@@ -25,16 +25,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import pickle
-import shutil
-import socket
-import subprocess
-import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 from redis.asyncio import Redis
+from redis_server import redis_server
 from rich.console import Console
 from rich.table import Table
 
@@ -287,23 +284,9 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--megabytes", type=int, default=40, help="of groups, per size")
     arguments = parser.parse_args()
-    program = shutil.which("redis-server") or shutil.which("valkey-server")
-    if program is None:
-        raise SystemExit("install redis-server or valkey-server first")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    with tempfile.TemporaryDirectory() as folder:
-        command = [program, "--port", str(port), "--dir", folder, "--save", ""]
-        server = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        time.sleep(1)
-        try:
-            url = f"redis://127.0.0.1:{port}/0"
-            print(asyncio.run(admissions(url, arguments.repeats)))
-            Console().print(asyncio.run(measure(url, arguments.repeats, arguments.megabytes)))
-        finally:
-            server.terminate()
-            server.wait()
+    with redis_server() as url:
+        print(asyncio.run(admissions(url, arguments.repeats)))
+        Console().print(asyncio.run(measure(url, arguments.repeats, arguments.megabytes)))
 
 
 if __name__ == "__main__":

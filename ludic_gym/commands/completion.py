@@ -119,22 +119,23 @@ def arguments_of(command: str) -> list[str]:
 
 def bash(options: Mapping[str, Iterable[str]]) -> str:
     """The script for bash. options: of each command."""
-    lines = []
-    for command, names in options.items():
-        lines.append(f'      "{command} -"*) words="{" ".join(names)}" ;;')
-        if arguments := arguments_of(command):
-            lines.append(f'      "{command} "*) words="{" ".join(arguments)}" ;;')
-    return BASH.format(commands=" ".join(options), suites=" ".join(SUITES), cases="\n".join(lines))
+    return _filled(BASH, 'words="{}"', options)
 
 
 def zsh(options: Mapping[str, Iterable[str]]) -> str:
     """The script for zsh. options: of each command."""
-    lines = []
+    return _filled(ZSH, "compadd -- {}", options)
+
+
+def _filled(script: str, offer: str, options: Mapping[str, Iterable[str]]) -> str:
+    """The script with a case for each command. offer: the shell's way to propose words."""
+    cases = []
     for command, names in options.items():
-        lines.append(f'    "{command} -"*) compadd -- {" ".join(names)} ;;')
+        cases.append(f'    "{command} -"*) {offer.format(" ".join(names))} ;;')
         if arguments := arguments_of(command):
-            lines.append(f'    "{command} "*) compadd -- {" ".join(arguments)} ;;')
-    return ZSH.format(commands=" ".join(options), suites=" ".join(SUITES), cases="\n".join(lines))
+            cases.append(f'    "{command} "*) {offer.format(" ".join(arguments))} ;;')
+    words = {"commands": " ".join(options), "suites": " ".join(SUITES)}
+    return script.format(cases="\n".join(cases), **words)
 
 
 def fish(options: Mapping[str, Iterable[str]]) -> str:

@@ -35,7 +35,7 @@ OF_NEW_RUNS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """How often a role is started again, and exit codes after which it is not."""
+    """The number of restarts of a role, and exit codes after which there is none."""
 
     restarts: int
     final: frozenset[int]

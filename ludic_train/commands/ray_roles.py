@@ -248,7 +248,7 @@ def disconnect() -> None:
 
 
 def _end_of(role: RayRole) -> Ended | None:
-    """How a role ended for good; None if it did not, and for a rank that has finished."""
+    """The final end of a role; None if it still runs, and for a rank that has finished."""
     import ray
 
     if not _is_done(role.running):

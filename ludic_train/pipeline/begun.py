@@ -210,7 +210,7 @@ def begun_to_bytes(begun: Begun) -> bytes:
 def begun_from_bytes(data: bytes) -> Begun:
     """The group of another actor, with all that was sampled in `earlier`.
 
-    Raises BadGroup for bytes that are none: whoever writes into the Redis may have sent them.
+    Raises BadGroup for malformed bytes: other programs can write into the same Redis.
     """
     try:
         record: Any = json.loads(data)

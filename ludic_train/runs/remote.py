@@ -35,7 +35,7 @@ from ludic_train.runs.config import RunConfig
 from ludic_train.runs.folder import PUBLISHED, Address, read_address, write_address
 from ludic_train.runs.learner import Learner
 from ludic_train.runs.machine import JOIN
-from ludic_train.runs.watch import PatientPublisher, StopSign, WatchedSource, nobody
+from ludic_train.runs.watch import PatientPublisher, StopSign, WatchedSource, none_joined
 
 
 class Both:
@@ -104,7 +104,7 @@ def remote_ends(
             return VLLMPublisher(urls, model=learner.model, on_failure="skip")
 
         fixed = [server for server in servers if server != JOIN]
-        joined = partial(joined_servers, url, key) if JOIN in servers else nobody
+        joined = partial(joined_servers, url, key) if JOIN in servers else none_joined
         publisher = patient = PatientPublisher(to, fixed, stop, joined=joined)
         look = patient.look
     else:

@@ -66,7 +66,7 @@ class StopSign:
             raise StopRequested
 
 
-async def nobody() -> Sequence[str]:
+async def none_joined() -> Sequence[str]:
     """Addresses of servers that have joined a run which none can join."""
     return ()
 
@@ -93,7 +93,7 @@ class PatientPublisher:
         urls: Sequence[str],
         stop: StopSign,
         *,
-        joined: Callable[[], Awaitable[Sequence[str]]] = nobody,
+        joined: Callable[[], Awaitable[Sequence[str]]] = none_joined,
         patience_s: float = PATIENCE_S,
     ) -> None:
         self.version: int | None = None

@@ -13,7 +13,7 @@ from ludic_train.pipeline.queues.redis_scripts import ALLOW
 # Signals of one event: several, so that a thousand actors are woken in a few steps, and few, so
 # that one with much to play does not leave many awake in vain.
 WOKEN_AT_ONCE = 8
-# A signal that nobody takes, in ms.
+# Milliseconds after which a signal that no actor took is dropped.
 SIGNAL_MS = 5_000
 
 # KEYS: groups, state, actors, running, leases, waiting. ARGV: prefix of the wake keys, max_queued.

@@ -20,7 +20,7 @@ it was run already, because a caller whose connection broke runs it again.
     running      hash: name -> groups that it plays, granted ones included
     leases       sorted set: name -> ms of the server's clock at which the actor is dead
     waiting      sorted set: name -> ms at which it was first granted less than it wanted
-    wake:NAME    list of one element, by which that actor is told to report at once
+    wake:NAME    list of one element: that actor has to report at once
     retired      list: keys of retired tasks, of which an actor knows the first n
     retired_set  the same as a hash, to add each once
     dead         stream of dead letters

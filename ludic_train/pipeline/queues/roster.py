@@ -91,7 +91,7 @@ class Roster:
     async def take(self) -> bytes | None:
         """The group that was begun first, which no other actor will get; None without any.
 
-        Where the response is lost, so is the group: it is played by nobody, and no task repeats.
+        Where the response is lost, so is the group: no actor plays it, and no task repeats.
         """
         async with answered(2 * TIMEOUT_S + LARGEST_BEGUN / SLOWEST):
             found: Any = await self._redis.lpop(self._begun)
