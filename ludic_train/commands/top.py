@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
 import tyro
 from rich.console import Console, Group
 from rich.live import Live
@@ -36,6 +38,7 @@ class Options:
       ludic top runs/tic-tac-toe
       ludic top redis://localhost:6379 --key my-queue --servers http://localhost:8000
       ludic top runs/tic-tac-toe --prometheus 9464
+      ludic top runs/tic-tac-toe --once --json
 
     Attributes:
         where: Folder of a run, or URL of a queue. The password of a Redis is taken from
@@ -45,6 +48,7 @@ class Options:
         servers: Addresses of the inference servers, if they differ from the trainer's.
         interval: Seconds between two updates.
         once: Print once, and end.
+        json: Print a JSON object per update, one a line, in place of the view.
         prometheus: Port to serve /metrics on.
         host: Address to serve /metrics on.
     """
@@ -55,6 +59,7 @@ class Options:
     servers: tuple[str, ...] = ()
     interval: float = 1.0
     once: bool = False
+    json: bool = False
     prometheus: int | None = None
     host: str = "127.0.0.1"
 
@@ -102,7 +107,11 @@ async def _show(address: Address, options: Options) -> None:
         sample = next_sample(None, await queue.status(), time.monotonic(), loads.newest)
         if options.once:
             await loads.look()
-            console.print(screen(replace(sample, servers=loads.newest), address.key))
+            sample = replace(sample, servers=loads.newest)
+            if options.json:
+                print_json(sample)
+            else:
+                console.print(screen(sample, address.key))
             return
         # Beside the queue's updates, so that a silent server delays nothing.
         looking = asyncio.create_task(loads.keep_looking(options.interval))
@@ -110,14 +119,26 @@ async def _show(address: Address, options: Options) -> None:
         if options.prometheus is not None:
             runner = await serve_metrics(lambda: sample, host=options.host, port=options.prometheus)
             stack.push_async_callback(runner.cleanup)
-        live = stack.enter_context(Live(screen(sample, address.key), console=console))
+        live = None
+        if not options.json:
+            live = stack.enter_context(Live(screen(sample, address.key), console=console))
         while True:
             await asyncio.sleep(options.interval)
             sample, trouble = await look(queue, sample, loads)
             if roster is not None and not trouble:
                 with suppress(QueueUnavailable):
                     loads.follow([*fixed, *await roster.servers()])
-            live.update(Group(screen(sample, address.key), Text(trouble, style="red")))
+            if live is not None:
+                live.update(Group(screen(sample, address.key), Text(trouble, style="red")))
+            elif trouble:
+                print(trouble, file=sys.stderr)
+            else:
+                print_json(sample)
+
+
+def print_json(sample: Sample) -> None:
+    """Print the sample as a line of JSON; numbers that are unknown are null."""
+    print(msgspec.json.encode(sample).decode(), flush=True)
 
 
 async def look(queue: GroupQueue, before: Sample, loads: ServerLoads) -> tuple[Sample, str]:

@@ -231,6 +231,16 @@ def test_a_run_is_looked_at_once_by_its_folder_or_its_url(run_folder, capsys):
         assert re.search(r"trainer +│ version 4 ", capsys.readouterr().out)
 
 
+def test_a_look_can_be_read_by_a_program(run_folder, capsys):
+    assert (
+        main(["top", str(run_folder), "--once", "--json", "--servers", "http://127.0.0.1:1"]) == 0
+    )
+    sample = json.loads(capsys.readouterr().out)
+    assert sample["status"]["trainer"]["version"] == 4
+    assert (sample["status"]["counts"]["trained"], sample["status"]["lags"]) == (1, {"1": 1})
+    assert sample["servers"][0]["status"]["error"]
+
+
 def test_a_live_look_ends_with_ctrl_c_and_answers_prometheus(run_folder):
     port = free_port()
     words = ["top", str(run_folder), "--interval", "0.1", "--prometheus", str(port)]
