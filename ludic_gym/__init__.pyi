@@ -35,7 +35,7 @@ from .clients.caching import CachingClient as CachingClient
 from .clients.openai import OpenAIChatClient as OpenAIChatClient
 from .clients.scripted import ScriptedClient as ScriptedClient
 from .clients.transport import HttpOptions as HttpOptions
-from .clients.transport import Usage as Usage
+from .clients.usage import Usage as Usage
 from .clients.vllm_chat import VLLMChatClient as VLLMChatClient
 from .clients.vllm_tokens import VLLMTokenClient as VLLMTokenClient
 from .contexts import Context as Context

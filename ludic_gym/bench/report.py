@@ -7,27 +7,25 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from envs_registry.catalog import CATALOG
-from ludic_gym.bench.result import BenchResult
+from ludic_gym.bench.result import BenchResult, Price
 from ludic_gym.bench.statistics import Interval
 from ludic_gym.bench.tally import REFUSALS
 
 if TYPE_CHECKING:
-    from ludic_gym.clients.transport import Usage
+    from ludic_gym.clients.usage import Usage
 
 MAX_REASONS = 10
 MAX_INDICES = 5
 HEADINGS = ("env", "successes", "rate", "95%", "reward", "95%", "random")
 
 
-def spent_text(usage: Usage, price: tuple[float, float] | None) -> str:
-    """The tokens that a server has counted, and their cost.
-
-    price: of a million tokens of prompts, and of completions.
-    """
-    tokens = f"{usage.prompt_tokens:,} + {usage.completion_tokens:,} tokens"
+def spent_text(usage: Usage, price: Price | None) -> str:
+    """The tokens that a server has counted, and their cost if there is a price."""
+    cached = f" ({usage.cached_tokens:,} cached)" if usage.cached_tokens else ""
+    tokens = f"{usage.prompt_tokens:,}{cached} + {usage.completion_tokens:,} tokens"
     if price is None:
         return tokens
-    cost = (usage.prompt_tokens * price[0] + usage.completion_tokens * price[1]) / 1e6
+    cost = price.cost(usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens)
     return f"{tokens}, cost {cost:.2f}"
 
 

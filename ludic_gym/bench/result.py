@@ -4,16 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from ludic_gym.bench.statistics import Interval
 from ludic_gym.types import Completion, Episode, Rollout
 
-# Of a million tokens of prompts, and of completions.
-Price = tuple[float, float]
 T = TypeVar("T", int, float)
 # Seeds may have any size, but the integers of a parquet file have 64 bits.
 _SEED_BITS = (1 << 63) - 1
+
+
+class Price(NamedTuple):
+    """Cost of a million tokens.
+
+    cached: of prompt tokens that the server had in its cache; None if they cost as much as others.
+
+    >>> Price(2.0, 8.0, 0.5).cost(prompt=1_000_000, completion=0, cached=800_000)
+    0.8
+    """
+
+    prompt: float
+    completion: float
+    cached: float | None = None
+
+    def cost(self, prompt: int, completion: int, cached: int = 0) -> float:
+        """Cost of so many tokens. cached: those of the prompt that were in the cache."""
+        known = self.prompt if self.cached is None else self.cached
+        spent = (prompt - cached) * self.prompt + cached * known + completion * self.completion
+        return spent / 1e6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +111,7 @@ class BenchResult:
 def score(episode: Episode, price: Price | None = None) -> Score:
     """The episode in numbers; its one rollout is that of the one-player view.
 
-    price: of a million tokens of prompts, and of completions, for servers that state no cost.
+    price: for servers that state no cost.
     Raises ValueError for a finished match, which has a rollout for each player.
 
     >>> from ludic_gym import Task
@@ -118,7 +136,7 @@ def score(episode: Episode, price: Price | None = None) -> Score:
         turns=len(rollout.steps),
         prompt_tokens=prompts,
         completion_tokens=sampled,
-        cost=_cost(calls, prompts, sampled, price),
+        cost=known_sum(call_cost(call, price) for call in calls) if calls else None,
         model=", ".join(served_models(episode)),
         cut_off=sum(step.decision.cut_off for step in rollout.steps),
         data=str(_last_info(rollout).get("data", "")),
@@ -164,7 +182,7 @@ def call_cost(completion: Completion, price: Price | None) -> float | None:
     prompt, sampled = token_counts(completion)
     if stated is not None or price is None or prompt is None or sampled is None:
         return stated
-    return (prompt * price[0] + sampled * price[1]) / 1e6
+    return price.cost(prompt, sampled, int(_stated(completion, "cached_tokens") or 0))
 
 
 def _tokens(completion: Completion, ids: Sequence[int] | None, counted: str) -> int | None:
@@ -173,17 +191,6 @@ def _tokens(completion: Completion, ids: Sequence[int] | None, counted: str) -> 
         return len(ids)
     count = _stated(completion, counted)
     return None if count is None else int(count)
-
-
-def _cost(
-    calls: Sequence[Completion], prompts: int | None, sampled: int | None, price: Price | None
-) -> float | None:
-    if not calls:
-        return None
-    stated = known_sum(_stated(call, "cost") for call in calls)
-    if stated is not None or price is None or prompts is None or sampled is None:
-        return stated
-    return (prompts * price[0] + sampled * price[1]) / 1e6
 
 
 def _stated(completion: Completion, name: str) -> float | None:

@@ -129,6 +129,7 @@ class AnthropicChatClient(HostedChatClient):
         return {
             **usage,
             "prompt_tokens": prompt,
+            "cached_tokens": usage.get("cache_read_input_tokens") or 0,
             "completion_tokens": usage.get("output_tokens") or 0,
         }
 

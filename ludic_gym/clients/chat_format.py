@@ -94,15 +94,6 @@ def token_trace(prompt_ids: object, completion_ids: object, logprobs: object) ->
     return {"prompt_ids": prompt, "completion_ids": ids, "logprobs": values}
 
 
-def count_usage(usage: Mapping[str, Any]) -> tuple[int, int]:
-    """Numbers of prompt and completion tokens, as the server counts them; 0 without a count.
-
-    >>> count_usage({"prompt_tokens": 12, "completion_tokens": None})
-    (12, 0)
-    """
-    return usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0
-
-
 def first_choice(response: Mapping[str, Any]) -> dict[str, Any]:
     """The first choice, the only one that is requested. Raises ClientError if there is none."""
     choices = needed(response, "choices", list)

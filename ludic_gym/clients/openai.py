@@ -10,11 +10,11 @@ from typing import Any, Self, cast
 
 from ludic_gym.clients.chat_format import (
     chat_body,
-    count_usage,
     needed,
     plain_completion,
 )
-from ludic_gym.clients.transport import HttpOptions, HttpTransport, Usage, bearer
+from ludic_gym.clients.transport import HttpOptions, HttpTransport, bearer
+from ludic_gym.clients.usage import Usage, count_usage, with_cached_tokens
 from ludic_gym.errors import ClientError
 from ludic_gym.types import Completion, Message, ModelCall, Sampling, ToolSchema
 
@@ -91,9 +91,11 @@ class HttpClient:
         """
         # The further fields last, so that they win.
         response = await self._http.post(path, {**body, **self._extra_body}, prefix=prefix)
-        prompt_tokens, completion_tokens = count_usage(self._usage(response))
+        usage = self._usage(response)
+        prompt_tokens, completion_tokens = count_usage(usage)
         self.usage.prompt_tokens += prompt_tokens
         self.usage.completion_tokens += completion_tokens
+        self.usage.cached_tokens += usage.get("cached_tokens") or 0
         return response
 
     @staticmethod
@@ -104,7 +106,7 @@ class HttpClient:
     def _usage(self, response: Mapping[str, Any]) -> Mapping[str, Any]:
         """The response's count of tokens, by OpenAI's names."""
         # Servers that do not count leave the object out or send null.
-        return response.get("usage") or {}
+        return with_cached_tokens(response.get("usage") or {})
 
     async def aclose(self) -> None:
         """Close all connections; the next request opens new ones."""

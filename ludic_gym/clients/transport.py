@@ -17,6 +17,7 @@ from ludic_gym.clients.http_replies import TryAgainError, check_status, json_obj
 from ludic_gym.clients.limit_headers import retry_after_s, used_up_s
 from ludic_gym.clients.pacing import BUSY, Pace
 from ludic_gym.clients.routing import Router, Server, droppable
+from ludic_gym.clients.usage import Usage
 from ludic_gym.errors import ClientError, ConfigError
 
 if TYPE_CHECKING:
@@ -67,23 +68,6 @@ class HttpOptions:
                 f"time limits are positive, got connect_timeout_s={self.connect_timeout_s}, "
                 f"request_timeout_s={self.request_timeout_s}"
             )
-
-
-@dataclass(slots=True)
-class Usage:
-    """Counts of a client so far.
-
-    requests: those with a response. failures: those without one, for any reason. Each request is
-        one of both, however often it was sent.
-    retries: attempts after the first one of a request.
-    prompt_tokens, completion_tokens: as the servers count them; 0 for a server that does not.
-    """
-
-    requests: int = 0
-    retries: int = 0
-    failures: int = 0
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
 
 
 class _Request(NamedTuple):

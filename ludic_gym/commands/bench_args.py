@@ -14,6 +14,7 @@ from ludic_gym.bench.folder import read_request
 from ludic_gym.bench.policies import is_provided
 from ludic_gym.bench.provenance import provenance
 from ludic_gym.bench.records import ludic_version
+from ludic_gym.bench.result import Price
 from ludic_gym.bench.session import EnvPlan, named_envs, rescoring_plans
 from ludic_gym.bench.tasks import MAX_TURNS, bench_tasks
 from ludic_gym.commands.arguments import env_name, keyword_arguments, option
@@ -81,6 +82,9 @@ class BenchArgs:
     print both results."""
     price: Annotated[tuple[float, float] | None, option("IN OUT")] = None
     """Cost of a million tokens of prompts and of completions, for the bar and the results."""
+    cached_price: Annotated[float | None, option("COST")] = None
+    """Cost of a million tokens of prompts that the server had in its cache; by default that of
+    --price."""
     parquet: bool = False
     """Write DIR/episodes.parquet too, a row per episode, at the end."""
     config: Annotated[Path | None, option("FILE")] = None
@@ -99,6 +103,15 @@ def policy_name(args: BenchArgs) -> str:
             return model
         return args.policy or "random"
     return str(read_request(args.rescore)["policy"])
+
+
+def price_of(args: BenchArgs) -> Price | None:
+    """The price of tokens. Raises ConfigError for that of cached ones alone."""
+    if args.price is None:
+        if args.cached_price is not None:
+            raise ConfigError(f"--cached-price {args.cached_price:g} needs --price IN OUT")
+        return None
+    return Price(*args.price, args.cached_price)
 
 
 def model_of(args: BenchArgs) -> str | None:
@@ -128,7 +141,7 @@ def request(args: BenchArgs, plans: Mapping[str, EnvPlan]) -> Mapping[str, Any]:
             }
             for name, plan in plans.items()
         },
-        # Not concurrency, price or time limits: they may change when the run continues.
+        # Not concurrency, prices or time limits: they may change when the run continues.
         "sampling": {key: getattr(args, key) for key in ("temperature", "top_p", "max_tokens")},
     }
 

@@ -10,6 +10,7 @@ from functools import partial
 from ludic_gym.bench.folder import open_folder, write_parquet, write_results
 from ludic_gym.bench.policies import open_policy
 from ludic_gym.bench.report import percent, spent_text
+from ludic_gym.bench.result import Price
 from ludic_gym.bench.session import EnvPlan, Play, play_env
 from ludic_gym.bench.tally import Tally
 from ludic_gym.commands.arguments import readable_env_errors
@@ -20,6 +21,7 @@ from ludic_gym.commands.bench_args import (
     params_of,
     plans_of,
     policy_name,
+    price_of,
     request,
     sampling_of,
 )
@@ -53,7 +55,7 @@ async def run_all(args: BenchArgs, tallies: dict[str, Tally]) -> None:
             folder=args.out,
             concurrency=args.concurrency,
             timeout_s=args.timeout_s,
-            price=args.price,
+            price=price_of(args),
             model=None if served is None else served.model,
         )
         await play_all(args, plans, play, tallies)
@@ -71,7 +73,7 @@ async def play_all(
     with nullcontext() if args.out is None else open_folder(args.out, wanted):
         for env_id, plan in plans.items():
             tally = tallies.setdefault(env_id, Tally())
-            note = partial(bar_note, tally, play.make_policy, args.price)
+            note = partial(bar_note, tally, play.make_policy, play.price)
             await play_env(env_id, plan, play, tally=tally, note=note)
             # The other envs have the same server.
             if tally.stopped:
@@ -81,10 +83,7 @@ async def play_all(
             write_results(args.out, {name: tally.result() for name, tally in tallies.items()})
 
 
-def bar_note(tally: Tally, make_policy: MakePolicy, price: tuple[float, float] | None) -> str:
-    """The text behind the bar: success rate, and the tokens of a policy behind a server.
-
-    price: cost of a million tokens of prompts, and of completions; None shows no cost.
-    """
+def bar_note(tally: Tally, make_policy: MakePolicy, price: Price | None) -> str:
+    """The text behind the bar: success rate, and the tokens of a policy behind a server."""
     spent = spent_text(make_policy.usage, price) if isinstance(make_policy, ServedPolicy) else ""
     return f"success {percent(tally.success_rate)} {spent}"

@@ -30,7 +30,7 @@ from ludic_gym.suggestions import suggestion
 # Runs that are compared play the same tasks, so these settings belong to all of them.
 OF_A_RUN = (
     "policy", "model", "param", "extra_body", "concurrency", "timeout_s", "temperature", "top_p",
-    "max_tokens", "price",
+    "max_tokens", "price", "cached_price",
 )  # fmt: skip
 # Options of one command line, not of a sweep.
 ELSEWHERE = ("ids", "config", "rescore", "repeat", "json")

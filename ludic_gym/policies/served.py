@@ -14,7 +14,8 @@ from ludic_gym.types import Env, ModelCall, Policy, Sampling
 
 if TYPE_CHECKING:
     from ludic_gym.clients.openai import HostedChatClient
-    from ludic_gym.clients.transport import HttpOptions, Usage
+    from ludic_gym.clients.transport import HttpOptions
+    from ludic_gym.clients.usage import Usage
 
 
 @dataclass(frozen=True, slots=True)

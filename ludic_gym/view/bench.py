@@ -14,7 +14,7 @@ from typing import get_args
 from envs_registry.catalog import CATALOG
 from ludic_gym.bench.comparison import Measure, compare
 from ludic_gym.bench.folder import TIMES, read_request, transcript_path
-from ludic_gym.bench.result import Score
+from ludic_gym.bench.result import Price, Score
 from ludic_gym.bench.tally import Tally
 from ludic_gym.errors import ConfigError
 from ludic_gym.records import episode_from_json, read_lines
@@ -118,7 +118,8 @@ def _rows(
         text = None
         # Read once: of a large run, most of the time would go into parsing it again.
         if len(rows) < share:
-            shown = transcript(episode_from_json(record), token_texts, price=record.get("price"))
+            price = Price(*record["price"]) if "price" in record else None
+            shown = transcript(episode_from_json(record), token_texts, price=price)
             text = json.dumps(shown, separators=(",", ":"))
         return _Row(
             score=Score(**record["score"]),

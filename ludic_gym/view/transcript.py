@@ -32,7 +32,7 @@ def transcript(
     """The episode for the page: env, seed, arguments, error, and its rollouts with all turns.
 
     token_texts: texts of token ids; None shows tokens by their ids.
-    price: of a million tokens of prompts, and of completions, for servers that state no cost.
+    price: for servers that state no cost.
     """
     task = episode.task
     return {

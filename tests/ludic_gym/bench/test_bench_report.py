@@ -7,9 +7,9 @@ from ludic_gym.bench.report import (
     result_table,
     spent_text,
 )
-from ludic_gym.bench.result import BenchResult
+from ludic_gym.bench.result import BenchResult, Price
 from ludic_gym.bench.statistics import Interval
-from ludic_gym.clients.transport import Usage
+from ludic_gym.clients.usage import Usage
 
 
 def result(**changes):
@@ -85,4 +85,8 @@ def test_tokens_are_told_with_their_cost_where_a_price_is_given():
     usage = Usage(prompt_tokens=1_500_000, completion_tokens=20_000)
     assert spent_text(usage, None) == "1,500,000 + 20,000 tokens"
     # 1.5 x 0.4 + 0.02 x 5
-    assert spent_text(usage, (0.4, 5.0)) == "1,500,000 + 20,000 tokens, cost 0.70"
+    assert spent_text(usage, Price(0.4, 5.0)) == "1,500,000 + 20,000 tokens, cost 0.70"
+    # 0.5 x 0.4 + 1 x 0.1 + 0.02 x 5
+    usage.cached_tokens = 1_000_000
+    told = "1,500,000 (1,000,000 cached) + 20,000 tokens, cost 0.40"
+    assert spent_text(usage, Price(0.4, 5.0, 0.1)) == told

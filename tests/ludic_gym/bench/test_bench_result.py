@@ -5,7 +5,7 @@ from itertools import permutations
 import pytest
 
 from ludic_gym.bench.report import model_lines
-from ludic_gym.bench.result import Score, score
+from ludic_gym.bench.result import Price, Score, score
 from ludic_gym.bench.tally import Tally
 from ludic_gym.types import Completion, Decision, Episode, ModelCall, Rollout, Step, Task
 
@@ -49,12 +49,19 @@ def served(index, *usages, model="m-1"):
 def test_a_result_names_the_served_model_its_tokens_and_its_cost():
     counts = {"prompt_tokens": 1000, "completion_tokens": 500}
     # By price: (2 * 1000 * 3 + 2 * 500 * 10) / 1e6 = 0.016; the server states 0.5 itself.
-    priced = score(served(0, counts, counts), (3.0, 10.0))
-    stated = score(served(1, counts | {"cost": 0.5}), (3.0, 10.0))
+    priced = score(served(0, counts, counts), Price(3.0, 10.0))
+    stated = score(served(1, counts | {"cost": 0.5}), Price(3.0, 10.0))
     result = Tally([priced, stated]).result()
     assert (result.model, result.prompt_tokens, result.completion_tokens) == ("m-1", 3000, 1500)
     assert (priced.cost, result.cost) == (0.016, 0.516)
     assert model_lines({"e": result}) == ["e: model m-1, 3,000 + 1,500 tokens, cost 0.5160"]
+
+
+def test_tokens_from_a_cache_have_a_price_of_their_own():
+    counts = {"prompt_tokens": 1000, "completion_tokens": 500, "cached_tokens": 800}
+    # (200 * 3 + 800 * 0.5 + 500 * 10) / 1e6, and without that price (1000 * 3 + 500 * 10) / 1e6.
+    assert score(served(0, counts), Price(3.0, 10.0, 0.5)).cost == 0.006
+    assert score(served(0, counts), Price(3.0, 10.0)).cost == 0.008
 
 
 def test_a_cost_or_a_count_that_is_unknown_is_no_zero():

@@ -127,8 +127,9 @@ async def test_a_dialog_is_sent_and_its_reply_read_in_anthropics_format(served, 
     assert call.parameters["stop_sequences"] == ["!"]
     # The cached tokens are a part of the prompt that `input_tokens` does not count.
     assert (call.usage["prompt_tokens"], call.usage["completion_tokens"]) == (90, 5)
-    assert call.usage["cache_read_input_tokens"] == 80
+    assert call.usage["cache_read_input_tokens"] == call.usage["cached_tokens"] == 80
     assert (client.usage.prompt_tokens, client.usage.completion_tokens) == (90, 5)
+    assert client.usage.cached_tokens == 80
 
 
 async def test_no_key_is_sent_where_none_is_set(served, monkeypatch):
