@@ -19,6 +19,7 @@ from .bench.ratings import bradley_terry as bradley_terry
 from .bench.records import open_transcripts as open_transcripts
 from .bench.records import read_scores as read_scores
 from .bench.result import BenchResult as BenchResult
+from .bench.result import Price as Price
 from .bench.result import Score as Score
 from .bench.result import score as score
 from .bench.runner import run_bench as run_bench

@@ -31,10 +31,13 @@ def test_a_name_loads_its_module_when_it_is_first_used():
     assert "ludic_gym.policies.chat" in run(program).split()
 
 
-def test_importing_takes_less_than_a_quarter_of_a_second():
-    program = "from time import process_time as s; t = s(); import ludic_gym; print(s() - t)"
-    # The best of some: a neighbour may have the caches.
-    assert min(float(run(program)) for _ in range(5)) < 0.25
+def test_an_import_takes_little_more_than_that_of_gymnasium_and_pettingzoo():
+    program = (
+        "from time import process_time as s; a = s(); import gymnasium, pettingzoo; b = s(); "
+        "import ludic_gym; print((s() - b) / (b - a))"
+    )
+    # It is 0.1; the best of some, because a neighbour may have the caches.
+    assert min(float(run(program)) for _ in range(3)) < 0.25
 
 
 def test_the_version_is_that_of_the_installed_package():

@@ -13,6 +13,7 @@ from html import unescape
 import pytest
 
 from ludic_gym.bench.records import open_transcripts
+from ludic_gym.bench.result import Price
 from ludic_gym.commands.main import main
 from ludic_gym.errors import ConfigError
 from ludic_gym.records import episode_to_json, read_episodes
@@ -282,9 +283,8 @@ def test_a_request_is_shown_as_sent_each_message_once():
         for call, last in zip(asked, (False, True), strict=True)
     )
     one = Episode(index=0, task=TASK, rollouts=(Rollout(task=TASK, steps=steps),))
-    shown = [
-        step["completions"][0] for step in transcript(one, price=(2, 4))["rollouts"][0]["steps"]
-    ]
+    steps = transcript(one, price=Price(2, 4))["rollouts"][0]["steps"]
+    shown = [step["completions"][0] for step in steps]
     assert [c["call"]["repeated"] for c in shown] == [0, 2]
     assert [[m["content"] for m in c["call"]["messages"]] for c in shown] == [
         ["Be brief.", "1+1?"],
