@@ -96,6 +96,7 @@ check: $(STAMP) ## lint, format, types, import rules
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy examples/own_env.py
 	$(BIN)/python -m pytest -q tests/test_imports.py tests/test_exports.py
 
 bench: $(STAMP) ## run every program in benchmarks/ but those of a GPU

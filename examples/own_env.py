@@ -33,7 +33,7 @@ class EvenDigitEnv(lg.TextEnv):
         return lg.end(success=correct, reward=float(correct))
 
 
-gym.register("example/EvenDigit-v0", EvenDigitEnv)
+gym.register("example/EvenDigit-v0", f"{__name__}:EvenDigitEnv")
 
 
 def tasks() -> Iterator[lg.Task]:

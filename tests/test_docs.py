@@ -5,6 +5,7 @@ import json
 import re
 import shlex
 import subprocess
+import sys
 import threading
 from contextlib import redirect_stdout, suppress
 from functools import cache
@@ -71,6 +72,19 @@ def test_every_python_block_runs_and_prints_what_follows_it(page, tmp_path):
         done = forked.run(["-W", "error", path], cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         assert done.stdout == (after.text if after.language == "text" else "")
+
+
+@pytest.mark.slow
+def test_the_environment_with_types_passes_a_strict_check(tmp_path):
+    (found,) = [
+        block
+        for block in blocks(ROOT / "docs" / "tutorials" / "custom-environments.md")
+        if block.file == "my_envs.py"
+    ]
+    (tmp_path / found.file).write_text(found.text)
+    command = [sys.executable, "-m", "mypy", "--strict", found.file]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
 
 
 @by_page

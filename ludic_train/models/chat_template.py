@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from jinja2 import TemplateError
 
@@ -127,24 +127,27 @@ def with_token_ids(
     return replace(rollout, steps=tuple(steps))
 
 
-def dialog_rollout(messages: Sequence[Message], tokenizer: PreTrainedTokenizerBase) -> Rollout:
+def dialog_rollout(
+    messages: Sequence[Mapping[str, Any]], tokenizer: PreTrainedTokenizerBase
+) -> Rollout:
     """A dialog as a rollout in which every assistant message is a step, to be imitated.
 
+    messages: with the keys of `Message`.
     Raises UntrainableRollout for a dialog without one, or with tool calls, which templates write
     each in their own way; and as `with_token_ids` does.
     """
-    steps = []
-    for i, message in enumerate(messages):
+    steps, dialog = [], cast("Sequence[Message]", messages)
+    for i, message in enumerate(dialog):
         # Their spelling is the template's, and no text here says what the model would have typed.
         if message.get("tool_calls"):
             raise UntrainableRollout(f"message {i} of a dialog holds tool calls: {message}")
         if message["role"] == "assistant":
-            call = typed_completion(tokenizer, messages[:i], message["content"] or "")
+            call = typed_completion(tokenizer, dialog[:i], message["content"] or "")
             decision = Decision(action=call.text, completions=(call,))
-            seen = (messages[i - 1]["content"] if i else None) or ""
+            seen = (dialog[i - 1]["content"] if i else None) or ""
             steps.append(Step(observation=seen, decision=decision, reward=0.0))
     if not steps:
-        roles = [message["role"] for message in messages]
+        roles = [message["role"] for message in dialog]
         raise UntrainableRollout(f"a dialog of {roles} has no assistant message to imitate")
     return Rollout(task=Task(env_id="dialog"), steps=tuple(steps))
 

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from ludic_gym.errors import ConfigError
 from ludic_train.errors import EmptyBatch
 from ludic_train.metrics import Metrics, Stat, merge
 from ludic_train.rows import filtered
@@ -32,6 +33,21 @@ class BatchSource(Protocol):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue where the source that returned `state` stopped."""
+
+
+class NoBatches:
+    """The source of a trainer whose batches are all given to `Trainer.update`."""
+
+    async def next_batch(self, algo: RLAlgorithm) -> SAWBatch:
+        """Raise ConfigError: there is none."""
+        raise ConfigError("a Trainer without a batch_source has no batch to train on; use `update`")
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return {}."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Do nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,7 +41,7 @@ from ludic_train.models.attention_kernels import Attention, NotedAttention
 from ludic_train.models.conversion import check_conversion
 from ludic_train.models.logprobs import VALUE_HEAD
 from ludic_train.publishers.base import InProcessPublisher, PolicyPublisher
-from ludic_train.sources.base import BatchSource, DurableSource, Pace
+from ludic_train.sources.base import BatchSource, DurableSource, NoBatches, Pace
 from ludic_train.trainer.adamw8 import AdamW8bit
 from ludic_train.trainer.config import Execution, TrainerConfig
 from ludic_train.trainer.forward import (
@@ -74,6 +74,7 @@ class Trainer:
     trained params of 16 bits.
     model: trained in place, all params that require a gradient; moved to `cfg.device`. To compute
         in bfloat16 over float32 params, give it to `shard_model` first, on one device too.
+    batch_source: None where all batches are given to `update`.
     publisher: None publishes nowhere. cfg: None takes the defaults.
     `attention` holds the attention kernels of the first update, once it is made.
     """
@@ -82,7 +83,7 @@ class Trainer:
         self,
         model: nn.Module,
         algo: RLAlgorithm,
-        batch_source: BatchSource,
+        batch_source: BatchSource | None,
         publisher: PolicyPublisher | None = None,
         cfg: TrainerConfig | None = None,
         *,
@@ -94,7 +95,7 @@ class Trainer:
         # Shards are where they have to be, which with offloading is not the device.
         self.model = model if self._sharded else model.to(self.cfg.device)
         self.algo = algo
-        self.batch_source = batch_source
+        self.batch_source = NoBatches() if batch_source is None else batch_source
         self.publisher = publisher
         self.reference = reference
         if reference is not None and not sharded_modules(reference):

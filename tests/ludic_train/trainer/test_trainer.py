@@ -197,6 +197,15 @@ async def test_many_batches_without_usable_rows_end_the_run():
     assert source.given == 20
 
 
+async def test_a_trainer_without_a_source_learns_from_what_it_is_given_alone():
+    trainer = Trainer(tiny_model(), sft(), None)
+    trainer.update(rows(2))
+    trainer.load_state_dict(trainer.state_dict())
+    assert trainer.version == 1
+    with pytest.raises(ConfigError, match=r"without a batch_source .* use `update`"):
+        await trainer.train(1)
+
+
 def test_an_update_without_usable_rows_is_refused():
     trainer = Trainer(tiny_model(), grpo(max_lag=0), Fixed([]))
     trainer.version = 3
