@@ -99,7 +99,16 @@ def entry_points():
     return {point.replace(":", ".") for point in points}
 
 
-@pytest.mark.long
+def test_the_reference_names_every_public_name():
+    texts = [text for _, text in reference_pages.pages()]
+    named = {name for text in texts for name in re.findall(r"^::: ([\w.]+)$", text, re.MULTILINE)}
+    assert named
+    for package in reference_pages.PACKAGES:
+        names = reference_pages.public_names(package)
+        assert {f"{module}.{name}" for module, name in names} - named == set()
+
+
+@pytest.mark.slow
 def test_the_site_has_a_page_per_environment_and_an_entry_per_public_name(tmp_path):
     if find_spec("mkdocs") is None or find_spec("mkdocstrings") is None:
         pytest.skip("the site needs mkdocs: pip install 'ludic-gym[docs]'")

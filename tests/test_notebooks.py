@@ -14,6 +14,8 @@ SMALL = {"UPDATES": 1, "DEMONSTRATIONS": 200, "SFT_UPDATES": 4, "EPISODES": 8, "
 # so from those of a model that has imitated little.
 FURTHER = "final_episodes=FINAL_EPISODES, eval_episodes=8, groups=4, algo='reinforce',"
 by_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
+# `examples/train_tic_tac_toe.py` does the same, and is run too.
+LONGEST = "4_train_tic_tac_toe.ipynb"
 
 
 def read(path):
@@ -23,7 +25,10 @@ def read(path):
 # The kernel's own libraries warn and leave sockets to the garbage collector.
 @pytest.mark.long
 @pytest.mark.filterwarnings("ignore")
-@by_notebook
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(p, id=p.name, marks=[pytest.mark.slow] * (p.name == LONGEST)) for p in NOTEBOOKS],
+)
 def test_a_notebook_runs(path, tmp_path, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))

@@ -114,7 +114,7 @@ def test_the_first_look_of_the_gsm8k_tutorial_names_what_the_page_explains(folde
         assert option in page
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_commands_of_the_gsm8k_tutorial_work_one_after_the_other(folder):
     done = []
     (serve,) = lines_of(GSM8K, "serve")

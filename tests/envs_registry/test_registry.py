@@ -118,8 +118,9 @@ def test_gymnasium_finds_an_id_through_the_module():
 
 
 @pytest.mark.long
-def test_no_baseline_does_better_on_a_harder_level():
-    stated = [entry.id for entry in CATALOG if entry.levels[0]]
+@pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.slow)])
+def test_no_baseline_does_better_on_a_harder_level(every):
+    stated = [entry.id for entry in CATALOG if entry.levels[0]][::every]
     found = {
         env_id: levels_are_ordered(
             AuditSubject(env_id=env_id, statement=statement_of(env_id), episodes=10)
@@ -128,4 +129,4 @@ def test_no_baseline_does_better_on_a_harder_level():
     }
     outcomes = [outcome for outcome, _, _ in found.values()]
     assert "fail" not in outcomes, {i: f[1] for i, f in found.items() if f[0] == "fail"}
-    assert outcomes.count("pass") >= 13
+    assert outcomes.count("pass") >= 13 // every

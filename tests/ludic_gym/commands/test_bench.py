@@ -173,7 +173,9 @@ def command_line(out):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize(
+    "sent", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
+)
 def test_a_run_that_was_killed_ends_as_one_that_was_not(tmp_path, sent):
     slow_oracle(tmp_path)
     process = subprocess.Popen(

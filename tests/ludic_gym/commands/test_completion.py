@@ -1,8 +1,9 @@
 """The scripts complete in the shells themselves."""
 
+import io
 import shutil
 import subprocess
-import sys
+from contextlib import redirect_stdout
 
 import pytest
 
@@ -43,8 +44,9 @@ def complete(request, tmp_path_factory):
         pytest.skip(f"{shell} is not installed")
     folder = tmp_path_factory.mktemp(shell)
     script = folder / "script"
-    command = [sys.executable, "-m", "ludic_gym", "completion", shell]
-    script.write_text(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    with redirect_stdout(io.StringIO()) as text:
+        assert main(["completion", shell]) == 0
+    script.write_text(text.getvalue())
 
     def completions(line):
         env = {"LINE": line, "SCRIPT": str(script), "HOME": str(folder), "PATH": "/usr/bin:/bin"}

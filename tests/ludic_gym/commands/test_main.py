@@ -120,16 +120,22 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-@pytest.mark.parametrize(
-    "command",
-    ["train", "train tic-tac-toe", "plan", "actor", "top", "launch", "serve", "status", "doctor",
-     "model"],
-)  # fmt: skip
-def test_help_needs_no_package_of_the_trainer(command):
-    words = [sys.executable, "-c", WITHOUT_TRAIN, *command.split(), "--help"]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
+def test_help_needs_no_package_of_the_trainer():
+    commands = ["train", "plan", "actor", "top", "launch", "serve", "status", "doctor", "model"]
+    asked = f"""
+for command in {["train tic-tac-toe", *commands]}:
+    try:
+        main([*command.split(), "--help"])
+    except SystemExit as end:
+        assert end.code == 0, command
+"""
+    program = WITHOUT_TRAIN.replace("sys.exit(main(sys.argv[1:]))\n", asked)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith(f"usage: ludic {command.split()[0]}")
+    shown = re.findall(r"^usage: ludic (\w+)", done.stdout, re.MULTILINE)
+    assert shown == ["train", *commands]
 
 
 @pytest.mark.parametrize("words", [["model"], ["train", "tic-tac-toe"]])

@@ -198,7 +198,9 @@ def test_cpu_time_ends_a_comparison_twice_and_then_it_has_no_verdict(pool):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("sent", [signal.SIGSTOP, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "sent", [signal.SIGSTOP, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)]
+)
 def test_a_process_that_is_stopped_or_killed_changes_no_verdict(pool, sent):
     one = pool(1, deadline_s=20.0 if sent == signal.SIGKILL else 8.0)
     assert one.ask("x+1", "1+x") == "equal"

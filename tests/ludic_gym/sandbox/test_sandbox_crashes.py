@@ -102,6 +102,7 @@ async def submit(backend, count, *, share):
 
 
 @pytest.mark.long
+@pytest.mark.slow_in_containers
 async def test_nothing_is_lost_or_left_when_sandboxes_crash(backend):
     # A container takes a second to start.
     await submit(backend, 12 if backend.name in ("docker", "podman") else 40, share=0.15)

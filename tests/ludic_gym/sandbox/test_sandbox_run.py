@@ -190,6 +190,7 @@ async def test_a_closed_sandbox_says_so_and_ends_its_programs(any_sandbox):
 
 
 @pytest.mark.long
+@pytest.mark.slow_in_containers
 async def test_many_at_once_do_not_mix(any_sandbox):
     results = await asyncio.gather(*(run(any_sandbox, f"print({i})") for i in range(24)))
     assert [int(result.stdout) for result in results] == list(range(24))

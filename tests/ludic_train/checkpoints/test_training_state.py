@@ -69,7 +69,7 @@ KINDS = [
     ("full", 1),
     ("copies", 2),
     ("background lora", 1),
-    ("background pieces", 2),
+    pytest.param("background pieces", 2, marks=pytest.mark.slow),
     pytest.param("tied", 1, marks=pytest.mark.slow),
     pytest.param("experts_pieces", 2, marks=pytest.mark.slow),
     pytest.param("eight_pieces", 2, marks=pytest.mark.slow),

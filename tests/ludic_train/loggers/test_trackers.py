@@ -67,7 +67,7 @@ def test_a_run_of_trackio_is_written(tmp_path):
     assert "0.5" in str(numbers)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_run_logs_to_the_trackers_that_are_named_and_continues_them(tmp_path):
     program = (
         "import sys\n"

@@ -127,6 +127,7 @@ def test_ranks_that_are_stopped_save_adapters_in_bf16_and_continue(two, tmp_path
     )
 
 
+@pytest.mark.slow
 def test_one_process_learns_in_bf16_nearly_what_it_learns_in_float32(two, tmp_path):
     out = train(tmp_path / "bf16", "--dtype", "bf16", "--updates", "1")
     assert 'dtype = "bf16"' in (out / "config.toml").read_text()

@@ -80,7 +80,9 @@ async def test_all_servers_of_a_fleet_get_the_same(servers):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("wire", "last"), [(GlooWire, 10), (FileWire, 4)])
+@pytest.mark.parametrize(
+    ("wire", "last"), [(GlooWire, 10), pytest.param(FileWire, 4, marks=pytest.mark.slow)]
+)
 async def test_with_64_requests_and_many_pushes_every_completion_is_of_the_version_it_names(
     server, wire, last
 ):
