@@ -8,6 +8,7 @@ OUT/curve.png       metrics over the updates
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -69,22 +70,32 @@ def report(
 
     out: folder of a run, with its metrics.jsonl.
     results: numbers of the last evaluation, by name. games: rollouts to write as transcripts.
-    curves: metrics to draw, each with a number in at least one update.
-    console: of the terminal if left out. Raises MetricError for a curve without any number.
+    curves: metrics to draw. Those without a number, as of a stage that made no update, are left out.
+    console: of the terminal if left out.
     """
     console = console or Console()
     (out / "results.json").write_text(json.dumps(dict(results), indent=2) + "\n", encoding="utf-8")
     transcripts = [transcript(game) for game in games]
     (out / "games.txt").write_text("\n\n----\n\n".join(transcripts) + "\n", encoding="utf-8")
     metrics = out / "metrics.jsonl"
-    plot_curve(metrics, out / "curve.png", curves, title=out.name)
+    measured = {
+        name
+        for record in read_metrics(metrics)
+        for name, value in record.items()
+        if math.isfinite(value)
+    }
+    curves = [name for name in curves if name in measured]
+    if curves:
+        plot_curve(metrics, out / "curve.png", curves, title=out.name)
     console.print(_results_table(results), _curve_table(metrics, curves), _time_table(metrics))
     if transcripts:
         console.rule("a sampled game")
         # The text of a model, which must not be taken for markup.
         console.print(transcripts[0], highlight=False, markup=False)
         console.rule()
-    console.print(f"curves   {out / 'curve.png'}", f"games    {out / 'games.txt'}", sep="\n")
+    if curves:
+        console.print(f"curves   {out / 'curve.png'}")
+    console.print(f"games    {out / 'games.txt'}")
 
 
 def _results_table(results: Mapping[str, float]) -> Table:

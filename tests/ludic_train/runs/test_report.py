@@ -53,6 +53,16 @@ def test_seconds_are_added_up_by_phase(out):
     }
 
 
+def test_a_curve_without_a_number_is_left_out(out):
+    console = Console(record=True, width=100, file=io.StringIO())
+    shown = {"results": {}, "games": [], "console": console}
+    report(out, curves=["eval/test/reward", "reward"], **shown)
+    assert "eval/test" not in console.export_text()
+    (out / "curve.png").unlink()
+    report(out, curves=["eval/test/reward"], **shown)
+    assert not (out / "curve.png").exists()
+
+
 def test_the_report_prints_shares_of_time_and_leaves_files(out):
     console = Console(record=True, width=100, file=io.StringIO())
     report(
