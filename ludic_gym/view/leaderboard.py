@@ -68,19 +68,25 @@ def leaderboard_table(board: Board) -> list[tuple[str, ...]]:
 def _section(board: Board) -> str:
     headings, *rows = leaderboard_table(board)
     name = escape(str(board.setup))
-    body = "\n".join(_row(row, "td") for row in rows)
+    # A narrow screen has no room for a line of headings, so each cell has its own.
+    head = _row(headings, "th", [""] * len(headings))
+    labels = [f' data-label="{escape(heading)}"' for heading in headings]
+    body = "\n".join(_row(row, "td", labels) for row in rows)
     return (
         f"<h2>{name}</h2>\n"
         # Focusable, so that the keyboard can scroll a table wider than the screen.
         f'<div class="scroll" tabindex="0" role="region" aria-label="{name}">\n<table>\n'
-        f"<thead>{_row(headings, 'th')}</thead>\n<tbody>\n{body}\n</tbody>\n</table>\n</div>"
+        f"<thead>{head}</thead>\n<tbody>\n{body}\n</tbody>\n</table>\n</div>"
     )
 
 
-def _row(cells: Sequence[str], tag: str) -> str:
+def _row(cells: Sequence[str], tag: str, attributes: Sequence[str]) -> str:
     # The first and the last column are texts; numbers are aligned to the right.
-    kinds = [' class="text"' if i in (0, len(cells) - 1) else "" for i in range(len(cells))]
-    parts = [f"<{tag}{kind}>{escape(c)}</{tag}>" for kind, c in zip(kinds, cells, strict=True)]
+    kinds = ['class="text"', *[""] * (len(cells) - 2), 'class="text"']
+    parts = [
+        f"<{f'{tag} {kind}'.rstrip()}{attribute}>{escape(cell)}</{tag}>"
+        for cell, kind, attribute in zip(cells, kinds, attributes, strict=True)
+    ]
     return f"<tr>{''.join(parts)}</tr>"
 
 

@@ -70,7 +70,7 @@ def report(
 
     out: folder of a run, with its metrics.jsonl.
     results: numbers of the last evaluation, by name. games: rollouts to write as transcripts.
-    curves: metrics to draw. Those without a number, as of a stage that made no update, are left out.
+    curves: metrics to draw; those without a number, as of a stage without updates, are left out.
     console: of the terminal if left out.
     """
     console = console or Console()

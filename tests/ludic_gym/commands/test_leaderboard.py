@@ -1,4 +1,5 @@
 import json
+import re
 
 import pytest
 
@@ -54,6 +55,15 @@ def test_a_file_has_all_runs(runs, capsys, tmp_path, suffix):
     assert leaderboard(capsys, runs, "--out", path)[:2] == (0, f"{path}\n")
     text = path.read_text()
     assert all(name in text for name in ("nim", "oracle", "random", SUMS, "ludic/Nim-v0"))
+
+
+def test_a_cell_of_the_page_names_its_column_for_narrow_screens(runs, capsys, tmp_path):
+    leaderboard(capsys, runs, "--out", tmp_path / "x.html")
+    text = (tmp_path / "x.html").read_text()
+    assert '<th class="text">run</th>' in text
+    assert re.search(
+        r'<td class="text" data-label="run">\w+</td><td data-label="rank">1</td>', text
+    )
 
 
 def test_the_json_that_is_written_is_the_one_that_is_printed(runs, capsys, tmp_path):
