@@ -10,6 +10,7 @@ import pytest
 # A shared core is slow at times: a deadline would fail tests for the neighbour's load.
 hypothesis.settings.register_profile("ludic", deadline=None, max_examples=50)
 hypothesis.settings.register_profile("ci", deadline=None, max_examples=50, derandomize=True)
+hypothesis.settings.register_profile("few", deadline=None, max_examples=5, derandomize=True)
 hypothesis.settings.register_profile("thorough", deadline=None, max_examples=500)
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "ludic")
 
