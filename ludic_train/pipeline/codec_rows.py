@@ -143,8 +143,8 @@ def streams_of(found: Tokens, rows: Sequence[Row], num_steps: Sequence[int]) -> 
     logprobs = np.zeros(len(ids), np.float32)
     logprobs[priced] = values
     dated = _of_rows(mask, [row.has_versions for row in rows], lengths)
-    versions = repeated(found.versions, np.count_nonzero(dated), "versions")
-    steps = repeated(found.steps, np.count_nonzero(mask), "steps")
+    versions = repeated(found.versions, int(np.count_nonzero(dated)), "versions")
+    steps = repeated(found.steps, int(np.count_nonzero(mask)), "steps")
     _check_steps(steps, mask, lengths, num_steps)
     streams = Streams(
         input_ids=ids,
