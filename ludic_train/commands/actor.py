@@ -12,6 +12,7 @@ from typing import Annotated
 import tyro
 
 from ludic_gym.commands.arguments import env_name
+from ludic_train.commands.processes import code_of_role
 from ludic_train.pipeline.actor_options import ActorOptions, ActorSummary
 from ludic_train.pipeline.queues.open_queue import refuse_password
 from ludic_train.runs.folder import started_recipe
@@ -59,6 +60,11 @@ def main(argv: list[str]) -> int:
     """Play until the run ends or a signal arrives; the exit code."""
     options = tyro.cli(Options, args=argv, prog="ludic actor")
     refuse_password(options.queue)
+    return code_of_role(lambda: _played(options))
+
+
+def _played(options: Options) -> int:
+    """Play, and print what was pushed; the exit code."""
     summary = asyncio.run(_play(options))
     print(
         f"pushed {summary.pushed} groups; {summary.stale} became too old, "

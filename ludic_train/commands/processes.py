@@ -8,24 +8,43 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
-from ludic_train.errors import ServerError
+from ludic_gym.commands.main import one_line
+from ludic_gym.errors import ConfigError, LudicError
+from ludic_train.errors import ModelNotFound, ServerError, UnsupportedModel
 from ludic_train.pipeline.queues.open_queue import PASSWORD_VARIABLE
 from ludic_train.server_tokens import write_private
 from ludic_train.serving.process import last_lines, spawn
 from ludic_train.serving.startup import free_port, guarded
 
 Kind = Literal["actor", "trainer", "server", "redis"]
+# Exit code of a role that failed for another reason than its configuration.
+FAILED = 1
 # Actors finish their groups and the trainer saves, while what they need still runs.
 STOP_ORDER: tuple[Kind, ...] = ("actor", "trainer", "server", "redis")
 # In seconds. STOP_S covers the time in which a trainer saves its checkpoint.
 POLL_S, START_S, STOP_S, AT_ONCE_S = 0.2, 30.0, 60.0, 10.0
+
+
+def code_of_role(work: Callable[[], int]) -> int:
+    """The exit code of a role: 1 for an error that another start may cure, which it prints.
+
+    Raises the others: ConfigError, ModelNotFound and UnsupportedModel.
+    """
+    try:
+        return work()
+    except (ConfigError, ModelNotFound, UnsupportedModel):
+        raise
+    except LudicError as error:
+        print(f"ludic: {one_line(error)}", file=sys.stderr)
+        return FAILED
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,11 +41,11 @@ class Policy:
     final: frozenset[int]
 
 
-# Other codes of a trainer are those of a crash. An actor ends with an error where a trainer began
-# its run anew, and a Redis while the one before still has the port.
+# Other codes of a trainer are those of a crash. Actors and servers end with another error than that
+# of bad input where a trainer began its run anew, and a Redis while the one before has the port.
 POLICIES: Mapping[Kind, Policy] = {
-    "actor": Policy(100, frozenset({0})),
-    "server": Policy(100, frozenset({0})),
+    "actor": Policy(100, frozenset({0, USAGE_ERROR})),
+    "server": Policy(100, frozenset({0, USAGE_ERROR})),
     "trainer": Policy(20, frozenset({0, USAGE_ERROR, SUPERSEDED, INTERRUPTED})),
     "redis": Policy(100, frozenset()),
 }

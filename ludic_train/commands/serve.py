@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 import tyro
 
 from ludic_gym.errors import ConfigError
+from ludic_train.commands.processes import FAILED, code_of_role
 from ludic_train.errors import ServerError
 from ludic_train.runs.joining import joined
 from ludic_train.server_tokens import KEY_VARIABLE, LOOPBACK
@@ -26,7 +27,6 @@ from ludic_train.serving.startup import (
     url_of,
 )
 
-FAILED = 1
 # Options that the local engine cannot follow; a value other than the default is an error.
 VLLM_ONLY = (
     "lora",
@@ -87,6 +87,11 @@ class _Options:
 def main(argv: list[str]) -> int:
     """Serve until Ctrl-C or SIGTERM; the exit code."""
     args, further = tyro.cli(_Options, args=argv, prog="ludic serve", return_unknown_args=True)
+    return code_of_role(lambda: _served(args, further))
+
+
+def _served(args: _Options, further: list[str]) -> int:
+    """Serve, and return the exit code."""
     if args.engine == "local":
         _check_local(args, further)
         if not os.environ.get(KEY_VARIABLE):

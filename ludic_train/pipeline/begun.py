@@ -20,10 +20,12 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, get_args
 
+import numpy as np
+
 from ludic_gym.errors import LudicError
 from ludic_gym.prompts import ExactPrompts
 from ludic_gym.records import from_json, to_json
-from ludic_gym.sampling import leaves_out_tokens
+from ludic_gym.sampling_masks import unpacked_masks
 from ludic_gym.types import Completion, FinishReason, Message, Sampling, Task, ToolSchema
 from ludic_train.errors import BadGroup
 
@@ -72,7 +74,14 @@ class Sampled:
             logprobs=tuple(value for each in self.slices for value in each.logprobs or ()),
             policy_version=min(oldest, default=None),
             versions=tuple(versions) if len(versions) == len(self.ids) else None,
+            sampling_mask=_masks(self.slices),
         )
+
+
+def _masks(parts: Sequence[Completion]) -> bytes | None:
+    """Sampling masks of all tokens; None if those of one part are unknown."""
+    masks = [part.sampling_mask for part in parts]
+    return None if None in masks else b"".join(mask for mask in masks if mask is not None)
 
 
 def _versions(part: Completion) -> Sequence[int]:
@@ -145,9 +154,9 @@ class ResumableClient:
         client = ResumableClient(VLLMTokenClient(urls, render), decode)
 
     client: samples; decode: text of token ids, as its servers make it.
-    slice_tokens: tokens of a request at most. Requests with `stop`, which a cut could split, or
-        with parameters that leave out tokens are sent whole; so are all after one whose server
-        returned the experts of its tokens.
+    slice_tokens: tokens of a request at most. Requests with `stop` are sent whole, because a server
+        does not find a stop string whose first tokens are in its prompt; so are all after one whose
+        server returned the experts of its tokens.
     tokens: tokens sampled so far. replayed: tokens that needed no sampling again.
     """
 
@@ -183,7 +192,7 @@ class ResumableClient:
         """The parameters of the next slice."""
         sampling, done = known.sampling, len(known.ids)
         rest = sampling.max_tokens - done
-        whole = bool(sampling.stop) or leaves_out_tokens(sampling) or self._returns_experts
+        whole = bool(sampling.stop) or self._returns_experts
         seed = sampling.seed
         if done and seed is not None:
             # The same one would draw the numbers of the first slice again.
@@ -222,7 +231,15 @@ def begun_from_bytes(data: bytes) -> Begun:
     except BadGroup:
         raise
     # What untrusted JSON can do wrong is no list of errors that ends; nothing is run by it.
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, LudicError) as error:
+    except (
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        LudicError,
+        RecursionError,
+        TypeError,
+        ValueError,
+    ) as error:
         raise BadGroup(f"no begun group: {error!r:.300}") from error
 
 
@@ -240,6 +257,8 @@ def _sampled(record: Any) -> Sampled:  # noqa: ANN401
         _require(_are(int, each.versions or ()), "bad versions")
         _require(isinstance(each.policy_version, int | None), "bad policy_version")
         _require(isinstance(each.text, str), "bad text")
+        if each.sampling_mask is not None:
+            unpacked_masks(each.sampling_mask, np.array(ids))
         _require(each.finish_reason in get_args(FinishReason), "bad finish_reason")
         _require(isinstance(each.sampling, Sampling), "bad sampling")
         found.slices.append(each)

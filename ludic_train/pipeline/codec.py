@@ -9,15 +9,16 @@ All numbers are little-endian. `trainer.microbatches` has bytes for ranks of one
 share their code and need none of these checks.
 
 Reading checks in an order in which nothing is allocated on a writer's claim alone: the lengths of
-the header, the checksum, the size that zstd claims, the types of msgpack, then per row the lengths
-of its arrays, and for the whole group the values. Whatever passes can be filtered, credited and
-trained on without a check further down; a token id may still exceed a vocabulary, which only the
-reader knows.
+the header, the checksum, the size that zstd claims, the types of msgpack, then the lengths of the
+arrays and their values. Whatever passes can be filtered, credited and trained on without a check
+further down; a token id may still exceed a vocabulary, which only the reader knows.
+
+The tokens of all rows of a group are one array per stream, since a call of numpy per row costs more
+than the tokens of a short row.
 """
 
 from __future__ import annotations
 
-import math
 import struct
 import zlib
 from collections.abc import Mapping, Sequence
@@ -26,32 +27,29 @@ from dataclasses import astuple, dataclass, field
 import msgspec
 import numpy as np
 
-from ludic_gym.errors import DataError
 from ludic_gym.rollout.episode import LARGEST_REWARD
-from ludic_gym.sampling_masks import unpacked_masks
 from ludic_train.errors import BadGroup
-from ludic_train.expert_text import UNKNOWN
 from ludic_train.metrics import KINDS, Metric, Metrics
-from ludic_train.pipeline.codec_arrays import (
-    Array,
-    Count,
-    Runs,
-    array_of,
-    bits_of,
-    repeated,
-    runs_of,
-    spread,
+from ludic_train.pipeline.codec_arrays import Array, Count
+from ludic_train.pipeline.codec_rows import (
+    Row,
+    Streams,
+    Tokens,
+    checked_masks,
+    experts_of,
+    packed_row,
+    packed_tokens,
+    streams_of,
 )
 from ludic_train.types import SAWItem, Trajectory
 
-MAGIC, SCHEMA = b"LDCG", 5
+MAGIC, SCHEMA = b"LDCG", 6
 PLAIN, ZSTD = 0, 1
 # A group of 64 rollouts of 32,768 tokens has about 17 MB.
 MAX_BYTES = 64 * 2**20
 MAX_KEY = 200
 _HEAD, _SUM = struct.Struct("<4sBBI"), struct.Struct("<I")
 _START = _HEAD.size + _SUM.size
-INT, SHORT, FLOAT = "<i4", "<i2", "<f4"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,34 +76,14 @@ class RolloutGroup:
         return [row for trajectory in self.trajectories for row in trajectory.rows]
 
 
-# Sequences and not maps: the names of the fields would be longer than a short row.
-class _Row(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
-    """A row of T tokens, M of which were sampled.
-
-    ids: int32 [T]. mask: T bits, lowest first. logprobs: float32 [M], or None.
-    masks: as `SAWItem.sampling_mask`, of the M tokens; or None.
-    versions, steps: runs of equal numbers over the M tokens, since a whole call has the same.
-    temperature: of sampling, finite and greater than 0.
-    experts: layers, k, and int16 [T, layers, k] of a mixture of experts, or None.
-    """
-
-    ids: bytes
-    mask: bytes
-    logprobs: bytes | None
-    masks: bytes | None
-    versions: Runs | None
-    steps: Runs
-    temperature: float
-    experts: tuple[Count, Count, bytes] | None
-
-
+# Sequences and not maps: the names of the fields would be longer than their values.
 class _Trajectory(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     """A `Trajectory`, less the group, which is the key of the message.
 
     rewards, parsed: one per step. completions: step, sampled tokens, and 1 if cut off, per call.
     """
 
-    rows: list[_Row]
+    rows: list[Row]
     rewards: list[float]
     parsed: list[bool]
     completions: list[tuple[Count, Count, Count]]
@@ -122,6 +100,7 @@ class _Group(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     key: str
     actor: str
     trajectories: list[_Trajectory]
+    tokens: Tokens
     metrics: dict[str, tuple[str, list[float]]]
 
 
@@ -144,8 +123,9 @@ def group_to_bytes(
         for name, metric in sorted(group.metrics.items())
     }
     trajectories = [_packed(trajectory) for trajectory in group.trajectories]
+    tokens = packed_tokens(group.rows)
     try:
-        body = _ENCODER.encode(_Group(group.key, group.actor, trajectories, metrics))
+        body = _ENCODER.encode(_Group(group.key, group.actor, trajectories, tokens, metrics))
     except (OverflowError, UnicodeEncodeError) as error:
         raise BadGroup(f"a number or text that msgpack has no form for: {error}") from error
     if len(body) > max_bytes:
@@ -220,7 +200,7 @@ def _checksum(head: bytes, body: bytes | memoryview) -> int:
 def _packed(trajectory: Trajectory) -> _Trajectory:
     """The trajectory as it is sent. Raises BadGroup for rows that cannot be."""
     return _Trajectory(
-        rows=[_packed_row(row) for row in trajectory.rows],
+        rows=[packed_row(row) for row in trajectory.rows],
         rewards=trajectory.rewards.tolist(),
         parsed=trajectory.parsed.tolist(),
         completions=trajectory.completions.tolist(),
@@ -229,28 +209,6 @@ def _packed(trajectory: Trajectory) -> _Trajectory:
         env_id=trajectory.env_id,
         task=trajectory.task,
         info=dict(trajectory.info),
-    )
-
-
-def _packed_row(row: SAWItem) -> _Row:
-    """The row as it is sent, without its weight. Raises BadGroup for arrays of other lengths."""
-    if row.attachments:
-        raise BadGroup(f"a row has attachments {[*row.attachments]}: only the trainer adds them")
-    arrays = row.action_mask, row.behavior_logprobs, row.versions, row.steps, row.experts
-    lengths = sorted({len(array) for array in arrays if array is not None})
-    if lengths != [len(row.input_ids)] or row.steps is None:
-        raise BadGroup(f"a row of {len(row.input_ids)} tokens has arrays of {lengths}, or no steps")
-    mask, logprobs, versions, e = row.action_mask, row.behavior_logprobs, row.versions, row.experts
-    return _Row(
-        ids=row.input_ids.astype(INT).tobytes(),
-        mask=np.packbits(mask, bitorder="little").tobytes(),
-        # Off the mask a stream holds no facts: its values there are not sent.
-        logprobs=None if logprobs is None else logprobs[mask].astype(FLOAT).tobytes(),
-        masks=row.sampling_mask,
-        versions=None if versions is None else runs_of(versions[mask]),
-        steps=runs_of(row.steps[mask]),
-        temperature=row.temperature,
-        experts=None if e is None else (*e.shape[1:], e.astype(SHORT).tobytes()),
     )
 
 
@@ -263,106 +221,86 @@ def _unpacked(body: bytes | memoryview) -> RolloutGroup:
         raise BadGroup(f"no msgpack of a group: {error}") from error
     if not 0 < len(found.key) <= MAX_KEY:
         raise BadGroup(f"a key of {len(found.key)} characters; it must have 1 to {MAX_KEY}")
-    trajectories = tuple(_trajectory(each, found.key) for each in found.trajectories)
-    metrics = _metrics(found.metrics)
-    group = RolloutGroup(
+    trajectories, metrics = _trajectories(found), _metrics(found.metrics)
+    return RolloutGroup(
         key=found.key, actor=found.actor, trajectories=trajectories, metrics=metrics
     )
-    _check_values(group.rows)
-    return group
 
 
-def _trajectory(found: _Trajectory, key: str) -> Trajectory:
-    """The trajectory. Raises BadGroup for one that credit could not be assigned to."""
-    steps = len(found.rewards)
-    if not all(abs(reward) <= LARGEST_REWARD for reward in found.rewards):
-        raise BadGroup(
-            f"of the rewards {found.rewards[:8]}, one is not finite, or above {LARGEST_REWARD:g}"
+def _trajectories(found: _Group) -> tuple[Trajectory, ...]:
+    """The trajectories, with views of arrays of the whole group."""
+    rewards, parsed, completions = _steps(found.trajectories)
+    rows = [row for each in found.trajectories for row in each.rows]
+    num_steps = [len(each.rewards) for each in found.trajectories for _ in each.rows]
+    streams = streams_of(found.tokens, rows, num_steps)
+    trajectories, token, step, call = [], 0, 0, 0
+    for each in found.trajectories:
+        made = []
+        for row in each.rows:
+            tokens = slice(token, token := token + row.length)
+            made.append(_row(row, each, found.key, streams, tokens))
+        steps = slice(step, step := step + len(each.rewards))
+        calls = slice(call, call := call + len(each.completions))
+        trajectories.append(
+            Trajectory(
+                rows=tuple(made),
+                rewards=rewards[steps],
+                parsed=parsed[steps],
+                completions=completions[calls],
+                env_id=each.env_id,
+                agent=each.agent,
+                group=found.key,
+                task=each.task,
+                truncated=each.truncated,
+                info=each.info,
+            )
         )
-    if len(found.parsed) != steps:
-        raise BadGroup(f"{len(found.parsed)} parsed steps of {steps}")
-    # Numbers of steps index the rewards and the credit later; Count has refused negative ones.
-    if any(step >= steps for step, _, _ in found.completions):
-        raise BadGroup(f"a completion is of none of the {steps} steps")
-    if any(step >= steps for row in found.rows for step, _ in row.steps):
-        raise BadGroup(f"a row has tokens of none of the {steps} steps")
-    return Trajectory(
-        rows=tuple(_row(row, found, key) for row in found.rows),
-        rewards=np.array(found.rewards, np.float64),
-        parsed=np.array(found.parsed, np.bool_),
-        completions=np.array(found.completions, np.int32).reshape(-1, 3),
-        env_id=found.env_id,
-        agent=found.agent,
-        group=key,
-        task=found.task,
-        truncated=found.truncated,
-        info=found.info,
-    )
+    return tuple(trajectories)
 
 
-def _row(found: _Row, of: _Trajectory, key: str) -> SAWItem:
-    """The row, with weight 0. Raises BadGroup for one that cannot be learned from.
-
-    The values of its arrays are checked with those of all rows, in `_check_values`.
-    """
-    ids = array_of(found.ids, INT, "input_ids")
-    mask = bits_of(found.mask, len(ids))
-    # The first token has no token before it that could predict it, so it has no log-prob to train.
-    if not len(ids) or mask[0]:
-        raise BadGroup(f"a row of {len(ids)} tokens must begin with one that was not sampled")
-    if not 0 < found.temperature < math.inf:
-        raise BadGroup(f"temperature={found.temperature} must be finite and greater than 0")
-    sampled = int(np.count_nonzero(mask))
-    logprobs = versions = None
-    if found.logprobs is not None:
-        values = array_of(found.logprobs, FLOAT, "behavior_logprobs")
-        if len(values) != sampled:
-            raise BadGroup(f"{len(values)} log-probs for {sampled} tokens")
-        logprobs = spread(values, mask, 0, np.float32)
-    if found.versions is not None:
-        versions = spread(repeated(found.versions, sampled, "versions"), mask, -1, np.int32)
+def _row(found: Row, of: _Trajectory, key: str, streams: Streams, tokens: slice) -> SAWItem:
+    """The row, with weight 0. Raises BadGroup for wrong sampling masks or experts."""
+    ids, mask = streams.input_ids[tokens], streams.action_mask[tokens]
+    masks, experts = found.masks, found.experts
     return SAWItem(
         input_ids=ids,
         action_mask=mask,
-        weight=np.zeros(len(ids), np.float32),
-        behavior_logprobs=logprobs,
-        sampling_mask=found.masks,
-        versions=versions,
-        steps=spread(repeated(found.steps, sampled, "steps"), mask, -1, np.int32),
+        weight=streams.weight[: found.length],
+        behavior_logprobs=streams.behavior_logprobs[tokens] if found.has_logprobs else None,
+        sampling_mask=None if masks is None else checked_masks(masks, ids[mask]),
+        versions=streams.versions[tokens] if found.has_versions else None,
+        steps=streams.steps[tokens],
         temperature=found.temperature,
         truncated=of.truncated,
         group=key,
         agent=of.agent,
-        experts=None if found.experts is None else _experts(found.experts, len(ids)),
+        experts=None if experts is None else experts_of(experts, found.length),
     )
 
 
-def _experts(found: tuple[int, int, bytes], length: int) -> Array:
-    """Experts [T, layers, k]. Raises BadGroup for another number of them, or a negative one."""
-    layers, k, raw = found
-    values = array_of(raw, SHORT, "experts")
-    if not values.size or values.size != length * layers * k:
-        raise BadGroup(f"{values.size} experts for {length} tokens of {layers} layers and {k} each")
-    if values.min() < UNKNOWN:
-        raise BadGroup(f"an expert is {values.min()}")
-    return values.reshape(length, layers, k)
+def _steps(found: Sequence[_Trajectory]) -> tuple[Array, Array, Array]:
+    """Rewards, parsed flags and completions of all trajectories.
 
-
-def _check_values(rows: Sequence[SAWItem]) -> None:
-    """Raise BadGroup for a negative token id, a log-prob that is not finite, or a wrong mask."""
-    # Once for the group: a call of numpy per row costs more than the tokens of a short row.
-    lowest = np.concatenate([row.input_ids for row in rows]).min() if rows else 0
-    if lowest < 0:
-        raise BadGroup(f"a token id is {lowest}")
-    logprobs = [row.behavior_logprobs for row in rows if row.behavior_logprobs is not None]
-    if logprobs and not np.isfinite(np.concatenate(logprobs)).all():
-        raise BadGroup("a log-prob of a sampled token is not finite")
-    try:
-        for row in rows:
-            if row.sampling_mask is not None:
-                unpacked_masks(row.sampling_mask, row.input_ids[row.action_mask])
-    except DataError as error:
-        raise BadGroup(str(error)) from error
+    Raises BadGroup for those that credit could not be assigned to.
+    """
+    for each in found:
+        if len(each.parsed) != len(each.rewards):
+            raise BadGroup(f"{len(each.parsed)} parsed steps of {len(each.rewards)}")
+    rewards = np.array([reward for each in found for reward in each.rewards], np.float64)
+    # The negation, so that a nan is bad too.
+    if len(bad := rewards[~(np.abs(rewards) <= LARGEST_REWARD)]):
+        shown = bad[:8].tolist()
+        raise BadGroup(f"of the rewards, {shown} are not finite, or above {LARGEST_REWARD:g}")
+    calls = [call for each in found for call in each.completions]
+    completions = np.array(calls, np.int32).reshape(-1, 3)
+    # Numbers of steps index the rewards and the credit later; Count has refused negative ones.
+    bounds = [len(each.rewards) for each in found for _ in each.completions]
+    if (completions[:, 0] >= np.array(bounds, np.int32)).any():
+        raise BadGroup("a completion is of none of the steps of its trajectory")
+    parsed = np.array([flag for each in found for flag in each.parsed], np.bool_)
+    for array in (rewards, parsed, completions):
+        array.flags.writeable = False
+    return rewards, parsed, completions
 
 
 def _metrics(found: Mapping[str, tuple[str, list[float]]]) -> Metrics:

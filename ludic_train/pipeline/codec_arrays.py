@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import groupby
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Annotated, Any
 
 import msgspec
@@ -18,9 +19,18 @@ Count = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
 Runs = list[tuple[Count, Count]]
 
 
+def joined(arrays: Sequence[Array], dtype: DTypeLike) -> Array:
+    """The arrays as one; [0] for none."""
+    return np.concatenate(arrays).astype(dtype, copy=False) if arrays else np.zeros(0, dtype)
+
+
 def runs_of(numbers: Array) -> Runs:
     """Runs of equal numbers: [4, 4, 4, 5] is [(4, 3), (5, 1)]."""
-    return [(number, len(list(same))) for number, same in groupby(numbers.tolist())]
+    if not len(numbers):
+        return []
+    bounds = [0, *(np.flatnonzero(numbers[1:] != numbers[:-1]) + 1).tolist(), len(numbers)]
+    lengths = [end - start for start, end in pairwise(bounds)]
+    return list(zip(numbers[bounds[:-1]].tolist(), lengths, strict=True))
 
 
 def array_of(raw: bytes, dtype: str, name: str) -> Array:
@@ -43,20 +53,25 @@ def bits_of(raw: bytes, length: int) -> NDArray[np.bool_]:
     return bits.view(np.bool_)
 
 
-def repeated(runs: Runs, sampled: int, name: str) -> Array | int:
-    """Values of a row's sampled tokens, [M], or the one number that all of them have."""
+def repeated(runs: Runs, sampled: int, name: str) -> Array:
+    """Values of the sampled tokens, [M]; [1] where all have the same one."""
     # Before anything is allocated: a few bytes can claim runs of 2**31 tokens.
     if (claimed := sum(length for _, length in runs)) != sampled:
         raise BadGroup(f"{name} has {claimed} values for {sampled} sampled tokens")
-    # Nearly every row is of one step and one version, and an array costs more than its numbers.
-    if len(runs) == 1:
-        return runs[0][0]
     numbers, lengths = np.array(runs, np.int32).reshape(-1, 2).T
-    return numbers.repeat(lengths)
+    # Nearly every group is of one version, and of one step in each rollout.
+    return numbers if len(runs) == 1 else numbers.repeat(lengths)
 
 
-def spread(values: Array | int, mask: NDArray[np.bool_], off_mask: int, dtype: DTypeLike) -> Array:
-    """A stream [T] for all tokens of a row, from its values for the sampled ones."""
-    whole = np.full(len(mask), off_mask, dtype)
-    whole[mask] = values
+def spread(counts: Array, mask: NDArray[np.bool_]) -> Array:
+    """A stream [T] from the numbers of its sampled tokens, which are 0 or more; -1 for the others.
+
+    counts: int32 [M], or [1] if all have the same one.
+    """
+    whole = np.subtract(mask, 1, dtype=np.int32)
+    if len(counts) == 1:
+        # -1 has all bits, so it stays; three times as fast as an assignment to masked places.
+        whole |= counts
+    else:
+        whole[mask] = counts
     return whole

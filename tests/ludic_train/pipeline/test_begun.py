@@ -4,10 +4,12 @@ import asyncio
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from ludic_gym.errors import ClientError
 from ludic_gym.prompts import ExactPrompts
+from ludic_gym.sampling_masks import packed_masks, unpacked_masks
 from ludic_gym.types import Completion, Sampling, Task
 from ludic_train.errors import BadGroup
 from ludic_train.pipeline.begun import (
@@ -34,8 +36,8 @@ def decode(ids):
 class Counter:
     """Continues ids by their number, up to `end`; fails at the request `fails_at`."""
 
-    def __init__(self, end=10**6, fails_at=None):
-        self.prompts = ExactPrompts(render)
+    def __init__(self, end=10**6, fails_at=None, masks=lambda ids: None):
+        self.prompts, self.masks = ExactPrompts(render), masks
         self.end, self.fails_at, self.version = end, fails_at, 0
         self.requests = []
 
@@ -56,6 +58,7 @@ class Counter:
             logprobs=tuple(-float(i) for i in ids),
             policy_version=self.version,
             versions=(self.version,) * len(ids),
+            sampling_mask=self.masks(ids),
         )
 
 
@@ -84,7 +87,19 @@ async def test_a_completion_that_ends_by_itself_is_not_continued():
     assert len(counter.requests) == 2
 
 
-@pytest.mark.parametrize("change", [{"stop": ("x",)}, {"top_p": 0.9}, {"max_tokens": 4}])
+async def test_the_masks_of_slices_are_those_of_one_completion():
+    # Each token was drawn from itself and from token 0.
+    counter = Counter(masks=lambda ids: packed_masks([[0, i] for i in ids], ids))
+    sampling = replace(LONG, top_k=2)
+    found = await client_of(counter).complete(ASK, sampling)
+    assert [each.max_tokens for _, each in counter.requests] == [4, 4, 2]
+    assert all(each.top_k == 2 for _, each in counter.requests)
+    sizes, ids = unpacked_masks(found.sampling_mask, np.array(found.completion_ids))
+    assert sizes.tolist() == [2] * 10
+    assert ids.tolist() == [i for token in range(1, 11) for i in (0, token)]
+
+
+@pytest.mark.parametrize("change", [{"stop": ("x",)}, {"max_tokens": 4}])
 async def test_what_cannot_be_cut_is_sent_whole_and_comes_back_as_it_is(change):
     counter, sampling = Counter(), replace(LONG, **change)
     found = await client_of(counter).complete(ASK, sampling)
@@ -172,6 +187,10 @@ def broken(**change):
         broken(text=5),
         broken(policy_version="1"),
         broken(unknown=1),
+        broken(sampling_mask=5),
+        # Of three tokens.
+        broken(sampling_mask="AAAA"),
+        broken(sampling_mask="AAAAAA==", completion_ids=[2**70] * 4),
         lambda record: record.update(schema=0),
         lambda record: record.pop("task"),
         lambda record: record.update(key=5),

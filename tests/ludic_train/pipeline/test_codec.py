@@ -1,4 +1,4 @@
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import msgspec
 import numpy as np
@@ -139,11 +139,11 @@ def test_no_bytes_of_a_stranger_do_more_than_be_refused(body):
     [
         (b"", "truncated: 0 bytes"),
         (b"\x80\x04\x95cbuiltins\neval\n", "not a group: it begins with"),
-        (message(b"", schema=4), "schema 4; this version reads 5"),
+        (message(b"", schema=5), "schema 5; this version reads 6"),
         (message(b"", how=7), "compression 7 is unknown"),
         (message(b"", size=3), "the body has 0 bytes instead of 3"),
         (message(b"\x01\x02"), "no msgpack of a group"),
-        (message(b"\x94\xa1\x80"), "no msgpack of a group: 'utf-8'"),
+        (message(b"\x95\xa1\x80"), "no msgpack of a group: 'utf-8'"),
         (message(b"no frame", how=1), "no zstd frame"),
     ],
 )
@@ -185,18 +185,18 @@ def test_more_bytes_than_the_limit_are_refused_whatever_they_claim():
         ({"sampling_mask": b"\0"}, "1 sampling masks for 2 tokens"),
         ({"versions": np.array([-1, 2, -1], np.int32)}, "Expected `int` >= 0"),
         ({"steps": np.array([-1, 0, -1], np.int32)}, "Expected `int` >= 0"),
-        ({"steps": np.array([-1, 0, 1], np.int32)}, "a row has tokens of none of the 1 steps"),
+        ({"steps": np.array([-1, 0, 1], np.int32)}, "a row has tokens of none of the steps"),
         ({"steps": None}, "or no steps"),
         ({"experts": np.zeros((2, 1, 1), np.int16)}, r"has arrays of \[2, 3\]"),
         ({"experts": np.full((3, 1, 1), -2, np.int16)}, "an expert is -2"),
         (
             {"action_mask": np.ones(3, bool), "versions": None, "steps": np.zeros(3, np.int32)},
-            "must begin with one that was not sampled",
+            "must begin with a token, and with one that was not sampled",
         ),
         ({"input_ids": np.array([1, -2, 3], np.int32)}, "a token id is -2"),
         ({"temperature": 0.0}, r"temperature=0\.0 must be finite"),
         ({"temperature": float("nan")}, "temperature=nan must be finite"),
-        ({"input_ids": np.array([], np.int32)}, "a row of 0 tokens"),
+        ({"input_ids": np.array([], np.int32)}, "a row of 0 tokens|must begin with a token"),
     ],
 )
 def test_a_row_that_cannot_be_learned_from_is_not_sent(changes, reason):
@@ -207,10 +207,10 @@ def test_a_row_that_cannot_be_learned_from_is_not_sent(changes, reason):
 @pytest.mark.parametrize(
     ("facts", "reason"),
     [
-        ({"rewards": np.array([np.nan])}, r"of the rewards \[nan\], one"),
-        ({"rewards": np.array([-np.inf])}, r"of the rewards \[-inf\], one"),
+        ({"rewards": np.array([np.nan])}, r"of the rewards, \[nan\] are"),
+        ({"rewards": np.array([-np.inf])}, r"of the rewards, \[-inf\] are"),
         ({"parsed": np.ones(2, bool)}, "2 parsed steps of 1"),
-        ({"completions": np.array([[1, 2, 0]], np.int32)}, "is of none of the 1 steps"),
+        ({"completions": np.array([[1, 2, 0]], np.int32)}, "is of none of the steps"),
         ({"completions": np.array([[0, -2, 0]], np.int32)}, "Expected `int` >= 0"),
         ({"info": {"x": 2**70}}, "a number or text that msgpack has no form for"),
         ({"info": {"x": "\ud800"}}, "a number or text that msgpack has no form for"),
@@ -221,16 +221,19 @@ def test_a_trajectory_that_credit_cannot_be_assigned_to_is_not_sent(facts, reaso
         group_to_bytes(group_of(row(), **facts))
 
 
-# Two trajectories of one step. The first has a row of two tokens, the second of which was sampled;
-# the second has a row of one token.
-def test_numbers_that_a_whole_call_has_are_sent_once():
+def test_numbers_that_neighbours_have_in_common_are_sent_once():
     sampled = row(versions=np.array([-1, 4, 4], np.int32))
     sent = msgspec.msgpack.decode(group_to_bytes(group_of(sampled, row()))[14:])
-    assert [(each[4], each[5]) for each in sent[2][0][0]] == [
-        ([[4, 2]], [[0, 2]]),
-        # Sampled by two versions.
-        ([[4, 1], [3, 1]], [[0, 2]]),
-    ]
+    # The first row was sampled by version 4, the second by 4 and 3; both in step 0.
+    assert sent[3][3:] == [[[4, 3], [3, 1]], [[0, 4]]]
+
+
+def test_arrays_of_a_group_cannot_be_changed():
+    (read,) = group_from_bytes(group_to_bytes(group_of(row()))).trajectories
+    arrays = [getattr(each, f.name) for each in (read, *read.rows) for f in fields(each)]
+    flags = [each.flags.writeable for each in arrays if isinstance(each, np.ndarray)]
+    assert len(flags) == 8
+    assert not any(flags)
 
 
 def test_a_group_that_is_too_large_is_not_sent():

@@ -14,18 +14,18 @@ from ludic_train.metrics import Stat
 from ludic_train.pipeline.codec import group_from_bytes, group_to_bytes
 from ludic_train.rows import rows_from
 
+# Two trajectories of one step. The first has a row of two tokens, the second of which was sampled;
+# the second has a row of one token.
 ROW = {
-    "ids": struct.pack("<2i", 5, 6),
-    "mask": b"\x02",
-    "logprobs": struct.pack("<f", -1),
+    "length": 2,
+    "has_logprobs": True,
+    "has_versions": True,
     # Of 3 and 6.
     "masks": b"\x04\0",
-    "versions": [[4, 1]],
-    "steps": [[0, 1]],
     "temperature": 1.0,
     "experts": [1, 2, struct.pack("<4h", 3, 0, -1, -1)],
 }
-UNSAMPLED = [struct.pack("<i", 7), b"\0", b"", None, None, [], 0.5, None]
+UNSAMPLED = [1, True, False, None, 0.5, None]
 ONE = {
     "rows": [[*ROW.values()]],
     "rewards": [1.0],
@@ -38,19 +38,28 @@ ONE = {
     "info": {"success": True},
 }
 OTHER = [[UNSAMPLED], [0.25], [False], [], True, "y", "two", "u", {"moves": 3, "note": "!"}]
+TOKENS = {
+    "ids": struct.pack("<3i", 5, 6, 7),
+    "mask": b"\x02",
+    "logprobs": struct.pack("<f", -1),
+    "versions": [[4, 1]],
+    "steps": [[0, 1]],
+}
 BODY = {
     "key": "k",
     "actor": "a",
     "trajectories": [[*ONE.values()], OTHER],
+    "tokens": [*TOKENS.values()],
     "metrics": {"reward": ["Stat", [1, 2]]},
 }
 
 
 def encoded(**changes):
-    """A message with some fields of the group, its first trajectory and that one's row changed."""
+    """A message with some fields of the group, its tokens, its first trajectory and row changed."""
     row = [changes.pop(name, value) for name, value in ROW.items()]
     one = [changes.pop(name, value) for name, value in {**ONE, "rows": [row]}.items()]
-    body = {**BODY, "trajectories": [one, OTHER], **changes}
+    tokens = [changes.pop(name, value) for name, value in TOKENS.items()]
+    body = {**BODY, "trajectories": [one, OTHER], "tokens": tokens, **changes}
     return message(msgspec.msgpack.encode(list(body.values())))
 
 
@@ -84,18 +93,25 @@ BIG = 2**31
         ({"key": ""}, "a key of 0 characters"),
         ({"key": "k" * 201}, "a key of 201 characters"),
         ({"ids": b"abc"}, "input_ids has 3 bytes, not a multiple of 4"),
-        ({"ids": b""}, "action_mask has 1 bytes for 0 tokens"),
-        ({"ids": b"", "mask": b""}, "a row of 0 tokens"),
-        ({"ids": struct.pack("<2i", 5, -6)}, "a token id is -6"),
-        ({"mask": b"\x03"}, "must begin with one that was not sampled"),
-        ({"mask": b"\x06"}, "action_mask marks tokens after the 2 that there are"),
-        ({"mask": b"\x02\x00"}, "action_mask has 2 bytes for 2 tokens"),
+        ({"ids": bytes(8)}, "2 input_ids for rows of 3 tokens together"),
+        ({"ids": struct.pack("<3i", 5, -6, 7)}, "a token id is -6"),
+        ({"length": 3}, "3 input_ids for rows of 4 tokens together"),
+        ({"length": BIG - 1}, "3 input_ids for rows of 2147483648 tokens together"),
+        ({"length": -1}, "Expected `int` >= 0"),
+        ({"length": 0, "ids": bytes(4), "mask": b"\0"}, "a row must begin with a token"),
+        ({"mask": b"\x03"}, "and with one that was not sampled"),
+        ({"mask": b"\x06"}, "and with one that was not sampled"),
+        ({"mask": b"\x0a"}, "action_mask marks tokens after the 3 that there are"),
+        ({"mask": b"\x02\x00"}, "action_mask has 2 bytes for 3 tokens"),
+        ({"has_logprobs": False}, "1 log-probs for 0 tokens"),
+        ({"has_logprobs": 1}, "Expected `bool`"),
+        ({"has_versions": False}, "versions has 1 values for 0 sampled tokens"),
         ({"temperature": 0.0}, r"temperature=0\.0 must be finite"),
         ({"temperature": float("inf")}, "temperature=inf must be finite"),
         ({"temperature": "1"}, "Expected `float`"),
         ({"steps": None}, "Expected `array`"),
         ({"steps": []}, "steps has 0 values for 1 sampled tokens"),
-        ({"steps": [[1, 1]]}, "tokens of none of the 1 steps"),
+        ({"steps": [[1, 1]]}, "tokens of none of the steps"),
         ({"steps": [[-1, 1]]}, "Expected `int` >= 0"),
         ({"steps": [[0, 2]]}, "steps has 2 values for 1 sampled tokens"),
         ({"steps": [[0, BIG - 1]]}, "steps has 2147483647 values for 1 sampled tokens"),
@@ -112,11 +128,11 @@ BIG = 2**31
         ({"versions": [[BIG, 1]]}, "Expected `int` <= 2147483647"),
         ({"versions": [[4, -1], [4, 2]]}, "Expected `int` >= 0"),
         ({"versions": [[4, 1], [5, 1]]}, "versions has 2 values for 1 sampled tokens"),
-        ({"rewards": [float("nan")]}, r"rewards \[nan\], one"),
+        ({"rewards": [float("nan")]}, r"rewards, \[nan\] are not finite"),
         ({"rewards": []}, "1 parsed steps of 0"),
         ({"rewards": [1, 2]}, "1 parsed steps of 2"),
         ({"parsed": [1]}, "Expected `bool`"),
-        ({"completions": [[1, 1, 1]]}, "a completion is of none of the 1 steps"),
+        ({"completions": [[1, 1, 1]]}, "a completion is of none of the steps"),
         ({"completions": [[0, -1, 0]]}, "Expected `int` >= 0"),
         ({"completions": [[0, BIG, 0]]}, "Expected `int` <= 2147483647"),
         ({"completions": [[0, 1]]}, "Expected `array` of length 3"),
@@ -129,7 +145,7 @@ BIG = 2**31
         ({"experts": [1, 2, bytes(7)]}, "experts has 7 bytes, not a multiple of 2"),
         ({"experts": [1, 2, struct.pack("<4h", 0, -2, 0, 0)]}, "an expert is -2"),
         ({"experts": [-1, 2, bytes(8)]}, "Expected `int` >= 0"),
-        ({"rows": [UNSAMPLED[:7]]}, "no msgpack of a group"),
+        ({"rows": [UNSAMPLED[:5]]}, "no msgpack of a group"),
         ({"rows": [[*UNSAMPLED, 1]]}, "no msgpack of a group"),
         ({"metrics": {"x": ["system", [1]]}}, "unknown kind"),
         ({"metrics": {"x": ["Stat", [1]]}}, "unknown kind"),
@@ -145,6 +161,9 @@ WORDS = SMALL.map(lambda n: struct.pack("<i", n))
 RAW = st.binary(max_size=12) | st.lists(WORDS, max_size=4).map(b"".join)
 RUNS = st.lists(st.tuples(SMALL, SMALL), max_size=3)
 FIELDS = {
+    "length": SMALL,
+    "has_logprobs": st.booleans(),
+    "has_versions": st.booleans(),
     "ids": RAW,
     "mask": st.binary(max_size=2),
     "logprobs": RAW | st.none(),

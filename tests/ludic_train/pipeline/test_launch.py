@@ -13,9 +13,11 @@ import forked
 import pytest
 from redis_server import needs_redis
 
-from ludic_gym.commands.main import main
+from ludic_gym.commands.main import USAGE_ERROR, main
+from ludic_gym.errors import ConfigError
 from ludic_train.commands import processes
-from ludic_train.commands.ray_node import resumed
+from ludic_train.commands.ray_node import POLICIES, resumed
+from ludic_train.errors import ActorError, ModelNotFound
 from ludic_train.runs.folder import read_address
 
 # REINFORCE learns from equal rewards too, and so from those of a model that has imitated little.
@@ -23,6 +25,28 @@ SMALL = ["--demonstrations", "300", "--sft-updates", "4", "--groups", "2", "--up
 SMALL += ["--group-size", "4", "--minibatches", "2", "--eval-every", "6", "--eval-episodes", "4"]
 SMALL += ["--final-episodes", "4", "--algo", "reinforce"]
 LUDIC = [sys.executable, "-m", "ludic_gym"]
+
+
+def failing(error):
+    def work():
+        raise error
+
+    return work
+
+
+def test_a_role_fails_with_1_for_what_another_start_may_cure(capsys):
+    assert processes.code_of_role(lambda: 0) == 0
+    assert processes.code_of_role(failing(ActorError("the run was started anew"))) == 1
+    assert capsys.readouterr().err == "ludic: the run was started anew\n"
+
+
+@pytest.mark.parametrize("error", [ConfigError("--queue x"), ModelNotFound("no model y")])
+def test_a_role_with_a_configuration_error_is_not_started_again(error):
+    with pytest.raises(type(error), match=str(error)):
+        processes.code_of_role(failing(error))
+    # As the command `ludic` returns for what is raised.
+    assert all(USAGE_ERROR in POLICIES[kind].final for kind in ("actor", "server", "trainer"))
+    assert all(1 not in policy.final for policy in POLICIES.values())
 
 
 @pytest.fixture

@@ -77,6 +77,15 @@ def test_an_address_without_a_cluster_is_refused_at_once(on, tmp_path, capsys):
     assert "nothing answers there" in capsys.readouterr().err
 
 
+def test_a_role_with_a_configuration_error_is_started_once(cluster, tmp_path):
+    program = [sys.executable, DRIVER.replace("driver", "refused"), cluster.address, str(tmp_path)]
+    done = subprocess.run(program, env=cluster.env, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2, done.stdout + done.stderr
+    log = (tmp_path / "server.log").read_text()
+    assert log.count("starting on") == 1
+    assert f"{tmp_path / 'none'}" in log
+
+
 class InRay(Scene):
     """A scene whose Redis and trainer are roles in a cluster."""
 
