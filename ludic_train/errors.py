@@ -118,7 +118,7 @@ class SamplerMismatch(TrainError):
 
 
 class ServerError(TrainError):
-    """A vLLM server cannot be started, or ended by itself; the text ends with its log's."""
+    """A server cannot be started or has no port, or vLLM ended by itself: with its log's end."""
 
 
 class PublishError(TrainError):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 
-from ludic_gym.errors import ConfigError
+from ludic_train.errors import ServerError
 
 Progress = Callable[[float], None]
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -28,7 +28,7 @@ def bound_socket(host: str, port: int) -> socket.socket:
     """A socket with that address, not listening yet; the caller closes it.
 
     host: IPv4 or IPv6 address, or a host name. port: 0 for any free one.
-    Raises ConfigError for a port in use.
+    Raises ServerError for a port in use.
     """
     bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     # As servers do: a port whose last connections are still closing can be taken.
@@ -37,7 +37,7 @@ def bound_socket(host: str, port: int) -> socket.socket:
         bound.bind((host, port))
     except OSError as error:
         bound.close()
-        raise ConfigError(
+        raise ServerError(
             f"cannot listen on {host}:{port} ({error.strerror}): take another --port, 0 for any "
             "that is free"
         ) from error
@@ -48,7 +48,7 @@ def free_port(host: str = "127.0.0.1", port: int = 0) -> int:
     """The port itself if it is free, or any free one for 0.
 
     Another process can take the port before the caller does.
-    Raises ConfigError for one in use.
+    Raises ServerError for one in use.
     """
     with bound_socket(host, port) as probe:
         return int(probe.getsockname()[1])

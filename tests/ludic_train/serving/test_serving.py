@@ -256,7 +256,7 @@ def test_a_port_that_is_taken_is_said_before_anything_is_started(fake):
         taken.listen()
         options = ServeOptions(port=taken.getsockname()[1])
         with (
-            pytest.raises(ConfigError, match="take another --port, 0 for any"),
+            pytest.raises(ServerError, match="take another --port, 0 for any"),
             started_server("org/model", options, find_vllm(fake)),
         ):
             pass
