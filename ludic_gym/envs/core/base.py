@@ -80,8 +80,8 @@ class TextEnv(gym.Env[str, str], ABC):
         self._observation: str | None = None
         self._running = False
 
-    # Gymnasium's `np_random` and `reset` read and write this name. The generator of a seed is made
-    # at its first use: many an episode needs none.
+    # Gymnasium reads and writes this name. The generator of a seed is made at its first use: some
+    # episodes need none.
     @property
     def _np_random(self) -> np.random.Generator | None:
         if self._unused_seed is not None:
