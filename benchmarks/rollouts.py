@@ -12,7 +12,7 @@ import argparse
 from functools import partial
 
 from harness.rates import Line, print_table
-from harness.rollout_loads import bare_rollouts, rollouts
+from harness.rollout_loads import bare_rollouts, bench_episodes, rollouts
 
 GAMES = (
     ("Tic-Tac-Toe", "ludic/TicTacToe-v0", 12_000.0),
@@ -36,6 +36,14 @@ def lines(amount: int) -> list[Line]:
                 goal_ratio=0.95,
             ),
         ]
+    found.append(
+        Line(
+            what="GSM8K: episodes of a benchmark",
+            ours=partial(bench_episodes, "ludic/GSM8K-v0"),
+            peers={"rollouts": partial(rollouts, "ludic/GSM8K-v0", amount=amount)},
+            goal=17_000,
+        )
+    )
     return found
 
 

@@ -11,6 +11,8 @@ import gymnasium as gym
 
 import ludic_gym  # noqa: F401  registers the environments
 from harness.rates import Work
+from ludic_gym.bench.runner import run_bench
+from ludic_gym.bench.tasks import bench_tasks
 from ludic_gym.policies.chat import ChatPolicy
 from ludic_gym.rollout.episodes import run_episodes
 from ludic_gym.types import Completion, Env, Message, Sampling, Task, ToolSchema
@@ -80,6 +82,17 @@ def rollouts(env_id: str, *, concurrency: int = 64, amount: int = 2048) -> Work:
     client, seeds = client_of(env_id), count()
     while True:
         asyncio.run(play(env_id, client, seeds, amount=amount, concurrency=concurrency))
+        yield amount
+
+
+def bench_episodes(env_id: str, *, amount: int = 4096) -> Work:
+    """Episodes of the benchmark's driver, scored, with the totals at the end."""
+    client = client_of(env_id)
+    env_tasks = bench_tasks(env_id, kwargs={}, episodes=amount, seed=0)
+    while True:
+        playing = run_bench(env_tasks, lambda env: ChatPolicy(client))
+        if asyncio.run(playing).errors:
+            raise RuntimeError("an episode failed")
         yield amount
 
 
