@@ -41,7 +41,8 @@ class ExpandedSeed(ISpawnableSeedSequence):
             return self._state
         return self._sequence().generate_state(n_words, dtype)
 
-    def spawn(self, n_children: int) -> list[np.random.SeedSequence]:
+    # NumPy's types want sequences of this class; those of its own are what a caller expects.
+    def spawn(self, n_children: int) -> list[Any]:
         """Sequences of further streams, as of `SeedSequence.spawn`."""
         return self._sequence().spawn(n_children)
 
@@ -74,7 +75,8 @@ def generator(seed: int) -> np.random.Generator:
     if states is None:
         return seeding.np_random(seed)[0]
     known = ExpandedSeed(seed, states[seed % _BLOCK])
-    return np.random.Generator(np.random.PCG64(known))
+    # NumPy takes any ISeedSequence, which its types do not say.
+    return np.random.Generator(np.random.PCG64(known))  # type: ignore[arg-type]
 
 
 def _states(seed: int) -> States | None:

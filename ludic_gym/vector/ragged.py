@@ -365,5 +365,5 @@ def make_ragged(
 
     # Gymnasium's checker costs time in every turn, and would find the same in each.
     unchecked = partial(make, disable_env_checker=True)
-    env_fns = [make, *[unchecked] * (num_envs - 1)][:num_envs]
+    env_fns: list[Callable[[], AnyEnv]] = [make, *[unchecked] * (num_envs - 1)][:num_envs]
     return RaggedVectorEnv(env_fns, autoreset_mode=autoreset_mode, timeout_s=timeout_s)
