@@ -365,5 +365,6 @@ def make_ragged(
 
     # Gymnasium's checker costs time in every turn, and would find the same in each.
     unchecked = partial(make, disable_env_checker=True)
-    env_fns: list[Callable[[], AnyEnv]] = [make, *[unchecked] * (num_envs - 1)][:num_envs]
+    env_fns: list[Callable[[], AnyEnv]] = [make] if num_envs else []
+    env_fns += [unchecked] * (num_envs - 1)
     return RaggedVectorEnv(env_fns, autoreset_mode=autoreset_mode, timeout_s=timeout_s)
