@@ -13,6 +13,11 @@ RAY_STAMP := $(RAY_VENV)/.installed
 # The trainers whose formulas ours are compared with contradict each other's dependencies.
 PEERS_VENV ?= .venv-conformance
 PEERS_STAMP := $(PEERS_VENV)/.installed
+# Other libraries of environments, for `make bench-peers`.
+BENCH_VENV ?= .venv-bench
+BENCH_STAMP := $(BENCH_VENV)/.installed
+# The other programs in benchmarks/ answer one question each, and are run by hand.
+MEASURED = envs rollouts rows memory startup curves
 # Further arguments: make setup PIP_ARGS="--extra-index-url ...", make test ARGS="-k parsers"
 PIP_ARGS ?=
 ARGS ?=
@@ -33,7 +38,7 @@ export OMP_NUM_THREADS ?= 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train model test test-fast test-all test-vllm test-ray conformance check bench accept-gpu docs pictures dist clean
+.PHONY: help setup train model test test-fast test-all test-vllm test-ray conformance check bench bench-peers guard accept-gpu docs pictures dist clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -99,8 +104,20 @@ check: $(STAMP) ## lint, format, types, import rules
 	$(BIN)/mypy examples/own_env.py
 	$(BIN)/python -m pytest -q tests/test_imports.py tests/test_exports.py
 
-bench: $(STAMP) ## run every program in benchmarks/ but those of a GPU
-	@set -e; for program in $(filter-out $(OF_A_GPU),$(wildcard benchmarks/*.py)); do echo "== $$program"; $(BIN)/python $$program; done
+bench: $(STAMP) ## measure environments, rollouts, rows, memory and start-up: some minutes
+	@set -e; for program in $(MEASURED); do echo "== $$program"; $(BIN)/python benchmarks/$$program.py; done
+
+bench-peers: $(BENCH_STAMP) ## the same beside TextArena, GEM and PettingZoo's own game
+	@$(BENCH_VENV)/bin/python benchmarks/envs.py $(ARGS)
+
+$(BENCH_STAMP): pyproject.toml benchmarks/peers/requirements.txt
+	@test -x $(BENCH_VENV)/bin/python || $(PYTHON) -m venv $(BENCH_VENV)
+	@echo "Installing Ludic and the peers into $(BENCH_VENV); the first time takes a few minutes."
+	@$(BENCH_VENV)/bin/python -m pip install --quiet $(PIP_ARGS) -e . -r benchmarks/peers/requirements.txt
+	@touch $@
+
+guard: $(STAMP) ## fail if a rate fell by more than 15 % from benchmarks/figures.json
+	@$(BIN)/python benchmarks/guard.py $(ARGS)
 
 accept-gpu: $(STAMP) ## train, serve and measure on a GPU, and assert it: 20 minutes
 	@$(BIN)/python benchmarks/accept_gpu.py $(ARGS)
@@ -126,4 +143,4 @@ dist: $(STAMP) ## build sdist and wheel, check them, install and run each in an 
 	done
 
 clean: ## remove what the other targets made, but no training run
-	rm -rf $(VENV) $(VLLM_VENV) $(RAY_VENV) $(PEERS_VENV) site dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VLLM_VENV) $(RAY_VENV) $(PEERS_VENV) $(BENCH_VENV) site dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis

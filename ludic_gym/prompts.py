@@ -22,11 +22,10 @@ class SampledMessage(dict[str, Any]):
     """An assistant message with its sampled tokens.
 
     prompt: the messages before it.
-    token_ids: of prompt and reply; None if the client did not return them.
     added: the end of its text that was not sampled; only in a reply that will be continued.
     """
 
-    __slots__ = ("added", "prompt", "token_ids")
+    __slots__ = ("_completion", "added", "prompt")
 
     def __init__(
         self, message: Message, prompt: Sequence[Message], completion: Completion, added: str
@@ -34,9 +33,16 @@ class SampledMessage(dict[str, Any]):
         super().__init__(message)
         self.prompt = prompt
         self.added = added
-        self.token_ids: tuple[int, ...] | None = None
-        if completion.prompt_ids is not None and completion.completion_ids is not None:
-            self.token_ids = completion.prompt_ids + completion.completion_ids
+        self._completion = completion
+
+    @property
+    def token_ids(self) -> tuple[int, ...] | None:
+        """Of prompt and reply; None if the client did not return them."""
+        # Made when a prompt is: kept in every message, they would grow with the square of a dialog.
+        completion = self._completion
+        if completion.prompt_ids is None or completion.completion_ids is None:
+            return None
+        return completion.prompt_ids + completion.completion_ids
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         # Messages never change, and each one holds the prompt before it: copies would be quadratic.

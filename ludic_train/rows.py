@@ -25,8 +25,8 @@ from ludic_gym.rollout.episode import LARGEST_REWARD
 from ludic_gym.sampling import leaves_out_tokens
 from ludic_gym.sampling_masks import MASK_REMEDY, unpacked_masks
 from ludic_gym.types import Completion, Episode, Rollout, Task
+from ludic_train.chains import chains, row_of
 from ludic_train.errors import CreditError, UntrainableRollout
-from ludic_train.expert_text import experts_of_calls
 from ludic_train.metrics import Metrics, Stat, Total
 from ludic_train.types import REWARDS, SAWItem, Trajectory
 
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from ludic_train.algorithms.presets import RLAlgorithm
 # Longer texts of an info hold nothing that credit could use, and would travel with each group.
 LONGEST_INFO_TEXT = 200
-# The number of a step, and one of its model calls.
-Call = tuple[int, Completion]
+# That of `json.dumps(..., default=str)`, which would make one for every task.
+_ENCODER = json.JSONEncoder(default=str)
 
 
 def rows_from(rollouts: Iterable[Rollout | Trajectory], algo: RLAlgorithm) -> list[SAWItem]:
@@ -231,7 +231,7 @@ def trajectory_from(rollout: Rollout) -> Trajectory:
     last = rollout.steps[-1] if rollout.steps else None
     truncated = last is not None and last.truncated
     return Trajectory(
-        rows=tuple(_row(chain, rollout, truncated=truncated) for chain in _chains(calls)),
+        rows=tuple(row_of(chain, rollout, truncated=truncated) for chain in chains(calls)),
         rewards=np.array([step.reward for step in rollout.steps], np.float64),
         parsed=np.array([step.decision.action is not None for step in rollout.steps], bool),
         completions=np.array(table, np.int32).reshape(-1, 3),
@@ -246,7 +246,7 @@ def trajectory_from(rollout: Rollout) -> Trajectory:
 
 def task_key(task: Task) -> str:
     """Key of a task, 16 hex digits: equal when the same task comes again."""
-    facts = json.dumps([task.env_id, dict(task.kwargs), task.seed, task.options], default=str)
+    facts = _ENCODER.encode([task.env_id, dict(task.kwargs), task.seed, task.options])
     # A hash, because keys travel to actors and into checkpoints, and options may be long.
     return hashlib.blake2b(facts.encode(errors="backslashreplace"), digest_size=8).hexdigest()
 
@@ -289,84 +289,15 @@ def require_finite(rollout: Rollout) -> None:
                 f"{LARGEST_REWARD:g} in size"
             )
         for completion in step.decision.completions:
-            bad = [p for p in completion.logprobs or () if not abs(p) < math.inf]
+            # The sum of many is finite only if each is: a tenth of the time of a look at each.
+            logprobs = completion.logprobs or ()
+            if math.isfinite(sum(logprobs)):
+                continue
+            bad = [p for p in logprobs if not abs(p) < math.inf]
             if bad:
                 raise UntrainableRollout(
                     f"{where} has a log-prob of {bad[0]} in step {number}: its sampler is at fault"
                 )
-
-
-def _chains(calls: Iterable[Call]) -> Iterator[list[Call]]:
-    """Calls that make one row each: every prompt extends all tokens before it."""
-    chain: list[Call] = []
-    for number, completion in calls:
-        if chain and not _continues(number, completion, chain[-1]):
-            yield chain
-            chain = []
-        chain.append((number, completion))
-    if chain:
-        yield chain
-
-
-def _continues(number: int, completion: Completion, before: Call) -> bool:
-    """True if the call, of that step, can stand in the row that ends with the one before it."""
-    step, last = before
-    prompt, ids = completion.prompt_ids or (), _all_ids(last)
-    # Ids and not text: another way to cut the same text into tokens has another probability. A row
-    # has one temperature, and its log-probs, masks and versions are known for all or for none.
-    return (
-        # Without a token between them, only a reply that was cut off is continued.
-        len(prompt) >= len(ids) + (number != step)
-        and prompt[: len(ids)] == ids
-        and completion.sampling.temperature == last.sampling.temperature
-        and (completion.logprobs is None) == (last.logprobs is None)
-        and (completion.sampling_mask is None) == (last.sampling_mask is None)
-        and (completion.policy_version is None) == (last.policy_version is None)
-        and (completion.routed_experts is None) == (last.routed_experts is None)
-    )
-
-
-def _all_ids(completion: Completion) -> tuple[int, ...]:
-    """Token ids of prompt and completion."""
-    return (completion.prompt_ids or ()) + (completion.completion_ids or ())
-
-
-def _row(chain: Sequence[Call], rollout: Rollout, *, truncated: bool) -> SAWItem:
-    """One row of the calls, whose last one holds the tokens of all."""
-    _, last = chain[-1]
-    ids = _all_ids(last)
-    length = len(ids)
-    steps = np.full(length, -1, np.int32)
-    logprobs = None if last.logprobs is None else np.zeros(length, np.float32)
-    versions = None if last.policy_version is None else np.full(length, -1, np.int32)
-    masks = [completion.sampling_mask or b"" for _, completion in chain]
-    for number, completion in chain:
-        where = slice(len(completion.prompt_ids or ()), len(_all_ids(completion)))
-        steps[where] = number
-        if logprobs is not None:
-            logprobs[where] = completion.logprobs
-        if versions is not None:
-            # Per token, where a server got new params in the middle of a completion.
-            known = completion.versions or completion.policy_version
-            versions[where] = -1 if known is None else known
-    return SAWItem(
-        input_ids=np.asarray(ids, np.int32),
-        action_mask=steps >= 0,
-        weight=np.zeros(length, np.float32),
-        behavior_logprobs=logprobs,
-        sampling_mask=None if last.sampling_mask is None else b"".join(masks),
-        versions=versions,
-        steps=steps,
-        temperature=last.sampling.temperature,
-        truncated=truncated,
-        group=rollout.task.group,
-        agent=rollout.agent,
-        experts=None
-        if last.routed_experts is None
-        else experts_of_calls(
-            [(len(_all_ids(c)) - 1, c.routed_experts or "") for _, c in chain], length
-        ),
-    )
 
 
 def _plain(info: Mapping[str, Any]) -> dict[str, bool | int | float | str]:
@@ -385,4 +316,4 @@ def _is_plain(value: object) -> bool:
 
 def _is_text(value: str) -> bool:
     """False for halves of surrogate pairs, which no encoding has bytes for."""
-    return not any("\ud800" <= character <= "\udfff" for character in value)
+    return value.isascii() or not any("\ud800" <= c <= "\udfff" for c in value)

@@ -58,7 +58,8 @@ async def run_bench(
     # If `on_episode` raises, the stream is closed at once, with all episodes in flight.
     async with aclosing(stream) as episodes:
         async for played in episodes:
-            episode = replace(played, index=indices[played.index])
+            index = indices[played.index]
+            episode = played if index == played.index else replace(played, index=index)
             # Popped, so that it holds running episodes only; none if the env could not be made.
             started = starts.pop(episode.index, None)
             if on_time is not None and started is not None:

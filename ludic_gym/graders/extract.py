@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 LONGEST = 1000
 _TAG = re.compile(rf"<answer>(.{{1,{LONGEST}}}?)</answer>", re.IGNORECASE | re.DOTALL)
-PHRASE = re.compile(r"\banswer(?: is\b|\s?:|\s?=)", re.IGNORECASE)
+_PHRASE = re.compile(r"\banswer(?: is\b|\s?:|\s?=)", re.IGNORECASE)
 # A reply that marks more than this many has no answer.
 _MOST = 50
 
@@ -57,8 +57,8 @@ def found_answers(text: str, question: str = "") -> tuple[list[str], str]:
         return _checked([box for box in boxes if _dense(box) not in asked] or boxes, "boxed")
     if "####" in reply:
         return _checked([first_line(reply.rpartition("####")[2])], "hashes")
-    if len(pieces := PHRASE.split(reply)) > 1:
-        return _checked([first_line(pieces[-1])[:LONGEST]], "phrase")
+    if (rest := after_phrase(reply)) is not None:
+        return _checked([first_line(rest)[:LONGEST]], "phrase")
     return _checked([reply], "bare")
 
 
@@ -76,6 +76,26 @@ def after_thought(text: str) -> tuple[str | None, str]:
         return None, "unfinished"
     reply = reply.strip()
     return (reply, "bare") if reply else (None, "none")
+
+
+def after_phrase(text: str) -> str | None:
+    """The text after the last "the answer is", "answer:" or "answer ="; None without one.
+
+    >>> after_phrase("The answer is 17. No, the ANSWER = 18")
+    ' 18'
+    """
+    lower = text.lower()
+    # To the expression the long s is an s, and the lower case of one letter is longer than itself.
+    if "ſ" in text or len(lower) != len(text):
+        pieces = _PHRASE.split(text)
+        return pieces[-1] if len(pieces) > 1 else None
+    # A search for a fixed text is ten times as fast as the expression, and starts at the end.
+    place = lower.rfind("answer")
+    while place >= 0:
+        if match := _PHRASE.match(text, place):
+            return text[match.end() :]
+        place = lower.rfind("answer", 0, place)
+    return None
 
 
 def boxed(text: str) -> list[str]:

@@ -10,7 +10,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 from ludic_gym.errors import DataError
-from ludic_gym.graders.extract import PHRASE, Grade, after_thought, boxed, first_line
+from ludic_gym.graders.extract import Grade, after_phrase, after_thought, boxed, first_line
 from ludic_gym.graders.latex import UNIT_OF
 
 Number = Decimal | Fraction
@@ -163,14 +163,16 @@ def _extract(text: str) -> tuple[str | None, str]:
         return _only(boxes, "boxed")
     if "####" in reply:
         return first_line(reply.rpartition("####")[2][: 2 * _LONGEST]), "hashes"
-    if len(pieces := PHRASE.split(reply)) > 1:
-        return _SENTENCE_END.split(first_line(pieces[-1][: 2 * _LONGEST]))[0], "phrase"
+    if (rest := after_phrase(reply)) is not None:
+        return _SENTENCE_END.split(first_line(rest[: 2 * _LONGEST]))[0], "phrase"
     # Not the last number of a text: a model that lists every candidate would be rewarded.
     return (reply, "bare") if marked_number(reply) is not None else (None, "none")
 
 
 def _only(found: list[str], rule: str) -> tuple[str | None, str]:
     """The common answer, or None and "ambiguous" if their values differ."""
+    if len(found) == 1:
+        return found[0].strip(), rule
     found = [answer.strip() for answer in found]
     numbers = map(marked_number, found)
     # An answer that is no number counts as its text, so that "85 or 86" differs from 85.

@@ -126,9 +126,10 @@ def is_single_turn(env: Env) -> bool:
     with max_episode_steps=1.
     Raises EnvError for an attribute that is no bool.
     """
-    if not env.has_wrapper_attr("single_turn"):
+    try:
+        single_turn = env.get_wrapper_attr("single_turn")
+    except AttributeError:
         return env.spec is not None and env.spec.max_episode_steps == 1
-    single_turn = env.get_wrapper_attr("single_turn")
     if not isinstance(single_turn, bool):
         raise EnvError(
             f"single_turn of {env} is {single_turn!r}; make it True if an episode is one question "

@@ -47,6 +47,9 @@ async def call(
     """
     if not env.metadata.get("blocking"):
         result = function(*args, **kwargs)
+        if type(result) is tuple:
+            # The usual case: nothing to await.
+            return result
     else:
         if env not in _threads:
             _threads[env] = WorkerThread("ludic-env")

@@ -80,7 +80,11 @@ class EpisodeStream(Generic[E]):
         # `_episode` raises nothing: an error here is one of the tasks' iterator.
         with Caught(Exception) as failure:
             for index, (task, play) in self._jobs:
-                await self._results.put(await self._episode(index, task, play))
+                episode = await self._episode(index, task, play)
+                if self._results.full():
+                    await self._results.put(episode)
+                else:
+                    self._results.put_nowait(episode)
         await self._results.put(failure.error)
 
     async def _episode(self, index: int, task: Task, play: Play[E]) -> Episode:
@@ -89,7 +93,10 @@ class EpisodeStream(Generic[E]):
         # Any error of the env, the policy or a client is the result of this episode only.
         with Caught(Exception, asyncio.CancelledError) as failure:
             env = self._envs.lend(task)
-            rollouts = await _in_time(play(env, task), self._timeout_s)
+            if self._timeout_s is None:
+                rollouts = await play(env, task)
+            else:
+                rollouts = await _in_time(play(env, task), self._timeout_s)
             self._envs.give_back(task, env)
             return Episode(index=index, task=task, rollouts=rollouts)
         # A failed env may be in any state: it does not go back to the pool.
@@ -99,10 +106,8 @@ class EpisodeStream(Generic[E]):
         return Episode(index=index, task=task, error=failure.text + trouble)
 
 
-async def _in_time(awaitable: Awaitable[T], timeout_s: float | None) -> T:
+async def _in_time(awaitable: Awaitable[T], timeout_s: float) -> T:
     """The result of the awaitable. Raises EpisodeError after `timeout_s` seconds."""
-    if timeout_s is None:
-        return await awaitable
     try:
         async with asyncio.timeout(timeout_s) as limit:
             return await awaitable

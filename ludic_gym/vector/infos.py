@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from operator import itemgetter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ Columns = Mapping[str, tuple[Sequence[int], list[Any]]]
 # A type; for arrays, dtype and shape as well.
 Kind = object
 _NUMBERS = (bool, int, float)
+_ARRAY_NUMBERS = (np.number, np.bool_)
 
 
 def columns_of(infos: Sequence[Info]) -> Columns:
@@ -22,17 +22,20 @@ def columns_of(infos: Sequence[Info]) -> Columns:
     >>> columns_of([{"success": True}, {}])
     {'success': ([0], [True])}
     """
-    keys = infos[0].keys()
-    if all(info.keys() == keys for info in infos):
-        places = range(len(infos))
-        return {key: (places, list(map(itemgetter(key), infos))) for key in keys}
-    # Otherwise most infos are empty: visit only the keys that exist.
-    columns: dict[str, tuple[list[int], list[Any]]] = {}
+    # Most infos are empty, and the others have few sets of keys, mostly with no key in common.
+    having: dict[tuple[str, ...], list[int]] = {}
     for place, info in enumerate(infos):
-        for key, value in info.items():
-            having, values = columns.setdefault(key, ([], []))
-            having.append(place)
-            values.append(value)
+        if info:
+            having.setdefault(tuple(info), []).append(place)
+    columns: dict[str, tuple[list[int], list[Any]]] = {}
+    for keys, places in having.items():
+        rows = [infos[place] for place in places]
+        for key in keys:
+            if key in columns:
+                shared = [place for place, info in enumerate(infos) if key in info]
+                columns[key] = shared, [infos[place][key] for place in shared]
+            else:
+                columns[key] = places, [row[key] for row in rows]
     return columns
 
 
@@ -49,30 +52,35 @@ def merged(columns: Columns, size: int) -> Info:
     infos: Info = {}
     for key, (places, values) in columns.items():
         infos[key] = _array(size, places, values)
-        infos[f"_{key}"] = _filled(np.zeros(size, dtype=np.bool_), places, True)
+        infos["_" + key] = _numbers(size, np.bool_, places, [True] * len(places))
     return infos
 
 
 def _array(size: int, places: Sequence[int], values: list[Any]) -> np.ndarray | Info:
     first = values[0]
+    kind = type(first)
+    if kind in _NUMBERS or isinstance(first, _ARRAY_NUMBERS):
+        return _numbers(size, kind, places, values)
     if isinstance(first, dict):
         # Recursive, as in Gymnasium: the inner keys get arrays and masks of their own.
         rows = dict(zip(places, values, strict=True))
         return merged(columns_of([rows.get(i, {}) for i in range(size)]), size)
-    if type(first) in _NUMBERS or isinstance(first, np.number | np.bool_):
-        return _filled(np.zeros(size, dtype=type(first)), places, values)
     if isinstance(first, np.ndarray):
-        return _filled(np.zeros((size, *first.shape), dtype=first.dtype), places, values)
-    column = np.full(size, None, dtype=object)
-    # One by one, because numpy would turn sequences into further dimensions.
+        return _fill(np.zeros((size, *first.shape), first.dtype), places, values)
+    return _fill(np.empty(size, np.object_), places, values)
+
+
+def _numbers(size: int, kind: Any, places: Sequence[int], values: list[Any]) -> np.ndarray:  # noqa: ANN401
+    if len(places) == size:
+        return np.array(values, kind)
+    return _fill(np.zeros(size, kind), places, values)
+
+
+def _fill(array: np.ndarray, places: Sequence[int], values: Iterable[Any]) -> np.ndarray:
+    """Set the items at the places, one by one: numpy would turn sequences into dimensions."""
+    # For the few items of a turn this is faster than to make an array of their indices.
     for place, value in zip(places, values, strict=True):
-        column[place] = value
-    return column
-
-
-def _filled(array: np.ndarray, places: Sequence[int], values: object) -> np.ndarray:
-    # A slice is ten times as fast as a list of all indices.
-    array[slice(None) if len(places) == len(array) else list(places)] = values
+        array[place] = value
     return array
 
 

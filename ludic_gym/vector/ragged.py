@@ -18,7 +18,7 @@ from ludic_gym.concurrency import Inbox, WorkerThread
 from ludic_gym.errors import ConfigError, EnvError
 from ludic_gym.rollout.asynchronous import require_sync
 from ludic_gym.vector.infos import Kind, columns_of, kind_conflicts, merged
-from ludic_gym.vector.runner import AnyEnv, Arrival, Info, Runner
+from ludic_gym.vector.runner import AnyEnv, Arrival, Fields, Info, Runner, turns
 
 Flags: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
 Job = Callable[[], Arrival]
@@ -252,8 +252,14 @@ class RaggedVectorEnv(VectorEnv[Any, Any, "np.ndarray"]):
         listed = [] if isinstance(actions, str) else list(actions)
         if len(listed) != self.num_envs:
             raise EnvError(f"{self.num_envs} environments need as many actions, got {actions!r}")
-        self.send(dict(enumerate(listed)))
-        return self._batch(self.recv(self.num_envs))
+        if self._busy or any(self._threads):
+            self.send(dict(enumerate(listed)))
+            return self._batch(self.recv(self.num_envs))
+        # Nothing is pending and nothing will wait: the queue of results would only cost time.
+        for runner in self._runners:
+            if runner.over:
+                self._require_playable(runner.env_id)
+        return self._merged(turns(self._runners, listed))
 
     def _seeds(self, seed: int | Sequence[int | None] | None) -> list[int | None]:
         if seed is None:
@@ -269,21 +275,24 @@ class RaggedVectorEnv(VectorEnv[Any, Any, "np.ndarray"]):
         if len(arrivals) < self.num_envs:
             arrivals += self._unchanged(arrivals)
         # Results are in order of arrival, arrays in order of environments.
-        arrivals.sort(key=_env_id)
-        columns = columns_of([arrival.info for arrival in arrivals])
+        return self._merged(sorted(arrivals, key=_env_id))
+
+    def _merged(self, arrivals: list[Fields]) -> tuple[Any, np.ndarray, Flags, Flags, Info]:
+        """The results as arrays; one per environment, in order."""
+        columns = columns_of(list(map(_info, arrivals)))
         # Arrays of infos need one type per key. An environment with another type fails alone; its
         # failure's info has types of its own, so the columns are built again.
         conflicts = kind_conflicts(self._kinds, columns)
         if conflicts:
             for env_id, conflict in conflicts.items():
                 arrivals[env_id] = self._runners[env_id].failure(conflict)
-            columns = columns_of([arrival.info for arrival in arrivals])
-        _, self._last, *numbers, _ = zip(*arrivals, strict=True)
-        rewards, terminated, truncated = map(np.array, numbers)
+            columns = columns_of(list(map(_info, arrivals)))
+        _, self._last, rewards, *ends, _ = zip(*arrivals, strict=True)
+        terminated, truncated = (np.fromiter(each, np.bool_, self.num_envs) for each in ends)
         # Gymnasium writes into an array, but returns new tuples.
         out: Any = self._blanks if isinstance(self._blanks, tuple) else copy.deepcopy(self._blanks)
         batch = concatenate(self.single_observation_space, self._last, out)
-        return batch, rewards, terminated, truncated, merged(columns, self.num_envs)
+        return batch, np.array(rewards), terminated, truncated, merged(columns, self.num_envs)
 
     def _unchanged(self, arrivals: Sequence[Arrival]) -> list[Arrival]:
         """An empty result for every environment that is not in `arrivals`."""
@@ -324,7 +333,7 @@ class RaggedVectorEnv(VectorEnv[Any, Any, "np.ndarray"]):
         return envs
 
 
-_env_id = itemgetter(0)
+_env_id, _info = itemgetter(0), itemgetter(5)
 
 
 def make_ragged(
@@ -348,10 +357,14 @@ def make_ragged(
     [0, 2]
     """
 
-    def make() -> AnyEnv:
-        env: AnyEnv = gym.make(env_id, **kwargs)
+    def make(**further: bool) -> AnyEnv:
+        env: AnyEnv = gym.make(env_id, **{**further, **kwargs})
         for wrap in wrappers:
             env = wrap(env)
         return env
 
-    return RaggedVectorEnv([make] * num_envs, autoreset_mode=autoreset_mode, timeout_s=timeout_s)
+    # Gymnasium's checker costs time in every turn, and would find the same in each.
+    unchecked = partial(make, disable_env_checker=True)
+    env_fns: list[Callable[[], AnyEnv]] = [make] if num_envs else []
+    env_fns += [unchecked] * (num_envs - 1)
+    return RaggedVectorEnv(env_fns, autoreset_mode=autoreset_mode, timeout_s=timeout_s)

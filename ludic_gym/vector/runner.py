@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -30,6 +30,10 @@ class Arrival(NamedTuple):
     terminated: bool
     truncated: bool
     info: Info
+
+
+# An arrival without its names, which is made in a fifth of the time.
+Fields = tuple[int, Any, float, bool, bool, Info]
 
 
 class Runner:
@@ -76,18 +80,28 @@ class Runner:
 
     def step(self, action: object) -> Arrival:
         """Play a turn; after the end of an episode reset instead, ignoring the action."""
-        if self.over or self.env is None:
-            return self.reset()
         with Caught(Exception) as failure:
-            observation, reward, terminated, truncated, info = self.env.step(action)
-            arrival = Arrival(self.env_id, observation, float(reward), terminated, truncated, info)
-        if failure.error is not None:
-            return self.failure(failure.text)
+            return Arrival._make(self.turn(action))
+        return self.failure(failure.text)
+
+    def turn(self, action: object) -> Fields:
+        """As `step`, but raises the errors of the environment, after which `failure` is due."""
+        env = self.env
+        if env is None:
+            return self.reset()
+        if self.over:
+            self._seen, info = env.reset()
+            self.over = False
+            return self.env_id, self._seen, 0.0, False, False, info
+        observation, reward, terminated, truncated, info = env.step(action)
+        reward = float(reward)
         self._seen = observation
-        if not (terminated or truncated):
-            return arrival
-        self.over = True
-        return self._restarted(arrival) if self._resets_at_once else arrival
+        if terminated or truncated:
+            self.over = True
+            if self._resets_at_once:
+                last = Arrival(self.env_id, observation, reward, terminated, truncated, info)
+                return self._restarted(last)
+        return self.env_id, observation, reward, terminated, truncated, info
 
     def failure(self, error: str) -> Arrival:
         """The end of an episode that failed; the environment is closed and not used again.
@@ -108,3 +122,17 @@ class Runner:
         final = {"final_obs": last.observation, "final_info": last.info}
         first = self.reset()
         return last._replace(observation=first.observation, info={**final, **first.info})
+
+
+def turns(runners: Sequence[Runner], actions: Iterable[object]) -> list[Fields]:
+    """A turn of every runner in order, as `Runner.step` plays it."""
+    arrivals: list[Fields] = []
+    left = zip(runners, actions, strict=True)
+    # One block for all turns up to a failure, since most have none.
+    while len(arrivals) < len(runners):
+        with Caught(Exception) as failure:
+            for runner, action in left:
+                arrivals.append(runner.turn(action))
+        if failure.error is not None:
+            arrivals.append(runners[len(arrivals)].failure(failure.text))
+    return arrivals

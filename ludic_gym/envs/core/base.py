@@ -14,6 +14,7 @@ import gymnasium as gym
 import numpy as np
 
 from ludic_gym.errors import ConfigError, EnvError, EpisodeOver, NoOracle
+from ludic_gym.seeding import checked_seed, generator
 from ludic_gym.spaces import TEXT
 
 if TYPE_CHECKING:
@@ -66,6 +67,8 @@ class TextEnv(gym.Env[str, str], ABC):
     single_turn: ClassVar[bool] = False
     asynchronous: ClassVar[bool] = False
     known_options: ClassVar[frozenset[str]] = frozenset({"row"})
+    _generator: np.random.Generator | None = None
+    _unused_seed: int | None = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:  # noqa: ANN401 (as of any class)
         super().__init_subclass__(**kwargs)
@@ -76,6 +79,18 @@ class TextEnv(gym.Env[str, str], ABC):
         # Kept because the default picture is the last observation.
         self._observation: str | None = None
         self._running = False
+
+    # Gymnasium reads and writes this name. The generator of a seed is made at its first use: some
+    # episodes need none.
+    @property
+    def _np_random(self) -> np.random.Generator | None:
+        if self._unused_seed is not None:
+            self._generator, self._unused_seed = generator(self._unused_seed), None
+        return self._generator
+
+    @_np_random.setter
+    def _np_random(self, value: np.random.Generator | None) -> None:
+        self._generator, self._unused_seed = value, None
 
     @abstractmethod
     def start(self, options: Mapping[str, Any]) -> Begin | Coroutine[Any, Any, Begin]:
@@ -119,7 +134,7 @@ class TextEnv(gym.Env[str, str], ABC):
             # Most resets have no options, and this is on the path of every episode.
             self._check_options(options)
         if seed is not None:
-            super().reset(seed=seed)
+            self._unused_seed = self._np_random_seed = checked_seed(seed)
         try:
             first = self.start(options or {})
         except TypeError as error:

@@ -75,7 +75,7 @@ class OnePlayerEnv(TextEnv, Generic[S]):
         # the same first state for every opponent.
         self.opponent = pick(rng, self._opponents)
         self.seat = pick(rng, self._seats)
-        self.state = self._after_replies(game.initial(rng))
+        self._advance(game.initial(rng))
         return game.observation(self.state, self.seat), game.system_prompt(self.seat)
 
     def turn(self, action: str) -> Turn:
@@ -84,20 +84,20 @@ class OnePlayerEnv(TextEnv, Generic[S]):
         action = game.read(action)
         if not game.is_allowed(self.state, action):
             return self._last_turn("illegal", False, -1.0)
-        self.state = self._after_replies(game.play(self.state, action))
-        result = game.returns(self.state)
+        result = self._advance(game.play(self.state, action))
         if result is None:
             return proceed(game.observation(self.state, self.seat))
         outcome, success = game.outcome(self.state, self.seat)
         # A return of 0 is a draw, whose reward is the caller's choice.
         return self._last_turn(outcome, success, result[self.seat] or self._draw_reward)
 
-    def _after_replies(self, state: S) -> S:
-        """The next state in which the agent moves or the game is over."""
+    def _advance(self, state: S) -> tuple[float, float] | None:
+        """Set the next state in which the agent moves or the game is over; its returns."""
         game = self.game
-        while game.returns(state) is None and game.mover(state) != self.seat:
+        while (result := game.returns(state)) is None and game.mover(state) != self.seat:
             state = game.play(state, self.opponent(game, state, self.np_random))
-        return state
+        self.state = state
+        return result
 
     def _last_turn(self, outcome: str, success: bool, value: float) -> Turn:
         text = self.game.observation(self.state, self.seat)

@@ -11,6 +11,7 @@ from pettingzoo import AECEnv
 
 from ludic_gym.envs.core.base import RENDER_MODES, Info, checked_render_mode, rendered
 from ludic_gym.errors import EnvError, EpisodeOver, NoOracle
+from ludic_gym.seeding import checked_seed, generator
 from ludic_gym.spaces import TEXT, TextObservation, TextSpace, own_copy
 
 PLAYERS = ("player_0", "player_1")
@@ -105,7 +106,7 @@ class TwoAgentAECEnv(AECEnv[str, str, str | None], ABC):
         """Start a game, drawn from a new generator if a seed is given."""
         if seed is not None or self._rng is None:
             # Games without a seed continue with the same generator, so that none is repeated.
-            self._rng, _ = seeding.np_random(seed)
+            self._rng = seeding.np_random()[0] if seed is None else generator(checked_seed(seed))
         mover = self.deal(self._rng)
         self.agents = list(PLAYERS)
         self.rewards = dict.fromkeys(PLAYERS, 0.0)

@@ -49,6 +49,8 @@ class GuessTheNumberEnv(SolitaireEnv):
         """Hide a number."""
         self._number = between(rng, 1, self._high)
         self._guesses: list[int] = []
+        # The lines of the hints, so that a turn costs the same however many there are.
+        self._lines: list[str] = []
 
     def move(self, action: str) -> Outcome:
         """Guess a number."""
@@ -59,12 +61,12 @@ class GuessTheNumberEnv(SolitaireEnv):
         if not 1 <= guess <= self._high:
             return "illegal"
         self._guesses.append(guess)
+        self._lines.append(f"{guess}: {self._hint(guess)}")
         return "win" if guess == self._number else ""
 
     def view(self) -> str:
         """The guesses and their hints."""
-        lines = [f"{guess}: {self._hint(guess)}" for guess in self._guesses]
-        return "\n".join([*lines, f"Guesses left: {self.turns_left}"])
+        return "\n".join([*self._lines, f"Guesses left: {self.turns_left}"])
 
     def _hint(self, guess: int) -> str:
         if guess == self._number:

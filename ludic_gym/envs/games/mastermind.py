@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from functools import cache
 from itertools import product
+from operator import eq
 from string import ascii_uppercase
 
 import numpy as np
@@ -48,6 +48,7 @@ class MastermindEnv(SolitaireEnv):
     ) -> None:
         super().__init__(turns, render_mode)
         self._letters = ascii_uppercase[: checked_range("letters", letters, 2, 26)]
+        self._alphabet = frozenset(self._letters)
         self._length = checked_range("length", length, 1, 13)
         if letters**length > MOST_CODES:
             raise ConfigError(
@@ -63,25 +64,25 @@ class MastermindEnv(SolitaireEnv):
 
     def deal(self, rng: np.random.Generator) -> None:
         """Hide a code."""
-        self._code = "".join(pick(rng, self._letters) for _ in range(self._length))
+        self._code = "".join([pick(rng, self._letters) for _ in range(self._length)])
         self._hints: dict[str, tuple[int, int]] = {}
+        # The lines of the hints, so that a turn costs the same however many there are.
+        self._lines: list[str] = []
 
     def move(self, action: str) -> Outcome:
         """Guess a code."""
         guess = action.upper()
-        if len(guess) != self._length or not set(guess) <= set(self._letters):
+        if len(guess) != self._length or not self._alphabet.issuperset(guess):
             return "illegal"
-        # By guess, so that a repeated guess is one line.
-        self._hints[guess] = hint(guess, self._code)
+        # A repeated guess is one line.
+        if guess not in self._hints:
+            self._hints[guess] = places, elsewhere = hint(guess, self._code)
+            self._lines.append(f"{guess}: {places} in place, {elsewhere} elsewhere")
         return "win" if guess == self._code else ""
 
     def view(self) -> str:
         """The guesses and their hints."""
-        lines = (
-            f"{guess}: {places} in place, {elsewhere} elsewhere"
-            for guess, (places, elsewhere) in self._hints.items()
-        )
-        return "\n".join([*lines, f"Guesses left: {self.turns_left}"])
+        return "\n".join([*self._lines, f"Guesses left: {self.turns_left}"])
 
     def allowed_actions(self) -> tuple[str, ...]:
         """All codes."""
@@ -98,9 +99,10 @@ class MastermindEnv(SolitaireEnv):
 
 def hint(guess: str, code: str) -> tuple[int, int]:
     """Number of letters in the right place, and of other letters that are in the code."""
-    places = sum(a == b for a, b in zip(guess, code, strict=True))
-    # The multiset intersection counts a repeated letter as often as both have it.
-    return places, (Counter(guess) & Counter(code)).total() - places
+    places = sum(map(eq, guess, code))
+    # A repeated letter counts as often as both have it.
+    both = sum([min(guess.count(letter), code.count(letter)) for letter in set(guess)])
+    return places, both - places
 
 
 @cache

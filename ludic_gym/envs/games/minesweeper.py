@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from functools import cache
-from itertools import product
+from collections.abc import Iterable, Iterator
+from functools import cache, lru_cache
+from itertools import chain, combinations, product
 
 import numpy as np
 
@@ -12,7 +12,10 @@ from ludic_gym.envs.core.base import checked_range
 from ludic_gym.envs.core.solitaire import Outcome, SolitaireEnv
 from ludic_gym.errors import ConfigError
 
-Cells = frozenset[int]
+# A set of cells: bit i for cell i, row by row.
+Cells = int
+# Closed cells, and the number of mines among them.
+Clue = tuple[Cells, int]
 MOST_CELLS_PER_MINE = 5
 
 
@@ -57,6 +60,7 @@ class MinesweeperEnv(SolitaireEnv):
         # A turn for each cell: only illegal actions can use them up.
         super().__init__(checked_range("size", size, 3, 16) ** 2, render_mode)
         self._size, self._count = size, mines
+        self._full = (1 << size * size) - 1
         if not 1 <= mines <= size * size // MOST_CELLS_PER_MINE:
             raise ConfigError(
                 f"mines is from 1 to {size * size // MOST_CELLS_PER_MINE} for size={size}, "
@@ -65,116 +69,183 @@ class MinesweeperEnv(SolitaireEnv):
 
     def deal(self, rng: np.random.Generator) -> None:
         """Draw boards until one can be won by logic alone."""
-        self._open: Cells = frozenset()
-        cells = self._size**2
-        while True:
-            self._mines = frozenset(int(i) for i in rng.permutation(cells)[: self._count])
-            # A cell with a zero opens its neighbours too, so that the game begins with clues.
-            start = next((i for i in range(cells) if self._number(i) == 0), None)
-            if start is None:
-                continue
-            region = self._region(start)
-            # A board that is won by its first region would be no game.
-            if len(region) + self._count < cells and self._is_fair(region):
-                break
-        self._open = region
-
-    def _is_fair(self, opened: Cells) -> bool:
-        """True if logic alone leads from these open cells to the end."""
-        while len(opened) + self._count < self._size**2:
-            safe = self._safe(opened)
-            if not safe:
-                return False
-            opened = opened.union(*(self._region(i) for i in safe))
-        return True
-
-    def _number(self, i: int) -> int:
-        """Number of mines among the neighbours; -1 for a mine."""
-        # A mine has no number, and -1 keeps it from being taken for a zero.
-        return -1 if i in self._mines else len(neighbours(self._size)[i] & self._mines)
+        region = 0
+        while not region:
+            placed = rng.permutation(self._size**2)[: self._count].tolist()
+            self._mines = sum(1 << i for i in placed)
+            region = fair_start(self._size, self._mines)
+        self._open = 0
+        self._zeros = zeros(self._size, self._mines)
+        self._shown = ["#"] * self._size**2
+        self._show(region)
 
     def _region(self, start: int) -> Cells:
-        """The cells that open with a cell: those connected to it by zeros (flood fill)."""
-        found, fresh = {start}, [start]
-        while fresh:
-            i = fresh.pop()
-            if self._number(i) == 0:
-                fresh += [j for j in neighbours(self._size)[i] if j not in found]
-                found |= neighbours(self._size)[i]
-        return frozenset(found)
+        """The cells that open with a cell."""
+        return regions(self._size, self._zeros, 1 << start)
 
-    def _safe(self, opened: Cells) -> Cells:
-        """Closed cells that the open ones prove to be safe."""
-        # Cells whose neighbours are all open say nothing about closed ones.
-        clues = {
-            (neighbours(self._size)[i] - opened, self._number(i))
-            for i in opened
-            if not neighbours(self._size)[i] <= opened
-        }
-        return safe_cells(clues)
+    def _clues(self) -> set[Clue]:
+        """The closed neighbours of each open cell, with its number."""
+        closed = self._full & ~self._open
+        return clues_of(numbers(self._size, self._mines, self._open & ~self._mines), closed)
+
+    def _show(self, cells: Cells) -> None:
+        """Open the cells."""
+        around, mines = neighbours(self._size), self._mines
+        for i in members(cells & ~self._open):
+            is_mine = mines >> i & 1
+            self._shown[i] = "*" if is_mine else str((around[i] & mines).bit_count())
+        self._open |= cells
 
     def move(self, action: str) -> Outcome:
         """Open a cell and its region."""
-        names = names_of_cells(self._size)
-        cell = names.get(action.upper())
-        if cell is None or cell in self._open:
+        cell = names_of_cells(self._size).get(action.upper())
+        if cell is None or self._open >> cell & 1:
             return "illegal"
-        self._open |= self._region(cell)
-        if cell in self._mines:
+        self._show(self._region(cell))
+        if self._mines >> cell & 1:
             return "loss"
-        return "win" if len(self._open) + self._count == self._size**2 else ""
+        return "win" if self._open | self._mines == self._full else ""
 
     def view(self) -> str:
         """The board with its rows and columns named."""
-        letters = " ".join(column(x) for x in range(self._size))
-        margin = len(str(self._size))
-        lines = [" " * (margin + 1) + letters]
-        for y in range(self._size):
-            row = range(y * self._size, (y + 1) * self._size)
-            lines.append(f"{y + 1:>{margin}} " + " ".join(self._symbol(i) for i in row))
-        return "\n".join([*lines, f"Mines: {self._count}"])
-
-    def _symbol(self, i: int) -> str:
-        if i not in self._open:
-            return "#"
-        return "*" if i in self._mines else str(self._number(i))
+        size, shown = self._size, self._shown
+        head, *labels = frame(size)
+        rows = (
+            label + " ".join(shown[y * size : (y + 1) * size]) for y, label in enumerate(labels)
+        )
+        return "\n".join([head, *rows, f"Mines: {self._count}"])
 
     def allowed_actions(self) -> tuple[str, ...]:
         """Names of the closed cells."""
-        return tuple(n for n, i in names_of_cells(self._size).items() if i not in self._open)
+        names = names_of_cells(self._size).items()
+        return tuple(name for name, i in names if not self._open >> i & 1)
 
     def best_action(self) -> str:
         """A cell that is proven safe."""
-        safe = self._safe(self._open)
-        return next(n for n, i in names_of_cells(self._size).items() if i in safe)
+        safe = safe_cells(self._clues())
+        return next(name for name, i in names_of_cells(self._size).items() if safe >> i & 1)
 
 
-def safe_cells(clues: Iterable[tuple[Cells, int]]) -> Cells:
+# Boards of a seed come again: for every rollout of a group, and in every epoch.
+@lru_cache(maxsize=4096)
+def fair_start(size: int, mines: Cells) -> Cells:
+    """The cells that are open at the start of a fair board; none if logic alone cannot win it."""
+    clear, full = zeros(size, mines), (1 << size * size) - 1
+    # A cell with a zero opens its neighbours too, so that the game begins with clues.
+    if not clear:
+        return 0
+    start = fresh = opened = regions(size, clear, clear & -clear)
+    # A board that is won by its first region would be no game.
+    if opened | mines == full:
+        return 0
+    known: list[Clue] = []
+    while opened | mines != full:
+        known += numbers(size, mines, fresh)
+        safe = first_safe(clues_of(known, full & ~opened))
+        if not safe:
+            return 0
+        # Any safe cells will do: opening them takes no conclusion away.
+        fresh = regions(size, clear, safe) & ~opened
+        opened |= fresh
+    return start
+
+
+def zeros(size: int, mines: Cells) -> Cells:
+    """The cells without a mine in or beside them."""
+    around, beside = neighbours(size), mines
+    for i in members(mines):
+        beside |= around[i]
+    return ((1 << size * size) - 1) & ~beside
+
+
+def regions(size: int, clear: Cells, starts: Cells) -> Cells:
+    """The cells that open with the starts: those connected to them by zeros (flood fill)."""
+    around, found, fresh = neighbours(size), starts, starts & clear
+    spread = fresh
+    while fresh:
+        found |= around[fresh.bit_length() - 1]
+        fresh = found & clear & ~spread | fresh & ~(1 << fresh.bit_length() - 1)
+        spread |= fresh
+    return found
+
+
+def numbers(size: int, mines: Cells, cells: Cells) -> list[Clue]:
+    """The neighbours of each of the cells, and the number of mines among them."""
+    around = neighbours(size)
+    return [(around[i], (around[i] & mines).bit_count()) for i in members(cells)]
+
+
+def clues_of(known: Iterable[Clue], closed: Cells) -> set[Clue]:
+    """The clues about closed cells; a clue without any is left out."""
+    return {(cells & closed, count) for cells, count in known if cells & closed}
+
+
+def safe_cells(clues: Iterable[Clue]) -> Cells:
     """Cells that the clues prove to be safe.
 
-    clues: sets of cells, each with its number of mines.
     If the cells of one clue are a subset of another's, their difference is a clue too. Such clues
     are added until no new one follows.
     """
-    known, fresh = set(clues), set(clues)
+    return without_mines(chain.from_iterable(conclusions(clues)))
+
+
+def first_safe(clues: set[Clue]) -> Cells:
+    """Some of the cells that the clues prove to be safe; none only if there are none."""
+    # Two clues of the same number are nearly always enough.
+    safe = 0
+    for (a, in_a), (b, in_b) in combinations(clues, 2):
+        if in_a == in_b:
+            both = a & b
+            if both == a:
+                safe |= b ^ a
+            elif both == b:
+                safe |= a ^ b
+    if safe:
+        return safe
+    return next((safe for known in conclusions(clues) if (safe := without_mines(known))), 0)
+
+
+def without_mines(clues: Iterable[Clue]) -> Cells:
+    """All cells of the clues that count no mine."""
+    cells = 0
+    for each, count in clues:
+        if not count:
+            cells |= each
+    return cells
+
+
+def conclusions(clues: Iterable[Clue]) -> Iterator[set[Clue]]:
+    """The clues; then, round by round, the conclusions that are new."""
+    known, fresh = set[Clue](), set(clues)
     while fresh:
+        yield fresh
         # Two known clues were compared before: only pairs with a fresh one can give a new one.
-        pairs = (pair for a, b in product(known, fresh) for pair in ((a, b), (b, a)))
-        fresh = {
-            (whole - part, in_whole - in_part)
-            for (part, in_part), (whole, in_whole) in pairs
-            if part < whole
-        } - known
+        found = set()
+        for (a, in_a), (b, in_b) in chain(product(fresh, known), combinations(fresh, 2)):
+            both = a & b
+            if both == a:
+                found.add((b ^ a, in_b - in_a))
+            elif both == b:
+                found.add((a ^ b, in_a - in_b))
         known |= fresh
-    return frozenset(i for cells, count in known if count == 0 for i in cells)
+        fresh = found - known
+
+
+def members(cells: Cells) -> list[int]:
+    """The cells, the last one first."""
+    found = []
+    while cells:
+        found.append(cells.bit_length() - 1)
+        cells ^= 1 << found[-1]
+    return found
 
 
 @cache
 def neighbours(size: int) -> tuple[Cells, ...]:
     """The up to eight cells around each cell."""
     return tuple(
-        frozenset(
-            v * size + u
+        sum(
+            1 << v * size + u
             for v in range(max(y - 1, 0), min(y + 2, size))
             for u in range(max(x - 1, 0), min(x + 2, size))
             if (u, v) != (x, y)
@@ -182,6 +253,14 @@ def neighbours(size: int) -> tuple[Cells, ...]:
         for y in range(size)
         for x in range(size)
     )
+
+
+@cache
+def frame(size: int) -> tuple[str, ...]:
+    """The line of column names, and the name of each row with the space before its cells."""
+    margin = len(str(size))
+    head = " " * (margin + 1) + " ".join(map(column, range(size)))
+    return head, *(f"{y + 1:>{margin}} " for y in range(size))
 
 
 def column(x: int) -> str:

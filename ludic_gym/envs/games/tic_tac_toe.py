@@ -69,6 +69,7 @@ def observation(state: str, player: int) -> str:
     return "\n".join(" ".join(cells[i : i + 3]) for i in (0, 3, 6))
 
 
+@cache
 def system_prompt(player: int) -> str:
     """The rules, the player's mark and the reply format."""
     return PROMPT.format(mark=MARKS[player])

@@ -1,8 +1,19 @@
 import gymnasium as gym
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import ludic_gym  # noqa: F401 (registers the ids)
-from ludic_gym.envs.games.minesweeper import names_of_cells, neighbours, safe_cells
+from ludic_gym.envs.games.minesweeper import (
+    fair_start,
+    first_safe,
+    members,
+    names_of_cells,
+    neighbours,
+    regions,
+    safe_cells,
+    zeros,
+)
 from ludic_gym.errors import ConfigError
 
 ID = "ludic/Minesweeper-v0"
@@ -12,18 +23,24 @@ def corner():
     """3 by 3 cells, a mine in C2, the left two columns open."""
     env = gym.make(ID, size=3, mines=1)
     env.reset(seed=0)
-    env.unwrapped._mines = frozenset({5})
-    env.unwrapped._open = frozenset({0, 1, 3, 4, 6, 7})
+    inner = env.unwrapped
+    inner._mines, inner._zeros = bits({5}), zeros(3, bits({5}))
+    inner._open, inner._shown = 0, ["#"] * 9
+    inner._show(bits({0, 1, 3, 4, 6, 7}))
     return env
 
 
+def bits(cells):
+    return sum(1 << i for i in cells)
+
+
 def clue(cells, count):
-    return frozenset(cells), count
+    return bits(cells), count
 
 
 def test_a_corner_has_three_neighbours_and_the_centre_eight():
-    assert [len(cells) for cells in neighbours(3)] == [3, 5, 3, 5, 8, 5, 3, 5, 3]
-    assert neighbours(3)[0] == {1, 3, 4}
+    assert [cells.bit_count() for cells in neighbours(3)] == [3, 5, 3, 5, 8, 5, 3, 5, 3]
+    assert neighbours(3)[0] == bits({1, 3, 4})
 
 
 def test_the_board_shows_numbers_and_closed_cells():
@@ -52,17 +69,68 @@ def test_only_closed_cells_are_legal(action):
 
 
 def test_zeros_open_all_that_is_connected():
-    env = corner().unwrapped
-    env._open = frozenset()
-    assert env._region(0) == {0, 1, 3, 4, 6, 7}
-    assert env._region(1) == {1}
+    clear = zeros(3, bits({5}))
+    assert clear == bits({0, 3, 6})
+    assert regions(3, clear, bits({0})) == bits({0, 1, 3, 4, 6, 7})
+    assert regions(3, clear, bits({1})) == bits({1})
+    assert members(bits({0, 3, 6})) == [6, 3, 0]
 
 
 def test_clues_are_combined():
     # One mine in {1, 2}, one in {1, 2, 3}: so 3 is safe. Two in {4, 5} say nothing safe.
-    assert safe_cells([clue({1, 2}, 1), clue({1, 2, 3}, 1), clue({4, 5}, 2)]) == {3}
-    assert safe_cells([clue({1, 2}, 1)]) == frozenset()
-    assert safe_cells([clue({1, 2}, 0)]) == {1, 2}
+    assert safe_cells([clue({1, 2}, 1), clue({1, 2, 3}, 1), clue({4, 5}, 2)]) == bits({3})
+    assert safe_cells([clue({1, 2}, 1)]) == 0
+    assert safe_cells([clue({1, 2}, 0)]) == bits({1, 2})
+
+
+def plainly_safe(clues):
+    """The conclusions in sets, all pairs again in every round."""
+    known = set(clues)
+    while True:
+        more = {(b - a, n - m) for a, m in known for b, n in known if a < b}
+        if more <= known:
+            return frozenset().union(*(cells for cells, count in known if not count))
+        known |= more
+
+
+@given(
+    st.sets(st.integers(0, 11), max_size=4).map(frozenset),
+    st.lists(st.frozensets(st.integers(0, 11), min_size=1, max_size=6), max_size=7),
+)
+def test_conclusions_are_those_of_plain_sets(mines, seen):
+    clues = {(cells, len(cells & mines)) for cells in seen}
+    packed = {(bits(cells), count) for cells, count in clues}
+    expected = bits(plainly_safe(clues))
+    assert safe_cells(packed) == expected
+    some = first_safe(packed)
+    assert some & ~expected == 0
+    assert bool(some) == bool(expected)
+
+
+def test_boards_without_a_zero_and_boards_that_need_a_guess_are_not_fair():
+    assert fair_start(3, bits({4})) == 0
+    assert fair_start(3, bits({5})) == bits({0, 1, 3, 4, 6, 7})
+    # Its first region is all but the mines.
+    assert fair_start(4, bits({0, 1})) == 0
+    # C1 and A2: by the clues, A1 and D1 could be mines instead of C1.
+    assert fair_start(4, bits({2, 4})) == 0
+
+
+def test_seeds_give_the_boards_of_before():
+    # Drawn by the first version of this game, whose boards were sets of cells.
+    boards = []
+    for seed in range(6):
+        env = gym.make(ID, size=5, mines=5).unwrapped
+        env.reset(seed=seed)
+        boards.append(sorted(members(env._mines)))
+    assert boards == [
+        [4, 9, 11, 12, 20],
+        [2, 3, 5, 13, 24],
+        [16, 17, 22, 23, 24],
+        [2, 3, 9, 22, 23],
+        [0, 2, 4, 10, 14],
+        [2, 4, 10, 21, 22],
+    ]
 
 
 @pytest.mark.parametrize(("size", "mines"), [(3, 1), (6, 7), (9, 10)])
@@ -70,7 +138,7 @@ def test_every_board_is_won_by_logic(size, mines):
     env = gym.make(ID, size=size, mines=mines).unwrapped
     for seed in range(20):
         env.reset(seed=seed)
-        assert len(env._mines) == mines
+        assert env._mines.bit_count() == mines
         over = False
         while not over:
             _, reward, over, _, _ = env.step(env.oracle_action())

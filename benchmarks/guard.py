@@ -1,0 +1,109 @@
+"""Fail if a rate fell by more than 15 % from that in figures.json, and print what it spends.
+
+    python benchmarks/guard.py            # 15 CPU-seconds
+    python benchmarks/guard.py --update   # after a change that is meant to cost, or to gain, time
+
+A figure is our rate over that of a limit that none of our code has a part in, measured in the same
+process. So another machine, or a busy one, changes it little.
+"""
+
+from __future__ import annotations
+
+import argparse
+import cProfile
+import json
+import pstats
+import sys
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+
+import harness.env_loads as envs
+import harness.rollout_loads as rollouts
+import harness.row_loads as rows
+from envs import ANSWERS, BOARDS, grades, searches
+from harness.rates import MakeWork, ratio
+
+from ludic_gym.vector.ragged import RaggedVectorEnv
+
+FIGURES = Path(__file__).parent / "figures.json"
+LOWEST = 0.85
+SECONDS, ROUNDS = 0.02, 15
+# A rate that seems to have fallen is measured again: a busy machine lets it fall once.
+ATTEMPTS = 4
+REASONING = ANSWERS["1.3 kB, none"]
+
+# What is measured, and the limit beside it.
+CHECKS: Mapping[str, tuple[MakeWork, MakeWork]] = {
+    "Tic-Tac-Toe: steps": (partial(envs.steps, envs.GAME), envs.bare_steps),
+    **{
+        f"{name}: steps": (partial(envs.steps, env_id, **size), envs.bare_steps)
+        for name, (env_id, size) in BOARDS.items()
+    },
+    "Arithmetic: episodes": (partial(envs.answers, envs.SUMS), envs.bare_steps),
+    "GSM8K: episodes": (partial(envs.answers, envs.QUESTIONS), envs.bare_steps),
+    "RaggedVectorEnv, 64 bare envs: steps": (
+        lambda: envs.vector_steps(RaggedVectorEnv([envs.Bare] * 64)),
+        lambda: envs.lone_steps(envs.Bare),
+    ),
+    "grade_number, 1.3 kB: grades": (partial(grades, REASONING), partial(searches, REASONING)),
+    "GSM8K: rollouts": (partial(rollouts.rollouts, envs.QUESTIONS, amount=256), envs.bare_steps),
+    "Tic-Tac-Toe: rollouts": (partial(rollouts.rollouts, envs.GAME, amount=128), envs.bare_steps),
+    "10 turns of 1,000 tokens: rows": (partial(rows.rows, 10), rows.copies),
+}
+
+
+def measured(name: str) -> float:
+    """The figure of the check."""
+    ours, limit = CHECKS[name]
+    return ratio(ours(), limit(), seconds=SECONDS, rounds=ROUNDS)
+
+
+def share_kept(name: str, figure: float) -> float:
+    """The best of some attempts over the committed figure; one attempt if that is enough."""
+    best = 0.0
+    for _ in range(ATTEMPTS):
+        best = max(best, measured(name) / figure)
+        if best >= LOWEST:
+            break
+    return best
+
+
+def print_profile(name: str) -> None:
+    """The functions in which the check spends most of its time."""
+    work = CHECKS[name][0]()
+    next(work)
+    profile = cProfile.Profile()
+    with profile:
+        for _ in range(10):
+            next(work)
+    pstats.Stats(profile).sort_stats("tottime").print_stats(15)
+
+
+def main() -> int:
+    """The number of rates that fell."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--update", action="store_true", help="write figures.json anew")
+    if parser.parse_args().update:
+        figures = {name: round(sorted(measured(name) for _ in range(5))[2], 5) for name in CHECKS}
+        FIGURES.write_text(json.dumps(figures, indent=1) + "\n")
+        return 0
+    figures = json.loads(FIGURES.read_text())
+    if figures.keys() != CHECKS.keys():
+        sys.exit(f"other checks than in {FIGURES.name}: run python benchmarks/guard.py --update")
+    fell = []
+    for name, figure in figures.items():
+        kept = share_kept(name, figure)
+        print(f"{name:40}{kept:8.0%} of {figure:g}", flush=True)
+        if kept < LOWEST:
+            fell.append(name)
+    for name in fell:
+        print(f"\n{name} fell by more than {1 - LOWEST:.0%}; it spends:")
+        print_profile(name)
+    return len(fell)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

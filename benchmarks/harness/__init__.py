@@ -1,0 +1,1 @@
+"""Rates, tables and loads that the benchmarks share."""

@@ -1,0 +1,145 @@
+"""Rates of several works, measured in turns so that all see the same machine."""
+
+from __future__ import annotations
+
+import json
+import platform
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from statistics import median
+
+RESULTS = Path(__file__).parents[1] / "results"
+PACKAGES = ("ludic", "gymnasium", "pettingzoo", "numpy", "gem-llm", "textarena")
+# Does a batch of the work for every item, and yields its number of units.
+Work = Iterator[int]
+MakeWork = Callable[[], Work]
+
+
+@dataclass(frozen=True)
+class Rate:
+    """Units per CPU-second of this process: in the middle round, and in the best one."""
+
+    median: float
+    best: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """One line of a table: our work, that of peers, and a limit.
+
+    limit: name and work of what our work cannot be faster than; None without one.
+    goal: units per CPU-second; goal_ratio: of the fastest peer. 0 for none.
+    """
+
+    what: str
+    ours: MakeWork
+    peers: Mapping[str, MakeWork] = field(default_factory=dict)
+    limit: tuple[str, MakeWork] | None = None
+    goal: float = 0.0
+    goal_ratio: float = 0.0
+
+
+def rates(works: Mapping[str, Work], *, seconds: float, rounds: int) -> dict[str, Rate]:
+    """The rate of each work, from `rounds` rounds in which each runs for so many CPU-seconds."""
+    # The first batch fills caches and finishes imports.
+    for work in works.values():
+        next(work)
+    found: dict[str, list[float]] = {name: [] for name in works}
+    for _ in range(rounds):
+        for name, work in works.items():
+            found[name].append(_rate(work, seconds))
+    return {name: Rate(median(each), max(each)) for name, each in found.items()}
+
+
+def _rate(work: Work, seconds: float) -> float:
+    start, units, spent = time.process_time(), 0, 0.0
+    while spent < seconds:
+        units += next(work)
+        spent = time.process_time() - start
+    return units / spent
+
+
+def ratio(ours: Work, limit: Work, *, seconds: float, rounds: int) -> float:
+    """Our rate over that of the limit: the median of rounds in which both run side by side."""
+    next(ours), next(limit)
+    return median(_rate(ours, seconds) / _rate(limit, seconds) for _ in range(rounds))
+
+
+def measured(line: Line, *, seconds: float, rounds: int) -> dict[str, Rate]:
+    """The rates of a line by name: "ours", its peers, and its limit.
+
+    A peer that is not installed is missing.
+    """
+    works = {"ours": line.ours(), **{name: make() for name, make in line.peers.items()}}
+    if line.limit:
+        works[line.limit[0]] = line.limit[1]()
+    return rates(_installed(works), seconds=seconds, rounds=rounds)
+
+
+def _installed(works: Mapping[str, Work]) -> dict[str, Work]:
+    found = {}
+    for name, work in works.items():
+        try:
+            next(work)
+        except ImportError:
+            continue
+        found[name] = work
+    return found
+
+
+def print_table(name: str, lines: Sequence[Line], *, seconds: float = 0.1, rounds: int = 7) -> None:
+    """Measure the lines, print them, and keep them in results/<name>.json with the versions."""
+    print(f"{name}: units per CPU-second, the median of {rounds} rounds; in brackets the best")
+    print(f"{'':42}{'ours':>20}{'other':>10}{'ratio':>7}  of")
+    kept = []
+    for line in lines:
+        found = measured(line, seconds=seconds, rounds=rounds)
+        ours, *others = found.items()
+        _print_line(line, ours[1], dict(others))
+        kept.append(
+            {
+                "what": line.what,
+                "goal": line.goal,
+                "goal_ratio": line.goal_ratio,
+                "limit": line.limit[0] if line.limit else "",
+                "rates": {key: asdict(rate) for key, rate in found.items()},
+            }
+        )
+    save(name, kept)
+
+
+def _print_line(line: Line, ours: Rate, others: Mapping[str, Rate]) -> None:
+    figure = f"{ours.median:,.0f} ({ours.best:,.0f})"
+    print(f"{line.what:42}{figure:>20}", end="")
+    compared = [(rate.median, name) for name, rate in others.items()]
+    if line.goal:
+        compared.append((line.goal, "goal"))
+    if not compared:
+        print(flush=True)
+    for number, (rate, name) in enumerate(compared):
+        wanted = f" (goal {line.goal_ratio:g})" if line.goal_ratio and name in line.peers else ""
+        indent = "" if number == 0 else " " * 62
+        print(f"{indent}{rate:10,.0f}{ours.median / rate:7.2f}  {name}{wanted}", flush=True)
+
+
+def save(name: str, found: object) -> None:
+    """Write results/<name>.json: the figures, the machine and the versions of all packages."""
+    RESULTS.mkdir(exist_ok=True)
+    about = {
+        "machine": platform.processor() or platform.machine(),
+        "python": platform.python_version(),
+        "packages": {package: _version(package) for package in PACKAGES},
+        "date": time.strftime("%Y-%m-%d"),
+    }
+    text = json.dumps({**about, "lines": found}, indent=1)
+    (RESULTS / f"{name}.json").write_text(text + "\n")
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""

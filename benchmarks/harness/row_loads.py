@@ -1,0 +1,73 @@
+"""Rows of rollouts of 1,000 tokens, in one turn or many."""
+
+from __future__ import annotations
+
+from random import Random
+
+import numpy as np
+
+from harness.rates import Work
+from ludic_gym.types import Completion, Decision, Rollout, Sampling, Step, Task
+from ludic_train.algorithms.presets import reinforce
+from ludic_train.rows import rows_from
+
+TOKENS = 1000
+INFO = {"success": True, "reward/correct": 1.0, "answer": "85", "rule": "tag", "row": 7}
+
+
+def rollout(turns: int, seed: int, *, tokens: int = TOKENS) -> Rollout:
+    """A rollout of so many tokens, half of them sampled; each prompt extends the one before."""
+    rng, steps = Random(seed), []
+    each = tokens // turns // 2
+    ids: tuple[int, ...] = ()
+    for turn in range(turns):
+        # As parsed from a response: each prompt has numbers of its own.
+        prompt = tuple(int(str(i)) for i in ids) + _drawn(rng, each)
+        reply = _drawn(rng, each)
+        ids = prompt + reply
+        completion = Completion(
+            text="x",
+            finish_reason="stop",
+            sampling=Sampling(seed=turn),
+            prompt_ids=prompt,
+            completion_ids=reply,
+            logprobs=tuple(-rng.random() for _ in reply),
+            policy_version=3,
+        )
+        decision = Decision(action="x", completions=(completion,))
+        last = turn + 1 == turns
+        step = Step(
+            observation="x",
+            decision=decision,
+            reward=float(last),
+            terminated=last,
+            info=INFO if last else {},
+        )
+        steps.append(step)
+    task = Task(env_id="ludic/TicTacToe-v0", kwargs={"opponent": "mixed"}, seed=seed)
+    return Rollout(task=task, steps=tuple(steps))
+
+
+def _drawn(rng: Random, length: int) -> tuple[int, ...]:
+    return tuple(rng.randrange(150_000) for _ in range(length))
+
+
+def rows(turns: int, *, tokens: int = TOKENS) -> Work:
+    """Rows of 64 rollouts with their credit."""
+    played = [rollout(turns, seed, tokens=tokens) for seed in range(64)]
+    algo = reinforce()
+    while True:
+        yield len(rows_from(played, algo))
+
+
+def copies(*, tokens: int = TOKENS) -> Work:
+    """Arrays of the ids and the log-probs of one rollout of one turn, by numpy alone."""
+    (step,) = rollout(1, 0, tokens=tokens).steps
+    (completion,) = step.decision.completions
+    ids = (completion.prompt_ids or ()) + (completion.completion_ids or ())
+    logprobs = completion.logprobs or ()
+    while True:
+        for _ in range(64):
+            np.array(ids, np.int32)
+            np.array(logprobs, np.float32)
+        yield 64
