@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ludic_gym.envs.core.base import Info, TextEnv, Turn, end
+from ludic_gym.envs.core.base import Info, TextEnv, Turn
 from ludic_gym.envs.core.code import PATIENCE, described
 from ludic_gym.sandbox.choice import shared_sandbox
 from ludic_gym.sandbox.loop import run_blocking
@@ -62,7 +62,8 @@ class SandboxedEnv(TextEnv):
         """The last turn of an episode whose sandbox failed."""
         found = {**info, "error": f"{type(error).__name__}: {error}"}
         # Truncated: a failure of the machine says nothing about the player.
-        return end(success=False, truncated=True, info=found, **{component: 0.0})
+        parts = {f"reward/{component}": 0.0}
+        return "", 0.0, False, True, {"success": False, **parts, **found}
 
 
 def output_of(result: ExecResult) -> str:

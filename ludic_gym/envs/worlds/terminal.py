@@ -14,21 +14,21 @@ from ludic_gym.envs.worlds.shell.families import FAMILIES
 from ludic_gym.envs.worlds.shell.machine import executed
 from ludic_gym.envs.worlds.shell.task import Task, home_of, judged
 from ludic_gym.errors import SandboxError
-from ludic_gym.graders.programs.types import program_in
+from ludic_gym.graders.programs.types import is_fenced, program_in
 from ludic_gym.tools.tool import shortened
 
 DONE = ("done", "exit", "submit")
 # Level -> numbers of tasks, each of another family, and of commands.
 SIZES: Mapping[str, tuple[int, int]] = MappingProxyType(
-    {"easy": (1, 10), "medium": (2, 20), "hard": (4, 40)}
+    {"easy": (1, 6), "medium": (2, 12), "hard": (4, 24)}
 )
 LANGUAGES = ("bash", "sh", "shell", "console")
+HELP = "Reply with commands in a ```bash block, or with done."
 PROMPT = (
-    "You work at a Linux shell. Reply with a bash command, or several lines of them, and nothing "
-    "else; a ```bash block is fine too. You are shown the output. The working directory and all "
-    "files are kept from command to command; variables and processes are not. There is no network. "
-    "Files that a task does not speak about must not change. Reply with done when all is done. You "
-    "have {turns} turns."
+    "You work at a Linux shell. Reply with bash commands in a ```bash block; you are shown their "
+    "output. The working directory and all files are kept from command to command; variables and "
+    "processes are not. There is no network. Files that a task does not speak about must not "
+    "change. Reply with done when all is done. You have {turns} turns."
 )
 
 
@@ -41,16 +41,16 @@ class TerminalEnv(SandboxedEnv):
     that times in outputs differ from run to run; all else follows from seed and commands.
 
     - Observation: the tasks; later output and exit code of each command.
-    - Action: bash commands, alone or in a fenced block; "done" ends the episode, and so does the
-      last turn.
+    - Action: bash commands in a ```bash block, or a command after "$ "; "done" ends the episode,
+      and so does the last turn.
     - Reward: 1 if all tasks are done and no other file has changed, else 0 (component "tasks").
-    - Info: "sandbox" in the first info; in the last one, "done" is the number of tasks that are
-      done, and "faults" says what is wrong with the others. If the sandbox fails, the episode is
-      truncated, and info["error"] has the reason.
+    - Info: "sandbox" in the first info; "illegal" in every step; in the last one, "done" is the
+      number of tasks that are done, and "faults" says what is wrong with the others. If the sandbox
+      fails, the episode is truncated, and info["error"] has the reason.
 
     Args:
-        level: "easy" (1 task, 10 turns), "medium" (2 tasks of different families, 20 turns) or
-            "hard" (4 tasks, 40 turns).
+        level: "easy" (1 task, 6 turns), "medium" (2 tasks of different families, 12 turns) or
+            "hard" (4 tasks, 24 turns).
         family: "files", "text", "permissions", "git", "services" or "debugging" for tasks of that
             family alone, of which there is then one, or "all".
         split: "train" and "test" have no tasks in common; one in five is in "test".
@@ -59,9 +59,9 @@ class TerminalEnv(SandboxedEnv):
 
     ```text
     1. In the folder harbour, move all files whose names end in .log to the folder harbour/old.
-    > cd harbour; ls
+    > $ cd harbour; ls
     a.log  b.txt  old
-    > mv *.log old
+    > $ mv *.log old
     (exit code 0)
     > done                                      (reward 1)
     ```
@@ -69,7 +69,7 @@ class TerminalEnv(SandboxedEnv):
 
     def __init__(
         self,
-        level: Level = "medium",
+        level: Level = "easy",
         family: str = "all",
         split: Split = "all",
         *,
@@ -99,27 +99,37 @@ class TerminalEnv(SandboxedEnv):
     def turn(self, action: str) -> Turn:
         """Run the command, or judge the files."""
         self._turns_left -= 1
-        command = program_in(action, LANGUAGES).strip()
+        command = command_in(action)
         try:
-            if command.lower().rstrip(".") in DONE:
-                return self._ended("")
-            if self._solved < len(self._tasks) and command == self._tasks[self._solved].solution:
-                self._solved += 1
-            outcome = executed(self.run, self._home, _text(command) or ":")
-            self._home = outcome.home
-            parts = [shortened(outcome.output.rstrip("\n"), OUTPUT)]
-            if outcome.code or not outcome.output:
-                parts.append(f"(exit code {outcome.code})")
-            text = "\n".join(filter(None, parts))
-            return proceed(text) if self._turns_left else self._ended(text)
+            if command in DONE:
+                return self._ended("", illegal=False)
+            text = self._executed(command) if command else f"That is no command. {HELP}"
+            if self._turns_left:
+                return proceed(text, info={"illegal": not command})
+            return self._ended(text, illegal=not command)
         except SandboxError as error:
-            return self.failed(error, {}, "tasks")
+            return self.failed(error, {"illegal": not command}, "tasks")
 
-    def _ended(self, text: str) -> Turn:
+    def _executed(self, command: str) -> str:
+        """The output of the command, and its exit code where that says something."""
+        if self._solved < len(self._tasks) and command == self._tasks[self._solved].solution:
+            self._solved += 1
+        outcome = executed(self.run, self._home, command)
+        self._home = outcome.home
+        parts = [shortened(outcome.output.rstrip("\n"), OUTPUT)]
+        if outcome.code or not outcome.output:
+            parts.append(f"(exit code {outcome.code})")
+        return "\n".join(filter(None, parts))
+
+    def _ended(self, text: str, *, illegal: bool) -> Turn:
         found = judged(self.run, self._home, self._tasks)
         success = not any(found)
         wrong = "; ".join(fault for faults in found for fault in faults)
-        info = {"done": sum(not faults for faults in found), "faults": wrong[:500]}
+        info = {
+            "illegal": illegal,
+            "done": sum(not faults for faults in found),
+            "faults": wrong[:500],
+        }
         return end(text, success=success, info=info, tasks=success)
 
     def picture(self) -> str:
@@ -129,7 +139,9 @@ class TerminalEnv(SandboxedEnv):
 
     def best_action(self) -> str:
         """The solution of each task in turn, then "done"."""
-        return DONE[0] if self._solved == len(self._tasks) else self._tasks[self._solved].solution
+        if self._solved == len(self._tasks):
+            return DONE[0]
+        return f"```bash\n{self._tasks[self._solved].solution}\n```"
 
     def _drawn_tasks(self) -> tuple[Task, ...]:
         rng = self.np_random
@@ -146,6 +158,21 @@ FOLDERS = (
 )  # fmt: skip
 
 
-def _text(command: str) -> str:
-    """The command as bash can get it: without null bytes and lone surrogates."""
+def command_in(action: str) -> str:
+    """The commands in a reply, one of `DONE`, or "" for none.
+
+    Only a fenced block, or a line after "$ ", is executed: a sentence would be a dangerous command.
+
+    >>> command_in("$ ls"), command_in("Done."), command_in("I list the files.")
+    ('ls', 'done', '')
+    """
+    said = action.rpartition("</think>")[2].strip()
+    if is_fenced(said):
+        command = program_in(said, LANGUAGES).strip()
+    elif said.startswith("$ "):
+        command = said[2:].strip()
+    else:
+        command = said.strip("`.").lower()
+        return command if command in DONE else ""
+    # Bash takes neither null bytes nor lone surrogates.
     return command.replace("\0", "").encode("utf-8", "replace").decode()

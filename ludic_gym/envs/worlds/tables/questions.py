@@ -202,4 +202,5 @@ def _in_category(sales: Sales, category: str) -> np.ndarray:
 
 def _profits(sales: Sales) -> np.ndarray:
     costs = np.array([sales.cost[str(name)] for name in sales.product])
-    return sales.units * (sales.price - costs)
+    profits: np.ndarray = sales.units * (sales.price - costs)
+    return profits

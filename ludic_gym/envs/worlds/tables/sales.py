@@ -41,7 +41,8 @@ class Sales:
     @property
     def revenue(self) -> np.ndarray:
         """Units times price, per order."""
-        return self.units * self.price
+        product: np.ndarray = self.units * self.price
+        return product
 
 
 def drawn_sales(rows: int, missing: float, rng: np.random.Generator) -> Sales:

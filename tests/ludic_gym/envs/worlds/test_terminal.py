@@ -74,7 +74,7 @@ def started(task):
 
 def is_done(env, *commands):
     for command in commands:
-        env.step(command)
+        env.step(f"```bash\n{command}\n```")
     *_, info = env.step("done")
     return info["success"]
 
@@ -100,32 +100,32 @@ def test_every_solution_is_right_and_doing_nothing_is_not(seed):
 
 def test_the_working_directory_and_files_last_and_processes_do_not():
     env = started(TASK)
-    env.step("mkdir -p deep/er; cd deep/er; sleep 1000 & echo hi > file; chmod 400 file; X=1")
-    text, *_ = env.step("pwd | sed s,^.*/home,,; cat file; stat -c %a file; echo x$X; jobs")
+    env.step("$ mkdir -p deep/er; cd deep/er; sleep 1000 & echo hi > file; chmod 400 file; X=1")
+    text, *_ = env.step("$ pwd | sed s,^.*/home,,; cat file; stat -c %a file; echo x$X; jobs")
     assert text.splitlines() == ["/deep/er", "hi", "400", "x"]
 
 
 def test_a_copy_and_a_pickle_continue_with_the_same_files():
     env = started(TASK)
-    env.step("echo new > x/e")
+    env.step("$ echo new > x/e")
     for twin in (copy.deepcopy(env), pickle.loads(pickle.dumps(env))):
-        assert twin.step("cat x/e") == env.step("cat x/e")
+        assert twin.step("$ cat x/e") == env.step("$ cat x/e")
     assert "x/e" in env._home.entries
 
 
 def test_an_error_is_shown_and_files_that_are_too_large_are_undone():
     env = started(TASK)
-    text, *_ = env.step("ls nothing")
+    text, *_ = env.step("$ ls nothing")
     assert "No such file" in text
     assert "(exit code 2)" in text
-    text, *_ = env.step("head -c 500000 /dev/zero > big")
+    text, *_ = env.step("$ head -c 500000 /dev/zero > big")
     assert "the command is undone" in text
     assert "big" not in env._home.entries
 
 
 def test_a_player_who_attacks_the_machine_only_loses_the_command():
     env = started(TASK)
-    text, *_ = env.step("kill -9 $PPID")
+    text, *_ = env.step("$ kill -9 $PPID")
     assert "it is undone" in text
     # A hook, an alias and a filter of the repository must not run in the checker's sandbox.
     task = FAMILIES["git"][0]("folder", np.random.default_rng(0))
@@ -152,8 +152,17 @@ def test_a_program_that_forges_the_checkers_report_changes_nothing_else():
 
 def test_hostile_texts_are_commands_like_any_other():
     env = started(TASK)
-    for text in ("", "\0", "\ud800", "```", "x" * 50_000, "if", "\N{GRINNING FACE}"):
-        assert isinstance(env.step(text)[0], str)
+    for text in ("\0if", "\ud800", "if", "x" * 50_000, "\N{GRINNING FACE}"):
+        assert "exit code" in env.step(f"$ {text}")[0]
+
+
+@pytest.mark.parametrize("text", ["", "```", "rm -r x", "I would now remove the folder.", "done?"])
+def test_a_sentence_is_not_executed(text):
+    env = started(TASK)
+    before = env._home
+    seen, _, over, _, info = env.step(text)
+    assert seen == "That is no command. Reply with commands in a ```bash block, or with done."
+    assert (over, info["illegal"], env._home) == (False, True, before)
 
 
 def test_a_fenced_block_is_a_command():
