@@ -90,8 +90,8 @@ class TerminalEnv(SandboxedEnv):
         self._turns_left = self._turns
         self._solved = 0
         self._home = home_of(self._tasks)
-        if setup := "\n".join(task.setup for task in self._tasks if task.setup):
-            self._home = executed(self.run, self._home, setup).home
+        # Before the first command: an episode without any needs no sandbox.
+        self._begun = False
         text = "\n".join(f"{i}. {task.text}" for i, task in enumerate(self._tasks, 1))
         prompt = PROMPT.format(turns=self._turns)
         return text, {"system_prompt": prompt, "sandbox": sandbox}
@@ -114,6 +114,10 @@ class TerminalEnv(SandboxedEnv):
         """The output of the command, and its exit code where that says something."""
         if self._solved < len(self._tasks) and command == self._tasks[self._solved].solution:
             self._solved += 1
+        if not self._begun:
+            self._begun = True
+            if setup := "\n".join(task.setup for task in self._tasks if task.setup):
+                self._home = executed(self.run, self._home, setup).home
         outcome = executed(self.run, self._home, command)
         self._home = outcome.home
         parts = [shortened(outcome.output.rstrip("\n"), OUTPUT)]
@@ -122,7 +126,9 @@ class TerminalEnv(SandboxedEnv):
         return "\n".join(filter(None, parts))
 
     def _ended(self, text: str, *, illegal: bool) -> Turn:
-        found = judged(self.run, self._home, self._tasks)
+        # No task is done at its start.
+        idle = [["nothing was done"] for _ in self._tasks]
+        found = judged(self.run, self._home, self._tasks) if self._begun else idle
         success = not any(found)
         wrong = "; ".join(fault for faults in found for fault in faults)
         info = {

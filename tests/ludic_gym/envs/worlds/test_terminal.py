@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ludic_gym.envs.worlds.shell.families import FAMILIES
-from ludic_gym.envs.worlds.shell.machine import FILE, FOLDER, Entry, Home, executed
+from ludic_gym.envs.worlds.shell.machine import FILE, FOLDER, Entry, Home
 from ludic_gym.envs.worlds.shell.task import Task, faults, home_of, judged
 from ludic_gym.envs.worlds.terminal import TerminalEnv
 
@@ -67,8 +67,6 @@ def started(task):
     env = TerminalEnv("easy")
     env.reset(seed=0)
     env._tasks, env._home = (task,), home_of((task,))
-    if task.setup:
-        env._home = executed(env.run, env._home, task.setup).home
     return env
 
 
@@ -83,7 +81,7 @@ def is_done(env, *commands):
 def test_a_solution_of_each_family_is_right_and_doing_nothing_is_not(family):
     rng = np.random.default_rng(3)
     task = FAMILIES[family][4](f"{family}-folder", rng)
-    assert not is_done(started(task))
+    assert not is_done(started(task), "true")
     assert is_done(started(task), task.solution)
 
 
@@ -94,7 +92,7 @@ def test_every_solution_is_right_and_doing_nothing_is_not(seed):
     for makers in FAMILIES.values():
         for maker in makers:
             task = maker("folder", np.random.default_rng(seed))
-            assert not is_done(started(task)), task.text
+            assert not is_done(started(task), "true"), task.text
             assert is_done(started(task), task.solution), task.text
 
 
@@ -154,6 +152,12 @@ def test_hostile_texts_are_commands_like_any_other():
     env = started(TASK)
     for text in ("\0if", "\ud800", "if", "x" * 50_000, "\N{GRINNING FACE}"):
         assert "exit code" in env.step(f"$ {text}")[0]
+
+
+def test_an_episode_without_a_command_fails():
+    env = started(TASK)
+    *_, info = env.step("done")
+    assert (info["success"], info["done"], info["faults"]) == (False, 0, "nothing was done")
 
 
 @pytest.mark.parametrize("text", ["", "```", "rm -r x", "I would now remove the folder.", "done?"])
