@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import copy
 import json
-import re
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from ludic_gym.envs.core.base import TextEnv, Turn, checked_range, end, proceed
+from ludic_gym.envs.tools.calls import FORM, calls_in
 from ludic_gym.envs.tools.world import PURPOSES, SCHEMAS, World
 from ludic_gym.envs.worlds.errands import KINDS, Errand, new_world
 from ludic_gym.tools.schema import problem_of
 
 FINISH = "finish"
-_TAGGED = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.S)
 _PARTS = ("calendar", "balances", "cart", "orders")
 
 
@@ -122,16 +121,11 @@ def next_call(errands: list[Errand], world: World) -> tuple[str, dict[str, Any]]
 
 def call_in(action: str) -> tuple[str, dict[str, Any], str]:
     """Name and arguments of the call in a text, and its error ("" for a valid call)."""
-    # A thought may contain drafts of calls.
-    text = action.rpartition("</think>")[2]
-    tagged = _TAGGED.findall(text)
-    try:
-        call = json.loads(tagged[-1] if tagged else text)
-    except (ValueError, RecursionError) as error:
-        return "", {}, f"that is no tool call: not JSON ({error})"
-    if not isinstance(call, dict) or not isinstance(call.get("name"), str):
-        return "", {}, 'a tool call is {"name": ..., "arguments": {...}}'
-    name, arguments = call["name"], call.get("arguments") or {}
+    calls, problem = calls_in(action)
+    if not calls:
+        return "", {}, problem or f"a tool call is {FORM}"
+    # The last one counts, because models write drafts first.
+    name, arguments = calls[-1].name, dict(calls[-1].arguments)
     if name == FINISH:
         # Arguments of `finish` are ignored: models like to add a summary.
         return name, {}, ""

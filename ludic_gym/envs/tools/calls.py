@@ -1,0 +1,63 @@
+"""Tool calls written as JSON in a reply."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+_TAGGED = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.S)
+_FENCED = re.compile(r"```(?:json)?\s*\n(.*?)```", re.S)
+FORM = '{"name": ..., "arguments": {...}}'
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A function's name and its arguments."""
+
+    name: str
+    arguments: Mapping[str, Any]
+
+    def as_json(self) -> str:
+        """The call as text."""
+        return json.dumps({"name": self.name, "arguments": dict(self.arguments)})
+
+
+def calls_in(text: str) -> tuple[list[Call], str]:
+    r"""The calls in a reply, and its error ("" for valid calls, which may be none).
+
+    The reply is a call, a list of calls, one of these in a code block, or calls in <tool_call>
+    tags. Names and arguments are not checked.
+
+    >>> calls_in('{"name": "look", "arguments": {}}')
+    ([Call(name='look', arguments={})], '')
+    >>> calls_in("[]"), calls_in("look")[1]
+    (([], ''), 'that is no tool call: not JSON (Expecting value: line 1 column 1 (char 0))')
+    """
+    # A thought may contain drafts of calls.
+    said = text.rpartition("</think>")[2]
+    parts = _TAGGED.findall(said) or _FENCED.findall(said)[-1:] or [said.strip().rstrip(".")]
+    found = list[Call]()
+    for part in parts:
+        try:
+            value = json.loads(part)
+        except (ValueError, RecursionError) as error:
+            return [], f"that is no tool call: not JSON ({error})"
+        for one in value if isinstance(value, list) else [value]:
+            call = _call(one)
+            if call is None:
+                return [], f"a tool call is {FORM}"
+            found.append(call)
+    return found, ""
+
+
+def _call(value: object) -> Call | None:
+    """The call that parsed JSON is; None if it is none."""
+    if not isinstance(value, dict) or not isinstance(value.get("name"), str):
+        return None
+    arguments = value.get("arguments", value.get("parameters"))
+    # `"arguments": null` and a missing key are common for functions without parameters.
+    arguments = {} if arguments is None else arguments
+    return Call(value["name"], arguments) if isinstance(arguments, dict) else None

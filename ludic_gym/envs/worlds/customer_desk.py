@@ -1,0 +1,274 @@
+"""CustomerDesk: requests of a customer, dealt with by a policy, tools and questions."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from ludic_gym.envs.core.base import Info, TextEnv, Turn, checked_choice, end, pick, proceed
+from ludic_gym.envs.core.splits import LEVELS, SPLITS, Level, Split, drawn
+from ludic_gym.envs.tools.calls import FORM, Call, calls_in
+from ludic_gym.envs.worlds.desk.airline import Airline
+from ludic_gym.envs.worlds.desk.base import Desk, Wish
+from ludic_gym.envs.worlds.desk.customer import Customer, phrase
+from ludic_gym.envs.worlds.desk.library import Library
+from ludic_gym.envs.worlds.desk.retail import Retail
+from ludic_gym.tools.schema import described, parameters_schema, problem_of
+
+DOMAINS: Mapping[str, type[Desk]] = MappingProxyType(
+    {"airline": Airline, "retail": Retail, "library": Library}
+)
+# Level -> numbers of requests and of turns.
+SIZES: Mapping[str, tuple[int, int]] = MappingProxyType(
+    {"easy": (1, 15), "medium": (2, 30), "hard": (3, 45)}
+)
+SHARED = ("identify", "show", "resolve")
+_SPEAKING = ("```", "<tool_call>", "{", "[")
+PROMPT = """\
+You work at the service desk of {article} {domain}. Deal with the customer's requests, one after \
+the other, and keep to this policy.
+R1. Identify the customer before you show or change a record, show a record before you resolve a \
+request about it, and show or change no record of anybody else.
+R2. Before you change anything, tell the customer exactly what you will do, with all numbers and \
+values, and let the customer confirm it. Then do that and nothing else.
+{policy}
+A request that a rule from R3 on forbids is refused with the number of that rule, whatever the \
+customer says; any other request is fulfilled. Each request ends with a call of resolve.
+Your tools:
+{tools}
+To call a tool, reply with the call as JSON and nothing else: {form}. Any other reply is read by \
+the customer, who tells you only what you ask for. You have {turns} turns."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A customer's requests. world: seed of the database."""
+
+    domain: str
+    world: int
+    wishes: tuple[Wish, ...]
+
+
+class CustomerDeskEnv(TextEnv):
+    """A service desk with a policy, a database, tools with side effects, and a scripted customer.
+
+    In the manner of tau-bench (Yao et al. 2024, arXiv:2406.12045), generated here. The customer
+    gives facts only when asked, must confirm every change, and may have second thoughts. About two
+    requests in five are forbidden by the policy and have to be refused. `ludic bench --samples K`
+    prints pass^k, the rate of tasks that succeed in all of K episodes.
+
+    - Observation: the customer's words, or the result of a call.
+    - Action: a call as JSON, {"name": ..., "arguments": {...}}, alone, in a code block or in
+      <tool_call> tags; any other text is a message to the customer.
+    - Reward: 1 if the database and the resolutions of all requests are as they must be and no rule
+      of the policy was broken on the way, else 0 (component "desk").
+    - Info: "illegal" in every step is True for a call that is not valid; in the last one,
+      "violations" is the number of calls against the policy, "broken" lists their rules, and
+      "resolved" is the number of requests that were resolved rightly.
+
+    Args:
+        level: "easy" (1 request, 15 turns), "medium" (2, 30; with second thoughts) or "hard" (3,
+            45; the customer also insists after a refusal).
+        domain: "airline", "retail" or "library", or "all": drawn for each episode.
+        split: "train" and "test" have no case in common; one in five is in "test".
+        render_mode: "ansi", "html" or None.
+
+    ```text
+    Customer: Hello, this is Ada Berg. I have more luggage than I thought.
+    > What is your e-mail address, the number of the booking, and how many bags do you have?
+    Customer: My e-mail address is ada.berg@example.org. The number of the booking is B4411. I want
+    to take 2 bags in all.
+    > {"name": "identify", "arguments": {"email": "ada.berg@example.org", "number": "B4411"}}
+    identified as Ada Berg
+    > {"name": "show", "arguments": {"number": "B4411"}}
+    {"number": "B4411", "owner": "Ada Berg", ..., "cabin": "economy", "bags": 0, ...}
+    > Shall I set booking B4411 to 2 bags?
+    Customer: Yes, please do that.
+    > {"name": "set_bags", "arguments": {"number": "B4411", "bags": 2}}
+    booking B4411 has 2 bags
+    > {"name": "resolve", "arguments": {"number": "B4411", "outcome": "done"}}   (reward 1)
+    ```
+    """
+
+    def __init__(
+        self,
+        level: Level = "medium",
+        domain: str = "all",
+        split: Split = "all",
+        render_mode: str | None = None,
+    ) -> None:
+        super().__init__(render_mode)
+        self._level = checked_choice("level", level, LEVELS)
+        self._count, self._turns = SIZES[level]
+        checked_choice("domain", domain, ("all", *DOMAINS))
+        self._domains = tuple(DOMAINS) if domain == "all" else (domain,)
+        self._split = checked_choice("split", split, SPLITS)
+
+    def start(self, options: Mapping[str, Any]) -> tuple[str, str]:
+        """Draw a case of the split."""
+        case = drawn(self._drawn_case, self._split)
+        self._desk, _ = opened(case.domain, case.world, self._count)
+        self._goal = copy.deepcopy(self._desk)
+        for wish in case.wishes:
+            if not wish.rule:
+                self._goal.run(wish.final)
+            number = wish.wanted.arguments["number"]
+            self._goal.resolve(number, "refused" if wish.rule else "done", wish.rule)
+        self._customer = Customer(wishes=case.wishes, insistent=self._level == "hard")
+        self._broken: list[str] = []
+        self._made: list[Call] = []
+        self._turns_left = self._turns
+        record = self._desk.record(case.wishes[0].wanted.arguments["number"])
+        self._email = record["email"]
+        text = f"Customer: Hello, this is {record['owner']}. {self._customer.wish.opening}"
+        return text, system_prompt(case.domain, self._turns)
+
+    def turn(self, action: str) -> Turn:
+        """Execute the call, or give the message to the customer."""
+        self._turns_left -= 1
+        said = action.rpartition("</think>")[2].strip()
+        if not said.startswith(_SPEAKING):
+            return self._proceed(f"Customer: {self._customer.reply(said, self._desk)}")
+        calls, problem = calls_in(action)
+        if not problem and len(calls) != 1:
+            problem = f"a reply has one call, got {len(calls)}"
+        problem = problem or problem_with(calls[0], self._desk)
+        if problem:
+            return self._proceed(f"Error: {problem}", illegal=True)
+        self._judge(calls[0])
+        text = self._desk.run(calls[0])
+        self._made.append(calls[0])
+        if calls[0].name != "resolve":
+            return self._proceed(text)
+        self._made = []
+        if not self._customer.next_wish():
+            return self._ended(text)
+        return self._proceed(f"{text}\nCustomer: One more thing. {self._customer.wish.opening}")
+
+    def _proceed(self, text: str, *, illegal: bool = False) -> Turn:
+        if not self._turns_left:
+            return self._ended(text, illegal=illegal)
+        return proceed(text, info={"illegal": illegal})
+
+    def _judge(self, call: Call) -> None:
+        """Note the rule of the policy that the call breaks."""
+        desk, customer = self._desk, self._customer
+        if call.name not in ("show", "resolve", *desk.writes):
+            return
+        number = str(call.arguments.get("number"))
+        # Without it, a guess of the rule would be a way to refuse what was never looked at.
+        if call.name == "resolve" and Call("show", {"number": number}) not in self._made:
+            self._broken.append("R1")
+            return
+        mine = desk.records.get(number, {}).get("email") == self._email
+        if number in desk.records and not (mine and desk.identified == self._email):
+            self._broken.append("R1")
+        if call.name in desk.writes:
+            if customer.agreed is None or plain(call) != plain(customer.agreed):
+                self._broken.append("R2")
+            elif customer.wish.rule:
+                self._broken.append(customer.wish.rule)
+
+    def _ended(self, text: str, *, illegal: bool = False) -> Turn:
+        # The state and the rules decide, not the words: any way that keeps to the policy is right.
+        success = self._desk.state() == self._goal.state() and not self._broken
+        pairs = zip(self._desk.resolutions, self._goal.resolutions, strict=False)
+        info: Info = {
+            "illegal": illegal,
+            "violations": len(self._broken),
+            "broken": ", ".join(self._broken),
+            "resolved": sum(ours == goal for ours, goal in pairs),
+        }
+        return end(text, success=success, info=info, desk=success)
+
+    def best_action(self) -> str:
+        """The next step by the book: ask, identify, look, confirm, change, resolve."""
+        desk, customer, wish = self._desk, self._customer, self._customer.wish
+        known = {"email"} if desk.identified == self._email else set()
+        if missing := [name for name in wish.facts if name not in customer.told | known]:
+            return f"Please tell me {' and '.join(phrase(name, desk) for name in missing)}."
+        number = wish.wanted.arguments["number"]
+        if not known:
+            return Call("identify", {"email": self._email, "number": number}).as_json()
+        show = Call("show", {"number": number})
+        if show not in self._made:
+            return show.as_json()
+        resolution = {"number": number}
+        if wish.rule:
+            return Call("resolve", resolution | {"outcome": "refused", "rule": wish.rule}).as_json()
+        if customer.agreed is None:
+            details = ", ".join(
+                f"{name} {value}" for name, value in customer.wanted.arguments.items()
+            )
+            return f"Shall I do this: {customer.wanted.name.replace('_', ' ')}, {details}?"
+        if customer.agreed not in self._made:
+            return customer.agreed.as_json()
+        return Call("resolve", resolution | {"outcome": "done"}).as_json()
+
+    def _drawn_case(self) -> Case:
+        domain, world = pick(self.np_random, self._domains), int(self.np_random.integers(2**31))
+        _, wishes = opened(domain, world, self._count)
+        if self._level == "easy":
+            wishes = tuple(replace(wish, thought=None) for wish in wishes)
+        return Case(domain=domain, world=world, wishes=wishes)
+
+
+def opened(domain: str, world: int, count: int) -> tuple[Desk, tuple[Wish, ...]]:
+    """The database of a seed, and the requests of one customer."""
+    rng = np.random.default_rng(world)
+    desk = DOMAINS[domain](rng)
+    return desk, desk.wishes(count, rng)
+
+
+def tools_of(desk: type[Desk]) -> tuple[str, ...]:
+    """Names of the tools of a domain."""
+    return (*SHARED, *desk.reads, *desk.writes)
+
+
+def _schemas(desk: type[Desk]) -> dict[str, tuple[str, dict[str, Any]]]:
+    """Purpose and schema of each tool."""
+    made, found = desk(np.random.default_rng(0)), {}
+    for name in tools_of(desk):
+        schema = parameters_schema(getattr(made, name))
+        text, _ = described(getattr(desk, name).__doc__ or "", tuple(schema["properties"]))
+        found[name] = (text, schema)
+    return found
+
+
+SCHEMAS = MappingProxyType({desk: _schemas(desk) for desk in DOMAINS.values()})
+
+
+def problem_with(call: Call, desk: Desk) -> str:
+    """The reason why the call is not valid; "" if it is."""
+    schemas = SCHEMAS[type(desk)]
+    if call.name not in schemas:
+        return f"there is no tool {call.name!r}; there are {', '.join(schemas)}"
+    return problem_of(call.arguments, schemas[call.name][1], "the arguments")
+
+
+def plain(call: Call) -> tuple[str, dict[str, str]]:
+    """The call for comparisons, without regard to case."""
+    return call.name, {name: str(value).lower() for name, value in call.arguments.items()}
+
+
+def system_prompt(domain: str, turns: int) -> str:
+    """The policy, the tools and the reply format."""
+    desk = DOMAINS[domain]
+    tools = [
+        json.dumps({"name": name, "description": text, "parameters": schema})
+        for name, (text, schema) in SCHEMAS[desk].items()
+    ]
+    return PROMPT.format(
+        article="an" if domain[0] == "a" else "a",
+        domain="shop" if domain == "retail" else domain,
+        policy="\n".join(desk.policy),
+        tools="\n".join(tools),
+        form=FORM,
+        turns=turns,
+    )

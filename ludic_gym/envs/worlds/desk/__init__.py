@@ -1,0 +1,1 @@
+"""CustomerDesk: databases with tools, policies, and the scripted customer."""

@@ -1,0 +1,1 @@
+"""FunctionCalls: groups of functions with a state, and requests that need them."""

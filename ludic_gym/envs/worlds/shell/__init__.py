@@ -1,0 +1,1 @@
+"""Terminal: the machine that runs commands, and the tasks."""

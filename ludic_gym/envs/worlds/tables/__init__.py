@@ -1,0 +1,1 @@
+"""DataAnalysis: generated tables, and questions about them."""

@@ -1,0 +1,134 @@
+"""TextWorld: errands in a house that is seen room by room."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from ludic_gym.envs.core.base import TextEnv, Turn, checked_choice, end, proceed
+from ludic_gym.envs.core.splits import LEVELS, SPLITS, Level, Split, drawn
+from ludic_gym.envs.worlds.quests.house import DIRECTIONS, House, task_text
+from ludic_gym.envs.worlds.quests.maker import SIZES, quest_of
+from ludic_gym.envs.worlds.quests.planner import next_action
+
+LONGEST_ACTION = 200
+# Other words for the beginning of an action, the longest first.
+VERBS = {
+    "pick up": "take", "go to": "go", "walk to": "go", "move to": "go", "look around": "look",
+    "check inventory": "inventory", "get": "take", "grab": "take", "walk": "go", "move": "go",
+    "place": "put", "insert": "put",
+}  # fmt: skip
+SHORT = {name[0]: f"go {name}" for name in DIRECTIONS}
+SHORT |= {name: f"go {name}" for name in DIRECTIONS} | {"i": "inventory", "l": "look"}
+PROMPT = (
+    "You are in a house and see only the room that you are in. Move the items that the task names "
+    "to their places. Doors and containers may be closed or locked; the key of the brass door is "
+    "the brass key, and the key of a locked container may have any name. Reply with one action and "
+    "nothing else: go DIRECTION, open THING, unlock THING with KEY, take ITEM, put ITEM in THING, "
+    "put ITEM on THING, look (which describes the room and repeats the task), or inventory. You "
+    "have {moves} moves."
+)
+
+
+class TextWorldEnv(TextEnv):
+    """A quest in a house of rooms, doors, keys, containers and furniture, seen room by room.
+
+    In the manner of TextWorld (Côté et al. 2018, arXiv:1806.11532), generated here. Nothing that a
+    player does makes a quest unsolvable.
+
+    - Observation: the task and the first room, then the result of each action; a room is described
+      when it is entered.
+    - Action: one of `legal_actions()`, also with articles, a full stop or a common synonym; another
+      one uses up a move, and its observation lists those that are legal.
+    - Reward: 1 once all items of the task are in their places (component "quest"), else 0.
+    - Info: "illegal" in every step; "placed" in the last one is the number of items in place.
+
+    Args:
+        level: "easy" (4 to 5 rooms, solutions of 6 to 14 actions, 30 moves), "medium" (7 to 9, 15
+            to 28, 80) or "hard" (10 to 13, 29 to 50, 150; two or three items).
+        split: "train" and "test" have no quest in common; one in five is in "test".
+        render_mode: "ansi", "html" or None.
+
+    ```text
+    Your task: put the red cup on the oak table. You are in the pantry. There is a pine box, which
+    is closed. A passage leads north.
+    > open pine box
+    You open the pine box. In the pine box you see a red cup.
+    > take red cup
+    You take the red cup.
+    > go north
+    You are in the hall. There is an oak table. On the oak table there is nothing. A passage leads
+    south.
+    > put red cup on oak table
+    You put the red cup on the oak table.       (reward 1)
+    ```
+    """
+
+    def __init__(
+        self, level: Level = "medium", split: Split = "all", render_mode: str | None = None
+    ) -> None:
+        super().__init__(render_mode)
+        self._size = SIZES[checked_choice("level", level, LEVELS)]
+        self._split = checked_choice("split", split, SPLITS)
+        self._moves_left = self._size.moves
+        self._prompt = PROMPT.format(moves=self._size.moves)
+
+    def start(self, options: Mapping[str, Any]) -> tuple[str, str]:
+        """Draw a quest of the split."""
+        quest = drawn(lambda: quest_of(self._size, self.np_random), self._split)
+        self._house = House(quest)
+        self._moves_left = self._size.moves
+        return f"{task_text(quest)} {self._house.description()}", self._prompt
+
+    def turn(self, action: str) -> Turn:
+        """Perform the action."""
+        # Before the action, so that an illegal one counts too.
+        self._moves_left -= 1
+        legal = tuple(self._house.actions())
+        chosen = read(action)
+        illegal = chosen not in legal
+        if illegal:
+            text = f"That is not possible here. You can: {', '.join(legal)}."
+        else:
+            text = self._house.act(chosen)
+        success = self._house.solved()
+        if self._moves_left and not success:
+            return proceed(text, info={"illegal": illegal})
+        placed = sum(self._house.places[item] == at for item, at in self._house.quest.goals)
+        return end(
+            text, success=success, info={"illegal": illegal, "placed": placed}, quest=success
+        )
+
+    def picture(self) -> str:
+        """The present room, and the task."""
+        return f"{task_text(self._house.quest)}\n{self._house.description()}"
+
+    def allowed_actions(self) -> tuple[str, ...]:
+        """All actions that are possible in the present state."""
+        return tuple(self._house.actions())
+
+    def best_action(self) -> str:
+        """The next action of a player who knows the house."""
+        return next_action(self._house)
+
+
+def read(text: str) -> str:
+    """The action in a reply, in its normal form.
+
+    >>> read("Pick up the red cup."), read("> north"), read("Place red cup onto the oak table")
+    ('take red cup', 'go north', 'put red cup on oak table')
+    """
+    last = text.rpartition("</think>")[2].strip()[:LONGEST_ACTION]
+    plain = re.sub(r"[^a-z ]", " ", last.lower()).split()
+    words = " ".join(word for word in plain if word not in ("the", "a", "an"))
+    if words in SHORT:
+        return SHORT[words]
+    words = re.sub(r"^i (will )?", "", words)
+    words = re.sub(r"\b(into|inside)\b", "in", re.sub(r"\b(onto|upon)\b", "on", words))
+    for other, verb in VERBS.items():
+        if words == other or words.startswith(f"{other} "):
+            words = verb + words[len(other) :]
+            break
+    # "take red cup from pine box" names a place that is known anyway.
+    return words.partition(" from ")[0] if words.startswith("take ") else words
