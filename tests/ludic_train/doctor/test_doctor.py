@@ -15,12 +15,15 @@ from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
 
 
+SHAPE = {"hidden_size": 16, "num_layers": 2, "num_heads": 2, "num_kv_heads": 1}
+
+
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
     """A tiny model, its tokenizer, and the folder that it is served from."""
     folder = tmp_path_factory.mktemp("model")
     tokenizer = make_tokenizer(["What is 12 + 30?"])
-    model = make_tiny_model(tokenizer).eval()
+    model = make_tiny_model(tokenizer, **SHAPE).eval()
     save_model(model, tokenizer, folder)
     return model, tokenizer, folder
 
@@ -80,7 +83,7 @@ async def test_log_probs_before_temperature_are_found_and_the_flag_is_named(serv
 
 
 async def test_other_params_than_those_of_the_model_are_found(served):
-    other = make_tiny_model(served[1], seed=1)
+    other = make_tiny_model(served[1], seed=1, **SHAPE)
     params = {name: param.detach() for name, param in other.named_parameters()}
     assert "log-probs at T=1" in bad(await findings(served, params=params))
 
