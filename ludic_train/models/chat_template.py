@@ -12,7 +12,7 @@ from jinja2 import TemplateError
 from ludic_gym.contexts import Context
 from ludic_gym.errors import ConfigError
 from ludic_gym.prompts import Render
-from ludic_gym.types import Completion, Decision, Message, Rollout, Step, Task
+from ludic_gym.types import Completion, Decision, Message, Rollout, Step, Task, ToolSchema
 from ludic_train.errors import UntrainableRollout
 
 if TYPE_CHECKING:
@@ -20,18 +20,22 @@ if TYPE_CHECKING:
 
 
 def render_chat(
-    tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], *, reply_comes: bool = True
+    tokenizer: PreTrainedTokenizerBase,
+    messages: Sequence[Message],
+    *,
+    reply_comes: bool = True,
+    tools: Sequence[ToolSchema] = (),
 ) -> list[int]:
     """Prompt ids for the next assistant message; the one way from a dialog to ids.
 
     A dialog that ends with an assistant message has that one continued. Without `reply_comes`, the
-    ids end where the last message does. Equals `tokenizer.apply_chat_template`, except that a
-    special token spelled out inside a message ("<|im_end|>") stays ordinary text: no message can
-    end a turn or open another.
+    ids end where the last message does. tools: for templates that write them into the prompt.
+    Equals `tokenizer.apply_chat_template`, except that a special token spelled out inside a message
+    or a tool ("<|im_end|>") stays ordinary text: no message can end a turn or open another.
     Raises ConfigError for a dialog that the chat template refuses.
     """
-    safe, fence = _fence_specials(tokenizer, messages)
-    text = _rendered(tokenizer, safe, reply_comes)
+    (safe, safe_tools), fence = _fence_specials(tokenizer, [list(messages), list(tools)])
+    text = _rendered(tokenizer, safe, reply_comes, safe_tools)
     ids: list[int] = []
     # Pieces between fences are special tokens of the template, so odd ones are text of messages.
     for i, piece in enumerate(text.split(fence) if fence else [text]):
@@ -49,13 +53,17 @@ def chat_renderer(tokenizer: PreTrainedTokenizerBase) -> Render:
 
 
 def _rendered(
-    tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], reply_comes: bool
+    tokenizer: PreTrainedTokenizerBase,
+    messages: Sequence[Message],
+    reply_comes: bool,
+    tools: Sequence[ToolSchema],
 ) -> str:
     """The dialog as the template writes it. Raises ConfigError where it refuses."""
     continued = reply_comes and bool(messages) and messages[-1]["role"] == "assistant"
     try:
         text: str = tokenizer.apply_chat_template(
             messages,
+            tools=tools or None,
             add_generation_prompt=reply_comes and not continued,
             continue_final_message=continued,
             tokenize=False,
@@ -66,37 +74,38 @@ def _rendered(
 
 
 def _fence_specials(
-    tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message]
-) -> tuple[Sequence[Message], str]:
-    """`messages` with each special token's spelling between two fences, and the fence.
+    tokenizer: PreTrainedTokenizerBase,
+    data: Any,  # noqa: ANN401 - JSON
+) -> tuple[Any, str]:
+    """`data` with each special token's spelling between two fences, and the fence.
 
-    The fence is a private-use character that no message contains, "" if none was needed.
+    The fence is a private-use character that `data` does not contain, "" if none was needed.
     """
     strings: list[str] = []
-    _with_strings(list(messages), strings.append)
+    _with_strings(data, strings.append)
     # Joined by a character that no special token holds, so that none is found across two strings.
     text = "\0".join(strings)
     specials = [token for token in tokenizer.all_special_tokens if token in text]
     if not specials:
-        return messages, ""
+        return data, ""
     fence = next(c for c in map(chr, range(0xF0000, 0xFFFFE)) if c not in text)
     # Where one token begins with another, the tokenizer finds the longer one.
     longest_first = sorted(specials, key=len, reverse=True)
     pattern = re.compile("|".join(map(re.escape, longest_first)))
     by = rf"{fence}\g<0>{fence}"
-    fenced = _with_strings(list(messages), lambda string: pattern.sub(by, string))
+    fenced = _with_strings(data, lambda string: pattern.sub(by, string))
     return fenced, fence
 
 
 def _with_strings(value: Any, change: Callable[[str], Any]) -> Any:  # noqa: ANN401 - JSON
-    """JSON data with every string value changed."""
+    """JSON data with every string changed: values, and keys, as tools have them."""
     match value:
         case str():
             return change(value)
         case list():
             return [_with_strings(item, change) for item in value]
         case dict():
-            return {key: _with_strings(item, change) for key, item in value.items()}
+            return {change(key): _with_strings(item, change) for key, item in value.items()}
     return value
 
 
