@@ -116,7 +116,22 @@ class LocalChatClient:
 
         Cancelled, it makes room for others at the next token.
         """
+        return await self._sampled(self._request(tuple(prompt_ids), sampling))
+
+    async def streamed(
+        self, prompt_ids: Sequence[int], sampling: Sampling, on_token: Callable[[int], None]
+    ) -> Completion:
+        """As `continued`; `on_token` gets each token as soon as it is sampled, in this loop."""
+        loop = asyncio.get_running_loop()
+
+        def heard(token: int) -> None:
+            loop.call_soon_threadsafe(on_token, token)
+
         request = self._request(tuple(prompt_ids), sampling)
+        return await self._sampled(replace(request, on_token=heard))
+
+    async def _sampled(self, request: Request) -> Completion:
+        """The request's completion, from the batch that it joins."""
         answer: _Answer = asyncio.get_running_loop().create_future()
         self._start()
         self._inbox.append((request, answer))
