@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -39,6 +39,7 @@ class Gateway:
     max_positions: of the model; replies are limited to what a prompt leaves. None for no limit.
     deadline_s: seconds after which a session ends by itself. host, port: of the address; port 0
         takes a free one.
+    routes: adds further ones to the application.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class Gateway:
         self.prompts = Prompts(tokenizer, max_positions)
         self.max_tokens, self.deadline_s = max_tokens, deadline_s
         self.host, self.port = host, port
+        self.routes: Callable[[web.Application], None] = lambda app: None
         self.sessions: dict[str, Session] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._runner: web.AppRunner | None = None
@@ -94,9 +96,14 @@ class Gateway:
             )
         return self.sessions[id]
 
+    @property
+    def url(self) -> str:
+        """Address of the gateway, once it listens."""
+        return url_of(self.host, self.port)
+
     def root_url(self, session: Session) -> str:
         """Address of the session without "/v1", as Anthropic's SDK takes it."""
-        return f"{url_of(self.host, self.port)}/s/{session.id}"
+        return f"{self.url}/s/{session.id}"
 
     def base_url(self, session: Session) -> str:
         """Address of the session with "/v1", as OpenAI's SDK takes it."""
@@ -133,4 +140,6 @@ class Gateway:
 
     def app(self) -> web.Application:
         """The routes for agents."""
-        return make_app(self.session, self.model, self.host)
+        app = make_app(self.session, self.model, self.host)
+        self.routes(app)
+        return app

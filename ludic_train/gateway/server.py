@@ -16,6 +16,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from ludic_gym.errors import ClientError, ConfigError, LudicError
+from ludic_gym.tools.mcp_server import ToolServer, serve_call, serve_list, serve_mcp
 from ludic_train.errors import PromptTooLong, SessionOver
 from ludic_train.gateway.dialects import chat, completions, messages, responses
 from ludic_train.gateway.prompts import Prompts
@@ -27,7 +28,7 @@ from ludic_train.server_tokens import LOOPBACK
 logger = logging.getLogger(__name__)
 BODY_BYTES = 8 * 2**20
 FindSession = Callable[[str], Session]
-FIND_SESSION = web.AppKey("find_session", FindSession)
+FIND_SESSION: web.AppKey[FindSession] = web.AppKey("find_session")
 HEADER = "X-Ludic-Session"
 # Set by the SDKs of OpenAI and Anthropic.
 RETRIES = "x-stainless-retry-count"
@@ -75,6 +76,9 @@ def make_app(find_session: FindSession, model: str, host: str) -> web.Applicatio
         for path, dialect in DIALECTS.items():
             app.router.add_post(prefix + path, partial(_respond, dialect=dialect))
         app.router.add_post(prefix + COUNT_TOKENS, _count_tokens)
+        app.router.add_post(prefix + "/mcp", partial(_tools, serve=serve_mcp))
+        app.router.add_get(prefix + "/tools", partial(_tools, serve=serve_list))
+        app.router.add_post(prefix + "/tools/{name}", partial(_tools, serve=serve_call))
         app.router.add_get(prefix + "/v1/models", partial(_models, model=model))
     app.router.add_get("/health", _health)
     return app
@@ -113,6 +117,17 @@ async def _count_tokens(request: web.Request) -> web.Response:
     session = session_of(request)
     prompt = session.prompt(messages.read(await request.read()))
     return json_response({"input_tokens": len(prompt.ids)})
+
+
+async def _tools(
+    request: web.Request,
+    serve: Callable[[web.Request, ToolServer], Awaitable[web.Response]],
+) -> web.Response:
+    """Tools of the session's environment."""
+    session = session_of(request)
+    if session.tools is None:
+        raise ConfigError("this session has no environment, and so no tools")
+    return await serve(request, session.tools)
 
 
 async def _respond(request: web.Request, dialect: Dialect) -> web.StreamResponse:

@@ -18,6 +18,7 @@ from ludic_gym.concurrency import gathered
 from ludic_gym.policies.chat import assistant_message
 from ludic_gym.prompts import sampled_message
 from ludic_gym.sampling import call_sampling, derived_seed
+from ludic_gym.tools.mcp_server import ToolServer
 from ludic_gym.types import Completion, Message, Sampling
 from ludic_train.errors import PromptTooLong, SessionOver
 from ludic_train.gateway.history import History
@@ -93,6 +94,7 @@ class Session:
         those of the requests; each call of a turn has a seed of its own. None takes the requests'.
     max_tokens: longest reply where a request names no limit.
     calls: those whose answer a client has got, in the order of the answers.
+    tools: of the environment, for the program; None for none.
     """
 
     def __init__(
@@ -109,6 +111,7 @@ class Session:
         self.history = History()
         self.calls: list[Call] = []
         self.is_over = False
+        self.tools: ToolServer | None = None
         self._sampling = sampling
         self._turn_calls = 0
         self._taken = 0

@@ -305,12 +305,12 @@ def policy_from_run(path: str | Path) -> MakePolicy:
     path: "hf/NAME" is a folder too, or else a model in the cache of the Hugging Face hub.
     Raises ModelNotFound for a folder that is neither, and for a model that is not in the cache.
     """
-    folder, spec = model_and_spec(_model_folder(path))
+    folder, spec = model_and_spec(model_folder(path))
     device = "cuda" if torch.cuda.is_available() else "cpu"
     return policies(LocalChatClient(*load_model(folder, device=device)), spec)
 
 
-def _model_folder(name: str | Path) -> Path:
+def model_folder(name: str | Path) -> Path:
     """Folder of a model or of a run."""
     if str(name).startswith(HUB_PREFIX) and not Path(name).exists():
         name = str(name).removeprefix(HUB_PREFIX)

@@ -219,7 +219,7 @@ def _reply(blocks: Sequence[object]) -> Message:
 def _arguments(value: object) -> str:
     """The text of the arguments, where `_input` had to wrap it."""
     match value:
-        case {"arguments": str(text)} if len(value) == 1 and not text.lstrip().startswith("{"):
+        case {"arguments": str(text), **rest} if not rest and not text.lstrip().startswith("{"):
             return text
     return json.dumps(value)
 
