@@ -94,8 +94,8 @@ async def open_agent(spec: str, agent: str) -> AsyncIterator[MakePolicy]:
     is_served = spec.startswith(("http://", "https://")) or is_provided(spec)
     if spec in REFERENCE_POLICIES or (is_served and not spec.startswith(f"{LOCAL}/")):
         raise ConfigError(
-            f"--agent is measured with a model that this process loads, and the policy is {spec!r}: "
-            "name a run folder, ludic-small or hf/NAME"
+            f"--agent plays with a model that this process loads, and the policy is {spec!r}: name "
+            "a run folder, ludic-small or hf/NAME"
         )
     loaders = find_plugins("ludic.agents")
     if "local" not in loaders:
