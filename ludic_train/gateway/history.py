@@ -34,8 +34,8 @@ class History:
 
     def adopted(
         self, root: bytes, messages: Sequence[Message], convert: Convert
-    ) -> tuple[Message, ...]:
-        """The dialog for the chat template, with the longest part of it that was sampled from.
+    ) -> tuple[bytes, tuple[Message, ...]]:
+        """A key, and the dialog for the chat template, its longest part that was sampled from.
 
         root: key of what else is in the prompt, such as tools; dialogs of other keys never agree.
         convert: from a client's messages to those of the template, for the part that is new.
@@ -45,23 +45,17 @@ class History:
             known = self._ended.get(keys[index]) if _is_reply(messages[index]) else None
             if known is not None:
                 self.continued += 1
-                return (*known, *convert(messages[index + 1 :]))
+                return keys[-1], (*known, *convert(messages[index + 1 :]))
         self.begun += 1
-        return tuple(convert(messages))
+        return (keys[-1] if keys else root), tuple(convert(messages))
 
-    def add(
-        self,
-        root: bytes,
-        messages: Sequence[Message],
-        reply: Message,
-        sampled: Sequence[Message],
-    ) -> None:
+    def add(self, key: bytes, reply: Message, sampled: Sequence[Message]) -> None:
         """Remember a reply.
 
-        messages: of the request. reply: as the client got it. sampled: the dialog of the template,
-        which ends with the reply and its tokens.
+        key: of its dialog, as `adopted` returns it. reply: as the client got it. sampled: the
+        dialog of the template, which ends with the reply and its tokens.
         """
-        self._ended[dialog_keys(root, [*messages, reply])[-1]] = tuple(sampled)
+        self._ended[dialog_keys(key, [reply])[0]] = tuple(sampled)
 
     def text_ids(self, prompt: str) -> tuple[int, tuple[int, ...]]:
         """Length of the longest text that `prompt` continues, and its token ids; 0 and none."""

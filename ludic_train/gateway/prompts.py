@@ -13,7 +13,7 @@ from ludic_gym.policies.tool_use import TextTools
 from ludic_gym.prompts import ExactPrompts
 from ludic_gym.types import Message, ToolCall, ToolSchema
 from ludic_train.gateway.replies import CALL, CALL_END, THINK, THINK_END, ReplyFormat
-from ludic_train.models.chat_template import render_chat
+from ludic_train.models.chat_template import cached_encode, render_chat
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -39,6 +39,7 @@ class Prompts:
         self.tokenizer, self.max_positions = tokenizer, max_positions
         self.writes_tools = re.search(r"\btools\b", template) is not None
         self._calls = "tagged" if not self.writes_tools or CALL in template else "bare"
+        self._encode = cached_encode(tokenizer)
         self._thinks = THINK_END in template
         self._exact = lru_cache(REMEMBERED_TOOLS)(self._exact_with)
 
@@ -141,7 +142,11 @@ class Prompts:
         tools: list[ToolSchema] = json.loads(offered)
         return ExactPrompts(
             lambda messages, reply_comes: render_chat(
-                self.tokenizer, messages, reply_comes=reply_comes, tools=tools
+                self.tokenizer,
+                messages,
+                reply_comes=reply_comes,
+                tools=tools,
+                encode=self._encode,
             )
         )
 

@@ -54,14 +54,14 @@ class Prompt:
 
     ids: its tokens, `begun` included, the text with which a forced tool call begins.
     dialog: for the chat template. messages: of the client, those of an earlier response included.
-    root: as of `History`. form: of the reply.
+    key: as of `History`. form: of the reply.
     """
 
     ids: tuple[int, ...]
     begun: str
     dialog: tuple[Message, ...]
     messages: tuple[Message, ...]
-    root: bytes
+    key: bytes
     form: ReplyFormat
 
 
@@ -178,7 +178,7 @@ class Session:
         """The prompt of a request. Raises ConfigError for one that has none, PromptTooLong."""
         if request.prompt is not None:
             ids = self._text_ids(request.prompt)
-            return Prompt(ids=ids, begun="", dialog=(), messages=(), root=b"", form=TEXT_ONLY)
+            return Prompt(ids=ids, begun="", dialog=(), messages=(), key=b"", form=TEXT_ONLY)
         messages = (*self._earlier(request.previous), *request.messages)
         root = blake2b(repr(request.tools).encode(errors="replace"), digest_size=16).digest()
 
@@ -187,14 +187,14 @@ class Session:
             tools = request.tools if len(part) == len(messages) else ()
             return self.prompts.convert(part, tools)
 
-        dialog = self.history.adopted(root, messages, convert)
+        key, dialog = self.history.adopted(root, messages, convert)
         ids = self.prompts.token_ids(dialog, request.tools)
         begun = self.prompts.beginning(request.tool_choice) if request.tools else ""
         reads_calls = bool(request.tools) and request.tool_choice != "none"
         form = self.prompts.reply_format(ids, reads_calls=reads_calls)
         if begun:
             ids, form = ids + self.prompts.encoded(begun), replace(form, in_thought=False)
-        return Prompt(ids=ids, begun=begun, dialog=dialog, messages=messages, root=root, form=form)
+        return Prompt(ids=ids, begun=begun, dialog=dialog, messages=messages, key=key, form=form)
 
     def _text_ids(self, prompt: str | tuple[int, ...]) -> tuple[int, ...]:
         if not isinstance(prompt, str):
@@ -281,7 +281,7 @@ class Session:
             message = self.prompts.reply_message(text, reply.content, reply.reasoning, reply.calls)
             sampled = sampled_message(message, prompt.dialog, completion)
             shown = self.shown_message(reply)
-            self.history.add(prompt.root, prompt.messages, shown, (*prompt.dialog, sampled))
+            self.history.add(prompt.key, shown, (*prompt.dialog, sampled))
 
     @staticmethod
     def shown_message(reply: Reply) -> Message:

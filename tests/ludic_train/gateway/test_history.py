@@ -19,12 +19,17 @@ def user(text):
 
 
 def adopted(history, messages, root=b""):
-    return list(history.adopted(root, messages, list))
+    return list(history.adopted(root, messages, list)[1])
+
+
+def add(history, messages, reply, sampled):
+    history.add(history.adopted(b"", messages, list)[0], reply, sampled)
+    history.begun = history.continued = 0
 
 
 def test_a_reply_is_found_in_spite_of_white_space_json_and_new_ids():
     history, sampled = History(), {"role": "assistant", "content": "as sampled"}
-    history.add(b"", [user("add")], call('{"a": 1, "b": 2.0}'), [user("add"), sampled])
+    add(history, [user("add")], call('{"a": 1, "b": 2.0}'), [user("add"), sampled])
     again = call('{"b":2,\n"a":1}', " I\n add. ")
     again["tool_calls"][0]["id"] = "other"
     again["refusal"] = None
@@ -35,7 +40,7 @@ def test_a_reply_is_found_in_spite_of_white_space_json_and_new_ids():
 
 def test_a_rewritten_history_begins_anew():
     history = History()
-    history.add(b"", [user("add")], call('{"a": 1}'), [user("add"), "sampled"])
+    add(history, [user("add")], call('{"a": 1}'), [user("add"), "sampled"])
     for messages in (
         [user("add!"), call('{"a": 1}')],
         [user("add"), call('{"a": 2}')],
@@ -51,8 +56,8 @@ def test_a_rewritten_history_begins_anew():
 
 def test_branches_continue_the_reply_that_they_share():
     history = History()
-    history.add(b"", [user("q")], call("{}", "one"), ["first"])
-    history.add(b"", [user("q"), call("{}", "one"), user("x")], call("{}", "two"), ["second"])
+    add(history, [user("q")], call("{}", "one"), ["first"])
+    add(history, [user("q"), call("{}", "one"), user("x")], call("{}", "two"), ["second"])
     assert adopted(history, [user("q"), call("{}", "one"), user("y")]) == ["first", user("y")]
     branch = [user("q"), call("{}", "one"), user("x"), call("{}", "two"), user("z")]
     assert adopted(history, branch) == ["second", user("z")]
