@@ -56,8 +56,9 @@ def render_chat(
 
 
 def cached_encode(tokenizer: PreTrainedTokenizerBase) -> Encode | None:
-    """A function from a text to its token ids, which keeps those of the parts between its special
-    tokens; None for a tokenizer in which the ids of a part depend on the others.
+    """A function from a text to its token ids, which keeps those of parts between special tokens.
+
+    None for a tokenizer in which the ids of a part depend on the others.
     """
     pattern = "|".join(map(re.escape, sorted(tokenizer.all_special_tokens, key=len, reverse=True)))
     if not pattern:
