@@ -218,9 +218,9 @@ def _reply(blocks: Sequence[object]) -> Message:
 
 def _arguments(value: object) -> str:
     """The text of the arguments, where `_input` had to wrap it."""
-    match value:
-        case {"arguments": str(text), **rest} if not rest and not text.lstrip().startswith("{"):
-            return text
+    text = value.get("arguments") if isinstance(value, dict) and len(value) == 1 else None
+    if isinstance(text, str) and not text.lstrip().startswith("{"):
+        return text
     return json.dumps(value)
 
 

@@ -221,7 +221,7 @@ async def test_a_reply_that_no_client_got_is_in_no_row(engine):
 async def test_a_session_ends_at_its_deadline_and_its_requests_with_it(engine):
     engine.delay_s = 10.0
     async with Gateway(engine, engine.tokenizer).running() as gateway:
-        session = gateway.open(deadline_s=0.2)
+        session = gateway.open(deadline_s=1.0)
         async with sdk(gateway, session, max_retries=0) as client:
             with pytest.raises(openai.AuthenticationError, match="ended while"):
                 await ask(client, [{"role": "user", "content": "?"}])
