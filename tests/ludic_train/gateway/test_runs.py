@@ -33,7 +33,7 @@ def test_a_program_is_trained_and_measured(tmp_path):
         final_episodes=2,
         preflight=False,
     )
-    assert {"arithmetic/success", "arithmetic/reward"} <= results.keys()
+    assert {"test/success", "test/reward"} <= results.keys()
     assert 'agent = "asking_agent:play"' in (out / "config.toml").read_text()
     tasks = [lg.Task(env_id="ludic/Arithmetic-v0", seed=i) for i in range(3)]
 
