@@ -154,8 +154,6 @@ async def main() -> None:
         trainer = lt.Trainer(model, algo, source, publisher, lt.TrainerConfig(lr=1e-3))
         while True:
             evaluated = await played(policies, EVALUATIONS_FROM, 100)
-            texts = [s.decision.completions for r in evaluated[:6] for s in r.steps]
-            print([call.text for calls in texts for call in calls])
             success = sum(r.steps[-1].info.get("success", False) for r in evaluated) / 100
             rows_per_episode = sum(len(lt.trajectory_from(r).rows) for r in evaluated) / 100
             seconds = time.process_time() - began

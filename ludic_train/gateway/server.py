@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -183,28 +184,35 @@ async def _streamed(
     response = web.StreamResponse(headers={"Cache-Control": "no-cache"})
     response.content_type = "text/event-stream"
     await response.prepare(request)
-    events = dialect.events(draft.name, int(time.time()), draft.request)
-    await _send(response, events.begin(len(draft.prompt.ids)))
-    sent = 0
-    if pieces is not None and first is not None:
-        await _send(response, (e for piece in first for e in events.piece(piece)))
-        sent += len(first)
-        async for portion in pieces:
-            await _send(response, (e for piece in portion for e in events.piece(piece)))
-            sent += len(portion)
-    try:
-        answer = await _answer(draft)
-    except LudicError as error:
-        await _send(response, [_failed(dialect, error)])
-        return response
-    if not sent:
-        for index, reply in enumerate(answer.replies):
+    # A client that leaves costs its own reply, which is not delivered then.
+    with suppress(ConnectionResetError):
+        events = dialect.events(draft.name, int(time.time()), draft.request)
+        await _send(response, events.begin(len(draft.prompt.ids)))
+        try:
+            sent = 0
+            if pieces is not None and first is not None:
+                async for portion in _chained(first, pieces):
+                    await _send(response, (e for piece in portion for e in events.piece(piece)))
+                    sent += len(portion)
+            answer = await _answer(draft)
+        except LudicError as error:
+            await _send(response, [_failed(dialect, error)])
+            return response
+        for index, reply in enumerate(answer.replies if not sent else ()):
             parts = _pieces_of(reply)
             await _send(response, (e for piece in parts for e in events.piece(piece, index)))
-    _deliver(request, session, draft, answer)
-    await _send(response, events.end(answer, _logprobs(answer, session.prompts)))
-    await response.write_eof()
+        _deliver(request, session, draft, answer)
+        await _send(response, events.end(answer, _logprobs(answer, session.prompts)))
+        await response.write_eof()
     return response
+
+
+async def _chained(
+    first: list[Piece], pieces: AsyncIterator[list[Piece]]
+) -> AsyncIterator[list[Piece]]:
+    yield first
+    async for portion in pieces:
+        yield portion
 
 
 async def _sampled_pieces(session: Session, draft: Draft) -> AsyncIterator[list[Piece]]:
@@ -284,8 +292,8 @@ async def _with_errors(request: web.Request, handler: Handler) -> web.StreamResp
         found, status = str(error), 400
     except ClientError as error:
         found, status = str(error), 502
-    except ConnectionResetError:
-        raise
+    except LudicError as error:
+        found, status = str(error), 500
     is_anthropic = "/v1/messages" in request.path
     return json_response(error_body(found, status, is_anthropic=is_anthropic), status)
 

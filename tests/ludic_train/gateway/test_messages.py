@@ -1,6 +1,9 @@
 """Anthropic's dialect, by its JSON."""
 
+import asyncio
 import json
+
+from ludic_train.errors import EngineError
 
 TOOL = {"name": "add", "description": "Add.", "input_schema": {"type": "object", "properties": {}}}
 QUESTION = {"role": "user", "content": [{"type": "text", "text": "1 + 2?"}]}
@@ -88,3 +91,40 @@ async def test_errors_have_the_form_of_the_dialect(gateway, http):
         "error",
         "invalid_request_error",
     )
+
+
+async def test_a_client_that_leaves_a_stream_costs_its_own_reply(gateway, engine, http, caplog):
+    engine.delay_s = 0.01
+    session = gateway.open()
+    url = gateway.root_url(session) + "/v1/messages"
+    body = {"model": "m", "messages": [QUESTION], "stream": True}
+    async with http.post(url, json=body) as response:
+        await response.content.readline()
+        response.close()
+    while not engine.sampled:
+        await asyncio.sleep(0.02)
+    assert (session.calls, session.undelivered) == ([], 1)
+    # The same request gets what was sampled for it.
+    _, text = await post(http, gateway, session, body)
+    assert "message_stop" in text
+    assert (len(engine.sampled), len(session.calls)) == (1, 1)
+    assert caplog.records == []
+
+
+async def test_an_engine_that_fails_in_a_stream_ends_it_with_an_error(gateway, engine, http):
+    sample = engine.streamed
+
+    async def failing(prompt_ids, sampling, on_token):
+        on_token(engine.tokenizer.encode("a")[0])
+        await asyncio.sleep(0.01)
+        raise EngineError("the model's logits are not finite")
+
+    engine.streamed = failing
+    session = gateway.open()
+    body = {"model": "m", "messages": [QUESTION], "stream": True}
+    status, text = await post(http, gateway, session, body)
+    assert (status, events(text)[-1][0]) == (200, "error")
+    assert "not finite" in text
+    engine.streamed = sample
+    status, _ = await post(http, gateway, session, body)
+    assert status == 200
