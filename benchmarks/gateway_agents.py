@@ -121,4 +121,5 @@ async def main(kind, sessions):
 
 
 if __name__ == "__main__":
-    print(asyncio.run(main(sys.argv[1], json.load(sys.stdin))))
+    # Without arguments, as `make bench` runs every program, there is nothing to play.
+    print(asyncio.run(main(sys.argv[1], json.load(sys.stdin))) if sys.argv[1:] else __doc__)
