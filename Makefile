@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # vLLM pins a torch of its own, so it lives in an environment of its own.
 VLLM_VENV ?= .venv-vllm
+AGENTS_VENV ?= .venv-agents
 VLLM_STAMP := $(VLLM_VENV)/.installed
 # Ray is large, and only its own tests need it.
 RAY_VENV ?= .venv-ray
@@ -38,7 +39,7 @@ export OMP_NUM_THREADS ?= 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train model test test-fast test-all test-vllm test-ray conformance check bench bench-peers guard accept-gpu docs pictures dist clean
+.PHONY: help setup train model test test-fast test-all test-vllm test-agents test-ray conformance check bench bench-peers guard accept-gpu docs pictures dist clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -69,6 +70,12 @@ test-all: $(STAMP) ## run the tests marked `slow` too: an hour or so
 
 test-vllm: $(STAMP) $(VLLM_STAMP) ## hold pushes and log-probs against a real vLLM on the CPU
 	@LUDIC_VLLM_PYTHON=$(abspath $(VLLM_VENV))/bin/python $(BIN)/python -m pytest -m vllm tests/real_vllm tests/ludic_train/test_accept_gpu.py $(ARGS)
+
+# A Python of its own: the agents' packages need nothing of Ludic.
+test-agents: $(STAMP) ## play 1,000 episodes of agents of three packages behind the gateway
+	@test -x $(AGENTS_VENV)/bin/python || $(PYTHON) -m venv $(AGENTS_VENV)
+	@$(AGENTS_VENV)/bin/python -m pip install --quiet $(PIP_ARGS) openai anthropic smolagents
+	@$(BIN)/python benchmarks/gateway.py --agents-python $(abspath $(AGENTS_VENV))/bin/python --agents openai anthropic smolagents $(ARGS)
 
 $(VLLM_STAMP):
 	@test -x $(VLLM_VENV)/bin/python || $(PYTHON) -m venv $(VLLM_VENV)

@@ -134,6 +134,16 @@ from .errors import PublishError as PublishError
 from .errors import QueueError as QueueError
 from .errors import TrainError as TrainError
 from .errors import UntrainableRollout as UntrainableRollout
+from .gateway.agents import AgentPolicies as AgentPolicies
+from .gateway.agents import AgentTask as AgentTask
+from .gateway.agents import agent_episode as agent_episode
+from .gateway.gateway import Gateway as Gateway
+from .gateway.session import Session as Session
+from .gateway.trace import TrainingTrace as TrainingTrace
+from .gateway.trace import completions_of as completions_of
+from .gateway.trace import trace_from_json as trace_from_json
+from .gateway.trace import trace_of as trace_of
+from .gateway.trace import trace_to_json as trace_to_json
 from .inference.client import LocalChatClient as LocalChatClient
 from .inference.client import policy_from_run as policy_from_run
 from .inference.policy_spec import PolicySpec as PolicySpec

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -13,20 +13,29 @@ from ludic_gym.types import Completion, Rollout
 from ludic_train.expert_text import experts_of_calls
 from ludic_train.types import SAWItem
 
+# Rows of a rollout that a call may continue: a context that rewrites its history leaves one behind
+# with every turn, and each is compared with every prompt.
+OPEN_ROWS = 8
 # The number of a step, and one of its model calls.
 Call = tuple[int, Completion]
 
 
-def chains(calls: Iterable[Call]) -> Iterator[list[Call]]:
-    """Calls that make one row each: every prompt extends all tokens before it."""
-    chain: list[Call] = []
+def chains(calls: Iterable[Call]) -> list[list[Call]]:
+    """Calls that make one row each: every prompt extends all tokens before it.
+
+    Rows are in the order of their first calls. Dialogs that take turns, as those of an agent and
+    its helper do, are a row each.
+    """
+    found: list[list[Call]] = []
     for number, completion in calls:
-        if chain and not _continues(number, completion, chain[-1]):
-            yield chain
+        # The newest first: of two rows that a prompt extends, the later one is longer.
+        recent = reversed(found[-OPEN_ROWS:])
+        chain = next((c for c in recent if _continues(number, completion, c[-1])), None)
+        if chain is None:
             chain = []
+            found.append(chain)
         chain.append((number, completion))
-    if chain:
-        yield chain
+    return found
 
 
 def _continues(number: int, completion: Completion, before: Call) -> bool:

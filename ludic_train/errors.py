@@ -22,6 +22,7 @@ LudicError
     ├── EmptyBatch         a source has nothing to train on
     ├── NonFiniteUpdate    a loss or gradient is NaN or infinite, too often in a row
     ├── SamplerMismatch    the sampler does not have the params whose version it names
+    ├── SessionOver        a session of the gateway is unknown, or has ended
     ├── ServerError        a vLLM server cannot be started, or ended by itself
     ├── PublishError       params could not be brought to a sampler; says which and in what phase
     │   └── ParamsLost         a sampler was started again, and lost what was published to it
@@ -115,6 +116,10 @@ class NonFiniteUpdate(TrainError):
 
 class SamplerMismatch(TrainError):
     """The sampler does not have the params whose version it names."""
+
+
+class SessionOver(TrainError):
+    """A session of the gateway is unknown, or has ended; so is what was to be found in it."""
 
 
 class ServerError(TrainError):

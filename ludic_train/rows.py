@@ -208,7 +208,7 @@ def _earned(trajectory: Trajectory) -> list[NDArray[np.float32]]:
 def trajectory_from(rollout: Rollout) -> Trajectory:
     """The rollout in tokens, without credit.
 
-    A model call whose prompt extends the row so far (prompt and completions, token by token)
+    A model call whose prompt extends a row so far (prompt and completions, token by token)
     continues that row; any other starts a new one. Text is never tokenised again.
     Raises UntrainableRollout for calls without token ids, and for log-probs that are not those of
     the policy being trained: sampled greedily, or with top_p, top_k or min_p by an endpoint that

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Mapping
-from contextlib import aclosing, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -80,6 +80,29 @@ async def open_policy(
         yield policy_from_function(spec)
     else:
         yield policy_from_path(spec)
+
+
+@asynccontextmanager
+async def open_agent(spec: str, agent: str) -> AsyncIterator[MakePolicy]:
+    """A function that builds policies of an agent program with a model of this process.
+
+    spec: a run folder, a model of `ludic model`, or "hf/...". agent: a command, or
+    "module:function".
+    Raises ConfigError for any other policy, as `policy_from_path` does, and if no installed package
+    can run agents.
+    """
+    is_served = spec.startswith(("http://", "https://")) or is_provided(spec)
+    if spec in REFERENCE_POLICIES or (is_served and not spec.startswith(f"{LOCAL}/")):
+        raise ConfigError(
+            f"--agent plays with a model that this process loads, and the policy is {spec!r}: name "
+            "a run folder, ludic-small or hf/NAME"
+        )
+    loaders = find_plugins("ludic.agents")
+    if "local" not in loaders:
+        raise ConfigError(f"nothing installed runs agents: {install_command('ludic-gym[train]')}")
+    opened: AbstractAsyncContextManager[MakePolicy] = load_plugin(loaders["local"])(spec, agent)
+    async with opened as make_policy:
+        yield make_policy
 
 
 def provided(

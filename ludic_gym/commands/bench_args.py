@@ -22,7 +22,7 @@ from ludic_gym.errors import ConfigError
 from ludic_gym.types import Sampling
 
 # Arguments that stand in bench.json under their own names.
-SETTINGS = ("param", "extra_body", "seed", "samples", "max_turns", "attempts")
+SETTINGS = ("agent", "param", "extra_body", "seed", "samples", "max_turns", "attempts")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +43,9 @@ class BenchArgs:
     openai/NAME, anthropic/NAME, openrouter/NAME, vllm/NAME or ollama/NAME is a model of that
     server, and hf/NAME or hf/FOLDER one that this process loads. Repeated, the models play the same
     tasks, and are compared with the first."""
+    agent: Annotated[str | None, option("COMMAND")] = None
+    """A program that plays with the model of --policy: a command, or module:function; see the guide
+    to agent programs."""
     param: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, option("NAME=VALUE")] = ()
     """Set a field of the server's requests, or leave it out by NAME=none; may be repeated."""
     extra_body: Annotated[str | None, option("JSON")] = None
@@ -97,11 +100,10 @@ class BenchArgs:
 
 def policy_name(args: BenchArgs) -> str:
     """Name of the policy in tables and records; that of the earlier run when it is rescored."""
+    if args.rescore is None and args.agent is not None:
+        return f"{args.agent} ({policy_spec(args)})"
     if args.rescore is None:
-        model = model_of(args)
-        if args.policy is None and model is not None and is_provided(model):
-            return model
-        return args.policy or "random"
+        return policy_spec(args)
     return str(read_request(args.rescore)["policy"])
 
 
@@ -112,6 +114,14 @@ def price_of(args: BenchArgs) -> Price | None:
             raise ConfigError(f"--cached-price {args.cached_price:g} needs --price IN OUT")
         return None
     return Price(*args.price, args.cached_price)
+
+
+def policy_spec(args: BenchArgs) -> str:
+    """The policy, or a model of its own server or of this process."""
+    model = model_of(args)
+    if args.policy is None and model is not None and is_provided(model):
+        return model
+    return args.policy or "random"
 
 
 def model_of(args: BenchArgs) -> str | None:

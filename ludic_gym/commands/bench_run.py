@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from functools import partial
 
 from ludic_gym.bench.folder import open_folder, write_parquet, write_results
-from ludic_gym.bench.policies import open_policy
+from ludic_gym.bench.policies import open_agent, open_policy
 from ludic_gym.bench.report import percent, spent_text
 from ludic_gym.bench.result import Price
 from ludic_gym.bench.session import EnvPlan, Play, play_env
@@ -21,6 +21,7 @@ from ludic_gym.commands.bench_args import (
     params_of,
     plans_of,
     policy_name,
+    policy_spec,
     price_of,
     request,
     sampling_of,
@@ -39,9 +40,11 @@ async def run_all(args: BenchArgs, tallies: dict[str, Tally]) -> None:
     with readable_env_errors():
         plans = plans_of(args)
     # Every job of a rescoring brings its own policy.
-    opened = open_policy(
-        policy_name(args), model_of(args), params=params_of(args), extra_body=extra_body_of(args)
-    )
+    if args.agent is None:
+        spec, model = policy_spec(args), model_of(args)
+        opened = open_policy(spec, model, params=params_of(args), extra_body=extra_body_of(args))
+    else:
+        opened = open_agent(policy_spec(args), args.agent)
     async with nullcontext(RandomPolicy) if args.rescore else opened as make_policy:
         served = None
         if isinstance(make_policy, ServedPolicy):

@@ -26,6 +26,7 @@ COMMANDS = {
     "bench": "play environments with a policy, and print the results",
     "compare": "compare two benchmarks of the same tasks, with intervals and p-values",
     "leaderboard": "rank any number of benchmarks, by environment",
+    "serve-env": "serve an environment as tools, by MCP or HTTP",
     "view": "make one HTML file of a run",
     "tournament": "let policies play each other, and rate them",
     "check": "test an environment against the contract, your own too",
@@ -43,6 +44,7 @@ PLUGIN_SUMMARIES = {
     "serve": "serve a model by vLLM or by Ludic's local engine; needs the extra 'train'",
     "status": "the version, state and load of vLLM servers; needs the extra 'train'",
     "doctor": "compare a server with the trainer, and test pushing params; needs 'train'",
+    "gateway": "serve a model to agent programs, and keep their tokens; needs the extra 'train'",
     "model": "make a small chat model; needs the extra 'train'",
 }
 EXAMPLES = """\
@@ -101,7 +103,7 @@ def find_command(name: str) -> Command:
     # Imported by name, so that a command loads nothing of the others. Before the plug-ins, so that
     # no package can replace a command of our own.
     if name in COMMANDS:
-        return cast(Command, import_module(f"ludic_gym.commands.{name}").main)
+        return cast(Command, import_module(f"ludic_gym.commands.{name.replace('-', '_')}").main)
     plugins = find_plugins("ludic.commands")
     if name not in plugins:
         # Imported here: a command that exists needs no suggestion.

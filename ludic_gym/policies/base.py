@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Coroutine
 from concurrent.futures import Future
 from functools import cache
@@ -12,7 +13,7 @@ from typing import Any, TypeVar
 
 from ludic_gym.concurrency import Caught
 from ludic_gym.errors import NoAction
-from ludic_gym.types import Decision, Policy, Sampling
+from ludic_gym.types import Decision, Policy, Rollout, Sampling
 
 T = TypeVar("T")
 DEFAULT_SAMPLING = Sampling()
@@ -42,6 +43,22 @@ class Memoryless(PlainCall):
 
     def observe(self, text: str) -> None:
         """Ignore the observation."""
+
+
+class FinishingPolicy(PlainCall, ABC):
+    """Base of policies that have something left to do when an episode is over.
+
+    An agent program, for instance, reads the last result and writes a summary. Such a policy is the
+    outermost one: wrappers do not pass these calls on.
+    """
+
+    @abstractmethod
+    async def finish(self, rollout: Rollout) -> Rollout:
+        """The rollout, with model calls that came after its last step."""
+
+    @abstractmethod
+    async def abort(self) -> None:
+        """Stop all that runs, after an error or a cancellation."""
 
 
 class PolicyWrapper(PlainCall):

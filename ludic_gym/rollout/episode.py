@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ludic_gym.errors import ConfigError, EnvError
+from ludic_gym.policies.base import FinishingPolicy
 from ludic_gym.rollout.asynchronous import awaitable_env
 from ludic_gym.rollout.pool import call
 from ludic_gym.sampling import turn_sampling
@@ -27,7 +28,8 @@ async def run_episode(env: Env, policy: Policy, task: Task) -> Rollout:
     "success" False, and the other facts of the env's latest info.
     The last of `max_turns` turns is truncated, with info["truncation_reason"] "max_turns"; so is
     one with a `give_up`, with that reason.
-    An env whose `reset` and `step` are coroutine functions is awaited.
+    An env whose `reset` and `step` are coroutine functions is awaited. A `FinishingPolicy` ends the
+    rollout itself, and is aborted by an error.
     Raises the errors of the env and the policy, EnvError for an observation that is no text or a
     reward that is nan or infinite, and ConfigError for a limit of no turns or no attempts.
 
@@ -39,6 +41,17 @@ async def run_episode(env: Env, policy: Policy, task: Task) -> Rollout:
     >>> asyncio.run(run_episode(env, OraclePolicy(env), task)).total_reward
     1.0
     """
+    if not isinstance(policy, FinishingPolicy):
+        return await _rollout(env, policy, task)
+    try:
+        return await policy.finish(await _rollout(env, policy, task))
+    except BaseException:
+        await policy.abort()
+        raise
+
+
+async def _rollout(env: Env, policy: Policy, task: Task) -> Rollout:
+    """The turns of the task, to its end."""
     options, env = copied_options(task), awaitable_env(env)
     observation, info = await call(env, env.reset, seed=task.seed, options=options)
     policy.reset(info.get("system_prompt", ""))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,11 +40,13 @@ class Request:
     """A completion to sample; `sampling.seed` is set. A request equals only itself.
 
     prompt_ids: at least one. policy_version: update of the params that it is sampled from.
+    on_token: called with each token at once, in the thread of the engine.
     """
 
     prompt_ids: tuple[int, ...]
     sampling: Sampling
     policy_version: int | None = None
+    on_token: Callable[[int], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)

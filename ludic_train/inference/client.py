@@ -116,7 +116,22 @@ class LocalChatClient:
 
         Cancelled, it makes room for others at the next token.
         """
+        return await self._sampled(self._request(tuple(prompt_ids), sampling))
+
+    async def streamed(
+        self, prompt_ids: Sequence[int], sampling: Sampling, on_token: Callable[[int], None]
+    ) -> Completion:
+        """As `continued`; `on_token` gets each token as soon as it is sampled, in this loop."""
+        loop = asyncio.get_running_loop()
+
+        def heard(token: int) -> None:
+            loop.call_soon_threadsafe(on_token, token)
+
         request = self._request(tuple(prompt_ids), sampling)
+        return await self._sampled(replace(request, on_token=heard))
+
+    async def _sampled(self, request: Request) -> Completion:
+        """The request's completion, from the batch that it joins."""
         answer: _Answer = asyncio.get_running_loop().create_future()
         self._start()
         self._inbox.append((request, answer))
@@ -290,12 +305,12 @@ def policy_from_run(path: str | Path) -> MakePolicy:
     path: "hf/NAME" is a folder too, or else a model in the cache of the Hugging Face hub.
     Raises ModelNotFound for a folder that is neither, and for a model that is not in the cache.
     """
-    folder, spec = model_and_spec(_model_folder(path))
+    folder, spec = model_and_spec(model_folder(path))
     device = "cuda" if torch.cuda.is_available() else "cpu"
     return policies(LocalChatClient(*load_model(folder, device=device)), spec)
 
 
-def _model_folder(name: str | Path) -> Path:
+def model_folder(name: str | Path) -> Path:
     """Folder of a model or of a run."""
     if str(name).startswith(HUB_PREFIX) and not Path(name).exists():
         name = str(name).removeprefix(HUB_PREFIX)

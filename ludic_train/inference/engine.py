@@ -171,6 +171,9 @@ class Engine:
             raise EngineError("the model's logits are not finite: its params have diverged")
         batch.record(ids, logprobs, drawn.masks)
         self.num_sampled += len(ids)
+        for request, token in zip(batch.requests[first:], ids.tolist(), strict=True):
+            if request.on_token is not None:
+                request.on_token(token)
         may_end = self._is_stop[ids] | (rows["count"] == rows["limit"]) | rows["has_stop_strings"]
         # Only rows that may end are looked at one by one: decoding text costs more than a token.
         ended: dict[int, Ended] = {}

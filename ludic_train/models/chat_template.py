@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
 from jinja2 import TemplateError
@@ -12,32 +14,74 @@ from jinja2 import TemplateError
 from ludic_gym.contexts import Context
 from ludic_gym.errors import ConfigError
 from ludic_gym.prompts import Render
-from ludic_gym.types import Completion, Decision, Message, Rollout, Step, Task
+from ludic_gym.types import Completion, Decision, Message, Rollout, Step, Task, ToolSchema
 from ludic_train.errors import UntrainableRollout
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+Encode = Callable[[str], Sequence[int]]
+# Parts of dialogs whose ids are kept, and their longest text: some megabytes.
+REMEMBERED_PARTS, REMEMBERED_CHARACTERS = 4096, 2048
+
 
 def render_chat(
-    tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], *, reply_comes: bool = True
+    tokenizer: PreTrainedTokenizerBase,
+    messages: Sequence[Message],
+    *,
+    reply_comes: bool = True,
+    tools: Sequence[ToolSchema] = (),
+    encode: Encode | None = None,
 ) -> list[int]:
     """Prompt ids for the next assistant message; the one way from a dialog to ids.
 
     A dialog that ends with an assistant message has that one continued. Without `reply_comes`, the
-    ids end where the last message does. Equals `tokenizer.apply_chat_template`, except that a
-    special token spelled out inside a message ("<|im_end|>") stays ordinary text: no message can
-    end a turn or open another.
+    ids end where the last message does. tools: for templates that write them into the prompt.
+    encode: of `cached_encode`, for dialogs that come again with a few more messages.
+    Equals `tokenizer.apply_chat_template`, except that a special token spelled out inside a message
+    or a tool ("<|im_end|>") stays ordinary text: no message can end a turn or open another.
     Raises ConfigError for a dialog that the chat template refuses.
     """
-    safe, fence = _fence_specials(tokenizer, messages)
-    text = _rendered(tokenizer, safe, reply_comes)
+    (safe, safe_tools), fence = _fence_specials(tokenizer, [list(messages), list(tools)])
+    text = _rendered(tokenizer, safe, reply_comes, safe_tools)
     ids: list[int] = []
     # Pieces between fences are special tokens of the template, so odd ones are text of messages.
     for i, piece in enumerate(text.split(fence) if fence else [text]):
         fenced = i % 2 == 1
+        if encode is not None and not fenced:
+            ids += encode(piece)
+            continue
         ids += tokenizer.encode(piece, add_special_tokens=False, split_special_tokens=fenced)
     return ids
+
+
+def cached_encode(tokenizer: PreTrainedTokenizerBase) -> Encode | None:
+    """A function from a text to its token ids, which keeps those of parts between special tokens.
+
+    None for a tokenizer in which the ids of a part depend on the others.
+    """
+    pattern = "|".join(map(re.escape, sorted(tokenizer.all_special_tokens, key=len, reverse=True)))
+    if not pattern:
+        return None
+    split = re.compile(f"({pattern})").split
+
+    @lru_cache(REMEMBERED_PARTS)
+    def kept(part: str) -> tuple[int, ...]:
+        return tuple(tokenizer.encode(part, add_special_tokens=False))
+
+    def encode(text: str) -> Sequence[int]:
+        ids: list[int] = []
+        for part in filter(None, split(text)):
+            whole = len(part) > REMEMBERED_CHARACTERS
+            ids += tokenizer.encode(part, add_special_tokens=False) if whole else kept(part)
+        return ids
+
+    # Some tokenizers write a space before the first word of a text, or swallow those at a token.
+    for mark in tokenizer.all_special_tokens:
+        probe = f" a {mark} b\n{mark}\n\nc{mark}{mark}a"
+        if list(encode(probe)) != tokenizer.encode(probe, add_special_tokens=False):
+            return None
+    return encode
 
 
 def chat_renderer(tokenizer: PreTrainedTokenizerBase) -> Render:
@@ -49,13 +93,17 @@ def chat_renderer(tokenizer: PreTrainedTokenizerBase) -> Render:
 
 
 def _rendered(
-    tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], reply_comes: bool
+    tokenizer: PreTrainedTokenizerBase,
+    messages: Sequence[Message],
+    reply_comes: bool,
+    tools: Sequence[ToolSchema],
 ) -> str:
     """The dialog as the template writes it. Raises ConfigError where it refuses."""
     continued = reply_comes and bool(messages) and messages[-1]["role"] == "assistant"
     try:
         text: str = tokenizer.apply_chat_template(
             messages,
+            tools=tools or None,
             add_generation_prompt=reply_comes and not continued,
             continue_final_message=continued,
             tokenize=False,
@@ -66,37 +114,47 @@ def _rendered(
 
 
 def _fence_specials(
-    tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message]
-) -> tuple[Sequence[Message], str]:
-    """`messages` with each special token's spelling between two fences, and the fence.
+    tokenizer: PreTrainedTokenizerBase,
+    data: Any,  # noqa: ANN401 - JSON
+) -> tuple[Any, str]:
+    """`data` with each special token's spelling between two fences, and the fence.
 
-    The fence is a private-use character that no message contains, "" if none was needed.
+    The fence is a private-use character that `data` does not contain, "" if none was needed.
     """
+    # Written by C, and each character by itself: a token that is in a string is found here too.
+    written = json.dumps(data, ensure_ascii=False)
+    if not any(json.dumps(t, ensure_ascii=False)[1:-1] in written for t in _specials(tokenizer)):
+        return data, ""
     strings: list[str] = []
-    _with_strings(list(messages), strings.append)
+    _with_strings(data, strings.append)
     # Joined by a character that no special token holds, so that none is found across two strings.
     text = "\0".join(strings)
     specials = [token for token in tokenizer.all_special_tokens if token in text]
     if not specials:
-        return messages, ""
+        return data, ""
     fence = next(c for c in map(chr, range(0xF0000, 0xFFFFE)) if c not in text)
     # Where one token begins with another, the tokenizer finds the longer one.
     longest_first = sorted(specials, key=len, reverse=True)
     pattern = re.compile("|".join(map(re.escape, longest_first)))
     by = rf"{fence}\g<0>{fence}"
-    fenced = _with_strings(list(messages), lambda string: pattern.sub(by, string))
+    fenced = _with_strings(data, lambda string: pattern.sub(by, string))
     return fenced, fence
 
 
+def _specials(tokenizer: PreTrainedTokenizerBase) -> Sequence[str]:
+    specials: Sequence[str] = tokenizer.all_special_tokens
+    return specials
+
+
 def _with_strings(value: Any, change: Callable[[str], Any]) -> Any:  # noqa: ANN401 - JSON
-    """JSON data with every string value changed."""
+    """JSON data with every string changed: values, and keys, as tools have them."""
     match value:
         case str():
             return change(value)
         case list():
             return [_with_strings(item, change) for item in value]
         case dict():
-            return {key: _with_strings(item, change) for key, item in value.items()}
+            return {change(key): _with_strings(item, change) for key, item in value.items()}
     return value
 
 

@@ -95,6 +95,8 @@ class RunConfig:
         parser: Part of a reply that is the action: xml:TAG, boxed, json:FIELD or last-number.
             Without it, the whole reply.
         system_prompt: Without it, the environment's.
+        agent: Program that plays the episodes with the model, as a command or module:function; see
+            `agent_episode`. Without it, each observation is a message to the model.
         reward: module:function, from a rollout to its reward, in place of the environment's.
         least_entropy: Mean entropy of ten updates, in nats per token, below which the run stops.
         least_reward: Mean reward of ten updates below which the run stops.
@@ -143,6 +145,7 @@ class RunConfig:
     min_p: float = 0.0
     parser: str | None = None
     system_prompt: str | None = None
+    agent: str | None = None
     reward: str | None = None
     least_entropy: float | None = None
     least_reward: float | None = None
@@ -191,6 +194,11 @@ class RunConfig:
             )
         if self.parser is not None:
             named_parser(self.parser)
+        if self.agent is not None and (self.think_tokens or self.system_prompt is not None):
+            raise ConfigError(
+                f"agent={self.agent!r} makes its own prompts and requests: leave out system_prompt "
+                "and think_tokens"
+            )
         if self.algo in ALGO_OPTIONS:
             checked_options(self.algo, self.algo_options)
         elif self.algo != IN_PYTHON:

@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ludic_gym.clients.vllm_tokens import VLLMTokenClient
+from ludic_gym.parsers import named_parser
 from ludic_gym.types import ChatClient, MakePolicy, Rollout
 from ludic_train.distributed.fsdp import whole_params
 from ludic_train.distributed.ranks import led
+from ludic_train.gateway.agents import AgentPolicies
+from ludic_train.gateway.gateway import Gateway
+from ludic_train.gateway.session import Engine
 from ludic_train.inference.client import LocalChatClient
 from ludic_train.inference.policy_spec import PolicySpec, model_and_spec, policies
 from ludic_train.models.chat_template import chat_renderer
@@ -25,6 +29,7 @@ from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
 from ludic_train.publishers.base import CopyPublisher, InProcessPublisher, PolicyPublisher
 from ludic_train.publishers.vllm import VLLMPublisher
+from ludic_train.runs.config import MAX_TOKENS
 
 # Texts that a tokenizer is made from; more do not change what it merges.
 TOKENIZER_STEPS = 2_000
@@ -40,6 +45,7 @@ class Learner:
     reference: the model as it began, for a KL term, where it had to be made with the model.
     samples_copy: the client samples from a copy, because the model is sharded.
     computes_on: device of its forward passes; "" for that of its params, which may be offloaded.
+    agents: the agent program that plays with the model; None for policies of `spec`.
     """
 
     model: PreTrainedModel
@@ -50,6 +56,7 @@ class Learner:
     reference: nn.Module | None = None
     samples_copy: bool = False
     computes_on: str = ""
+    agents: AgentPolicies | None = None
 
     async def refresh(self) -> None:
         """Bring the params to a copy that the client samples from; all ranks must call it."""
@@ -62,7 +69,9 @@ class Learner:
         await self.publisher.copy((name, p) for name, p in params if VALUE_HEAD not in name)
 
     async def aclose(self) -> None:
-        """Close the connections of a client that has any."""
+        """Close the connections of a client that has any, and the gateway of agents."""
+        if self.agents is not None:
+            await self.agents.gateway.aclose()
         if isinstance(self.client, VLLMTokenClient):
             await self.client.aclose()
 
@@ -74,7 +83,24 @@ class Learner:
     @property
     def make_policy(self) -> MakePolicy:
         """Makes policies that sample from the params published last."""
-        return policies(self.client, self.spec)
+        return self.agents or policies(self.client, self.spec)
+
+    def with_agent(self, agent: str | None) -> Learner:
+        """The learner whose episodes this program plays; itself without one.
+
+        Raises ConfigError for a "module:function" that does not exist.
+        """
+        if agent is None:
+            return self
+        gateway = Gateway(
+            # Both clients of a learner continue token ids.
+            cast(Engine, self.client),
+            self.tokenizer,
+            max_tokens=self.spec.max_tokens or MAX_TOKENS,
+            max_positions=getattr(self.model.config, "max_position_embeddings", None),
+        )
+        parser = named_parser(self.spec.parser) if self.spec.parser else None
+        return replace(self, agents=AgentPolicies.named(gateway, agent, parser))
 
 
 def learner_from_nothing(

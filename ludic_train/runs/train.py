@@ -33,7 +33,7 @@ from ludic_train.distributed.device import (
     resolved_device,
     resolved_precision,
 )
-from ludic_train.distributed.ranks import awaited_on_rank_0, on_rank_0
+from ludic_train.distributed.ranks import awaited_on_rank_0, on_rank_0, rank
 from ludic_train.metrics import Metrics
 from ludic_train.runs.algo_options import ALGO_OPTIONS
 from ludic_train.runs.algorithm import algorithm_of
@@ -269,6 +269,8 @@ async def _opened(
         learner = spread_learner(
             made.learner if made else None, config, algo, device, offload=machine.offload
         )
+        if rank() == 0:
+            learner = learner.with_agent(config.agent)
         await stack.enter_async_context(aclosing(learner))
         yield replace(made, learner=learner) if made else _Opened(learner, (), machine, None)
 
@@ -354,6 +356,11 @@ def _refuse_combination(
         raise ConfigError(
             f"engine={list(machine.servers)} serve a model that exists: name the same one as "
             "`model`, or give a queue, through which actors and servers follow a new model too"
+        )
+    if config.agent is not None and (recipe.self_play or machine.queue is not None):
+        raise ConfigError(
+            f"agent={config.agent!r} plays alone and in this process: leave out self-play and the "
+            "queue"
         )
     if config.dora and (not machine.samples_here or machine.queue is not None):
         raise ConfigError(

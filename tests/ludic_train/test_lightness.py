@@ -10,7 +10,18 @@ from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
 
 HEAVY = ("torch", "transformers", "peft", "safetensors", "matplotlib", "datasets")
-COMMANDS = ("train", "actor", "launch", "plan", "serve", "status", "top", "doctor", "model")
+COMMANDS = (
+    "train",
+    "actor",
+    "launch",
+    "plan",
+    "serve",
+    "status",
+    "top",
+    "doctor",
+    "model",
+    "gateway",
+)
 HELP = f"""
 import sys
 from ludic_gym.commands.main import main

@@ -250,3 +250,11 @@ def test_episodes_without_a_model_are_named():
     played = [Episode(index=0, task=TASK, rollouts=(rollout(()),))]
     with pytest.raises(UntrainableRollout, match="none of 1 rollouts of ludic/X-v0"):
         trajectories_from(played, 1)
+
+
+def test_dialogs_that_take_turns_are_a_row_each():
+    planner, worker = call([1], [2]), call([5], [6])
+    calls = (planner, worker, call([1, 2, 9], [3]), call([5, 6, 9], [7]))
+    rows = trajectory_from(rollout(*((each,) for each in calls))).rows
+    assert [row.input_ids.tolist() for row in rows] == [[1, 2, 9, 3], [5, 6, 9, 7]]
+    assert [row.steps.tolist() for row in rows] == [[-1, 0, -1, 2], [-1, 1, -1, 3]]

@@ -56,6 +56,8 @@ class TextEnv(gym.Env[str, str], ABC):
         single_turn: True if an episode is one question and one answer. There, a reply that cannot
             be parsed ends the episode as a failure, unless the task gives more attempts.
         asynchronous: True if `start` or `turn` is a coroutine function.
+        action_tools: schemas of the functions that are its actions, for agents that call tools; the
+            action of a call is {"name": ..., "arguments": {...}} as JSON. () if any text is one.
         known_options: options of `reset`; any other one is rejected, because it may be misspelt.
     """
 
@@ -67,6 +69,7 @@ class TextEnv(gym.Env[str, str], ABC):
     single_turn: ClassVar[bool] = False
     asynchronous: ClassVar[bool] = False
     known_options: ClassVar[frozenset[str]] = frozenset({"row"})
+    action_tools: ClassVar[Sequence[Mapping[str, Any]]] = ()
     _generator: np.random.Generator | None = None
     _unused_seed: int | None = None
 

@@ -14,8 +14,10 @@ from ludic_gym.envs.tools.calls import FORM, calls_in
 from ludic_gym.envs.tools.world import PURPOSES, SCHEMAS, World
 from ludic_gym.envs.worlds.errands import KINDS, Errand, new_world
 from ludic_gym.tools.schema import problem_of
+from ludic_gym.tools.tool import tool_schema
 
 FINISH = "finish"
+DONE = "Say that all is done."
 _PARTS = ("calendar", "balances", "cart", "orders")
 
 
@@ -48,6 +50,11 @@ class ToolCallsEnv(TextEnv):
     > {"name": "finish", "arguments": {}}       (reward 1)
     ```
     """
+
+    action_tools = (
+        *(tool_schema(name, PURPOSES[name], dict(SCHEMAS[name])) for name in SCHEMAS),
+        tool_schema(FINISH, DONE, {"type": "object", "properties": {}}),
+    )
 
     def __init__(self, errands: int = 2, turns: int = 16, render_mode: str | None = None) -> None:
         super().__init__(render_mode)
@@ -140,7 +147,7 @@ def system_prompt() -> str:
         {"name": name, "description": PURPOSES[name], "parameters": SCHEMAS[name]}
         for name in SCHEMAS
     ]
-    tools.append({"name": FINISH, "description": "Say that all is done.", "parameters": {}})
+    tools.append({"name": FINISH, "description": DONE, "parameters": {}})
     listed = "\n".join(json.dumps(tool) for tool in tools)
     return (
         f"Do the errands, and nothing else, with these tools:\n{listed}\nReply with one tool call "

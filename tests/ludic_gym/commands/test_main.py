@@ -39,7 +39,10 @@ def test_version_is_told(capsys):
     [
         (["benhc"], "no command 'benhc'; did you mean 'bench'?"),
         (["Tournament"], "did you mean 'tournament'?"),
-        (["qqq"], "no command 'qqq'; there are: list, play, bench, compare, leaderboard, view"),
+        (
+            ["qqq"],
+            "no command 'qqq'; there are: list, play, bench, compare, leaderboard, serve-env",
+        ),
         (["list", "--suite", "maths"], "no suite 'maths'; did you mean 'math'?"),
         (["bench", "game"], "Did you mean: `games`?"),
         (["bench", "gsm8k"], "Did you mean: `ludic/GSM8K-v0`?"),

@@ -49,6 +49,21 @@ async def test_a_completion_tells_what_was_asked_and_sampled(client, tokenizer):
     assert len(completion.completion_ids) == len(completion.logprobs) <= 4
 
 
+async def test_streamed_tokens_come_one_by_one_and_are_those_of_the_completion(client):
+    sampling = Sampling(seed=5, max_tokens=40)
+    whole = await client.continued([5, 6], sampling)
+    tokens, busy = [], []
+
+    def heard(token):
+        tokens.append(token)
+        busy.append(client.in_flight)
+
+    streamed = await client.streamed([5, 6], sampling, heard)
+    assert (streamed.completion_ids, streamed.logprobs) == (whole.completion_ids, whole.logprobs)
+    assert tokens == list(streamed.completion_ids)
+    assert busy[0] == 1
+
+
 async def test_many_at_once_get_what_each_gets_alone(client):
     alone = [await coroutine for coroutine in asked(client, 40)]
     together = await asyncio.gather(*asked(client, 40))

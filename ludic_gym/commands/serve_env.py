@@ -1,0 +1,155 @@
+"""`ludic serve-env`: an environment as tools for agent programs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+
+import gymnasium as gym
+import tyro
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from ludic_gym.commands.arguments import (
+    env_name,
+    keyword_arguments,
+    option,
+    parse,
+    readable_env_errors,
+)
+from ludic_gym.errors import LudicError
+from ludic_gym.rollout.asynchronous import awaitable_env
+from ludic_gym.rollout.pool import call as call_env
+from ludic_gym.tools.mcp_server import (
+    BODY_BYTES,
+    action_of,
+    action_tools,
+    serve_call,
+    serve_list,
+    serve_mcp,
+)
+from ludic_gym.tools.tool import tool_schema
+from ludic_gym.types import Env, ToolSchema
+
+EXAMPLES = """\
+ludic serve-env ludic/ToolCalls-v0 --mcp
+ludic serve-env ludic/Wordle-v0 --port 8090
+ludic serve-env ludic/GSM8K-v0 --env-kwargs split=test"""
+RESET: ToolSchema = tool_schema(
+    "reset",
+    "Begin a new episode. Returns the task, which you then do by the other tools.",
+    {
+        "type": "object",
+        "properties": {
+            "seed": {"type": "integer", "description": "Equal seeds begin equal episodes."}
+        },
+    },
+)
+LOCAL = frozenset({"127.0.0.1", "localhost", "::1"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServeEnvArgs:
+    """Serve an environment as tools, for agent programs of any kind.
+
+    `reset` begins an episode; the environment's own tools, or `act`, play it. The result of its
+    last turn has the reward. One program plays at a time. Ctrl-C stops the server.
+    """
+
+    id: Annotated[tyro.conf.Positional[str], option("ID")]
+    """Environment id, as in `ludic list`."""
+    mcp: bool = False
+    """Print the address of the Model Context Protocol alone; it is served without this too."""
+    env_kwargs: Annotated[tuple[str, ...], option("KEY=VALUE ...")] = ()
+    """Arguments of the env."""
+    host: str = "127.0.0.1"
+    """Address to listen on."""
+    port: int = 8090
+    """Port; 0 takes a free one."""
+
+
+class EnvServer:
+    """Tools that play one env, an episode after the other."""
+
+    def __init__(self, env: Env) -> None:
+        self._env = awaitable_env(env)
+        self._actions = action_tools(env)
+        self._turn = asyncio.Lock()
+        self._is_over = True
+
+    @property
+    def tools(self) -> Sequence[ToolSchema]:
+        """`reset`, and the env's actions."""
+        return (RESET, *self._actions)
+
+    async def call(self, name: str, arguments: Mapping[str, Any]) -> str:
+        """Begin an episode, or play a turn. Raises LudicError for a turn outside an episode."""
+        # Programs call tools in parallel, and an env has one turn at a time.
+        async with self._turn:
+            if name == "reset":
+                begun = await call_env(self._env, self._env.reset, seed=arguments.get("seed"))
+                self._is_over = False
+                return "\n\n".join(filter(None, (begun[1].get("system_prompt", ""), begun[0])))
+            if self._is_over:
+                raise LudicError("no episode is running: call `reset` first")
+            action = action_of(self._actions, name, arguments)
+            seen, reward, terminated, truncated, info = await call_env(
+                self._env, self._env.step, action
+            )
+            self._is_over = bool(terminated or truncated)
+            if not self._is_over:
+                return str(seen)
+            ending = f"The episode is over: reward {reward:g}, success {info.get('success')}."
+            return f"{seen}\n{ending}".strip()
+
+
+def main(argv: list[str]) -> int:
+    """Serve until Ctrl-C; the exit code."""
+    args = parse(ServeEnvArgs, argv, command="serve-env", examples=EXAMPLES)
+    with readable_env_errors():
+        env = gym.make(env_name(args.id), **keyword_arguments(args.env_kwargs))
+    with suppress(KeyboardInterrupt):
+        asyncio.run(_serve(env, args))
+    return 0
+
+
+async def _serve(env: Env, args: ServeEnvArgs) -> None:
+    runner = web.AppRunner(make_app(EnvServer(env), args.host), access_log=None)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, args.host, args.port)
+        try:
+            await site.start()
+        except OSError as error:
+            raise LudicError(
+                f"cannot listen on {args.host}:{args.port} ({error.strerror}): take another --port"
+            ) from error
+        host, port = runner.addresses[0][:2]
+        url = f"http://{host}:{port}"
+        print(f"ready  {url}/mcp" if args.mcp else f"ready  {url}  (/mcp, /tools)", flush=True)
+        await asyncio.Event().wait()
+    finally:
+        await runner.cleanup()
+
+
+def make_app(server: EnvServer, host: str = "127.0.0.1") -> web.Application:
+    """The routes. host: the address that is listened on."""
+
+    @web.middleware
+    async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+        # A web page can send requests to addresses of this machine, under a name of its own.
+        is_local = urlsplit(f"//{request.host}").hostname in LOCAL
+        if "Origin" in request.headers or (host in LOCAL and not is_local):
+            raise web.HTTPForbidden(reason="requests of web pages are refused")
+        return await handler(request)
+
+    app = web.Application(middlewares=[guard], client_max_size=BODY_BYTES)
+    app.router.add_post("/mcp", partial(serve_mcp, server=server))
+    app.router.add_get("/tools", partial(serve_list, server=server))
+    app.router.add_post("/tools/{name}", partial(serve_call, server=server))
+    return app

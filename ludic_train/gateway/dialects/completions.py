@@ -1,0 +1,156 @@
+"""OpenAI's /v1/completions: text, or token ids, without roles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from ludic_gym.errors import ConfigError
+from ludic_train.gateway.dialects.fields import (
+    Choices,
+    Floor,
+    Positive,
+    Seed,
+    Share,
+    Temperature,
+    TopK,
+    body_of,
+    stops,
+    usage_of,
+)
+from ludic_train.gateway.types import Answer, Event, Json, Piece, Request
+
+REFUSED = (
+    "presence_penalty",
+    "frequency_penalty",
+    "repetition_penalty",
+    "min_tokens",
+    "ignore_eos",
+    "logit_bias",
+    "best_of",
+    "echo",
+    "suffix",
+)
+# OpenAI's default.
+MAX_TOKENS = 16
+TokenId = Annotated[int, Meta(ge=0, lt=2**31)]
+
+
+class _Body(msgspec.Struct, kw_only=True):
+    prompt: str | list[TokenId]
+    model: str | None = None
+    temperature: Temperature | None = None
+    top_p: Share | None = None
+    top_k: TopK | None = None
+    min_p: Floor | None = None
+    max_tokens: Positive | None = None
+    stop: str | list[str] | None = None
+    seed: Seed | None = None
+    n: Choices | None = None
+    stream: bool | None = None
+    stream_options: dict[str, Any] | None = None
+    logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
+    return_token_ids: bool | None = None
+
+
+def read(data: bytes) -> Request:
+    """The request of a body. Raises ConfigError for one that cannot be followed."""
+    body = body_of(data, _Body, REFUSED)
+    if not body.prompt:
+        raise ConfigError(f"prompt={body.prompt!r} has no tokens")
+    return Request(
+        model=body.model or "",
+        prompt=body.prompt if isinstance(body.prompt, str) else tuple(body.prompt),
+        temperature=body.temperature,
+        top_p=body.top_p,
+        top_k=None if body.top_k is None else max(body.top_k, 0),
+        min_p=body.min_p,
+        max_tokens=body.max_tokens or MAX_TOKENS,
+        stop=stops(body.stop),
+        seed=body.seed,
+        n=body.n or 1,
+        stream=bool(body.stream),
+        logprobs=body.logprobs is not None,
+        token_ids=bool(body.return_token_ids),
+        usage=bool((body.stream_options or {}).get("include_usage")),
+    )
+
+
+def whole(answer: Answer, logprobs: Sequence[Json | None]) -> Json:
+    """The response. logprobs: of each choice, in the format of chat completions."""
+    choices = [
+        {
+            "index": i,
+            "text": reply.completion.text,
+            "logprobs": _listed(found),
+            "finish_reason": reply.completion.finish_reason,
+            **_ids(answer, i),
+        }
+        for i, (reply, found) in enumerate(zip(answer.replies, logprobs, strict=True))
+    ]
+    head = _head(answer.id, answer.created, answer.request)
+    return {
+        **head,
+        "choices": choices,
+        "usage": usage_of(answer.prompt_tokens, answer.sampled_tokens),
+    }
+
+
+class Events:
+    """Events of a stream. id, created: of the response."""
+
+    def __init__(self, id: str, created: int, request: Request) -> None:
+        self._head = _head(id, created, request)
+
+    def begin(self, prompt_tokens: int) -> Iterator[Event]:
+        """No events come before the text."""
+        yield from ()
+
+    def piece(self, piece: Piece, index: int = 0) -> Iterator[Event]:
+        """Events of a piece of a choice."""
+        yield self._chunk(piece.text, index, None, None)
+
+    def end(self, answer: Answer, logprobs: Sequence[Json | None]) -> Iterator[Event]:
+        """The last events."""
+        for index, (reply, found) in enumerate(zip(answer.replies, logprobs, strict=True)):
+            yield self._chunk("", index, reply.completion.finish_reason, _listed(found))
+        if answer.request.usage:
+            usage = usage_of(answer.prompt_tokens, answer.sampled_tokens)
+            yield "", {**self._head, "choices": [], "usage": usage}
+        yield "", "[DONE]"
+
+    def _chunk(self, text: str, index: int, reason: str | None, logprobs: Json | None) -> Event:
+        choice = {"index": index, "text": text, "logprobs": logprobs, "finish_reason": reason}
+        return "", {**self._head, "choices": [choice]}
+
+
+def _head(id: str, created: int, request: Request) -> Json:
+    return {"id": id, "object": "text_completion", "created": created, "model": request.model}
+
+
+def _ids(answer: Answer, index: int) -> Json:
+    if not answer.request.token_ids:
+        return {}
+    completion = answer.replies[index].completion
+    return {
+        "token_ids": list(completion.completion_ids or ()),
+        "prompt_token_ids": list(completion.prompt_ids or ()),
+    }
+
+
+def _listed(found: Json | None) -> Json | None:
+    """Log-probs as four parallel lists."""
+    if found is None:
+        return None
+    tokens = [entry["token"] for entry in found["content"]]
+    values = [entry["logprob"] for entry in found["content"]]
+    offsets = [sum(map(len, tokens[:i])) for i in range(len(tokens))]
+    return {
+        "tokens": tokens,
+        "token_logprobs": values,
+        "top_logprobs": None,
+        "text_offset": offsets,
+    }

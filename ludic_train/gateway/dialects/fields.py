@@ -1,0 +1,118 @@
+"""Fields that several dialects share: reading them, with one clear error for each fault."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from ludic_gym.errors import ConfigError
+from ludic_gym.types import ToolSchema
+
+T = TypeVar("T")
+Positive = Annotated[int, Meta(ge=1, lt=2**31)]
+Temperature = Annotated[float, Meta(ge=0, le=100)]
+Share = Annotated[float, Meta(gt=0, le=1)]
+Floor = Annotated[float, Meta(ge=0, le=1)]
+Seed = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+Choices = Annotated[int, Meta(ge=1, le=64)]
+TopK = Annotated[int, Meta(ge=-1, lt=2**31)]
+# Fields that change what is sampled in a way that no engine here offers, and their neutral values.
+NEUTRAL: Mapping[str, tuple[object, ...]] = {
+    **dict.fromkeys(("presence_penalty", "frequency_penalty", "min_tokens"), (0,)),
+    **dict.fromkeys(("repetition_penalty", "best_of"), (1,)),
+    **dict.fromkeys(("echo", "ignore_eos", "background"), (False,)),
+    **dict.fromkeys(("suffix", "conversation", "prompt"), ("",)),
+    **dict.fromkeys(("logit_bias",), ({},)),
+    **dict.fromkeys(("top_logprobs",), (0,)),
+    "modalities": (["text"],),
+    "response_format": ({"type": "text"},),
+}
+
+
+def body_of(data: bytes, kind: type[T], refused: Sequence[str]) -> T:
+    """The request's JSON as `kind`. Unknown fields, such as `metadata`, have no effect.
+
+    refused: names of NEUTRAL that the dialect knows.
+    Raises ConfigError for anything else, and for fields whose value cannot be followed.
+    """
+    try:
+        fields = msgspec.json.decode(data, type=dict[str, Any])
+        for name in refused:
+            value = fields.get(name)
+            if value is not None and value not in NEUTRAL[name]:
+                raise ConfigError(f"{name}={value!r:.200} is not offered: {_REASON}")
+        return msgspec.json.decode(data, type=kind)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise ConfigError(f"the request cannot be read: {error}") from error
+
+
+_REASON = (
+    "tokens are sampled by temperature, top_p, top_k, min_p, stop and seed, so that their "
+    "log-probs are those of the policy"
+)
+
+
+def text_of(content: object, kinds: Sequence[str] = ("text",)) -> str:
+    """Text of a message's content: a string, or parts of these kinds.
+
+    Raises ConfigError for images and other parts that are no text.
+    """
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        raise ConfigError(f"content is text or a list of parts, got {content!r:.200}")
+    return "".join(_part(part, kinds) for part in content)
+
+
+def _part(part: object, kinds: Sequence[str]) -> str:
+    match part:
+        case str():
+            return part
+        case {"type": str(kind), "text": str(text)} if kind in kinds:
+            return text
+        case {"type": "refusal", "refusal": str(text)}:
+            return text
+    raise ConfigError(f"a part of a message is {part!r:.200}, and only text can be read")
+
+
+def stops(value: str | list[str] | None) -> tuple[str, ...]:
+    """Stop strings. Raises ConfigError for an empty one, which every text contains."""
+    found = (value,) if isinstance(value, str) else tuple(value or ())
+    if "" in found:
+        raise ConfigError("stop has an empty string, which every text contains")
+    return found
+
+
+def tool_of(function: object) -> ToolSchema:
+    """A tool by its name, description and JSON schema. Raises ConfigError for anything else."""
+    match function:
+        case {"name": str(name), **rest} if name:
+            parameters = rest.get("parameters") or {"type": "object", "properties": {}}
+            description = rest.get("description") or ""
+            if isinstance(parameters, dict) and isinstance(description, str):
+                made = {"name": name, "description": description, "parameters": parameters}
+                return {"type": "function", "function": made}
+    raise ConfigError(
+        f"a tool is a function with a name, a description and JSON-schema parameters, got "
+        f"{function!r:.200}"
+    )
+
+
+def required(choice: str, tools: Sequence[ToolSchema]) -> str:
+    """The tool choice. Raises ConfigError for a function that is not offered."""
+    names = [tool["function"]["name"] for tool in tools]
+    if choice not in ("auto", "none", "required", *names):
+        raise ConfigError(f"tool_choice names {choice!r:.100}, and the tools are {names!r:.200}")
+    if choice not in ("auto", "none") and not tools:
+        raise ConfigError(f"tool_choice={choice!r:.100} without tools")
+    return choice
+
+
+def usage_of(prompt: int, sampled: int) -> dict[str, int]:
+    """Usage in the format of chat completions."""
+    return {"prompt_tokens": prompt, "completion_tokens": sampled, "total_tokens": prompt + sampled}

@@ -1,0 +1,219 @@
+"""Prompts of a model: chat template, tools in its own format or in text, token ids."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, cast
+
+from ludic_gym.errors import ConfigError
+from ludic_gym.policies.tool_use import TextTools
+from ludic_gym.prompts import ExactPrompts
+from ludic_gym.types import Message, ToolCall, ToolSchema
+from ludic_train.gateway.replies import CALL, CALL_END, THINK, THINK_END, ReplyFormat
+from ludic_train.models.chat_template import cached_encode, render_chat
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+# Sets of tools whose prompts are kept; an agent has few.
+REMEMBERED_TOOLS = 64
+# As in the local server: no tokenizer has longer tokens on average.
+MOST_CHARACTERS = 256
+
+
+class Prompts:
+    """Token ids of dialogs with tools, for the model of a tokenizer.
+
+    A template that writes tools gets them, and its calls are read back in its own format. For any
+    other, tools, calls and results are text, exactly as `ToolUse(protocol=TextTools())` has them.
+    max_positions: of the model; None for no limit.
+    """
+
+    def __init__(
+        self, tokenizer: PreTrainedTokenizerBase, max_positions: int | None = None
+    ) -> None:
+        template = _template(tokenizer)
+        self.tokenizer, self.max_positions = tokenizer, max_positions
+        self.writes_tools = re.search(r"\btools\b", template) is not None
+        self._calls = "tagged" if not self.writes_tools or CALL in template else "bare"
+        self._encode = cached_encode(tokenizer)
+        self._thinks = THINK_END in template
+        self._exact = lru_cache(REMEMBERED_TOOLS)(self._exact_with)
+
+    def convert(self, messages: Sequence[Message], tools: Sequence[ToolSchema]) -> list[Message]:
+        """A client's messages as the chat template takes them; a whole dialog, with its tools."""
+        if self.writes_tools:
+            return [_with_parsed_arguments(message) for message in messages]
+        found = text_messages(messages)
+        if tools:
+            instructions = TextTools().instructions(tools)
+            own = found.pop(0)["content"] if found and found[0]["role"] == "system" else ""
+            text = "\n\n".join(filter(None, (own, instructions)))
+            found.insert(0, {"role": "system", "content": text})
+        return found
+
+    def token_ids(
+        self, messages: Sequence[Message], tools: Sequence[ToolSchema]
+    ) -> tuple[int, ...]:
+        """Token ids of a converted dialog; those of sampled replies as they were sampled.
+
+        Raises ConfigError for a dialog that the template refuses, or that is far too long.
+        """
+        self.check_length(sum(len(message.get("content") or "") for message in messages))
+        offered = json.dumps(list(tools)) if self.writes_tools else "[]"
+        try:
+            return self._exact(offered).token_ids(messages)
+        except (TypeError, UnicodeError, RecursionError, KeyError, AttributeError) as error:
+            # Errors of a template that gets data of another kind than it expects.
+            raise ConfigError(f"the chat template fails on this dialog: {error}") from error
+
+    def encoded(self, text: str) -> tuple[int, ...]:
+        """Token ids of a text as it is, in which no special token is special.
+
+        Raises ConfigError for text that is not valid Unicode, or far too long.
+        """
+        self.check_length(len(text))
+        try:
+            return tuple(
+                self.tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)
+            )
+        except (TypeError, UnicodeError) as error:
+            raise ConfigError(f"{text[:100]!r} cannot be encoded: {error}") from error
+
+    def text(self, ids: Sequence[int], *, with_specials: bool = False) -> str:
+        """Text of token ids, special tokens left out."""
+        return str(
+            self.tokenizer.decode(
+                list(ids),
+                skip_special_tokens=not with_specials,
+                clean_up_tokenization_spaces=False,
+            )
+        )
+
+    def beginning(self, choice: str) -> str:
+        """The beginning of a reply that must call a tool; "" where it need not.
+
+        choice: "required", or the name of the function.
+        """
+        if choice in ("auto", "none"):
+            return ""
+        if self._calls == "bare":
+            return '{"name": "' if choice == "required" else f'{{"name": "{choice}", "parameters": '
+        begun = f'{CALL}\n{{"name": "'
+        return begun if choice == "required" else f'{begun}{choice}", "arguments": '
+
+    def reply_format(self, prompt_ids: Sequence[int], *, reads_calls: bool) -> ReplyFormat:
+        """The format of the reply to a prompt."""
+        in_thought = False
+        if self._thinks:
+            last = str(self.tokenizer.decode(list(prompt_ids[-4:]), skip_special_tokens=False))
+            in_thought = last.rstrip().endswith(THINK)
+        calls: Any = self._calls if reads_calls else "none"
+        return ReplyFormat(calls=calls, thinks=self._thinks, in_thought=in_thought)
+
+    def reply_message(
+        self, text: str, content: str, reasoning: str, calls: Sequence[ToolCall]
+    ) -> Message:
+        """A sampled reply as the chat template takes it.
+
+        text: all of it, for templates that know no tool calls.
+        """
+        if not self.writes_tools or not (calls or reasoning):
+            return {"role": "assistant", "content": text}
+        message: dict[str, Any] = {"role": "assistant", "content": content}
+        if reasoning:
+            message["reasoning_content"] = reasoning
+        if calls:
+            message["tool_calls"] = message_calls(calls)
+        return _with_parsed_arguments(cast(Message, message))
+
+    def check_length(self, characters: int) -> None:
+        """Raise ConfigError for a text that cannot fit the positions, before it is encoded."""
+        if self.max_positions is not None and characters > MOST_CHARACTERS * self.max_positions:
+            raise ConfigError(
+                f"a prompt of {characters} characters does not fit the model's "
+                f"{self.max_positions} positions, its maximum context length"
+            )
+
+    def _exact_with(self, offered: str) -> ExactPrompts:
+        tools: list[ToolSchema] = json.loads(offered)
+        return ExactPrompts(
+            lambda messages, reply_comes: render_chat(
+                self.tokenizer,
+                messages,
+                reply_comes=reply_comes,
+                tools=tools,
+                encode=self._encode,
+            )
+        )
+
+
+def message_calls(calls: Sequence[ToolCall]) -> list[Any]:
+    """Tool calls in the format of messages."""
+    return [
+        {
+            "id": call.id,
+            "type": "function",
+            "function": {"name": call.name, "arguments": call.arguments},
+        }
+        for call in calls
+    ]
+
+
+def text_messages(messages: Sequence[Message]) -> list[Message]:
+    """The dialog for a template without tools: calls and results as text."""
+    found: list[Message] = []
+    results: list[str] = []
+    for message in messages:
+        if message["role"] == "tool":
+            results.append(message.get("content") or "")
+            continue
+        if results:
+            found += TextTools().results((), results)
+            results = []
+        calls = "".join(map(_text_call, message.get("tool_calls") or ()))
+        content = (message.get("content") or "") + calls
+        found.append(cast(Message, {"role": message["role"], "content": content}))
+    return found + (TextTools().results((), results) if results else [])
+
+
+def _text_call(call: Mapping[str, Any]) -> str:
+    function = call["function"]
+    value = {"name": function["name"], "arguments": _loaded(function["arguments"])}
+    return CALL + json.dumps(value) + CALL_END
+
+
+def _with_parsed_arguments(message: Message) -> Message:
+    """The message with the arguments of its calls as objects, as templates expect them."""
+    if not message.get("tool_calls"):
+        return message
+    calls = [
+        {
+            **call,
+            "function": {**call["function"], "arguments": _loaded(call["function"]["arguments"])},
+        }
+        for call in message["tool_calls"]
+    ]
+    return cast(Message, {**message, "tool_calls": calls})
+
+
+def _loaded(arguments: object) -> object:
+    """Arguments as an object; those that are none as they are."""
+    try:
+        value = json.loads(arguments) if isinstance(arguments, str) else arguments
+    except (ValueError, RecursionError):
+        return arguments
+    return value if isinstance(value, dict) else arguments
+
+
+def _template(tokenizer: PreTrainedTokenizerBase) -> str:
+    """The chat template with tools. Raises ConfigError for a tokenizer without one."""
+    template = tokenizer.chat_template
+    if isinstance(template, dict):
+        template = template.get("tool_use") or template.get("default")
+    if not template:
+        raise ConfigError("the tokenizer has no chat template: use a chat model")
+    return str(template)

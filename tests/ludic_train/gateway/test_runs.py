@@ -1,0 +1,70 @@
+"""Agent programs in whole runs: training, benchmarks, and the commands."""
+
+import asyncio
+
+import pytest
+
+import ludic_gym as lg
+import ludic_train as lt
+from ludic_gym.commands.bench import main as bench
+from ludic_gym.errors import ConfigError
+from ludic_train.gateway.agents import named_agent
+from ludic_train.gateway.measured import open_agent
+
+AGENT = "asking_agent:play"
+
+
+@pytest.mark.long
+def test_a_program_is_trained_and_measured(tmp_path):
+    out = tmp_path / "run"
+    results = lt.train(
+        "ludic/Arithmetic-v0",
+        agent=AGENT,
+        out=out,
+        # Its credit needs no two rewards that differ.
+        algo="reinforce",
+        demonstrations=130,
+        sft_updates=1,
+        updates=1,
+        groups=2,
+        group_size=2,
+        eval_every=5,
+        eval_episodes=2,
+        final_episodes=2,
+        preflight=False,
+    )
+    assert {"test/success", "test/reward"} <= results.keys()
+    assert 'agent = "asking_agent:play"' in (out / "config.toml").read_text()
+    tasks = [lg.Task(env_id="ludic/Arithmetic-v0", seed=i) for i in range(3)]
+
+    async def measured():
+        async with open_agent(str(out), AGENT) as make_policy:
+            return await lg.run_bench(tasks, make_policy)
+
+    result = asyncio.run(measured())
+    assert (result.episodes, result.errors) == (3, ())
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"agent": AGENT, "system_prompt": "x"},
+        {"agent": AGENT, "think_tokens": 5},
+        {"agent": AGENT, "queue": "redis://localhost"},
+        {"agent": AGENT, "self_play": True},
+    ],
+)
+def test_settings_that_a_program_cannot_have_are_refused(settings, tmp_path):
+    with pytest.raises(ConfigError, match="agent="):
+        lt.train("ludic/Nim-v0", out=tmp_path, **settings)
+
+
+@pytest.mark.parametrize("agent", ["asking_agent:no", "no_such_module:f", "", "'"])
+def test_an_agent_that_does_not_exist_is_refused(agent):
+    with pytest.raises(ConfigError):
+        named_agent(agent)
+
+
+def test_a_program_is_not_measured_with_a_model_behind_another_server():
+    with pytest.raises(ConfigError, match="this process loads"):
+        bench(["ludic/Nim-v0", "--agent", AGENT, "--policy", "http://localhost:1"])
