@@ -44,7 +44,7 @@ import socket, sys
 from ludic_gym.commands.main import main
 with socket.create_server(("127.0.0.1", 0)) as taken:
     words = ["serve", "model", "--engine", "local", "--port", str(taken.getsockname()[1])]
-    assert main(words) == 2
+    assert main(words) == 1
 assert not [name for name in {HEAVY} if name in sys.modules]
 """
 # All that `ludic actor` loads where servers sample, up to the tokenizer of the run.

@@ -65,7 +65,7 @@ def test_an_unknown_option_exits_with_2(capsys):
 
 def test_our_errors_are_one_line_without_traceback(capsys):
     assert main(["list", "--suite", "none"]) == 2
-    suites = "code, core, games, math, multi-agent, puzzles, questions, tools"
+    suites = "agents, code, core, games, math, multi-agent, puzzles, questions, tools"
     assert capsys.readouterr().err == f"ludic: no suite 'none'; there are: {suites}\n"
 
 
