@@ -47,7 +47,8 @@ class _Options:
     go to vLLM as they are. Ctrl-C stops it.
 
     With --engine local, Ludic's local engine serves the same routes: small models, any machine, no
-    vLLM. It has the options --host, --port, --device, --threads and --exact.
+    vLLM. It has the options --host, --port, --device, --threads, --exact and
+    --prefix-cache-mib.
 
     For example:
       ludic serve runs/tic-tac-toe --engine local
@@ -61,6 +62,8 @@ class _Options:
         engine: vLLM, or Ludic's local engine.
         threads: Threads of the local engine on a CPU; without it, torch's default.
         exact: Log-probs of the local engine to the bit as the trainer has them, on one thread.
+        prefix_cache_mib: Memory of the local engine for cached prefixes, in MiB; 0 keeps none.
+            Without it, an eighth of what is free, and at most 2048.
         vllm_python: The Python that has vLLM; without it, the one that runs this, or that of the
             command `vllm`.
         start_timeout: Seconds until the server must respond.
@@ -76,6 +79,7 @@ class _Options:
     engine: Literal["vllm", "local"] = "vllm"
     threads: int | None = None
     exact: bool = False
+    prefix_cache_mib: int | None = None
     vllm_python: str | None = None
     start_timeout: float = START_S
     join: Path | None = None
@@ -105,11 +109,23 @@ def _served(args: _Options, further: list[str]) -> int:
             from ludic_train.serving.local.process import serve_local
 
             with _joined(args, url_of(host, bound.getsockname()[1])):
-                serve_local(args.model, args.options, args.threads, bound, exact=args.exact)
+                serve_local(
+                    args.model,
+                    args.options,
+                    args.threads,
+                    bound,
+                    exact=args.exact,
+                    prefix_cache_mib=args.prefix_cache_mib,
+                )
         return 0
     if args.threads is not None:
         raise ConfigError(
             f"--threads {args.threads} is for --engine local; for vLLM set OMP_NUM_THREADS"
+        )
+    if args.prefix_cache_mib is not None:
+        raise ConfigError(
+            f"--prefix-cache-mib {args.prefix_cache_mib} is for --engine local; vLLM has "
+            "--enable-prefix-caching and --gpu-memory-utilization"
         )
     if args.exact:
         raise ConfigError(

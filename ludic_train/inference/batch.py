@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from ludic_gym.sampling_masks import packed_masks
 from ludic_gym.types import Completion, FinishReason, Sampling
 from ludic_train.expert_text import experts_to_base64
+from ludic_train.inference.prefix_cache import LEAST, Ids, Prefix, length_of, shared_prefixes
 from ludic_train.inference.sampling import DRAW, draws_of, noise_keys
 
 Ints = NDArray[np.int64]
@@ -43,7 +45,7 @@ class Request:
     on_token: called with each token at once, in the thread of the engine.
     """
 
-    prompt_ids: tuple[int, ...]
+    prompt_ids: Ids
     sampling: Sampling
     policy_version: int | None = None
     on_token: Callable[[int], None] | None = None
@@ -53,11 +55,19 @@ class Request:
 class Prefill:
     """Prompts to read in one forward pass, and for each the requests that share it.
 
-    prompts: of similar length, shorter ones to be padded. sharers: per prompt, at least one.
+    prompts: with as much left to read, shorter ones to be padded. prefixes: parts of the cached
+        beginning of each, none where it is read from its first token on.
+    sharers: per prompt, at least one; none for a prefix that is read for later prompts.
     """
 
-    prompts: tuple[tuple[int, ...], ...]
+    prompts: tuple[Ids, ...]
+    prefixes: tuple[Prefix, ...]
     sharers: tuple[tuple[Request, ...], ...]
+
+    @property
+    def starts(self) -> list[int]:
+        """The first token of each prompt that is to be read."""
+        return [length_of(prefix) for prefix in self.prefixes]
 
 
 class Batch:
@@ -154,33 +164,70 @@ class Batch:
         )
 
 
-def prefills(requests: Iterable[Request]) -> Iterator[Prefill]:
+def prefills(
+    requests: Iterable[Request], find: Callable[[Ids], Prefix] = lambda ids: ()
+) -> Iterator[Prefill]:
     """Forward passes over the prompts: equal ones are read once, those of similar length together.
 
     Members of a group share their prompt, so this saves most of the reading in training.
+    find: the cached beginning of a prompt, which is not read.
     """
-    sharers: dict[tuple[int, ...], list[Request]] = {}
+    sharers: dict[Ids, list[Request]] = {}
     for request in requests:
         sharers.setdefault(request.prompt_ids, []).append(request)
-    # Sorted, so that neighbours differ least in length and need least padding.
-    for prompts in _buckets(sorted(sharers, key=len)):
-        yield Prefill(tuple(prompts), tuple(tuple(sharers[prompt]) for prompt in prompts))
+    yield from _passes(sharers, find)
 
 
-def _buckets(prompts: Iterable[tuple[int, ...]]) -> Iterator[list[tuple[int, ...]]]:
-    """Prompts, sorted by length, cut where a longer one would waste too much on padding."""
-    bucket: list[tuple[int, ...]] = []
-    for prompt in prompts:
-        if bucket and not _fits(bucket, prompt):
+def prefix_prefills(
+    requests: Iterable[Request], find: Callable[[Ids], Prefix]
+) -> Iterator[Prefill]:
+    """Forward passes over what the prompts have in common, to be kept before `prefills`."""
+    for level in shared_prefixes(request.prompt_ids for request in requests):
+        # The rest of those that are cached already is short: each prompt reads it itself.
+        missing = [text for text in level if len(text) - length_of(find(text)) >= LEAST]
+        yield from _passes(dict.fromkeys(missing, ()), find)
+
+
+def _passes(
+    sharers: Mapping[Ids, Sequence[Request]], find: Callable[[Ids], Prefix]
+) -> Iterator[Prefill]:
+    """Forward passes over these texts."""
+    prefixes = {text: find(text) for text in sharers}
+    # Apart from those with a prefix, because causal attention within a text costs less.
+    for is_cached in (False, True):
+        sizes = [
+            (len(text) - length_of(prefix), text)
+            for text, prefix in prefixes.items()
+            if bool(prefix) == is_cached
+        ]
+        for texts in _buckets(sizes):
+            yield Prefill(
+                tuple(texts),
+                tuple(prefixes[text] for text in texts),
+                tuple(tuple(sharers[text]) for text in texts),
+            )
+
+
+def _buckets(texts: Iterable[tuple[int, Ids]]) -> Iterator[list[Ids]]:
+    """Texts, given with their sizes, in buckets of similar size that waste little on padding."""
+    bucket: list[Ids] = []
+    total = 0
+    # Sorted, so that neighbours differ least in size and need least padding.
+    for size, text in sorted(texts, key=itemgetter(0)):
+        if bucket and not _fits(len(bucket), total, size):
             yield bucket
-            bucket = []
-        bucket.append(prompt)
+            bucket, total = [], 0
+        bucket.append(text)
+        total += size
     if bucket:
         yield bucket
 
 
-def _fits(bucket: list[tuple[int, ...]], prompt: tuple[int, ...]) -> bool:
-    """True if one more prompt wastes less on padding than a forward pass of its own costs."""
-    padded = len(prompt) * (len(bucket) + 1)
-    padding = padded - sum(map(len, bucket)) - len(prompt)
+def _fits(num_texts: int, total: int, size: int) -> bool:
+    """True if one more text wastes less on padding than a forward pass of its own costs.
+
+    total: size of the texts so far.
+    """
+    padded = size * (num_texts + 1)
+    padding = padded - total - size
     return padded <= PREFILL_TOKENS and padding <= max(FREE_PADDING, MAX_PADDING * padded)

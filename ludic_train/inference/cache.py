@@ -5,12 +5,15 @@ The scale of the attention scores is in the queries already.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+# Writes the keys and values of a layer into the cache, and gives those that its queries attend to,
+# [rows, kv_heads, slots, head_dim].
+Store = Callable[[int, Tensor, Tensor], tuple[Tensor, Tensor]]
 # Slots are added in multiples of this many, because each growth copies the whole cache.
 SLOTS = 32
 
@@ -36,6 +39,12 @@ class KVCache:
     def num_bytes(self) -> int:
         """Memory of keys and values, in bytes."""
         return self.keys.nbytes + self.values.nbytes
+
+    @property
+    def token_bytes(self) -> int:
+        """Memory of one token in one row, in bytes."""
+        layers, _, heads, _, dim = self.keys.shape
+        return 2 * layers * heads * dim * self.keys.element_size()
 
     def reserve(self, num_rows: int, num_slots: int) -> None:
         """Make room for `num_rows` rows of `num_slots` tokens; those in it stay."""
@@ -63,26 +72,40 @@ class KVCache:
             copies = new.repeat_interleave(repeats, dim=0).transpose(1, 2)
             cache[layer, rows, :, : new.shape[1]] = copies
 
-    def slots_at(self, lengths: Tensor) -> Tensor:
-        """Places that `append` writes to for rows of these lengths, one for each row and head.
+    def places(self, rows: Tensor, slots: Tensor) -> Tensor:
+        """Places that `append` writes tokens to, one for each token and head.
 
+        rows, slots: of each token, [tokens].
         The same for all layers, so they are computed once per step.
         """
-        _, _, heads, slots, _ = self.keys.shape
-        first = torch.arange(0, lengths.shape[0] * heads * slots, slots, device=lengths.device)
-        return (first.view(-1, heads) + lengths[:, None]).flatten()
+        _, _, num_heads, num_slots, _ = self.keys.shape
+        heads = torch.arange(num_heads, device=rows.device)
+        return ((rows[:, None] * num_heads + heads) * num_slots + slots[:, None]).flatten()
 
-    def append(self, layer: int, key: Tensor, value: Tensor, slots: Tensor) -> None:
-        """Write a token of each row, [rows, kv_heads, head_dim], to the places of `slots_at`."""
+    def append(self, layer: int, key: Tensor, value: Tensor, places: Tensor) -> None:
+        """Write tokens, [tokens, kv_heads, head_dim], to the places that `places` gave."""
         for cache, new in ((self.keys, key), (self.values, value)):
             cache[layer].view(-1, new.shape[-1]).index_copy_(
-                0, slots, new.reshape(-1, new.shape[-1])
+                0, places, new.reshape(-1, new.shape[-1])
             )
 
-    def read(self, layer: int, num_rows: int, num_slots: int) -> tuple[Tensor, Tensor]:
-        """Keys and values of the first rows and slots, [rows, kv_heads, slots, head_dim]."""
-        where = (layer, slice(num_rows), slice(None), slice(num_slots))
+    def read(self, layer: int, rows: slice, num_slots: int) -> tuple[Tensor, Tensor]:
+        """Keys and values of the first slots of some rows, [rows, kv_heads, slots, head_dim]."""
+        where = (layer, rows, slice(None), slice(num_slots))
         return self.keys[where], self.values[where]
+
+    def copied(self, row: int, slots: slice) -> Tensor:
+        """Keys and values of some slots of a row, [2, layers, kv_heads, slots, head_dim]."""
+        return torch.stack((self.keys[:, row, :, slots], self.values[:, row, :, slots]))
+
+    def put(self, row: int, parts: Sequence[Tensor]) -> None:
+        """Begin a row with what `copied` gave, part after part."""
+        if not parts:
+            return
+        num_slots = sum(part.shape[3] for part in parts)
+        for i, cache in enumerate((self.keys, self.values)):
+            # Into its place, because the copy is most of what a found prefix costs.
+            torch.cat([part[i] for part in parts], dim=2, out=cache[:, row, :, :num_slots])
 
     def move(self, sources: Sequence[int], targets: Sequence[int], num_slots: int) -> None:
         """Copy the first `num_slots` slots of the source rows over the target rows."""
@@ -90,13 +113,18 @@ class KVCache:
             cache[:, targets, :, :num_slots] = cache[:, sources, :, :num_slots]
 
 
-def attend_all(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """Causal attention within whole texts, [texts, tokens, heads, head_size] in and out."""
+def attend_all(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+    """Attention of many queries a text, [texts, tokens, heads, head_size] in and out.
+
+    keys, values: [texts, kv_heads, slots, head_size]. mask: [texts, 1, tokens, slots], 0 or -inf;
+    None for causal attention within whole texts.
+    """
     attended = F.scaled_dot_product_attention(
         query.transpose(1, 2),
-        key.transpose(1, 2),
-        value.transpose(1, 2),
-        is_causal=True,
+        keys,
+        values,
+        attn_mask=mask,
+        is_causal=mask is None,
         scale=1.0,
         enable_gqa=True,
     )

@@ -49,13 +49,19 @@ class LocalChatClient:
     next request is sampled from the params as they are then; setting `policy_version` after that is
     all that publishing takes. Change params only while no request is in flight.
 
+    Keys and values of texts stay in memory while the params are the same, and a prompt that begins
+    with 64 tokens or more of an earlier prompt and completion is read from there on.
+
     A request without a seed gets one from the client's own generator, which starts at `seed`; the
-    completion's `sampling` holds it. Equal requests made in equal order give equal completions, bit
-    for bit, and a request with a seed gives the same text in any batch, up to the rounding that
-    `sampling.choose` explains.
+    completion's `sampling` holds it. Equal requests made in equal order to a new client, or after
+    `forget_prefixes`, give equal completions, bit for bit, and a request with a seed gives the same
+    text in any batch, up to the rounding that `sampling.choose` explains.
 
     max_positions: longest prompt and completion together, in tokens.
-    routed_experts: completions of a mixture hold the experts of their tokens, for router replay.
+    routed_experts: completions of a mixture hold the experts of their tokens, for router replay;
+        prefixes are not kept then, because the experts of a cached token are not known.
+    prefix_cache_bytes: memory of these keys and values; the least recently used are dropped. 0
+        keeps none, None takes an eighth of what is free now, and at most 2 GiB.
     prompts: makes a prompt continue the very tokens that earlier replies were sampled as, so that
         the turns of a dialog become one training row; it counts those that could not.
     Raises UnsupportedModel for a model that the decoder cannot run.
@@ -70,14 +76,23 @@ class LocalChatClient:
         policy_version: int = 0,
         seed: int = 0,
         routed_experts: bool = False,
+        prefix_cache_bytes: int | None = None,
     ) -> None:
         if max_batch_size < 1:
             raise ConfigError(f"max_batch_size={max_batch_size} must be at least 1")
+        if prefix_cache_bytes is not None and prefix_cache_bytes < 0:
+            raise ConfigError(
+                f"prefix_cache_bytes={prefix_cache_bytes} must be at least 0, which keeps no prefix"
+            )
         self.policy_version = policy_version
         self.prompts = ExactPrompts(_remembering_render(tokenizer))
         self.max_batch_size = max_batch_size
         self._engine = Engine(
-            model, tokenizer, max_batch_size=max_batch_size, routed_experts=routed_experts
+            model,
+            tokenizer,
+            max_batch_size=max_batch_size,
+            routed_experts=routed_experts,
+            prefix_cache_bytes=prefix_cache_bytes,
         )
         self.max_positions = self._engine.max_positions
         self._seeds = random.Random(seed)
@@ -150,6 +165,16 @@ class LocalChatClient:
     def num_sampled(self) -> int:
         """Tokens sampled so far, those of requests in flight or cancelled included."""
         return self._engine.num_sampled
+
+    @property
+    def prefix_tokens(self) -> tuple[int, int]:
+        """Tokens of prompts that were looked up among cached prefixes so far, and those found."""
+        return self._engine.prefixes.num_queried, self._engine.prefixes.num_found
+
+    async def forget_prefixes(self) -> None:
+        """Drop all cached prefixes, between two tokens of what is in flight."""
+        self._interrupted = True
+        await self._in_thread(self._engine.prefixes.clear)
 
     async def settled(self) -> None:
         """Return when nothing is in flight and the worker thread rests: params may change now.

@@ -7,6 +7,7 @@ included; nothing is copied but the matrices of small models. Hooks of the layer
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +17,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from ludic_train.errors import UnsupportedModel
-from ludic_train.inference.cache import KVCache, attend_all, attend_one, length_mask
+from ludic_train.inference.cache import KVCache, Store, attend_all, attend_one, length_mask
 from ludic_train.inference.layers import Layer, heads_of, inverse_rms, norm_of, read_layers
 
 if TYPE_CHECKING:
@@ -27,8 +28,25 @@ FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "mixtral", "qwen3_moe")
 ROPE_TYPES = ("default", "linear", "llama3", "yarn")
 
 
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """Positions of the tokens that are read, and the keys that they attend to.
+
+    cos, sin: [tokens, 1, head_size], or one of these for each text.
+    last: index of each text's last token among those read, [texts]; last_slots: its slot.
+    mask: as of `attend_all`. store: of keys and values [texts, tokens, kv_heads, head_size].
+    """
+
+    cos: Tensor
+    sin: Tensor
+    last: Tensor
+    last_slots: Tensor
+    mask: Tensor | None
+    store: Store
+
+
 class Decoder:
-    """A model as two functions, `prefill` and `decode`, over the rows of a key-value cache.
+    """A model as functions over the rows of a key-value cache: `prefill`, `extend` and `decode`.
 
     max_positions: longest text, in tokens. vocab_size: logits of a row.
     layers: as read by the last `refresh`.
@@ -88,18 +106,45 @@ class Decoder:
 
         Shorter prompts are padded to the longest, so read prompts apart that differ much.
         """
-        longest = max(map(len, prompts))
-        # On the right, where causal attention of the prompt's own tokens never looks.
-        padded = [[*prompt, *[0] * (longest - len(prompt))] for prompt in prompts]
+        ids = self._padded(prompts)
         last = torch.tensor([len(prompt) - 1 for prompt in prompts], device=self.device)
         repeats = torch.tensor(copies, device=self.device)
         rows = slice(first_row, first_row + sum(copies))
-        hidden = self._causal.model.embed_tokens(torch.tensor(padded, device=self.device))
-        for i in range(len(self.layers) - 1):
-            hidden = self._read(i, hidden, repeats, rows)
-        hidden = self._read_last(hidden, last, repeats, rows)
-        # Only the last token of a prompt needs logits: those of all would be the largest tensor.
+
+        def store(layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+            self.cache.write_prompts(layer, key, value, repeats, rows)
+            return key.transpose(1, 2), value.transpose(1, 2)
+
+        cos, sin = self._cos[: ids.shape[1]], self._sin[: ids.shape[1]]
+        hidden = self._read(ids, _Reading(cos, sin, last, last, None, store))
         return self._logits(hidden).repeat_interleave(repeats, dim=0)
+
+    def extend(
+        self, texts: Sequence[Sequence[int]], starts: Sequence[int], first_row: int
+    ) -> Tensor:
+        """Read text i from its token `starts[i]` on, into row `first_row + i`: logits, [texts, V].
+
+        The row holds the tokens before. Read texts together that have as much left to read.
+        """
+        ids = self._padded([text[start:] for text, start in zip(texts, starts, strict=True)])
+        lengths = torch.tensor([len(text) for text in texts], device=self.device)
+        first, tokens = torch.tensor(starts, device=self.device), torch.arange(ids.shape[1])
+        positions, num_slots = first[:, None] + tokens.to(self.device), max(map(len, texts))
+        # Padding has no slots of its own, so its keys are not kept.
+        row, column = (positions < lengths[:, None]).nonzero(as_tuple=True)
+        places = self.cache.places(first_row + row, positions[row, column])
+        rows = slice(first_row, first_row + len(texts))
+
+        def store(layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+            self.cache.append(layer, key[row, column], value[row, column], places)
+            return self.cache.read(layer, rows, num_slots)
+
+        positions = positions.clamp(max=num_slots - 1)
+        mask = length_mask(positions.flatten(), num_slots, self.cache.keys.dtype)
+        mask = mask.view(len(texts), 1, -1, num_slots)
+        cos, sin = self._cos[positions], self._sin[positions]
+        at = _Reading(cos, sin, lengths - first - 1, lengths - 1, mask, store)
+        return self._logits(self._read(ids, at))
 
     def decode(self, ids: NDArray[np.int64], lengths: NDArray[np.int64]) -> Tensor:
         """Append token `ids[i]` to row i, which held `lengths[i]`: next-token logits, [rows, V]."""
@@ -107,45 +152,53 @@ class Decoder:
         hidden = self._causal.model.embed_tokens(torch.from_numpy(ids).to(self.device))
         at = torch.from_numpy(lengths).to(self.device)
         cos, sin = self._cos.index_select(0, at), self._sin.index_select(0, at)
-        slots = self.cache.slots_at(at)
+        places = self.cache.places(torch.arange(len(ids), device=self.device), at)
         # Rows of one length, such as those of a group after its prompt, need no mask.
         is_ragged = lengths.min() + 1 < num_slots
         mask = length_mask(at, num_slots, hidden.dtype) if is_ragged else None
         for i, layer in enumerate(self.layers):
             heads = self._split(layer.heads(layer.before_attention(hidden)))
             query, key, value = self._turned_apart(heads, layer, cos, sin)
-            self.cache.append(i, key, value, slots)
-            keys, values = self.cache.read(i, len(ids), num_slots)
+            self.cache.append(i, key, value, places)
+            keys, values = self.cache.read(i, slice(len(ids)), num_slots)
             hidden = _finished(layer, hidden, attend_one(query, keys, values, mask))
         return self._logits(hidden)
 
-    def _read(self, i: int, hidden: Tensor, repeats: Tensor, rows: slice) -> Tensor:
-        """Layer i over whole prompts, [prompts, tokens, hidden]."""
-        layer, length = self.layers[i], hidden.shape[1]
-        heads = self._split(layer.heads(layer.before_attention(hidden)))
-        cos, sin = self._cos[:length], self._sin[:length]
-        query, key, value = self._turned_apart(heads, layer, cos, sin)
-        self.cache.write_prompts(i, key, value, repeats, rows)
-        return _finished(layer, hidden, attend_all(query, key, value))
+    def _padded(self, texts: Sequence[Sequence[int]]) -> Tensor:
+        """Ids of the texts, [texts, tokens of the longest]."""
+        longest = max(map(len, texts))
+        # On the right, where causal attention of a text's own tokens never looks.
+        padded = [[*text, *[0] * (longest - len(text))] for text in texts]
+        return torch.tensor(padded, device=self.device)
 
-    def _read_last(self, hidden: Tensor, last: Tensor, repeats: Tensor, rows: slice) -> Tensor:
-        """The last layer, [prompts, hidden], at the last tokens only.
+    def _read(self, ids: Tensor, at: _Reading) -> Tensor:
+        """Last hidden states of the texts' last tokens, [texts, hidden]."""
+        hidden: Tensor = self._causal.model.embed_tokens(ids)
+        for i, layer in enumerate(self.layers[:-1]):
+            heads = self._split(layer.heads(layer.before_attention(hidden)))
+            query, key, value = self._turned_apart(heads, layer, at.cos, at.sin)
+            attended = attend_all(query, *at.store(i, key, value), at.mask)
+            hidden = _finished(layer, hidden, attended)
+        # Only the last token of a prompt needs logits: those of all would be the largest tensor.
+        return self._read_last(hidden, at)
+
+    def _read_last(self, hidden: Tensor, at: _Reading) -> Tensor:
+        """The last layer, [texts, hidden], at the last tokens only.
 
         The other tokens' outputs are never used: of them it takes the keys and values alone.
         """
-        layer, length, n = self.layers[-1], hidden.shape[1], self._heads.num_queries
+        layer, n = self.layers[-1], self._heads.num_queries
         x = layer.before_attention(hidden)
         key, value = self._split(layer.keys_values(x)).chunk(2, dim=-2)
-        cos, sin = self._cos[:length], self._sin[:length]
-        key = self._turned(key, layer.weight[n:], layer.swapped[n:], cos, sin)
-        self.cache.write_prompts(len(self.layers) - 1, key, value, repeats, rows)
-        prompts = torch.arange(len(last), device=last.device)
-        query = self._split(layer.queries(x[prompts, last]))
-        cos, sin = self._cos[last], self._sin[last]
+        key = self._turned(key, layer.weight[n:], layer.swapped[n:], at.cos, at.sin)
+        keys, values = at.store(len(self.layers) - 1, key, value)
+        texts = torch.arange(len(hidden), device=hidden.device)
+        query = self._split(layer.queries(x[texts, at.last]))
+        cos, sin = self._cos[at.last_slots], self._sin[at.last_slots]
         query = self._turned(query, layer.weight[:n], layer.swapped[:n], cos, sin)
-        mask = length_mask(last, length, x.dtype)
-        attended = attend_one(query, key.transpose(1, 2), value.transpose(1, 2), mask)
-        return _finished(layer, hidden[prompts, last], attended)
+        mask = length_mask(at.last_slots, keys.shape[2], x.dtype)
+        attended = attend_one(query, keys, values, mask)
+        return _finished(layer, hidden[texts, at.last], attended)
 
     def _split(self, heads: Tensor) -> Tensor:
         """Heads that lie side by side, [..., heads, head_size]."""

@@ -13,10 +13,12 @@ from torch import Tensor, nn
 
 from ludic_gym.types import Completion
 from ludic_train.errors import EngineError
-from ludic_train.inference.batch import Batch, Prefill, Request, prefills
+from ludic_train.inference.batch import Batch, Prefill, Request, prefills, prefix_prefills
 from ludic_train.inference.decoder import Decoder, causal_lm
 from ludic_train.inference.exact_decoder import ExactDecoder
 from ludic_train.inference.experts import experts_of_prompts, experts_of_rows
+from ludic_train.inference.prefix_cache import LEAST, PrefixCache
+from ludic_train.inference.prefix_limits import Mark, default_bytes, params_mark
 from ludic_train.inference.sampling import Ranking, Scores, choose, scores, uniforms
 from ludic_train.models.exact import is_exact
 from ludic_train.models.routing import recorded_experts, routers
@@ -37,9 +39,13 @@ class Engine:
     vocab_size: number of tokens in the vocabulary.
 
     `add` requests, then `advance` until idle. Equal requests in equal order give equal completions,
-    bit for bit; a completion depends on its own prompt, sampling and seed, not on the others.
+    bit for bit, from equal prefixes in the cache; a completion depends on its own prompt, sampling
+    and seed, not on the others. An exact model gives equal bits with and without cached prefixes.
     max_batch_size: rows that are decoded together; further requests wait.
     routed_experts: completions of a mixture hold the experts that their tokens went through.
+    prefix_cache_bytes: memory for keys and values of earlier texts, which later ones begin with;
+        None takes a share of what is free now. There is no cache with
+        `routed_experts`, because the experts of a cached token are not known.
     The model may move to another device or type at any time between two calls; the engine follows.
     """
 
@@ -50,6 +56,7 @@ class Engine:
         *,
         max_batch_size: int,
         routed_experts: bool = False,
+        prefix_cache_bytes: int | None = 0,
     ) -> None:
         self._model, self._tokenizer = model, tokenizer
         self._max_batch_size = max_batch_size
@@ -57,6 +64,12 @@ class Engine:
         self._routed_experts = routed_experts
         if routed_experts:
             routers(model)
+            prefix_cache_bytes = 0
+        elif prefix_cache_bytes is None:
+            prefix_cache_bytes = default_bytes(self._decoder.device)
+        self.prefixes = PrefixCache(prefix_cache_bytes)
+        # Mark of the params, once it was needed since the batch was empty.
+        self._params: Mark | None = None
         self.max_positions = self._decoder.max_positions
         self.vocab_size = self._decoder.vocab_size
         self._is_stop = np.zeros(self.vocab_size, np.bool_)
@@ -76,7 +89,8 @@ class Engine:
         return self._decoder.cache.keys
 
     def reset(self) -> None:
-        """Drop every request, and the memory of its tokens."""
+        """Drop every request, and the memory of all tokens."""
+        self.prefixes.clear()
         self._waiting: deque[Request] = deque()
         self._batch = Batch()
         self._decoder.release()
@@ -113,7 +127,10 @@ class Engine:
     def _step(self) -> list[Ended]:
         """One token for each waiting request that can join the batch, or else for each row."""
         # A trainer moves the model to its own device, after this engine was made.
+        before = self.cached_keys
         self._decoder.follow()
+        if self.cached_keys is not before:
+            self.prefixes.clear()
         # Prompts first: a row that joins now shares every later step with the others.
         room = min(self._max_batch_size - len(self._batch), len(self._waiting))
         if room:
@@ -125,16 +142,52 @@ class Engine:
         admitted = [self._waiting.popleft() for _ in range(room)]
         # Params may have changed since the last request; within a step they never do.
         self._decoder.refresh()
+        self._drop_old_prefixes(admitted)
         self._decoder.reserve(len(self._batch) + room, max(len(r.prompt_ids) for r in admitted))
+        if self.prefixes.max_bytes:
+            for prefill in prefix_prefills(admitted, self.prefixes.find):
+                self._read(prefill)
         logits = []
-        for prefill in prefills(admitted):
-            copies, first = [len(sharers) for sharers in prefill.sharers], len(self._batch)
+        for prefill in prefills(admitted, self.prefixes.find):
+            first = len(self._batch)
             with self._recording() as seen:
-                logits.append(self._decoder.prefill(prefill.prompts, copies, first))
+                logits.append(self._read(prefill))
             self._batch.join([each for sharers in prefill.sharers for each in sharers])
+            self.prefixes.count(sum(map(len, prefill.prompts)), sum(prefill.starts))
             if seen:
                 self._note_prompts(prefill, seen, first)
         return torch.cat(logits)
+
+    def _read(self, prefill: Prefill) -> Tensor:
+        """Read texts into the rows after the batch, and keep them: logits, [rows, V]."""
+        first, cache = len(self._batch), self._decoder.cache
+        copies = [max(1, len(sharers)) for sharers in prefill.sharers]
+        owners = [i for i, number in enumerate(copies) for _ in range(number)]
+        if any(prefill.prefixes):
+            for row, prefix in enumerate(prefill.prefixes, first):
+                cache.put(row, prefix)
+            logits = self._decoder.extend(prefill.prompts, prefill.starts, first)
+            if len(owners) > len(copies):
+                sources, targets = [first + i for i in owners], range(first, first + len(owners))
+                cache.move(sources, targets, max(map(len, prefill.prompts)))
+                logits = logits[owners]
+        else:
+            logits = self._decoder.prefill(prefill.prompts, copies, first)
+        for i, prompt in enumerate(prefill.prompts):
+            self.prefixes.store(prompt, cache, first + owners.index(i))
+        return logits
+
+    def _drop_old_prefixes(self, admitted: Sequence[Request]) -> None:
+        """Keep prefixes only if they are of the params as they are now, and of their version."""
+        # While requests are in flight, params stay as they are.
+        if not self._batch.requests:
+            self._params = None
+        longest = max(len(each.prompt_ids) + each.sampling.max_tokens for each in admitted)
+        if not self.prefixes.max_bytes or longest < LEAST:
+            return
+        if self._params is None:
+            self._params = params_mark(self._model)
+        self.prefixes.renew(self._params, admitted[-1].policy_version)
 
     def _decode(self) -> Tensor:
         """Read the newest token of each row: logits, [rows, V]."""
@@ -206,6 +259,9 @@ class Engine:
         """Close the gaps that the leaving rows make with the last rows of the batch."""
         if not leaving:
             return
+        # Before other rows take their place: the next turn of a dialog begins with these tokens.
+        for i in leaving:
+            self._keep(i)
         # The cache stays dense and few rows are copied; shifting all later ones would copy most.
         gone, size = set(leaving), len(self._batch) - len(leaving)
         targets = [i for i in leaving if i < size]
@@ -217,6 +273,14 @@ class Engine:
         for target, source in zip(targets, sources, strict=True):
             order[target] = source
         self._batch.keep(order)
+
+    def _keep(self, i: int) -> None:
+        """Keep the text of row i for later ones."""
+        request, length = self._batch.requests[i], int(self._batch.lengths[i])
+        # Shorter ones are most of the rows of a game, and are not even looked at.
+        if length >= LEAST and request.policy_version == self.prefixes.version:
+            ids = (*request.prompt_ids, *self._batch.sampled(i))[:length]
+            self.prefixes.store(ids, self._decoder.cache, i)
 
 
 def stop_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:

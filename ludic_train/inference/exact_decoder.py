@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -10,13 +10,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from ludic_train.inference.cache import KVCache
+from ludic_train.inference.cache import KVCache, Store
 from ludic_train.inference.decoder import causal_lm, max_positions
 from ludic_train.models.exact import KEYS, ROWS, exact_linear
-
-# Writes the keys and values of a layer, [rows, kv_heads, tokens, head_size], into the cache, and
-# gives those that its queries attend to.
-Store = Callable[[int, Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
 class ExactDecoder:
@@ -61,9 +57,7 @@ class ExactDecoder:
         self, prompts: Sequence[Sequence[int]], copies: Sequence[int], first_row: int
     ) -> Tensor:
         """Read prompt i once, into `copies[i]` consecutive rows: next-token logits, [rows, V]."""
-        longest = max(map(len, prompts))
-        width = longest + -longest % ROWS
-        ids = torch.tensor([[*prompt, *[0] * (width - len(prompt))] for prompt in prompts])
+        ids, longest = _padded(prompts), max(map(len, prompts))
         repeats = torch.tensor(copies)
         rows = slice(first_row, first_row + sum(copies))
 
@@ -73,9 +67,30 @@ class ExactDecoder:
             self.cache.write_prompts(layer, kept_key, kept_value, repeats, rows)
             return key, value
 
-        hidden = self._hidden(ids, torch.arange(width)[None].expand_as(ids), store)
+        hidden = self._hidden(ids, torch.arange(ids.shape[1])[None].expand_as(ids), store)
         last = torch.tensor([len(prompt) - 1 for prompt in prompts])
         return self._logits(hidden[torch.arange(len(last)), last]).repeat_interleave(repeats, dim=0)
+
+    def extend(
+        self, texts: Sequence[Sequence[int]], starts: Sequence[int], first_row: int
+    ) -> Tensor:
+        """Read text i from its token `starts[i]` on, into row `first_row + i`: logits, [texts, V].
+
+        The row holds the tokens before.
+        """
+        ids = _padded([text[start:] for text, start in zip(texts, starts, strict=True)])
+        lengths, first = torch.tensor([len(text) for text in texts]), torch.tensor(starts)
+        positions, num_slots = first[:, None] + torch.arange(ids.shape[1]), max(map(len, texts))
+        row, column = (positions < lengths[:, None]).nonzero(as_tuple=True)
+        places = self.cache.places(first_row + row, positions[row, column])
+        rows = slice(first_row, first_row + len(texts))
+
+        def store(layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+            self.cache.append(layer, key[row, :, column], value[row, :, column], places)
+            return self.cache.read(layer, rows, num_slots + -num_slots % KEYS)
+
+        hidden = self._hidden(ids, positions, store)
+        return self._logits(hidden[torch.arange(len(texts)), lengths - first - 1])
 
     def decode(self, ids: NDArray[np.int64], lengths: NDArray[np.int64]) -> Tensor:
         """Append token `ids[i]` to row i, which held `lengths[i]`: next-token logits, [rows, V]."""
@@ -83,11 +98,11 @@ class ExactDecoder:
         # Rows of padding are those after the batch, which hold nothing.
         at = torch.from_numpy(np.pad(lengths, (0, missing)))
         num_slots = int(lengths.max()) + 1
-        slots = self.cache.slots_at(at)
+        places = self.cache.places(torch.arange(len(at)), at)
 
         def store(layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-            self.cache.append(layer, key[:, :, 0], value[:, :, 0], slots)
-            return self.cache.read(layer, len(at), num_slots + -num_slots % KEYS)
+            self.cache.append(layer, key[:, :, 0], value[:, :, 0], places)
+            return self.cache.read(layer, slice(len(at)), num_slots + -num_slots % KEYS)
 
         hidden = self._hidden(
             torch.from_numpy(np.pad(ids, (0, missing)))[:, None], at[:, None], store
@@ -104,6 +119,13 @@ class ExactDecoder:
     def _logits(self, hidden: Tensor) -> Tensor:
         """Logits of hidden states, [rows, V]."""
         return exact_linear(self._causal.lm_head, hidden)
+
+
+def _padded(texts: Sequence[Sequence[int]]) -> Tensor:
+    """Ids of the texts, [texts, a multiple of ROWS]."""
+    longest = max(map(len, texts))
+    width = longest + -longest % ROWS
+    return torch.tensor([[*text, *[0] * (width - len(text))] for text in texts])
 
 
 class _Stored:

@@ -31,6 +31,7 @@ from ludic_train.errors import (
     RankError,
     SamplerMismatch,
 )
+from ludic_train.inference.client import LocalChatClient
 from ludic_train.inference.policy_spec import write_policy_spec
 from ludic_train.loggers.loggers import Logger
 from ludic_train.metrics import Metrics, values
@@ -205,6 +206,9 @@ async def _evaluate(run: Run, update: int) -> None:
     async def on_first() -> None:
         started = time.perf_counter()
         numbers = await run.evaluate(update)
+        # A resumed run does not evaluate first, and is to sample the same bits.
+        if isinstance(run.learner.client, LocalChatClient):
+            await run.learner.client.forget_prefixes()
         named = {f"eval/{name}": number for name, number in numbers.items()}
         run.logger.log(update, {**named, "seconds/evaluate": time.perf_counter() - started})
 

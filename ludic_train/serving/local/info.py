@@ -65,12 +65,15 @@ async def metrics(request: web.Request) -> web.Response:
     """
     served = request.app[SERVED]
     counts, client = served.counts, served.client
+    queried, found = client.prefix_tokens
     numbers = {
         "num_requests_running": served.gate.running,
         "num_requests_waiting": served.gate.waiting,
         # The cache grows with the batch, so the batch is the resource that can be full.
         "kv_cache_usage_perc": min(1.0, client.in_flight / client.max_batch_size),
         "prompt_tokens_total": counts.prompt_tokens,
+        "prefix_cache_queries_total": queried,
+        "prefix_cache_hits_total": found,
         "generation_tokens_total": client.num_sampled,
         "request_success_total": counts.completions,
     }

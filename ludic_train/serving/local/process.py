@@ -40,6 +40,7 @@ def serve_local(
     bound: socket.socket,
     *,
     exact: bool = False,
+    prefix_cache_mib: int | None = None,
 ) -> None:
     """Serve until Ctrl-C or SIGTERM. Adapters are merged into their base.
 
@@ -47,6 +48,7 @@ def serve_local(
     threads: of torch on a CPU; None takes torch's default.
     bound: a socket at the address of `options`.
     exact: log-probs to the bit as the trainer has them, see `make_exact`.
+    prefix_cache_mib: as `prefix_cache_bytes` of `LocalChatClient`, in MiB.
     Raises ConfigError for a device that is not available, ModelNotFound, UnsupportedModel.
     """
     if threads is not None:
@@ -57,7 +59,13 @@ def serve_local(
     loaded, tokenizer = _loaded(model, _device(options))
     if exact:
         make_exact(loaded)
-    served = Served(model, loaded, tokenizer, routed_experts=options.routed_experts)
+    served = Served(
+        model,
+        loaded,
+        tokenizer,
+        routed_experts=options.routed_experts,
+        prefix_cache_bytes=None if prefix_cache_mib is None else prefix_cache_mib * 2**20,
+    )
     asyncio.run(_serve(served, bound, options))
 
 

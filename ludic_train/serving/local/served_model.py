@@ -57,7 +57,7 @@ class Served:
 
     name: in requests. version: of its params. text_of: text of a token.
     client: samples in batches. gate: admits requests. receiver: stages params from a trainer.
-    started: Unix time in seconds. routed_experts: as of `LocalChatClient`.
+    started: Unix time in seconds. routed_experts, prefix_cache_bytes: as of `LocalChatClient`.
     """
 
     def __init__(
@@ -67,12 +67,18 @@ class Served:
         tokenizer: PreTrainedTokenizerBase,
         *,
         routed_experts: bool = False,
+        prefix_cache_bytes: int | None = None,
     ) -> None:
         self.name, self.model, self.tokenizer = name, model, tokenizer
         self.version = UNNAMED
         self.counts = Counts()
         self.started = int(time.time())
-        self.client = LocalChatClient(model, tokenizer, routed_experts=routed_experts)
+        self.client = LocalChatClient(
+            model,
+            tokenizer,
+            routed_experts=routed_experts,
+            prefix_cache_bytes=prefix_cache_bytes,
+        )
         self.gate = Gate(self.client.settled)
         # Stages beside the model, so sampling continues while chunks arrive.
         self.receiver = ParamsReceiver(model)
