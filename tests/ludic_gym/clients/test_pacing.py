@@ -105,26 +105,33 @@ async def timed(http, limited, requests, **options):
     return took_s
 
 
+async def within(limit_s, attempt):
+    """One of three attempts took at most so long: a busy machine delays any of them."""
+    took = []
+    while len(took) < 3 and (not took or min(took) > limit_s):
+        took.append(await attempt())
+    assert min(took) <= limit_s, took
+
+
 @pytest.mark.parametrize("status", [429, 529])
 async def test_a_server_that_takes_four_at_once_is_kept_busy_and_no_request_is_lost(http, status):
-    limited = AtOnce(4, status=status)
-    took_s = await timed(http, limited, 120)
-    # At best 120 / 4 rounds of 0.05 s, and one guessed pause of up to 0.5 s at the start.
-    assert took_s <= 1.5 * 1.5 + 0.5
+    # 120 / 4 rounds of 0.05 s, and what a client that knows the limit adds on this machine.
+    known_s = await timed(http, AtOnce(4, status=status), 120, concurrency=4)
+    assert known_s >= 1.5
+    # One guessed pause of up to 0.5 s at the start.
+    await within(
+        1.5 * known_s + 0.5, lambda: timed(http, AtOnce(4, status=status), 120, concurrency=64)
+    )
 
 
 @pytest.mark.parametrize("named", ["retry-after", "reset"])
 async def test_a_server_that_takes_twenty_a_window_gets_them_in_every_window(http, named):
-    limited = PerWindow(20, 0.5, named)
-    took_s = await timed(http, limited, 100)
     # At best the rest of a window and four whole ones.
-    assert took_s <= 1.3 * 2.5
+    await within(1.3 * 2.5, lambda: timed(http, PerWindow(20, 0.5, named), 100))
 
 
 async def test_a_server_that_names_no_pause_loses_no_request_either(http):
-    limited = PerWindow(20, 0.5, "")
-    took_s = await timed(http, limited, 100, backoff_s=0.1)
-    assert took_s <= 2 * 2.5
+    await within(2 * 2.5, lambda: timed(http, PerWindow(20, 0.5, ""), 100, backoff_s=0.1))
 
 
 async def test_the_number_in_flight_halves_after_a_rejection_and_comes_back(http):
