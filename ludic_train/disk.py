@@ -10,8 +10,6 @@ from contextlib import contextmanager
 from io import FileIO
 from pathlib import Path
 
-from safetensors import SafetensorError
-
 from ludic_gym.errors import LudicError
 from ludic_train.errors import DiskError
 
@@ -21,7 +19,7 @@ READ_ONLY = {errno.EROFS, errno.EACCES, errno.EPERM}
 OF_FILES = FULL | {errno.EROFS, errno.EIO, errno.ESTALE}
 
 
-def disk_failure(path: Path, error: OSError | SafetensorError) -> str:
+def disk_failure(path: Path, error: Exception) -> str:
     """Message for an error of writing at `path`: the reason, and the remedy."""
     number = _number(error)
     if number in FULL:
@@ -35,29 +33,33 @@ def disk_failure(path: Path, error: OSError | SafetensorError) -> str:
 
 
 @contextmanager
-def writing(path: Path, kind: type[LudicError]) -> Iterator[None]:
-    """Turn each error of a block that writes to `path` into `kind`, with the remedy."""
+def writing(path: Path, kind: type[LudicError], *others: type[Exception]) -> Iterator[None]:
+    """Turn each OSError of a block that writes to `path` into `kind`, with the remedy.
+
+    others: further errors of writing, such as SafetensorError; their package takes long to import.
+    """
     try:
         yield
-    except (OSError, SafetensorError) as error:
+    except (OSError, *others) as error:
         raise kind(disk_failure(path, error)) from error
 
 
 @contextmanager
-def running_in(folder: Path) -> Iterator[None]:
+def running_in(folder: Path, *others: type[Exception]) -> Iterator[None]:
     """Turn errors of files in a run's folder into DiskError.
 
-    Errors of sockets, and of files in other folders, pass.
+    others: as of `writing`. Errors of sockets, and of files in other folders, pass.
     """
     try:
         yield
-    except OSError as error:
+    except (OSError, *others) as error:
         # A write to a file that is open names none.
-        named = error.filename if isinstance(error.filename, str | os.PathLike) else None
-        inside = named is not None and folder.absolute() in _and_parents(Path(named))
-        if not inside and (named is not None or error.errno not in OF_FILES):
+        named = getattr(error, "filename", None)
+        path = Path(named) if isinstance(named, str | os.PathLike) else None
+        inside = path is not None and path.absolute().is_relative_to(folder.absolute())
+        if not inside and (path is not None or _number(error) not in OF_FILES):
             raise
-        text = disk_failure(Path(named) if named is not None else folder, error)
+        text = disk_failure(path or folder, error)
         raise DiskError(f"{text}, then resume the run from its last checkpoint") from error
 
 
@@ -80,12 +82,7 @@ def write_all(file: FileIO, data: bytes) -> None:
         data = data[file.write(data) :]
 
 
-def _and_parents(path: Path) -> list[Path]:
-    absolute = path.absolute()
-    return [absolute, *absolute.parents]
-
-
-def _number(error: OSError | SafetensorError) -> int | None:
+def _number(error: Exception) -> int | None:
     """The errno of an error; None if it has none."""
     if isinstance(error, OSError):
         return error.errno

@@ -18,6 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
@@ -60,7 +61,7 @@ class FolderPublisher:
         path = self.folder / f"v{version:06d}-{secrets.token_hex(3)}"
         pointer = self.folder / f".{path.name}.json"
         try:
-            with writing(path, PublishError):
+            with writing(path, PublishError, SafetensorError):
                 path.mkdir(parents=True)
                 save_file(tensors, path / PARAMS)
                 pointer.write_text(json.dumps({"version": version, "folder": path.name}))

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from safetensors import SafetensorError
+
 from ludic_train.checkpoints.manager import CheckpointManager
 from ludic_train.checkpoints.training_state import resume_training, whole_snapshot
 from ludic_train.disk import writing
@@ -227,7 +229,7 @@ def _save(run: Run, position: int) -> None:
     def write() -> None:
         snapshot.write(run.checkpoints, write_model)
         # After the checkpoint: a crash here leaves an older model, which no resumed run reads.
-        with writing(run.out / "model", DiskError):
+        with writing(run.out / "model", DiskError, SafetensorError):
             write_model(run.out / "model", snapshot.params)
 
     on_rank_0(write)

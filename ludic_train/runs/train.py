@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch.distributed as dist
+from safetensors import SafetensorError
 
 from ludic_gym.errors import ConfigError
 from ludic_gym.policies.base import run_blocking
@@ -186,7 +187,7 @@ async def train_recipe(
     algo = algo or algorithm_of(config)
     own = reward or config.reward
     vllm = installed_vllm(config, machine)
-    with running_in(config.out), _on_device(machine, config) as (device, config):
+    with running_in(config.out, SafetensorError), _on_device(machine, config) as (device, config):
         on_rank_0(lambda: _open_folder(recipe, config, machine, resume=resume))
         async with _opened(recipe, config, machine, algo, device, vllm) as opened:
             stages = []

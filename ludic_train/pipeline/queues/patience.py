@@ -21,20 +21,22 @@ async def persistently(
     """Result of `call`, which is repeated with growing delays while it raises QueueUnavailable.
 
     call: must be safe to make again, because the first one may have happened all the same.
-    what: name of the server in messages.
+    what: name of the server in messages. Logs each reason for waiting once.
     Raises QueueError after `patience_s` seconds without an answer; other errors at once.
     """
     log = logging.getLogger(__name__)
     # The loop's clock, which no change of the system's time moves.
-    started, delay_s = asyncio.get_running_loop().time(), FIRST_DELAY_S
+    started, delay_s, reason = asyncio.get_running_loop().time(), FIRST_DELAY_S, ""
     while True:
         try:
             return await call()
         except QueueUnavailable as error:
             waited = asyncio.get_running_loop().time() - started
             if waited > patience_s:
-                raise QueueError(f"{what} gave no answer for {waited:.0f} s: {error}") from error
-            log.warning("%s does not answer, next try in %.1f s: %s", what, delay_s, error)
+                raise QueueError(f"{what} was away for {waited:.0f} s: {error}") from error
+            if str(error) != reason:
+                reason = str(error)
+                log.warning("waiting for %s, %.0f s at most: %s", what, patience_s, reason)
             # Spread, so that not all callers reach a server at once when it comes back.
             await asyncio.sleep(delay_s * random.uniform(0.5, 1.0))
             delay_s = min(2 * delay_s, LONGEST_DELAY_S)
