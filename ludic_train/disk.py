@@ -13,6 +13,7 @@ from pathlib import Path
 from ludic_gym.errors import LudicError
 from ludic_train.errors import DiskError
 
+Errors = tuple[type[Exception], ...]
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 READ_ONLY = {errno.EROFS, errno.EACCES, errno.EPERM}
 # Errors that only a file can have; other numbers, such as EACCES, belong to sockets too.
@@ -33,26 +34,28 @@ def disk_failure(path: Path, error: Exception) -> str:
 
 
 @contextmanager
-def writing(path: Path, kind: type[LudicError], *others: type[Exception]) -> Iterator[None]:
+def writing(path: Path, kind: type[LudicError], others: Errors = ()) -> Iterator[None]:
     """Turn each OSError of a block that writes to `path` into `kind`, with the remedy.
 
     others: further errors of writing, such as SafetensorError; their package takes long to import.
     """
+    errors: Errors = (OSError, *others)
     try:
         yield
-    except (OSError, *others) as error:
+    except errors as error:
         raise kind(disk_failure(path, error)) from error
 
 
 @contextmanager
-def running_in(folder: Path, *others: type[Exception]) -> Iterator[None]:
+def running_in(folder: Path, others: Errors = ()) -> Iterator[None]:
     """Turn errors of files in a run's folder into DiskError.
 
     others: as of `writing`. Errors of sockets, and of files in other folders, pass.
     """
+    errors: Errors = (OSError, *others)
     try:
         yield
-    except (OSError, *others) as error:
+    except errors as error:
         # A write to a file that is open names none.
         named = getattr(error, "filename", None)
         path = Path(named) if isinstance(named, str | os.PathLike) else None

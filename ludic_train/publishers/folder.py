@@ -61,7 +61,7 @@ class FolderPublisher:
         path = self.folder / f"v{version:06d}-{secrets.token_hex(3)}"
         pointer = self.folder / f".{path.name}.json"
         try:
-            with writing(path, PublishError, SafetensorError):
+            with writing(path, PublishError, (SafetensorError,)):
                 path.mkdir(parents=True)
                 save_file(tensors, path / PARAMS)
                 pointer.write_text(json.dumps({"version": version, "folder": path.name}))

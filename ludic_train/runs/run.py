@@ -229,7 +229,7 @@ def _save(run: Run, position: int) -> None:
     def write() -> None:
         snapshot.write(run.checkpoints, write_model)
         # After the checkpoint: a crash here leaves an older model, which no resumed run reads.
-        with writing(run.out / "model", DiskError, SafetensorError):
+        with writing(run.out / "model", DiskError, (SafetensorError,)):
             write_model(run.out / "model", snapshot.params)
 
     on_rank_0(write)

@@ -187,7 +187,10 @@ async def train_recipe(
     algo = algo or algorithm_of(config)
     own = reward or config.reward
     vllm = installed_vllm(config, machine)
-    with running_in(config.out, SafetensorError), _on_device(machine, config) as (device, config):
+    with (
+        running_in(config.out, (SafetensorError,)),
+        _on_device(machine, config) as (device, config),
+    ):
         on_rank_0(lambda: _open_folder(recipe, config, machine, resume=resume))
         async with _opened(recipe, config, machine, algo, device, vllm) as opened:
             stages = []

@@ -195,8 +195,8 @@ async def test_a_redis_that_refuses_to_write_costs_time_alone(
         await assert_undisturbed(scene, undisturbed)
         (line,) = [each for each in caplog.messages if sign in each]
         assert line.startswith("waiting for the queue, 600 s at most: Redis refused for now: ")
-        # Its heartbeat and one more call may wait; a memory that is full lets it remove groups.
-        assert len(warnings(scene, sign)) <= 2
+        # A trainer may remove groups where memory is full, and so need not wait.
+        assert len(warnings(scene, sign)) <= 1
     finally:
         await redis.aclose()
         await far.aclose()
@@ -224,8 +224,8 @@ async def test_actors_wait_for_a_redis_that_refuses_to_write(
         assert all(rows.count(name) == 2 for name in rows)
         assert sum(line["lost"] for line in scene.lines()) == 0
         assert (await scene.queue.status()).counts == {"trained": UPDATES * BATCH}
-        # Two calls of each process at most wait at a time, and each says so once.
-        assert 1 <= len(warnings(scene, sign)) <= 4
+        # Once by each process; a trainer may be allowed to remove groups, and so need not wait.
+        assert 1 <= len(warnings(scene, sign)) <= 2
     finally:
         await redis.aclose()
         await scene.queue.aclose()
