@@ -223,7 +223,10 @@ async def test_actors_wait_for_a_redis_that_refuses_to_write(
         assert len(rows) == 2 * UPDATES * BATCH
         assert all(rows.count(name) == 2 for name in rows)
         assert sum(line["lost"] for line in scene.lines()) == 0
-        assert (await scene.queue.status()).counts == {"trained": UPDATES * BATCH}
+        # A group that waited too long for the limit of lag is counted, as without a fault.
+        counts = (await scene.queue.status()).counts
+        assert counts.pop("trained") == UPDATES * BATCH
+        assert counts.keys() <= {"stale"}
         # Once by each process; a trainer may be allowed to remove groups, and so need not wait.
         assert 1 <= len(warnings(scene, sign)) <= 2
     finally:
