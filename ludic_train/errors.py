@@ -16,6 +16,7 @@ LudicError
     ├── TeacherError       a teacher cannot judge rows, or judged other ones
     ├── CheckpointError    a checkpoint cannot be written, read, or applied
     │   └── CheckpointNotFound  there is no complete checkpoint at a path
+    ├── DiskError          a file of a run cannot be written
     ├── MetricError        a metric changes its meaning, or a record of metrics is unreadable
     ├── UntrainableRollout  a completion without usable token ids or log-probs
     ├── OverlongRow        a row exceeds the tokens of a micro-batch
@@ -84,6 +85,10 @@ class CheckpointError(TrainError):
 
 class CheckpointNotFound(CheckpointError):
     """There is no complete checkpoint at the path, or under the number, that was given."""
+
+
+class DiskError(TrainError):
+    """A file of a run cannot be written: the disk is full, or its folder is read-only."""
 
 
 class MetricError(TrainError):

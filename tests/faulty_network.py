@@ -22,8 +22,13 @@ class Network:
 
     async def start(self):
         self._server = await asyncio.start_server(self._carry, "127.0.0.1", 0)
-        (port,) = {each.getsockname()[1] for each in self._server.sockets}
-        self.url = f"redis://127.0.0.1:{port}/0"
+        (self.port,) = {each.getsockname()[1] for each in self._server.sockets}
+        self.url = f"redis://127.0.0.1:{self.port}/0"
+
+    def lead_to(self, port):
+        """Carry bytes to another port from now on; all connections break."""
+        self._port = port
+        self.cut()
 
     def silence(self, *ways):
         """Let nothing through these ways; connections stay, and nobody is told."""
@@ -52,16 +57,19 @@ class Network:
         await asyncio.gather(*self._pumps, return_exceptions=True)
 
     async def _carry(self, reader, writer):
-        with suppress(OSError):
+        try:
             there_reader, there_writer = await asyncio.open_connection("127.0.0.1", self._port)
-            self._writers |= {writer, there_writer}
-            for way, source, sink in (
-                (THERE, reader, there_writer),
-                (BACK, there_reader, writer),
-            ):
-                pump = asyncio.create_task(self._pump(way, source, sink))
-                self._pumps.add(pump)
-                pump.add_done_callback(self._pumps.discard)
+        except OSError:
+            writer.transport.abort()
+            return
+        self._writers |= {writer, there_writer}
+        for way, source, sink in (
+            (THERE, reader, there_writer),
+            (BACK, there_reader, writer),
+        ):
+            pump = asyncio.create_task(self._pump(way, source, sink))
+            self._pumps.add(pump)
+            pump.add_done_callback(self._pumps.discard)
 
     async def _pump(self, way, source, sink):
         with suppress(OSError):

@@ -35,6 +35,7 @@ from ludic_train.checkpoints.layout import (
     folder_name,
     sync_to_disk,
 )
+from ludic_train.disk import disk_failure, writing
 from ludic_train.distributed.fsdp import like, whole
 from ludic_train.errors import CheckpointError, CheckpointNotFound, Superseded
 from ludic_train.trainer.adamw8 import AdamW8bit, has_8_bits, scale_shape
@@ -80,11 +81,19 @@ class CheckpointManager:
         self._claimed = False
 
     def claim(self) -> None:
-        """Become the one that may save here. `save` does this at first, if it was not done."""
-        self.directory.mkdir(parents=True, exist_ok=True)
+        """Become the one that may save here. `save` does this at first, if it was not done.
+
+        Raises CheckpointError where nothing can be written.
+        """
         draft = self.directory / f"{OWNER}.{self._name}"
-        draft.write_text(self._name)
-        draft.replace(self.directory / OWNER)
+        with writing(self.directory, CheckpointError):
+            self.directory.mkdir(parents=True, exist_ok=True)
+            try:
+                draft.write_text(self._name)
+                draft.replace(self.directory / OWNER)
+            except OSError:
+                draft.unlink(missing_ok=True)
+                raise
         self._claimed = True
 
     def steps(self) -> list[int]:
@@ -111,6 +120,17 @@ class CheckpointManager:
         if not self._claimed:
             self.claim()
         self._insist_on_claim()
+        with writing(self.directory, CheckpointError):
+            return self._save(step, text, write_model, tensors)
+
+    def _save(
+        self,
+        step: int,
+        text: str,
+        write_model: Callable[[Path], None],
+        tensors: Mapping[str, Tensor],
+    ) -> Path:
+        """Write checkpoint `step`, with its encoded state. Raises as `save`, and OSError."""
         done = self.steps()
         if done and step <= done[-1]:
             raise CheckpointError(
@@ -126,7 +146,12 @@ class CheckpointManager:
         except (OSError, SafetensorError) as error:
             # Another owner removes what is half written.
             self._insist_on_claim()
-            raise CheckpointError(f"cannot write {draft}: {error}") from error
+            # A disk that is full has no room for a half of one.
+            shutil.rmtree(draft, ignore_errors=True)
+            raise CheckpointError(
+                f"{disk_failure(draft, error)}, and resume from "
+                f"{folder_name(done[-1]) if done else 'the beginning'}"
+            ) from error
         self._insist_on_claim()
         path = draft.rename(self._path(step))
         sync_to_disk(self.directory)

@@ -27,6 +27,7 @@ from ludic_train.checkpoints.manager import (
     rng_state,
 )
 from ludic_train.checkpoints.sharded import own_shards, read_shards, write_shards
+from ludic_train.disk import writing
 from ludic_train.distributed.fsdp import like, sharded_modules, whole_params
 from ludic_train.distributed.ranks import gathered, on_rank_0, rank
 from ludic_train.errors import CheckpointError
@@ -144,9 +145,10 @@ def new_draft(manager: CheckpointManager, step: int) -> Path:
 
     def make() -> None:
         # A killed run may have left some, perhaps of more ranks than there are now.
-        for leftover in manager.directory.glob("shards_*.incomplete"):
-            shutil.rmtree(leftover)
-        draft.mkdir(parents=True)
+        with writing(draft, CheckpointError):
+            for leftover in manager.directory.glob("shards_*.incomplete"):
+                shutil.rmtree(leftover)
+            draft.mkdir(parents=True)
 
     on_rank_0(make)
     return draft

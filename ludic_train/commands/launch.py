@@ -21,6 +21,7 @@ from ludic_train.commands.processes import POLL_S, Place, ProcessGroup, start_re
 from ludic_train.commands.ray_node import HOST, PORT
 from ludic_train.commands.ray_roles import RayRoles, connect, disconnect
 from ludic_train.commands.train import INTERRUPTED, parsed
+from ludic_train.disk import writing
 from ludic_train.pipeline.queues.open_queue import PASSWORD_VARIABLE, REDIS, refuse_password
 from ludic_train.runs.folder import PUBLISHED, QUEUE, is_resumable
 from ludic_train.runs.machine import JOIN
@@ -101,7 +102,8 @@ def main(argv: list[str]) -> int:
         out = options.out or parsed(options.names, further).settings.out
     logs = out / "logs"
     # A resumed run appends to the logs of the earlier one.
-    logs.mkdir(parents=True, exist_ok=True)
+    with writing(logs, ConfigError):
+        logs.mkdir(parents=True, exist_ok=True)
     signals: list[int] = []
     with _place(options, out, logs) as place:
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol
 
+from ludic_train.disk import write_all
 from ludic_train.distributed.ranks import rank
 from ludic_train.errors import MetricError
 
@@ -55,16 +56,15 @@ class JSONLLogger:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         # Before the first line is appended, which would otherwise continue the torn one.
         _cut_torn_line(self.path)
-        self._file = self.path.open("a", encoding="utf-8")
+        # Without a buffer, which would keep a line that the disk has refused.
+        self._file = self.path.open("ab", buffering=0)
 
     def log(self, update: int, metrics: Mapping[str, float]) -> None:
         """Append one line. Raises MetricError for a metric called "update"."""
         if "update" in metrics:
             raise MetricError(f'"update" names the line, so no metric can: {dict(metrics)}')
         numbers = {name: _json_number(value) for name, value in metrics.items()}
-        self._file.write(json.dumps({"update": update, **numbers}) + "\n")
-        # A killed run keeps every update that it has logged.
-        self._file.flush()
+        write_all(self._file, f"{json.dumps({'update': update, **numbers})}\n".encode())
 
     def close(self) -> None:
         """Close the file."""
@@ -127,7 +127,13 @@ class MultiLogger:
             return False
         self._loggers.remove(logger)
         log, name = logging.getLogger(__name__), type(logger).__name__
-        log.error("%s failed and gets no more metrics; training continues", name, exc_info=error)
+        # The stack of a disk that is full, or of a service that is away, tells nothing more.
+        trace_of = None if isinstance(error, OSError) else error
+        log.error(
+            "%s failed and gets no more metrics; training continues: %s: %s",
+            *(name, type(error).__name__, error),
+            exc_info=trace_of,
+        )
         return True
 
 

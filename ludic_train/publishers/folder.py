@@ -18,11 +18,13 @@ from contextlib import suppress
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from ludic_gym.prompts import ExactPrompts
 from ludic_gym.types import Completion, Message, Sampling, ToolSchema
+from ludic_train.disk import writing
 from ludic_train.errors import PublishError
 from ludic_train.inference.client import LocalChatClient
 from ludic_train.inference.request_gate import Gate
@@ -43,7 +45,10 @@ class FolderPublisher:
         self.keep_last = keep_last
 
     async def publish(self, params: Iterable[tuple[str, Tensor]], version: int) -> None:
-        """Return once the version is written; actors load it before their next group."""
+        """Return once the version is written; actors load it before their next group.
+
+        Raises PublishError where it cannot be written; the version before stays.
+        """
         # Cloned, because training continues while the thread writes.
         tensors = {name: tensor.detach().cpu().clone() for name, tensor in params}
         adapters = {name: tensor for name, tensor in tensors.items() if ADAPTER in name}
@@ -54,12 +59,20 @@ class FolderPublisher:
         # A random suffix, because a run that was rolled back publishes a version again, with other
         # params, and actors compare folders to see what is new.
         path = self.folder / f"v{version:06d}-{secrets.token_hex(3)}"
-        path.mkdir(parents=True)
-        save_file(tensors, path / PARAMS)
         pointer = self.folder / f".{path.name}.json"
-        pointer.write_text(json.dumps({"version": version, "folder": path.name}))
-        # Atomic: a reader sees the old pointer or the new one, never a part.
-        pointer.replace(self.folder / NEWEST)
+        try:
+            with writing(path, PublishError, (SafetensorError,)):
+                path.mkdir(parents=True)
+                save_file(tensors, path / PARAMS)
+                pointer.write_text(json.dumps({"version": version, "folder": path.name}))
+                # Atomic: a reader sees the old pointer or the new one, never a part.
+                pointer.replace(self.folder / NEWEST)
+        except PublishError:
+            # A disk that is full has no room for a version that no pointer leads to.
+            shutil.rmtree(path, ignore_errors=True)
+            with suppress(OSError):
+                pointer.unlink()
+            raise
         # By time, because a run that was rolled back writes smaller versions later.
         older = sorted(self.folder.glob("v*-*"), key=lambda each: each.stat().st_mtime_ns)
         for old in older[: -self.keep_last]:

@@ -25,6 +25,7 @@ from ludic_gym.errors import ConfigError
 from ludic_gym.records import episode_to_json
 from ludic_gym.types import Episode
 from ludic_train.checkpoints.layout import complete_updates
+from ludic_train.disk import append_line
 from ludic_train.pipeline.queues.open_queue import PASSWORD_VARIABLE
 from ludic_train.runs.config import Recipe, RunConfig, facts
 from ludic_train.runs.config_file import read_recipe, recipe_toml
@@ -103,8 +104,7 @@ def kept(out: Path, update: int) -> Callable[[Episode], None]:
     def keep(episode: Episode) -> None:
         if episode.index < KEPT_EPISODES:
             # Opened per episode: a few per evaluation, and nothing to close when a run is killed.
-            with (out / ROLLOUTS).open("a", encoding="ascii") as file:
-                file.write(json.dumps({**episode_to_json(episode), "update": update}) + "\n")
+            append_line(out / ROLLOUTS, json.dumps({**episode_to_json(episode), "update": update}))
 
     return keep
 

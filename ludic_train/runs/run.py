@@ -7,14 +7,18 @@ as `read_metrics` has it.
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from safetensors import SafetensorError
+
 from ludic_train.checkpoints.manager import CheckpointManager
 from ludic_train.checkpoints.training_state import resume_training, whole_snapshot
+from ludic_train.disk import writing
 from ludic_train.distributed.ranks import (
     awaited_on_rank_0,
     gathered,
@@ -24,6 +28,7 @@ from ludic_train.distributed.ranks import (
 )
 from ludic_train.errors import (
     CheckpointError,
+    DiskError,
     EmptyBatch,
     Interrupted,
     NonFiniteUpdate,
@@ -228,7 +233,8 @@ def _save(run: Run, position: int) -> None:
     def write() -> None:
         snapshot.write(run.checkpoints, write_model)
         # After the checkpoint: a crash here leaves an older model, which no resumed run reads.
-        write_model(run.out / "model", snapshot.params)
+        with writing(run.out / "model", DiskError, (SafetensorError,)):
+            write_model(run.out / "model", snapshot.params)
 
     on_rank_0(write)
 
@@ -244,4 +250,12 @@ def _restore(run: Run) -> int:
         )
     # Of one stage alone: those before it have ended, and left only the model, which is in here.
     resume_training(run.checkpoints, run.stages[position].trainer, checkpoint.path)
+    if checkpoint.step >= sum(stage.updates for stage in run.stages):
+        # The last save may have failed after its checkpoint, and no further one follows.
+        on_rank_0(lambda: _copy_model(checkpoint.model_dir, run.out / "model"))
     return position
+
+
+def _copy_model(source: Path, target: Path) -> None:
+    with writing(target, DiskError):
+        shutil.copytree(source, target, dirs_exist_ok=True)

@@ -21,12 +21,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch.distributed as dist
+from safetensors import SafetensorError
 
 from ludic_gym.errors import ConfigError
 from ludic_gym.policies.base import run_blocking
 from ludic_gym.types import Rollout
 from ludic_train.algorithms.presets import RLAlgorithm
 from ludic_train.checkpoints.training_state import claim
+from ludic_train.disk import running_in, writing
 from ludic_train.distributed.device import (
     on_device,
     process_group,
@@ -175,7 +177,8 @@ async def train_recipe(
     Raises ConfigError for settings that do not fit each other or the folder, EmptyBatch where the
     rewards of each task are all equal from the beginning, EpisodeError where most episodes fail,
     CannotLearn where the first look finds no reply that can be used, Collapsed below a floor,
-    ServerError where a server of the run's own cannot be started, or ends again and again.
+    ServerError where a server of the run's own cannot be started, or ends again and again,
+    DiskError, CheckpointError and PublishError where nothing more can be written.
     """
     machine, config = machine or Machine(), config.resolved()
     if config.model is None or config.demonstrations:
@@ -184,7 +187,10 @@ async def train_recipe(
     algo = algo or algorithm_of(config)
     own = reward or config.reward
     vllm = installed_vllm(config, machine)
-    with _on_device(machine, config) as (device, config):
+    with (
+        running_in(config.out, (SafetensorError,)),
+        _on_device(machine, config) as (device, config),
+    ):
         on_rank_0(lambda: _open_folder(recipe, config, machine, resume=resume))
         async with _opened(recipe, config, machine, algo, device, vllm) as opened:
             stages = []
@@ -223,10 +229,11 @@ def _on_device(machine: Machine, config: RunConfig) -> Iterator[tuple[str, RunCo
 
 def _open_folder(recipe: Recipe, config: RunConfig, machine: Machine, *, resume: bool) -> None:
     """Write the settings into the run's folder, or compare them with those of a resumed run."""
-    open_run(recipe, config, machine, resume=resume)
-    # After the folder was accepted, and before actors can find the address of the run before.
-    if not resume:
-        forget_queue(config.out)
+    with writing(config.out, ConfigError):
+        open_run(recipe, config, machine, resume=resume)
+        # After the folder was accepted, and before actors can find the address of the run before.
+        if not resume:
+            forget_queue(config.out)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

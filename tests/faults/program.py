@@ -90,9 +90,10 @@ async def trainer(folder, url, key, updates, save_every=2, point="", batch=2, ma
     resume_training(manager, learner)
 
     def note(version, metrics):
-        lag = metrics["lag/max"].value
+        lag, lost = metrics["lag/max"].value, metrics["groups/lost"].value
+        line = {"version": version, "rows": dying.names, "lag": lag, "lost": lost}
         with (folder / "trained.jsonl").open("a") as file:
-            file.write(json.dumps({"version": version, "rows": dying.names, "lag": lag}) + "\n")
+            file.write(json.dumps(line) + "\n")
 
     while learner.version < updates:
         await learner.train(1, note)

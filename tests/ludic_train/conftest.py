@@ -1,6 +1,7 @@
-"""A Redis that the tests of this folder share."""
+"""A Redis that the tests of this folder share, and disks of their own."""
 
 import pytest
+import small_disk
 from redis_server import PROGRAM, RedisServer
 
 from ludic_train.pipeline.queues import patience, redis_stream, sqlite
@@ -14,6 +15,12 @@ def redis_server(tmp_path_factory):
     server = RedisServer(tmp_path_factory.mktemp("redis"))
     yield server
     server.stop()
+
+
+@pytest.fixture
+def disk(tmp_path):
+    """A small disk, which a test may fill."""
+    yield from small_disk.small_disk(tmp_path / "disk")
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -13,6 +14,8 @@ from ludic_train.pipeline.queues.base import READER_ALIVE_S
 
 T = TypeVar("T")
 FIRST_DELAY_S, LONGEST_DELAY_S = 0.1, 15.0
+# Calls of this process that wait, by reason: an actor makes dozens at once.
+_reasons: Counter[str] = Counter()
 
 
 async def persistently(
@@ -21,23 +24,29 @@ async def persistently(
     """Result of `call`, which is repeated with growing delays while it raises QueueUnavailable.
 
     call: must be safe to make again, because the first one may have happened all the same.
-    what: name of the server in messages.
+    what: name of the server in messages. A reason for which several calls wait is logged once.
     Raises QueueError after `patience_s` seconds without an answer; other errors at once.
     """
     log = logging.getLogger(__name__)
     # The loop's clock, which no change of the system's time moves.
-    started, delay_s = asyncio.get_running_loop().time(), FIRST_DELAY_S
-    while True:
-        try:
-            return await call()
-        except QueueUnavailable as error:
-            waited = asyncio.get_running_loop().time() - started
-            if waited > patience_s:
-                raise QueueError(f"{what} gave no answer for {waited:.0f} s: {error}") from error
-            log.warning("%s does not answer, next try in %.1f s: %s", what, delay_s, error)
-            # Spread, so that not all callers reach a server at once when it comes back.
-            await asyncio.sleep(delay_s * random.uniform(0.5, 1.0))
-            delay_s = min(2 * delay_s, LONGEST_DELAY_S)
+    started, delay_s, own = asyncio.get_running_loop().time(), FIRST_DELAY_S, set[str]()
+    try:
+        while True:
+            try:
+                return await call()
+            except QueueUnavailable as error:
+                waited, reason = asyncio.get_running_loop().time() - started, str(error)
+                if waited > patience_s:
+                    raise QueueError(f"{what} was away for {waited:.0f} s: {reason}") from error
+                if not _reasons[reason]:
+                    log.warning("waiting for %s, %.0f s at most: %s", what, patience_s, reason)
+                _reasons.update({reason} - own)
+                own.add(reason)
+                # Spread, so that not all callers reach a server at once when it comes back.
+                await asyncio.sleep(delay_s * random.uniform(0.5, 1.0))
+                delay_s = min(2 * delay_s, LONGEST_DELAY_S)
+    finally:
+        _reasons.subtract(own)
 
 
 # Pauses between two looks at a full queue: short for a trainer that empties it now, longer for one

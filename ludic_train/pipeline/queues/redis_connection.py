@@ -98,5 +98,7 @@ def _meaning(message: str) -> TrainError:
     if "RESET" in message or "NOGROUP" in message:
         return QueueReset(f"the queue has forgotten its reader: {message}")
     if any(sign in message for sign in TEMPORARY):
-        return QueueUnavailable(f"Redis refused for now: {message}")
+        # All scripts, and commands outside of them, are refused for one reason.
+        reason = message.partition(" script: ")[0]
+        return QueueUnavailable(f"Redis refused for now: {reason}")
     return QueueError(f"Redis refused: {message}")

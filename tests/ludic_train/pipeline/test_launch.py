@@ -291,6 +291,12 @@ def test_without_a_redis_the_remedy_is_named(tmp_path, capsys, monkeypatch):
     assert "--queue file://" in capsys.readouterr().err
 
 
+def test_logs_that_cannot_be_written_are_refused(tmp_path, capsys):
+    (tmp_path / "file").touch()
+    assert main(["launch", "arithmetic", "--redis", "--out", str(tmp_path / "file" / "run")]) == 2
+    assert "/file/run/logs: Not a directory; a folder that can be" in capsys.readouterr().err
+
+
 def catches(process, signum):
     """True if the process has a handler for the signal."""
     status = Path(f"/proc/{process.pid}/status").read_text()

@@ -11,6 +11,8 @@ import forked
 import pytest
 from made_once import made_once
 
+from ludic_train.checkpoints.layout import complete_updates
+from ludic_train.loggers.loggers import read_metrics
 from ludic_train.recipes.catalog import TIC_TAC_TOE
 from ludic_train.runs.folder import open_run
 
@@ -95,6 +97,45 @@ def test_ctrl_c_before_the_first_checkpoint_leaves_nothing_in_the_way_of_the_nex
     assert process.returncode == 130, output
     assert "start it again with the same command" in output
     open_run(TIC_TAC_TOE, replace(TIC_TAC_TOE.defaults, out=out), resume=False)
+
+
+@pytest.mark.long
+def test_a_run_on_a_full_disk_ends_in_one_line_and_goes_on_bit_for_bit(straight, disk):
+    out = disk.folder / "run"
+    process = start(out)
+    wait_for_update(out, 5, process)
+    disk.fill()
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 2, output
+    assert "Traceback" not in output
+    last = output.splitlines()[-1]
+    assert last.startswith(f"ludic: cannot write {out}")
+    assert "No space left on device; make room there, " in last
+    assert complete_updates(out / "checkpoints") == [4]
+    # Still full: no file of the run is lost by a start that fails.
+    process = start(out, "--resume")
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 2, output
+    assert "No space left on device; make room there" in output.splitlines()[-1]
+    assert "Traceback" not in output
+    disk.mend()
+    finish(start(out, "--resume"))
+    assert learned(out) == learned(straight)
+    updates = [record["update"] for record in read_metrics(out / "metrics.jsonl")]
+    assert updates == list(range(13))
+
+
+def test_a_run_needs_a_folder_that_can_be_written(disk, tmp_path):
+    (tmp_path / "file").touch()
+    disk.make_read_only()
+    for out, reason in (
+        (tmp_path / "file" / "run", "Not a directory"),
+        (disk.folder / "run", "Read-only file system"),
+    ):
+        output, _ = (process := start(out)).communicate(timeout=60)
+        assert process.returncode == 2, output
+        assert output.splitlines()[-1].startswith(f"ludic: cannot write {out}: {reason}; ")
+        assert "Traceback" not in output
 
 
 def test_a_run_leaves_all_there_is_to_look_at(straight):
