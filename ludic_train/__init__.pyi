@@ -167,6 +167,7 @@ from .metrics import Peak as Peak
 from .metrics import SampleSize as SampleSize
 from .metrics import Stat as Stat
 from .metrics import Total as Total
+from .metrics import episode_metrics as episode_metrics
 from .metrics import merge as merge
 from .metrics import values as values
 from .models.chat_template import chat_renderer as chat_renderer
@@ -206,7 +207,6 @@ from .publishers.transports import GlooWire as GlooWire
 from .publishers.vllm import VLLMPublisher as VLLMPublisher
 from .recipes.catalog import ARITHMETIC as ARITHMETIC
 from .recipes.catalog import TIC_TAC_TOE as TIC_TAC_TOE
-from .rows import episode_metrics as episode_metrics
 from .rows import rows_from as rows_from
 from .rows import task_key as task_key
 from .rows import trajectory_from as trajectory_from

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from operator import add
 
+from ludic_gym.types import Episode
 from ludic_train.errors import MetricError
 
 
@@ -137,3 +138,26 @@ def metrics_to_bytes(metrics: Mapping[str, Metric]) -> bytes:
 def metrics_from_bytes(data: bytes) -> Metrics:
     """The metrics that `metrics_to_bytes` wrote; not for bytes from anywhere else."""
     return {name: KINDS[kind](*numbers) for name, (kind, *numbers) in json.loads(data).items()}
+
+
+def episode_metrics(episodes: Sequence[Episode]) -> Metrics:
+    """Metrics of episodes, failed ones included: reward, success, turns, tokens, failures.
+
+    "reward", "turns" and "success" are means per rollout, the last of those whose info has it;
+    "tokens/completion" is a mean per model call; "tokens/sampled" and "episodes" are totals, and
+    "episodes/failed" is a share.
+    """
+    rollouts = [rollout for episode in episodes for rollout in episode.rollouts]
+    steps = [step for rollout in rollouts for step in rollout.steps]
+    ends = [rollout.steps[-1].info for rollout in rollouts if rollout.steps]
+    calls = [call for step in steps for call in step.decision.completions]
+    return {
+        "reward": Stat.of([rollout.total_reward for rollout in rollouts]),
+        # Not every environment knows success: a missing one is no failure.
+        "success": Stat.of([float(info["success"]) for info in ends if "success" in info]),
+        "turns": Stat.of([len(rollout.steps) for rollout in rollouts]),
+        "tokens/completion": Stat.of([len(call.completion_ids or ()) for call in calls]),
+        "tokens/sampled": Total(sum(len(call.completion_ids or ()) for call in calls)),
+        "episodes/failed": Stat.of([float(episode.error is not None) for episode in episodes]),
+        "episodes": Total(len(episodes)),
+    }

@@ -12,10 +12,11 @@ import hashlib
 import json
 import math
 import secrets
+import struct
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,15 +24,19 @@ from numpy.typing import NDArray
 from ludic_gym.errors import EpisodeError
 from ludic_gym.rollout.episode import LARGEST_REWARD
 from ludic_gym.sampling import leaves_out_tokens
-from ludic_gym.sampling_masks import MASK_REMEDY, unpacked_masks
+from ludic_gym.sampling_masks import MASK_REMEDY
 from ludic_gym.types import Completion, Episode, Rollout, Task
-from ludic_train.chains import chains, row_of
 from ludic_train.errors import CreditError, UntrainableRollout
-from ludic_train.metrics import Metrics, Stat, Total
+from ludic_train.expert_text import experts_of_calls
 from ludic_train.types import REWARDS, SAWItem, Trajectory
 
 if TYPE_CHECKING:
     from ludic_train.algorithms.presets import RLAlgorithm
+# Rows of a rollout that a call may continue: a context that rewrites its history leaves one behind
+# with every turn, and each is compared with every prompt.
+OPEN_ROWS = 8
+# The number of a step, and one of its model calls.
+Call = tuple[int, Completion]
 # Longer texts of an info hold nothing that credit could use, and would travel with each group.
 LONGEST_INFO_TEXT = 200
 # That of `json.dumps(..., default=str)`, which would make one for every task.
@@ -114,37 +119,6 @@ def trajectories_from(episodes: Sequence[Episode], group_size: int) -> list[Traj
             "play with a policy that calls a chat client"
         )
     return trajectories
-
-
-def largest_id(row: SAWItem) -> int:
-    """The largest token id of the row, those of its sampling masks included."""
-    ids: list[NDArray[Any]] = [row.input_ids]
-    if row.sampling_mask:
-        ids.append(unpacked_masks(row.sampling_mask, row.input_ids[row.action_mask])[1])
-    return max(int(each.max()) for each in ids)
-
-
-def episode_metrics(episodes: Sequence[Episode]) -> Metrics:
-    """Metrics of episodes, failed ones included: reward, success, turns, tokens, failures.
-
-    "reward", "turns" and "success" are means per rollout, the last of those whose info has it;
-    "tokens/completion" is a mean per model call; "tokens/sampled" and "episodes" are totals, and
-    "episodes/failed" is a share.
-    """
-    rollouts = [rollout for episode in episodes for rollout in episode.rollouts]
-    steps = [step for rollout in rollouts for step in rollout.steps]
-    ends = [rollout.steps[-1].info for rollout in rollouts if rollout.steps]
-    calls = [call for step in steps for call in step.decision.completions]
-    return {
-        "reward": Stat.of([rollout.total_reward for rollout in rollouts]),
-        # Not every environment knows success: a missing one is no failure.
-        "success": Stat.of([float(info["success"]) for info in ends if "success" in info]),
-        "turns": Stat.of([len(rollout.steps) for rollout in rollouts]),
-        "tokens/completion": Stat.of([len(call.completion_ids or ()) for call in calls]),
-        "tokens/sampled": Total(sum(len(call.completion_ids or ()) for call in calls)),
-        "episodes/failed": Stat.of([float(episode.error is not None) for episode in episodes]),
-        "episodes": Total(len(episodes)),
-    }
 
 
 def _credited(
@@ -317,3 +291,107 @@ def _is_plain(value: object) -> bool:
 def _is_text(value: str) -> bool:
     """False for halves of surrogate pairs, which no encoding has bytes for."""
     return value.isascii() or not any("\ud800" <= c <= "\udfff" for c in value)
+
+
+def chains(calls: Iterable[Call]) -> list[list[Call]]:
+    """Calls that make one row each: every prompt extends all tokens before it.
+
+    Rows are in the order of their first calls. Dialogs that take turns, as those of an agent and
+    its helper do, are a row each.
+    """
+    found: list[list[Call]] = []
+    for number, completion in calls:
+        # The newest first: of two rows that a prompt extends, the later one is longer.
+        recent = reversed(found[-OPEN_ROWS:])
+        chain = next((c for c in recent if _continues(number, completion, c[-1])), None)
+        if chain is None:
+            chain = []
+            found.append(chain)
+        chain.append((number, completion))
+    return found
+
+
+def _continues(number: int, completion: Completion, before: Call) -> bool:
+    """True if the call, of that step, can stand in the row that ends with the one before it."""
+    step, last = before
+    prompt, begun, added = completion.prompt_ids or (), last.prompt_ids or (), _sampled(last)
+    start, end = len(begun), len(begun) + len(added)
+    # Ids and not text: another way to cut the same text into tokens has another probability. A row
+    # has one temperature, and its log-probs, masks and versions are known for all or for none.
+    return (
+        # Without a token between them, only a reply that was cut off is continued.
+        len(prompt) >= end + (number != step)
+        and prompt[start:end] == added
+        and prompt[:start] == begun
+        and completion.sampling.temperature == last.sampling.temperature
+        and (completion.logprobs is None) == (last.logprobs is None)
+        and (completion.sampling_mask is None) == (last.sampling_mask is None)
+        and (completion.policy_version is None) == (last.policy_version is None)
+        and (completion.routed_experts is None) == (last.routed_experts is None)
+    )
+
+
+def _sampled(completion: Completion) -> tuple[int, ...]:
+    return completion.completion_ids or ()
+
+
+def row_of(chain: Sequence[Call], rollout: Rollout, *, truncated: bool) -> SAWItem:
+    """One row of the calls, whose last one holds the tokens of all."""
+    calls = [completion for _, completion in chain]
+    last = calls[-1]
+    ends = [len(call.prompt_ids or ()) + len(_sampled(call)) for call in calls]
+    # By turns: tokens between two completions, and tokens of a completion.
+    lengths: list[int] = []
+    numbers: list[int] = []
+    for (number, call), end, before in zip(chain, ends, [0, *ends], strict=False):
+        sampled = len(_sampled(call))
+        lengths += (end - sampled - before, sampled)
+        numbers += (-1, number)
+    steps = np.repeat(np.array(numbers, np.int32), lengths)
+    mask = steps >= 0
+    logprobs = versions = None
+    if last.logprobs is not None:
+        logprobs = np.zeros(len(steps), np.float32)
+        known = last.logprobs if len(calls) == 1 else [p for c in calls for p in c.logprobs or ()]
+        logprobs[mask] = _packed("d", known)
+    if last.policy_version is not None:
+        versions = np.full(len(steps), -1, np.int32)
+        if any(call.versions for call in calls):
+            versions[mask] = [version for call in calls for version in _versions(call)]
+        else:
+            by_call = np.array([call.policy_version for call in calls], np.int32)
+            versions[mask] = np.repeat(by_call, lengths[1::2])
+    masks = [call.sampling_mask or b"" for call in calls]
+    return SAWItem(
+        input_ids=_packed("i", (last.prompt_ids or ()) + _sampled(last)),
+        action_mask=mask,
+        weight=np.zeros(len(steps), np.float32),
+        behavior_logprobs=logprobs,
+        sampling_mask=None if last.sampling_mask is None else b"".join(masks),
+        versions=versions,
+        steps=steps,
+        temperature=last.sampling.temperature,
+        truncated=truncated,
+        group=rollout.task.group,
+        agent=rollout.agent,
+        experts=None
+        if last.routed_experts is None
+        else experts_of_calls(
+            [(end - 1, call.routed_experts or "") for end, call in zip(ends, calls, strict=True)],
+            len(steps),
+        ),
+    )
+
+
+def _versions(call: Completion) -> Sequence[int]:
+    """The version of each sampled token; they differ where a server got new params meanwhile."""
+    if call.versions:
+        return call.versions
+    return [-1 if call.policy_version is None else call.policy_version] * len(_sampled(call))
+
+
+def _packed(kind: Literal["d", "i"], numbers: Sequence[float]) -> NDArray[Any]:
+    """The numbers as float64 or int32, in half of the time that numpy takes."""
+    array = np.empty(len(numbers), kind)
+    struct.pack_into(f"{len(numbers)}{kind}", array.data, 0, *numbers)
+    return array

@@ -27,6 +27,7 @@ from ludic_gym.errors import ClientError, EpisodeError
 from ludic_gym.rollout.groups import grouped
 from ludic_gym.types import MakePolicy, Task
 from ludic_train.errors import ActorError, QueueUnavailable
+from ludic_train.metrics import episode_metrics
 from ludic_train.pipeline.actor_options import ActorOptions, ActorSummary
 from ludic_train.pipeline.begun import PLAYED, Begun
 from ludic_train.pipeline.codec import RolloutGroup, group_to_bytes
@@ -38,7 +39,7 @@ from ludic_train.pipeline.queues.base import (
 )
 from ludic_train.pipeline.queues.patience import persistently
 from ludic_train.pipeline.relay import Relay
-from ludic_train.rows import episode_metrics, task_key, trajectories_from
+from ludic_train.rows import task_key, trajectories_from
 from ludic_train.sources.rollouts import Matches, Scored, TaskPlayer
 
 if TYPE_CHECKING:

@@ -10,14 +10,16 @@ import math
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from ludic_gym.sampling_masks import unpacked_masks
 from ludic_train.errors import BadGroup
 from ludic_train.metrics import NOTHING, Metric
 from ludic_train.pipeline.codec import RolloutGroup, group_from_bytes
 from ludic_train.pipeline.queues.base import Entry, TrainerReport
-from ludic_train.rows import largest_id
 from ludic_train.types import SAWItem
 
 LONGEST_TEXT = 500
@@ -86,7 +88,7 @@ class Inspector:
             raise BadGroup(f"it says its key is {group.key!r}, but was pushed as {pushed!r}")
         rows = group.rows
         # An id outside the vocabulary would end the trainer in a kernel, without a name.
-        largest = max(map(largest_id, rows), default=-1)
+        largest = max(map(_largest_id, rows), default=-1)
         if self._vocab_size is not None and largest >= self._vocab_size:
             raise BadGroup(f"a token id is {largest}; the model has {self._vocab_size}")
         check_rows(rows, trainer.version)
@@ -145,3 +147,11 @@ def brief(text: str) -> str:
     return (
         text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}... ({len(text)} characters)"
     )
+
+
+def _largest_id(row: SAWItem) -> int:
+    """The largest token id of the row, those of its sampling masks included."""
+    ids: list[NDArray[Any]] = [row.input_ids]
+    if row.sampling_mask:
+        ids.append(unpacked_masks(row.sampling_mask, row.input_ids[row.action_mask])[1])
+    return max(int(each.max()) for each in ids)

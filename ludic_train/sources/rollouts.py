@@ -31,10 +31,9 @@ from ludic_gym.rollout.episodes import (
 from ludic_gym.rollout.groups import grouped
 from ludic_gym.types import Episode, MakePolicy, Rollout, Task
 from ludic_train.errors import CheckpointError, EmptyBatch
-from ludic_train.metrics import Metrics, merge
+from ludic_train.metrics import Metrics, episode_metrics, merge
 from ludic_train.rows import (
     credited_rows,
-    episode_metrics,
     failed_if_untrainable,
     task_key,
     trajectories_from,

@@ -172,7 +172,7 @@ def what_is_said_of_a_folder_that_cannot_be_made(out):
     made = Trainer(tiny_model(), grpo(), NoSource(), cfg=settings())
     try:
         save_shards(CheckpointManager(f"{out}/file/checkpoints"), made)
-    except (OSError, RankError) as error:
+    except (CheckpointError, RankError) as error:
         return f"{type(error).__name__}: {error}"
 
 
