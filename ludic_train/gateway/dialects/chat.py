@@ -5,21 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
-import msgspec
-
 from ludic_gym.errors import ConfigError
 from ludic_gym.types import Message, ToolCall
 from ludic_train.gateway.dialects.fields import (
-    Choices,
-    Floor,
+    SAMPLING,
     Positive,
-    Seed,
-    Share,
-    Temperature,
-    TopK,
+    SamplingBody,
     body_of,
     required,
-    stops,
     text_of,
     tool_of,
     usage_of,
@@ -27,39 +20,17 @@ from ludic_train.gateway.dialects.fields import (
 from ludic_train.gateway.prompts import message_calls
 from ludic_train.gateway.types import Answer, Event, Json, Piece, Reply, Request
 
-REFUSED = (
-    "presence_penalty",
-    "frequency_penalty",
-    "repetition_penalty",
-    "min_tokens",
-    "ignore_eos",
-    "logit_bias",
-    "top_logprobs",
-    "modalities",
-    "response_format",
-)
+REFUSED = (*SAMPLING, "top_logprobs", "modalities", "response_format")
 ROLES = {"developer": "system", "function": "tool"}
 
 
-class _Body(msgspec.Struct, kw_only=True):
+class _Body(SamplingBody, kw_only=True):
     messages: list[dict[str, Any]]
-    model: str | None = None
     tools: list[Any] | None = None
     tool_choice: Any = None
     parallel_tool_calls: bool | None = None
-    temperature: Temperature | None = None
-    top_p: Share | None = None
-    top_k: TopK | None = None
-    min_p: Floor | None = None
-    max_tokens: Positive | None = None
     max_completion_tokens: Positive | None = None
-    stop: str | list[str] | None = None
-    seed: Seed | None = None
-    n: Choices | None = None
-    stream: bool | None = None
-    stream_options: dict[str, Any] | None = None
     logprobs: bool | None = None
-    return_token_ids: bool | None = None
 
 
 def read(data: bytes) -> Request:
@@ -69,23 +40,13 @@ def read(data: bytes) -> Request:
         raise ConfigError("messages=[]: a dialog has one message or more")
     tools = tuple(_tool(tool) for tool in body.tools or ())
     return Request(
-        model=body.model or "",
+        **body.shared(),
         messages=tuple(map(_message, body.messages)),
         tools=tools,
         tool_choice=required(_choice(body.tool_choice), tools),
         parallel=body.parallel_tool_calls is not False,
-        temperature=body.temperature,
-        top_p=body.top_p,
-        top_k=None if body.top_k is None else max(body.top_k, 0),
-        min_p=body.min_p,
         max_tokens=body.max_completion_tokens or body.max_tokens,
-        stop=stops(body.stop),
-        seed=body.seed,
-        n=body.n or 1,
-        stream=bool(body.stream),
         logprobs=bool(body.logprobs),
-        token_ids=bool(body.return_token_ids),
-        usage=bool((body.stream_options or {}).get("include_usage")),
     )
 
 

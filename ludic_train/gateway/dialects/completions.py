@@ -3,57 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Any
+from itertools import accumulate
+from typing import Annotated
 
-import msgspec
 from msgspec import Meta
 
 from ludic_gym.errors import ConfigError
 from ludic_train.gateway.dialects.fields import (
-    Choices,
-    Floor,
-    Positive,
-    Seed,
-    Share,
-    Temperature,
-    TopK,
+    SAMPLING,
+    SamplingBody,
     body_of,
-    stops,
     usage_of,
 )
 from ludic_train.gateway.types import Answer, Event, Json, Piece, Request
 
-REFUSED = (
-    "presence_penalty",
-    "frequency_penalty",
-    "repetition_penalty",
-    "min_tokens",
-    "ignore_eos",
-    "logit_bias",
-    "best_of",
-    "echo",
-    "suffix",
-)
+REFUSED = (*SAMPLING, "best_of", "echo", "suffix")
 # OpenAI's default.
 MAX_TOKENS = 16
 TokenId = Annotated[int, Meta(ge=0, lt=2**31)]
 
 
-class _Body(msgspec.Struct, kw_only=True):
+class _Body(SamplingBody, kw_only=True):
     prompt: str | list[TokenId]
-    model: str | None = None
-    temperature: Temperature | None = None
-    top_p: Share | None = None
-    top_k: TopK | None = None
-    min_p: Floor | None = None
-    max_tokens: Positive | None = None
-    stop: str | list[str] | None = None
-    seed: Seed | None = None
-    n: Choices | None = None
-    stream: bool | None = None
-    stream_options: dict[str, Any] | None = None
     logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
-    return_token_ids: bool | None = None
 
 
 def read(data: bytes) -> Request:
@@ -62,20 +34,10 @@ def read(data: bytes) -> Request:
     if not body.prompt:
         raise ConfigError(f"prompt={body.prompt!r} has no tokens")
     return Request(
-        model=body.model or "",
+        **body.shared(),
         prompt=body.prompt if isinstance(body.prompt, str) else tuple(body.prompt),
-        temperature=body.temperature,
-        top_p=body.top_p,
-        top_k=None if body.top_k is None else max(body.top_k, 0),
-        min_p=body.min_p,
         max_tokens=body.max_tokens or MAX_TOKENS,
-        stop=stops(body.stop),
-        seed=body.seed,
-        n=body.n or 1,
-        stream=bool(body.stream),
         logprobs=body.logprobs is not None,
-        token_ids=bool(body.return_token_ids),
-        usage=bool((body.stream_options or {}).get("include_usage")),
     )
 
 
@@ -147,7 +109,7 @@ def _listed(found: Json | None) -> Json | None:
         return None
     tokens = [entry["token"] for entry in found["content"]]
     values = [entry["logprob"] for entry in found["content"]]
-    offsets = [sum(map(len, tokens[:i])) for i in range(len(tokens))]
+    offsets = list(accumulate(map(len, tokens[:-1]), initial=0)) if tokens else []
     return {
         "tokens": tokens,
         "token_logprobs": values,

@@ -32,6 +32,47 @@ NEUTRAL: Mapping[str, tuple[object, ...]] = {
 }
 
 
+# Names of NEUTRAL that chat completions and completions know.
+SAMPLING = (
+    "presence_penalty", "frequency_penalty", "repetition_penalty", "min_tokens", "ignore_eos",
+    "logit_bias",
+)  # fmt: skip
+
+
+class SamplingBody(msgspec.Struct, kw_only=True):
+    """Fields that chat completions and completions share."""
+
+    model: str | None = None
+    temperature: Temperature | None = None
+    top_p: Share | None = None
+    top_k: TopK | None = None
+    min_p: Floor | None = None
+    max_tokens: Positive | None = None
+    stop: str | list[str] | None = None
+    seed: Seed | None = None
+    n: Choices | None = None
+    stream: bool | None = None
+    stream_options: dict[str, Any] | None = None
+    return_token_ids: bool | None = None
+
+    def shared(self) -> dict[str, Any]:
+        """Arguments of a `Request`; `max_tokens`, whose default differs, is not among them."""
+        return {
+            "model": self.model or "",
+            "temperature": self.temperature,
+            "top_p": self.top_p,
+            # -1 turns it off at vLLM.
+            "top_k": None if self.top_k is None else max(self.top_k, 0),
+            "min_p": self.min_p,
+            "stop": stops(self.stop),
+            "seed": self.seed,
+            "n": self.n or 1,
+            "stream": bool(self.stream),
+            "token_ids": bool(self.return_token_ids),
+            "usage": bool((self.stream_options or {}).get("include_usage")),
+        }
+
+
 def body_of(data: bytes, kind: type[T], refused: Sequence[str]) -> T:
     """The request's JSON as `kind`. Unknown fields, such as `metadata`, have no effect.
 

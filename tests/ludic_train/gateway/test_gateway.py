@@ -180,6 +180,7 @@ async def test_a_text_is_continued_without_its_tokens_being_made_again(gateway, 
         await client.completions.create(model="m", prompt="start")
         made = await client.completions.create(model="m", prompt="startab and", logprobs=1)
         assert made.choices[0].logprobs.tokens == ["a", "b"]
+        assert made.choices[0].logprobs.text_offset == [0, 1]
     assert len(rows_of(session)) == 1
 
 
