@@ -132,7 +132,7 @@ class Simulation:
         self.slow = 1 / (1 - reports) if reports < 1 else math.inf
 
     def outcome(self, updates: int, warm_up: int) -> Outcome:
-        """What the cluster does in so many updates, after some that do not count."""
+        """Measures over `updates` updates, after `warm_up` ones that are not measured."""
         if self.slow == math.inf:
             return Outcome(
                 dict.fromkeys(self._busy(), 0.0) | {"Redis": 1.0}, 0.0, Counter(), 0, True

@@ -1,4 +1,4 @@
-"""CPU seconds of prompts that begin alike, with cached prefixes and without, and of `generate`.
+"""CPU seconds of prompts with a common prefix, with cached prefixes and without, and of `generate`.
 
     python benchmarks/prefixes.py [--shapes tiny 135M] [--turns 8] [--tokens 16]
         [--repeats 3] [--exact]

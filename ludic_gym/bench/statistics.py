@@ -131,11 +131,11 @@ def _resampled_means(
     rows = max(1, _DRAWS_AT_ONCE // len(sums))
     means = []
     # Sums of equal whole numbers are exact, so they need no look at what was drawn.
-    alike = bool((sizes == sizes[0]).all())
+    equal = bool((sizes == sizes[0]).all())
     for start in range(0, resamples, rows):
         drawn = rng.integers(0, len(sums), size=(min(rows, resamples - start), len(sums)))
         # Numerator and denominator of the same draw: tasks with many samples weigh more.
-        drawn_sizes = sizes[0] * len(sums) if alike else sizes[drawn].sum(axis=1)
+        drawn_sizes = sizes[0] * len(sums) if equal else sizes[drawn].sum(axis=1)
         means.append(sums[drawn].sum(axis=1) / drawn_sizes)
     return np.concatenate(means)
 

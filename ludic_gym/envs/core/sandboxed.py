@@ -67,7 +67,7 @@ class SandboxedEnv(TextEnv):
 
 
 def output_of(result: ExecResult) -> str:
-    """What a program has written, and its end where that is not an ordinary one."""
+    """The output of a program, and how it ended unless with exit code 0."""
     parts = [
         shortened(text, OUTPUT)
         for text in (result.stdout.decode(errors="replace"), result.stderr.decode(errors="replace"))

@@ -140,7 +140,7 @@ class Desk(ABC):
             return f"Error: {error}"
 
     def state(self) -> tuple[object, ...]:
-        """What is compared at the end: records and resolutions."""
+        """Records and resolutions, which are compared at the end of an episode."""
         return self.records, self.resolutions
 
     def wishes(self, count: int, rng: np.random.Generator) -> tuple[Wish, ...]:

@@ -22,11 +22,12 @@ EMAIL = r"\b(e-?mail|address)\b"
 
 @dataclass(slots=True, kw_only=True)
 class Customer:
-    """A customer with some wishes, of which one is dealt with at a time.
+    """A customer with one or more requests, dealt with one after the other.
 
     insistent: True if the customer does not accept the first refusal.
-    number: of the present wish. told: facts that are told about it. agreed: the call to which the
-    customer has agreed, if any. reconsidered: True once the second thought is told.
+    number: index of the current request. told: facts that the customer has given about it.
+    agreed: the call that the customer has confirmed, if any. reconsidered: True once the customer
+        has changed the request. insisted: True once a refusal was not accepted.
     """
 
     wishes: Sequence[Wish]
@@ -39,12 +40,12 @@ class Customer:
 
     @property
     def wish(self) -> Wish:
-        """The present wish."""
+        """The current request."""
         return self.wishes[self.number]
 
     @property
     def wanted(self) -> Call:
-        """The call that the customer wants at present."""
+        """The call that the customer wants now."""
         return self.wish.final if self.reconsidered else self.wish.wanted
 
     def next_wish(self) -> bool:

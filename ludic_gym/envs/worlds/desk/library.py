@@ -25,7 +25,7 @@ class Library(Desk):
     letter = "L"
     policy: ClassVar[Sequence[str]] = (
         "R3. A loan is renewed at most 2 times.",
-        "R4. A loan is not renewed if somebody else has reserved the book.",
+        "R4. A loan is not renewed if another reader has reserved the book.",
         "R5. A fine of more than 5 euros is not waived.",
         "R6. The branch of a loan is not changed while a fine is open.",
     )
