@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 from ludic_gym.bench.statistics import Interval
 from ludic_gym.types import Completion, Episode, Rollout
@@ -162,7 +162,7 @@ def known_sum(values: Iterable[T | None]) -> T | int | None:
     """
     # A sum without the tokens that a server did not return would look like a short reply.
     known = list(values)
-    return None if None in known else sum(value for value in known if value is not None)
+    return None if None in known else sum(cast(list[T], known))
 
 
 def token_counts(completion: Completion) -> tuple[int | None, int | None]:
@@ -179,9 +179,11 @@ def token_counts(completion: Completion) -> tuple[int | None, int | None]:
 def call_cost(completion: Completion, price: Price | None) -> float | None:
     """Cost of a model call, as its server states it, or by the price; None if unknown."""
     stated = _stated(completion, "cost")
-    prompt, sampled = token_counts(completion)
-    if stated is not None or price is None or prompt is None or sampled is None:
+    if stated is not None or price is None:
         return stated
+    prompt, sampled = token_counts(completion)
+    if prompt is None or sampled is None:
+        return None
     return price.cost(prompt, sampled, int(_stated(completion, "cached_tokens") or 0))
 
 

@@ -16,6 +16,8 @@ import numpy as np
 from ludic_gym.errors import ConfigError
 
 RESAMPLES = 2000
+# Different values up to which counts of them are drawn: a draw per value, and not per task.
+_FEW_KINDS = 64
 # 32 MB of indices.
 _DRAWS_AT_ONCE = 4_000_000
 
@@ -128,16 +130,23 @@ def _resampled_means(
     sums: np.ndarray, sizes: np.ndarray, resamples: int, rng: np.random.Generator
 ) -> np.ndarray:
     """The mean of each resample, [resamples]; drawn in pieces, to bound the memory."""
+    kinds, counts = np.unique(np.stack([sums, sizes]), axis=1, return_counts=True)
+    # Rewards are mostly 0 or 1, and how often each value is drawn is all that a mean needs.
+    if len(counts) <= _FEW_KINDS:
+        amounts = rng.multinomial(len(sums), counts / len(sums), size=resamples)
+        drawn = kinds @ amounts.T
+        means: np.ndarray = drawn[0] / drawn[1]
+        return means
     rows = max(1, _DRAWS_AT_ONCE // len(sums))
-    means = []
+    pieces = []
     # Sums of equal whole numbers are exact, so they need no look at what was drawn.
     equal = bool((sizes == sizes[0]).all())
     for start in range(0, resamples, rows):
         drawn = rng.integers(0, len(sums), size=(min(rows, resamples - start), len(sums)))
         # Numerator and denominator of the same draw: tasks with many samples weigh more.
         drawn_sizes = sizes[0] * len(sums) if equal else sizes[drawn].sum(axis=1)
-        means.append(sums[drawn].sum(axis=1) / drawn_sizes)
-    return np.concatenate(means)
+        pieces.append(sums[drawn].sum(axis=1) / drawn_sizes)
+    return np.concatenate(pieces)
 
 
 def pass_at_k(successes: int, trials: int, k: int) -> float:

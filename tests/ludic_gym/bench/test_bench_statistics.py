@@ -4,7 +4,7 @@ from statistics import NormalDist
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ludic_gym.bench.statistics import (
@@ -121,13 +121,34 @@ def test_the_clustered_interval_covers_the_rate_as_often_as_it_says():
 def test_bootstrap_interval_is_that_of_scipy():
     from scipy import stats
 
-    values = np.random.default_rng(1).exponential(size=60)
+    values = np.random.default_rng(1).exponential(size=80)
     ours = bootstrap_interval(values.tolist())
     theirs = stats.bootstrap(
         (values,), np.mean, method="percentile", rng=2, n_resamples=2000
     ).confidence_interval
     # Two draws of 2,000 resamples differ by about a tenth of the standard error of 0.13.
     assert ours == pytest.approx((theirs.low, theirs.high), abs=0.04)
+
+
+def test_bootstrap_of_few_different_values_has_the_bounds_of_the_binomial():
+    from scipy import stats
+
+    # The mean of 50 draws of 0 or 1 with rate 0.4 is a binomial count over 50.
+    low, high = bootstrap_interval([1.0] * 20 + [0.0] * 30, resamples=20_000)
+    exact = stats.binom(50, 0.4)
+    assert (low * 50, high * 50) == pytest.approx((exact.ppf(0.025), exact.ppf(0.975)), abs=1)
+
+
+@given(st.lists(st.sampled_from([(0.0, 1), (1.0, 1), (1.5, 2)]), min_size=30, max_size=40))
+@settings(max_examples=10)
+def test_drawing_counts_is_drawing_tasks(tasks):
+    totals, counts = zip(*tasks, strict=True)
+    by_counts = bootstrap_interval(totals, counts)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ludic_gym.bench.statistics._FEW_KINDS", 0)
+        by_tasks = bootstrap_interval(totals, counts)
+    # As above: means of 30 tasks whose values lie within 1 of each other.
+    assert by_counts == pytest.approx(by_tasks, abs=0.06)
 
 
 def test_bootstrap_resamples_tasks_not_samples():
@@ -148,7 +169,7 @@ def test_bootstrap_interval_of_equal_values_is_a_point():
 
 
 def test_bootstrap_draws_the_same_for_the_same_seed_however_it_is_cut_to_pieces(monkeypatch):
-    values = list(range(50))
+    values = list(range(80))
     whole = bootstrap_interval(values, seed=3)
     assert whole == bootstrap_interval(values, seed=3) != bootstrap_interval(values, seed=4)
     monkeypatch.setattr("ludic_gym.bench.statistics._DRAWS_AT_ONCE", 500)
