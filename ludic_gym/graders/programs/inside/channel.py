@@ -19,8 +19,10 @@ class Channel:
 
     def __init__(self) -> None:
         """Move the pipes away, and tell the grader that the runner has started."""
-        self._requests = open(os.dup(0), "rb")  # noqa: SIM115 (open as long as the process)
-        self._replies = open(os.dup(1), "wb")  # noqa: SIM115
+        # Open as long as the process. A fork that has closed the pipes would warn of it at its end
+        # if these objects owned them (from Python 3.13 on).
+        self._requests = open(os.dup(0), "rb", closefd=False)  # noqa: SIM115
+        self._replies = open(os.dup(1), "wb", closefd=False)  # noqa: SIM115
         # A program that reads or prints must not take requests, or write replies, by accident.
         nothing = os.open(os.devnull, os.O_RDONLY)
         os.dup2(nothing, 0)
