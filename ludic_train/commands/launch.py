@@ -17,9 +17,9 @@ import tyro
 
 from ludic_gym.commands.arguments import readable_env_errors
 from ludic_gym.errors import ConfigError
+from ludic_gym.extras import optional
 from ludic_train.commands.processes import POLL_S, Place, ProcessGroup, start_redis
-from ludic_train.commands.ray_node import HOST, PORT
-from ludic_train.commands.ray_roles import RayRoles, connect, disconnect
+from ludic_train.commands.restarts import HOST, PORT
 from ludic_train.commands.train import INTERRUPTED, parsed
 from ludic_train.disk import writing
 from ludic_train.pipeline.queues.open_queue import PASSWORD_VARIABLE, REDIS, refuse_password
@@ -125,11 +125,15 @@ def main(argv: list[str]) -> int:
 
 @contextmanager
 def _place(options: Options, out: Path, logs: Path) -> Iterator[Place]:
-    """Where the roles run. Raises as `connect`."""
+    """Where the roles run. Raises MissingPackage without Ray, and as `connect`."""
     own = {"OMP_NUM_THREADS": str(options.threads)}
     if options.on == LOCAL:
         yield ProcessGroup(logs, {**os.environ, **own})
         return
+    optional("ray", "ludic-gym[ray]")
+    # Of an extra, and large.
+    from ludic_train.commands.ray_roles import RayRoles, connect, disconnect
+
     gpus = options.ranks * options.rank_gpus + options.servers * options.server_gpus
     connect(options.on, _roles(options) * options.role_cpus, gpus)
     try:

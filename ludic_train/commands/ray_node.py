@@ -16,39 +16,17 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ludic_gym.commands.main import USAGE_ERROR
+import ray
+
 from ludic_train.commands.processes import Kind
-from ludic_train.commands.train import INTERRUPTED, SUPERSEDED
+from ludic_train.commands.restarts import HOST, POLICIES, PORT, resumed
+from ludic_train.commands.train import INTERRUPTED
 from ludic_train.runs.folder import is_resumable
 from ludic_train.serving.process import spawn
 from ludic_train.serving.startup import free_port, guarded
 
-# Replaced on the node that runs the command: its address, and a port that is free there.
-HOST, PORT = "{host}", "{port}"
 # Seconds between a failure and the next start, and between two attempts to reach rank 0.
 PAUSE_S = 1.0
-# Options that describe tasks, with their values: a resumed run has them in its folder.
-OF_NEW_RUNS = frozenset(
-    ("--config", "--env-kwargs", "--eval-kwargs", "--demonstrator", "--reply", "--self-play")
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """The number of restarts of a role, and exit codes after which there is none."""
-
-    restarts: int
-    final: frozenset[int]
-
-
-# Other codes of a trainer are those of a crash. Actors and servers end with another error than that
-# of bad input where a trainer began its run anew, and a Redis while the one before has the port.
-POLICIES: Mapping[Kind, Policy] = {
-    "actor": Policy(100, frozenset({0, USAGE_ERROR})),
-    "server": Policy(100, frozenset({0, USAGE_ERROR})),
-    "trainer": Policy(20, frozenset({0, USAGE_ERROR, SUPERSEDED, INTERRUPTED})),
-    "redis": Policy(100, frozenset()),
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,18 +111,6 @@ class RoleOnNode:
         }
 
 
-def resumed(words: Sequence[str]) -> list[str]:
-    """The command line of a trainer that continues its run, from the one that started it."""
-    kept: list[str] = []
-    is_dropped = False
-    for word in words:
-        if word.startswith("--"):
-            is_dropped = word.partition("=")[0].replace("_", "-") in OF_NEW_RUNS
-        if not is_dropped:
-            kept.append(word)
-    return kept if "--resume" in kept else [*kept, "--resume"]
-
-
 def _restarted(job: Job) -> Sequence[str]:
     """The command of a role that is not started for the first time."""
     is_further = job.kind == "trainer" and is_resumable(job.out)
@@ -159,8 +125,6 @@ def _on_this_node(words: Sequence[str]) -> list[str]:
 
 def _meeting_of(rank_0: str) -> tuple[str, int]:
     """Where the ranks meet, from the Ray actor of rank 0, once it runs."""
-    import ray
-
     while True:
         try:
             host, port = ray.get(ray.get_actor(rank_0).meeting.remote())
@@ -173,13 +137,9 @@ def _meeting_of(rank_0: str) -> tuple[str, int]:
 
 def node_host() -> str:
     """Address of this node, as the others reach it."""
-    import ray
-
     return str(ray.util.get_node_ip_address())
 
 
 def _is_restart() -> bool:
     """True in an actor that Ray has started again."""
-    import ray
-
     return bool(ray.get_runtime_context().was_current_actor_reconstructed)

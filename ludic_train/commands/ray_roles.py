@@ -13,7 +13,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from ludic_gym.errors import ConfigError, MissingPackage
+import ray
+from ray.util.placement_group import placement_group
+from ray.util.scheduling_strategies import (
+    NodeAffinitySchedulingStrategy,
+    PlacementGroupSchedulingStrategy,
+)
+
+from ludic_gym.errors import ConfigError
 from ludic_train.commands.processes import (
     AT_ONCE_S,
     POLL_S,
@@ -23,7 +30,8 @@ from ludic_train.commands.processes import (
     Kind,
     Place,
 )
-from ludic_train.commands.ray_node import PAUSE_S, POLICIES, Job, RoleOnNode, node_host
+from ludic_train.commands.ray_node import PAUSE_S, Job, RoleOnNode, node_host
+from ludic_train.commands.restarts import POLICIES
 from ludic_train.commands.train import INTERRUPTED
 
 # Limit of a call to a role that runs.
@@ -81,8 +89,6 @@ class RayRoles(Place):
             self._start(kind, f"{name}-{rank}" if rank else name, command, rank)
 
     def _start(self, kind: Kind, name: str, command: Sequence[str], rank: int = 0) -> None:
-        import ray
-
         log = self.logs.resolve() / f"{name}.log"
         # Names of Ray actors are unique in a cluster.
         prefix = f"{self.out.resolve()}-{ray.get_runtime_context().get_job_id()}"
@@ -112,13 +118,6 @@ class RayRoles(Place):
         self.roles.append(RayRole(kind, name, log, handle, handle.run.remote()))
 
     def _resources(self, kind: Kind, rank: int) -> dict[str, Any]:
-        import ray
-        from ray.util.placement_group import placement_group
-        from ray.util.scheduling_strategies import (
-            NodeAffinitySchedulingStrategy,
-            PlacementGroupSchedulingStrategy,
-        )
-
         if kind == "redis":
             # Its address must stay: this program's node, and a port that it has chosen.
             node = ray.get_runtime_context().get_node_id()
@@ -155,8 +154,6 @@ class RayRoles(Place):
 
     def _stop(self, roles: Sequence[RayRole]) -> None:
         """Terminate them and wait, then a second time."""
-        import ray
-
         left = list(roles)
         for limit_s in (STOP_S, AT_ONCE_S):
             left = [role for role in left if not _is_done(role.running)]
@@ -173,8 +170,6 @@ class RayRoles(Place):
 
     def kill(self) -> None:
         """Kill all at once."""
-        import ray
-
         sent = [role.handle.send.remote(signal.SIGKILL) for role in self.roles]
         # A role that waits for a place has no process to kill.
         if sent:
@@ -187,14 +182,8 @@ def connect(on: str, cpus: float, gpus: float) -> None:
     """Join the cluster at an address, or with "ray" the one of this machine, else a new local one.
 
     cpus, gpus: that all roles need together.
-    Raises MissingPackage without Ray, ConfigError for a cluster that cannot be reached or has less.
+    Raises ConfigError for a cluster that cannot be reached or has less.
     """
-    try:
-        import ray
-    except ModuleNotFoundError as error:
-        raise MissingPackage(
-            f"--on {on} needs ray, which is not installed: pip install 'ludic-gym[ray]'"
-        ) from error
     if on != "ray":
         _refuse_silent(on)
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "WARNING"}
@@ -229,8 +218,6 @@ def _refuse_silent(address: str) -> None:
 
 def _resources_in_time(needed: Mapping[str, float]) -> Mapping[str, float]:
     """The resources of the cluster, once they suffice or JOIN_S seconds have passed."""
-    import ray
-
     deadline = time.monotonic() + JOIN_S
     while True:
         there: Mapping[str, float] = ray.cluster_resources()
@@ -242,15 +229,11 @@ def _resources_in_time(needed: Mapping[str, float]) -> Mapping[str, float]:
 
 def disconnect() -> None:
     """Leave the cluster, and end it if it was started by `connect`."""
-    import ray
-
     ray.shutdown()
 
 
 def _end_of(role: RayRole) -> Ended | None:
     """The final end of a role; None if it still runs, and for a rank that has finished."""
-    import ray
-
     if not _is_done(role.running):
         return None
     try:
@@ -266,6 +249,4 @@ def _end_of(role: RayRole) -> Ended | None:
 
 
 def _is_done(running: Any) -> bool:  # noqa: ANN401 - a reference of Ray
-    import ray
-
     return bool(ray.wait([running], timeout=0)[0])

@@ -15,8 +15,9 @@ from redis_server import needs_redis
 
 from ludic_gym.commands.main import USAGE_ERROR, main
 from ludic_gym.errors import ConfigError
+from ludic_gym.extras import install_command
 from ludic_train.commands import processes
-from ludic_train.commands.ray_node import POLICIES, resumed
+from ludic_train.commands.restarts import POLICIES, resumed
 from ludic_train.errors import ActorError, ModelNotFound
 from ludic_train.runs.folder import read_address
 
@@ -273,7 +274,7 @@ def test_what_cannot_be_launched_is_refused(words, said, capsys):
 def test_without_ray_the_command_that_installs_it_is_named(tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     assert main(["launch", "arithmetic", "--redis", "--on", "ray", "--out", str(tmp_path)]) == 2
-    assert "pip install 'ludic-gym[ray]'" in capsys.readouterr().err
+    assert f"ray cannot be imported: {install_command('ludic-gym[ray]')}" in capsys.readouterr().err
 
 
 def test_a_resumed_trainer_is_not_given_its_tasks_again():

@@ -1,0 +1,47 @@
+"""Roles that a cluster starts again: how often, after which ends, and with which command line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ludic_gym.commands.main import USAGE_ERROR
+from ludic_train.commands.processes import Kind
+from ludic_train.commands.train import INTERRUPTED, SUPERSEDED
+
+# Replaced on the node that runs the command: its address, and a port that is free there.
+HOST, PORT = "{host}", "{port}"
+# Options that describe tasks, with their values: a resumed run has them in its folder.
+OF_NEW_RUNS = frozenset(
+    ("--config", "--env-kwargs", "--eval-kwargs", "--demonstrator", "--reply", "--self-play")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The number of restarts of a role, and exit codes after which there is none."""
+
+    restarts: int
+    final: frozenset[int]
+
+
+# Other codes of a trainer are those of a crash. Actors and servers end with another error than that
+# of bad input where a trainer began its run anew, and a Redis while the one before has the port.
+POLICIES: Mapping[Kind, Policy] = {
+    "actor": Policy(100, frozenset({0, USAGE_ERROR})),
+    "server": Policy(100, frozenset({0, USAGE_ERROR})),
+    "trainer": Policy(20, frozenset({0, USAGE_ERROR, SUPERSEDED, INTERRUPTED})),
+    "redis": Policy(100, frozenset()),
+}
+
+
+def resumed(words: Sequence[str]) -> list[str]:
+    """The command line of a trainer that continues its run, from the one that started it."""
+    kept: list[str] = []
+    is_dropped = False
+    for word in words:
+        if word.startswith("--"):
+            is_dropped = word.partition("=")[0].replace("_", "-") in OF_NEW_RUNS
+        if not is_dropped:
+            kept.append(word)
+    return kept if "--resume" in kept else [*kept, "--resume"]
