@@ -120,6 +120,8 @@ class ClipCovLoss:
     def __call__(self, out: TokenLogprobs, batch: LossBatch) -> tuple[Tensor, LossMetrics]:
         """The summed loss and its metrics; metric `selected`, a share of tokens."""
         selected = attachment(batch, SELECTED)
+        # By their scale and not their weight: a term of the loss that reads no weight, such as a KL
+        # penalty, must not hold them back either.
         value, metrics = self.loss(out, replace(batch, scale=batch.scale * (1 - selected)))
         return value, metrics | {"selected": token_stat(selected)}
 
@@ -175,8 +177,10 @@ class AdaptiveEntropy:
         """The items with ENTROPY_COEFFICIENT attached. Raises MissingLogprobs."""
         refined = list(items) if self.first is None else self.first(items)
         logprobs = sampled_logprobs(refined)
+        # Sums and no mean: a batch without sampled tokens has none.
         low = -logprobs.sum() <= self.target * len(logprobs)
         moved = self.coefficient + (self.step if low else -self.step)
+        # Without bounds, the coefficient would take as long to come back as it took to go too far.
         self.coefficient = min(max(moved, 0.0), self.highest)
         given = self.coefficient if low else 0.0
         return [
@@ -231,6 +235,7 @@ def _selected(items: Sequence[SAWItem], chosen: NDArray[np.int64]) -> list[SAWIt
 
 def _count(share: float, found: Array) -> int:
     """Tokens to select."""
+    # The paper's shares are so small that those of a small batch are less than one token.
     return max(1, math.floor(share * len(found)))
 
 

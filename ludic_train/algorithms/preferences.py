@@ -53,6 +53,7 @@ class DPOLoss:
     def __call__(self, out: TokenLogprobs, batch: LossBatch) -> tuple[Tensor, LossMetrics]:
         """The summed loss; metrics `margin`, beta (h_chosen - h_rejected), and `preferred`."""
         distance = out.logprobs - attachment(batch, REFERENCE)
+        # The weights' signs make one sum of both rollouts, which every token of the pair holds.
         margin = self.beta * rollout_sum(batch.weight * distance, batch)
         count = rollout_sum(torch.ones_like(margin), batch)
         # A pair counts once in metrics too, however long it is.
@@ -113,6 +114,7 @@ class KTOBaseline:
             )
             for rows in by_sequence(items)
         ]
+        # A divergence is not negative; its estimate from a few rollouts can be.
         baseline = max(0.0, float(np.mean(ratios))) if ratios else 0.0
         return [
             replace(

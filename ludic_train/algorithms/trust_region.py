@@ -48,8 +48,10 @@ class DPPOLoss:
 
     def __call__(self, out: TokenLogprobs, batch: LossBatch) -> tuple[Tensor, LossMetrics]:
         """The summed loss; metric `masked`, the share of tokens left out."""
+        # The ratio is a weight and the move decides on a mask: the gradient is that of lp_t alone.
         log = log_ratio(out, batch).detach()
         probability = out.logprobs.detach().exp()
+        # The sampler's probability as exp(lp_t - log r_t).
         moved = probability - probability * torch.exp(-log)
         far = ((batch.weight > 0) & (moved > self.high)) | (
             (batch.weight < 0) & (-moved > self.low)
@@ -80,6 +82,7 @@ class SAPOLoss:
         ratio = torch.exp(log_ratio(out, batch))
         positive = torch.full_like(ratio, self.tau_positive)
         tau = torch.where(batch.weight > 0, positive, self.tau_negative)
+        # A sigmoid's slope at 0 is 1/4: by 4 / tau the gradient is the policy gradient at r_t = 1.
         opened = torch.sigmoid(tau * (ratio - 1))
         per_token = -batch.weight * opened * (4 / tau)
         return scaled_sum(per_token, batch), {"gate": token_stat(4 * opened * (1 - opened))}

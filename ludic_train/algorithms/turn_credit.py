@@ -59,12 +59,15 @@ class AnchorStateReturn:
     def __call__(self, trajectories: Sequence[Trajectory]) -> Weights:
         """One weight per step. Raises what `episode` raises."""
         weights = [own.copy() for own in self.episode(trajectories)]
+        # Of what has been earned before, nothing is due to the actions in this state.
         later = MonteCarloReturn(self.gamma)(trajectories)
         for members in groups(trajectories):
             same: dict[bytes, list[tuple[int, int]]] = defaultdict(list)
             for i in members:
                 for step, state in observations(trajectories[i]).items():
                     same[state].append((i, step))
+            # A state of one step has nothing to be compared with, and its values less their mean
+            # are 0.
             for places in same.values():
                 found = self._normalized(np.array([later[i][step] for i, step in places]))
                 for (i, step), advantage in zip(places, found.tolist(), strict=True):
@@ -97,6 +100,7 @@ class ProcessReward:
         weights = [rewards_of(trajectory).copy() for trajectory in trajectories]
         for members in groups(trajectories):
             flat = np.concatenate([weights[i] for i in members])
+            # Before they are summed: sums grow with the steps that are left.
             scaled = relative(flat, divide_by_std=self.divide_by_std, ddof=self.ddof, eps=self.eps)
             ends = np.cumsum([len(weights[i]) for i in members])[:-1]
             for i, own in zip(members, np.split(scaled, ends), strict=True):
@@ -135,6 +139,7 @@ class TurnGAE:
         rewards, values = sampled_values(rows, REWARDS), sampled_values(rows, VALUES)
         after = float(sampled_values(rows[-1:], BOOTSTRAP).sum()) if rows[-1].truncated else 0.0
         turns = _turns(rows)
+        # There the value head has read the observation and nothing of the reply.
         first = np.flatnonzero(np.diff(turns, prepend=-1))
         earned = np.bincount(turns, rewards).astype(np.float64)
         advantages = generalized_advantages(earned, values[first], self.gamma, self.lam, after)
@@ -154,6 +159,7 @@ def observations(trajectory: Trajectory) -> dict[int, bytes]:
     found: dict[int, bytes] = {}
     for row in trajectory.rows:
         assert row.steps is not None
+        # Sampled tokens come in runs, one per call.
         starts = np.flatnonzero(row.action_mask & ~np.append(False, row.action_mask[:-1]))
         ends = np.flatnonzero(row.action_mask & ~np.append(row.action_mask[1:], False)) + 1
         for begin, start in zip([0, *ends[:-1].tolist()], starts.tolist(), strict=True):
@@ -177,4 +183,5 @@ def _turns(rows: Sequence[SAWItem]) -> NDArray[np.int64]:
             "and TurnGAE needs turns; use rows of rollouts, or GAE"
         )
     steps = np.concatenate(parts)
+    # Steps without sampled tokens, such as those of a fixed action, leave gaps in the numbers.
     return np.cumsum(np.diff(steps, prepend=steps[:1]) != 0)
