@@ -27,15 +27,17 @@ Args = TypeVar("Args")
 PIPE_WIDTH = 200
 
 
-def option(metavar: str) -> object:
+def option(metavar: str, about: str | None = None) -> object:
     """Marker for an argument whose help text describes its default.
 
     metavar: placeholder of the value in the usage, such as "DIR" or "KEY=VALUE ...".
+    about: the help text, for one that takes more than a line; else the argument's docstring is it.
 
         out: Annotated[Path | None, option("DIR")] = None
     """
     # Without a hint, tyro would append "(default: None)" to a text that describes the default.
-    return tyro.conf.arg(metavar=metavar, help_behavior_hint="")
+    # Docstrings of several lines keep their line breaks in `--help`.
+    return tyro.conf.arg(metavar=metavar, help=about, help_behavior_hint="")
 
 
 def parse(

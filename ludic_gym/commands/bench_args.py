@@ -34,18 +34,34 @@ class BenchArgs:
 
     ids: Annotated[tyro.conf.Positional[tuple[str, ...]], option("ID|SUITE ...")] = ()
     """Environment ids or suites, as in `ludic list`."""
-    policy: Annotated[str | None, option("POLICY")] = None
-    """oracle, random (the default), the http(s) address of an OpenAI-style server, a run folder,
-    ludic-small (made by `ludic model`), or module:function, which is called with the env and
-    returns a policy."""
-    model: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, option("NAME")] = ()
-    """The server's name for its model; by default the one it serves. Without --policy,
-    openai/NAME, anthropic/NAME, openrouter/NAME, vllm/NAME or ollama/NAME is a model of that
-    server, and hf/NAME or hf/FOLDER one that this process loads. Repeated, the models play the same
-    tasks, and are compared with the first."""
-    agent: Annotated[str | None, option("COMMAND")] = None
-    """A program that plays with the model of --policy: a command, or module:function; see the guide
-    to agent programs."""
+    policy: Annotated[
+        str | None,
+        option(
+            "POLICY",
+            "oracle, random (the default), the http(s) address of an OpenAI-style server, a run "
+            "folder, ludic-small (made by `ludic model`), or module:function, which is called "
+            "with the env and returns a policy.",
+        ),
+    ] = None
+    model: Annotated[
+        tuple[str, ...],
+        tyro.conf.UseAppendAction,
+        option(
+            "NAME",
+            "The server's name for its model; by default the one it serves. Without --policy, "
+            "openai/NAME, anthropic/NAME, openrouter/NAME, vllm/NAME or ollama/NAME is a model "
+            "of that server, and hf/NAME or hf/FOLDER one that this process loads. Repeated, "
+            "the models play the same tasks, and are compared with the first.",
+        ),
+    ] = ()
+    agent: Annotated[
+        str | None,
+        option(
+            "COMMAND",
+            "A program that plays with the model of --policy: a command, or module:function; "
+            "see the guide to agent programs.",
+        ),
+    ] = None
     param: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, option("NAME=VALUE")] = ()
     """Set a field of the server's requests, or leave it out by NAME=none; may be repeated."""
     extra_body: Annotated[str | None, option("JSON")] = None
@@ -66,9 +82,14 @@ class BenchArgs:
     """Seconds after which an episode counts as failed; by default never."""
     max_turns: int = MAX_TURNS
     """Turns after which an episode is truncated."""
-    attempts: Annotated[int | None, option("N")] = None
-    """Replies without an action after which an episode fails; by default 1 in single-turn envs, no
-    limit in others."""
+    attempts: Annotated[
+        int | None,
+        option(
+            "N",
+            "Replies without an action after which an episode fails; by default 1 in single-turn "
+            "envs, no limit in others.",
+        ),
+    ] = None
     temperature: float = 1.0
     """Sampling temperature of a model; 0 is greedy."""
     top_p: float = 1.0
@@ -77,17 +98,32 @@ class BenchArgs:
     """Limit of tokens per reply."""
     out: Annotated[Path | None, option("DIR")] = None
     """Folder for the transcripts: one jsonl file per env, one line per episode."""
-    rescore: Annotated[Path | None, option("DIR")] = None
-    """Repeat the decisions of this earlier run, without a model, in the current envs and with these
-    --env-kwargs."""
-    repeat: Annotated[str | None, option("FILE:INDEX")] = None
-    """Play one recorded episode once more, with its policy and model unless others are given, and
-    print both results."""
+    rescore: Annotated[
+        Path | None,
+        option(
+            "DIR",
+            "Repeat the decisions of this earlier run, without a model, in the current envs and "
+            "with these --env-kwargs.",
+        ),
+    ] = None
+    repeat: Annotated[
+        str | None,
+        option(
+            "FILE:INDEX",
+            "Play one recorded episode once more, with its policy and model unless others are "
+            "given, and print both results.",
+        ),
+    ] = None
     price: Annotated[tuple[float, float] | None, option("IN OUT")] = None
     """Cost of a million tokens of prompts and of completions, for the bar and the results."""
-    cached_price: Annotated[float | None, option("COST")] = None
-    """Cost of a million tokens of prompts that the server had in its cache; by default that of
-    --price."""
+    cached_price: Annotated[
+        float | None,
+        option(
+            "COST",
+            "Cost of a million tokens of prompts that the server had in its cache; by default "
+            "that of --price.",
+        ),
+    ] = None
     parquet: bool = False
     """Write DIR/episodes.parquet too, a row per episode, at the end."""
     config: Annotated[Path | None, option("FILE")] = None

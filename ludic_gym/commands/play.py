@@ -61,9 +61,14 @@ class PlayArgs:
     """The environment's id, as in `ludic list`, or module:id for your own."""
     seat: str = "first"
     """Your seat in a game with several players: first, second, third, or an agent's name."""
-    against: Annotated[str | None, option("POLICY")] = None
-    """Policy of the other seats: random (the default), perfect, a server's address, a run folder,
-    or module:function."""
+    against: Annotated[
+        str | None,
+        option(
+            "POLICY",
+            "Policy of the other seats: random (the default), perfect, a server's address, a "
+            "run folder, or module:function.",
+        ),
+    ] = None
     model: Annotated[str | None, option("NAME")] = None
     """The server's name for its model; by default the one it serves."""
     seed: Annotated[int | None, option("N")] = None
