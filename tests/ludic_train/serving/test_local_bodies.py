@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from http import HTTPStatus
 from io import BytesIO
 
 import pytest
@@ -128,7 +129,7 @@ async def test_a_sampling_that_cannot_be_is_refused(alive, params, reason):
 
 
 @pytest.mark.parametrize(
-    ("depth", "statuses"), [(100, {200}), (800, {200, 400}), (990, {200, 400}), (5000, {400})]
+    ("depth", "statuses"), [(100, {200}), (800, {200, 400}), (990, {200, 400}), (50_000, {400})]
 )
 async def test_a_message_that_is_nested_deeply_is_read_or_refused(alive, depth, statuses):
     nested = b'{"messages":[{"role":"user","content":"a","x":%s%s}],"max_tokens":1}'
@@ -155,7 +156,7 @@ async def test_a_body_that_is_too_large_is_refused(alive):
         alive.url + COMPLETE, data=BytesIO(bytes(BODY_BYTES + 1))
     ) as answer:
         said = (await answer.json())["error"]["message"]
-    assert (answer.status, said) == (413, f"POST {COMPLETE}: Request Entity Too Large")
+    assert (answer.status, said) == (413, f"POST {COMPLETE}: {HTTPStatus(413).phrase}")
 
 
 async def test_a_body_that_is_cut_off_hurts_nobody(alive):
