@@ -10,6 +10,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -42,6 +43,7 @@ from ludic_train.metrics import Metrics, values
 from ludic_train.models.load import save_model
 from ludic_train.runs.compute import write_compute
 from ludic_train.runs.learner import Learner
+from ludic_train.runs.remote import RemotePublisher
 from ludic_train.runs.signals import own_stop_signals
 from ludic_train.runs.watch import StopRequested, WatchedSource
 from ludic_train.trainer.trainer import OnUpdate, Trainer
@@ -146,6 +148,10 @@ async def _carry_out_stage(
         # A stop saves without an evaluation, since schedulers soon send SIGKILL.
         if due or (stopping and number_of_rank_0(lambda: _is_between_batches(trainer))):
             _save(run, position, saver)
+        if ended and not stopping:
+            await awaited_on_rank_0(partial(_last_published, trainer))
+            # The wait for a server ends at a stop too.
+            stopping = any(gathered(b"y" * is_stopped()))
         if stopping:
             saver.finish()
             raise Interrupted
@@ -191,6 +197,16 @@ def _verdict(stage: Stage, failed: Exception | None, position: int) -> int:
         print(f"{stage.name} ended after {stage.trainer.version} updates: {failed}")
         return _ENDED
     raise failed
+
+
+async def _last_published(trainer: Trainer) -> None:
+    """Return once the last version is published, or a stop is requested; rank 0 alone calls it.
+
+    Raises PublishError.
+    """
+    if isinstance(trainer.publisher, RemotePublisher):
+        with suppress(StopRequested):
+            await trainer.publisher.finish()
 
 
 def _is_between_batches(trainer: Trainer) -> bool:
