@@ -9,6 +9,8 @@ program starts:
     queue           RedisQueue.push, and RedisQueue.read with settle, in batches of 64 groups
     queue, decoded  the same with group_from_bytes: what a trainer gets
     bare            XADD, and XREADGROUP of 64 with XACK and XDEL, of the queue's bytes
+    floor           the same reads with a CRC-32 and one copy of the bytes: the least that a
+                    checked read into memory of one's own can take
     pickles         RPUSH of a pickled row, and BLPOP of one at a time, with pickle.loads
     pickled groups  the same, eight rows at a time
 
@@ -26,6 +28,7 @@ import argparse
 import asyncio
 import pickle
 import time
+import zlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
@@ -138,24 +141,33 @@ async def _read_all(queue: RedisQueue, trainer: TrainerReport, count: int, decod
 async def through_bare_stream(redis: Redis, groups: list[RolloutGroup]) -> Times:
     """XADD, and XREADGROUP with XACK and XDEL, of the bytes that the queue carries."""
     messages = [(each.key, group_to_bytes(each)) for each in groups]
-    await redis.xgroup_create("bare", "g", "0", mkstream=True)
 
-    async def push() -> None:
+    async def push(stream: str) -> None:
         for key, data in messages:
-            await redis.xadd("bare", {"k": key, "d": data})
+            await redis.xadd(stream, {"k": key, "d": data})
 
-    async def pop() -> None:
+    async def pop(stream: str, checked: bool) -> None:
         done = 0
         while done < len(groups):
-            found = await redis.xreadgroup("g", "c", {"bare": ">"}, count=BATCH)
-            ids = [entry_id for entry_id, _ in found[0][1]]
+            found = await redis.xreadgroup("g", "c", {stream: ">"}, count=BATCH)
+            entries = found[0][1]
+            if checked:
+                for _, fields in entries:
+                    zlib.crc32(fields[b"d"])
+                    bytearray(fields[b"d"])
+            ids = [entry_id for entry_id, _ in entries]
             done += len(ids)
             async with redis.pipeline() as pipe:
-                pipe.xack("bare", "g", *ids)
-                pipe.xdel("bare", *ids)
+                pipe.xack(stream, "g", *ids)
+                pipe.xdel(stream, *ids)
                 await pipe.execute()
 
-    return {"push": await timed(redis, push()), "pop": await timed(redis, pop())}
+    times: Times = {}
+    for name, checked in (("pop", False), ("pop, checked", True)):
+        await redis.xgroup_create(name, "g", "0", mkstream=True)
+        times["push"] = await timed(redis, push(name))
+        times[name] = await timed(redis, pop(name, checked))
+    return times
 
 
 async def through_pickles(redis: Redis, groups: list[RolloutGroup], rows: int) -> Times:
@@ -245,6 +257,7 @@ async def measure(url: str, repeats: int, megabytes: int) -> Table:
 
         times = {way: await best(repeats, lambda w=work: once(w)) for way, work in ways.items()}
         times["queue, decoded"] = {"pop": times["queue"].pop("pop, decoded")}
+        times["floor"] = {"pop": times["bare"].pop("pop, checked")}
         rows, pickled = ROWS * len(groups), len(pickle.dumps([_plain(groups[0].rows[0])]))
         for way, each in times.items():
             table.add_row(name, way, *cells(each, rows, pickled if "pick" in way else size / ROWS))
@@ -269,9 +282,10 @@ def ratios(name: str, times: dict[str, Times]) -> str:
     said = [f"pop {bare['pop'].cpu / queue['pop'].cpu:.0%} of bare"]
     said += [f"push {bare['push'].cpu / queue['push'].cpu:.0%}"]
     for way in ("pickles", "pickled groups"):
-        pop = times[way]["pop"]
+        pop, least = times[way]["pop"], times["floor"]["pop"]
         said += [
-            f"{pop.cpu / decoded.cpu:.1f} x {way} ({pop.clock / decoded.clock:.1f} x by the clock)"
+            f"{pop.cpu / decoded.cpu:.1f} x {way} ({pop.clock / decoded.clock:.1f} x by the clock, "
+            f"at most {pop.cpu / least.cpu:.1f} x)"
         ]
     encode = sum(queue[part].cpu for part in ("encode", "push"))
     said += [f"encode and push {times['pickles']['push'].cpu / encode:.1f} x pickles"]

@@ -186,6 +186,7 @@ from .pipeline.actor import Refresh as Refresh
 from .pipeline.actor import run_pipeline_actor as run_pipeline_actor
 from .pipeline.actor_options import ActorOptions as ActorOptions
 from .pipeline.actor_options import ActorSummary as ActorSummary
+from .pipeline.background import BackgroundPublisher as BackgroundPublisher
 from .pipeline.begun import ResumableClient as ResumableClient
 from .pipeline.queues.open_queue import open_queue as open_queue
 from .pipeline.queues.open_queue import opened_roster as opened_roster

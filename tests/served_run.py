@@ -77,8 +77,10 @@ def start_model():
 
 
 @asynccontextmanager
-async def served_run(out, url, *, queue=None, asked=(), lora_rank=0, top_p=1.0, **changes):
-    """A run of batches of two groups, two updates each, whose server is at `url`.
+async def served_run(
+    out, url, *, queue=None, asked=(), lora_rank=0, top_p=1.0, minibatches=2, **changes
+):
+    """A run of batches of two groups, `minibatches` updates each, whose server is at `url`.
 
     queue: URL of a Redis; a file without it.
     changes: parts of its algorithm. top_p: of sampling.
@@ -87,7 +89,7 @@ async def served_run(out, url, *, queue=None, asked=(), lora_rank=0, top_p=1.0, 
     save_model(*start_model(), out / "start" / "model")
     write_policy_spec(out / "start", PolicySpec(context="latest", system_prompt=""))
     learner = learner_from_model(str(out / "start"), max_tokens=2, lora_rank=lora_rank, seed=0)
-    small = {"groups": 2, "group_size": 2, "minibatches": 2}
+    small = {"groups": 2, "group_size": 2, "minibatches": minibatches}
     config = replace(TIC_TAC_TOE.defaults, out=out, top_p=top_p, **small)
     algo = replace(ALGO, **changes)
     machine = Machine(queue=queue or f"file://{out}/queue.sqlite3", engine=(url,))
@@ -104,4 +106,5 @@ async def served_run(out, url, *, queue=None, asked=(), lora_rank=0, top_p=1.0, 
                 await actor
     finally:
         actor.cancel()
+        await stage.trainer.publisher.aclose()
         await stage.trainer.batch_source.aclose()

@@ -12,11 +12,12 @@ import logging
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from threading import Event
 from typing import Self
 
-import torch
 from peft import PeftModel
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from ludic_train.checkpoints.manager import CheckpointManager, Json
@@ -31,8 +32,10 @@ from ludic_train.checkpoints.training_state import (
     whole_snapshot,
     write_from_draft,
 )
+from ludic_train.disk import writing
+from ludic_train.distributed.device import host_copies
 from ludic_train.distributed.ranks import gathered, rank, world_size
-from ludic_train.errors import CheckpointError
+from ludic_train.errors import CheckpointError, DiskError
 from ludic_train.trainer.trainer import Trainer
 
 
@@ -65,10 +68,12 @@ class BackgroundSaver:
         *,
         extra: Json | None = None,
         step: int | None = None,
+        model_folder: Path | None = None,
     ) -> None:
         """As `training_state.save_training`; `write_model` always gets copies of the params.
 
         Of a LoRA model these are the adapters' alone.
+        model_folder: gets the model too, once the checkpoint is complete.
         """
         self.finish()
         snapshot = whole_snapshot(trainer, extra=extra, step=step)
@@ -79,7 +84,9 @@ class BackgroundSaver:
                 params=self._copied("model/", params),
                 tensors=self._copied("tensors/", snapshot.tensors),
             )
-            self._writing = self._threads.submit(copies.write, self.manager, write_model)
+            self._writing = self._threads.submit(
+                _write, copies, self.manager, write_model, model_folder
+            )
         else:
             # Something to wait for, so that all ranks meet in `finish`.
             self._writing = self._threads.submit(lambda: None)
@@ -104,6 +111,12 @@ class BackgroundSaver:
 
         self._writing = self._threads.submit(write)
 
+    def check(self) -> None:
+        """Raise CheckpointError if what this rank wrote last has failed; waits for nothing."""
+        writing = self._writing
+        if writing is not None and writing.done() and (error := writing.exception()) is not None:
+            raise CheckpointError(f"a save failed: {type(error).__name__}: {error}") from error
+
     def finish(self) -> None:
         """Return when the checkpoint that is being written is complete; all ranks call it.
 
@@ -119,9 +132,7 @@ class BackgroundSaver:
         failed += _errors(writing if rank() == 0 else None)
         self._given_up.clear()
         if failed:
-            raise CheckpointError(f"a checkpoint was not written: {'; '.join(failed)}") from (
-                writing.exception()
-            )
+            raise CheckpointError(f"a save failed: {'; '.join(failed)}") from (writing.exception())
 
     def __enter__(self) -> Self:
         return self
@@ -134,23 +145,24 @@ class BackgroundSaver:
             # After an error the other ranks may be gone, so no message is exchanged here.
             self._threads.shutdown(wait=True)
         if self._writing is not None and self._writing.exception():
-            logging.getLogger(__name__).error(
-                "a checkpoint was not written", exc_info=self._writing.exception()
-            )
+            logging.getLogger(__name__).error("a save failed", exc_info=self._writing.exception())
 
     def _copied(self, prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The tensors in memory that nothing else changes, until the next save."""
-        for name, tensor in tensors.items():
-            # Kept from save to save: pinning pages costs more than copying them.
-            buffer = self._copies.get(prefix + name)
-            if buffer is None or (buffer.shape, buffer.dtype) != (tensor.shape, tensor.dtype):
-                buffer = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)
-                self._copies[prefix + name] = buffer
-            buffer.copy_(tensor.detach(), non_blocking=True)
-        # The copies run in the background, and the next step changes the tensors.
-        if any(tensor.is_cuda for tensor in tensors.values()):
-            torch.cuda.synchronize()
-        return {name: self._copies[prefix + name] for name in tensors}
+        named = ((prefix + name, tensor) for name, tensor in tensors.items())
+        copies = host_copies(named, self._copies)
+        return {name: copies[prefix + name] for name in tensors}
+
+
+def _write(
+    snapshot: Snapshot, manager: CheckpointManager, write_model: WriteModel, folder: Path | None
+) -> None:
+    """Write the checkpoint, then the model. Raises CheckpointError, and DiskError for the model."""
+    snapshot.write(manager, write_model)
+    # After the checkpoint: a crash here leaves an older model, which no resumed run reads.
+    if folder is not None:
+        with writing(folder, DiskError, (SafetensorError,)):
+            write_model(folder, snapshot.params)
 
 
 def _written_params(snapshot: Snapshot, model: nn.Module) -> Mapping[str, Tensor]:

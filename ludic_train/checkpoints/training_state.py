@@ -105,7 +105,7 @@ def save_shards(
         failed = f"rank {rank()}: {error}"
     # Exchanged before anything is raised, or ranks that did not fail would wait for one that did.
     if failures := [text.decode() for text in gathered(failed.encode()) if text]:
-        raise CheckpointError(f"a checkpoint was not written: {'; '.join(failures)}")
+        raise CheckpointError(f"a save failed: {'; '.join(failures)}")
     state = run_state(trainer, extra)
     on_rank_0(lambda: write_from_draft(manager, draft, number, state))
 

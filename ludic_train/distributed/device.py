@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Literal
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 from torch._C._distributed_c10d import HashStore
 
 from ludic_gym.errors import ConfigError
@@ -107,3 +108,33 @@ def _start_group(device: str) -> None:
     else:
         # In memory: no port and no file for a group of one.
         dist.init_process_group(backend, store=HashStore(), rank=0, world_size=1)
+
+
+def host_copies(
+    tensors: Iterable[tuple[str, Tensor]],
+    buffers: dict[str, Tensor],
+    *,
+    unchanged: Collection[str] = (),
+) -> dict[str, Tensor]:
+    """Copies of the tensors in the CPU's memory, complete when this returns.
+
+    buffers: memory of earlier copies, by name, which is written again; new memory is added to it,
+        pinned for tensors of a card.
+    unchanged: names of tensors that are as they were at an earlier copy.
+    """
+    copies: dict[str, Tensor] = {}
+    from_card = False
+    for name, tensor in tensors:
+        # Kept from copy to copy: pinning pages costs more than copying them.
+        buffer = buffers.get(name)
+        fits = buffer is not None and (buffer.shape, buffer.dtype) == (tensor.shape, tensor.dtype)
+        if buffer is None or not fits:
+            buffer = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)
+        if not fits or name not in unchanged:
+            buffer.copy_(tensor.detach(), non_blocking=True)
+        buffers[name] = copies[name] = buffer
+        from_card |= tensor.is_cuda
+    # The copies run in the background, and the next step changes the tensors.
+    if from_card:
+        torch.cuda.synchronize()
+    return copies

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Annotated, Any
@@ -53,25 +54,33 @@ def bits_of(raw: bytes, length: int) -> NDArray[np.bool_]:
     return bits.view(np.bool_)
 
 
-def repeated(runs: Runs, sampled: int, name: str) -> Array:
-    """Values of the sampled tokens, [M]; [1] where all have the same one."""
+def repeated(runs: Runs, sampled: int, name: str) -> Array | int:
+    """Values of the sampled tokens, [M]; a number where all have the same one."""
     # Before anything is allocated: a few bytes can claim runs of 2**31 tokens.
     if (claimed := sum(length for _, length in runs)) != sampled:
         raise BadGroup(f"{name} has {claimed} values for {sampled} sampled tokens")
-    numbers, lengths = np.array(runs, np.int32).reshape(-1, 2).T
     # Nearly every group is of one version, and of one step in each rollout.
-    return numbers if len(runs) == 1 else numbers.repeat(lengths)
+    if len(runs) == 1 and sampled:
+        return runs[0][0]
+    numbers, lengths = np.array(runs, np.int32).reshape(-1, 2).T
+    return numbers.repeat(lengths)
 
 
-def spread(counts: Array, mask: NDArray[np.bool_]) -> Array:
+def spread(counts: Array | int, mask: NDArray[np.bool_]) -> Array:
     """A stream [T] from the numbers of its sampled tokens, which are 0 or more; -1 for the others.
 
-    counts: int32 [M], or [1] if all have the same one.
+    counts: int32 [M], or a number if all have the same one.
     """
     whole = np.subtract(mask, 1, dtype=np.int32)
-    if len(counts) == 1:
+    if isinstance(counts, int):
         # -1 has all bits, so it stays; three times as fast as an assignment to masked places.
-        whole |= counts
+        whole |= np.int32(counts)
     else:
         whole[mask] = counts
     return whole
+
+
+def all_finite(values: NDArray[np.float32]) -> bool:
+    """True if all numbers are finite."""
+    # Squares of finite numbers may overflow too, but then the others decide; a third of the time.
+    return math.isfinite(np.vdot(values, values)) or bool(np.isfinite(values).all())

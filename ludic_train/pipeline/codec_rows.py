@@ -18,6 +18,7 @@ from ludic_train.pipeline.codec_arrays import (
     Array,
     Count,
     Runs,
+    all_finite,
     array_of,
     bits_of,
     joined,
@@ -134,17 +135,19 @@ def streams_of(found: Tokens, rows: Sequence[Row], num_steps: Sequence[int]) -> 
     if len(ids) and (lowest := ids.min()) < 0:
         raise BadGroup(f"a token id is {lowest}")
     _check_temperatures(rows)
+    sampled = int(np.count_nonzero(mask))
     priced = _of_rows(mask, [row.has_logprobs for row in rows], lengths)
-    values, sampled = array_of(found.logprobs, FLOAT, "behavior_logprobs"), np.count_nonzero(priced)
-    if len(values) != sampled:
-        raise BadGroup(f"{len(values)} log-probs for {sampled} tokens")
-    if not np.isfinite(values).all():
+    values = array_of(found.logprobs, FLOAT, "behavior_logprobs")
+    if len(values) != (expected := sampled if priced is mask else np.count_nonzero(priced)):
+        raise BadGroup(f"{len(values)} log-probs for {expected} tokens")
+    if not all_finite(values):
         raise BadGroup("a log-prob of a sampled token is not finite")
     logprobs = np.zeros(len(ids), np.float32)
     logprobs[priced] = values
     dated = _of_rows(mask, [row.has_versions for row in rows], lengths)
-    versions = repeated(found.versions, int(np.count_nonzero(dated)), "versions")
-    steps = repeated(found.steps, int(np.count_nonzero(mask)), "steps")
+    num_dated = sampled if dated is mask else int(np.count_nonzero(dated))
+    versions = repeated(found.versions, num_dated, "versions")
+    steps = repeated(found.steps, sampled, "steps")
     _check_steps(steps, mask, lengths, num_steps)
     streams = Streams(
         input_ids=ids,
@@ -172,14 +175,14 @@ def _check_temperatures(rows: Sequence[Row]) -> None:
 
 
 def _check_steps(
-    steps: Array, mask: NDArray[np.bool_], lengths: Array, num_steps: Sequence[int]
+    steps: Array | int, mask: NDArray[np.bool_], lengths: Array, num_steps: Sequence[int]
 ) -> None:
     """Raise BadGroup for a step that its rollout does not have.
 
-    steps: [M] of the sampled tokens, or [1] if all have the same one.
+    steps: [M] of the sampled tokens, or a number if all have the same one.
     """
     # Nearly always true, and then the limit of each single token need not be known.
-    if not len(steps) or steps.max() < min(num_steps):
+    if np.size(steps) == 0 or np.max(steps) < min(num_steps):
         return
     limits = np.repeat(np.array(num_steps), lengths)[mask]
     if (steps >= limits).any():

@@ -21,6 +21,7 @@ from torch import Tensor
 from ludic_gym.errors import ConfigError
 from ludic_train.inference.policy_spec import write_policy_spec
 from ludic_train.models.load import save_model
+from ludic_train.pipeline.background import BackgroundPublisher
 from ludic_train.pipeline.queues.open_queue import (
     PASSWORD_VARIABLE,
     REDIS,
@@ -38,22 +39,26 @@ from ludic_train.runs.machine import JOIN
 from ludic_train.runs.watch import PatientPublisher, StopSign, WatchedSource, none_joined
 
 
-class Both:
-    """Publishes to one publisher, then to another.
+class RemotePublisher:
+    """Publishes in this process at once, and to servers or a folder while training continues."""
 
-    A failure of the first leaves the second without the version; a failure of the second leaves the
-    first with it. Either way the trainer knows of none, and publishes to both again.
-    """
-
-    def __init__(self, first: PolicyPublisher, second: PolicyPublisher) -> None:
-        self.first, self.second = first, second
+    def __init__(self, here: PolicyPublisher, away: BackgroundPublisher) -> None:
+        self._here, self._away = here, away
 
     async def publish(self, params: Iterable[tuple[str, Tensor]], version: int) -> None:
-        """Return once both have published. Raises the error of the one that failed."""
+        """Return once the params are copied; errors as of `BackgroundPublisher`."""
         # An iterator can be read once only.
         known = list(params)
-        await self.first.publish(known, version)
-        await self.second.publish(known, version)
+        await self._here.publish(known, version)
+        await self._away.publish(known, version)
+
+    async def finish(self) -> None:
+        """Return once the last version is published. Raises PublishError, StopRequested."""
+        await self._away.finish()
+
+    async def aclose(self) -> None:
+        """Cancel a publication that is running."""
+        await self._away.aclose()
 
 
 def publish_every(minibatches: int, max_lag: int | None) -> int:
@@ -70,7 +75,7 @@ def publish_every(minibatches: int, max_lag: int | None) -> int:
 
 def remote_ends(
     config: RunConfig, learner: Learner, url: str, servers: Sequence[str] = ()
-) -> tuple[WatchedSource, PolicyPublisher]:
+) -> tuple[WatchedSource, RemotePublisher]:
     """Source of batches and publisher of params for a trainer whose actors follow `config.out`.
 
     url: of the queue. servers: addresses of servers that sample, to be started from the folder's
@@ -109,10 +114,12 @@ def remote_ends(
         look = patient.look
     else:
         publisher = FolderPublisher(published)
+    frozen = [name for name, p in learner.model.named_parameters() if not p.requires_grad]
+    away = BackgroundPublisher(publisher, look=look, frozen=frozen)
     source = WatchedSource(
         open_queue(url, key),
         stop,
-        look,
+        away.look,
         groups_per_batch=config.groups,
         group_size=config.group_size,
         # Actors are other processes, perhaps with another tokenizer.
@@ -121,7 +128,7 @@ def remote_ends(
     # Actors wait for this file, so it names only a queue that could be opened.
     password = os.environ.get(PASSWORD_VARIABLE)
     write_address(out, Address(url=url, key=key, servers=tuple(servers), password=password))
-    return source, Both(learner.publisher, publisher)
+    return source, RemotePublisher(learner.publisher, away)
 
 
 async def joined_servers(url: str, key: str) -> Sequence[str]:

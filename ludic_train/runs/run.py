@@ -10,14 +10,14 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from safetensors import SafetensorError
-
+from ludic_train.checkpoints.async_saver import BackgroundSaver
 from ludic_train.checkpoints.manager import CheckpointManager
-from ludic_train.checkpoints.training_state import resume_training, whole_snapshot
+from ludic_train.checkpoints.training_state import resume_training
 from ludic_train.disk import writing
 from ludic_train.distributed.ranks import (
     awaited_on_rank_0,
@@ -43,6 +43,7 @@ from ludic_train.metrics import Metrics, values
 from ludic_train.models.load import save_model
 from ludic_train.runs.compute import write_compute
 from ludic_train.runs.learner import Learner
+from ludic_train.runs.remote import RemotePublisher
 from ludic_train.runs.signals import own_stop_signals
 from ludic_train.runs.watch import StopRequested, WatchedSource
 from ludic_train.trainer.trainer import OnUpdate, Trainer
@@ -101,14 +102,16 @@ async def carry_out(run: Run, *, resume: bool) -> None:
     # First, because a policy of this folder can be played as soon as there is a model in it.
     on_rank_0(lambda: write_policy_spec(run.out, run.learner.spec))
     first = _restore(run) if resume else 0
-    with own_stop_signals() as is_stopped:
+    with own_stop_signals() as is_stopped, BackgroundSaver(run.checkpoints) as saver:
         if not resume:
             await _evaluate(run, 0)
         for position in range(first, len(run.stages)):
-            await _carry_out_stage(run, position, is_stopped)
+            await _carry_out_stage(run, position, saver, is_stopped)
 
 
-async def _carry_out_stage(run: Run, position: int, is_stopped: Callable[[], bool]) -> None:
+async def _carry_out_stage(
+    run: Run, position: int, saver: BackgroundSaver, is_stopped: Callable[[], bool]
+) -> None:
     """Make the updates of one stage. Raises Interrupted after a stop, once all is saved.
 
     is_stopped: of this rank alone.
@@ -117,6 +120,7 @@ async def _carry_out_stage(run: Run, position: int, is_stopped: Callable[[], boo
     offset, began = _offset(run, position), trainer.version
 
     def log(version: int, metrics: Metrics) -> None:
+        saver.check()
         if version == began + 1:
             write_compute(run.out, run.learner, trainer)
         run.logger.log(offset + version, values(metrics))
@@ -143,8 +147,13 @@ async def _carry_out_stage(run: Run, position: int, is_stopped: Callable[[], boo
         stopping = any(gathered(b"y" * is_stopped()))
         # A stop saves without an evaluation, since schedulers soon send SIGKILL.
         if due or (stopping and number_of_rank_0(lambda: _is_between_batches(trainer))):
-            _save(run, position)
+            _save(run, position, saver)
+        if ended and not stopping:
+            await awaited_on_rank_0(partial(_last_published, trainer))
+            # The wait for a server ends at a stop too.
+            stopping = any(gathered(b"y" * is_stopped()))
         if stopping:
+            saver.finish()
             raise Interrupted
 
 
@@ -190,6 +199,16 @@ def _verdict(stage: Stage, failed: Exception | None, position: int) -> int:
     raise failed
 
 
+async def _last_published(trainer: Trainer) -> None:
+    """Return once the last version is published, or a stop is requested; rank 0 alone calls it.
+
+    Raises PublishError.
+    """
+    if isinstance(trainer.publisher, RemotePublisher):
+        with suppress(StopRequested):
+            await trainer.publisher.finish()
+
+
 def _is_between_batches(trainer: Trainer) -> bool:
     """True if a run that is resumed from here repeats no update.
 
@@ -220,23 +239,22 @@ async def _evaluate(run: Run, update: int) -> None:
     await awaited_on_rank_0(on_first)
 
 
-def _save(run: Run, position: int) -> None:
-    """Save a checkpoint, and the model for other programs."""
+def _save(run: Run, position: int, saver: BackgroundSaver) -> None:
+    """Save a checkpoint, and the model for other programs, while training continues."""
     learner, trainer = run.learner, run.stages[position].trainer
     update = _offset(run, position) + trainer.version
+    saver.finish()
     # A stop right after an evaluation would save the same state twice.
     if number_of_rank_0(lambda: update in run.checkpoints.steps()):
         return
-    snapshot = whole_snapshot(trainer, extra={"stage": position}, step=update)
     write_model = partial(save_model, learner.model, learner.tokenizer)
-
-    def write() -> None:
-        snapshot.write(run.checkpoints, write_model)
-        # After the checkpoint: a crash here leaves an older model, which no resumed run reads.
-        with writing(run.out / "model", DiskError, (SafetensorError,)):
-            write_model(run.out / "model", snapshot.params)
-
-    on_rank_0(write)
+    saver.save_training(
+        trainer,
+        write_model,
+        extra={"stage": position},
+        step=update,
+        model_folder=run.out / "model",
+    )
 
 
 def _restore(run: Run) -> int:

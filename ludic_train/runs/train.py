@@ -47,6 +47,7 @@ from ludic_train.runs.folder import forget_after_checkpoint, forget_queue, kept,
 from ludic_train.runs.learner import Learner
 from ludic_train.runs.machine import Machine
 from ludic_train.runs.own_server import installed_vllm, with_own_server
+from ludic_train.runs.remote import RemotePublisher
 from ludic_train.runs.report import report
 from ludic_train.runs.rewards import Reward, score_of
 from ludic_train.runs.run import Run, Stage, carry_out
@@ -328,8 +329,10 @@ async def _carry_out(
                 guard=guard,
             )
             await carry_out(run, resume=resume)
-    # Also after an error: the thread of a queue's reader would keep its connections.
+    # Also after an error: the threads of the queue's reader and of a push keep connections.
     finally:
+        if isinstance(publisher := stages[-1].trainer.publisher, RemotePublisher):
+            await publisher.aclose()
         if isinstance(source, WatchedSource):
             await source.aclose()
 

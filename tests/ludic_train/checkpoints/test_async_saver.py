@@ -1,5 +1,6 @@
 """Checkpoints that are written while training goes on."""
 
+from concurrent.futures import wait
 from functools import partial
 from threading import Event
 
@@ -116,7 +117,7 @@ def save_then(error, manager, write_model):
 def test_an_error_of_the_run_is_not_hidden_by_one_of_a_checkpoint(tmp_path, caplog):
     with pytest.raises(KeyError, match="the run"):
         save_then(KeyError("the run"), CheckpointManager(tmp_path), full_disk)
-    assert "a checkpoint was not written" in caplog.text
+    assert "a save failed" in caplog.text
 
 
 async def test_memory_of_one_copy_serves_the_next(tmp_path):
@@ -133,6 +134,42 @@ async def test_memory_of_one_copy_serves_the_next(tmp_path):
     resume_training(manager, again, manager.directory / "step_00000002")
     await again.train(1)
     assert equal(params_of(again), params_of(trainer))
+
+
+def test_a_look_at_what_is_written_waits_for_nothing(tmp_path):
+    trainer, may_write = new_trainer(), Event()
+
+    def write(folder, params):
+        may_write.wait()
+        full_disk(folder, params)
+
+    with BackgroundSaver(CheckpointManager(tmp_path)) as saver:
+        saver.check()
+        saver.save_training(trainer, write)
+        saver.check()
+        may_write.set()
+        with pytest.raises(CheckpointError, match="no space left"):
+            saver.finish()
+        saver.check()
+        saver.save_training(trainer, full_disk)
+        wait([saver._writing])
+        with pytest.raises(CheckpointError, match="no space left"):
+            saver.check()
+        saver._writing = None
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_further_folder_gets_the_model_of_a_complete_checkpoint(tmp_path, fails):
+    trainer, manager = new_trainer(), CheckpointManager(tmp_path / "run")
+    write = full_disk if fails else partial(save_model, trainer.model, tokenizer())
+    with BackgroundSaver(manager) as saver:
+        saver.save_training(trainer, write, model_folder=tmp_path / "model")
+        wait([saver._writing])
+        saver._writing = None if fails else saver._writing
+    assert manager.steps() == ([] if fails else [0])
+    assert (tmp_path / "model").exists() is not fails
+    if not fails:
+        load_params(tiny_model(1), tmp_path / "model")
 
 
 def test_an_interrupted_run_leaves_the_checkpoint_that_was_being_written(tmp_path):

@@ -73,7 +73,7 @@ def test_gradients_of_rows_with_a_teacher_on_two_ranks_are_those_of_one_process(
 
 def test_a_part_that_cannot_be_written_is_an_error_on_every_rank(found):
     for said in (said for rank in found for said in rank["unwritten"]):
-        assert said.startswith("a checkpoint was not written: rank 1: ")
+        assert said.startswith("a save failed: rank 1: ")
         assert said.endswith("; []")
 
 

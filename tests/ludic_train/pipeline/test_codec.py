@@ -239,3 +239,9 @@ def test_arrays_of_a_group_cannot_be_changed():
 def test_a_group_that_is_too_large_is_not_sent():
     with pytest.raises(BadGroup, match="more than max_bytes=50"):
         group_to_bytes(group_of(row()), max_bytes=50)
+
+
+def test_finite_logprobs_whose_squares_are_not_are_read():
+    logprobs = np.array([0, -3e38, -1], np.float32)
+    (read,) = group_from_bytes(group_to_bytes(group_of(row(behavior_logprobs=logprobs)))).rows
+    assert read.behavior_logprobs.tolist() == logprobs.tolist()

@@ -199,3 +199,9 @@ def test_whatever_a_field_holds_it_is_refused_or_can_be_learned_from(data, names
     assert list(map(content, again.trajectories)) == list(map(content, read.trajectories))
     rows_from(read.trajectories, ppo())
     reinforce_plus_plus().credit(read.trajectories)
+
+
+def test_runs_of_no_token_in_a_group_without_rows_are_read():
+    nothing = {"ids": b"", "mask": b"", "logprobs": b"", "versions": [[4, 0]], "steps": [[5, 0]]}
+    group = group_from_bytes(encoded(trajectories=[], **nothing))
+    assert (group.key, group.trajectories) == ("k", ())
