@@ -71,7 +71,7 @@ from .envs.core.question import DatasetEnv as DatasetEnv
 from .envs.core.question import Question as Question
 from .envs.core.question import QuestionEnv as QuestionEnv
 from .envs.core.seats import GameOver as GameOver
-from .envs.core.seats import TwoAgentAECEnv as TwoAgentAECEnv
+from .envs.core.seats import SeatsAECEnv as SeatsAECEnv
 from .envs.core.solitaire import SolitaireEnv as SolitaireEnv
 from .envs.core.two_player import GameAECEnv as GameAECEnv
 from .envs.core.two_player import GameParallelEnv as GameParallelEnv

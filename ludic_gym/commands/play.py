@@ -65,8 +65,9 @@ class PlayArgs:
         str | None,
         option(
             "POLICY",
-            "Policy of the other seats: random (the default), perfect, a server's address, a "
-            "run folder, or module:function.",
+            "Policy of the other seats: random (the default), perfect, easy, medium or hard "
+            "where the game has such players, a server's address, a run folder, or "
+            "module:function.",
         ),
     ] = None
     model: Annotated[str | None, option("NAME")] = None

@@ -105,7 +105,10 @@ def test_nobody_to_play_against_in_an_env_for_one(monkeypatch, capsys, option):
 def test_an_unknown_opponent_is_refused_with_the_choices(monkeypatch, capsys):
     code, screen = play(monkeypatch, capsys, "", "ludic/TicTacToe-v0", "--against", "rnadom")
     assert code == 2
-    assert "policy 'rnadom' is neither oracle, random, an http(s) address" in screen
+    assert (
+        "policy 'rnadom' is neither oracle, random, easy, medium, hard, an http(s) address"
+        in screen
+    )
 
 
 def test_an_unknown_id_is_refused(monkeypatch, capsys):
