@@ -35,6 +35,7 @@ class Game(Generic[S]):
             first. Raises NoOracle if they are not known.
         read: the action in a text, legal or not; by default the text without surrounding white
             space.
+        read_in: as `read`, for games in which the state decides how a text is read.
         verdict: a player's outcome and success at the end; by default "win", "draw" or "loss" by
             the return, and a win is a success.
         players: number of players.
@@ -54,6 +55,7 @@ class Game(Generic[S]):
     system_prompt: Callable[[int], str]
     best_actions: Callable[[S], tuple[str, ...]]
     read: Callable[[str], str] = str.strip
+    read_in: Callable[[S, str], str] | None = None
     verdict: Callable[[S, int], tuple[str, bool]] | None = None
     players: int = 2
     refused: Callable[[S, str], S] | None = None
@@ -63,8 +65,12 @@ class Game(Generic[S]):
         # Its functions may be local ones, which cannot be pickled.
         return (self.made_by, ()) if self.made_by else object.__reduce_ex__(self, protocol)
 
+    def action_in(self, state: S, text: str) -> str:
+        """The action in a text of the mover, legal or not."""
+        return self.read(text) if self.read_in is None else self.read_in(state, text)
+
     def is_allowed(self, state: S, action: str) -> bool:
-        """True if the action, as `read` returns it, is legal for the mover."""
+        """True if the action, as `action_in` returns it, is legal for the mover."""
         legal = self.legal_actions(state)
         return not legal or action in legal
 

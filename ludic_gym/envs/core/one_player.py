@@ -90,7 +90,7 @@ class OnePlayerEnv(TextEnv, Generic[S]):
     def turn(self, action: str) -> Turn:
         """Play the action, then the opponent's reply."""
         game = self.game
-        action = game.read(action)
+        action = game.action_in(self.state, action)
         if not game.is_allowed(self.state, action):
             if game.refused is None:
                 return self._last_turn("illegal", False, -1.0)

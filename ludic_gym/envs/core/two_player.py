@@ -42,7 +42,7 @@ class GameAECEnv(SeatsAECEnv, Generic[S]):
     def move(self, seat: int, action: str) -> int | GameOver:
         """Play the action of the seat."""
         game = self.game
-        action = game.read(action)
+        action = game.action_in(self._state, action)
         if not game.is_allowed(self._state, action):
             if game.refused is None:
                 return lost_by({seat})
