@@ -93,6 +93,8 @@ def main(argv: list[str]) -> int:
         kwargs=keyword_arguments(args.env_kwargs),
         seed=args.seed,
         sampling=Sampling(seed=args.seed),
+        # A person leaves when it is enough, and a match counts the turns of all players.
+        max_turns=10_000,
     )
     try:
         rollouts = asyncio.run(played(task, args))

@@ -80,6 +80,10 @@ class OnePlayerEnv(TextEnv, Generic[S]):
         """The action of the opponent that moves in the state."""
         return self.opponent(self.game, state, self.np_random)
 
+    def read_action(self, text: str) -> str:
+        """The action in a text of the agent, legal or not."""
+        return self.game.action_in(self.state, text)
+
     def opponent_action(self, name: str, rng: np.random.Generator) -> str:
         """The action of a scripted opponent in the place of the agent.
 
@@ -90,7 +94,7 @@ class OnePlayerEnv(TextEnv, Generic[S]):
     def turn(self, action: str) -> Turn:
         """Play the action, then the opponent's reply."""
         game = self.game
-        action = game.action_in(self.state, action)
+        action = self.read_action(action)
         if not game.is_allowed(self.state, action):
             if game.refused is None:
                 return self._last_turn("illegal", False, -1.0)

@@ -42,7 +42,7 @@ class GameAECEnv(SeatsAECEnv, Generic[S]):
     def move(self, seat: int, action: str) -> int | GameOver:
         """Play the action of the seat."""
         game = self.game
-        action = game.action_in(self._state, action)
+        action = self.read_action(action)
         if not game.is_allowed(self._state, action):
             if game.refused is None:
                 return lost_by({seat})
@@ -86,6 +86,10 @@ class GameAECEnv(SeatsAECEnv, Generic[S]):
     def best_action(self) -> str:
         """An action of perfect play."""
         return self.game.best_actions(self._state)[0]
+
+    def read_action(self, text: str) -> str:
+        """The action in a text of the selected agent, legal or not."""
+        return self.game.action_in(self._state, text)
 
     def opponent_action(self, name: str, rng: np.random.Generator) -> str:
         """The action of a scripted opponent in the place of the selected agent.

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache, partial
 from types import MappingProxyType
 
 import numpy as np
 
 from ludic_gym.envs.core.base import checked_choice, checked_range
-from ludic_gym.envs.core.game import Game, random_action
+from ludic_gym.envs.core.game import Game, Opponent, random_action
 from ludic_gym.envs.core.one_player import OnePlayerEnv
 from ludic_gym.envs.core.splits import SPLITS, Level, Split, drawn
 from ludic_gym.envs.core.two_player import GameAECEnv
@@ -28,7 +29,7 @@ from ludic_gym.envs.games.dice.rules import (
 )
 
 MOST_PLAYERS, MOST_DICE = 6, 5
-OPPONENTS = MappingProxyType(
+OPPONENTS: Mapping[str, tuple[Opponent, ...]] = MappingProxyType(
     {"easy": (random_action,), "medium": (counting,), "hard": (inferring,)}
 )
 PROMPT = (
@@ -91,7 +92,7 @@ def _reveal(end: Reveal, player: int) -> str:
         for seat, hand in enumerate(end.hands)
         if hand
     )
-    was = "true" if end.found >= end.bid.count else "false"
+    was = "true" if end.found >= end.bid.number else "false"
     die = "the last die, and is out" if len(end.hands[end.loser]) == 1 else "a die"
     if end.loser == player:
         die = die.replace("the last die, and is", "your last die, and are")

@@ -95,7 +95,7 @@ def among(tails: Chances, count: int) -> float:
 def counted(state: State, seat: int, bid: Bid) -> float:
     """Probability of the bid for a player who looks at its own dice only."""
     hand = state.hands[seat]
-    return among(tail(state.total - len(hand)), bid.count - hand.count(bid.face))
+    return among(tail(state.total - len(hand)), bid.number - hand.count(bid.face))
 
 
 def inferred(state: State, seat: int) -> list[Chances]:
@@ -137,9 +137,9 @@ def inferring(game: Game[Any], state: State, rng: np.random.Generator) -> str:
     values: dict[Bid | None, float] = {}
     if state.bid:
         # None is the challenge.
-        values[None] = 1 - among(tails[state.bid.face - 1], state.bid.count)
+        values[None] = 1 - among(tails[state.bid.face - 1], state.bid.number)
     for bid in raises(state.bid, state.total)[:18]:
-        true = among(tails[bid.face - 1], bid.count)
+        true = among(tails[bid.face - 1], bid.number)
         values[bid] = true + (1 - true) * passed(state, bid)
     best = max(values.values())
     # A little noise, so that its bids do not tell its dice for certain.
@@ -151,7 +151,7 @@ def passed(state: State, bid: Bid) -> float:
     """Rough probability that the next player believes the bid: by chance, without any hand."""
     dice = len(state.hands[following(state.hands, state.mover)])
     # A player holds about a sixth of its own dice of the face.
-    return among(tail(state.total - dice), round(bid.count - dice / 6)) ** 2
+    return among(tail(state.total - dice), round(bid.number - dice / 6)) ** 2
 
 
 def best_actions(state: State) -> tuple[str, ...]:
@@ -174,4 +174,4 @@ def best_actions(state: State) -> tuple[str, ...]:
 
 def is_true(state: State, bid: Bid) -> bool:
     """True if the dice of all players hold the bid."""
-    return sum(hand.count(bid.face) for hand in state.hands) >= bid.count
+    return sum(hand.count(bid.face) for hand in state.hands) >= bid.number

@@ -30,15 +30,15 @@ _CHALLENGE = re.compile(r"\b(?:liar|challenge|i doubt it|i doubt that)\b")
 
 
 class Bid(NamedTuple):
-    """A claim that at least `count` dice of all players show `face`."""
+    """A claim that at least `number` dice of all players show `face`."""
 
-    count: int
+    number: int
     face: int
 
     def text(self) -> str:
         """The bid in words, such as "3 fives"; also the end of the action."""
-        word = FACES[self.face - 1] if self.count > 1 else _NUMBERS[self.face - 1]
-        return f"{self.count} {word}"
+        word = FACES[self.face - 1] if self.number > 1 else _NUMBERS[self.face - 1]
+        return f"{self.number} {word}"
 
 
 class Reveal(NamedTuple):
@@ -149,7 +149,7 @@ def play(state: State, action: str) -> State:
         return state._replace(bids=bids, mover=following(state.hands, state.mover))
     bidder, bid = state.bids[-1]
     found = sum(hand.count(bid.face) for hand in state.hands)
-    loser = state.mover if found >= bid.count else bidder
+    loser = state.mover if found >= bid.number else bidder
     end = Reveal(state.hands, state.mover, bidder, bid, found, loser)
     counts = tuple(len(hand) - (seat == loser) for seat, hand in enumerate(state.hands))
     return _next_round(state, counts, end)
@@ -180,7 +180,7 @@ def _next_round(state: State, counts: tuple[int, ...], end: Reveal) -> State:
 
 def following(hands: tuple[tuple[int, ...], ...], seat: int) -> int:
     """The next player after the seat who has dice."""
-    order = (*range(seat + 1, len(hands)), *range(seat + 1))
+    order: list[int] = [*range(seat + 1, len(hands)), *range(seat + 1)]
     return next(other for other in order if hands[other])
 
 
