@@ -133,6 +133,7 @@ from .policies.chat import ChatPolicy as ChatPolicy
 from .policies.parsed import Parsed as Parsed
 from .policies.parsed import RejectCutOff as RejectCutOff
 from .policies.reference import HumanPolicy as HumanPolicy
+from .policies.reference import OpponentPolicy as OpponentPolicy
 from .policies.reference import OraclePolicy as OraclePolicy
 from .policies.reference import RandomPolicy as RandomPolicy
 from .policies.reference import ReplayPolicy as ReplayPolicy

@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
-from ludic_gym.envs.core.splits import LEVELS
 from ludic_gym.errors import ConfigError
 from ludic_gym.extras import install_command
 from ludic_gym.plugins import find_plugins, imported, load_plugin
@@ -17,10 +16,12 @@ from ludic_gym.policies.reference import OpponentPolicy, OraclePolicy, RandomPol
 from ludic_gym.policies.served import ServedPolicy, openai
 from ludic_gym.types import MakePolicy
 
+# Names of scripted players, not imported: help texts load no environment.
+STRENGTHS = ("easy", "medium", "hard")
 REFERENCE_POLICIES: dict[str, MakePolicy] = {
     "oracle": OraclePolicy,
     "random": RandomPolicy,
-    **{level: partial(OpponentPolicy, name=level) for level in LEVELS},
+    **{level: partial(OpponentPolicy, name=level) for level in STRENGTHS},
 }
 
 # Address, and the environment variable of the key. All have OpenAI's format but the first.

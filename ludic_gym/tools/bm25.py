@@ -62,7 +62,8 @@ class Index:
         if len(found) > limit:
             least = np.partition(scores[found], -limit)[-limit]
             found = found[scores[found] >= least]
-        return found[np.argsort(-scores[found], kind="stable")][:limit].tolist()
+        order = np.argsort(-scores[found], kind="stable")[:limit]
+        return [int(number) for number in found[order]]
 
 
 def words_of(text: str) -> list[str]:
