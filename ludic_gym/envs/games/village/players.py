@@ -112,7 +112,7 @@ def _wolf(
     prey = [seat for seat in state.living if seat not in wolves]
     if state.phase == "kill":
         trusted = _trust(state, doubts)
-        # Without experience: the claimed seer, or anybody.
+        # Without experience: the claimed seer, or any player.
         careless = {seat: float(seat in claimed_seers(state)) for seat in prey}
         return _named(state, _most(rng, prey, trusted if careful else careless))
     worst = _most(rng, prey, doubts)

@@ -38,6 +38,7 @@ PRODUCTS = (
     "telescopes", "tiles", "toys", "umbrellas", "violins", "wheels",
 )  # fmt: skip
 FORMS = ("novel", "play", "poem", "opera", "symphony", "travelogue", "comedy", "biography")
+_YEARS = range(1500, 2000)
 _ONSETS = (
     "b", "br", "c", "ch", "d", "dr", "f", "fl", "g", "gr", "h", "j", "k", "kl", "l", "m", "n",
     "p", "pr", "r", "s", "sk", "st", "t", "tr", "v", "w", "z",
@@ -141,9 +142,6 @@ def _relations(
         },
     }
     return made[kind]
-
-
-_YEARS = range(1500, 2000)
 
 
 def _names(kind: str, rng: random.Random) -> Iterator[str]:

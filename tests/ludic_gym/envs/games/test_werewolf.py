@@ -140,13 +140,13 @@ def test_the_werewolves_win_after_the_last_day():
     state = DAY_1
     for _ in range(LAST_DAY):
         state = voted(state, *(state.names[seat] for seat in state.queue))
-        # The doctor protects two players in turn, whom the werewolves name: nobody dies.
+        # The doctor protects two players in turn, whom the werewolves name, so that no one dies.
         victim = "Dora" if state.day % 2 else "Emil"
         state = after(state, f"kill {victim}", f"kill {victim}", "see Gus", f"protect {victim}")
     assert (state.winner, len(state.living)) == ("werewolves", 7)
 
 
-def test_three_illegal_replies_lose_the_game_whoever_wins():
+def test_three_illegal_replies_lose_the_game_for_a_winning_side_too():
     vote = DAY_1
     while vote.phase == "talk":
         vote = play(vote, "")
