@@ -71,7 +71,7 @@ from .envs.core.question import DatasetEnv as DatasetEnv
 from .envs.core.question import Question as Question
 from .envs.core.question import QuestionEnv as QuestionEnv
 from .envs.core.seats import GameOver as GameOver
-from .envs.core.seats import TwoAgentAECEnv as TwoAgentAECEnv
+from .envs.core.seats import SeatsAECEnv as SeatsAECEnv
 from .envs.core.solitaire import SolitaireEnv as SolitaireEnv
 from .envs.core.two_player import GameAECEnv as GameAECEnv
 from .envs.core.two_player import GameParallelEnv as GameParallelEnv
@@ -133,6 +133,7 @@ from .policies.chat import ChatPolicy as ChatPolicy
 from .policies.parsed import Parsed as Parsed
 from .policies.parsed import RejectCutOff as RejectCutOff
 from .policies.reference import HumanPolicy as HumanPolicy
+from .policies.reference import OpponentPolicy as OpponentPolicy
 from .policies.reference import OraclePolicy as OraclePolicy
 from .policies.reference import RandomPolicy as RandomPolicy
 from .policies.reference import ReplayPolicy as ReplayPolicy

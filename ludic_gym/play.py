@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import textwrap
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from ludic_gym.policies.base import run_blocking
 from ludic_gym.policies.reference import HumanPolicy, KnowsLegalActions, read_line
@@ -15,6 +15,8 @@ from ludic_gym.rollout.episode import run_episode
 from ludic_gym.types import Env, Rollout, Task
 
 T = TypeVar("T")
+# Legal actions that are listed after an illegal one.
+MOST_LISTED = 12
 
 
 def play(
@@ -45,6 +47,14 @@ def play(
     return run_blocking(episode) if needs_loop else _run_through(episode)
 
 
+@runtime_checkable
+class ReadsActions(Protocol):
+    """A game that finds the action in a text."""
+
+    def read_action(self, text: str) -> str:
+        """The action, legal or not."""
+
+
 def human(
     env: object,
     read: Callable[[], str] = read_line,
@@ -52,11 +62,14 @@ def human(
 ) -> HumanPolicy:
     """A policy for a human: text is made printable and wrapped, illegal actions are read again.
 
-    If the legal actions are known, upper and lower case are equal.
+    If the legal actions are known, upper and lower case are equal, and a game's own reader of
+    actions is used, which may understand sentences.
     """
     legal = env.legal_actions if isinstance(env, KnowsLegalActions) else tuple
+    parsed = env.read_action if isinstance(env, ReadsActions) else str.strip
     return HumanPolicy(
-        read=lambda: _read_action(legal, read, write), write=lambda text: write(_page(text))
+        read=lambda: _read_action(legal, parsed, read, write),
+        write=lambda text: write(_page(text)),
     )
 
 
@@ -69,6 +82,7 @@ def _page(text: str) -> str:
 
 def _read_action(
     legal_actions: Callable[[], tuple[str, ...]],
+    parsed: Callable[[str], str],
     read: Callable[[], str],
     write: Callable[[str], object],
 ) -> str:
@@ -76,11 +90,15 @@ def _read_action(
         action, legal = read().strip(), legal_actions()
         if not legal or action in legal:
             return action
+        if parsed(action) in legal:
+            return parsed(action)
         # Exact first: two legal actions may differ in case only.
         for name in legal:
             if name.casefold() == action.casefold():
                 return name
-        write(f"{action!r} is not legal; choose from: {' '.join(legal)}")
+        listed = ", ".join(legal[:MOST_LISTED])
+        more = f", ... ({len(legal)} in all)" if len(legal) > MOST_LISTED else ""
+        write(f"{action!r} is not legal; choose from: {listed}{more}")
 
 
 def _run_through(coroutine: Coroutine[Any, Any, T]) -> T:

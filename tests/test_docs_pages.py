@@ -44,6 +44,10 @@ def test_the_page_of_a_dataset_names_its_splits():
     assert '| `"train"` | split `train` of `qwedsacf/competition_math` |' in page
 
 
+def test_the_page_of_drawn_tasks_has_no_table_of_rows():
+    assert "## Splits" not in environment_pages.environment_page(entry("ludic/TextWorld-v0"))
+
+
 def test_a_long_transcript_leaves_turns_out():
     page = environment_pages.environment_page(entry("ludic/Game2048-v0"))
     assert re.search(r"\n\n\.\.\. \d+ further turns \.\.\.\n\n", page)

@@ -12,7 +12,7 @@ import numpy as np
 
 from ludic_gym.envs.core.base import TextEnv, Turn, checked_choice, end, pick, proceed
 from ludic_gym.envs.core.game import outcome_of
-from ludic_gym.envs.core.seats import PLAYERS, GameOver, TwoAgentAECEnv
+from ludic_gym.envs.core.seats import PLAYERS, GameOver, SeatsAECEnv
 from ludic_gym.envs.core.two_player import lost_by
 from ludic_gym.extras import optional
 
@@ -39,7 +39,7 @@ class Board:
     kwargs: Mapping[str, int] = field(default_factory=dict)
 
 
-class BoardAECEnv(TwoAgentAECEnv):
+class BoardAECEnv(SeatsAECEnv):
     """A board game of PettingZoo for two agents in turn. Requires the extra `boards`.
 
     game: "tictactoe", "connect_four", "chess" or "go" (on 9 x 9 points).

@@ -9,7 +9,7 @@ import numpy as np
 
 from ludic_gym.adapters.textarena_game import Match, check_playable
 from ludic_gym.envs.core.base import TextEnv, Turn, end, proceed
-from ludic_gym.envs.core.seats import GameOver, TwoAgentAECEnv
+from ludic_gym.envs.core.seats import GameOver, SeatsAECEnv
 
 PROMPT = (
     "You play a game. Its rules, and in which form it takes your moves, come with the first "
@@ -53,7 +53,7 @@ class TextArenaEnv(TextEnv):
         return end(text, success=reward >= 1.0, info=info, game=reward)
 
 
-class TextArenaAECEnv(TwoAgentAECEnv):
+class TextArenaAECEnv(SeatsAECEnv):
     """A two-player game of TextArena for PettingZoo. Requires the extra `adapters`.
 
     Observations, actions, rewards and last infos are as in `TextArenaEnv`, for each player. If the

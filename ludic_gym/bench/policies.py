@@ -5,17 +5,24 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 from ludic_gym.errors import ConfigError
 from ludic_gym.extras import install_command
 from ludic_gym.plugins import find_plugins, imported, load_plugin
-from ludic_gym.policies.reference import OraclePolicy, RandomPolicy
+from ludic_gym.policies.reference import OpponentPolicy, OraclePolicy, RandomPolicy
 from ludic_gym.policies.served import ServedPolicy, openai
 from ludic_gym.types import MakePolicy
 
-REFERENCE_POLICIES: dict[str, MakePolicy] = {"oracle": OraclePolicy, "random": RandomPolicy}
+# Names of scripted players, not imported: help texts load no environment.
+STRENGTHS = ("easy", "medium", "hard")
+REFERENCE_POLICIES: dict[str, MakePolicy] = {
+    "oracle": OraclePolicy,
+    "random": RandomPolicy,
+    **{level: partial(OpponentPolicy, name=level) for level in STRENGTHS},
+}
 
 # Address, and the environment variable of the key. All have OpenAI's format but the first.
 PROVIDERS = {
@@ -52,10 +59,11 @@ async def open_policy(
 ) -> AsyncIterator[MakePolicy]:
     """A function that builds the policy, usable while the context lasts.
 
-    spec: "oracle", "random", the http(s) address of an OpenAI-style server, "openai/NAME" or a
-        model of another of PROVIDERS, a run folder, a model of `ludic model`, "hf/FOLDER" or
-        "hf/NAME" for a model of the Hugging Face hub, or "module:function", a function that takes
-        the env and returns a policy; the module may lie in the current folder.
+    spec: "oracle", "random", the level of a scripted player of a game ("easy", "medium" or "hard"),
+        the http(s) address of an OpenAI-style server, "openai/NAME" or a model of another of
+        PROVIDERS, a run folder, a model of `ludic model`, "hf/FOLDER" or "hf/NAME" for a model of
+        the Hugging Face hub, or "module:function", a function that takes the env and returns a
+        policy; the module may lie in the current folder.
     model: the server's name for its model; None uses the only one it has.
     params, extra_body: fields of the requests, as of `openai`.
     Raises ConfigError for any other text, for a run folder that cannot be loaded, and for fields of

@@ -65,8 +65,9 @@ class PlayArgs:
         str | None,
         option(
             "POLICY",
-            "Policy of the other seats: random (the default), perfect, a server's address, a "
-            "run folder, or module:function.",
+            "Policy of the other seats: random (the default), perfect, easy, medium or hard "
+            "where the game has such players, a server's address, a run folder, or "
+            "module:function.",
         ),
     ] = None
     model: Annotated[str | None, option("NAME")] = None
@@ -92,6 +93,8 @@ def main(argv: list[str]) -> int:
         kwargs=keyword_arguments(args.env_kwargs),
         seed=args.seed,
         sampling=Sampling(seed=args.seed),
+        # A person leaves when it is enough, and a match counts the turns of all players.
+        max_turns=10_000,
     )
     try:
         rollouts = asyncio.run(played(task, args))

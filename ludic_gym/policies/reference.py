@@ -1,4 +1,4 @@
-"""Policies without a model: scripted, random, oracle, human, replay."""
+"""Policies without a model: scripted, random, oracle, opponents of games, human, replay."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol, runtime_checkable
 
 import gymnasium as gym
+import numpy as np
 
 from ludic_gym.errors import ConfigError, EnvError, NoOracle, ScriptExhausted
 from ludic_gym.policies.base import Memoryless, PlainCall
@@ -38,6 +39,14 @@ class KnowsBestAction(Protocol):
 
     def oracle_action(self) -> str:
         """A best action for the current state."""
+
+
+@runtime_checkable
+class HasOpponents(Protocol):
+    """A game that knows scripted players by name."""
+
+    def opponent_action(self, name: str, rng: np.random.Generator) -> str:
+        """The action of the named player for the selected agent."""
 
 
 class ScriptedPolicy(Memoryless):
@@ -85,6 +94,24 @@ class RandomPolicy(Memoryless):
         if sampling.seed is not None:
             space.seed(sampling.seed)
         return Decision(action=str(space.sample()))
+
+
+class OpponentPolicy(Memoryless):
+    """Policy that plays like a scripted opponent of a game, such as "hard".
+
+    Its draws are determined by the sampling seed; without a seed they are random.
+    """
+
+    def __init__(self, env: Unwraps, name: str) -> None:
+        self._env = env.unwrapped
+        self._name = name
+
+    async def act(self, sampling: Sampling) -> Decision:
+        """The opponent's action. Raises ConfigError if the env has no such opponent."""
+        if not isinstance(self._env, HasOpponents):
+            raise ConfigError(f"{type(self._env).__name__} has no scripted player {self._name!r}")
+        rng = np.random.default_rng(sampling.seed)
+        return Decision(action=self._env.opponent_action(self._name, rng))
 
 
 class OraclePolicy(Memoryless):

@@ -49,7 +49,7 @@ def test_a_wrong_answer_shows_the_right_one(monkeypatch, capsys):
 
 def test_a_typing_error_does_not_lose_the_game(monkeypatch, capsys):
     _, screen = play(monkeypatch, capsys, "hello\nc3\n", "ludic/TicTacToe-v0")
-    assert "'hello' is not legal; choose from: A1 A2 A3 B1 B2 B3 C1 C2 C3" in screen
+    assert "'hello' is not legal; choose from: A1, A2, A3, B1, B2, B3, C1, C2, C3" in screen
     assert "illegal" not in screen
     # The opponent may have taken C1 or C2, but C3 is the human's.
     assert re.search(r"\n(C1|O) (C2|O) X\n", screen)
@@ -105,7 +105,10 @@ def test_nobody_to_play_against_in_an_env_for_one(monkeypatch, capsys, option):
 def test_an_unknown_opponent_is_refused_with_the_choices(monkeypatch, capsys):
     code, screen = play(monkeypatch, capsys, "", "ludic/TicTacToe-v0", "--against", "rnadom")
     assert code == 2
-    assert "policy 'rnadom' is neither oracle, random, an http(s) address" in screen
+    assert (
+        "policy 'rnadom' is neither oracle, random, easy, medium, hard, an http(s) address"
+        in screen
+    )
 
 
 def test_an_unknown_id_is_refused(monkeypatch, capsys):
@@ -285,7 +288,7 @@ def test_play_asks_again_for_what_is_not_legal():
     typed, shown = iter(["Z9", *(f"{r}{c}" for r in "ABC" for c in "123"), *["A1"] * 99]), []
     env = TurnLimit(gym.make("ludic/TicTacToe-v0"), 2)
     rollout = played(env, read=lambda: next(typed), write=shown.append, seed=0)
-    assert "'Z9' is not legal; choose from: A1 A2 A3 B1 B2 B3 C1 C2 C3" in shown
+    assert "'Z9' is not legal; choose from: A1, A2, A3, B1, B2, B3, C1, C2, C3" in shown
     assert len(rollout.steps) == 2
     assert rollout.steps[-1].truncated
 
@@ -296,3 +299,12 @@ def test_an_env_can_be_asked_to_be_played(monkeypatch, capsys):
     rollout = env.unwrapped.play(seed=0)
     assert "How many?" in capsys.readouterr().out
     assert rollout.steps[0].decision.action == "80"
+
+
+def test_a_game_reads_sentences_and_lists_few_of_many_actions(monkeypatch, capsys):
+    code, screen = play(
+        monkeypatch, capsys, "hm\nI bid three fives!\n", "ludic/LiarsDice-v0", "--seed", "3"
+    )
+    assert code == 0
+    assert "bid 2 sixes, ... (54 in all)" in screen
+    assert "'I bid three fives!' is not legal" not in screen

@@ -1,22 +1,26 @@
-"""Rules of two-player games as pure functions of an immutable state; perfect play of small ones."""
+"""Rules of games as pure functions of an immutable state; perfect play of small ones for two."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from types import MappingProxyType
 from typing import Any, Generic, SupportsIndex, TypeVar
 
 import numpy as np
 
-from ludic_gym.envs.core.base import pick
+from ludic_gym.envs.core.base import checked_choice, pick
 
 S = TypeVar("S", bound=Hashable)
+
+# Strategy of a scripted player: its action in a state in which it moves.
+Opponent = Callable[["Game[Any]", Any, np.random.Generator], str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Game(Generic[S]):
-    """The rules of a two-player game, for the players 0 and 1.
+    """The rules of a game in turns, for the players 0, 1, ...
 
     Attributes:
         name: title, from which PettingZoo's name is made.
@@ -31,8 +35,12 @@ class Game(Generic[S]):
             first. Raises NoOracle if they are not known.
         read: the action in a text, legal or not; by default the text without surrounding white
             space.
+        read_in: as `read`, for games in which the state decides how a text is read.
         verdict: a player's outcome and success at the end; by default "win", "draw" or "loss" by
             the return, and a win is a success.
+        players: number of players.
+        refused: the state after an illegal action of the mover; by default that action loses the
+            game, which only a game of two players allows.
         made_by: function that makes this game, for copies and pickles; None for a constant of a
             module.
     """
@@ -42,20 +50,27 @@ class Game(Generic[S]):
     mover: Callable[[S], int]
     legal_actions: Callable[[S], tuple[str, ...]]
     play: Callable[[S, str], S]
-    returns: Callable[[S], tuple[float, float] | None]
+    returns: Callable[[S], tuple[float, ...] | None]
     observation: Callable[[S, int], str]
     system_prompt: Callable[[int], str]
     best_actions: Callable[[S], tuple[str, ...]]
     read: Callable[[str], str] = str.strip
+    read_in: Callable[[S, str], str] | None = None
     verdict: Callable[[S, int], tuple[str, bool]] | None = None
+    players: int = 2
+    refused: Callable[[S, str], S] | None = None
     made_by: Callable[[], Game[S]] | None = None
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
         # Its functions may be local ones, which cannot be pickled.
         return (self.made_by, ()) if self.made_by else object.__reduce_ex__(self, protocol)
 
+    def action_in(self, state: S, text: str) -> str:
+        """The action in a text of the mover, legal or not."""
+        return self.read(text) if self.read_in is None else self.read_in(state, text)
+
     def is_allowed(self, state: S, action: str) -> bool:
-        """True if the action, as `read` returns it, is legal for the mover."""
+        """True if the action, as `action_in` returns it, is legal for the mover."""
         legal = self.legal_actions(state)
         return not legal or action in legal
 
@@ -92,6 +107,22 @@ def perfect_action(game: Game[S], state: S, rng: np.random.Generator) -> str:
     return pick(rng, game.best_actions(state))
 
 
+OPPONENTS: Mapping[str, tuple[Opponent, ...]] = MappingProxyType(
+    {
+        "random": (random_action,),
+        "perfect": (perfect_action,),
+        "mixed": (random_action, perfect_action),
+    }
+)
+
+
+def opponent_named(
+    name: str, opponents: Mapping[str, tuple[Opponent, ...]], rng: np.random.Generator
+) -> Opponent:
+    """A strategy of the named opponent. Raises ConfigError if there is none of that name."""
+    return pick(rng, opponents[checked_choice("opponent", name, tuple(opponents))])
+
+
 def caseless(text: str) -> str:
     """The text in lower case and without surrounding white space; a `read` of a Game."""
     return text.strip().lower()
@@ -107,7 +138,7 @@ def solved(
     mover: Callable[[S], int],
     legal_actions: Callable[[S], tuple[str, ...]],
     play: Callable[[S, str], S],
-    returns: Callable[[S], tuple[float, float] | None],
+    returns: Callable[[S], tuple[float, ...] | None],
 ) -> Solution[S]:
     """Perfect play of a zero-sum game that is small enough for an exhaustive search (minimax).
 

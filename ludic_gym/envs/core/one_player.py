@@ -1,32 +1,26 @@
-"""OnePlayerEnv: a two-player game as a Gymnasium environment, against a scripted opponent."""
+"""OnePlayerEnv: one seat of a game as a Gymnasium environment, against scripted opponents."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar, Generic, Literal
 
 import numpy as np
 
 from ludic_gym.envs.core.base import Info, TextEnv, Turn, checked_choice, end, pick, proceed
-from ludic_gym.envs.core.game import Game, S, perfect_action, random_action
+from ludic_gym.envs.core.game import OPPONENTS, Game, Opponent, S, opponent_named
 
-# Strategy of a scripted opponent: its action in a state in which it moves.
-Opponent = Callable[[Game[Any], Any, np.random.Generator], str]
-OPPONENTS: Mapping[str, tuple[Opponent, ...]] = {
-    "random": (random_action,),
-    "perfect": (perfect_action,),
-    "mixed": (random_action, perfect_action),
-}
 _SEATS = {"first": (0,), "second": (1,), "random": (0, 1)}
 
 
 class OnePlayerEnv(TextEnv, Generic[S]):
-    """One seat of a two-player game, the other taken by a scripted opponent.
+    """One seat of a game, the other ones taken by a scripted opponent.
 
     A subclass sets `game`, and `opponents` if they differ from `OPPONENTS`.
 
     - Observation: the state as the player of the seat sees it.
-    - Action: one of `legal_actions()`; an illegal one ends the episode.
+    - Action: one of `legal_actions()`; an illegal one ends the episode, unless the game has another
+      rule for it.
     - Reward: at the end 1 for a win, -1 for a loss or an illegal action, `draw_reward` for a draw
       (component "outcome"), and the `bonuses` of a subclass.
     - Info at the end: "outcome" ("win", "draw", "loss" or "illegal"). A win is a success.
@@ -36,8 +30,8 @@ class OnePlayerEnv(TextEnv, Generic[S]):
         opponents: names of opponents, each with its strategies; one of these is drawn for each
             episode.
         state: state of the game.
-        seat: the agent's seat, 0 or 1.
-        opponent: the strategy of the present episode.
+        seat: the agent's seat, from 0.
+        opponent: the strategy of all other seats in the present episode.
 
     Args:
         opponent: "random", "perfect" (one of its best actions, uniformly at random), or "mixed"
@@ -75,27 +69,49 @@ class OnePlayerEnv(TextEnv, Generic[S]):
         # the same first state for every opponent.
         self.opponent = pick(rng, self._opponents)
         self.seat = pick(rng, self._seats)
-        self._advance(game.initial(rng))
+        self._advance(self.first_state(rng))
         return game.observation(self.state, self.seat), game.system_prompt(self.seat)
+
+    def first_state(self, rng: np.random.Generator) -> S:
+        """A first state of the game."""
+        return self.game.initial(rng)
+
+    def rival_action(self, state: S) -> str:
+        """The action of the opponent that moves in the state."""
+        return self.opponent(self.game, state, self.np_random)
+
+    def read_action(self, text: str) -> str:
+        """The action in a text of the agent, legal or not."""
+        return self.game.action_in(self.state, text)
+
+    def opponent_action(self, name: str, rng: np.random.Generator) -> str:
+        """The action of a scripted opponent in the place of the agent.
+
+        name: one of `opponents`. Raises ConfigError for another one.
+        """
+        return opponent_named(name, self.opponents, rng)(self.game, self.state, rng)
 
     def turn(self, action: str) -> Turn:
         """Play the action, then the opponent's reply."""
         game = self.game
-        action = game.read(action)
+        action = self.read_action(action)
         if not game.is_allowed(self.state, action):
-            return self._last_turn("illegal", False, -1.0)
-        result = self._advance(game.play(self.state, action))
+            if game.refused is None:
+                return self._last_turn("illegal", False, -1.0)
+            result = self._advance(game.refused(self.state, action))
+        else:
+            result = self._advance(game.play(self.state, action))
         if result is None:
             return proceed(game.observation(self.state, self.seat))
         outcome, success = game.outcome(self.state, self.seat)
         # A return of 0 is a draw, whose reward is the caller's choice.
         return self._last_turn(outcome, success, result[self.seat] or self._draw_reward)
 
-    def _advance(self, state: S) -> tuple[float, float] | None:
+    def _advance(self, state: S) -> tuple[float, ...] | None:
         """Set the next state in which the agent moves or the game is over; its returns."""
         game = self.game
         while (result := game.returns(state)) is None and game.mover(state) != self.seat:
-            state = game.play(state, self.opponent(game, state, self.np_random))
+            state = game.play(state, self.rival_action(state))
         self.state = state
         return result
 

@@ -1,4 +1,4 @@
-"""TwoAgentAECEnv: the base class of PettingZoo AEC environments with two agents."""
+"""SeatsAECEnv: the base class of PettingZoo AEC environments of this package."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from ludic_gym.errors import EnvError, EpisodeOver, NoOracle
 from ludic_gym.seeding import checked_seed, generator
 from ludic_gym.spaces import TEXT, TextObservation, TextSpace, own_copy
 
+# The agents of a game for two.
 PLAYERS = ("player_0", "player_1")
 
 
 class GameOver(NamedTuple):
-    """Result of a game for seat 0 and seat 1.
+    """Result of a game, with one value per seat.
 
     Attributes:
         rewards: all that the game pays.
@@ -26,16 +27,17 @@ class GameOver(NamedTuple):
         successes: True for a seat that solved its task.
     """
 
-    rewards: tuple[float, float]
-    outcomes: tuple[str, str]
-    successes: tuple[bool, bool]
+    rewards: tuple[float, ...]
+    outcomes: tuple[str, ...]
+    successes: tuple[bool, ...]
 
 
-class TwoAgentAECEnv(AECEnv[str, str, str | None], ABC):
-    """The agents "player_0" and "player_1", in seats 0 and 1, act in the order of the game.
+class SeatsAECEnv(AECEnv[str, str, str | None], ABC):
+    """The agents "player_0", "player_1", ... in seats 0, 1, ... act in the order of the game.
 
-    A subclass writes `deal`, `move`, `view` and `system_prompt`. Only the end of a game pays. An
-    agent's info has "system_prompt" until its first action, and at the end "success", "outcome"
+    A subclass writes `deal`, `move`, `view` and `system_prompt`. Only the end of a game pays, and
+    all agents stay until then; one that is out of the game is not selected again. An agent's info
+    has "system_prompt" until its first action, and at the end "success", "outcome"
     and the reward as the component `component`.
 
     Attributes:
@@ -44,11 +46,12 @@ class TwoAgentAECEnv(AECEnv[str, str, str | None], ABC):
     Args:
         name: name of the environment, `metadata["name"]`.
         render_mode: "ansi", "html" or None.
+        seats: number of agents.
     """
 
     component: ClassVar[str] = "outcome"
 
-    def __init__(self, name: str, render_mode: str | None) -> None:
+    def __init__(self, name: str, render_mode: str | None, seats: int = 2) -> None:
         self.metadata = {
             "name": name,
             "render_modes": list(RENDER_MODES),
@@ -56,13 +59,13 @@ class TwoAgentAECEnv(AECEnv[str, str, str | None], ABC):
             "is_parallelizable": False,
         }
         self.render_mode = checked_render_mode(render_mode)
-        self.possible_agents = list(PLAYERS)
+        self.possible_agents = [f"player_{seat}" for seat in range(seats)]
         self.agents: list[str] = []
         # Kept beside the tables because policies look up legal actions in every turn.
         self._running = False
         self._rng: np.random.Generator | None = None
         # Spaces of their own, because agents that are seeded apart must not share one generator.
-        self._action_spaces = {agent: own_copy(TEXT) for agent in PLAYERS}
+        self._action_spaces = {agent: own_copy(TEXT) for agent in self.possible_agents}
 
     @abstractmethod
     def deal(self, rng: np.random.Generator) -> int:
@@ -108,21 +111,22 @@ class TwoAgentAECEnv(AECEnv[str, str, str | None], ABC):
             # Games without a seed continue with the same generator, so that none is repeated.
             self._rng = seeding.np_random()[0] if seed is None else generator(checked_seed(seed))
         mover = self.deal(self._rng)
-        self.agents = list(PLAYERS)
-        self.rewards = dict.fromkeys(PLAYERS, 0.0)
-        self._cumulative_rewards = dict.fromkeys(PLAYERS, 0.0)
-        self.terminations = dict.fromkeys(PLAYERS, False)
-        self.truncations = dict.fromkeys(PLAYERS, False)
+        agents = self.possible_agents
+        self.agents = list(agents)
+        self.rewards = dict.fromkeys(agents, 0.0)
+        self._cumulative_rewards = dict.fromkeys(agents, 0.0)
+        self.terminations = dict.fromkeys(agents, False)
+        self.truncations = dict.fromkeys(agents, False)
         self.infos: dict[str, Info] = {
-            agent: {"system_prompt": self.system_prompt(seat)} for seat, agent in enumerate(PLAYERS)
+            agent: {"system_prompt": self.system_prompt(seat)} for seat, agent in enumerate(agents)
         }
-        self.agent_selection = PLAYERS[mover]
+        self.agent_selection = agents[mover]
         self._running = True
 
     def observe(self, agent: str) -> str:
         """The game as the agent sees it. Raises EpisodeOver before the first reset."""
         self.check_open()
-        return TextObservation(self.view(PLAYERS.index(agent)))
+        return TextObservation(self.view(self.possible_agents.index(agent)))
 
     def step(self, action: str | None) -> None:
         """Play for the selected agent; `None` retires it once the game is over.
@@ -139,23 +143,23 @@ class TwoAgentAECEnv(AECEnv[str, str, str | None], ABC):
             raise EnvError(f"{agent} is to move: an action is a str, got {action!r}")
         # The system prompt is in the first info only, as in Gymnasium's reset.
         self.infos[agent] = {}
-        after = self.move(PLAYERS.index(agent), action)
+        after = self.move(self.possible_agents.index(agent), action)
         if isinstance(after, GameOver):
             self.finish(after)
         else:
-            self.agent_selection = PLAYERS[after]
+            self.agent_selection = self.possible_agents[after]
 
     def finish(self, over: GameOver) -> None:
-        """End the game: fill the tables of both agents."""
+        """End the game: fill the tables of all agents."""
         part = f"reward/{self.component}"
-        for agent, reward, outcome, success in zip(PLAYERS, *over, strict=True):
+        for agent, reward, outcome, success in zip(self.possible_agents, *over, strict=True):
             final = {"success": success, part: reward, "outcome": outcome}
             self.infos[agent] = {**self.infos[agent], **final}
-        self.rewards = dict(zip(PLAYERS, over.rewards, strict=True))
+        self.rewards = dict(zip(self.possible_agents, over.rewards, strict=True))
         # Only the end pays, so the cumulative rewards are those of the last step.
         self._cumulative_rewards = dict(self.rewards)
-        self.terminations = dict.fromkeys(PLAYERS, True)
-        self.agent_selection = other(self.agent_selection)
+        self.terminations = dict.fromkeys(self.possible_agents, True)
+        self.agent_selection = self._after(self.agent_selection)
         self._running = False
 
     def legal_actions(self) -> tuple[str, ...]:
@@ -190,6 +194,7 @@ class TwoAgentAECEnv(AECEnv[str, str, str | None], ABC):
         """Remove an agent whose game is over from all tables. Raises EpisodeOver if it acts."""
         if action is not None:
             raise EpisodeOver(f"the game is over for {agent}: step(None), got {action!r}")
+        following = self._after(agent)
         self.agents.remove(agent)
         tables: tuple[dict[str, Any], ...] = (self.rewards, self.terminations, self.truncations)
         for table in (*tables, self.infos, self._cumulative_rewards):
@@ -197,9 +202,8 @@ class TwoAgentAECEnv(AECEnv[str, str, str | None], ABC):
         # As PettingZoo's own step of a finished agent: the table has the rewards of the latest step
         # only.
         self.rewards = dict.fromkeys(self.agents, 0.0)
-        self.agent_selection = other(agent)
+        self.agent_selection = following
 
-
-def other(agent: str) -> str:
-    """The opponent of the agent."""
-    return PLAYERS[1 - PLAYERS.index(agent)]
+    def _after(self, agent: str) -> str:
+        """The agent of the next seat that is still in its tables."""
+        return self.agents[(self.agents.index(agent) + 1) % len(self.agents)]

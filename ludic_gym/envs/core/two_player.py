@@ -1,16 +1,17 @@
-"""Two-player games for PettingZoo: in turn (AEC), or with joint actions (Parallel)."""
+"""Games for PettingZoo: in turn (AEC), and those of two with joint actions (Parallel)."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Any, Generic
+import re
+from collections.abc import Collection, Mapping
+from typing import Any, ClassVar, Generic
 
 import numpy as np
 from pettingzoo import ParallelEnv
 
 from ludic_gym.envs.core.base import Info
-from ludic_gym.envs.core.game import Game, S
-from ludic_gym.envs.core.seats import PLAYERS, GameOver, TwoAgentAECEnv
+from ludic_gym.envs.core.game import OPPONENTS, Game, Opponent, S, opponent_named
+from ludic_gym.envs.core.seats import PLAYERS, GameOver, SeatsAECEnv
 from ludic_gym.errors import EnvError
 from ludic_gym.spaces import TextSpace
 
@@ -19,17 +20,19 @@ JointTurn = tuple[
 ]
 
 
-class GameAECEnv(TwoAgentAECEnv, Generic[S]):
-    """A two-player game in turn. A subclass sets `game`.
+class GameAECEnv(SeatsAECEnv, Generic[S]):
+    """A game in turn. A subclass sets `game`, and `opponents` if they differ from `OPPONENTS`.
 
     Observations, actions and the infos at the end are those of `OnePlayerEnv`, for each agent. An
-    illegal action ends the game: -1 for its player, 1 for the other.
+    illegal action ends the game, unless it has another rule: -1 for its player, 1 for the other.
     """
 
     game: Game[S]
+    opponents: ClassVar[Mapping[str, tuple[Opponent, ...]]] = OPPONENTS
 
     def __init__(self, render_mode: str | None = None) -> None:
-        super().__init__(f"{self.game.name.lower().replace('-', '_')}_v0", render_mode)
+        name = re.sub(r"\W+", "_", self.game.name.lower().replace("'", ""))
+        super().__init__(f"{name}_v0", render_mode, self.game.players)
 
     def deal(self, rng: np.random.Generator) -> int:
         """Draw the first state."""
@@ -39,15 +42,20 @@ class GameAECEnv(TwoAgentAECEnv, Generic[S]):
     def move(self, seat: int, action: str) -> int | GameOver:
         """Play the action of the seat."""
         game = self.game
-        action = game.read(action)
+        action = self.read_action(action)
         if not game.is_allowed(self._state, action):
-            return lost_by({seat})
-        self._state = game.play(self._state, action)
+            if game.refused is None:
+                return lost_by({seat})
+            self._state = game.refused(self._state, action)
+        else:
+            self._state = game.play(self._state, action)
         result = game.returns(self._state)
         if result is None:
             return game.mover(self._state)
-        first, second = (game.outcome(self._state, player) for player in (0, 1))
-        return GameOver(result, (first[0], second[0]), (first[1], second[1]))
+        outcomes, successes = zip(
+            *(game.outcome(self._state, player) for player in range(game.players)), strict=True
+        )
+        return GameOver(result, outcomes, successes)
 
     def play_jointly(self, actions: list[str]) -> None:
         """Play one action of each player, in order; players of illegal actions lose, even both."""
@@ -78,6 +86,17 @@ class GameAECEnv(TwoAgentAECEnv, Generic[S]):
     def best_action(self) -> str:
         """An action of perfect play."""
         return self.game.best_actions(self._state)[0]
+
+    def read_action(self, text: str) -> str:
+        """The action in a text of the selected agent, legal or not."""
+        return self.game.action_in(self._state, text)
+
+    def opponent_action(self, name: str, rng: np.random.Generator) -> str:
+        """The action of a scripted opponent in the place of the selected agent.
+
+        name: one of `opponents`. Raises ConfigError for another one.
+        """
+        return opponent_named(name, self.opponents, rng)(self.game, self._state, rng)
 
 
 def lost_by(seats: Collection[int]) -> GameOver:

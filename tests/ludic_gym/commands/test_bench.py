@@ -99,7 +99,7 @@ def test_an_unknown_policy_is_refused_with_the_choices(capsys):
     code, _, error = bench(capsys, "ludic/Arithmetic-v0", "--policy", "orcale")
     assert code == 2
     assert error == (
-        "ludic: policy 'orcale' is neither oracle, random, an http(s) address, "
+        "ludic: policy 'orcale' is neither oracle, random, easy, medium, hard, an http(s) address, "
         "a module:function, a model of `ludic model`, nor a run folder that exists\n"
     )
 

@@ -12,6 +12,7 @@ from ludic_gym.policies.chat import ChatPolicy
 from ludic_gym.policies.parsed import Parsed
 from ludic_gym.policies.reference import (
     HumanPolicy,
+    OpponentPolicy,
     OraclePolicy,
     RandomPolicy,
     ReplayPolicy,
@@ -104,6 +105,24 @@ async def test_the_oracle_never_loses():
 async def test_an_env_without_an_oracle_says_so():
     with pytest.raises(NoOracle, match="NoneType"):
         await OraclePolicy(type("E", (), {"unwrapped": None})()).act(Sampling())
+
+
+async def test_a_scripted_opponent_plays_in_both_views_and_depends_on_the_sampling_seed():
+    for env in (gym.make("ludic/LiarsDice-v0"), pettingzoo.make("aec", "ludic/LiarsDice-v0")):
+        env.reset(seed=1)
+        policy = OpponentPolicy(env, "easy")
+        actions = [(await policy.act(Sampling(seed=seed))).action for seed in (0, 0, *range(20))]
+        assert actions[0] == actions[1]
+        assert len(set(actions)) > 5
+        assert set(actions) <= set(env.unwrapped.legal_actions())
+
+
+@pytest.mark.parametrize("env_id", ["ludic/TicTacToe-v0", "ludic/Arithmetic-v0"])
+async def test_an_opponent_that_a_game_does_not_have_is_refused(env_id):
+    env = gym.make(env_id)
+    env.reset(seed=1)
+    with pytest.raises(ConfigError, match="hard"):
+        await OpponentPolicy(env, "hard").act(Sampling())
 
 
 async def test_reference_policies_look_into_pettingzoo_envs_as_well():

@@ -1,0 +1,1 @@
+"""Liar's Dice: its rules, and its scripted players."""

@@ -1,0 +1,205 @@
+"""Liar's Dice: its state, legal actions, and the reader of replies."""
+
+from __future__ import annotations
+
+import random
+import re
+from functools import lru_cache
+from typing import NamedTuple
+
+FACES = ("ones", "twos", "threes", "fours", "fives", "sixes")
+LIAR = "liar"
+# Illegal replies in a row after which a player is out.
+REFUSALS = 3
+# Characters of a reply that are read, from its end.
+LONGEST_ACTION = 300
+_NUMBERS = (
+    "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven",
+    "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen",
+    "twenty",
+)  # fmt: skip
+_COUNTS = {word: i for i, word in enumerate(_NUMBERS, 1)} | {str(i): i for i in range(1, 31)}
+_SIDES = {word: i for i, word in enumerate(FACES, 1)} | {str(i): i for i in range(1, 7)}
+_SIDES |= {face: i for i, face in enumerate(_NUMBERS[:6], 1)} | {f"{i}s": i for i in range(1, 7)}
+_SIDES |= {f"{i}'s": i for i in range(1, 7)}
+_BID = re.compile(
+    rf"(?<![\w'])({'|'.join(_COUNTS)})(?:\s*x\s*|\s+(?:of |dice of |dice with )?)"
+    rf"({'|'.join(sorted(_SIDES, key=len, reverse=True))})(?![\w'])"
+)
+_CHALLENGE = re.compile(r"\b(?:liar|challenge|i doubt it|i doubt that)\b")
+
+
+class Bid(NamedTuple):
+    """A claim that at least `number` dice of all players show `face`."""
+
+    number: int
+    face: int
+
+    def text(self) -> str:
+        """The bid in words, such as "3 fives"; also the end of the action."""
+        word = FACES[self.face - 1] if self.number > 1 else _NUMBERS[self.face - 1]
+        return f"{self.number} {word}"
+
+
+class Reveal(NamedTuple):
+    """The end of a round.
+
+    challenger: player who said liar; -1 for a round that ended with three illegal replies.
+    bidder, bid: the challenged bid. found: number of dice with its face.
+    loser: player who lost a die, or who is out.
+    """
+
+    hands: tuple[tuple[int, ...], ...]
+    challenger: int
+    bidder: int
+    bid: Bid
+    found: int
+    loser: int
+
+
+class State(NamedTuple):
+    """The state of a game.
+
+    seed: decides the rolls of all rounds.
+    hands: dice of each player in this round; () for a player who is out.
+    bids: players and their bids in this round, the latest last.
+    refused: illegal replies of the mover in a row.
+    expelled: players who are out for illegal replies.
+    ends: the ends of all rounds so far.
+    read: by player, the number of ends that were known at the player's last reply.
+    """
+
+    seed: int
+    round: int
+    hands: tuple[tuple[int, ...], ...]
+    mover: int
+    bids: tuple[tuple[int, Bid], ...] = ()
+    refused: int = 0
+    expelled: tuple[int, ...] = ()
+    ends: tuple[Reveal, ...] = ()
+    read: tuple[int, ...] = ()
+
+    @property
+    def bid(self) -> Bid | None:
+        """The highest bid of the round."""
+        return self.bids[-1][1] if self.bids else None
+
+    @property
+    def total(self) -> int:
+        """Number of dice in play."""
+        return sum(map(len, self.hands))
+
+
+def rolled(seed: int, number: int, counts: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+    """The dice of a round. counts: dice of each player."""
+    rng = random.Random(seed * 100 + number)
+    return tuple(tuple(rng.choices(range(1, 7), k=count)) for count in counts)
+
+
+def dealt(seed: int, players: int, dice: int, starter: int) -> State:
+    """The first round of a game."""
+    hands = rolled(seed, 0, (dice,) * players)
+    return State(seed=seed, round=0, hands=hands, mover=starter, read=(0,) * players)
+
+
+@lru_cache(maxsize=4096)
+def raises(bid: Bid | None, total: int) -> tuple[Bid, ...]:
+    """Bids that are higher than the bid, in ascending order; all bids if there is none."""
+    every = (Bid(count, face) for count in range(1, total + 1) for face in range(1, 7))
+    return tuple(one for one in every if bid is None or one > bid)
+
+
+@lru_cache(maxsize=4096)
+def _legal(bid: Bid | None, total: int) -> tuple[str, ...]:
+    bids = tuple(f"bid {one.text()}" for one in raises(bid, total))
+    return bids if bid is None else (LIAR, *bids)
+
+
+def legal_actions(state: State) -> tuple[str, ...]:
+    """The challenge, if there is a bid, and all higher bids."""
+    return _legal(state.bid, state.total)
+
+
+def bid_in(action: str) -> Bid:
+    """The bid of a legal action."""
+    _, count, face = action.split()
+    return Bid(int(count), _SIDES[face])
+
+
+def read(text: str) -> str:
+    """The action in a reply, in its normal form; the text itself if it has none or several.
+
+    >>> read("I call liar!"), read("three 5s."), read("Bid 1 x six"), read("bid 3 fives or liar")
+    ('liar', 'bid 3 fives', 'bid 1 six', 'bid 3 fives or liar')
+    """
+    said = text.rpartition("</think>")[2].strip()[-LONGEST_ACTION:].lower()
+    bids = {Bid(_COUNTS[count], _SIDES[face]) for count, face in _BID.findall(said)}
+    challenged = _CHALLENGE.search(said) is not None
+    if len(bids) + challenged != 1:
+        return said
+    return LIAR if challenged else f"bid {bids.pop().text()}"
+
+
+def play(state: State, action: str) -> State:
+    """The state after a legal action."""
+    known = (len(state.ends) if seat == state.mover else n for seat, n in enumerate(state.read))
+    state = state._replace(refused=0, read=tuple(known))
+    if action != LIAR:
+        bids = (*state.bids, (state.mover, bid_in(action)))
+        return state._replace(bids=bids, mover=following(state.hands, state.mover))
+    bidder, bid = state.bids[-1]
+    found = sum(hand.count(bid.face) for hand in state.hands)
+    loser = state.mover if found >= bid.number else bidder
+    end = Reveal(state.hands, state.mover, bidder, bid, found, loser)
+    counts = tuple(len(hand) - (seat == loser) for seat, hand in enumerate(state.hands))
+    return _next_round(state, counts, end)
+
+
+def refused(state: State, action: str) -> State:
+    """The state after an illegal reply: another try, or the mover is out."""
+    if state.refused + 1 < REFUSALS:
+        return state._replace(refused=state.refused + 1)
+    out = state.mover
+    end = Reveal(state.hands, -1, -1, Bid(0, 1), 0, out)
+    counts = tuple(0 if seat == out else len(hand) for seat, hand in enumerate(state.hands))
+    return _next_round(state._replace(expelled=(*state.expelled, out)), counts, end)
+
+
+def _next_round(state: State, counts: tuple[int, ...], end: Reveal) -> State:
+    hands = rolled(state.seed, state.round + 1, counts)
+    mover = end.loser if counts[end.loser] else following(hands, end.loser)
+    return state._replace(
+        round=state.round + 1,
+        hands=hands,
+        mover=mover,
+        bids=(),
+        refused=0,
+        ends=(*state.ends, end),
+    )
+
+
+def following(hands: tuple[tuple[int, ...], ...], seat: int) -> int:
+    """The next player after the seat who has dice."""
+    order: list[int] = [*range(seat + 1, len(hands)), *range(seat + 1)]
+    return next(other for other in order if hands[other])
+
+
+def winner(state: State) -> int | None:
+    """The only player with dice; None while there are several."""
+    left = [seat for seat, hand in enumerate(state.hands) if hand]
+    return left[0] if len(left) == 1 else None
+
+
+def returns(state: State) -> tuple[float, ...] | None:
+    """1 for the winner, -1 for the other players; None before the end."""
+    won = winner(state)
+    if won is None:
+        return None
+    return tuple(1.0 if seat == won else -1.0 for seat in range(len(state.hands)))
+
+
+def verdict(state: State, player: int) -> tuple[str, bool]:
+    """The outcome at the end; to win is a success."""
+    won = winner(state) == player
+    outcome = "illegal" if player in state.expelled else "win" if won else "loss"
+    return outcome, won

@@ -1,0 +1,1 @@
+"""Werewolf: its rules, its texts, and its scripted players."""

@@ -1,0 +1,1 @@
+"""The archive of SearchQA: a fictional country, passages about it, and questions."""

@@ -1,0 +1,203 @@
+"""SearchQA: questions over thousands of passages, answered with a search engine."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from ludic_gym.envs.core.base import Info, TextEnv, Turn, checked_choice, end, pick, proceed
+from ludic_gym.envs.core.splits import LEVELS, SPLITS, Level, Split, drawn
+from ludic_gym.envs.tools.calls import FORM, Call, calls_in
+from ludic_gym.envs.worlds.archive.facts import COUNTS, country
+from ludic_gym.envs.worlds.archive.passages import index, passage, titles
+from ludic_gym.envs.worlds.archive.questions import Query, asked
+from ludic_gym.graders.extract import extract
+from ludic_gym.graders.text import normalised
+from ludic_gym.tools.schema import problem_of
+from ludic_gym.tools.tool import tool_schema
+
+RESULTS = 5
+# Characters of a query that are used.
+LONGEST_QUERY = 300
+# Level -> numbers of passages that a question needs, and of turns.
+SIZES: Mapping[str, tuple[tuple[int, int], int]] = MappingProxyType(
+    {"easy": ((1, 2), 8), "medium": ((2, 3), 12), "hard": ((3, 4), 16)}
+)
+# Tool -> its purpose, its argument, and what that is.
+TOOLS: Mapping[str, tuple[str, str, str]] = MappingProxyType(
+    {
+        "search": (f"Find {RESULTS} passages by words. Gives their titles.", "query", "words"),
+        "open": ("Read a passage.", "title", "its title, as the search gave it"),
+        "answer": ("Answer the question, which ends the task.", "text", "the answer alone"),
+    }
+)
+# A call as a person types it.
+_PLAIN = re.compile(
+    r"(search|open|answer)(?:\s*:\s*|\s*\(\s*|\s+)[\"']?([^\n\"]*?)[\"']?\s*\)?", re.I
+)
+LONGEST_ACTION = 2_000
+PROMPT = (
+    "Answer the question with the help of an archive of {count:,} passages about a fictional "
+    "country. Each passage is about one person, place, company, school or work, which is its "
+    "title. These are your tools:\n{tools}\nReply with one tool call as JSON, {form}, and nothing "
+    "else. Open every passage that states a fact that you need: the answer counts only if you have "
+    "read all of them. Answer with a name, a word or a number, without a sentence. You have "
+    "{turns} turns."
+)
+
+
+def _schema(name: str) -> dict[str, Any]:
+    _, argument, about = TOOLS[name]
+    return {
+        "type": "object",
+        "properties": {argument: {"type": "string", "description": about}},
+        "required": [argument],
+    }
+
+
+class SearchQAEnv(TextEnv):
+    """A question over an archive of 21,000 generated passages, with a BM25 search.
+
+    In the manner of multi-hop data sets (Yang et al. 2018, arXiv:1809.09600), generated here: the
+    country is fictional, so that no answer is known beforehand, and each question has one answer.
+
+    - Observation: the question, then titles that were found, or a passage.
+    - Action: a call of `search`, `open` or `answer` as JSON, {"name": ..., "arguments": {...}},
+      alone or in <tool_call> tags, or as "search: words"; also the answer in <answer></answer>
+      tags.
+    - Reward: 1 if the answer is exact and all passages that state its facts were opened, else 0
+      (component "answer"). Case, punctuation and articles of the answer do not matter.
+    - Info: "illegal" in every step; in the last one "exact" is True for an exact answer, "support"
+      the share of the needed passages that were opened, and "truth" the answer.
+
+    Args:
+        level: "easy" (1 or 2 passages, 8 turns), "medium" (2 or 3, 12) or "hard" (3 or 4, 16).
+        split: "train" and "test" have no question in common, also not in other words; one in five
+            is in "test". Both are about the same archive.
+        render_mode: "ansi", "html" or None.
+
+    ```text
+    In which town was the founder of Tourheir Works born?
+    > {"name": "search", "arguments": {"query": "Tourheir Works"}}
+    Tourheir Works (company) ...
+    > {"name": "open", "arguments": {"title": "Tourheir Works"}}
+    Tourheir Works has traded since 1945. ... It was founded by Wanstoum Prurkchin.
+    > {"name": "open", "arguments": {"title": "Wanstoum Prurkchin"}}
+    ... Wanstoum Prurkchin was born in Gomendmouth. ...
+    > {"name": "answer", "arguments": {"text": "Gomendmouth"}}    (reward 1)
+    ```
+    """
+
+    action_tools = tuple(tool_schema(name, TOOLS[name][0], _schema(name)) for name in TOOLS)
+
+    def __init__(
+        self, level: Level = "medium", split: Split = "all", render_mode: str | None = None
+    ) -> None:
+        super().__init__(render_mode)
+        self._hops, self._turns = SIZES[checked_choice("level", level, LEVELS)]
+        self._split = checked_choice("split", split, SPLITS)
+
+    def start(self, options: Mapping[str, Any]) -> tuple[str, str]:
+        """Draw a question of the split."""
+        rng = self.np_random
+        self._query: Query = drawn(
+            lambda: asked(pick(rng, self._hops), rng), self._split, lambda query: query.chain
+        )
+        self._opened: tuple[int, ...] = ()
+        self._has_searched = False
+        self._turns_left = self._turns
+        return self._query.text, system_prompt(self._turns)
+
+    def turn(self, action: str) -> Turn:
+        """Search, open a passage, or judge the answer."""
+        self._turns_left -= 1
+        call, problem = read(action)
+        if problem:
+            return self._proceed(f"Error: {problem}. A call is {FORM}.", illegal=True)
+        (text,) = call.arguments.values()
+        match call.name:
+            case "answer":
+                return self._ended(text, illegal=False)
+            case "search":
+                self._has_searched = True
+                return self._proceed(found(text))
+        # With the kind, as in the list of titles, or without it.
+        title = " ".join(text.lower().partition("(")[0].split())
+        number = titles().get(title)
+        if number is None:
+            return self._proceed(f"Error: there is no passage {text[:100]!r}; search for its title")
+        self._opened = (*self._opened, number)
+        return self._proceed(passage(number))
+
+    def _proceed(self, text: str, *, illegal: bool = False) -> Turn:
+        if not self._turns_left:
+            return self._ended("", illegal=illegal)
+        return proceed(f"{text}\nTurns left: {self._turns_left}", info={"illegal": illegal})
+
+    def _ended(self, answer: str, *, illegal: bool) -> Turn:
+        needed = set(self._query.support)
+        truth = self._query.answer
+        # "The Faesnes" is as good a name as "River Faesnes".
+        exact = normalised(answer) in map(normalised, (truth, truth.removeprefix("River ")))
+        info: Info = {
+            "illegal": illegal,
+            "exact": exact,
+            "support": len(needed & set(self._opened)) / len(needed),
+            "truth": truth,
+        }
+        # A guess without the passages is not paid: kinds of things have few members.
+        success = exact and needed <= set(self._opened)
+        return end(success=success, info=info, answer=success)
+
+    def best_action(self) -> str:
+        """Search for the thing that is named, open the passages of the chain, and answer."""
+        query, things = self._query, country()
+        if not self._has_searched:
+            return Call("search", {"query": things[query.start].name}).as_json()
+        for number in query.support:
+            if number not in self._opened:
+                return Call("open", {"title": things[number].name}).as_json()
+        return Call("answer", {"text": query.answer}).as_json()
+
+
+def read(action: str) -> tuple[Call, str]:
+    """The call in a reply, and its error ("" for a valid call).
+
+    >>> read('search("Tourheir Works")')[0] == read("search: Tourheir Works")[0]
+    True
+    """
+    none = Call("", {})
+    answer, rule = extract(action)
+    if rule == "tag" and answer is not None:
+        return Call("answer", {"text": answer}), ""
+    if plain := _PLAIN.fullmatch(action[-LONGEST_ACTION:].rpartition("</think>")[2].strip()):
+        name = plain[1].lower()
+        return Call(name, {TOOLS[name][1]: plain[2]}), ""
+    calls, problem = calls_in(action)
+    if problem or len(calls) != 1:
+        return none, problem or f"a reply has one tool call, got {len(calls)}"
+    (call,) = calls
+    if call.name not in TOOLS:
+        return none, f"there is no tool {call.name!r}; there are {', '.join(TOOLS)}"
+    return call, problem_of(call.arguments, _schema(call.name), "the arguments")
+
+
+def found(query: str) -> str:
+    """Titles of the passages that match best, one in each line, with their kinds."""
+    things = country()
+    numbers = index().best(query[:LONGEST_QUERY], RESULTS)
+    lines = [f"{things[number].name} ({things[number].kind})" for number in numbers]
+    return "\n".join(lines) or "No passage has these words."
+
+
+def system_prompt(turns: int) -> str:
+    """The task, the tools and the form of the reply."""
+    tools = "\n".join(
+        json.dumps({"name": name, "description": TOOLS[name][0], "parameters": _schema(name)})
+        for name in TOOLS
+    )
+    count = sum(COUNTS.values())
+    return PROMPT.format(count=count, tools=tools, form=FORM, turns=turns)
