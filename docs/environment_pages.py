@@ -46,6 +46,15 @@ COLUMNS = """\
 | id | description | views | random | oracle | speed |
 |---|---|---|---:|---:|---:|
 """
+PROCEDURAL_SPLITS = """\
+## Splits
+
+| `split` | tasks |
+|---|---|
+| `"all"` | all, the default |
+| `"train"` | four in five, by a hash of the task |
+| `"test"` | the others, which no seed gives in `"train"` |
+"""
 OTHER_PACKAGES = """\
 # Environments of other packages
 
@@ -178,6 +187,8 @@ def _splits(entry: EnvEntry) -> str:
     cls = getattr(import_module(module), name)
     if "split" not in inspect.signature(cls).parameters:
         return ""
+    if "procedural" in entry.tags:
+        return PROCEDURAL_SPLITS
     env: lg.Env = gym.make(entry.id)
     rows = [f"| none | the bundled sample, {env.unwrapped.num_rows} rows |"]
     rows += [f'| `"{split}"` | {origin} |' for split, origin in _origins(import_module(module))]

@@ -135,7 +135,7 @@ class RepoRepairEnv(SandboxedEnv):
     """Bugs in small Python packages, repaired with tools for files and tests.
 
     In the manner of SWE-bench (Jimenez et al. 2024, arXiv:2310.06770), with packages and bugs made
-    for this environment: 14 packages of two to four modules, 48 bugs with a user's report, and 454
+    for this environment: 14 packages of two to four modules, 48 bugs with a user's report, and 450
     mutations whose issue shows a wrong result. Hidden tests are statements that a sandbox
     executes on the final files; their outputs are compared outside of it, so that no code of the
     player can report a success. At least two of them fail because of each bug.
