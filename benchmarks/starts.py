@@ -20,7 +20,7 @@ import ludic_gym  # noqa: F401 (registers the ids)
 from envs_registry.catalog import CATALOG, EnvEntry
 
 SEEDS = 20_000
-SECONDS = 20.0
+SECONDS = 4.0
 LOOK_EVERY = 50
 RANDOMNESS = ("_generator", "_unused_seed", "_np_random_seed")
 HEADER = '''\

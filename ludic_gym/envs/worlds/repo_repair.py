@@ -192,10 +192,7 @@ class RepoRepairEnv(SandboxedEnv):
         sandbox = self.sandbox_info()
         self._task: Task = drawn_task(self._level, self._split, self.np_random)
         self._turns_left = self._turns
-        files: Mapping[str, str] = package(self._task.package).files
-        for bug in self._task.bugs:
-            files = broken(files, bug)
-        self._folder = Folder(files)
+        self._folder = Folder(self._first_files())
         text = f"{self._task.text}\n\nThe files:\n{self._folder.list_files()[0]}"
         return text, {"system_prompt": system_prompt(self._turns), "sandbox": sandbox}
 
@@ -227,8 +224,11 @@ class RepoRepairEnv(SandboxedEnv):
         return text, False
 
     def _ended(self, text: str, *, illegal: bool) -> Turn:
-        original = package(self._task.package)
-        failed = failures(self.run, original, self._folder.files)
+        original, files = package(self._task.package), self._folder.files
+        # Bugs are known to make tests fail: an episode without a change needs no sandbox.
+        untouched = files == self._first_files()
+        known = {number for bug in self._task.bugs for number in bug.fails}
+        failed = known if untouched else failures(self.run, original, files).keys()
         total = len(original.cases)
         info: Info = {
             "illegal": illegal,
@@ -238,11 +238,16 @@ class RepoRepairEnv(SandboxedEnv):
         }
         return end(text, success=not failed, info=info, tests=not failed)
 
+    def _first_files(self) -> Mapping[str, str]:
+        """The files with the bugs in them."""
+        files = package(self._task.package).files
+        for bug in self._task.bugs:
+            files = broken(files, bug)
+        return files
+
     def picture(self) -> str:
         """The issue, and the files that differ from the start."""
-        start = package(self._task.package).files
-        for bug in self._task.bugs:
-            start = broken(start, bug)
+        start = self._first_files()
         changed = [path for path, text in self._folder.files.items() if start.get(path) != text]
         return "\n".join([self._task.text, "", f"Changed: {', '.join(changed) or 'nothing'}"])
 

@@ -97,6 +97,24 @@ def test_the_visible_tests_of_every_package_pass(name):
     assert "OK" in env.step(call("run_tests"))[0]
 
 
+@pytest.mark.slow
+def test_two_bugs_fail_the_tests_of_both():
+    env = started("hard")
+    for combination in choices("hard", "all")[::25]:
+        original = package(combination[0].package)
+        files = broken(broken(original.files, combination[0]), combination[1])
+        failed = failures(env.run, original, files)
+        assert {*failed} == {number for bug in combination for number in bug.fails}
+
+
+def test_an_episode_without_a_change_reports_the_tests_that_fail(monkeypatch):
+    env = started("hard")
+    monkeypatch.setattr(env, "run", None)
+    *_, info = env.step(call("submit"))
+    fails = {number for bug in env._task.bugs for number in bug.fails}
+    assert info["passed"] == info["total"] - len(fails)
+
+
 def test_hidden_statements_are_compared_by_output_and_by_error():
     def judged(*results):
         return failures_in(json.dumps([results]).encode(), TINY)
